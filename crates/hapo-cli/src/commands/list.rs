@@ -1,0 +1,46 @@
+//! `hapo list`: what there is.
+
+use anyhow::Result;
+
+/// What there is: methods, operators, graders, templates, layouts, benchmarks.
+#[derive(clap::Args)]
+#[command(before_help = "Example: hapo list methods")]
+pub(crate) struct Args {
+    /// Only this table
+    #[arg(value_enum)]
+    what: Option<Table>,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Table {
+    Methods,
+    Operators,
+    Graders,
+    Templates,
+    Layouts,
+    Benchmarks,
+    Families,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let tables: [(Table, &str, Vec<(&str, &str)>); 7] = [
+        (Table::Methods, "methods", hapo_methods::METHODS.iter().map(|it| (it.name, it.summary)).collect()),
+        (Table::Operators, "operators", hapo_methods::OPERATORS.iter().map(|it| (it.name, it.summary)).collect()),
+        (Table::Graders, "graders", hapo_verify::GRADERS.iter().map(|it| (it.name, it.summary)).collect()),
+        (Table::Templates, "templates", hapo_data::TEMPLATES.iter().map(|it| (it.name, it.origin)).collect()),
+        (Table::Layouts, "layouts", hapo_data::DATASET_LAYOUTS.iter().map(|it| (it.name, it.summary)).collect()),
+        (Table::Benchmarks, "benchmarks", hapo_eval::BENCHMARKS.iter().map(|it| (it.name, it.summary)).collect()),
+        (Table::Families, "families", hapo_data::task::FAMILIES.iter().map(|it| (it.name, it.summary)).collect()),
+    ];
+    for (table, title, rows) in tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0)) {
+        if args.what.is_none() {
+            println!("{title}");
+        }
+        let width = rows.iter().map(|it| it.0.len()).max().unwrap_or(0);
+        for (name, summary) in rows {
+            println!("  {name:width$}  {summary}");
+        }
+        let _ = table;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! How a failure ends the program: one message, a hint where there is one, an exit code.
+
+use std::process::ExitCode;
+
+/// Wrong usage or bad input: exit code 2. Any other error is exit code 1.
+#[derive(Debug)]
+pub(crate) struct BadInput {
+    pub(crate) problem: String,
+    pub(crate) hint: Option<String>,
+}
+
+impl std::fmt::Display for BadInput {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for BadInput {}
+
+/// An error of exit code 2 with something the reader can do.
+pub(crate) fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+    BadInput { problem: problem.into(), hint: Some(hint.into()) }.into()
+}
+
+/// Prints the error and what to do about it; the exit code says whose fault it is.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    // A reader that closed the pipe has seen what it wanted.
+    if error.chain().filter_map(|it| it.downcast_ref::<std::io::Error>()).any(|it| it.kind() == std::io::ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {error:#}");
+    if let Some(hint) = hint_of(error) {
+        eprintln!("hint: {hint}");
+    }
+    if is_bad_input(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+fn hint_of(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|it| {
+        if let Some(it) = it.downcast_ref::<BadInput>() {
+            it.hint.clone()
+        } else if let Some(it) = it.downcast_ref::<hapo_train::Error>() {
+            it.hint()
+        } else if let Some(it) = it.downcast_ref::<hapo_model::Error>() {
+            it.hint().map(|it| it.to_string())
+        } else {
+            None
+        }
+    })
+}
+
+fn is_bad_input(error: &anyhow::Error) -> bool {
+    error.chain().any(|it| {
+        it.is::<BadInput>()
+            || it.is::<hapo_model::Error>()
+            || it.is::<hapo_data::Error>()
+            || it.downcast_ref::<hapo_train::Error>().is_some_and(hapo_train::Error::is_bad_input)
+    })
+}

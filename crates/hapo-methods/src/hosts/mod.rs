@@ -1,0 +1,105 @@
+//! Host methods: what runs when no gate is wrapped around it.
+
+mod grpo;
+mod luffy;
+mod sft;
+mod srft;
+mod trapo;
+
+use hapo_core::{Gate, GateError, OpenUpTo, Schedule, SlotRule, Step};
+
+use crate::{Method, Objective};
+
+/// A host method: one file, one entry in [`METHODS`]. The doc comment of its constant is its page
+/// in the documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodSpec {
+    /// Name in recipes.
+    pub name: &'static str,
+    /// One line for `hapo list methods`.
+    pub summary: &'static str,
+    /// What it trains on.
+    pub kind: MethodKind,
+}
+
+/// What a method trains on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MethodKind {
+    /// Teacher trajectories only; nothing is sampled.
+    Imitation,
+    /// Rollouts only; the teacher never enters unless a gate lets it in.
+    OnPolicy,
+    /// Rollouts and, in every group, the teacher in a fixed slot (D8).
+    Mixed {
+        /// Operator on the teacher's tokens.
+        operator: &'static str,
+    },
+}
+
+impl MethodKind {
+    /// The operator on the teacher's tokens. Plain imitation where the host names none.
+    pub fn operator(self) -> &'static str {
+        match self {
+            Self::Imitation | Self::OnPolicy => "srft",
+            Self::Mixed { operator } => operator,
+        }
+    }
+}
+
+/// Every host method.
+pub const METHODS: &[MethodSpec] = &[sft::METHOD, grpo::METHOD, luffy::METHOD, srft::METHOD, trapo::METHOD];
+
+/// The method of that name.
+pub fn method(name: &str) -> Option<&'static MethodSpec> {
+    METHODS.iter().find(|it| it.name == name)
+}
+
+/// A host that runs bare.
+#[derive(Clone, Debug)]
+pub struct Host {
+    spec: &'static MethodSpec,
+    objective: Objective,
+    /// Always open or never: a host without a gate.
+    schedule: Schedule,
+}
+
+impl Host {
+    /// A host for groups of `group_size` members.
+    pub fn new(spec: &'static MethodSpec, objective: Objective, group_size: usize) -> Result<Self, GateError> {
+        let gate = match spec.kind {
+            MethodKind::Mixed { .. } => Gate::Always,
+            MethodKind::OnPolicy | MethodKind::Imitation => Gate::Never,
+        };
+        Ok(Self { spec, objective, schedule: Schedule::new(&gate, group_size, 1)? })
+    }
+}
+
+impl Method for Host {
+    fn name(&self) -> String {
+        self.spec.name.to_owned()
+    }
+
+    fn open_up_to(&self, step: Step) -> OpenUpTo {
+        self.schedule.open_up_to(step)
+    }
+
+    fn threshold(&self, step: Step) -> f64 {
+        self.schedule.threshold(step)
+    }
+
+    fn initial_threshold(&self) -> f64 {
+        self.schedule.initial_threshold()
+    }
+
+    fn slot(&self) -> SlotRule {
+        // An on-policy host has no slot for a teacher; every rollout is sampled.
+        match self.spec.kind {
+            MethodKind::Mixed { .. } => SlotRule::Fixed,
+            MethodKind::OnPolicy | MethodKind::Imitation => SlotRule::LowestReward,
+        }
+    }
+
+    fn objective(&self) -> &Objective {
+        &self.objective
+    }
+}

@@ -1,0 +1,12 @@
+use super::Operator;
+
+/// TRAPO's trust region: F = π/d below d and 1 + ln(π/d) above; dF/dlog π = min(1, π/d) (D14).
+pub(super) const OPERATOR: Operator = Operator {
+    name: "trapo",
+    summary: "imitation, except that tokens below probability d count in proportion to π/d",
+    value: |log_pi, d| {
+        let log_ratio = log_pi - d.ln();
+        if log_ratio < 0.0 { log_ratio.exp() } else { 1.0 + log_ratio }
+    },
+    weight: |log_pi, d| (log_pi - d.ln()).exp().min(1.0),
+};

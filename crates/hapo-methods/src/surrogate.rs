@@ -1,0 +1,104 @@
+//! The clipped surrogate of Eq. 3 on one rollout's tokens, and its derivative.
+
+/// Half-widths of the trust region around an importance ratio of 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clip {
+    /// ε below: ratios under 1 − low stop pulling a bad token down.
+    pub low: f64,
+    /// ε above: ratios over 1 + high stop pushing a good token up.
+    pub high: f64,
+}
+
+/// What one rollout adds to the objective (Eq. 3, inner sum) and what the logs want to know of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Surrogate {
+    /// Σ min(r·A, clip(r)·A), to be maximised, not yet normalised.
+    pub objective: f64,
+    /// Tokens whose gradient the clip removed.
+    pub clipped: usize,
+    /// Σ r.
+    pub ratio_sum: f64,
+    /// Largest r.
+    pub ratio_max: f64,
+}
+
+/// Clipped surrogate over the tokens of one rollout: r = exp(log π − log π_old), both at the
+/// sampling temperature (D25).
+///
+/// `add` receives each token's index and d objective / d log π: r·A where the unclipped branch
+/// holds, 0 where the clip does.
+///
+/// # Panics
+/// When the slices differ in length: both come from the same rollout.
+pub fn clipped_surrogate(
+    log_probs: &[f32],
+    old_log_probs: &[f32],
+    advantage: f64,
+    clip: Clip,
+    mut add: impl FnMut(usize, f64),
+) -> Surrogate {
+    assert_eq!(log_probs.len(), old_log_probs.len(), "one old log-probability per token");
+    let mut total = Surrogate::default();
+    for (i, (new, old)) in log_probs.iter().zip(old_log_probs).enumerate() {
+        let ratio = (f64::from(*new) - f64::from(*old)).exp();
+        let free = ratio * advantage;
+        let held = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
+        if free <= held {
+            total.objective += free;
+            add(i, free);
+        } else {
+            total.objective += held;
+            total.clipped += 1;
+        }
+        total.ratio_sum += ratio;
+        total.ratio_max = total.ratio_max.max(ratio);
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(ratio: f64, advantage: f64) -> (f64, f64, usize) {
+        let mut slope = 0.0;
+        let it = clipped_surrogate(&[ratio.ln() as f32], &[0.0], advantage, Clip { low: 0.2, high: 0.3 }, |_, g| {
+            slope = g;
+        });
+        (it.objective, slope, it.clipped)
+    }
+
+    #[test]
+    fn each_branch_has_its_value_and_its_slope() {
+        // (ratio, advantage) → (objective, slope, clipped), by hand from Eq. 3.
+        for ((ratio, advantage), (objective, slope, clipped)) in [
+            ((1.0, 0.5), (0.5, 0.5, 0)),
+            ((1.25, 0.5), (0.625, 0.625, 0)),
+            ((1.5, 0.5), (0.65, 0.0, 1)),
+            ((0.5, 0.5), (0.25, 0.25, 0)),
+            ((0.5, -0.5), (-0.4, 0.0, 1)),
+            ((1.5, -0.5), (-0.75, -0.75, 0)),
+            ((1.5, 0.0), (0.0, 0.0, 0)),
+        ] {
+            let got = run(ratio, advantage);
+            assert!((got.0 - objective).abs() < 1e-6, "objective at {ratio}, {advantage}: {got:?}");
+            assert!((got.1 - slope).abs() < 1e-6, "slope at {ratio}, {advantage}: {got:?}");
+            assert_eq!(got.2, clipped, "clip at {ratio}, {advantage}");
+        }
+    }
+
+    #[test]
+    fn slope_is_the_derivative_away_from_the_corners() {
+        for ratio in [0.3, 0.79, 0.9, 1.0, 1.2, 1.31, 2.0] {
+            for advantage in [-0.875, -0.125, 0.125, 0.875] {
+                let at = |log_ratio: f64| {
+                    let r = log_ratio.exp();
+                    (r * advantage).min(r.clamp(0.8, 1.3) * advantage)
+                };
+                let h = 1e-6;
+                let slope = (at(f64::ln(ratio) + h) - at(f64::ln(ratio) - h)) / (2.0 * h);
+                assert!((run(ratio, advantage).1 - slope).abs() < 1e-6, "at {ratio}, {advantage}");
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! One draw from a row of logits.
+//!
+//! The draw is by inversion: one uniform number from the counter-based generator picks the token
+//! whose interval of the cumulative distribution holds it, tokens in id order. The price against
+//! Gumbel noise is one pass more; in return a draw is one number and can be replayed by hand.
+
+use hapo_kernels::{log_prob, row_stats};
+
+/// How the next token is chosen from the logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decoding {
+    /// The most likely token; the lowest id on ties.
+    Greedy,
+    /// A draw at this temperature, restricted as `truncation` says.
+    Sample {
+        /// Divides the logits; above zero.
+        temperature: f32,
+        /// Which tokens may be drawn.
+        truncation: Truncation,
+    },
+}
+
+/// Restrictions on the tokens that may be drawn, applied in the order of the fields. The
+/// log-probabilities that are recorded stay those of the whole distribution (D25).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Truncation {
+    /// Only the k most likely tokens; 0 = all.
+    pub top_k: usize,
+    /// Only the smallest set of most likely tokens whose probability reaches this; 1 = all.
+    pub top_p: f32,
+    /// Only tokens at least this fraction as likely as the most likely one; 0 = all.
+    pub min_p: f32,
+}
+
+impl Truncation {
+    /// Every token may be drawn.
+    pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
+}
+
+/// A token and its log-probabilities under the whole distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drawn {
+    /// Token id.
+    pub token: u32,
+    /// At the sampling temperature: what the importance ratio needs (D19, D25).
+    pub log_prob: f32,
+    /// At temperature 1.
+    pub log_prob_t1: f32,
+}
+
+/// Draws the next token from a row of logits. `uniform` is in [0, 1); it is not read by
+/// [`Decoding::Greedy`]. Only tokens below `usable_vocab` are drawn: a model's vocabulary may be
+/// padded beyond its tokenizer's.
+///
+/// # Panics
+/// When the row or `usable_vocab` is empty.
+pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usize) -> Drawn {
+    let usable = &logits[..usable_vocab.min(logits.len())];
+    assert!(!usable.is_empty(), "a row of logits holds at least one usable token");
+    let (token, inverse_temperature) = match decoding {
+        Decoding::Greedy => (argmax(usable), 1.0),
+        Decoding::Sample { temperature, truncation } => {
+            let inverse = 1.0 / temperature;
+            let token = if truncation == Truncation::NONE {
+                invert(usable, inverse, uniform)
+            } else {
+                invert_truncated(usable, inverse, truncation, uniform)
+            };
+            (token, inverse)
+        }
+    };
+    let chosen = logits[token];
+    let log_prob_at = |inverse: f32| log_prob(row_stats(logits, inverse), inverse, chosen);
+    let log_prob_t1 = log_prob_at(1.0);
+    let log_prob = if inverse_temperature == 1.0 { log_prob_t1 } else { log_prob_at(inverse_temperature) };
+    Drawn { token: token as u32, log_prob, log_prob_t1 }
+}
+
+/// Index of the largest value, the lowest one on ties.
+fn argmax(values: &[f32]) -> usize {
+    let mut best = 0;
+    for (i, it) in values.iter().enumerate() {
+        if *it > values[best] {
+            best = i;
+        }
+    }
+    best
+}
+
+/// The token whose interval of the cumulative distribution holds `uniform`.
+fn invert(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
+    let max = logits[argmax(logits)];
+    let weight = |it: f32| f64::from(((it - max) * inverse_temperature).exp());
+    let total: f64 = logits.iter().map(|it| weight(*it)).sum();
+    let target = uniform * total;
+    let mut cumulative = 0.0;
+    let mut last_possible = 0;
+    for (i, it) in logits.iter().enumerate() {
+        let w = weight(*it);
+        if w > 0.0 {
+            last_possible = i;
+            cumulative += w;
+            if cumulative > target {
+                return i;
+            }
+        }
+    }
+    // Rounding can leave the last interval a hair short of 1.
+    last_possible
+}
+
+fn invert_truncated(logits: &[f32], inverse_temperature: f32, truncation: Truncation, uniform: f64) -> usize {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+    if truncation.top_k > 0 {
+        order.truncate(truncation.top_k);
+    }
+    let max = logits[order[0]];
+    let mut weights: Vec<f64> =
+        order.iter().map(|it| f64::from(((logits[*it] - max) * inverse_temperature).exp())).collect();
+    let total: f64 = weights.iter().sum();
+    let mut mass = 0.0;
+    let mut keep = 0;
+    for w in &weights {
+        let inside = keep == 0 || (mass < f64::from(truncation.top_p) * total && *w >= f64::from(truncation.min_p));
+        if !inside {
+            break;
+        }
+        mass += w;
+        keep += 1;
+    }
+    weights.truncate(keep);
+    let target = uniform * mass;
+    let mut cumulative = 0.0;
+    for (i, w) in weights.iter().enumerate() {
+        cumulative += w;
+        if cumulative > target {
+            return order[i];
+        }
+    }
+    order[keep - 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
+
+    /// Logits whose softmax is 0.1, 0.2, 0.3, 0.4.
+    fn row() -> [f32; 4] {
+        [0.1_f32.ln(), 0.2_f32.ln(), 0.3_f32.ln(), 0.4_f32.ln()]
+    }
+
+    fn token(decoding: Decoding, uniform: f64) -> u32 {
+        draw(&row(), decoding, uniform, 4).token
+    }
+
+    #[test]
+    fn a_uniform_number_picks_the_interval_that_holds_it() {
+        for (uniform, expected) in [(0.0, 0), (0.09, 0), (0.11, 1), (0.29, 1), (0.31, 2), (0.59, 2), (0.61, 3), (0.999_999, 3)] {
+            assert_eq!(token(SAMPLE, uniform), expected, "at {uniform}");
+        }
+        assert_eq!(token(Decoding::Greedy, 0.0), 3);
+    }
+
+    #[test]
+    fn log_probabilities_are_those_of_the_whole_distribution() {
+        let it = draw(&row(), Decoding::Sample { temperature: 0.5, truncation: Truncation { top_k: 1, ..Truncation::NONE } }, 0.9, 4);
+        // At temperature 0.5 the probabilities are proportional to their squares.
+        let expected = (0.16_f32 / (0.01 + 0.04 + 0.09 + 0.16)).ln();
+        assert_eq!(it.token, 3);
+        assert!((it.log_prob - expected).abs() < 1e-6);
+        assert!((it.log_prob_t1 - 0.4_f32.ln()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn truncation_keeps_the_most_likely() {
+        let with = |truncation| Decoding::Sample { temperature: 1.0, truncation };
+        let drawn = |truncation: Truncation| -> Vec<u32> {
+            let mut all: Vec<u32> = (0..1000).map(|i| token(with(truncation), f64::from(i) / 1000.0)).collect();
+            all.sort_unstable();
+            all.dedup();
+            all
+        };
+        assert_eq!(drawn(Truncation { top_k: 2, ..Truncation::NONE }), [2, 3]);
+        assert_eq!(drawn(Truncation { top_p: 0.35, ..Truncation::NONE }), [3]);
+        assert_eq!(drawn(Truncation { top_p: 0.65, ..Truncation::NONE }), [2, 3]);
+        assert_eq!(drawn(Truncation { min_p: 0.6, ..Truncation::NONE }), [2, 3]);
+    }
+
+    #[test]
+    fn padded_ids_are_never_drawn() {
+        let logits = [0.0, 0.0, 50.0];
+        assert_eq!(draw(&logits, SAMPLE, 0.999, 2).token, 1);
+        assert_eq!(draw(&logits, Decoding::Greedy, 0.0, 2).token, 0);
+    }
+
+    #[test]
+    fn frequencies_follow_the_softmax() {
+        let mut counts = [0_u32; 4];
+        for i in 0..10_000 {
+            counts[token(SAMPLE, (f64::from(i) + 0.5) / 10_000.0) as usize] += 1;
+        }
+        assert_eq!(counts, [1000, 2000, 3000, 4000]);
+    }
+}

@@ -1,0 +1,73 @@
+//! What can go wrong around a run: recipes, data, models, disks. Never a model's output.
+
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a run cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A recipe that says something impossible or unknown.
+    #[error("{problem} ({origin}{}{field})", if field.is_empty() { "" } else { ": " })]
+    Recipe {
+        /// File, or the override, that says it.
+        origin: String,
+        /// Key, or line and column.
+        field: String,
+        /// What was expected and what came.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A file that cannot be read or written.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// `read`, `write`, `create`, …
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// Training data that cannot be used.
+    #[error(transparent)]
+    Data(#[from] hapo_data::Error),
+    /// Data that contradict the recipe or each other.
+    #[error("{problem}")]
+    Dataset {
+        /// What was expected and what came, with the place.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
+    /// A model folder that cannot be used.
+    #[error(transparent)]
+    Model(#[from] hapo_model::Error),
+    /// The sampler could not go on.
+    #[error(transparent)]
+    Sampler(#[from] hapo_sampler::Error),
+    /// A loss, gradient or parameter that is not a number any more (D23).
+    #[error("{what} is {value} at step {step}")]
+    NotFinite {
+        /// `loss`, `gradient norm`, …
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// The step that met it.
+        step: u64,
+    },
+}
+
+impl Error {
+    /// What the reader can do about it, if anything is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Recipe { hint, .. } | Self::Dataset { hint, .. } => Some(hint.clone()),
+            Self::Model(it) => it.hint().map(str::to_owned),
+            Self::NotFinite { .. } => Some("lower optim.lr, or resume from the last checkpoint".to_owned()),
+            _ => None,
+        }
+    }
+}

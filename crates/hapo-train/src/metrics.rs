@@ -1,0 +1,129 @@
+//! One line of numbers per step: `metrics.jsonl`.
+//!
+//! Names are those of the metrics list in the documentation, `section/name`. Lines of two equal
+//! runs are equal byte for byte except for the columns that hold wall-clock time or memory
+//! ([`is_clock`]).
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// The numbers of one step, in the order in which they were set.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    entries: Vec<(&'static str, f64)>,
+}
+
+impl Metrics {
+    /// Sets a number; a name is set once.
+    pub fn set(&mut self, name: &'static str, value: f64) {
+        debug_assert!(self.get(name).is_none(), "{name} is set twice");
+        self.entries.push((name, value));
+    }
+
+    /// The number of that name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.entries.iter().find(|it| it.0 == name).map(|it| it.1)
+    }
+
+    /// Names and numbers in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        self.entries.iter().copied()
+    }
+
+    /// The line of `metrics.jsonl`, without its newline. Numbers that are not finite are `null`.
+    pub fn to_json(&self) -> String {
+        let mut line = String::from("{");
+        for (i, (name, value)) in self.entries.iter().enumerate() {
+            if i > 0 {
+                line.push(',');
+            }
+            let number = if !value.is_finite() {
+                "null".to_owned()
+            } else if value.fract() == 0.0 && value.abs() < 1e15 {
+                format!("{}", *value as i64)
+            } else {
+                serde_json::Value::from(*value).to_string()
+            };
+            line.push_str(&format!("\"{name}\":{number}"));
+        }
+        line.push('}');
+        line
+    }
+}
+
+/// Whether a column holds time, speed or memory, and so differs between two equal runs.
+pub fn is_clock(name: &str) -> bool {
+    name.starts_with("time/")
+        || name.starts_with("tokens_per_second/")
+        || name.starts_with("memory/")
+        || name == "verify/ms"
+}
+
+/// The open `metrics.jsonl` of a run.
+#[derive(Debug)]
+pub struct MetricsFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl MetricsFile {
+    /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
+    /// killed run may have left behind its last checkpoint, are cut off.
+    pub fn open(path: &Path, steps_done: u64) -> Result<Self> {
+        let io = |action| move |source| Error::Io { action, path: path.to_owned(), source };
+        let mut kept = Vec::new();
+        if path.exists() {
+            let mut reader = BufReader::new(File::open(path).map_err(io("read"))?);
+            let mut line = Vec::new();
+            for _ in 0..steps_done {
+                line.clear();
+                reader.read_until(b'\n', &mut line).map_err(io("read"))?;
+                if line.last() != Some(&b'\n') {
+                    break;
+                }
+                kept.extend_from_slice(&line);
+            }
+        }
+        crate::files::write_atomically(path, &kept)?;
+        let file = OpenOptions::new().append(true).open(path).map_err(io("open"))?;
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// Appends a step; the line is handed to the system before this returns.
+    pub fn append(&mut self, metrics: &Metrics) -> Result<()> {
+        let line = metrics.to_json() + "\n";
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|source| Error::Io { action: "write", path: self.path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_ordered_json_and_non_finite_is_null() {
+        let mut it = Metrics::default();
+        it.set("step", 3.0);
+        it.set("reward/mean", 0.1);
+        it.set("grad_norm", f64::NAN);
+        assert_eq!(it.to_json(), r#"{"step":3,"reward/mean":0.1,"grad_norm":null}"#);
+        assert!(serde_json::from_str::<serde_json::Value>(&it.to_json()).is_ok());
+    }
+
+    #[test]
+    fn reopening_drops_what_came_after_the_last_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
+        let mut file = MetricsFile::open(&path, 2).unwrap();
+        let mut it = Metrics::default();
+        it.set("step", 3.0);
+        file.append(&it).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+    }
+}

@@ -1,0 +1,210 @@
+//! From mixed groups to packed micro-batches.
+//!
+//! A group's prompt is packed once and its sequences attend to it, so N rollouts cost one prompt.
+//! A micro-batch holds whole groups while they fit the token budget; a group that does not fit
+//! alone is cut between sequences and its prompt packed again. How a batch is cut never changes the
+//! loss, because the normaliser is fixed before (D16).
+
+use std::ops::Range;
+
+use hapo_model::{PackedBatch, Segment, Target};
+
+/// One sequence to train on: a response and what its tokens are worth.
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    /// The response, end token included.
+    pub response: Vec<u32>,
+    /// Whose response it is.
+    pub role: Role,
+}
+
+/// Whose response a sequence is.
+#[derive(Clone, Debug)]
+pub enum Role {
+    /// A rollout of the policy.
+    Policy {
+        /// Recorded log-probabilities at the sampling temperature (D19).
+        old_log_probs: Vec<f32>,
+        /// A.
+        advantage: f64,
+    },
+    /// The teacher's trajectory.
+    Teacher {
+        /// λ.
+        weight: f64,
+    },
+}
+
+/// The sequences of one prompt.
+#[derive(Clone, Debug)]
+pub struct TokenGroup {
+    /// The rendered prompt; never empty.
+    pub prompt: Vec<u32>,
+    /// Its sequences.
+    pub sequences: Vec<Sequence>,
+    /// False when no gradient comes from it (D20): it counts in the normaliser and is not run.
+    pub has_signal: bool,
+}
+
+/// Sequences that are run together.
+#[derive(Clone, Debug)]
+pub struct MicroBatch {
+    /// Tokens, segments and targets for the decoder.
+    pub packed: PackedBatch,
+    /// Which sequence each range of targets belongs to: (group, sequence, targets).
+    pub spans: Vec<(usize, usize, Range<usize>)>,
+}
+
+/// Packs the groups that have a signal into micro-batches of at most `budget` tokens (one sequence
+/// with its prompt may exceed it alone).
+pub fn pack(groups: &[TokenGroup], budget: usize, inverse_temperature: f32) -> Vec<MicroBatch> {
+    let mut done = Vec::new();
+    let mut open = Packer::default();
+    for (g, group) in groups.iter().enumerate().filter(|it| it.1.has_signal) {
+        let whole = group.prompt.len() + group.sequences.iter().map(fed_tokens).sum::<usize>();
+        if !open.is_empty() && open.tokens.len() + whole > budget {
+            done.push(open.close());
+        }
+        open.begin_group(&group.prompt);
+        let mut in_this_batch = 0;
+        for (s, sequence) in group.sequences.iter().enumerate() {
+            if in_this_batch > 0 && open.tokens.len() + fed_tokens(sequence) > budget {
+                done.push(open.close());
+                open.begin_group(&group.prompt);
+                in_this_batch = 0;
+            }
+            open.push(g, s, sequence, inverse_temperature);
+            in_this_batch += 1;
+        }
+    }
+    if !open.is_empty() {
+        done.push(open.close());
+    }
+    done
+}
+
+/// The last token of a response is predicted but predicts nothing, so it is not fed.
+fn fed_tokens(sequence: &Sequence) -> usize {
+    sequence.response.len().saturating_sub(1)
+}
+
+#[derive(Default)]
+struct Packer {
+    tokens: Vec<u32>,
+    segments: Vec<Segment>,
+    targets: Vec<Target>,
+    spans: Vec<(usize, usize, Range<usize>)>,
+    prompt_segment: usize,
+    last_prompt_row: usize,
+}
+
+impl Packer {
+    fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    fn begin_group(&mut self, prompt: &[u32]) {
+        self.prompt_segment = self.segments.len();
+        self.segments.push(Segment { start: self.tokens.len(), len: prompt.len(), prefix: None });
+        self.tokens.extend_from_slice(prompt);
+        self.last_prompt_row = self.tokens.len() - 1;
+    }
+
+    fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
+        // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
+        let inverse_temperature = match sequence.role {
+            Role::Policy { .. } => inverse_temperature,
+            Role::Teacher { .. } => 1.0,
+        };
+        let first_target = self.targets.len();
+        let start = self.tokens.len();
+        let fed = fed_tokens(sequence);
+        for (i, token) in sequence.response.iter().enumerate() {
+            let row = if i == 0 { self.last_prompt_row } else { start + i - 1 };
+            self.targets.push(Target { row, token: *token, inverse_temperature });
+        }
+        if fed > 0 {
+            self.tokens.extend_from_slice(&sequence.response[..fed]);
+            self.segments.push(Segment { start, len: fed, prefix: Some(self.prompt_segment) });
+        }
+        self.spans.push((group, index, first_target..self.targets.len()));
+    }
+
+    fn close(&mut self) -> MicroBatch {
+        let it = std::mem::take(self);
+        MicroBatch {
+            packed: PackedBatch { tokens: it.tokens, segments: it.segments, targets: it.targets },
+            spans: it.spans,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
+        let sequences = responses
+            .iter()
+            .map(|it| Sequence {
+                response: it.to_vec(),
+                role: Role::Policy { old_log_probs: vec![0.0; it.len()], advantage: 1.0 },
+            })
+            .collect();
+        TokenGroup { prompt: prompt.to_vec(), sequences, has_signal: true }
+    }
+
+    /// What each target predicts: the tokens before it, read off segments, and the token itself.
+    fn predictions(batch: &MicroBatch) -> Vec<(Vec<u32>, u32)> {
+        let packed = &batch.packed;
+        packed
+            .targets
+            .iter()
+            .map(|target| {
+                let segment = packed
+                    .segments
+                    .iter()
+                    .find(|it| (it.start..it.start + it.len).contains(&target.row))
+                    .unwrap();
+                let mut seen = Vec::new();
+                if let Some(prefix) = segment.prefix {
+                    let prefix = &packed.segments[prefix];
+                    seen.extend_from_slice(&packed.tokens[prefix.start..prefix.start + prefix.len]);
+                }
+                seen.extend_from_slice(&packed.tokens[segment.start..=target.row]);
+                (seen, target.token)
+            })
+            .collect()
+    }
+
+    fn expected(groups: &[TokenGroup]) -> Vec<(Vec<u32>, u32)> {
+        let mut all = Vec::new();
+        for group in groups.iter().filter(|it| it.has_signal) {
+            for sequence in &group.sequences {
+                for (i, token) in sequence.response.iter().enumerate() {
+                    all.push(([group.prompt.as_slice(), &sequence.response[..i]].concat(), *token));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_cut_predicts_the_same_tokens_from_the_same_contexts() {
+        let mut groups = vec![
+            group(&[1, 2, 3], &[&[10, 11, 12], &[13], &[14, 15]]),
+            group(&[4], &[&[20, 21]]),
+            group(&[9, 9], &[&[30, 31], &[32, 33, 34, 35]]),
+        ];
+        groups[1].has_signal = false;
+        for budget in 1..40 {
+            let batches = pack(&groups, budget, 1.0);
+            let all: Vec<_> = batches.iter().flat_map(predictions).collect();
+            assert_eq!(all, expected(&groups), "budget {budget}");
+            for it in &batches {
+                assert!(it.packed.tokens.len() <= budget || it.spans.len() == 1, "budget {budget}");
+            }
+        }
+        assert_eq!(pack(&groups, 1000, 1.0).len(), 1);
+    }
+}

@@ -1,0 +1,421 @@
+//! The text of a recipe: TOML with its defaults, unknown keys refused with the nearest known one.
+//!
+//! Defaults are the paper's RL settings (section 5 and appendix C) unless a line says otherwise.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// A recipe as written. Every field has a default but `method` and `model`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawRecipe {
+    /// Name of the run in tables and of its folder.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Host method: an entry of `hapo list methods`.
+    pub method: String,
+    /// Seed of every random draw.
+    #[serde(default)]
+    pub seed: u64,
+    /// Batches of rollouts (or of demonstrations) to train on.
+    #[serde(default = "defaults::steps")]
+    pub steps: u64,
+    /// The model to start from.
+    pub model: RawModel,
+    /// Prompts and teachers.
+    #[serde(default)]
+    pub data: RawData,
+    /// Rollouts.
+    #[serde(default)]
+    pub sampling: RawSampling,
+    /// The on-policy objective.
+    #[serde(default)]
+    pub loss: RawLoss,
+    /// Advantages.
+    #[serde(default)]
+    pub advantage: RawAdvantage,
+    /// The teacher's term, for the methods that have one.
+    #[serde(default)]
+    pub teacher: RawTeacher,
+    /// The HAPO wrapper; absent = the bare host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hapo: Option<RawHapo>,
+    /// Optimiser and batching.
+    #[serde(default)]
+    pub optim: RawOptim,
+    /// Checkpoints.
+    #[serde(default)]
+    pub checkpoint: RawCheckpoint,
+    /// Metrics beside the loss.
+    #[serde(default)]
+    pub metrics: RawMetrics,
+}
+
+/// `[model]`: exactly one of `path` and `init`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawModel {
+    /// A Hugging Face folder, or `builtin:base`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Random weights of this shape, with the built-in tokenizer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init: Option<RawInit>,
+    /// Number format of the weights that checkpoints write: `f32`, `bf16` or `f16`.
+    pub dtype: String,
+}
+
+/// `[model.init]`: a Qwen2-shaped decoder from nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawInit {
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Decoder layers.
+    pub layers: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads.
+    pub kv_heads: usize,
+    /// Width of the SwiGLU block.
+    pub ffn: usize,
+    /// Base of the rotary frequencies.
+    #[serde(default = "defaults::rope_theta")]
+    pub rope_theta: f64,
+    /// Standard deviation of the normal initialisation.
+    #[serde(default = "defaults::init_std")]
+    pub std: f64,
+}
+
+/// `[data]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawData {
+    /// A JSONL file, `builtin` (the built-in task's training prompts) or `builtin:corpus` (its
+    /// documents for a base model).
+    pub train: String,
+    /// Prompts drawn from the built-in task.
+    pub prompts: usize,
+    /// Levels of the built-in task, as `family:level`; empty = its hard levels.
+    pub levels: Vec<String>,
+    /// Share of the built-in task's prompts that come with a teacher trajectory.
+    pub teacher_coverage: f64,
+    /// Prompt template: an entry of `hapo list templates`.
+    pub template: String,
+    /// Longest rendered prompt in tokens; longer ones are refused at load.
+    pub max_prompt_tokens: usize,
+    /// Grader of completions: an entry of `hapo list graders`.
+    pub grader: String,
+}
+
+/// `[sampling]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawSampling {
+    /// N: members of a group.
+    pub group_size: usize,
+    /// M: groups of one step.
+    pub prompts_per_step: usize,
+    /// Sampling temperature.
+    pub temperature: f32,
+    /// Nucleus mass; below 1 the ratio's distribution is not the sampled one (D25).
+    pub top_p: f32,
+    /// Most likely tokens to draw from; 0 = all (D25).
+    pub top_k: usize,
+    /// Longest response in tokens, end token included; also the L of the constant normaliser.
+    pub max_new_tokens: usize,
+    /// Sequences decoded at once.
+    pub max_sequences: usize,
+}
+
+/// `[loss]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawLoss {
+    /// ε below 1.
+    pub clip_low: f64,
+    /// ε above 1.
+    pub clip_high: f64,
+    /// `constant` or `token_mean` (D16).
+    pub normaliser: String,
+    /// Weight of the on-policy entropy bonus (D17).
+    pub entropy_coef: f64,
+}
+
+/// `[advantage]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawAdvantage {
+    /// Divide by the standard deviation (D12).
+    pub std: bool,
+    /// `mixed`, `sampled` or `policy-only` (D13).
+    pub group: String,
+}
+
+/// `[teacher]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawTeacher {
+    /// The operators' d (D14).
+    pub d: f64,
+    /// λ: `one`, `one-minus-confidence`, `linear`, `advantage` or a number (D15).
+    pub weight: String,
+}
+
+/// `[hapo]`: when the teacher enters, and how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawHapo {
+    /// `confidence` (Eq. 4–9), `always` or `never`.
+    pub gate: String,
+    /// m: largest success count still treated as failure. Excludes `gamma0`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_level: Option<u32>,
+    /// γ0 by hand, as a decimal (D3). Excludes `failure_level`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gamma0: Option<f64>,
+    /// `sigmoid` (Eq. 9) or `off` (D5).
+    pub annealing: String,
+    /// `e_off`: required by `sigmoid`; the paper never states it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_off_epoch: Option<f64>,
+    /// k of Eq. 9.
+    pub steepness: f64,
+    /// Which rollout makes room: `lowest-reward`, `first`, `random` or `longest` (D7).
+    pub slot: String,
+}
+
+/// `[optim]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawOptim {
+    /// Peak learning rate.
+    pub lr: f64,
+    /// `AdamW`'s β.
+    pub betas: [f64; 2],
+    /// `AdamW`'s ε.
+    pub eps: f64,
+    /// Decoupled decay of every parameter.
+    pub weight_decay: f64,
+    /// Largest global gradient norm.
+    pub max_grad_norm: f64,
+    /// `constant`, `linear` or `cosine`.
+    pub schedule: String,
+    /// Share of all optimiser steps over which the rate rises from 0.
+    pub warmup: f64,
+    /// Prompts (or demonstrations) of one optimiser step; 0 = all of the batch.
+    pub mini_batch_prompts: usize,
+    /// Passes over a batch of rollouts.
+    pub passes: usize,
+    /// Tokens of one forward and backward pass.
+    pub micro_batch_tokens: usize,
+    /// Activation memory: `none` keeps all, `layers` recomputes each layer.
+    pub recompute: String,
+}
+
+/// `[checkpoint]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawCheckpoint {
+    /// Steps between checkpoints; 0 = only at the end.
+    pub every: u64,
+    /// How many to keep.
+    pub keep: usize,
+}
+
+/// `[metrics]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawMetrics {
+    /// Steps between measurements of the KL to the initial policy; 0 = never (D18).
+    pub kl_every: u64,
+}
+
+impl Default for RawModel {
+    fn default() -> Self {
+        Self { path: None, init: None, dtype: "f32".to_owned() }
+    }
+}
+
+impl Default for RawData {
+    fn default() -> Self {
+        Self {
+            train: "builtin".to_owned(),
+            prompts: 640,
+            levels: Vec::new(),
+            teacher_coverage: 0.25,
+            template: "chatml".to_owned(),
+            max_prompt_tokens: 1024,
+            grader: "math".to_owned(),
+        }
+    }
+}
+
+impl Default for RawSampling {
+    fn default() -> Self {
+        Self {
+            group_size: 8,
+            prompts_per_step: 128,
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            max_new_tokens: 8192,
+            max_sequences: 256,
+        }
+    }
+}
+
+impl Default for RawLoss {
+    fn default() -> Self {
+        Self { clip_low: 0.2, clip_high: 0.2, normaliser: "constant".to_owned(), entropy_coef: 0.0 }
+    }
+}
+
+impl Default for RawAdvantage {
+    fn default() -> Self {
+        Self { std: false, group: "mixed".to_owned() }
+    }
+}
+
+impl Default for RawTeacher {
+    fn default() -> Self {
+        Self { d: 0.1, weight: "one".to_owned() }
+    }
+}
+
+impl Default for RawHapo {
+    fn default() -> Self {
+        Self {
+            gate: "confidence".to_owned(),
+            failure_level: None,
+            gamma0: None,
+            annealing: "sigmoid".to_owned(),
+            turn_off_epoch: None,
+            steepness: 10.0,
+            slot: "lowest-reward".to_owned(),
+        }
+    }
+}
+
+impl Default for RawOptim {
+    fn default() -> Self {
+        Self {
+            lr: 5e-6,
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            weight_decay: 0.01,
+            max_grad_norm: 1.0,
+            schedule: "constant".to_owned(),
+            warmup: 0.0,
+            mini_batch_prompts: 0,
+            passes: 1,
+            micro_batch_tokens: 8192,
+            recompute: "none".to_owned(),
+        }
+    }
+}
+
+impl Default for RawCheckpoint {
+    fn default() -> Self {
+        Self { every: 0, keep: 3 }
+    }
+}
+
+/// Defaults of the two structs that also have required keys.
+mod defaults {
+    pub(super) fn steps() -> u64 {
+        200
+    }
+    pub(super) fn rope_theta() -> f64 {
+        1e4
+    }
+    pub(super) fn init_std() -> f64 {
+        0.02
+    }
+}
+
+impl RawRecipe {
+    /// Reads a recipe and applies `overrides` (`section.key=value`) to it. `origin` names the text
+    /// in messages.
+    pub fn parse(text: &str, origin: &str, overrides: &[String]) -> Result<Self> {
+        let mut table: toml::Table = toml::from_str(text).map_err(|e| bad_toml(&e, origin))?;
+        for it in overrides {
+            apply_override(&mut table, it)?;
+        }
+        // Deserialising the text itself, where nothing is overridden, keeps line numbers in messages.
+        if overrides.is_empty() {
+            return toml::from_str(text).map_err(|e| bad_toml(&e, origin));
+        }
+        table.try_into().map_err(|e| bad_toml(&e, &format!("{origin} with --set")))
+    }
+}
+
+fn apply_override(table: &mut toml::Table, text: &str) -> Result<()> {
+    let bad = |what: &str| Error::Recipe {
+        origin: format!("--set {text}"),
+        field: String::new(),
+        problem: what.to_owned(),
+        hint: "write --set section.key=value, for example --set optim.lr=5e-6".to_owned(),
+    };
+    let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
+    // What is no TOML value is a string: `--set method=luffy` needs no quotes.
+    let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
+        .ok()
+        .and_then(|mut it| it.remove("value"))
+        .unwrap_or_else(|| toml::Value::String(value.to_owned()));
+    let mut keys: Vec<&str> = path.trim().split('.').collect();
+    let last = keys.pop().filter(|it| !it.is_empty()).ok_or_else(|| bad("the key is empty"))?;
+    let mut at = table;
+    for key in keys {
+        at = at
+            .entry(key)
+            .or_insert_with(|| toml::Value::Table(toml::Table::new()))
+            .as_table_mut()
+            .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
+    }
+    at.insert(last.to_owned(), value);
+    Ok(())
+}
+
+fn bad_toml(error: &toml::de::Error, origin: &str) -> Error {
+    let message = error.message().to_owned();
+    let hint = match unknown_and_known(&message) {
+        Some((unknown, known)) => match nearest(unknown, &known) {
+            Some(it) => format!("did you mean `{it}`?"),
+            None => "`hapo list recipes` shows recipes with every key".to_owned(),
+        },
+        None => "keys and their meaning are in docs/recipes.md".to_owned(),
+    };
+    // The rendered error shows the line with the key under a caret; its first line is the place.
+    let rendered = error.to_string();
+    let place = rendered.lines().next().and_then(|it| it.split(" at ").nth(1)).unwrap_or_default().to_owned();
+    Error::Recipe { origin: origin.to_owned(), field: place, problem: message, hint }
+}
+
+/// The two sides of serde's "unknown field `x`, expected one of `a`, `b`".
+fn unknown_and_known(message: &str) -> Option<(&str, Vec<&str>)> {
+    let rest = message.strip_prefix("unknown field ")?;
+    let mut quoted = rest.split('`').skip(1).step_by(2);
+    let unknown = quoted.next()?;
+    Some((unknown, quoted.collect()))
+}
+
+/// The known word closest to `word`, if it is close enough to be what was meant.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    known.iter().map(|it| (edit_distance(word, it), *it)).min().filter(|(d, it)| *d <= 1 + it.len() / 3).map(|it| it.1)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
