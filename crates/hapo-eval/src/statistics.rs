@@ -28,14 +28,26 @@ pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
     let n = values.len();
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|resample| {
-            let place = Place { step: resample, prompt: 0, rollout: 0, position: 0 };
+            let place = Place {
+                step: resample,
+                prompt: 0,
+                rollout: 0,
+                position: 0,
+            };
             let mut draws = Draws::new(seed, Purpose::Bootstrap, place);
-            (0..n).map(|_| values[draws.below(n as u64) as usize]).sum::<f64>() / n as f64
+            (0..n)
+                .map(|_| values[draws.below(n as u64) as usize])
+                .sum::<f64>()
+                / n as f64
         })
         .collect();
     means.sort_by(f64::total_cmp);
     let at = |q: f64| means[(q * (RESAMPLES - 1) as f64).round() as usize];
-    Some(Estimate { mean: values.iter().sum::<f64>() / n as f64, low: at(0.025), high: at(0.975) })
+    Some(Estimate {
+        mean: values.iter().sum::<f64>() / n as f64,
+        low: at(0.025),
+        high: at(0.975),
+    })
 }
 
 /// Difference of two models on the same problems, with its interval over problems: paired, so the
@@ -44,7 +56,11 @@ pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
 /// # Panics
 /// When the two do not have one value for each problem.
 pub fn paired_difference(values: &[f64], baseline: &[f64], seed: u64) -> Option<Estimate> {
-    assert_eq!(values.len(), baseline.len(), "both models answered the same problems");
+    assert_eq!(
+        values.len(),
+        baseline.len(),
+        "both models answered the same problems"
+    );
     let differences: Vec<f64> = values.iter().zip(baseline).map(|(a, b)| a - b).collect();
     estimate(&differences, seed)
 }
@@ -58,7 +74,9 @@ pub fn pass_at_k(n: usize, c: usize, k: usize) -> Option<f64> {
     if n - c < k {
         return Some(1.0);
     }
-    let all_wrong = (0..k).map(|i| (n - c - i) as f64 / (n - i) as f64).product::<f64>();
+    let all_wrong = (0..k)
+        .map(|i| (n - c - i) as f64 / (n - i) as f64)
+        .product::<f64>();
     Some(1.0 - all_wrong)
 }
 
@@ -80,7 +98,10 @@ mod tests {
                         }
                     }
                     let expected = f64::from(hit) / f64::from(all);
-                    assert!((pass_at_k(n, c, k).unwrap() - expected).abs() < 1e-12, "{n} {c} {k}");
+                    assert!(
+                        (pass_at_k(n, c, k).unwrap() - expected).abs() < 1e-12,
+                        "{n} {c} {k}"
+                    );
                 }
             }
         }
@@ -94,7 +115,10 @@ mod tests {
         let it = estimate(&values, 7).unwrap();
         let half = 1.96 * (0.25_f64 * 0.75 / 400.0).sqrt();
         assert_eq!(it.mean, 0.25);
-        assert!((it.low - (0.25 - half)).abs() < 0.006 && (it.high - (0.25 + half)).abs() < 0.006, "{it:?}");
+        assert!(
+            (it.low - (0.25 - half)).abs() < 0.006 && (it.high - (0.25 + half)).abs() < 0.006,
+            "{it:?}"
+        );
         assert_eq!(estimate(&[], 7), None);
     }
 

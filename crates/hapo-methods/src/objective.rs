@@ -102,15 +102,33 @@ impl Objective {
         d_log_probs: &mut [f32],
         d_entropies: &mut [f32],
     ) -> SequenceTerms {
-        assert_eq!(tokens.log_probs.len(), d_log_probs.len(), "one derivative per token");
-        assert_eq!(tokens.entropies.len(), d_entropies.len(), "one derivative per entropy");
+        assert_eq!(
+            tokens.log_probs.len(),
+            d_log_probs.len(),
+            "one derivative per token"
+        );
+        assert_eq!(
+            tokens.entropies.len(),
+            d_entropies.len(),
+            "one derivative per entropy"
+        );
         // Tokens that the clip holds get no derivative; the buffer may hold an older batch's.
         d_log_probs.fill(0.0);
-        let it = clipped_surrogate(tokens.log_probs, tokens.old_log_probs, tokens.advantage, self.clip, |i, slope| {
-            d_log_probs[i] = (-slope / divisor) as f32;
-        });
+        let it = clipped_surrogate(
+            tokens.log_probs,
+            tokens.old_log_probs,
+            tokens.advantage,
+            self.clip,
+            |i, slope| {
+                d_log_probs[i] = (-slope / divisor) as f32;
+            },
+        );
         d_entropies.fill((-self.entropy_coef / divisor) as f32);
-        let entropy_sum = tokens.entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
+        let entropy_sum = tokens
+            .entropies
+            .iter()
+            .map(|it| f64::from(*it))
+            .sum::<f64>();
         SequenceTerms {
             objective: (it.objective + self.entropy_coef * entropy_sum) / divisor,
             entropy_sum,
@@ -125,8 +143,17 @@ impl Objective {
     ///
     /// # Panics
     /// When the slices differ in length.
-    pub fn teacher_terms(&self, tokens: TeacherTokens<'_>, divisor: f64, d_log_probs: &mut [f32]) -> f64 {
-        assert_eq!(tokens.log_probs.len(), d_log_probs.len(), "one derivative per token");
+    pub fn teacher_terms(
+        &self,
+        tokens: TeacherTokens<'_>,
+        divisor: f64,
+        d_log_probs: &mut [f32],
+    ) -> f64 {
+        assert_eq!(
+            tokens.log_probs.len(),
+            d_log_probs.len(),
+            "one derivative per token"
+        );
         let scale = tokens.weight / divisor;
         let mut objective = 0.0;
         for (log_prob, slope) in tokens.log_probs.iter().zip(d_log_probs) {

@@ -37,7 +37,11 @@ pub fn clipped_surrogate(
     clip: Clip,
     mut add: impl FnMut(usize, f64),
 ) -> Surrogate {
-    assert_eq!(log_probs.len(), old_log_probs.len(), "one old log-probability per token");
+    assert_eq!(
+        log_probs.len(),
+        old_log_probs.len(),
+        "one old log-probability per token"
+    );
     let mut total = Surrogate::default();
     for (i, (new, old)) in log_probs.iter().zip(old_log_probs).enumerate() {
         let ratio = (f64::from(*new) - f64::from(*old)).exp();
@@ -62,9 +66,18 @@ mod tests {
 
     fn run(ratio: f64, advantage: f64) -> (f64, f64, usize) {
         let mut slope = 0.0;
-        let it = clipped_surrogate(&[ratio.ln() as f32], &[0.0], advantage, Clip { low: 0.2, high: 0.3 }, |_, g| {
-            slope = g;
-        });
+        let it = clipped_surrogate(
+            &[ratio.ln() as f32],
+            &[0.0],
+            advantage,
+            Clip {
+                low: 0.2,
+                high: 0.3,
+            },
+            |_, g| {
+                slope = g;
+            },
+        );
         (it.objective, slope, it.clipped)
     }
 
@@ -81,8 +94,14 @@ mod tests {
             ((1.5, 0.0), (0.0, 0.0, 0)),
         ] {
             let got = run(ratio, advantage);
-            assert!((got.0 - objective).abs() < 1e-6, "objective at {ratio}, {advantage}: {got:?}");
-            assert!((got.1 - slope).abs() < 1e-6, "slope at {ratio}, {advantage}: {got:?}");
+            assert!(
+                (got.0 - objective).abs() < 1e-6,
+                "objective at {ratio}, {advantage}: {got:?}"
+            );
+            assert!(
+                (got.1 - slope).abs() < 1e-6,
+                "slope at {ratio}, {advantage}: {got:?}"
+            );
             assert_eq!(got.2, clipped, "clip at {ratio}, {advantage}");
         }
     }
@@ -97,7 +116,10 @@ mod tests {
                 };
                 let h = 1e-6;
                 let slope = (at(f64::ln(ratio) + h) - at(f64::ln(ratio) - h)) / (2.0 * h);
-                assert!((run(ratio, advantage).1 - slope).abs() < 1e-6, "at {ratio}, {advantage}");
+                assert!(
+                    (run(ratio, advantage).1 - slope).abs() < 1e-6,
+                    "at {ratio}, {advantage}"
+                );
             }
         }
     }

@@ -45,6 +45,17 @@ pub enum Error {
     /// A model folder that cannot be used.
     #[error(transparent)]
     Model(#[from] hapo_model::Error),
+    /// The decoder's arithmetic was asked for something impossible.
+    #[error(transparent)]
+    Engine(#[from] hapo_model::EngineError),
+    /// A checkpoint that is torn, altered or of another run.
+    #[error("checkpoint {}: {problem}", folder.display())]
+    Checkpoint {
+        /// Its folder.
+        folder: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// The sampler could not go on.
     #[error(transparent)]
     Sampler(#[from] hapo_sampler::Error),
@@ -61,6 +72,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the input is to blame (exit code 2) rather than the run or the machine.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Recipe { .. } | Self::Data(_) | Self::Dataset { .. } | Self::Model(_) | Self::Checkpoint { .. } => true,
+            Self::Io { action, .. } => *action == "read",
+            Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } => false,
+        }
+    }
+
     /// What the reader can do about it, if anything is known.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_model::{PackedBatch, Segment, Target};
+use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
 #[derive(Clone, Debug)]
@@ -62,13 +62,13 @@ pub fn pack(groups: &[TokenGroup], budget: usize, inverse_temperature: f32) -> V
     let mut open = Packer::default();
     for (g, group) in groups.iter().enumerate().filter(|it| it.1.has_signal) {
         let whole = group.prompt.len() + group.sequences.iter().map(fed_tokens).sum::<usize>();
-        if !open.is_empty() && open.tokens.len() + whole > budget {
+        if !open.is_empty() && open.tokens() + whole > budget {
             done.push(open.close());
         }
         open.begin_group(&group.prompt);
         let mut in_this_batch = 0;
         for (s, sequence) in group.sequences.iter().enumerate() {
-            if in_this_batch > 0 && open.tokens.len() + fed_tokens(sequence) > budget {
+            if in_this_batch > 0 && open.tokens() + fed_tokens(sequence) > budget {
                 done.push(open.close());
                 open.begin_group(&group.prompt);
                 in_this_batch = 0;
@@ -90,12 +90,9 @@ fn fed_tokens(sequence: &Sequence) -> usize {
 
 #[derive(Default)]
 struct Packer {
-    tokens: Vec<u32>,
-    segments: Vec<Segment>,
-    targets: Vec<Target>,
+    packed: PackedBatch,
     spans: Vec<(usize, usize, Range<usize>)>,
-    prompt_segment: usize,
-    last_prompt_row: usize,
+    prompt: usize,
 }
 
 impl Packer {
@@ -103,11 +100,12 @@ impl Packer {
         self.spans.is_empty()
     }
 
+    fn tokens(&self) -> usize {
+        self.packed.tokens.len()
+    }
+
     fn begin_group(&mut self, prompt: &[u32]) {
-        self.prompt_segment = self.segments.len();
-        self.segments.push(Segment { start: self.tokens.len(), len: prompt.len(), prefix: None });
-        self.tokens.extend_from_slice(prompt);
-        self.last_prompt_row = self.tokens.len() - 1;
+        self.prompt = self.packed.push(prompt, None);
     }
 
     fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
@@ -116,26 +114,14 @@ impl Packer {
             Role::Policy { .. } => inverse_temperature,
             Role::Teacher { .. } => 1.0,
         };
-        let first_target = self.targets.len();
-        let start = self.tokens.len();
-        let fed = fed_tokens(sequence);
-        for (i, token) in sequence.response.iter().enumerate() {
-            let row = if i == 0 { self.last_prompt_row } else { start + i - 1 };
-            self.targets.push(Target { row, token: *token, inverse_temperature });
-        }
-        if fed > 0 {
-            self.tokens.extend_from_slice(&sequence.response[..fed]);
-            self.segments.push(Segment { start, len: fed, prefix: Some(self.prompt_segment) });
-        }
-        self.spans.push((group, index, first_target..self.targets.len()));
+        let first_target = self.packed.targets.len();
+        self.packed.push_response(self.prompt, &sequence.response, inverse_temperature);
+        self.spans.push((group, index, first_target..self.packed.targets.len()));
     }
 
     fn close(&mut self) -> MicroBatch {
         let it = std::mem::take(self);
-        MicroBatch {
-            packed: PackedBatch { tokens: it.tokens, segments: it.segments, targets: it.targets },
-            spans: it.spans,
-        }
+        MicroBatch { packed: it.packed, spans: it.spans }
     }
 }
 

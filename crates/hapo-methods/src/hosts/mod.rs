@@ -47,7 +47,13 @@ impl MethodKind {
 }
 
 /// Every host method.
-pub const METHODS: &[MethodSpec] = &[sft::METHOD, grpo::METHOD, luffy::METHOD, srft::METHOD, trapo::METHOD];
+pub const METHODS: &[MethodSpec] = &[
+    sft::METHOD,
+    grpo::METHOD,
+    luffy::METHOD,
+    srft::METHOD,
+    trapo::METHOD,
+];
 
 /// The method of that name.
 pub fn method(name: &str) -> Option<&'static MethodSpec> {
@@ -65,12 +71,20 @@ pub struct Host {
 
 impl Host {
     /// A host for groups of `group_size` members.
-    pub fn new(spec: &'static MethodSpec, objective: Objective, group_size: usize) -> Result<Self, GateError> {
+    pub fn new(
+        spec: &'static MethodSpec,
+        objective: Objective,
+        group_size: usize,
+    ) -> Result<Self, GateError> {
         let gate = match spec.kind {
             MethodKind::Mixed { .. } => Gate::Always,
             MethodKind::OnPolicy | MethodKind::Imitation => Gate::Never,
         };
-        Ok(Self { spec, objective, schedule: Schedule::new(&gate, group_size, 1)? })
+        Ok(Self {
+            spec,
+            objective,
+            schedule: Schedule::new(&gate, group_size, 1)?,
+        })
     }
 }
 

@@ -68,14 +68,24 @@ mod tests {
         // π = 0.05, 0.1, 0.9 with d = 0.1, by hand.
         let expected = [
             ("luffy", [1.0 / 3.0, 0.5, 0.9], [0.005 / 0.0225, 0.25, 0.09]),
-            ("srft", [0.05_f64.ln(), 0.1_f64.ln(), 0.9_f64.ln()], [1.0, 1.0, 1.0]),
+            (
+                "srft",
+                [0.05_f64.ln(), 0.1_f64.ln(), 0.9_f64.ln()],
+                [1.0, 1.0, 1.0],
+            ),
             ("trapo", [0.5, 1.0, 1.0 + 9.0_f64.ln()], [0.5, 1.0, 1.0]),
         ];
         for (name, values, weights) in expected {
             let it = operator(name).unwrap();
             for (i, pi) in [0.05_f64, 0.1, 0.9].into_iter().enumerate() {
-                assert!(((it.value)(pi.ln(), D) - values[i]).abs() < 1e-12, "{name} value at {pi}");
-                assert!(((it.weight)(pi.ln(), D) - weights[i]).abs() < 1e-12, "{name} weight at {pi}");
+                assert!(
+                    ((it.value)(pi.ln(), D) - values[i]).abs() < 1e-12,
+                    "{name} value at {pi}"
+                );
+                assert!(
+                    ((it.weight)(pi.ln(), D) - weights[i]).abs() < 1e-12,
+                    "{name} weight at {pi}"
+                );
             }
         }
     }
@@ -85,8 +95,16 @@ mod tests {
         for it in OPERATORS {
             for log_pi in [0.0, -1e-12, -1.0, -50.0, -745.0, -1e4] {
                 let (value, weight) = ((it.value)(log_pi, D), (it.weight)(log_pi, D));
-                assert!(value.is_finite() && weight.is_finite(), "{} at {log_pi}", it.name);
-                assert!(weight >= 0.0, "{} at {log_pi} would be minimised by imitation", it.name);
+                assert!(
+                    value.is_finite() && weight.is_finite(),
+                    "{} at {log_pi}",
+                    it.name
+                );
+                assert!(
+                    weight >= 0.0,
+                    "{} at {log_pi} would be minimised by imitation",
+                    it.name
+                );
             }
         }
     }

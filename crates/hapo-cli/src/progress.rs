@@ -1,0 +1,67 @@
+//! Progress of long work: a bar on a terminal, plain lines otherwise.
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use hapo_train::Metrics;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shows a training run as it goes.
+pub(crate) struct StepProgress {
+    bar: Option<ProgressBar>,
+    label: String,
+    total: u64,
+    started: Instant,
+    every: u64,
+}
+
+impl StepProgress {
+    pub(crate) fn new(label: &str, total: u64, quiet: bool) -> Self {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::new(total);
+            let style = ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
+                .expect("the template is a constant")
+                .progress_chars("━╸ ");
+            bar.set_style(style);
+            bar.set_prefix(label.to_owned());
+            bar
+        });
+        let every = if quiet { u64::MAX } else { (total / 10).max(1) };
+        Self { bar, label: label.to_owned(), total, started: Instant::now(), every }
+    }
+
+    pub(crate) fn step(&self, step: u64, metrics: &Metrics) {
+        let text = summary(metrics);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(step);
+                bar.set_message(text);
+            }
+            None if self.every != u64::MAX && (step.is_multiple_of(self.every) || step == self.total) => {
+                eprintln!("{} {step}/{} {text} {:.0} s", self.label, self.total, self.started.elapsed().as_secs_f64());
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn summary(metrics: &Metrics) -> String {
+    let get = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
+    if metrics.get("reward/policy_only").is_some() {
+        format!(
+            "reward {:.3} β {:.2} γ {:.3} {:.1}k tok/s",
+            get("reward/policy_only"),
+            get("gate/beta"),
+            get("gate/threshold"),
+            (get("tokens_per_second/step")) / 1e3,
+        )
+    } else {
+        format!("loss {:.4} {:.1}k tok/s", get("policy/loss"), get("tokens_per_second/train") / 1e3)
+    }
+}

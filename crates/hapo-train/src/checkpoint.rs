@@ -1,0 +1,183 @@
+//! Checkpoints: a Hugging Face folder that transformers and vLLM load as it is, and beside it, in
+//! `trainer_state/`, what a resumed run needs to go on with the same bits.
+//!
+//! A checkpoint is written under another name, flushed and renamed, so a folder named
+//! `step-000100` is whole. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
+//! not match is refused by name and the one before it is used.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hapo_kernels::{Buffer, Cpu, CpuBuf, Device};
+use hapo_model::{Decoder, Dtype};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+use crate::files::{create_folder, sync_parent, write_atomically};
+use crate::optimizer::Optimizer;
+
+/// Most bytes of weights in one file, as transformers has it.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// What a resumed run needs besides weights and moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// Steps done.
+    pub step: u64,
+    /// Updates made.
+    pub updates: u64,
+    /// The resolved recipe of the run.
+    pub recipe: String,
+    /// Hash of the prompt template.
+    pub template_hash: String,
+}
+
+/// Folder of the checkpoint after `step`.
+pub fn folder_of(run_dir: &Path, step: u64) -> PathBuf {
+    run_dir.join("checkpoints").join(format!("step-{step:06}"))
+}
+
+/// The checkpoints of a run, the latest first.
+pub fn list(run_dir: &Path) -> Vec<(u64, PathBuf)> {
+    let Ok(entries) = fs::read_dir(run_dir.join("checkpoints")) else { return Vec::new() };
+    let mut found: Vec<(u64, PathBuf)> = entries
+        .filter_map(std::result::Result::ok)
+        .filter_map(|it| {
+            let step = it.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
+            Some((step, it.path()))
+        })
+        .collect();
+    found.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
+    found
+}
+
+/// What a checkpoint is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Contents<'a> {
+    pub(crate) decoder: &'a Decoder<Cpu>,
+    pub(crate) optimizer: &'a Optimizer,
+    pub(crate) dtype: Dtype,
+    pub(crate) companions: &'a [(&'static str, Vec<u8>)],
+    pub(crate) state: &'a TrainerState,
+}
+
+/// Writes the checkpoint after `state.step` and removes those beyond the `keep` latest.
+pub(crate) fn write(run_dir: &Path, contents: Contents<'_>, keep: usize) -> Result<PathBuf> {
+    let folder = folder_of(run_dir, contents.state.step);
+    let aside = folder.with_extension("partial");
+    let io = |action: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    };
+    if aside.exists() {
+        fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
+    }
+    create_folder(&aside.join("trainer_state"))?;
+    let decoder = contents.decoder;
+    let companions: Vec<(&str, &[u8])> = contents.companions.iter().map(|it| (it.0, it.1.as_slice())).collect();
+    let layout = hapo_model::FolderLayout { dtype: contents.dtype, shard_bytes: SHARD_BYTES, companions: &companions };
+    hapo_model::write_folder(&aside, decoder.config(), &layout, |spec| {
+        decoder.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
+    })?;
+    for (name, buffer) in buffers(decoder, contents.optimizer) {
+        write_atomically(&aside.join("trainer_state").join(name), &bytes_of(decoder, buffer))?;
+    }
+    let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
+    write_atomically(&aside.join("trainer_state/state.json"), &state)?;
+    let checksums = serde_json::to_vec_pretty(&checksums(&aside)?).expect("checksums are plain data");
+    write_atomically(&aside.join("checksums.json"), &checksums)?;
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(io("remove", &folder))?;
+    }
+    fs::rename(&aside, &folder).map_err(io("rename", &aside))?;
+    sync_parent(&folder)?;
+    for (_, old) in list(run_dir).into_iter().skip(keep) {
+        fs::remove_dir_all(&old).map_err(io("remove", &old))?;
+    }
+    Ok(folder)
+}
+
+/// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.
+fn buffers<'a>(decoder: &'a Decoder<Cpu>, optimizer: &'a Optimizer) -> [(&'static str, &'a CpuBuf); 3] {
+    [
+        ("parameters.f32", decoder.params()),
+        ("first_moments.f32", &optimizer.first),
+        ("second_moments.f32", &optimizer.second),
+    ]
+}
+
+fn bytes_of(decoder: &Decoder<Cpu>, buffer: &CpuBuf) -> Vec<u8> {
+    let mut values = vec![0.0_f32; buffer.len()];
+    decoder.device().download(buffer.first(buffer.len()), &mut values);
+    values.iter().flat_map(|it| it.to_le_bytes()).collect()
+}
+
+/// SHA-256 of every file below `folder` but the list itself, by relative path.
+fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        let io = |source| Error::Io { action: "read", path: at.clone(), source };
+        for entry in fs::read_dir(&at).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(folder).expect("a file of the folder").to_string_lossy().into_owned();
+            if name != "checksums.json" {
+                all.insert(name, sha256_of(&path)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn sha256_of(path: &Path) -> Result<String> {
+    let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
+    let mut file = fs::File::open(path).map_err(io)?;
+    let mut hash = Sha256::new();
+    std::io::copy(&mut file, &mut hash).map_err(io)?;
+    Ok(hash.finalize().iter().map(|it| format!("{it:02x}")).collect())
+}
+
+/// Checks a checkpoint against its checksums and reads its state.
+pub fn verify(folder: &Path) -> Result<TrainerState> {
+    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let read = |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
+    let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)
+        .map_err(|it| refuse(format!("checksums.json: {it}")))?;
+    for (name, expected) in &expected {
+        let path = folder.join(name);
+        if !path.exists() {
+            return Err(refuse(format!("{name} is missing")));
+        }
+        if sha256_of(&path)? != *expected {
+            return Err(refuse(format!("{name} differs from its checksum")));
+        }
+    }
+    serde_json::from_slice(&read("trainer_state/state.json")?)
+        .map_err(|it| refuse(format!("trainer_state/state.json: {it}")))
+}
+
+/// Puts a checkpoint's weights and moments back, bit for bit.
+pub(crate) fn restore(folder: &Path, decoder: &mut Decoder<Cpu>, optimizer: &mut Optimizer) -> Result<()> {
+    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let read = |name: &str, expected: usize| -> Result<Vec<f32>> {
+        let bytes = fs::read(folder.join("trainer_state").join(name)).map_err(|it| refuse(format!("{name}: {it}")))?;
+        if bytes.len() != expected * 4 {
+            return Err(refuse(format!("{name}: expected {} bytes, got {}", expected * 4, bytes.len())));
+        }
+        Ok(bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect())
+    };
+    let n = decoder.params().len();
+    let parameters = read("parameters.f32", n)?;
+    let (first, second) = (read("first_moments.f32", n)?, read("second_moments.f32", n)?);
+    let (device, params) = decoder.device_and_params_mut();
+    device.upload(&parameters, params.first_mut(n));
+    device.upload(&first, optimizer.first.first_mut(n));
+    device.upload(&second, optimizer.second.first_mut(n));
+    Ok(())
+}

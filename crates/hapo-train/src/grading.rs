@@ -1,0 +1,18 @@
+//! From completions to verdicts.
+
+use hapo_core::Verdict;
+use hapo_verify::Grader;
+
+/// The verdict on one completion.
+pub fn verdict(grader: Grader, gold: &str, completion: &str) -> Verdict {
+    into_core(hapo_verify::grade(grader, gold, completion).verdict)
+}
+
+/// The grader's verdict in the words of the algorithm.
+pub fn into_core(verdict: hapo_verify::Verdict) -> Verdict {
+    match verdict {
+        hapo_verify::Verdict::Correct => Verdict::Correct,
+        hapo_verify::Verdict::Wrong => Verdict::Wrong,
+        hapo_verify::Verdict::Unparsable(reason) => Verdict::Unparsable(reason.to_string()),
+    }
+}

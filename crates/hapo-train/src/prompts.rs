@@ -1,0 +1,201 @@
+//! Prompts ready for training: rendered, tokenised, with a gold answer that the grader can read and,
+//! where one is admissible, a teacher trajectory.
+
+use std::path::Path;
+
+use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory, admit_teacher};
+use hapo_data::{Dataset, EndOfTurn, Template};
+use hapo_model::Tokenizer;
+use hapo_verify::Grader;
+
+use crate::error::{Error, Result};
+use crate::grading;
+
+/// A prompt of the run.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// Its number in the data set: part of the key of every draw.
+    pub id: PromptId,
+    /// Its id in the file.
+    pub name: String,
+    /// The problem as written.
+    pub problem: String,
+    /// The gold answer.
+    pub answer: String,
+    /// The rendered prompt.
+    pub tokens: Vec<u32>,
+    /// The teacher's trajectory, if one is admissible (D9).
+    pub teacher: Option<TeacherTrajectory>,
+}
+
+/// The prompts of a run and what loading them met.
+#[derive(Clone, Debug)]
+pub struct PromptTable {
+    /// The prompts.
+    pub prompts: Vec<Prompt>,
+    /// Teacher trajectories that were not admitted, with the reason (D9).
+    pub refused_teachers: Vec<String>,
+}
+
+/// How text becomes tokens and back: the same for training and evaluation.
+#[derive(Debug)]
+pub struct Dialogue {
+    /// The model's tokenizer.
+    pub tokenizer: Tokenizer,
+    /// The prompt template.
+    pub template: &'static Template,
+    /// The token that ends an assistant's turn, and every teacher trajectory (D10).
+    pub end_token: u32,
+    /// Tokens at which sampling stops: the end token and the model's own.
+    pub stop: Vec<u32>,
+}
+
+impl Dialogue {
+    /// Puts a tokenizer and a template together. `eos` are the ids that the model's folder names.
+    pub fn new(tokenizer: Tokenizer, template: &'static Template, eos: &[u32]) -> Result<Self> {
+        let end_token = match template.end_of_turn {
+            EndOfTurn::Token(token) => tokenizer.id(token).ok_or_else(|| Error::Dataset {
+                problem: format!("the tokenizer has no token `{token}`, which ends a turn of template `{}`", template.name),
+                hint: "choose another data.template: `hapo list templates`".to_owned(),
+            })?,
+            EndOfTurn::TokenizerEos => *eos.first().ok_or_else(|| Error::Dataset {
+                problem: format!("the model names no eos_token_id, which ends a turn of template `{}`", template.name),
+                hint: "add eos_token_id to generation_config.json".to_owned(),
+            })?,
+        };
+        let mut stop = vec![end_token];
+        stop.extend(eos.iter().filter(|it| **it != end_token));
+        Ok(Self { tokenizer, template, end_token, stop })
+    }
+
+    /// The tokens of a problem's prompt.
+    pub fn prompt(&self, problem: &str) -> Result<Vec<u32>> {
+        Ok(self.tokenizer.encode(&hapo_data::render(self.template, problem))?)
+    }
+
+    /// The text of a completion, without the tokens that end it.
+    pub fn text(&self, completion: &[u32]) -> Result<String> {
+        let end = completion.iter().rposition(|it| !self.stop.contains(it)).map_or(0, |it| it + 1);
+        Ok(self.tokenizer.decode(&completion[..end])?)
+    }
+}
+
+/// What a table asks of its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Longest rendered prompt, in tokens.
+    pub prompt_tokens: usize,
+    /// Longest response, end token included.
+    pub response_tokens: usize,
+}
+
+impl PromptTable {
+    /// Renders, tokenises and checks every example. `origin` names the data in messages.
+    pub fn new(dataset: &Dataset, origin: &str, dialogue: &Dialogue, grader: Grader, limits: Limits) -> Result<Self> {
+        let mut prompts = Vec::with_capacity(dataset.examples.len());
+        let mut refused_teachers = Vec::new();
+        for (number, example) in dataset.examples.iter().enumerate() {
+            let place = |what: &str| format!("{what} (row {}, id {}, {origin})", number + 1, example.id);
+            hapo_verify::check_gold(grader, &example.answer).map_err(|reason| Error::Dataset {
+                problem: place(&format!("the grader cannot read the gold answer `{}`: {reason}", example.answer)),
+                hint: "correct or remove the row".to_owned(),
+            })?;
+            let tokens = dialogue.prompt(&example.problem)?;
+            if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
+                return Err(Error::Dataset {
+                    problem: place(&format!("expected a prompt of 1 to {} tokens, got {}", limits.prompt_tokens, tokens.len())),
+                    hint: "raise data.max_prompt_tokens or remove the row".to_owned(),
+                });
+            }
+            let mut teacher = None;
+            for solution in &example.teachers {
+                let verdict = grading::verdict(grader, &example.answer, solution);
+                let response = dialogue.tokenizer.encode(solution)?;
+                match admit_teacher(response, dialogue.end_token, &verdict, limits.response_tokens) {
+                    Ok(it) => {
+                        teacher = Some(it);
+                        break;
+                    }
+                    Err(refusal) => refused_teachers.push(place(&refusal.to_string())),
+                }
+            }
+            prompts.push(Prompt {
+                id: PromptId(number as u64),
+                name: example.id.clone(),
+                problem: example.problem.clone(),
+                answer: example.answer.clone(),
+                tokens,
+                teacher,
+            });
+        }
+        Ok(Self { prompts, refused_teachers })
+    }
+
+    /// Keeps the prompts that have a teacher: what imitation trains on.
+    pub fn with_teacher(mut self) -> Self {
+        self.prompts.retain(|it| it.teacher.is_some());
+        self
+    }
+}
+
+/// The order in which a run visits its prompts: a fresh permutation each epoch, the remainder that
+/// does not fill a step left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Seed of the permutations.
+    pub seed: u64,
+    /// Prompts of the run.
+    pub prompts: usize,
+    /// Prompts of one step.
+    pub per_step: usize,
+}
+
+impl Order {
+    /// `T_epoch`: whole steps in one pass over the prompts; at least 1 where there are enough prompts.
+    pub fn steps_per_epoch(self) -> u64 {
+        (self.prompts / self.per_step) as u64
+    }
+
+    /// Indices of the prompts of step `step`, counted from 1.
+    pub fn of_step(self, step: u64) -> Vec<usize> {
+        let (epoch, within) = ((step - 1) / self.steps_per_epoch(), (step - 1) % self.steps_per_epoch());
+        let mut order: Vec<usize> = (0..self.prompts).collect();
+        let place = Place { step: epoch, prompt: 0, rollout: 0, position: 0 };
+        Draws::new(self.seed, Purpose::Shuffle, place).shuffle(&mut order);
+        let first = within as usize * self.per_step;
+        order[first..first + self.per_step].to_vec()
+    }
+}
+
+/// Reads the data set that `data.train` names; bad rows are errors that name the first of them.
+pub fn load_file(path: &Path) -> Result<Dataset> {
+    let loaded = hapo_data::load(path)?;
+    if let Some(bad) = loaded.bad_rows.first() {
+        return Err(Error::Dataset {
+            problem: format!("{bad} ({} bad rows in all)", loaded.bad_row_count),
+            hint: "correct or remove the rows".to_owned(),
+        });
+    }
+    Ok(loaded.dataset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_epoch_visits_each_prompt_at_most_once_in_its_own_order() {
+        let order = Order { seed: 3, prompts: 22, per_step: 5 };
+        assert_eq!(order.steps_per_epoch(), 4);
+        let epoch = |first: u64| -> Vec<usize> { (first..first + 4).flat_map(|it| order.of_step(it)).collect() };
+        let (a, b) = (epoch(1), epoch(5));
+        for it in [&a, &b] {
+            let mut sorted = it.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), 20);
+        }
+        assert_ne!(a, b);
+        assert_eq!(a, epoch(1));
+    }
+}

@@ -1,0 +1,221 @@
+//! One training step on one screen: sample → score → intervene → advantages → pack → loss → update
+//! → report, each taking one type and returning the next.
+
+use std::time::Instant;
+
+use hapo_core::{
+    BatchStatistics, Member, MixedGroup, SampledGroup, ScoredGroup, Slot, Step, advantages, drop_short_groups,
+    intervene, rollouts_to_sample, teacher_weight,
+};
+use hapo_methods::Method;
+use hapo_sampler::{Completion, GroupRequest, SampleSettings};
+use rayon::prelude::*;
+
+use crate::error::Result;
+use crate::metrics::Metrics;
+use crate::pack::{Role, Sequence, TokenGroup};
+use crate::prompts::Prompt;
+use crate::run::Run;
+use crate::update::{self, UpdateReport};
+use crate::{grading, memory};
+
+/// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
+pub(crate) fn rollout_step(run: &mut Run, prompts: &[usize], step: Step) -> Result<Metrics> {
+    let mut clock = Clock::start();
+    let sampled = sample(run, prompts, step)?;
+    clock.lap("sample");
+    let scored = score(run, prompts, sampled.groups)?;
+    clock.lap("verify");
+    let (scored, dropped) = drop_short_groups(scored);
+    let mixed: Vec<MixedGroup> = scored.into_iter().map(|it| mix(run, it, step)).collect();
+    let statistics = BatchStatistics::of(&mixed, dropped);
+    let groups: Vec<TokenGroup> = mixed.iter().map(|it| tokens_of(run, it)).collect();
+    let report = update::update(run, &groups, step.0)?;
+    clock.lap("train");
+
+    let mut metrics = Metrics::default();
+    metrics.set("step", step.0 as f64);
+    metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
+    report_groups(&mut metrics, &statistics, run.method.as_ref(), step);
+    report_responses(&mut metrics, &sampled.lengths, sampled.truncated);
+    report_update(&mut metrics, &report);
+    metrics.set("policy/entropy", sampled.entropy_mean);
+    metrics.set("sampler/logprob_gap_max", report.log_prob_gap_max);
+    metrics.set("verify/correct", statistics.correct as f64);
+    metrics.set("verify/wrong", statistics.wrong as f64);
+    metrics.set("verify/unparsable", statistics.unparsable as f64);
+    metrics.set("verify/ms", clock.seconds("verify") * 1e3);
+    report_clock(&mut metrics, &clock, sampled.lengths.iter().sum(), report.tokens);
+    Ok(metrics)
+}
+
+/// A step of imitation: the demonstrations of a batch and the update made from them.
+pub(crate) fn imitation_step(run: &mut Run, groups: &[TokenGroup], step: Step) -> Result<Metrics> {
+    let mut clock = Clock::start();
+    let report = update::update(run, groups, step.0)?;
+    clock.lap("train");
+    let mut metrics = Metrics::default();
+    metrics.set("step", step.0 as f64);
+    metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
+    report_update(&mut metrics, &report);
+    report_clock(&mut metrics, &clock, 0, report.tokens);
+    Ok(metrics)
+}
+
+/// The groups of a step and what the logs want to know of their tokens.
+struct Sampled {
+    groups: Vec<SampledGroup>,
+    lengths: Vec<usize>,
+    truncated: usize,
+    entropy_mean: f64,
+}
+
+fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
+    let sampling = &run.recipe.raw.sampling;
+    let requests: Vec<GroupRequest<'_>> = prompts
+        .iter()
+        .map(|it| {
+            let prompt = &run.prompts()[*it];
+            let completions = rollouts_to_sample(run.method.slot(), sampling.group_size, prompt.teacher.as_ref());
+            GroupRequest { prompt: prompt.id, tokens: &prompt.tokens, completions }
+        })
+        .collect();
+    let settings = SampleSettings {
+        decoding: run.recipe.decoding,
+        stop: &run.dialogue.stop,
+        max_new_tokens: sampling.max_new_tokens,
+        max_sequences: sampling.max_sequences,
+        usable_vocab: run.dialogue.tokenizer.vocab_size(),
+        seed: run.recipe.raw.seed,
+        purpose: hapo_core::Purpose::Sample,
+        step: step.0,
+    };
+    let completions = hapo_sampler::sample(&run.decoder, &requests, &settings)?;
+    let all = || completions.iter().flatten();
+    let lengths: Vec<usize> = all().map(|it| it.tokens.len()).collect();
+    let truncated = all().filter(|it| !it.ended).count();
+    let tokens = lengths.iter().sum::<usize>().max(1);
+    let entropy = all().flat_map(|it| &it.entropies).map(|it| f64::from(*it)).sum::<f64>();
+    let groups = hapo_sampler::into_groups(&requests, completions);
+    Ok(Sampled { groups, lengths, truncated, entropy_mean: entropy / tokens as f64 })
+}
+
+fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec<ScoredGroup>> {
+    prompts
+        .par_iter()
+        .zip(sampled)
+        .map(|(index, group)| {
+            let gold = &run.prompts()[*index].answer;
+            let verdicts = group
+                .rollouts()
+                .iter()
+                .map(|it| Ok(grading::verdict(run.grader, gold, &run.dialogue.text(&it.tokens)?)))
+                .collect::<Result<Vec<_>>>()?;
+            Ok(group.score(verdicts))
+        })
+        .collect()
+}
+
+fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
+    let teacher = run.prompt(group.prompt()).teacher.as_ref();
+    let slot = Slot { rule: run.method.slot(), seed: run.recipe.raw.seed, step };
+    intervene(group, teacher, run.method.open_up_to(step), slot)
+}
+
+fn tokens_of(run: &Run, group: &MixedGroup) -> TokenGroup {
+    let objective = run.method.objective();
+    let advantages = advantages(group, objective.advantage);
+    let sequences = group
+        .members()
+        .iter()
+        .zip(advantages)
+        .map(|(member, advantage)| match member {
+            Member::Policy(it) => Sequence {
+                response: it.rollout.tokens.clone(),
+                role: Role::Policy { old_log_probs: it.rollout.log_probs.clone(), advantage },
+            },
+            Member::Teacher { trajectory, .. } => {
+                let gamma0 = run.method.initial_threshold();
+                let weight = teacher_weight(objective.teacher_weight, group, gamma0, advantage);
+                Sequence { response: trajectory.tokens().to_vec(), role: Role::Teacher { weight } }
+            }
+        })
+        .collect();
+    // The entropy bonus reaches every on-policy token, those of constant groups included (D20).
+    let has_signal = group.has_signal() || objective.entropy_coef > 0.0;
+    TokenGroup { prompt: run.prompt(group.prompt()).tokens.clone(), sequences, has_signal }
+}
+
+fn report_groups(metrics: &mut Metrics, it: &BatchStatistics, method: &dyn Method, step: Step) {
+    metrics.set("reward/mean", it.reward_mean);
+    metrics.set("reward/policy_only", it.reward_policy_only);
+    metrics.set("groups/all_fail", it.all_fail as f64);
+    metrics.set("groups/all_solved", it.all_solved as f64);
+    metrics.set("groups/mixed", it.mixed as f64);
+    metrics.set("groups/dropped", it.dropped as f64);
+    metrics.set("gate/threshold", method.threshold(step));
+    metrics.set("gate/open_up_to", f64::from(method.open_up_to(step).get()));
+    metrics.set("gate/beta", it.beta);
+    metrics.set("gate/beta_trajectories", it.teacher_trajectories);
+    metrics.set("gate/open_no_teacher", it.open_no_teacher as f64);
+}
+
+fn report_responses(metrics: &mut Metrics, lengths: &[usize], truncated: usize) {
+    let mut sorted = lengths.to_vec();
+    sorted.sort_unstable();
+    let n = sorted.len().max(1);
+    metrics.set("response_length/mean", sorted.iter().sum::<usize>() as f64 / n as f64);
+    let p95 = sorted.get((sorted.len() * 95).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0);
+    metrics.set("response_length/p95", p95 as f64);
+    metrics.set("response_length/truncated", truncated as f64 / n as f64);
+}
+
+fn report_update(metrics: &mut Metrics, it: &UpdateReport) {
+    metrics.set("policy/loss", it.policy_loss);
+    metrics.set("teacher/loss", it.teacher_loss);
+    metrics.set("teacher/token_share", it.teacher_token_share);
+    metrics.set("teacher/mean_prob", it.teacher_mean_prob);
+    metrics.set("policy/clip_fraction", it.clip_fraction);
+    metrics.set("policy/ratio_mean", it.ratio_mean);
+    metrics.set("policy/ratio_max", it.ratio_max);
+    metrics.set("grad_norm", it.grad_norm);
+    metrics.set("lr", it.learning_rate);
+}
+
+fn report_clock(metrics: &mut Metrics, clock: &Clock, sampled_tokens: usize, trained_tokens: usize) {
+    let (sample, train) = (clock.seconds("sample"), clock.seconds("train"));
+    metrics.set("time/sample", sample);
+    metrics.set("time/verify", clock.seconds("verify"));
+    metrics.set("time/train", train);
+    metrics.set("time/step", clock.total());
+    metrics.set("tokens_per_second/sample", sampled_tokens as f64 / sample);
+    metrics.set("tokens_per_second/train", trained_tokens as f64 / train);
+    metrics.set("memory/rss", memory::resident_bytes().map_or(f64::NAN, |it| it as f64));
+}
+
+/// Seconds spent in each part of a step.
+struct Clock {
+    started: Instant,
+    last: Instant,
+    laps: Vec<(&'static str, f64)>,
+}
+
+impl Clock {
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { started: now, last: now, laps: Vec::new() }
+    }
+
+    fn lap(&mut self, name: &'static str) {
+        self.laps.push((name, self.last.elapsed().as_secs_f64()));
+        self.last = Instant::now();
+    }
+
+    fn seconds(&self, name: &str) -> f64 {
+        self.laps.iter().find(|it| it.0 == name).map_or(0.0, |it| it.1)
+    }
+
+    fn total(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+}
