@@ -9,8 +9,8 @@
 //! The price: files are mapped, so a file that another process shortens while it is being read ends
 //! this process with a bus error, as it does for every reader of mapped weights.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -75,9 +75,10 @@ pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
     let config_file = dir.join(CONFIG);
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
-    let generation = match generation_file.exists() {
-        true => Some(read_bounded(&generation_file, MAX_JSON_BYTES)?),
-        false => None,
+    let generation = if generation_file.exists() {
+        Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
+    } else {
+        None
     };
     let generation = (generation.as_deref()).map(|text| (generation_file.as_path(), text));
     let (config, declared_dtype) = config_json::parse(&config_file, &text, generation)?;
@@ -113,8 +114,8 @@ pub fn read_weights(
     for (spec, stored) in &folder.stored {
         let file = &folder.files[stored.file];
         let values = stored.values(file, &mut buffer);
-        require_finite(&file.path, &spec.name, &values)?;
-        sink(spec, &values);
+        require_finite(&file.path, &spec.name, values)?;
+        sink(spec, values);
     }
     if folder.config.tied {
         require_equal_head(folder)?;
@@ -263,15 +264,17 @@ impl Stored {
         &file.map[self.start..self.end]
     }
 
-    fn values<'a>(&self, file: &'a WeightFile, buffer: &'a mut Vec<f32>) -> Cow<'a, [f32]> {
+    fn values<'a>(&self, file: &'a WeightFile, buffer: &'a mut Vec<f32>) -> &'a [f32] {
         let bytes = self.bytes(file);
-        if self.dtype == Dtype::F32 && cfg!(target_endian = "little") {
-            if let Ok(values) = bytemuck::try_cast_slice(bytes) {
-                return Cow::Borrowed(values);
-            }
+        // Nearly every writer pads the header, so that f32 needs no copy.
+        if self.dtype == Dtype::F32
+            && cfg!(target_endian = "little")
+            && let Ok(values) = bytemuck::try_cast_slice(bytes)
+        {
+            return values;
         }
         dtype::decode(self.dtype, bytes, buffer);
-        Cow::Borrowed(buffer)
+        buffer
     }
 }
 
@@ -325,6 +328,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
     }
     entries.sort_by(|(left, a), (right, b)| (a.0, a.1, left).cmp(&(b.0, b.1, right)));
 
+    let last_end = entries.last().map_or(0, |(_, (_, end, ..))| *end);
     let mut tensors = BTreeMap::new();
     let mut previous_end = 0_u64;
     for (name, (start, end, dtype, shape)) in entries {
@@ -346,8 +350,8 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
         if end > (bytes.len() - data_start) as u64 {
             return refuse(
                 format!(
-                    "a file of at least {} bytes",
-                    end.saturating_add(data_start as u64)
+                    "a file of {} bytes",
+                    last_end.saturating_add(data_start as u64)
                 ),
                 format!("{} bytes", bytes.len()),
             );
@@ -667,9 +671,11 @@ fn header_bytes(specs: &[TensorSpec], dtype: Dtype) -> Vec<u8> {
         let end = start + element_count(spec) * dtype.size();
         let (name, shape) = (json!(spec.name), json!(spec.shape));
         let dtype = dtype.safetensors_name();
-        header.push_str(&format!(
+        // Writing to a string does not fail.
+        let _ = write!(
+            header,
             ",{name}:{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":[{start},{end}]}}"
-        ));
+        );
         start = end;
     }
     header.push('}');
