@@ -217,23 +217,18 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
             );
         }
     }
-    for (flag, needs, family) in [
-        (
-            config.qkv_bias,
-            config.family == Family::Qwen2,
-            "attention_bias",
-        ),
-        (
-            config.qk_norm,
-            config.family == Family::Qwen3,
-            "architectures",
-        ),
+    for (name, has, needs) in [
+        ("qkv_bias", config.qkv_bias, config.family == Family::Qwen2),
+        ("qk_norm", config.qk_norm, config.family == Family::Qwen3),
     ] {
-        if flag != needs {
+        if has != needs {
             return refuse(
-                family,
-                format!("what {} has", architecture(config.family).0),
-                format!("qkv_bias {}, qk_norm {}", config.qkv_bias, config.qk_norm),
+                "architectures",
+                format!(
+                    "{name} {needs}, as {} has it",
+                    architecture(config.family).0
+                ),
+                has.to_string(),
                 None,
             );
         }

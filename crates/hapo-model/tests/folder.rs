@@ -15,6 +15,8 @@ const MODELS: [&str; 4] = [
 ];
 
 type Weights = Vec<(TensorSpec, Vec<f32>)>;
+/// Name, dtype, shape, bytes.
+type Tensor = (String, &'static str, Vec<usize>, Vec<u8>);
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -84,8 +86,8 @@ fn copy(name: &str) -> tempfile::TempDir {
     out
 }
 
-/// A safetensors file of hand-made entries: name, dtype, shape, bytes.
-fn safetensors_file(path: &Path, tensors: &[(String, &str, Vec<usize>, Vec<u8>)]) {
+/// A safetensors file of hand-made entries.
+fn safetensors_file(path: &Path, tensors: &[Tensor]) {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     for (name, dtype, shape, bytes) in tensors {
         let start = data.len();
@@ -103,7 +105,7 @@ fn safetensors_file(path: &Path, tensors: &[(String, &str, Vec<usize>, Vec<u8>)]
 }
 
 /// The tensors of a reference model in the form `safetensors_file` takes.
-fn editable(name: &str) -> Vec<(String, &'static str, Vec<usize>, Vec<u8>)> {
+fn editable(name: &str) -> Vec<Tensor> {
     raw_tensors(&fixture(name))
         .into_iter()
         .map(|(name, dtype, shape, bytes)| {
@@ -384,16 +386,18 @@ fn rotary_buffers_of_old_folders_are_passed_over() {
 
 #[test]
 fn tensors_that_do_not_fit_are_refused_by_name() {
-    let name = "model.layers.1.mlp.up_proj.weight";
-    let cases: [(&dyn Fn(&mut Vec<_>), &str); 6] = [
+    type Edit = fn(&mut Vec<Tensor>);
+    const NAME: &str = "model.layers.1.mlp.up_proj.weight";
+    fn change(all: &mut Vec<Tensor>, change: impl FnOnce(&mut Tensor)) {
+        change(all.iter_mut().find(|(known, ..)| known == NAME).unwrap());
+    }
+    let cases: [(Edit, &str); 6] = [
         (
-            &|all: &mut Vec<(String, &str, Vec<usize>, Vec<u8>)>| {
-                all.retain(|(known, ..)| known != name);
-            },
+            |all| all.retain(|(known, ..)| known != NAME),
             "expected a tensor of shape [160, 64], got none (model.safetensors: model.layers.1.mlp.up_proj.weight)",
         ),
         (
-            &|all| {
+            |all| {
                 all.push((
                     "model.layers.0.q.lora_A".to_owned(),
                     "F32",
@@ -404,30 +408,22 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
             "expected no such tensor in this architecture, got one of shape [2] (model.safetensors: model.layers.0.q.lora_A)",
         ),
         (
-            &|all| {
-                let tensor = all.iter_mut().find(|(known, ..)| known == name).unwrap();
-                tensor.2 = vec![64, 160];
-            },
+            |all| change(all, |tensor| tensor.2 = vec![64, 160]),
             "expected shape [160, 64], got [64, 160] (model.safetensors: model.layers.1.mlp.up_proj.weight)",
         ),
         (
-            &|all| {
-                let tensor = all.iter_mut().find(|(known, ..)| known == name).unwrap();
-                tensor.1 = "I32";
-            },
+            |all| change(all, |tensor| tensor.1 = "I32"),
             "expected dtype F32, BF16 or F16, got I32 (model.safetensors: model.layers.1.mlp.up_proj.weight)",
         ),
         (
-            &|all| {
-                let tensor = all.iter_mut().find(|(known, ..)| known == name).unwrap();
-                tensor.1 = "BF16";
-            },
+            |all| change(all, |tensor| tensor.1 = "BF16"),
             "expected as many bytes as BF16 [160, 64] takes, got 40960 bytes (model.safetensors: model.layers.1.mlp.up_proj.weight)",
         ),
         (
-            &|all| {
-                let tensor = all.iter_mut().find(|(known, ..)| known == name).unwrap();
-                tensor.3[8..12].copy_from_slice(&f32::NAN.to_le_bytes());
+            |all| {
+                change(all, |tensor| {
+                    tensor.3[8..12].copy_from_slice(&f32::NAN.to_le_bytes());
+                });
             },
             "expected finite numbers, got NaN at position 2 (model.safetensors: model.layers.1.mlp.up_proj.weight)",
         ),
