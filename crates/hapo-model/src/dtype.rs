@@ -1,0 +1,187 @@
+//! The number formats of weights on disk.
+//!
+//! Weights are f32 in memory whatever the file holds; reading bf16 and f16 is exact, writing rounds
+//! to the nearest value, ties to even.
+
+use std::fmt;
+
+use half::slice::HalfFloatSliceExt;
+use serde::{Deserialize, Serialize};
+
+/// A number format of safetensors files that this project reads and writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// IEEE 754 single precision, 4 bytes.
+    F32,
+    /// The upper half of single precision, 2 bytes.
+    Bf16,
+    /// IEEE 754 half precision, 2 bytes; its largest finite value is 65504.
+    F16,
+}
+
+impl Dtype {
+    /// Bytes of one number.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 | Self::F16 => 2,
+        }
+    }
+
+    /// Name in `config.json`: `float32`, `bfloat16`, `float16`.
+    pub fn torch_name(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::Bf16 => "bfloat16",
+            Self::F16 => "float16",
+        }
+    }
+
+    /// Name in a safetensors header: `F32`, `BF16`, `F16`.
+    pub fn safetensors_name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::Bf16 => "BF16",
+            Self::F16 => "F16",
+        }
+    }
+
+    pub(crate) fn from_torch_name(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|dtype| dtype.torch_name() == name)
+    }
+
+    pub(crate) fn from_safetensors_name(name: &str) -> Option<Self> {
+        ALL.into_iter()
+            .find(|dtype| dtype.safetensors_name() == name)
+    }
+}
+
+impl fmt::Display for Dtype {
+    /// Name in recipes: `f32`, `bf16`, `f16`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        })
+    }
+}
+
+const ALL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
+
+/// Replaces the contents of `values` by the little-endian numbers of `bytes`, whose length is a
+/// multiple of `dtype.size()`.
+pub(crate) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
+    debug_assert_eq!(bytes.len() % dtype.size(), 0, "whole numbers only");
+    values.clear();
+    match dtype {
+        Dtype::F32 => {
+            let (words, _) = bytes.as_chunks::<4>();
+            values.extend(words.iter().map(|word| f32::from_le_bytes(*word)));
+        }
+        Dtype::Bf16 => {
+            let (words, _) = bytes.as_chunks::<2>();
+            // A bf16 is the upper half of an f32: no rounding, and NaN payloads survive.
+            values.extend(
+                words
+                    .iter()
+                    .map(|word| f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16)),
+            );
+        }
+        Dtype::F16 => {
+            let (words, _) = bytes.as_chunks::<2>();
+            values.extend(
+                words
+                    .iter()
+                    .map(|word| half::f16::from_le_bytes(*word).to_f32()),
+            );
+        }
+    }
+}
+
+/// Replaces the contents of `bytes` by `values`, little-endian, rounded to the nearest number of
+/// `dtype`, ties to even. A value beyond the format's range becomes an infinity.
+pub(crate) fn encode(dtype: Dtype, values: &[f32], bytes: &mut Vec<u8>) {
+    bytes.clear();
+    match dtype {
+        Dtype::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        Dtype::Bf16 => bytes.extend(
+            values
+                .iter()
+                .flat_map(|value| half::bf16::from_f32(*value).to_le_bytes()),
+        ),
+        Dtype::F16 => {
+            let mut narrow = vec![half::f16::ZERO; values.len()];
+            narrow.convert_from_f32_slice(values);
+            bytes.extend(narrow.iter().flat_map(|value| value.to_le_bytes()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dtype, decode, encode};
+
+    fn through(dtype: Dtype, values: &[f32]) -> Vec<f32> {
+        let (mut bytes, mut back) = (Vec::new(), Vec::new());
+        encode(dtype, values, &mut bytes);
+        assert_eq!(bytes.len(), values.len() * dtype.size());
+        decode(dtype, &bytes, &mut back);
+        back
+    }
+
+    #[test]
+    fn bf16_rounds_to_nearest_and_ties_to_even() {
+        // bf16 has 8 significant bits: between 1 and 2 its step is 2^-7.
+        let step = 1.0 / 128.0;
+        assert_eq!(
+            through(
+                Dtype::Bf16,
+                &[
+                    1.0 + 0.5 * step,
+                    1.0 + 1.5 * step,
+                    1.0 + 0.5 * step + f32::EPSILON,
+                    -(1.0 + 0.5 * step),
+                    1.0 + 2.49 * step,
+                ]
+            ),
+            [1.0, 1.0 + 2.0 * step, 1.0 + step, -1.0, 1.0 + 2.0 * step]
+        );
+    }
+
+    #[test]
+    fn f16_rounds_to_nearest_and_ties_to_even() {
+        let step = 1.0 / 1024.0;
+        assert_eq!(
+            through(
+                Dtype::F16,
+                &[1.0 + 0.5 * step, 1.0 + 1.5 * step, 65504.0, 65520.0, 6e-8]
+            ),
+            [
+                1.0,
+                1.0 + 2.0 * step,
+                65504.0,
+                f32::INFINITY,
+                2.0_f32.powi(-24)
+            ]
+        );
+    }
+
+    #[test]
+    fn every_bf16_and_f16_survives_a_round_trip() {
+        for dtype in [Dtype::Bf16, Dtype::F16] {
+            let all: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+            let (mut values, mut bytes) = (Vec::new(), Vec::new());
+            decode(dtype, &all, &mut values);
+            encode(dtype, &values, &mut bytes);
+            for (i, value) in values.iter().enumerate().filter(|(_, v)| !v.is_nan()) {
+                assert_eq!(
+                    bytes[2 * i..2 * i + 2],
+                    all[2 * i..2 * i + 2],
+                    "{dtype} {value}"
+                );
+            }
+        }
+    }
+}

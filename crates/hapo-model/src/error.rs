@@ -1,0 +1,121 @@
+//! What can go wrong between a folder on disk and a model in memory.
+//!
+//! Every variant names the file, the thing inside it, what was expected and what was found, so that
+//! a caller can print it as it is; [`Error::hint`] says what a reader can do about it.
+
+use std::path::{Path, PathBuf};
+
+/// A folder, a weight file or a tokenizer that cannot be used as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system refused.
+    #[error("cannot {action} {}: {cause}", file.display())]
+    Io {
+        /// Verb: `open`, `read`, `write`, ….
+        action: &'static str,
+        /// The file or folder.
+        file: PathBuf,
+        /// What the operating system said.
+        cause: std::io::Error,
+    },
+    /// A field of `config.json` or `generation_config.json` that is missing, contradictory, or asks
+    /// for something the decoder does not implement.
+    #[error("expected {expected}, got {got} ({}: {field})", file.display())]
+    Config {
+        /// The JSON file.
+        file: PathBuf,
+        /// Name of the field; a dot separates levels.
+        field: String,
+        /// What the decoder needs.
+        expected: String,
+        /// What the file holds.
+        got: String,
+        /// What a reader can do.
+        hint: Option<&'static str>,
+    },
+    /// A tensor that is missing, unexpected, of the wrong shape or dtype, or that is no number.
+    #[error("expected {expected}, got {got} ({}: {tensor})", file.display())]
+    Tensor {
+        /// The safetensors file, or the folder when the tensor is in none.
+        file: PathBuf,
+        /// Published name of the tensor.
+        tensor: String,
+        /// What the configuration asks for.
+        expected: String,
+        /// What the file holds.
+        got: String,
+        /// What a reader can do.
+        hint: Option<&'static str>,
+    },
+    /// A file whose bytes are not what its name promises: broken JSON, a torn safetensors header.
+    #[error("expected {expected}, got {got} ({})", file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What its bytes should be.
+        expected: String,
+        /// What they are.
+        got: String,
+        /// What a reader can do.
+        hint: Option<&'static str>,
+    },
+    /// A tokenizer that does not fit the model, or a text it cannot encode.
+    #[error("expected {expected}, got {got} ({}: {field})", file.display())]
+    Tokenizer {
+        /// `tokenizer.json`.
+        file: PathBuf,
+        /// The part of it.
+        field: String,
+        /// What the model needs.
+        expected: String,
+        /// What the file holds.
+        got: String,
+        /// What a reader can do.
+        hint: Option<&'static str>,
+    },
+}
+
+impl Error {
+    /// What a reader can do about it, when there is something.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Config { hint, .. }
+            | Self::Tensor { hint, .. }
+            | Self::Malformed { hint, .. }
+            | Self::Tokenizer { hint, .. } => *hint,
+            Self::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => Some(
+                "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)",
+            ),
+            Self::Io { .. } => None,
+        }
+    }
+
+    /// The file or folder the error is about.
+    pub fn file(&self) -> &Path {
+        match self {
+            Self::Io { file, .. }
+            | Self::Config { file, .. }
+            | Self::Tensor { file, .. }
+            | Self::Malformed { file, .. }
+            | Self::Tokenizer { file, .. } => file,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let file = file.to_owned();
+        move |cause| Self::Io {
+            action,
+            file,
+            cause,
+        }
+    }
+}
+
+/// At most the first 80 characters, so that a hostile file cannot fill the terminal.
+pub(crate) fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

@@ -1,0 +1,162 @@
+//! Text to token ids and back, as `tokenizer.json` says.
+//!
+//! A thin wrapper of the `tokenizers` crate that leaves nothing to settings in the file: no
+//! truncation, no padding, no special tokens added. The templates write those out themselves, and
+//! they become their ids wherever they appear in a text.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Error, excerpt};
+use crate::folder::read_bounded;
+
+/// A tokenizer of 250,000 entries takes about 20 MB.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Text to token ids and back.
+#[derive(Clone, Debug)]
+pub struct Tokenizer {
+    file: PathBuf,
+    inner: tokenizers::Tokenizer,
+    vocab_size: usize,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` of a model folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is none, otherwise those of [`Tokenizer::from_bytes`].
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let file = dir.join("tokenizer.json");
+        let bytes = read_bounded(&file, MAX_BYTES)?;
+        Self::from_bytes(&file, &bytes)
+    }
+
+    /// Reads a tokenizer from the bytes of its file; `file` is only named in errors.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] for bytes that are no tokenizer, [`Error::Tokenizer`] for one that is
+    /// random (BPE dropout) or empty.
+    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Error> {
+        let malformed = |got: String| Error::Malformed {
+            file: file.to_owned(),
+            expected: "a tokenizer of the tokenizers library".to_owned(),
+            got: excerpt(&got),
+            hint: Some("take tokenizer.json of the model this one was trained from"),
+        };
+        let text = std::str::from_utf8(bytes).map_err(|cause| malformed(cause.to_string()))?;
+        let Sketch { model } =
+            serde_json::from_str(text).map_err(|cause| malformed(cause.to_string()))?;
+        if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
+            return Err(Error::Tokenizer {
+                file: file.to_owned(),
+                field: "model.dropout".to_owned(),
+                expected: "null, so that a text has one encoding".to_owned(),
+                got: dropout.to_string(),
+                hint: Some("set model.dropout to null"),
+            });
+        }
+        let mut inner = tokenizers::Tokenizer::from_bytes(text)
+            .map_err(|cause| malformed(cause.to_string()))?;
+        inner
+            .with_padding(None)
+            .with_truncation(None)
+            .map_err(|cause| malformed(cause.to_string()))?;
+        let Some(highest) = inner.get_vocab(true).into_values().max() else {
+            return Err(malformed("one without tokens".to_owned()));
+        };
+        Ok(Self {
+            file: file.to_owned(),
+            inner,
+            vocab_size: highest as usize + 1,
+        })
+    }
+
+    /// Refuses a tokenizer that can give an id which the model's embedding has no row for.
+    /// `model_vocab_size` is [`Config::vocab_size`](crate::Config::vocab_size).
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] with both numbers.
+    pub fn check_fits(&self, model_vocab_size: usize) -> Result<(), Error> {
+        if self.vocab_size <= model_vocab_size {
+            return Ok(());
+        }
+        Err(Error::Tokenizer {
+            file: self.file.clone(),
+            field: "vocab".to_owned(),
+            expected: format!("ids below vocab_size ({model_vocab_size}) of config.json"),
+            got: format!("id {}", self.vocab_size - 1),
+            hint: Some("take tokenizer.json of the model this one was trained from"),
+        })
+    }
+
+    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on
+    /// are padding and stand for no text.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    /// Token ids of a text. Nothing is added; special tokens written out in the text become their
+    /// ids.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the vocabulary has no way to write the text (never for a
+    /// byte-level one).
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+        match self.inner.encode_fast(text, false) {
+            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
+            Err(cause) => Err(self.failed("a text it can encode", cause.as_ref())),
+        }
+    }
+
+    /// Text of token ids, with special tokens written out. Ids that stand for no token are left
+    /// out, and bytes that are no UTF-8 (a character cut in two) become U+FFFD.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] when the decoder of the file cannot join the tokens.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+        (self.inner.decode(ids, false))
+            .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
+    }
+
+    /// As [`Tokenizer::decode`], without the special tokens.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::decode`].
+    pub fn decode_without_special(&self, ids: &[u32]) -> Result<String, Error> {
+        (self.inner.decode(ids, true))
+            .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
+    }
+
+    /// Id of a token as the vocabulary writes it (`<|im_end|>`).
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The token of an id as the vocabulary writes it; `None` for padded ids and holes.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    fn failed(&self, expected: &str, cause: &(dyn std::error::Error + Send + Sync)) -> Error {
+        Error::Tokenizer {
+            file: self.file.clone(),
+            field: "model".to_owned(),
+            expected: expected.to_owned(),
+            got: excerpt(&cause.to_string()),
+            hint: None,
+        }
+    }
+}
+
+/// The one field of `tokenizer.json` that is looked at before the library is.
+#[derive(Deserialize)]
+struct Sketch {
+    model: Model,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    dropout: Option<f64>,
+}
