@@ -134,7 +134,7 @@ impl<R: BufRead> Rows<R> {
         &self.ignored_fields
     }
 
-    /// Puts the next line into the buffer; never keeps more than the limit and one piece of the reader's.
+    /// Puts the next line into the buffer. Of a line that is too long only the beginning is kept.
     fn next_line(&mut self) -> io::Result<Option<Line>> {
         self.buffer.clear();
         let mut length = 0_u64;
@@ -150,11 +150,8 @@ impl<R: BufRead> Rows<R> {
             let end = piece.iter().position(|byte| *byte == b'\n');
             let used = end.map_or(piece.len(), |end| end + 1);
             let content = end.unwrap_or(piece.len());
-            if self.buffer.len() + content <= self.line_limit {
+            if length + content as u64 <= self.line_limit as u64 {
                 self.buffer.extend_from_slice(&piece[..content]);
-            } else {
-                // A full buffer refuses every later piece of the line as well.
-                self.buffer.resize(self.line_limit, 0);
             }
             let finished = end.is_some() || piece.is_empty();
             length += used as u64;
@@ -179,7 +176,12 @@ impl<R: BufRead> Rows<R> {
         let Fields(fields) = serde_json::from_str(text).map_err(|error| Fault {
             field: "row".to_owned(),
             expected: "one JSON object".to_owned(),
-            got: format!("{error}: {}", shorten(text.trim())),
+            got: {
+                let reason = error.to_string();
+                // A row is one line; "at line 1" beside the line of the file would mislead.
+                let reason = reason.split(" at line ").next().unwrap_or_default();
+                format!("{reason} at column {} of {}", error.column(), shorten(text.trim()))
+            },
         })?;
         let (example, ignored) = example(fields)?;
         if let Some(line) = self.ids.get(&example.id) {
@@ -315,12 +317,14 @@ fn unexpected(field: &str, expected: &str, got: Option<&Value>) -> Fault {
     fault(field, expected, &got)
 }
 
-/// At most 80 characters, so that a bad row never floods a terminal.
+/// At most 80 characters and no control character, so that a bad row never garbles a terminal.
 fn shorten(text: &str) -> String {
-    match text.char_indices().nth(80) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+    let mut characters = text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it });
+    let mut short: String = characters.by_ref().take(80).collect();
+    if characters.next().is_some() {
+        short.push('…');
     }
+    short
 }
 
 /// A file is ours when it begins with an object and one of its first lines has a problem.
