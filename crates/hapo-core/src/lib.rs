@@ -1,1 +1,60 @@
-//! hapo-core.
+//! Values and decisions of HAPO: groups of rollouts, the confidence gate and its schedule, injection,
+//! advantages, teacher weights, batch statistics and the counter-based generator.
+//!
+//! A prompt's group passes through three types, and each step consumes the one before it, so the steps
+//! cannot be taken in another order: [`SampledGroup`] → [`ScoredGroup`] → [`MixedGroup`]. A policy
+//! [`Rollout`] and a [`TeacherTrajectory`] are different types that meet only inside a [`MixedGroup`].
+//!
+//! ```
+//! use hapo_core::*;
+//!
+//! // Algorithm 1 for one prompt: eight rollouts, all wrong, and the default gate.
+//! let gate = Gate::Confidence {
+//!     threshold: Threshold::Derived { failure_level: 0 },
+//!     annealing: Annealing::Sigmoid { turn_off_epoch: "1.5".parse()?, steepness: 10.into() },
+//! };
+//! let schedule = Schedule::new(&gate, 8, 62)?;
+//! let rollout = Rollout { tokens: vec![5, 2], log_probs: vec![-0.5, -0.1], ended: true };
+//! let sampled = SampledGroup::new(PromptId(412), 8, vec![rollout; 8]);
+//! let scored = sampled.score(vec![Verdict::Wrong; 8]);
+//! assert_eq!(scored.confidence(), 0.1);
+//!
+//! let teacher = admit_teacher(vec![7, 7, 7], 2, &Verdict::Correct, 80)?;
+//! let step = Step(1);
+//! let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step };
+//! let mixed = intervene(scored, Some(&teacher), schedule.open_up_to(step), slot);
+//! assert!(mixed.injected());
+//! let advantages = advantages(&mixed, AdvantageRule::default());
+//! assert_eq!(advantages, [0.875, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The price of purity: nothing here reads a clock, a file or hidden randomness, so every caller passes
+//! the step, the seed and the prompt; in return nothing here fails once its settings are accepted.
+
+mod advantage;
+mod decide;
+mod decimal;
+mod gate;
+mod group;
+mod logarithm;
+mod random;
+mod rollout;
+mod schedule;
+mod statistics;
+mod teacher_weight;
+
+pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
+pub use decide::{Slot, SlotRule, intervene, rollouts_to_sample};
+pub use decimal::Decimal;
+pub use gate::{Annealing, Gate, GateError, GateWarning, Threshold, check_slot_rule};
+pub use group::{
+    Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
+};
+pub use random::{Draws, Place, Purpose, philox4x64, uniform};
+pub use rollout::{
+    PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher,
+};
+pub use schedule::{OpenUpTo, RungRow, Schedule, ScheduleTable, StepRow};
+pub use statistics::BatchStatistics;
+pub use teacher_weight::{TeacherWeight, teacher_weight};

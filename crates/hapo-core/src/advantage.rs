@@ -1,0 +1,69 @@
+//! Group-relative advantages (Eq. 2).
+//!
+//! By default over the mixed group and without division by the standard deviation (D12, D13). The price
+//! of the other choices is stated at each of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::group::{Member, MixedGroup};
+
+/// Advantages `A_j` of the members, in order (Eq. 2, D12, D13): the reward less the mean of the chosen
+/// group, and if `std` is set divided by its Bessel-corrected standard deviation + 1e-6. All are zero if
+/// `std` is set and the chosen group is constant.
+///
+/// The teacher's own advantage is measured against the same mean and deviation, also where it is not part
+/// of them; only [`TeacherWeight::Advantage`](crate::TeacherWeight::Advantage) reads it.
+pub fn advantages(group: &MixedGroup, rule: AdvantageRule) -> Vec<f64> {
+    let rewards = group.rewards();
+    let reference: Vec<f64> = match rule.group {
+        AdvantageGroup::Mixed => rewards.clone(),
+        AdvantageGroup::Sampled => group.sampled().map(|it| it.verdict.reward()).collect(),
+        AdvantageGroup::PolicyOnly => group
+            .members()
+            .iter()
+            .filter(|it| matches!(it, Member::Policy(_)))
+            .map(Member::reward)
+            .collect(),
+    };
+    let n = reference.len() as f64;
+    // A group in which the teacher is alone has nothing to be compared with.
+    if reference.is_empty() {
+        return vec![0.0; rewards.len()];
+    }
+    let mean = reference.iter().sum::<f64>() / n;
+    let scale = if rule.std {
+        let constant = reference.iter().all(|it| *it == reference[0]);
+        if constant {
+            return vec![0.0; rewards.len()];
+        }
+        let variance = reference.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        variance.sqrt() + 1e-6
+    } else {
+        1.0
+    };
+    rewards.iter().map(|it| (it - mean) / scale).collect()
+}
+
+/// How advantages are computed. The default is HAPO's: the mixed group, no division (D12, D13).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdvantageRule {
+    /// The trajectories whose mean (and deviation) is the reference (D13).
+    pub group: AdvantageGroup,
+    /// Divide by the standard deviation (D12).
+    pub std: bool,
+}
+
+/// The trajectories whose mean is the reference (D13). The three agree on a group without teacher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AdvantageGroup {
+    /// The group after injection, the teacher included: with N = 8 and S = 0 the seven failures get −1/8.
+    #[default]
+    Mixed,
+    /// The sampled rollouts, the replaced one included. With m = 0 an injected group has advantage zero
+    /// on all its rollouts, which is the decomposition of the paper's appendix.
+    Sampled,
+    /// The policy's rollouts that are left after injection.
+    PolicyOnly,
+}

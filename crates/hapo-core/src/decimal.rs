@@ -1,0 +1,134 @@
+//! Exact decimal settings.
+//!
+//! γ0 = 0.3 with N = 8 lies exactly on a rung, and 0.3 in binary does not (D3). Settings of the gate are
+//! therefore decimal fractions. The price is a limit on digits: 15, so that a double-precision number
+//! holds each of them and gives it back.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::gate::GateError;
+
+/// A non-negative decimal fraction of at most 15 significant digits, 12 of them after the point.
+/// Equal values are equal: trailing zeros are dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Decimal {
+    mantissa: u64,
+    places: u32,
+}
+
+const MAX_PLACES: u32 = 12;
+const MANTISSA_LIMIT: u64 = 1_000_000_000_000_000;
+
+impl Decimal {
+    /// The decimal that a double-precision number prints as, the shortest that reads back to it.
+    pub fn from_f64(value: f64) -> Result<Self, GateError> {
+        value.to_string().parse()
+    }
+
+    /// The nearest double-precision number.
+    pub fn to_f64(self) -> f64 {
+        // Both are exact in f64, so the quotient is the correctly rounded one.
+        self.mantissa as f64 / self.power() as f64
+    }
+
+    /// The value is `numerator / 10^places`.
+    pub(crate) fn numerator(self) -> u64 {
+        self.mantissa
+    }
+
+    /// 10^places.
+    pub(crate) fn power(self) -> u64 {
+        10_u64.pow(self.places)
+    }
+}
+
+impl From<u32> for Decimal {
+    fn from(value: u32) -> Self {
+        Self {
+            mantissa: u64::from(value),
+            places: 0,
+        }
+    }
+}
+
+impl FromStr for Decimal {
+    type Err = GateError;
+
+    fn from_str(text: &str) -> Result<Self, GateError> {
+        let error = || GateError::Decimal {
+            text: text.chars().take(40).collect(),
+        };
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits_only = |it: &str| it.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) || text.ends_with('.')
+        {
+            return Err(error());
+        }
+        let fraction = fraction.trim_end_matches('0');
+        let places = u32::try_from(fraction.len())
+            .ok()
+            .filter(|it| *it <= MAX_PLACES)
+            .ok_or_else(error)?;
+        let mut mantissa = 0_u64;
+        for digit in whole.bytes().chain(fraction.bytes()) {
+            mantissa = mantissa * 10 + u64::from(digit - b'0');
+            if mantissa >= MANTISSA_LIMIT {
+                return Err(error());
+            }
+        }
+        Ok(Self { mantissa, places })
+    }
+}
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, fraction) = (self.mantissa / self.power(), self.mantissa % self.power());
+        if self.places == 0 {
+            write!(f, "{whole}")
+        } else {
+            write!(
+                f,
+                "{whole}.{fraction:0width$}",
+                width = self.places as usize
+            )
+        }
+    }
+}
+
+/// As a number; no digit is lost.
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.to_f64())
+    }
+}
+
+/// From a number or from text such as `"0.3"`.
+impl<'de> Deserialize<'de> for Decimal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct DecimalVisitor;
+        impl Visitor<'_> for DecimalVisitor {
+            type Value = Decimal;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a non-negative decimal number")
+            }
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Decimal, E> {
+                Decimal::from_f64(value).map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Decimal, E> {
+                value.to_string().parse().map_err(E::custom)
+            }
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Decimal, E> {
+                value.to_string().parse().map_err(E::custom)
+            }
+            fn visit_str<E: de::Error>(self, value: &str) -> Result<Decimal, E> {
+                value.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(DecimalVisitor)
+    }
+}

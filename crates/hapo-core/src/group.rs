@@ -1,0 +1,307 @@
+//! The three states of a prompt's group: sampled, scored, mixed.
+//!
+//! Each state is made from the one before it by value, so rewards exist before the gate looks, and the
+//! gate has looked before an advantage is computed. What is out of order does not compile.
+//!
+//! A group cannot be mixed before it is scored:
+//! ```compile_fail,E0308
+//! # use hapo_core::*;
+//! # fn f(sampled: SampledGroup, open: OpenUpTo, slot: Slot) {
+//! let mixed = intervene(sampled, None, open, slot);
+//! # }
+//! ```
+//! Advantages need a mixed group:
+//! ```compile_fail,E0308
+//! # use hapo_core::*;
+//! # fn f(scored: ScoredGroup) {
+//! let a = advantages(&scored, AdvantageRule::default());
+//! # }
+//! ```
+//! A sampled group is scored once; scoring consumes it:
+//! ```compile_fail,E0382
+//! # use hapo_core::*;
+//! # fn f(sampled: SampledGroup) {
+//! let first = sampled.score(vec![]);
+//! let second = sampled.score(vec![]);
+//! # }
+//! ```
+//! A teacher trajectory is not a rollout:
+//! ```compile_fail,E0308
+//! # use hapo_core::*;
+//! # fn f(teacher: TeacherTrajectory) {
+//! let sampled = SampledGroup::new(PromptId(0), 1, vec![teacher]);
+//! # }
+//! ```
+//! A mixed group is made by [`intervene`](crate::intervene) only:
+//! ```compile_fail,E0451
+//! # use hapo_core::*;
+//! let mixed = MixedGroup { members: vec![] };
+//! ```
+
+use crate::rollout::{PromptId, Rollout, TeacherTrajectory, Verdict};
+
+/// The rollouts of one prompt, as the sampler returns them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SampledGroup {
+    prompt: PromptId,
+    requested: usize,
+    rollouts: Vec<Rollout>,
+}
+
+impl SampledGroup {
+    /// A group for which `requested` rollouts (N) were asked. Fewer may have come back (D6).
+    pub fn new(prompt: PromptId, requested: usize, rollouts: Vec<Rollout>) -> Self {
+        Self {
+            prompt,
+            requested,
+            rollouts,
+        }
+    }
+
+    /// The prompt.
+    pub fn prompt(&self) -> PromptId {
+        self.prompt
+    }
+
+    /// The rollouts, in the order in which they were sampled.
+    pub fn rollouts(&self) -> &[Rollout] {
+        &self.rollouts
+    }
+
+    /// Attaches one verdict to each rollout, in order.
+    ///
+    /// # Panics
+    /// When there is not exactly one verdict per rollout.
+    pub fn score(self, verdicts: Vec<Verdict>) -> ScoredGroup {
+        assert_eq!(
+            verdicts.len(),
+            self.rollouts.len(),
+            "prompt {} needs one verdict per rollout",
+            self.prompt.0
+        );
+        let members = self
+            .rollouts
+            .into_iter()
+            .zip(verdicts)
+            .enumerate()
+            .map(|(index, (rollout, verdict))| PolicyMember {
+                rollout,
+                verdict,
+                index,
+            })
+            .collect();
+        ScoredGroup {
+            prompt: self.prompt,
+            requested: self.requested,
+            members,
+        }
+    }
+}
+
+/// A rollout of the policy with its verdict.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyMember {
+    /// The response.
+    pub rollout: Rollout,
+    /// What the verifier says of it.
+    pub verdict: Verdict,
+    /// Its position in the sampled group, from 0.
+    pub index: usize,
+}
+
+/// A sampled group with its rewards: what the gate looks at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoredGroup {
+    pub(crate) prompt: PromptId,
+    pub(crate) requested: usize,
+    pub(crate) members: Vec<PolicyMember>,
+}
+
+impl ScoredGroup {
+    /// The prompt.
+    pub fn prompt(&self) -> PromptId {
+        self.prompt
+    }
+
+    /// The rollouts with their verdicts, in the order in which they were sampled.
+    pub fn members(&self) -> &[PolicyMember] {
+        &self.members
+    }
+
+    /// The rewards `R(τ_j)`, each 0 or 1, in order.
+    pub fn rewards(&self) -> Vec<f64> {
+        self.members.iter().map(|it| it.verdict.reward()).collect()
+    }
+
+    /// S: how many sampled rollouts are correct (Eq. 4).
+    pub fn successes(&self) -> usize {
+        self.members
+            .iter()
+            .filter(|it| it.verdict.is_correct())
+            .count()
+    }
+
+    /// N: how many rollouts were asked for.
+    pub fn requested(&self) -> usize {
+        self.requested
+    }
+
+    /// `N_eff`: how many rollouts came back (D6).
+    pub fn n_eff(&self) -> usize {
+        self.members.len()
+    }
+
+    /// c = (1 + S) / (2 + `N_eff`), the posterior mean of Beta(1 + S, 1 + `N_eff` − S) (Eq. 4, D6). It is
+    /// for logs and weights: the gate decides on the integer S (D1).
+    pub fn confidence(&self) -> f64 {
+        confidence(self.successes(), self.n_eff())
+    }
+
+    /// No sampled rollout is correct.
+    pub fn all_fail(&self) -> bool {
+        self.successes() == 0
+    }
+
+    /// Every sampled rollout is correct, and there is at least one.
+    pub fn all_solved(&self) -> bool {
+        self.n_eff() > 0 && self.successes() == self.n_eff()
+    }
+
+    /// Whether rollouts were lost so that fewer than two are left (D6). A group of which one rollout was
+    /// asked for (a fixed slot with N = 2, D8) has lost nothing.
+    pub fn is_short(&self) -> bool {
+        self.n_eff() < 2 && self.n_eff() < self.requested
+    }
+}
+
+/// Keeps the groups that can be used and counts those that are dropped because fewer than two of their
+/// rollouts came back (D6). The order of the others is kept.
+pub fn drop_short_groups(groups: Vec<ScoredGroup>) -> (Vec<ScoredGroup>, usize) {
+    let before = groups.len();
+    let kept: Vec<_> = groups.into_iter().filter(|it| !it.is_short()).collect();
+    let dropped = before - kept.len();
+    (kept, dropped)
+}
+
+pub(crate) fn confidence(successes: usize, n_eff: usize) -> f64 {
+    (1 + successes) as f64 / (2 + n_eff) as f64
+}
+
+/// One trajectory of a mixed group.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Member {
+    /// A rollout of the policy.
+    Policy(PolicyMember),
+    /// The teacher's trajectory. Its reward is what the verifier said of it: 1 (D11).
+    Teacher {
+        /// The trajectory τ*.
+        trajectory: TeacherTrajectory,
+        /// The rollout whose place it takes; none for a fixed slot (D8).
+        replaced: Option<PolicyMember>,
+    },
+}
+
+impl Member {
+    /// `R(τ_j)`, 0 or 1 (D11 for the teacher).
+    pub fn reward(&self) -> f64 {
+        match self {
+            Self::Policy(member) => member.verdict.reward(),
+            Self::Teacher { .. } => 1.0,
+        }
+    }
+}
+
+/// What happened to a group at the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intervention {
+    /// The gate was closed: S > `m_t`.
+    GateClosed,
+    /// The gate was open and the prompt has no admissible teacher (D9).
+    OpenWithoutTeacher,
+    /// The teacher's trajectory is in the group (Eq. 5).
+    Injected,
+}
+
+/// A group after the gate: G̃ of Algorithm 1. At most one member is the teacher.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MixedGroup {
+    pub(crate) prompt: PromptId,
+    pub(crate) requested: usize,
+    pub(crate) members: Vec<Member>,
+    pub(crate) intervention: Intervention,
+    pub(crate) successes: usize,
+    pub(crate) n_eff: usize,
+}
+
+impl MixedGroup {
+    /// The prompt.
+    pub fn prompt(&self) -> PromptId {
+        self.prompt
+    }
+
+    /// The trajectories that are trained on.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The trajectories that are trained on, by value.
+    pub fn into_members(self) -> Vec<Member> {
+        self.members
+    }
+
+    /// What happened at the gate.
+    pub fn intervention(&self) -> Intervention {
+        self.intervention
+    }
+
+    /// Whether the teacher is in the group: `I_i^t` of the paper's appendix.
+    pub fn injected(&self) -> bool {
+        self.intervention == Intervention::Injected
+    }
+
+    /// Where the teacher is among the members.
+    pub fn teacher_index(&self) -> Option<usize> {
+        self.members
+            .iter()
+            .position(|it| matches!(it, Member::Teacher { .. }))
+    }
+
+    /// S, counted on the sampled rollouts, before injection (Eq. 4).
+    pub fn successes(&self) -> usize {
+        self.successes
+    }
+
+    /// N: how many rollouts were asked for.
+    pub fn requested(&self) -> usize {
+        self.requested
+    }
+
+    /// `N_eff`: how many rollouts were sampled (D6), the replaced one included.
+    pub fn n_eff(&self) -> usize {
+        self.n_eff
+    }
+
+    /// c of the sampled rollouts, before injection (Eq. 4, D6).
+    pub fn confidence(&self) -> f64 {
+        confidence(self.successes, self.n_eff)
+    }
+
+    /// The rewards of the members, each 0 or 1, in order (D11).
+    pub fn rewards(&self) -> Vec<f64> {
+        self.members.iter().map(Member::reward).collect()
+    }
+
+    /// Every rollout that was sampled: the policy's members and the replaced one, in the order of members.
+    pub fn sampled(&self) -> impl Iterator<Item = &PolicyMember> {
+        self.members.iter().filter_map(|it| match it {
+            Member::Policy(member) => Some(member),
+            Member::Teacher { replaced, .. } => replaced.as_ref(),
+        })
+    }
+
+    /// Whether the group can move the weights: the teacher is in it or its rewards differ (D20). A group
+    /// without signal has zero advantages; it still counts in the normaliser.
+    pub fn has_signal(&self) -> bool {
+        self.injected() || (self.successes > 0 && self.successes < self.n_eff)
+    }
+}

@@ -1,0 +1,207 @@
+//! The integer step from which a rung is closed, decided exactly.
+//!
+//! A rung closes at `T·e_s = T·e_off + (T/k)·ln(a/b)` with decimal `e_off` and k. If a = b the number is
+//! rational and is rounded in integers. Otherwise ln(a/b) is irrational (Lindemann), so the number is never
+//! an integer, and enclosing it in ever narrower fixed-point intervals must end with both ends between the
+//! same two integers. The price is this page of multiple-precision arithmetic; in return no setting, however
+//! close to a step, is decided by rounding (D1).
+
+use std::cmp::Ordering;
+
+use crate::decimal::Decimal;
+
+/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`, for `a`, `b` from 1 to 2⁶¹.
+pub(crate) fn first_closed_step(
+    (a, b): (u64, u64),
+    turn_off_epoch: Decimal,
+    steepness: Decimal,
+    steps_per_epoch: u64,
+) -> u64 {
+    if a == b {
+        let numerator = u128::from(steps_per_epoch) * u128::from(turn_off_epoch.numerator());
+        return (numerator.div_ceil(u128::from(turn_off_epoch.power())) as u64).max(1);
+    }
+    // T·e_s = (T·E·K ± T·10^κ·10^ε·|ln(a/b)|) / (K·10^ε) with e_off = E/10^ε and k = K/10^κ.
+    let mut limbs = 2;
+    loop {
+        let mut offset = Natural::from(steps_per_epoch);
+        offset.multiply(turn_off_epoch.numerator());
+        offset.multiply(steepness.numerator());
+        offset.shift_up(limbs);
+        let (low, high) = ln_enclosure(a.max(b), a.min(b), limbs);
+        let scaled = |mut it: Natural| {
+            it.multiply(steps_per_epoch);
+            it.multiply(steepness.power());
+            it.multiply(turn_off_epoch.power());
+            it
+        };
+        // A negative number means that the rung is closed from the first step on; 0 gives the same answer.
+        let (low, high) = if a > b {
+            (offset.plus(&scaled(low)), offset.plus(&scaled(high)))
+        } else {
+            (
+                offset.minus_or_zero(&scaled(high)),
+                offset.minus_or_zero(&scaled(low)),
+            )
+        };
+        let floor = |mut it: Natural| {
+            it.divide(steepness.numerator());
+            it.divide(turn_off_epoch.power());
+            it.shift_down(limbs);
+            it.to_u64()
+                .expect("the limits of the settings keep the step below 2^64")
+        };
+        let (low, high) = (floor(low), floor(high));
+        if low == high {
+            return low + 1;
+        }
+        limbs *= 2;
+    }
+}
+
+/// Bounds on ln(a/b) for a > b, in units of 2^(−64·limbs).
+fn ln_enclosure(a: u64, b: u64, limbs: usize) -> (Natural, Natural) {
+    // a/b = 2^j · r with 1 ≤ r < 2.
+    let j = (a / b).ilog2();
+    let b = b << j;
+    let (low, high) = twice_artanh_enclosure(a - b, a + b, limbs);
+    let (mut low_of_2, mut high_of_2) = twice_artanh_enclosure(1, 3, limbs);
+    low_of_2.multiply(u64::from(j));
+    high_of_2.multiply(u64::from(j));
+    (low.plus(&low_of_2), high.plus(&high_of_2))
+}
+
+/// Bounds on 2·artanh(p/d) = ln((d + p)/(d − p)) for 0 ≤ p/d ≤ 1/3, in units of 2^(−64·limbs).
+fn twice_artanh_enclosure(p: u64, d: u64, limbs: usize) -> (Natural, Natural) {
+    let mut power = Natural::from(p);
+    power.shift_up(limbs);
+    power.divide(d);
+    let mut sum = Natural::from(0);
+    let mut terms = 0_u64;
+    while !power.is_zero() {
+        let mut term = power.clone();
+        term.divide(2 * terms + 1);
+        sum = sum.plus(&term);
+        power.multiply(p);
+        power.divide(d);
+        power.multiply(p);
+        power.divide(d);
+        terms += 1;
+    }
+    // Each power is below the true one by at most 1.5 units (e ≤ e/9 + 4/3) and each term by at most 3; the powers
+    // left out add up to less than 3.
+    let mut high = sum.plus(&Natural::from(3 * terms + 3));
+    sum.multiply(2);
+    high.multiply(2);
+    (sum, high)
+}
+
+/// A natural number, least significant limb first, without leading zeros.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Natural(Vec<u64>);
+
+impl From<u64> for Natural {
+    fn from(value: u64) -> Self {
+        let mut it = Self(vec![value]);
+        it.trim();
+        it
+    }
+}
+
+impl Natural {
+    fn is_zero(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn to_u64(&self) -> Option<u64> {
+        match self.0.as_slice() {
+            [] => Some(0),
+            [limb] => Some(*limb),
+            _ => None,
+        }
+    }
+
+    fn trim(&mut self) {
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
+    }
+
+    /// Times 2^(64·limbs).
+    fn shift_up(&mut self, limbs: usize) {
+        if !self.is_zero() {
+            self.0.splice(0..0, std::iter::repeat_n(0, limbs));
+        }
+    }
+
+    /// Divided by 2^(64·limbs), rounded down.
+    fn shift_down(&mut self, limbs: usize) {
+        self.0.drain(..limbs.min(self.0.len()));
+    }
+
+    fn multiply(&mut self, factor: u64) {
+        let mut carry = 0_u128;
+        for limb in &mut self.0 {
+            let product = u128::from(*limb) * u128::from(factor) + carry;
+            *limb = product as u64;
+            carry = product >> 64;
+        }
+        self.0.push(carry as u64);
+        self.trim();
+    }
+
+    /// Rounded down.
+    fn divide(&mut self, divisor: u64) {
+        let mut remainder = 0_u128;
+        for limb in self.0.iter_mut().rev() {
+            let dividend = (remainder << 64) | u128::from(*limb);
+            *limb = (dividend / u128::from(divisor)) as u64;
+            remainder = dividend % u128::from(divisor);
+        }
+        self.trim();
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        let mut sum = Vec::with_capacity(self.0.len().max(other.0.len()) + 1);
+        let mut carry = false;
+        for it in 0..self.0.len().max(other.0.len()) {
+            let (left, right) = (self.limb(it), other.limb(it));
+            let (partial, first) = left.overflowing_add(right);
+            let (limb, second) = partial.overflowing_add(u64::from(carry));
+            sum.push(limb);
+            carry = first || second;
+        }
+        sum.push(u64::from(carry));
+        let mut sum = Self(sum);
+        sum.trim();
+        sum
+    }
+
+    fn minus_or_zero(&self, other: &Self) -> Self {
+        if self.compare(other) == Ordering::Less {
+            return Self(Vec::new());
+        }
+        let mut difference = Vec::with_capacity(self.0.len());
+        let mut borrow = false;
+        for it in 0..self.0.len() {
+            let (partial, first) = self.limb(it).overflowing_sub(other.limb(it));
+            let (limb, second) = partial.overflowing_sub(u64::from(borrow));
+            difference.push(limb);
+            borrow = first || second;
+        }
+        let mut difference = Self(difference);
+        difference.trim();
+        difference
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        self.0
+            .len()
+            .cmp(&other.0.len())
+            .then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
+    }
+
+    fn limb(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
+    }
+}

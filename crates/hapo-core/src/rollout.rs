@@ -1,0 +1,143 @@
+//! What is sampled, what is taught, and what the verifier says.
+//!
+//! Text stays outside: the core decides on counts, lengths and verdicts only. The price is that reports
+//! must keep the prompt id to find the words again.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Index of a token in the vocabulary.
+pub type TokenId = u32;
+
+/// Identity of a prompt: stable over epochs and resumes, and part of the key of every random draw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PromptId(pub u64);
+
+/// An optimiser-side training step `t` of Algorithm 1, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Step(pub u64);
+
+/// One response τ of the policy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rollout {
+    /// The response, with the end token if it ended.
+    pub tokens: Vec<TokenId>,
+    /// log `π_old` of each token at the sampling temperature, natural logarithm; as long as `tokens`
+    /// (D19, D25).
+    pub log_probs: Vec<f32>,
+    /// False when the response was truncated: no end token within the limit.
+    pub ended: bool,
+}
+
+/// What the verifier says of a response. The model's output is never an error.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The final answer equals the gold answer.
+    Correct,
+    /// The final answer was read and is another one.
+    Wrong,
+    /// No answer could be read, and why.
+    Unparsable(String),
+}
+
+impl Verdict {
+    /// Whether the verdict is [`Verdict::Correct`].
+    pub fn is_correct(&self) -> bool {
+        matches!(self, Self::Correct)
+    }
+
+    /// The binary reward R(τ): 1 for a correct answer, else 0.
+    pub fn reward(&self) -> f64 {
+        match self {
+            Self::Correct => 1.0,
+            Self::Wrong | Self::Unparsable(_) => 0.0,
+        }
+    }
+}
+
+/// A verified teacher trajectory τ*: whole, within the response limit, ending with the end token of the
+/// chat template, which is part of the loss (D9, D10). [`admit_teacher`] is the only way to get one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct TeacherTrajectory {
+    tokens: Vec<TokenId>,
+}
+
+impl TeacherTrajectory {
+    /// The tokens, the end token last; never empty.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+}
+
+/// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
+/// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
+/// too long is refused, never truncated.
+pub fn admit_teacher(
+    mut tokens: Vec<TokenId>,
+    end_token: TokenId,
+    verdict: &Verdict,
+    response_limit: usize,
+) -> Result<TeacherTrajectory, TeacherRefusal> {
+    if !verdict.is_correct() {
+        return Err(TeacherRefusal::NotCorrect(verdict.clone()));
+    }
+    if tokens.last() != Some(&end_token) {
+        tokens.push(end_token);
+    }
+    if tokens.len() > response_limit {
+        return Err(TeacherRefusal::TooLong {
+            tokens: tokens.len(),
+            response_limit,
+        });
+    }
+    Ok(TeacherTrajectory { tokens })
+}
+
+/// Why a teacher's response is not admitted (D9). The prompt stays in the run and is never injected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TeacherRefusal {
+    /// The verifier does not say Correct.
+    NotCorrect(Verdict),
+    /// Longer than the response limit, end token included.
+    TooLong {
+        /// Length with the end token.
+        tokens: usize,
+        /// The limit.
+        response_limit: usize,
+    },
+}
+
+impl fmt::Display for TeacherRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotCorrect(Verdict::Unparsable(reason)) => {
+                write!(
+                    f,
+                    "teacher trajectory is not verified, expected a correct answer, got none: {reason}"
+                )
+            }
+            Self::NotCorrect(_) => {
+                write!(
+                    f,
+                    "teacher trajectory is not verified, expected a correct answer, got a wrong one"
+                )
+            }
+            Self::TooLong {
+                tokens,
+                response_limit,
+            } => write!(
+                f,
+                "teacher trajectory is too long, expected at most {response_limit} tokens with the end token, \
+                 got {tokens}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TeacherRefusal {}

@@ -1,0 +1,362 @@
+//! The gate over a run: at step t it is open iff S ≤ `m_t`.
+//!
+//! A float comparison c < `γ_t` is wrong at the rungs: with N = 8, m = 0 and `e_t` = `e_off` the line of
+//! Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung of the ladder gets the integer
+//! step from which it is closed, once per run and exactly (D1), and the threshold is for logs and plots only.
+
+use serde::Serialize;
+
+use crate::decimal::Decimal;
+use crate::gate::{Annealing, Gate, GateError, GateWarning, Threshold};
+use crate::logarithm::first_closed_step;
+use crate::rollout::Step;
+
+/// The gate's decisions for every step of a run (Eq. 7–9, D1–D5).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    gate: Gate,
+    group_size: usize,
+    steps_per_epoch: u64,
+    /// m; none outside the confidence gate.
+    failure_level: Option<usize>,
+    /// (`a_s`, `b_s`) with `e_s` = `e_off` + `ln(a_s/b_s)/k`, and the step from which rung s is closed, for s = 0 ..= m.
+    /// Empty unless the gate is annealed. The steps do not increase with s.
+    rungs: Vec<Rung>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Rung {
+    ratio: (u64, u64),
+    first_closed_step: u64,
+}
+
+/// `m_t`: the gate is open for groups of at most this many successes, and −1 is closed (D1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct OpenUpTo(i32);
+
+impl OpenUpTo {
+    /// The closed gate.
+    pub const CLOSED: Self = Self(-1);
+
+    /// The decision: S ≤ `m_t` (Prop. 1, D1).
+    pub fn is_open(self, successes: usize) -> bool {
+        usize::try_from(self.0).is_ok_and(|it| successes <= it)
+    }
+
+    /// `m_t` as a number, −1 for closed.
+    pub fn get(self) -> i32 {
+        self.0
+    }
+
+    fn rung(successes: usize) -> Self {
+        Self(i32::try_from(successes).expect("a group size is at most 65535"))
+    }
+}
+
+impl Schedule {
+    /// The schedule of a gate for groups of `group_size` (N) rollouts and epochs of `steps_per_epoch`
+    /// (`T_epoch` = ⌊usable prompts / prompts per step⌋) steps.
+    pub fn new(gate: &Gate, group_size: usize, steps_per_epoch: u64) -> Result<Self, GateError> {
+        if !(1..=65_535).contains(&group_size) {
+            return Err(GateError::GroupSize { got: group_size });
+        }
+        if !(1..=1_000_000_000).contains(&steps_per_epoch) {
+            return Err(GateError::StepsPerEpoch {
+                got: steps_per_epoch,
+            });
+        }
+        let mut schedule = Self {
+            gate: *gate,
+            group_size,
+            steps_per_epoch,
+            failure_level: None,
+            rungs: Vec::new(),
+        };
+        if let Gate::Confidence {
+            threshold,
+            annealing,
+        } = *gate
+        {
+            let failure_level = failure_level(threshold, group_size)?;
+            schedule.failure_level = Some(failure_level);
+            if let Annealing::Sigmoid {
+                turn_off_epoch,
+                steepness,
+            } = annealing
+            {
+                check_annealing(turn_off_epoch, steepness)?;
+                schedule.rungs = (0..=failure_level)
+                    .map(|successes| {
+                        let ratio = rung_ratio(threshold, group_size, successes);
+                        let first_closed_step =
+                            first_closed_step(ratio, turn_off_epoch, steepness, steps_per_epoch);
+                        Rung {
+                            ratio,
+                            first_closed_step,
+                        }
+                    })
+                    .collect();
+            }
+        }
+        Ok(schedule)
+    }
+
+    /// `m_t`: the gate of step t is open iff S ≤ `m_t` (D1). A gate that is always open gives N.
+    pub fn open_up_to(&self, step: Step) -> OpenUpTo {
+        match (self.gate, self.failure_level) {
+            (Gate::Always, _) => OpenUpTo::rung(self.group_size),
+            (
+                Gate::Confidence {
+                    annealing: Annealing::Off,
+                    ..
+                },
+                Some(failure_level),
+            ) => OpenUpTo::rung(failure_level),
+            _ => match self
+                .rungs
+                .partition_point(|it| step.0 < it.first_closed_step)
+            {
+                0 => OpenUpTo::CLOSED,
+                open => OpenUpTo::rung(open - 1),
+            },
+        }
+    }
+
+    /// `γ_t`, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens and 1 for one that
+    /// is always open.
+    pub fn threshold(&self, step: Step) -> f64 {
+        let gamma0 = self.initial_threshold();
+        match self.gate {
+            Gate::Confidence {
+                annealing:
+                    Annealing::Sigmoid {
+                        turn_off_epoch,
+                        steepness,
+                    },
+                ..
+            } => {
+                let floor = 0.5 / (2 + self.group_size) as f64;
+                let z = steepness.to_f64() * (self.epoch(step) - turn_off_epoch.to_f64());
+                floor + (gamma0 - floor) / (1.0 + z.exp())
+            }
+            _ => gamma0,
+        }
+    }
+
+    /// γ0 (Eq. 8, D3). 0 for a gate that never opens and 1 for one that is always open.
+    pub fn initial_threshold(&self) -> f64 {
+        match self.gate {
+            Gate::Never => 0.0,
+            Gate::Always => 1.0,
+            Gate::Confidence {
+                threshold: Threshold::Derived { failure_level },
+                ..
+            } => (failure_level as f64 + 1.5) / (2 + self.group_size) as f64,
+            Gate::Confidence {
+                threshold: Threshold::Manual { gamma0 },
+                ..
+            } => gamma0.to_f64(),
+        }
+    }
+
+    /// `e_t` = t / `T_epoch` (Algorithm 1).
+    pub fn epoch(&self, step: Step) -> f64 {
+        step.0 as f64 / self.steps_per_epoch as f64
+    }
+
+    /// The first step at which the gate is closed for every group, from which on it never opens again (Prop. 2);
+    /// none for a gate that does not close.
+    pub fn extinct_at_step(&self) -> Option<Step> {
+        match self.gate {
+            Gate::Never => Some(Step(1)),
+            Gate::Always => None,
+            Gate::Confidence { .. } => self.rungs.first().map(|it| Step(it.first_closed_step)),
+        }
+    }
+
+    /// m of the settings (Eq. 7, D3); none outside the confidence gate.
+    pub fn failure_level(&self) -> Option<usize> {
+        self.failure_level
+    }
+
+    /// N.
+    pub fn group_size(&self) -> usize {
+        self.group_size
+    }
+
+    /// What is accepted and probably not meant (D4).
+    pub fn warnings(&self) -> Vec<GateWarning> {
+        let open_up_to = self.open_up_to(Step(1)).get();
+        match self.failure_level {
+            Some(failure_level) if open_up_to < OpenUpTo::rung(failure_level).get() => {
+                vec![GateWarning::ErodedAtFirstStep {
+                    open_up_to,
+                    failure_level,
+                }]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The rows of steps 1 ..= `steps`, one at a time.
+    pub fn rows(&self, steps: u64) -> impl Iterator<Item = StepRow> {
+        (1..=steps).map(Step).map(|step| StepRow {
+            step: step.0,
+            epoch: self.epoch(step),
+            threshold: self.threshold(step),
+            open_up_to: self.open_up_to(step),
+        })
+    }
+
+    /// The table of steps 1 ..= `steps`, to be stored with the run and applied by other trainers (D1). Its size is
+    /// proportional to `steps`.
+    pub fn table(&self, steps: u64) -> ScheduleTable {
+        let sigmoid = match self.gate {
+            Gate::Confidence {
+                annealing:
+                    Annealing::Sigmoid {
+                        turn_off_epoch,
+                        steepness,
+                    },
+                ..
+            } => Some((turn_off_epoch, steepness)),
+            _ => None,
+        };
+        let rungs = match sigmoid {
+            None => Vec::new(),
+            Some((turn_off_epoch, steepness)) => (self.rungs.iter().enumerate())
+                .map(
+                    |(
+                        successes,
+                        Rung {
+                            ratio: (a, b),
+                            first_closed_step,
+                        },
+                    )| RungRow {
+                        successes,
+                        closes_at_epoch: turn_off_epoch.to_f64()
+                            + (*a as f64 / *b as f64).ln() / steepness.to_f64(),
+                        first_closed_step: *first_closed_step,
+                    },
+                )
+                .collect(),
+        };
+        ScheduleTable {
+            gate: match self.gate {
+                Gate::Never => "never",
+                Gate::Always => "always",
+                Gate::Confidence { .. } => "confidence",
+            },
+            group_size: self.group_size,
+            failure_level: self.failure_level,
+            gamma0: self.initial_threshold(),
+            turn_off_epoch: sigmoid.map(|it| it.0),
+            steepness: sigmoid.map(|it| it.1),
+            steps_per_epoch: self.steps_per_epoch,
+            extinct_at_step: self.extinct_at_step(),
+            rungs,
+            steps: self.rows(steps).collect(),
+        }
+    }
+}
+
+/// What `hapo schedule --json` prints and a run keeps in `gate.json` (D1).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ScheduleTable {
+    /// `never`, `always` or `confidence`.
+    pub gate: &'static str,
+    /// N.
+    pub group_size: usize,
+    /// m; null outside the confidence gate.
+    pub failure_level: Option<usize>,
+    /// γ0.
+    pub gamma0: f64,
+    /// `e_off` in epochs; null without annealing.
+    pub turn_off_epoch: Option<Decimal>,
+    /// k; null without annealing.
+    pub steepness: Option<Decimal>,
+    /// `T_epoch`.
+    pub steps_per_epoch: u64,
+    /// First step from which the gate stays closed; null if it does not close.
+    pub extinct_at_step: Option<Step>,
+    /// When each rung closes, from s = 0 up to m; empty without annealing.
+    pub rungs: Vec<RungRow>,
+    /// The steps, from 1.
+    pub steps: Vec<StepRow>,
+}
+
+/// When a rung of the ladder closes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RungRow {
+    /// s.
+    pub successes: usize,
+    /// `e_s`, rounded; for people.
+    pub closes_at_epoch: f64,
+    /// The first step t with t / `T_epoch` ≥ `e_s`, exact.
+    pub first_closed_step: u64,
+}
+
+/// The gate at one step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StepRow {
+    /// t.
+    pub step: u64,
+    /// `e_t`.
+    pub epoch: f64,
+    /// `γ_t`, rounded; for people.
+    pub threshold: f64,
+    /// `m_t`, which decides.
+    pub open_up_to: OpenUpTo,
+}
+
+/// m (Eq. 7): as given, or ⌈(2 + N) γ0⌉ − 2 in exact arithmetic (D3).
+fn failure_level(threshold: Threshold, group_size: usize) -> Result<usize, GateError> {
+    match threshold {
+        Threshold::Derived { failure_level } if failure_level < group_size => Ok(failure_level),
+        Threshold::Derived { failure_level } => Err(GateError::FailureLevel {
+            got: failure_level,
+            group_size,
+        }),
+        Threshold::Manual { gamma0 } => {
+            let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator());
+            let rungs = scaled.div_ceil(u128::from(gamma0.power()));
+            if rungs < 2 {
+                Err(GateError::NeverOpens { gamma0, group_size })
+            } else if rungs > group_size as u128 + 1 {
+                Err(GateError::AlwaysOpen { gamma0, group_size })
+            } else {
+                Ok(rungs as usize - 2)
+            }
+        }
+    }
+}
+
+/// (a, b) with `e_s` = `e_off` + ln(a/b)/k. The derived threshold gives (2(m−s)+1)/(2s+1) (D1); the manual one
+/// (2(2+N)γ0 − 2s − 2)/(2s+1), which for s = 0 is the e* of D3. Both solve `γ_t` = (1+s)/(2+N) in Eq. 9.
+fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> (u64, u64) {
+    let s = successes as u64;
+    match threshold {
+        Threshold::Derived { failure_level } => (2 * (failure_level as u64 - s) + 1, 2 * s + 1),
+        Threshold::Manual { gamma0 } => {
+            let doubled = 2 * (2 + group_size as u64) * gamma0.numerator();
+            (
+                doubled - (2 * s + 2) * gamma0.power(),
+                (2 * s + 1) * gamma0.power(),
+            )
+        }
+    }
+}
+
+fn check_annealing(turn_off_epoch: Decimal, steepness: Decimal) -> Result<(), GateError> {
+    let within = |it: Decimal, least: f64| (least..=1e6).contains(&it.to_f64());
+    if turn_off_epoch == Decimal::from(0) || !within(turn_off_epoch, 0.0) {
+        return Err(GateError::TurnOffEpoch {
+            got: turn_off_epoch,
+        });
+    }
+    if !within(steepness, 0.001) {
+        return Err(GateError::Steepness { got: steepness });
+    }
+    Ok(())
+}
