@@ -77,8 +77,14 @@ pub fn load(path: &Path) -> Result<Loaded, Error> {
     let mut head = Vec::new();
     File::open(path)
         .and_then(|file| file.take(HEAD).read_to_end(&mut head))
-        .map_err(|source| Error::Io { path: path.to_owned(), source })?;
-    match DATASET_LAYOUTS.iter().find(|layout| (layout.recognises)(&head)) {
+        .map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+    match DATASET_LAYOUTS
+        .iter()
+        .find(|layout| (layout.recognises)(&head))
+    {
         Some(layout) => (layout.read)(path),
         None => Err(Error::UnknownLayout {
             path: path.to_owned(),
@@ -98,7 +104,11 @@ pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
         None => Err(Error::UnknownName {
             kind: "layout",
             name: layout.to_owned(),
-            known: DATASET_LAYOUTS.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
+            known: DATASET_LAYOUTS
+                .iter()
+                .map(|known| known.name)
+                .collect::<Vec<_>>()
+                .join(", "),
         }),
     }
 }

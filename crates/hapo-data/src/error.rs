@@ -44,7 +44,9 @@ pub enum Error {
         max: u32,
     },
     /// More distinct problems were asked for than the split of this level was found to hold.
-    #[error("family `{family}` level {level}: expected {wanted} distinct {split} problems, found {found}")]
+    #[error(
+        "family `{family}` level {level}: expected {wanted} distinct {split} problems, found {found}"
+    )]
     TooFewProblems {
         /// The family.
         family: &'static str,

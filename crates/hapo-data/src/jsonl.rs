@@ -57,7 +57,13 @@ pub struct BadRow {
 
 impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BadRow { file, line, field, expected, got } = self;
+        let BadRow {
+            file,
+            line,
+            field,
+            expected,
+            got,
+        } = self;
         write!(f, "{file}:{line}: {field}: expected {expected}, got {got}")
     }
 }
@@ -109,9 +115,17 @@ impl<R: BufRead> Iterator for Rows<R> {
             };
             return Some(Ok(match parsed {
                 Ok(example) => Row::Good(example),
-                Err(Fault { field, expected, got }) => {
-                    Row::Bad(BadRow { file: self.file.clone(), line: self.line, field, expected, got })
-                }
+                Err(Fault {
+                    field,
+                    expected,
+                    got,
+                }) => Row::Bad(BadRow {
+                    file: self.file.clone(),
+                    line: self.line,
+                    field,
+                    expected,
+                    got,
+                }),
             }));
         }
     }
@@ -160,14 +174,22 @@ impl<R: BufRead> Rows<R> {
                 self.line += 1;
                 let content_length = length - u64::from(end.is_some());
                 let fits = content_length <= self.line_limit as u64;
-                return Ok(Some(if fits { Line::Whole } else { Line::TooLong(content_length) }));
+                return Ok(Some(if fits {
+                    Line::Whole
+                } else {
+                    Line::TooLong(content_length)
+                }));
             }
         }
     }
 
     /// The example in the buffer.
     fn row(&mut self) -> Result<Example, Fault> {
-        let bytes = self.buffer.strip_prefix(b"\xEF\xBB\xBF").filter(|_| self.line == 1).unwrap_or(&self.buffer);
+        let bytes = self
+            .buffer
+            .strip_prefix(b"\xEF\xBB\xBF")
+            .filter(|_| self.line == 1)
+            .unwrap_or(&self.buffer);
         let text = std::str::from_utf8(bytes).map_err(|error| Fault {
             field: "row".to_owned(),
             expected: "UTF-8".to_owned(),
@@ -176,11 +198,17 @@ impl<R: BufRead> Rows<R> {
         let Fields(fields) = serde_json::from_str(text).map_err(|error| Fault {
             field: "row".to_owned(),
             expected: "one JSON object".to_owned(),
-            got: {
+            got: if error.is_data() {
+                shorten(text.trim())
+            } else {
+                // A row is one line; serde's "at line 1" beside the line of the file would mislead.
                 let reason = error.to_string();
-                // A row is one line; "at line 1" beside the line of the file would mislead.
                 let reason = reason.split(" at line ").next().unwrap_or_default();
-                format!("{reason} at column {} of {}", error.column(), shorten(text.trim()))
+                format!(
+                    "{reason} at column {} of {}",
+                    error.column(),
+                    shorten(text.trim())
+                )
             },
         })?;
         let (example, ignored) = example(fields)?;
@@ -224,7 +252,9 @@ impl<'de> Deserialize<'de> for Fields {
     }
 }
 
-const KEYS: [&str; 7] = ["id", "problem", "answer", "teacher", "source", "level", "subject"];
+const KEYS: [&str; 7] = [
+    "id", "problem", "answer", "teacher", "source", "level", "subject",
+];
 
 /// The example of a row, and the names of the fields that were ignored.
 fn example(fields: Vec<(String, Value)>) -> Result<(Example, Vec<String>), Fault> {
@@ -244,7 +274,13 @@ fn example(fields: Vec<(String, Value)>) -> Result<(Example, Vec<String>), Fault
         id: match id {
             Some(Value::Number(number)) if number.is_u64() => number.to_string(),
             Some(Value::String(text)) if !text.is_empty() => text,
-            other => return Err(unexpected("id", "a string or a whole number", other.as_ref())),
+            other => {
+                return Err(unexpected(
+                    "id",
+                    "a string or a whole number",
+                    other.as_ref(),
+                ));
+            }
         },
         problem: required("problem", problem)?,
         answer: required("answer", answer)?,
@@ -264,7 +300,11 @@ fn example(fields: Vec<(String, Value)>) -> Result<(Example, Vec<String>), Fault
 fn required(field: &'static str, value: Option<Value>) -> Result<String, Fault> {
     match value {
         Some(Value::String(text)) if !text.trim().is_empty() => Ok(text),
-        other => Err(unexpected(field, "a string that is not empty", other.as_ref())),
+        other => Err(unexpected(
+            field,
+            "a string that is not empty",
+            other.as_ref(),
+        )),
     }
 }
 
@@ -295,15 +335,26 @@ fn teachers(value: Option<Value>) -> Result<Vec<String>, Fault> {
             return Err(fault("teacher", EXPECTED, "an empty string"));
         }
         // The template adds the end token; a second one would be trained on.
-        if let Some(end) = ["<|im_end|>", "<|endoftext|>"].into_iter().find(|end| text.trim_end().ends_with(end)) {
-            return Err(fault("teacher", "a solution without its end token", &format!("one that ends in {end}")));
+        if let Some(end) = ["<|im_end|>", "<|endoftext|>"]
+            .into_iter()
+            .find(|end| text.trim_end().ends_with(end))
+        {
+            return Err(fault(
+                "teacher",
+                "a solution without its end token",
+                &format!("one that ends in {end}"),
+            ));
         }
     }
     Ok(texts)
 }
 
 fn fault(field: &str, expected: &str, got: &str) -> Fault {
-    Fault { field: field.to_owned(), expected: expected.to_owned(), got: got.to_owned() }
+    Fault {
+        field: field.to_owned(),
+        expected: expected.to_owned(),
+        got: got.to_owned(),
+    }
 }
 
 fn unexpected(field: &str, expected: &str, got: Option<&Value>) -> Fault {
@@ -319,7 +370,9 @@ fn unexpected(field: &str, expected: &str, got: Option<&Value>) -> Fault {
 
 /// At most 80 characters and no control character, so that a bad row never garbles a terminal.
 fn shorten(text: &str) -> String {
-    let mut characters = text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it });
+    let mut characters = text
+        .chars()
+        .map(|it| if it.is_control() { '\u{fffd}' } else { it });
     let mut short: String = characters.by_ref().take(80).collect();
     if characters.next().is_some() {
         short.push('…');
@@ -329,12 +382,21 @@ fn shorten(text: &str) -> String {
 
 /// A file is ours when it begins with an object and one of its first lines has a problem.
 fn recognises(head: &[u8]) -> bool {
-    let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head).trim_ascii_start();
-    head.starts_with(b"{") && head.windows(b"\"problem\"".len()).any(|window| window == b"\"problem\"")
+    let head = head
+        .strip_prefix(b"\xEF\xBB\xBF")
+        .unwrap_or(head)
+        .trim_ascii_start();
+    head.starts_with(b"{")
+        && head
+            .windows(b"\"problem\"".len())
+            .any(|window| window == b"\"problem\"")
 }
 
 fn read(path: &Path) -> Result<Loaded, Error> {
-    let error = |source| Error::Io { path: path.to_owned(), source };
+    let error = |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
     let reader = BufReader::with_capacity(1 << 16, File::open(path).map_err(error)?);
     let mut rows = read_rows(reader, &path.display().to_string(), LINE_LIMIT);
     let mut dataset = Dataset::default();
@@ -351,13 +413,32 @@ fn read(path: &Path) -> Result<Loaded, Error> {
             }
         }
     }
-    Ok(Loaded { dataset, layout: LAYOUT.name, bad_rows, bad_row_count, ignored_fields: rows.ignored_fields })
+    Ok(Loaded {
+        dataset,
+        layout: LAYOUT.name,
+        bad_rows,
+        bad_row_count,
+        ignored_fields: rows.ignored_fields,
+    })
 }
 
 /// Writes one example as one line, fields in the order of the layout, absent ones left out.
 pub fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
-    let Example { id, problem, answer, teachers, source, level, subject } = example;
-    let mut line = format!("{{\"id\":{},\"problem\":{},\"answer\":{}", quoted(id), quoted(problem), quoted(answer));
+    let Example {
+        id,
+        problem,
+        answer,
+        teachers,
+        source,
+        level,
+        subject,
+    } = example;
+    let mut line = format!(
+        "{{\"id\":{},\"problem\":{},\"answer\":{}",
+        quoted(id),
+        quoted(problem),
+        quoted(answer)
+    );
     match &teachers[..] {
         [] => {}
         [teacher] => line += &format!(",\"teacher\":{}", quoted(teacher)),
@@ -388,7 +469,10 @@ pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Error> {
         }
         writer.flush()
     };
-    write().map_err(|source| Error::Io { path: path.to_owned(), source })
+    write().map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 #[cfg(test)]

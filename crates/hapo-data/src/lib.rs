@@ -12,7 +12,6 @@
 mod dataset;
 mod error;
 mod jsonl;
-pub mod random;
 pub mod task;
 mod teacher;
 mod template;
@@ -20,5 +19,7 @@ mod template;
 pub use dataset::{DATASET_LAYOUTS, Dataset, Example, Layout, Loaded, load, load_as};
 pub use error::Error;
 pub use jsonl::{BadRow, LINE_LIMIT, Row, Rows, read_rows, write_file, write_row};
-pub use teacher::{Admission, Admitted, admit};
-pub use template::{EndOfTurn, TEMPLATES, Template, find_template, render, teacher_prompt, template_hash};
+pub use teacher::{Admission, Refused, admit};
+pub use template::{
+    EndOfTurn, TEMPLATES, Template, find_template, render, teacher_prompt, template_hash,
+};

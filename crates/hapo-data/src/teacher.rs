@@ -7,55 +7,58 @@
 //! Price: every solution is tokenised and graded before the first step.
 
 use crate::Dataset;
-
-/// The admitted solution of one prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admitted {
-    /// Which of [`Example::teachers`](crate::Example::teachers) it is.
-    pub teacher: usize,
-    /// Its tokens, with the end token that the template ends a turn with (D10).
-    pub tokens: Vec<u32>,
-}
+use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher};
 
 /// The solutions a run may inject, and what became of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Admission {
-    /// One entry per example of the dataset.
-    pub teachers: Vec<Option<Admitted>>,
-    /// Examples that have no solution at all.
+    /// One entry per example of the dataset: the solution to inject, end token included (D10).
+    pub teachers: Vec<Option<TeacherTrajectory>>,
+    /// How many examples have no solution in the data at all.
     pub without_teacher: usize,
-    /// Solutions that the verifier does not call correct, as (example, teacher).
-    pub not_correct: Vec<(usize, usize)>,
-    /// Solutions that are correct but longer than the limit, as (example, teacher).
-    pub too_long: Vec<(usize, usize)>,
+    /// The solutions that were refused.
+    pub refused: Vec<Refused>,
+}
+
+/// A solution that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Index of the example.
+    pub example: usize,
+    /// Index of the solution in [`Example::teachers`](crate::Example::teachers).
+    pub teacher: usize,
+    /// Why.
+    pub why: TeacherRefusal,
 }
 
 /// Takes, for every example, its first solution that is correct and fits (D9).
 ///
-/// `is_correct` is given the solution and the gold answer; `encode` gives the tokens of a solution
-/// **with** its end token; `response_limit` is in tokens.
+/// `verdict` is given a solution and the gold answer; `encode` gives the tokens of a solution, to which
+/// `end_token` is added (D10); `response_limit` is in tokens and counts the end token.
 pub fn admit(
     dataset: &Dataset,
+    end_token: TokenId,
     response_limit: usize,
-    is_correct: impl Fn(&str, &str) -> bool,
-    encode: impl Fn(&str) -> Vec<u32>,
+    verdict: impl Fn(&str, &str) -> Verdict,
+    encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Admission {
     let mut admission = Admission::default();
-    for (number, example) in dataset.examples.iter().enumerate() {
+    for (example, row) in dataset.examples.iter().enumerate() {
+        admission.without_teacher += usize::from(row.teachers.is_empty());
         let mut admitted = None;
-        admission.without_teacher += usize::from(example.teachers.is_empty());
-        for (teacher, solution) in example.teachers.iter().enumerate() {
-            if !is_correct(solution, &example.answer) {
-                admission.not_correct.push((number, teacher));
-                continue;
+        for (teacher, solution) in row.teachers.iter().enumerate() {
+            let verdict = verdict(solution, &row.answer);
+            match admit_teacher(encode(solution), end_token, &verdict, response_limit) {
+                Ok(trajectory) => {
+                    admitted = Some(trajectory);
+                    break;
+                }
+                Err(why) => admission.refused.push(Refused {
+                    example,
+                    teacher,
+                    why,
+                }),
             }
-            let tokens = encode(solution);
-            if tokens.len() > response_limit {
-                admission.too_long.push((number, teacher));
-                continue;
-            }
-            admitted = Some(Admitted { teacher, tokens });
-            break;
         }
         admission.teachers.push(admitted);
     }
@@ -86,17 +89,55 @@ mod tests {
                 example("4", &["123456=4"]),
             ],
         };
-        let correct = |solution: &str, answer: &str| solution.ends_with(&format!("={answer}"));
-        let encode = |solution: &str| solution.bytes().map(u32::from).chain([0]).collect::<Vec<_>>();
+        let verdict = |solution: &str, answer: &str| {
+            if solution.ends_with(&format!("={answer}")) {
+                Verdict::Correct
+            } else {
+                Verdict::Wrong
+            }
+        };
+        let encode = |solution: &str| solution.bytes().map(u32::from).collect();
+        let admitted = |limit| {
+            let admission = admit(&dataset, 0, limit, verdict, encode);
+            let tokens = admission
+                .teachers
+                .iter()
+                .map(|it| it.as_ref().map(|it| it.tokens().to_vec()));
+            (tokens.collect::<Vec<_>>(), admission)
+        };
         // A limit of 9 takes 8 characters and the end token.
-        let admission = admit(&dataset, 9, correct, encode);
-        let chosen: Vec<_> = admission.teachers.iter().map(|it| it.as_ref().map(|it| it.teacher)).collect();
-        assert_eq!(chosen, [Some(2), None, None, None, Some(0)]);
-        assert_eq!(admission.teachers[0].as_ref().unwrap().tokens, [49, 43, 49, 61, 50, 0]);
-        assert_eq!(admission.teachers[4].as_ref().unwrap().tokens.len(), 9);
+        let (tokens, admission) = admitted(9);
+        let last = [b"123456=4".map(u32::from).as_slice(), &[0]].concat();
+        assert_eq!(
+            tokens,
+            [
+                Some(vec![49, 43, 49, 61, 50, 0]),
+                None,
+                None,
+                None,
+                Some(last)
+            ]
+        );
         assert_eq!(admission.without_teacher, 1);
-        assert_eq!(admission.not_correct, [(0, 0), (2, 0)]);
-        assert_eq!(admission.too_long, [(0, 1), (3, 0)]);
-        assert_eq!(admit(&dataset, 8, correct, encode).teachers[4], None);
+        let refused: Vec<_> = admission
+            .refused
+            .into_iter()
+            .map(|it| (it.example, it.teacher, it.why))
+            .collect();
+        let wrong = TeacherRefusal::NotCorrect(Verdict::Wrong);
+        let too_long = |tokens| TeacherRefusal::TooLong {
+            tokens,
+            response_limit: 9,
+        };
+        assert_eq!(
+            refused,
+            [
+                (0, 0, wrong.clone()),
+                (0, 1, too_long(12)),
+                (2, 0, wrong),
+                (3, 0, too_long(19))
+            ]
+        );
+        assert_eq!(admitted(8).0[4], None);
     }
 }

@@ -58,7 +58,12 @@ pub const TEMPLATES: &[Template] = &[
         text: "<|im_start|>user\n{input}<|im_end|>\n<|im_start|>assistant\n",
         end_of_turn: IM_END,
     },
-    Template { name: "none", origin: "the problem alone", text: "{input}", end_of_turn: EndOfTurn::TokenizerEos },
+    Template {
+        name: "none",
+        origin: "the problem alone",
+        text: "{input}",
+        end_of_turn: EndOfTurn::TokenizerEos,
+    },
     Template {
         name: "abel",
         origin: "Abel",
@@ -75,16 +80,26 @@ pub const TEMPLATES: &[Template] = &[
 
 /// The template of that name.
 pub fn find_template(name: &str) -> Result<&'static Template, Error> {
-    TEMPLATES.iter().find(|template| template.name == name).ok_or_else(|| Error::UnknownName {
-        kind: "template",
-        name: name.to_owned(),
-        known: TEMPLATES.iter().map(|template| template.name).collect::<Vec<_>>().join(", "),
-    })
+    TEMPLATES
+        .iter()
+        .find(|template| template.name == name)
+        .ok_or_else(|| Error::UnknownName {
+            kind: "template",
+            name: name.to_owned(),
+            known: TEMPLATES
+                .iter()
+                .map(|template| template.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
 }
 
 /// The prompt of a problem. The problem goes in as it is, once, even where it contains `{input}`.
 pub fn render(template: &Template, problem: &str) -> String {
-    let (before, after) = template.text.split_once("{input}").expect("every template has a place for the problem");
+    let (before, after) = template
+        .text
+        .split_once("{input}")
+        .expect("every template has a place for the problem");
     [before, problem, after].concat()
 }
 
@@ -95,11 +110,17 @@ pub fn template_hash(template: &Template) -> String {
         EndOfTurn::Token(token) => token,
         EndOfTurn::TokenizerEos => "",
     };
-    let digest = Sha256::new().chain_update(template.text).chain_update([0]).chain_update(end).finalize();
-    digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("writing to a string never fails");
-        hex
-    })
+    let digest = Sha256::new()
+        .chain_update(template.text)
+        .chain_update([0])
+        .chain_update(end)
+        .finalize();
+    digest
+        .iter()
+        .fold(String::with_capacity(64), |mut hex, byte| {
+            write!(hex, "{byte:02x}").expect("writing to a string never fails");
+            hex
+        })
 }
 
 /// The prompt that asks a teacher for a solution and tells it the answer (the paper, appendix C; D24).
@@ -118,7 +139,11 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(name: &str, expected: &str) {
-        assert_eq!(render(find_template(name).unwrap(), "1+1={input}?"), expected, "{name}");
+        assert_eq!(
+            render(find_template(name).unwrap(), "1+1={input}?"),
+            expected,
+            "{name}"
+        );
     }
 
     #[test]
@@ -146,9 +171,15 @@ Please reason step by step, and put your final answer within \boxed{}.
             "qwen25-math-cot",
             "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n",
         );
-        check("chatml", "<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n");
+        check(
+            "chatml",
+            "<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n",
+        );
         check("none", "1+1={input}?");
-        check("abel", "Question:\n1+1={input}?\nAnswer:\nLet's think step by step.\n");
+        check(
+            "abel",
+            "Question:\n1+1={input}?\nAnswer:\nLet's think step by step.\n",
+        );
         check(
             "r1",
             "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\nUser: 1+1={input}?\nAssistant: <think>",
@@ -159,7 +190,12 @@ Please reason step by step, and put your final answer within \boxed{}.
     #[test]
     fn every_template_has_one_place_and_its_own_name_and_hash() {
         for (place, template) in TEMPLATES.iter().enumerate() {
-            assert_eq!(template.text.matches("{input}").count(), 1, "{}", template.name);
+            assert_eq!(
+                template.text.matches("{input}").count(),
+                1,
+                "{}",
+                template.name
+            );
             for other in &TEMPLATES[..place] {
                 assert_ne!(template.name, other.name);
                 assert_ne!(template_hash(template), template_hash(other));
@@ -174,8 +210,14 @@ Please reason step by step, and put your final answer within \boxed{}.
     /// From `printf 'TEXT\0END' | sha256sum`.
     #[test]
     fn hash_is_that_of_text_and_end_token() {
-        check_hash("none", &expect!["58e68aee923d186ec2337d35b0f9369161f33c02d59bc817057de137f98b851d"]);
-        check_hash("chatml", &expect!["4995d221dbd5432ba28b0f9c789fb579a9d6370ad7c2ba3cc3121cf944d6f83a"]);
+        check_hash(
+            "none",
+            &expect!["58e68aee923d186ec2337d35b0f9369161f33c02d59bc817057de137f98b851d"],
+        );
+        check_hash(
+            "chatml",
+            &expect!["4995d221dbd5432ba28b0f9c789fb579a9d6370ad7c2ba3cc3121cf944d6f83a"],
+        );
     }
 
     #[test]

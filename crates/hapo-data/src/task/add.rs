@@ -4,8 +4,8 @@
 //! implicit), teacher `3+9+4+0:16,7+2+6+1:16,4+8+1+1:14,\boxed{1466}` (one column per digit: the three
 //! digits, the carry in, and the two-digit result whose tens are the next carry).
 
-use super::{Family, Problem, boxed};
-use crate::random::Draws;
+use super::{Family, Problem, boxed, number_of_digits};
+use hapo_core::Draws;
 
 /// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn problem(level: u32, draws: &mut Draws) -> Problem {
-    let terms: Vec<u64> = (0..3).map(|_| draws.number_of_digits(level)).collect();
+    let terms: Vec<u64> = (0..3).map(|_| number_of_digits(level, draws)).collect();
     Problem {
         family: FAMILY.name,
         level,
@@ -38,7 +38,12 @@ fn concise(problem: &Problem) -> String {
 fn teacher(problem: &Problem) -> String {
     let columns = columns(problem);
     let mut text = String::new();
-    for Column { digits: [a, b, c], carry, total } in &columns {
+    for Column {
+        digits: [a, b, c],
+        carry,
+        total,
+    } in &columns
+    {
         text += &format!("{a}+{b}+{c}+{carry}:{total:02},");
     }
     text + &boxed(&sum(&columns))
@@ -57,7 +62,11 @@ fn columns(problem: &Problem) -> Vec<Column> {
     for _ in 0..problem.level {
         let digits: [u64; 3] = std::array::from_fn(|term| problem.operands[term] / power % 10);
         let total = digits.iter().sum::<u64>() + carry;
-        columns.push(Column { digits, carry, total });
+        columns.push(Column {
+            digits,
+            carry,
+            total,
+        });
         carry = total / 10;
         power *= 10;
     }
@@ -67,7 +76,11 @@ fn columns(problem: &Problem) -> Vec<Column> {
 /// The sum's digits, units first.
 fn sum(columns: &[Column]) -> Vec<u64> {
     let mut digits: Vec<u64> = columns.iter().map(|column| column.total % 10).collect();
-    let last = columns.last().expect("a number has at least one digit").total / 10;
+    let last = columns
+        .last()
+        .expect("a number has at least one digit")
+        .total
+        / 10;
     if last > 0 {
         digits.push(last);
     }

@@ -7,7 +7,8 @@
 //! no file.
 
 use super::{FAMILIES, Family, Problem, Split, find_family, split_of};
-use crate::{EndOfTurn, Error, find_template, random::Draws, render};
+use crate::{EndOfTurn, Error, find_template, render};
+use hapo_core::{Draws, Place, Purpose};
 use serde::{Deserialize, Serialize};
 
 /// How often which problems occur, and in which style they are solved.
@@ -70,47 +71,102 @@ struct CheckedEntry {
     weight_so_far: f64,
 }
 
+/// Where documents are drawn, apart from [`super::split`]'s sets of problems. Part of what a published
+/// base model has seen, so it never changes.
+const DOCUMENTS: u64 = 1;
+
 impl Corpus {
     /// Checks the mixture: known families and levels, finite weights ≥ 0 with a positive sum,
     /// shares in [0, 1].
     pub fn new(seed: u64, mixture: &Mixture) -> Result<Self, Error> {
         let mut entries = Vec::with_capacity(mixture.entries.len());
         let mut weight_so_far = 0.0;
-        for MixtureEntry { family, level, weight, teacher_share } in &mixture.entries {
+        for MixtureEntry {
+            family,
+            level,
+            weight,
+            teacher_share,
+        } in &mixture.entries
+        {
             let family = find_family(family)?;
             family.check_level(*level)?;
             let number = |name: &str, got: f64, expected, good: bool| {
                 let what = format!("{name} of {} level {level} in the mixture", family.name);
-                if good { Ok(()) } else { Err(Error::Number { what, expected, got }) }
+                if good {
+                    Ok(())
+                } else {
+                    Err(Error::Number {
+                        what,
+                        expected,
+                        got,
+                    })
+                }
             };
-            number("weight", *weight, "a finite number ≥ 0", weight.is_finite() && *weight >= 0.0)?;
-            number("teacher_share", *teacher_share, "0 to 1", (0.0..=1.0).contains(teacher_share))?;
+            number(
+                "weight",
+                *weight,
+                "a finite number ≥ 0",
+                weight.is_finite() && *weight >= 0.0,
+            )?;
+            number(
+                "teacher_share",
+                *teacher_share,
+                "0 to 1",
+                (0.0..=1.0).contains(teacher_share),
+            )?;
             weight_so_far += weight;
             if *weight > 0.0 {
-                entries.push(CheckedEntry { family, level: *level, teacher_share: *teacher_share, weight_so_far });
+                entries.push(CheckedEntry {
+                    family,
+                    level: *level,
+                    teacher_share: *teacher_share,
+                    weight_so_far,
+                });
             }
         }
         if weight_so_far > 0.0 && weight_so_far.is_finite() {
             Ok(Corpus { seed, entries })
         } else {
             let what = "sum of the weights in the mixture".to_owned();
-            Err(Error::Number { what, expected: "a positive finite number", got: weight_so_far })
+            Err(Error::Number {
+                what,
+                expected: "a positive finite number",
+                got: weight_so_far,
+            })
         }
     }
 
     /// Document number `index`.
     pub fn document(&self, index: u64) -> Document {
-        let mut draws = Draws::new(self.seed, "pretraining document", &[index]);
-        let entry = self.pick(draws.unit());
-        let style = if draws.unit() < entry.teacher_share { Style::Teacher } else { Style::Concise };
+        let mut draws = Draws::new(
+            self.seed,
+            Purpose::Task,
+            Place {
+                step: DOCUMENTS,
+                prompt: index,
+                ..Place::default()
+            },
+        );
+        let entry = self.pick(draws.uniform());
+        let style = if draws.uniform() < entry.teacher_share {
+            Style::Teacher
+        } else {
+            Style::Concise
+        };
         let problem = pretraining_problem(entry.family, entry.level, &mut draws);
         document(entry.family, problem, style)
     }
 
     fn pick(&self, unit: f64) -> &CheckedEntry {
-        let last = self.entries.last().expect("a checked mixture has an entry with a positive weight");
+        let last = self
+            .entries
+            .last()
+            .expect("a checked mixture has an entry with a positive weight");
         let mark = unit * last.weight_so_far;
-        self.entries.iter().find(|entry| mark < entry.weight_so_far).unwrap_or(last)
+        self.entries
+            .iter()
+            .find(|entry| mark < entry.weight_so_far)
+            .unwrap_or(last)
     }
 }
 
@@ -134,7 +190,12 @@ fn document(family: &Family, problem: Problem, style: Style) -> Document {
         Style::Concise => family.concise(&problem),
         Style::Teacher => family.teacher(&problem),
     };
-    Document { prompt: render(template, &problem.prompt), response: solution + end, style, problem }
+    Document {
+        prompt: render(template, &problem.prompt),
+        response: solution + end,
+        style,
+        problem,
+    }
 }
 
 /// The mixture we start from: the short levels practised in both styles, the hard ones (see
@@ -144,9 +205,24 @@ fn document(family: &Family, problem: Problem, style: Style) -> Document {
 pub fn recommended_mixture() -> Mixture {
     // (share of the family, weights of the levels from 1 up, teacher's share at each)
     let table: [(&str, f64, &[f64], &[f64]); 3] = [
-        ("multiply", 0.32, &[0.12, 0.20, 0.22, 0.22, 0.14, 0.07, 0.03], &[0.5, 0.5, 0.5, 0.5, 0.3, 0.06, 0.01]),
-        ("add", 0.36, &[0.16, 0.22, 0.26, 0.24, 0.08, 0.04], &[0.5, 0.5, 0.5, 0.3, 0.06, 0.01]),
-        ("linear", 0.32, &[0.16, 0.22, 0.26, 0.24, 0.08, 0.04], &[0.5, 0.5, 0.5, 0.3, 0.06, 0.01]),
+        (
+            "multiply",
+            0.32,
+            &[0.12, 0.20, 0.22, 0.22, 0.14, 0.07, 0.03],
+            &[0.5, 0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
+        ),
+        (
+            "add",
+            0.36,
+            &[0.16, 0.22, 0.26, 0.24, 0.08, 0.04],
+            &[0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
+        ),
+        (
+            "linear",
+            0.32,
+            &[0.16, 0.22, 0.26, 0.24, 0.08, 0.04],
+            &[0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
+        ),
     ];
     let mut entries = Vec::new();
     for (family, share, weights, teacher_shares) in table {
@@ -159,6 +235,10 @@ pub fn recommended_mixture() -> Mixture {
             });
         }
     }
-    debug_assert!(FAMILIES.iter().all(|family| entries.iter().any(|entry| entry.family == family.name)));
+    debug_assert!(
+        FAMILIES
+            .iter()
+            .all(|family| entries.iter().any(|entry| entry.family == family.name))
+    );
     Mixture { entries }
 }

@@ -8,8 +8,8 @@
 //! Euclid's algorithm was weighed for this place and left out: its answers are small, so that a policy
 //! that guesses 1, 2 or 3 is often right and a group of eight seldom fails entirely.
 
-use super::{Family, Problem, boxed};
-use crate::random::Draws;
+use super::{Family, Problem, boxed, number_of_digits};
+use hapo_core::Draws;
 
 /// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
@@ -23,7 +23,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn problem(level: u32, draws: &mut Draws) -> Problem {
-    let solution = draws.number_of_digits(level);
+    let solution = number_of_digits(level, draws);
     let factor = 2 + draws.below(8);
     let constant = 1 + draws.below(9);
     let right = factor * solution + constant;
@@ -70,7 +70,11 @@ fn columns(problem: &Problem) -> Vec<Column> {
         let value = 10 * rest + u64::from(digit - b'0');
         rest = value % factor;
         if value >= factor || !columns.is_empty() {
-            columns.push(Column { value, digit: value / factor, rest });
+            columns.push(Column {
+                value,
+                digit: value / factor,
+                rest,
+            });
         }
     }
     columns

@@ -36,10 +36,11 @@ mod split;
 mod tokenizer;
 
 pub use corpus::{Corpus, Document, Mixture, MixtureEntry, Style, recommended_mixture};
-pub use split::{MINI6, HeldOutSet, Split, TaskSet, held_out, make_set, problems, split_of};
+pub use split::{HeldOutSet, MINI6, Split, TaskSet, held_out, make_set, problems, split_of};
 pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
 
-use crate::{Error, random::Draws};
+use crate::Error;
+use hapo_core::Draws;
 
 /// The families, in the order in which they are listed everywhere.
 pub const FAMILIES: &[Family] = &[multiply::FAMILY, add::FAMILY, linear::FAMILY];
@@ -104,18 +105,36 @@ impl Family {
         if (min..=max).contains(&level) {
             Ok(())
         } else {
-            Err(Error::Level { family: self.name, level, min, max })
+            Err(Error::Level {
+                family: self.name,
+                level,
+                min,
+                max,
+            })
         }
     }
 }
 
 /// The family of that name.
 pub fn find_family(name: &str) -> Result<&'static Family, Error> {
-    FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| Error::UnknownName {
-        kind: "family",
-        name: name.to_owned(),
-        known: FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", "),
-    })
+    FAMILIES
+        .iter()
+        .find(|family| family.name == name)
+        .ok_or_else(|| Error::UnknownName {
+            kind: "family",
+            name: name.to_owned(),
+            known: FAMILIES
+                .iter()
+                .map(|family| family.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}
+
+/// A uniform number of exactly that many digits, so without a leading zero.
+fn number_of_digits(digits: u32, draws: &mut Draws) -> u64 {
+    let smallest = 10_u64.pow(digits - 1);
+    smallest + draws.below(9 * smallest)
 }
 
 /// `\boxed{…}` of a number given by its digits, units first.

@@ -4,8 +4,8 @@
 //! carry implicit), teacher `9*6+0:54,2*6+5:17,…\boxed{2842974}` (one column per digit: digit, factor,
 //! carry in, and the two-digit result whose tens are the next carry).
 
-use super::{Family, Problem, boxed};
-use crate::random::Draws;
+use super::{Family, Problem, boxed, number_of_digits};
+use hapo_core::Draws;
 
 /// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
@@ -19,7 +19,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn problem(level: u32, draws: &mut Draws) -> Problem {
-    let number = draws.number_of_digits(level);
+    let number = number_of_digits(level, draws);
     let factor = 2 + draws.below(8);
     Problem {
         family: FAMILY.name,
@@ -40,7 +40,12 @@ fn teacher(problem: &Problem) -> String {
     let columns = columns(problem);
     let factor = problem.operands[1];
     let mut text = String::new();
-    for Column { digit, carry, total } in &columns {
+    for Column {
+        digit,
+        carry,
+        total,
+    } in &columns
+    {
         text += &format!("{digit}*{factor}+{carry}:{total:02},");
     }
     text + &boxed(&product(&columns))
@@ -60,7 +65,11 @@ fn columns(problem: &Problem) -> Vec<Column> {
     while rest > 0 {
         let digit = rest % 10;
         let total = digit * factor + carry;
-        columns.push(Column { digit, carry, total });
+        columns.push(Column {
+            digit,
+            carry,
+            total,
+        });
         carry = total / 10;
         rest /= 10;
     }
@@ -70,7 +79,11 @@ fn columns(problem: &Problem) -> Vec<Column> {
 /// The product's digits, units first.
 fn product(columns: &[Column]) -> Vec<u64> {
     let mut digits: Vec<u64> = columns.iter().map(|column| column.total % 10).collect();
-    let last = columns.last().expect("a number has at least one digit").total / 10;
+    let last = columns
+        .last()
+        .expect("a number has at least one digit")
+        .total
+        / 10;
     if last > 0 {
         digits.push(last);
     }

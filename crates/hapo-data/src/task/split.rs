@@ -9,10 +9,8 @@
 //! they still occur as columns of longer ones.
 
 use super::{FAMILIES, Family, Problem, find_family};
-use crate::{
-    Dataset, Error, Example,
-    random::{Draws, first_word},
-};
+use crate::{Dataset, Error, Example};
+use hapo_core::{Draws, Place, Purpose};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
@@ -51,9 +49,18 @@ pub fn split_of(prompt: &str) -> Split {
     }
 }
 
+/// Where the problems of sets are drawn, apart from the documents of the corpus.
+const SETS: u64 = 2;
+
 /// `count` distinct problems of one level and split, in the order in which the seed draws them: a
 /// smaller count gives the beginning of a larger one. Fails when the level does not hold that many.
-pub fn problems(seed: u64, family: &Family, level: u32, split: Split, count: usize) -> Result<Vec<Problem>, Error> {
+pub fn problems(
+    seed: u64,
+    family: &Family,
+    level: u32,
+    split: Split,
+    count: usize,
+) -> Result<Vec<Problem>, Error> {
     family.check_level(level)?;
     let too_few = |found| Error::TooFewProblems {
         family: family.name,
@@ -62,7 +69,16 @@ pub fn problems(seed: u64, family: &Family, level: u32, split: Split, count: usi
         wanted: count,
         found,
     };
-    let mut draws = Draws::new(seed, family.name, &[u64::from(level), split as u64]);
+    let mut draws = Draws::new(
+        seed,
+        Purpose::Task,
+        Place {
+            step: SETS,
+            prompt: keyed_hash("hapo built-in task: family", family.name),
+            rollout: u64::from(level),
+            position: split as u64,
+        },
+    );
     let mut seen = HashSet::new();
     let mut found = Vec::new();
     // The rarest split is one in twenty. This many draws without a new one say that the level is
@@ -104,23 +120,35 @@ pub struct TaskSet {
 pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
     if !(0.0..=1.0).contains(&set.teacher_coverage) {
         let what = "teacher_coverage".to_owned();
-        return Err(Error::Number { what, expected: "0 to 1", got: set.teacher_coverage });
+        return Err(Error::Number {
+            what,
+            expected: "0 to 1",
+            got: set.teacher_coverage,
+        });
     }
     let mut columns = Vec::with_capacity(set.levels.len());
     for (place, (family, level)) in set.levels.iter().enumerate() {
-        let count = set.count / set.levels.len() + usize::from(place < set.count % set.levels.len());
+        let count =
+            set.count / set.levels.len() + usize::from(place < set.count % set.levels.len());
         let family = find_family(family)?;
         let problems = problems(set.seed, family, *level, set.split, count)?;
         let covered = covered(&problems, set.seed, set.teacher_coverage);
-        let examples = problems.iter().enumerate().map(|(number, problem)| Example {
-            id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
-            problem: problem.prompt.clone(),
-            answer: problem.answer.clone(),
-            teachers: if covered.contains(&number) { vec![family.teacher(problem)] } else { vec![] },
-            source: Some(family.name.to_owned()),
-            level: Some(level.to_string()),
-            subject: Some("arithmetic".to_owned()),
-        });
+        let examples = problems
+            .iter()
+            .enumerate()
+            .map(|(number, problem)| Example {
+                id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
+                problem: problem.prompt.clone(),
+                answer: problem.answer.clone(),
+                teachers: if covered.contains(&number) {
+                    vec![family.teacher(problem)]
+                } else {
+                    vec![]
+                },
+                source: Some(family.name.to_owned()),
+                level: Some(level.to_string()),
+                subject: Some("arithmetic".to_owned()),
+            });
         columns.push(examples.collect::<Vec<_>>().into_iter());
     }
     let mut examples = Vec::with_capacity(set.count);
@@ -152,12 +180,36 @@ pub struct HeldOutSet {
 
 /// `mini6`: the two hard levels of every family.
 pub const MINI6: &[HeldOutSet] = &[
-    HeldOutSet { name: "multiply-6", family: "multiply", level: 6 },
-    HeldOutSet { name: "multiply-7", family: "multiply", level: 7 },
-    HeldOutSet { name: "add-5", family: "add", level: 5 },
-    HeldOutSet { name: "add-6", family: "add", level: 6 },
-    HeldOutSet { name: "linear-5", family: "linear", level: 5 },
-    HeldOutSet { name: "linear-6", family: "linear", level: 6 },
+    HeldOutSet {
+        name: "multiply-6",
+        family: "multiply",
+        level: 6,
+    },
+    HeldOutSet {
+        name: "multiply-7",
+        family: "multiply",
+        level: 7,
+    },
+    HeldOutSet {
+        name: "add-5",
+        family: "add",
+        level: 5,
+    },
+    HeldOutSet {
+        name: "add-6",
+        family: "add",
+        level: 6,
+    },
+    HeldOutSet {
+        name: "linear-5",
+        family: "linear",
+        level: 5,
+    },
+    HeldOutSet {
+        name: "linear-6",
+        family: "linear",
+        level: 6,
+    },
 ];
 
 /// The problems of one of the six sets: the same for every run, whatever its seed.
@@ -177,5 +229,10 @@ fn keyed_hash(key: &str, text: &str) -> u64 {
     hash.update(key.as_bytes());
     hash.update([0]);
     hash.update(text.as_bytes());
-    first_word(&hash.finalize())
+    let digest = hash.finalize();
+    u64::from_le_bytes(
+        digest[..8]
+            .try_into()
+            .expect("a SHA-256 digest has 32 bytes"),
+    )
 }

@@ -1,11 +1,12 @@
 use super::*;
 use crate::{EndOfTurn, find_template, render};
 use expect_test::{Expect, expect};
+use hapo_core::{Place, Purpose};
 use num_bigint::BigUint;
 use std::collections::{BTreeMap, HashSet};
 use tokenizers::Tokenizer;
 
-fn solved(family: &str, operands: &[u64]) -> (String, String, String) {
+fn check_solutions(family: &str, operands: &[u64], concise: &str, teacher: &str) {
     let family = find_family(family).unwrap();
     let problem = Problem {
         family: family.name,
@@ -14,12 +15,10 @@ fn solved(family: &str, operands: &[u64]) -> (String, String, String) {
         answer: String::new(),
         operands: operands.to_vec(),
     };
-    (family.concise(&problem), family.teacher(&problem), family.name.to_owned())
-}
-
-fn check_solutions(family: &str, operands: &[u64], concise: &str, teacher: &str) {
-    let (got_concise, got_teacher, _) = solved(family, operands);
-    assert_eq!((got_concise.as_str(), got_teacher.as_str()), (concise, teacher));
+    assert_eq!(
+        (family.concise(&problem), family.teacher(&problem)),
+        (concise.to_owned(), teacher.to_owned())
+    );
 }
 
 #[test]
@@ -30,7 +29,12 @@ fn solutions_are_written_as_documented() {
         r"4792482;\boxed{2842974}",
         r"9*6+0:54,2*6+5:17,8*6+1:49,3*6+4:22,7*6+2:44,4*6+4:28,\boxed{2842974}",
     );
-    check_solutions("multiply", &[102, 3], r"603;\boxed{306}", r"2*3+0:06,0*3+0:00,1*3+0:03,\boxed{306}");
+    check_solutions(
+        "multiply",
+        &[102, 3],
+        r"603;\boxed{306}",
+        r"2*3+0:06,0*3+0:00,1*3+0:03,\boxed{306}",
+    );
     check_solutions(
         "add",
         &[473, 829, 164],
@@ -58,18 +62,33 @@ fn solutions_are_written_as_documented() {
     );
 }
 
+fn draws(number: u64) -> Draws {
+    Draws::new(
+        11,
+        Purpose::Task,
+        Place {
+            step: 99,
+            prompt: number,
+            ..Place::default()
+        },
+    )
+}
+
 /// Every problem of the tests: some hundreds per level of every family, all levels.
 fn many_problems() -> impl Iterator<Item = (&'static Family, Problem)> {
     FAMILIES.iter().flat_map(|family| {
         (family.levels.0..=family.levels.1).flat_map(move |level| {
-            let mut draws = Draws::new(11, "many problems", &[u64::from(level)]);
+            let mut draws = draws(u64::from(level));
             (0..600).map(move |_| (family, family.problem(level, &mut draws).unwrap()))
         })
     })
 }
 
 fn number(text: &str) -> BigUint {
-    assert!(text == "0" || !text.starts_with('0'), "{text:?} has a leading zero");
+    assert!(
+        text == "0" || !text.starts_with('0'),
+        "{text:?} has a leading zero"
+    );
     text.parse().unwrap()
 }
 
@@ -79,7 +98,11 @@ fn answer_of(prompt: &str) -> BigUint {
         let (constant, rest) = rest.split_once('=').unwrap();
         let right = number(rest.strip_suffix(";x=?").unwrap());
         let solution = (&right - number(constant)) / number(left);
-        assert_eq!(&solution * number(left) + number(constant), right, "{prompt}");
+        assert_eq!(
+            &solution * number(left) + number(constant),
+            right,
+            "{prompt}"
+        );
         return solution;
     }
     let asked = prompt.strip_suffix("=?").unwrap();
@@ -90,7 +113,11 @@ fn answer_of(prompt: &str) -> BigUint {
 }
 
 fn in_box(text: &str) -> &str {
-    text.rsplit_once("\\boxed{").unwrap().1.strip_suffix('}').unwrap()
+    text.rsplit_once("\\boxed{")
+        .unwrap()
+        .1
+        .strip_suffix('}')
+        .unwrap()
 }
 
 #[test]
@@ -99,8 +126,16 @@ fn answers_and_boxes_are_true() {
     for (family, problem) in many_problems() {
         let truth = answer_of(&problem.prompt);
         assert_eq!(number(&problem.answer), truth, "{problem:?}");
-        assert_eq!(number(in_box(&family.concise(&problem))), truth, "{problem:?}");
-        assert_eq!(number(in_box(&family.teacher(&problem))), truth, "{problem:?}");
+        assert_eq!(
+            number(in_box(&family.concise(&problem))),
+            truth,
+            "{problem:?}"
+        );
+        assert_eq!(
+            number(in_box(&family.teacher(&problem))),
+            truth,
+            "{problem:?}"
+        );
         count += 1;
     }
     assert_eq!(count, 600 * (9 + 7 + 7));
@@ -126,9 +161,17 @@ fn concise_steps_are_true() {
         assert_eq!(rest, format!("\\boxed{{{}}}", problem.answer));
         if problem.family == "linear" {
             let (factor, _) = problem.prompt.split_once('*').unwrap();
-            assert_eq!(number(steps), number(factor) * answer_of(&problem.prompt), "{problem:?}");
+            assert_eq!(
+                number(steps),
+                number(factor) * answer_of(&problem.prompt),
+                "{problem:?}"
+            );
         } else {
-            assert_eq!(steps.chars().rev().collect::<String>(), problem.answer, "{problem:?}");
+            assert_eq!(
+                steps.chars().rev().collect::<String>(),
+                problem.answer,
+                "{problem:?}"
+            );
         }
     }
 }
@@ -140,7 +183,10 @@ fn teacher_steps_are_true() {
     for (family, problem) in many_problems() {
         let text = family.teacher(&problem);
         let mut steps: Vec<&str> = text.split(',').collect();
-        assert_eq!(steps.pop().unwrap(), format!("\\boxed{{{}}}", problem.answer));
+        assert_eq!(
+            steps.pop().unwrap(),
+            format!("\\boxed{{{}}}", problem.answer)
+        );
         let result: String = match problem.family {
             "linear" => linear_columns(&problem, &steps),
             _ => upward_columns(&problem, &steps),
@@ -160,10 +206,15 @@ fn upward_columns(problem: &Problem, steps: &[&str]) -> String {
     let mut carry = 0;
     let mut upwards = String::new();
     for (place, step) in steps.iter().enumerate() {
-        let digits: Vec<u32> =
-            terms.iter().map(|term| u32::from(term.as_bytes()[term.len() - 1 - place] - b'0')).collect();
+        let digits: Vec<u32> = terms
+            .iter()
+            .map(|term| u32::from(term.as_bytes()[term.len() - 1 - place] - b'0'))
+            .collect();
         let (left, total) = match factor {
-            Some(factor) => (format!("{}*{factor}+{carry}", digits[0]), digits[0] * factor + carry),
+            Some(factor) => (
+                format!("{}*{factor}+{carry}", digits[0]),
+                digits[0] * factor + carry,
+            ),
             None => (
                 format!("{}+{}+{}+{carry}", digits[0], digits[1], digits[2]),
                 digits.iter().sum::<u32>() + carry,
@@ -190,13 +241,21 @@ fn linear_columns(problem: &Problem, steps: &[&str]) -> String {
     let mut digits = dividend[dividend.len() - (steps.len() - 1)..].chars();
     let mut head = number(&dividend[..=dividend.len() - (steps.len() - 1)]).to_string();
     head.pop();
-    let mut carried: u32 = if head.is_empty() { 0 } else { head.parse().unwrap() };
+    let mut carried: u32 = if head.is_empty() {
+        0
+    } else {
+        head.parse().unwrap()
+    };
     let factor: u32 = factor.parse().unwrap();
     let mut quotient = String::new();
     for step in &steps[1..] {
         let value = 10 * carried + digits.next().unwrap().to_digit(10).unwrap();
         carried = value % factor;
-        assert_eq!(*step, format!("{value:02}/{factor}:{}r{carried}", value / factor), "{problem:?}");
+        assert_eq!(
+            *step,
+            format!("{value:02}/{factor}:{}r{carried}", value / factor),
+            "{problem:?}"
+        );
         quotient += &(value / factor).to_string();
     }
     assert_eq!(carried, 0, "{problem:?}");
@@ -206,12 +265,16 @@ fn linear_columns(problem: &Problem, steps: &[&str]) -> String {
 #[test]
 fn levels_outside_are_refused() {
     for family in FAMILIES {
-        let mut draws = Draws::new(0, "levels", &[]);
+        let mut draws = draws(0);
         assert!(family.problem(family.levels.0 - 1, &mut draws).is_err());
         assert!(family.problem(family.levels.1 + 1, &mut draws).is_err());
         assert!(problems(0, family, 99, Split::Train, 1).is_err());
     }
-    let message = find_family("add").unwrap().problem(8, &mut Draws::new(0, "", &[])).unwrap_err().to_string();
+    let message = find_family("add")
+        .unwrap()
+        .problem(8, &mut draws(0))
+        .unwrap_err()
+        .to_string();
     assert_eq!(message, "family `add` has no level 8, expected 1 to 7");
     assert_eq!(
         find_family("gcd").unwrap_err().to_string(),
@@ -231,18 +294,30 @@ fn splits_have_their_shares() {
         }
     }
     let total = prompts.len() as f64;
-    for (split, share) in [("pretrain", 0.80), ("train", 0.10), ("development", 0.05), ("held-out", 0.05)] {
+    for (split, share) in [
+        ("pretrain", 0.80),
+        ("train", 0.10),
+        ("development", 0.05),
+        ("held-out", 0.05),
+    ] {
         let measured = f64::from(counts[split]) / total;
         let deviation = (share * (1.0 - share) / total).sqrt();
-        assert!((measured - share).abs() < 4.0 * deviation, "{split}: {measured}");
+        assert!(
+            (measured - share).abs() < 4.0 * deviation,
+            "{split}: {measured}"
+        );
     }
 }
 
 /// The split of these prompts never changes: published base models hang on it.
 #[test]
 fn splits_never_move() {
-    let prompts = (0..24).map(|number| format!("{}*7=?", 100_000 + number)).chain(["473+829+164=?".to_owned()]);
-    let table: String = prompts.map(|prompt| format!("{prompt} {}\n", split_of(&prompt).name())).collect();
+    let prompts = (0..24)
+        .map(|number| format!("{}*7=?", 100_000 + number))
+        .chain(["473+829+164=?".to_owned()]);
+    let table: String = prompts
+        .map(|prompt| format!("{prompt} {}\n", split_of(&prompt).name()))
+        .collect();
     expect![[r#"
         100000*7=? train
         100001*7=? pretrain
@@ -269,14 +344,20 @@ fn splits_never_move() {
         100022*7=? pretrain
         100023*7=? pretrain
         473+829+164=? pretrain
-    "#]].assert_eq(&table);
+    "#]]
+    .assert_eq(&table);
 }
 
 #[test]
 fn every_level_has_pretraining_problems() {
     for family in FAMILIES {
         for level in family.levels.0..=family.levels.1 {
-            assert_eq!(problems(0, family, level, Split::Pretrain, 40).unwrap().len(), 40);
+            assert_eq!(
+                problems(0, family, level, Split::Pretrain, 40)
+                    .unwrap()
+                    .len(),
+                40
+            );
         }
     }
 }
@@ -287,24 +368,46 @@ fn problems_are_distinct_of_their_split_and_a_prefix_of_more() {
     let more = problems(3, family, 6, Split::Train, 300).unwrap();
     let distinct: HashSet<&str> = more.iter().map(|problem| problem.prompt.as_str()).collect();
     assert_eq!(distinct.len(), 300);
-    assert!(more.iter().all(|problem| split_of(&problem.prompt) == Split::Train));
-    assert_eq!(problems(3, family, 6, Split::Train, 100).unwrap(), more[..100]);
-    assert_ne!(problems(4, family, 6, Split::Train, 100).unwrap(), more[..100]);
+    assert!(
+        more.iter()
+            .all(|problem| split_of(&problem.prompt) == Split::Train)
+    );
+    assert_eq!(
+        problems(3, family, 6, Split::Train, 100).unwrap(),
+        more[..100]
+    );
+    assert_ne!(
+        problems(4, family, 6, Split::Train, 100).unwrap(),
+        more[..100]
+    );
 }
 
 #[test]
 fn a_level_that_is_used_up_is_an_error_not_a_loop() {
     let family = find_family("multiply").unwrap();
     let all = (1..10).flat_map(|a| (2..10).map(move |b| format!("{a}*{b}=?")));
-    let held_out = all.filter(|prompt| split_of(prompt) == Split::HeldOut).count();
-    let message = problems(0, family, 1, Split::HeldOut, 73).unwrap_err().to_string();
-    assert_eq!(message, format!("family `multiply` level 1: expected 73 distinct held-out problems, found {held_out}"));
+    let held_out = all
+        .filter(|prompt| split_of(prompt) == Split::HeldOut)
+        .count();
+    let message = problems(0, family, 1, Split::HeldOut, 73)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        message,
+        format!(
+            "family `multiply` level 1: expected 73 distinct held-out problems, found {held_out}"
+        )
+    );
 }
 
 fn hard_set(teacher_coverage: f64) -> TaskSet {
     TaskSet {
         seed: 5,
-        levels: vec![("multiply".into(), 6), ("add".into(), 5), ("linear".into(), 5)],
+        levels: vec![
+            ("multiply".into(), 6),
+            ("add".into(), 5),
+            ("linear".into(), 5),
+        ],
         split: Split::Train,
         count: 640,
         teacher_coverage,
@@ -316,7 +419,10 @@ fn teachers_cover_the_share_that_was_asked_for() {
     let with_teacher = |coverage: f64| -> Vec<String> {
         let set = make_set(&hard_set(coverage)).unwrap();
         assert_eq!(set.examples.len(), 640);
-        let covered = set.examples.into_iter().filter(|example| !example.teachers.is_empty());
+        let covered = set
+            .examples
+            .into_iter()
+            .filter(|example| !example.teachers.is_empty());
         covered.map(|example| example.id).collect()
     };
     assert_eq!(with_teacher(0.0).len(), 0);
@@ -325,36 +431,68 @@ fn teachers_cover_the_share_that_was_asked_for() {
     // 214, 213 and 213 problems: 53.5, 53.25 and 53.25, each rounded.
     assert_eq!(quarter.len(), 54 + 53 + 53);
     let half: HashSet<String> = with_teacher(0.5).into_iter().collect();
-    assert!(quarter.iter().all(|id| half.contains(id)), "more coverage keeps the solutions of less");
+    assert!(
+        quarter.iter().all(|id| half.contains(id)),
+        "more coverage keeps the solutions of less"
+    );
 }
 
 #[test]
 fn sets_take_turns_and_name_their_examples() {
     let set = make_set(&hard_set(0.25)).unwrap();
-    let ids: Vec<&str> = set.examples[..4].iter().map(|example| example.id.as_str()).collect();
-    assert_eq!(ids, ["multiply-6-train-00000", "add-5-train-00000", "linear-5-train-00000", "multiply-6-train-00001"]);
-    let distinct: HashSet<&str> = set.examples.iter().map(|example| example.id.as_str()).collect();
+    let ids: Vec<&str> = set.examples[..4]
+        .iter()
+        .map(|example| example.id.as_str())
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            "multiply-6-train-00000",
+            "add-5-train-00000",
+            "linear-5-train-00000",
+            "multiply-6-train-00001"
+        ]
+    );
+    let distinct: HashSet<&str> = set
+        .examples
+        .iter()
+        .map(|example| example.id.as_str())
+        .collect();
     assert_eq!(distinct.len(), 640);
     assert_eq!(set, make_set(&hard_set(0.25)).unwrap());
     for coverage in [-0.1, 1.1, f64::NAN] {
         assert!(make_set(&hard_set(coverage)).is_err(), "{coverage}");
     }
-    let nothing = TaskSet { levels: vec![], ..hard_set(0.0) };
+    let nothing = TaskSet {
+        levels: vec![],
+        ..hard_set(0.0)
+    };
     assert_eq!(make_set(&nothing).unwrap().examples.len(), 0);
 }
 
 #[test]
 fn mini6_is_the_hard_levels_and_disjoint_from_everything_trained_on() {
     let levels: Vec<(&str, u32)> = MINI6.iter().map(|set| (set.family, set.level)).collect();
-    let hard = FAMILIES.iter().flat_map(|family| family.hard_levels.map(|level| (family.name, level)));
+    let hard = FAMILIES
+        .iter()
+        .flat_map(|family| family.hard_levels.map(|level| (family.name, level)));
     assert_eq!(levels, hard.collect::<Vec<_>>());
 
     let mut trained: HashSet<String> = HashSet::new();
     let corpus = Corpus::new(1, &recommended_mixture()).unwrap();
     trained.extend((0..20_000).map(|index| corpus.document(index).problem.prompt));
     for seed in 0..3 {
-        let set = TaskSet { seed, ..hard_set(0.0) };
-        trained.extend(make_set(&set).unwrap().examples.into_iter().map(|example| example.problem));
+        let set = TaskSet {
+            seed,
+            ..hard_set(0.0)
+        };
+        trained.extend(
+            make_set(&set)
+                .unwrap()
+                .examples
+                .into_iter()
+                .map(|example| example.problem),
+        );
     }
     for set in MINI6 {
         let examples = held_out(set, 192).unwrap().examples;
@@ -375,24 +513,31 @@ fn documents_are_pure_functions_of_seed_and_index() {
     let first: String = (0..4).map(|index| show(corpus.document(index))).collect();
     expect![[r#"
         <|im_start|>user
-        34+13+46=?<|im_end|>
+        6*x+1=343;x=?<|im_end|>
         <|im_start|>assistant
-        4+3+6+0:13,3+1+4+1:09,\boxed{93}<|im_end|>
+        342;\boxed{57}<|im_end|>
         <|im_start|>user
-        68974*4=?<|im_end|>
+        7+2+8=?<|im_end|>
         <|im_start|>assistant
-        4*4+0:16,7*4+1:29,9*4+2:38,8*4+3:35,6*4+3:27,\boxed{275896}<|im_end|>
+        7+2+8+0:17,\boxed{17}<|im_end|>
         <|im_start|>user
-        247+166+647=?<|im_end|>
+        39*6=?<|im_end|>
         <|im_start|>assistant
-        0601;\boxed{1060}<|im_end|>
+        9*6+0:54,3*6+5:23,\boxed{234}<|im_end|>
         <|im_start|>user
-        3*x+6=180696;x=?<|im_end|>
+        120+908+318=?<|im_end|>
         <|im_start|>assistant
-        180690;\boxed{60230}<|im_end|>
-    "#]].assert_eq(&first);
-    assert_eq!(corpus.document(3), Corpus::new(1, &recommended_mixture()).unwrap().document(3));
-    assert_ne!(corpus.document(3), Corpus::new(2, &recommended_mixture()).unwrap().document(3));
+        0+8+8+0:16,2+0+1+1:04,1+9+3+0:13,\boxed{1346}<|im_end|>
+    "#]]
+    .assert_eq(&first);
+    assert_eq!(
+        corpus.document(3),
+        Corpus::new(1, &recommended_mixture()).unwrap().document(3)
+    );
+    assert_ne!(
+        corpus.document(3),
+        Corpus::new(2, &recommended_mixture()).unwrap().document(3)
+    );
 }
 
 #[test]
@@ -411,11 +556,25 @@ fn corpus_follows_its_mixture() {
     let weights: f64 = mixture.entries.iter().map(|entry| entry.weight).sum();
     assert!((weights - 1.0).abs() < 1e-12, "{weights}");
     assert_eq!(counts.len(), mixture.entries.len());
-    for MixtureEntry { family, level, weight, teacher_share } in &mixture.entries {
+    for MixtureEntry {
+        family,
+        level,
+        weight,
+        teacher_share,
+    } in &mixture.entries
+    {
         let (documents, teachers) = counts[&(family.as_str(), *level)];
-        let within = |got: f64, share: f64, n: f64| (got - share * n).abs() < 4.5 * (n * share * (1.0 - share)).sqrt();
-        assert!(within(documents, *weight, total as f64), "{family} {level}: {documents}");
-        assert!(within(teachers, *teacher_share, documents), "{family} {level}: {teachers} of {documents}");
+        let within = |got: f64, share: f64, n: f64| {
+            (got - share * n).abs() < 4.5 * (n * share * (1.0 - share)).sqrt()
+        };
+        assert!(
+            within(documents, *weight, total as f64),
+            "{family} {level}: {documents}"
+        );
+        assert!(
+            within(teachers, *teacher_share, documents),
+            "{family} {level}: {teachers} of {documents}"
+        );
     }
 }
 
@@ -427,9 +586,16 @@ fn mixtures_that_cannot_be_are_refused() {
         weight,
         teacher_share,
     };
-    let refused = |entries: Vec<MixtureEntry>| Corpus::new(0, &Mixture { entries }).unwrap_err().to_string();
+    let refused = |entries: Vec<MixtureEntry>| {
+        Corpus::new(0, &Mixture { entries })
+            .unwrap_err()
+            .to_string()
+    };
     let cases = [
-        (vec![], "sum of the weights in the mixture: expected a positive finite number, got 0"),
+        (
+            vec![],
+            "sum of the weights in the mixture: expected a positive finite number, got 0",
+        ),
         (
             vec![entry("add", 1, 0.0, 0.5)],
             "sum of the weights in the mixture: expected a positive finite number, got 0",
@@ -442,9 +608,18 @@ fn mixtures_that_cannot_be_are_refused() {
             vec![entry("add", 1, f64::NAN, 0.5)],
             "weight of add level 1 in the mixture: expected a finite number ≥ 0, got NaN",
         ),
-        (vec![entry("add", 1, 1.0, 1.5)], "teacher_share of add level 1 in the mixture: expected 0 to 1, got 1.5"),
-        (vec![entry("add", 0, 1.0, 0.5)], "family `add` has no level 0, expected 1 to 7"),
-        (vec![entry("gcd", 1, 1.0, 0.5)], "unknown family `gcd`, expected one of: multiply, add, linear"),
+        (
+            vec![entry("add", 1, 1.0, 1.5)],
+            "teacher_share of add level 1 in the mixture: expected 0 to 1, got 1.5",
+        ),
+        (
+            vec![entry("add", 0, 1.0, 0.5)],
+            "family `add` has no level 0, expected 1 to 7",
+        ),
+        (
+            vec![entry("gcd", 1, 1.0, 0.5)],
+            "unknown family `gcd`, expected one of: multiply, add, linear",
+        ),
     ];
     for (entries, message) in cases {
         assert_eq!(refused(entries), message);
@@ -458,7 +633,11 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer.encode_fast(text, false).unwrap().get_ids().to_vec()
+    tokenizer
+        .encode_fast(text, false)
+        .unwrap()
+        .get_ids()
+        .to_vec()
 }
 
 #[test]
@@ -478,10 +657,15 @@ fn chatml_words_and_the_box_are_single_tokens() {
     let tokens = encode(&tokenizer, text);
     assert_eq!(
         tokens,
-        [1, 4, 8, 2, 8, 1, 5, 8, 14, 22, 16, 24, 25, 2, 8, 1, 6, 8, 7, 12, 14, 31],
+        [
+            1, 4, 8, 2, 8, 1, 5, 8, 14, 22, 16, 24, 25, 2, 8, 1, 6, 8, 7, 12, 14, 31
+        ],
     );
     assert_eq!(tokenizer.decode(&tokens, false).unwrap(), text);
-    assert_eq!(tokenizer.decode(&tokens[18..], true).unwrap(), "\\boxed{24}");
+    assert_eq!(
+        tokenizer.decode(&tokens[18..], true).unwrap(),
+        "\\boxed{24}"
+    );
 }
 
 #[test]
@@ -501,7 +685,10 @@ fn every_generated_text_comes_back() {
 #[test]
 fn characters_outside_become_unk() {
     let tokenizer = tokenizer();
-    assert_eq!(encode(&tokenizer, "aÄ✓\u{0}b😀\\box"), [38, 3, 3, 3, 39, 3, 37, 39, 52, 61]);
+    assert_eq!(
+        encode(&tokenizer, "aÄ✓\u{0}b😀\\box"),
+        [38, 3, 3, 3, 39, 3, 37, 39, 52, 61]
+    );
     assert_eq!(encode(&tokenizer, ""), [] as [u32; 0]);
 }
 
@@ -509,10 +696,18 @@ fn characters_outside_become_unk() {
 fn files_of_the_tokenizer_are_valid_json_with_the_template_of_chatml() {
     let config: serde_json::Value = serde_json::from_str(&tokenizer_config_json()).unwrap();
     assert_eq!(config["eos_token"], "<|im_end|>");
-    assert!(config["chat_template"].as_str().unwrap().ends_with("'<|im_start|>assistant\n' }}{% endif %}"));
+    assert!(
+        config["chat_template"]
+            .as_str()
+            .unwrap()
+            .ends_with("'<|im_start|>assistant\n' }}{% endif %}")
+    );
     let file: serde_json::Value = serde_json::from_str(&tokenizer_json()).unwrap();
     assert_eq!(file["model"]["vocab"].as_object().unwrap().len(), 64);
-    assert_eq!(find_template("chatml").unwrap().end_of_turn, EndOfTurn::Token("<|im_end|>"));
+    assert_eq!(
+        find_template("chatml").unwrap().end_of_turn,
+        EndOfTurn::Token("<|im_end|>")
+    );
 }
 
 fn check_lengths(family: &str, expected: &Expect) {
@@ -530,10 +725,16 @@ fn check_lengths(family: &str, expected: &Expect) {
             "add" => [3 * n + 12, 2 * n + 6, 12 * n + 4],
             _ => [n + 19, 2 * n + 5, 12 * n + 9],
         };
-        assert!(prompt <= most[0] && concise <= most[1] && teacher <= most[2], "{problem:?}: {prompt} {concise} {teacher}");
+        assert!(
+            prompt <= most[0] && concise <= most[1] && teacher <= most[2],
+            "{problem:?}: {prompt} {concise} {teacher}"
+        );
         if family.hard_levels.contains(&n) {
             assert!(teacher as usize <= RESPONSE_LIMIT && prompt + teacher <= 128);
-            let line = format!("level {n}: prompt {} concise {} teacher {}\n", most[0], most[1], most[2]);
+            let line = format!(
+                "level {n}: prompt {} concise {} teacher {}\n",
+                most[0], most[1], most[2]
+            );
             if [prompt, concise, teacher] == most && !table.contains(&line) {
                 table += &line;
             }
@@ -545,16 +746,25 @@ fn check_lengths(family: &str, expected: &Expect) {
 /// The table in the module's documentation: upper bounds at every level, reached at the hard ones.
 #[test]
 fn token_budget_is_as_documented() {
-    check_lengths("multiply", &expect![[r#"
+    check_lengths(
+        "multiply",
+        &expect![[r#"
         level 6: prompt 18 concise 18 teacher 64
         level 7: prompt 19 concise 20 teacher 74
-    "#]]);
-    check_lengths("add", &expect![[r#"
+    "#]],
+    );
+    check_lengths(
+        "add",
+        &expect![[r#"
         level 5: prompt 27 concise 16 teacher 64
         level 6: prompt 30 concise 18 teacher 76
-    "#]]);
-    check_lengths("linear", &expect![[r#"
+    "#]],
+    );
+    check_lengths(
+        "linear",
+        &expect![[r#"
         level 5: prompt 24 concise 15 teacher 69
         level 6: prompt 25 concise 17 teacher 81
-    "#]]);
+    "#]],
+    );
 }

@@ -12,10 +12,70 @@ use std::fmt::Write as _;
 
 /// The tokens; a token's id is its position.
 pub const VOCABULARY: [&str; 64] = [
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<unk>", "system", "user", "assistant", "\\boxed{",
-    "\n", " ", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "+", "-", "*", "/", "=", "?", ":", ";", ",", ".",
-    "{", "}", "(", ")", "<", ">", "^", "\\", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n",
-    "o", "p", "q", "r", "s", "t", "u", "v", "w", "x", "y", "z",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<unk>",
+    "system",
+    "user",
+    "assistant",
+    "\\boxed{",
+    "\n",
+    " ",
+    "0",
+    "1",
+    "2",
+    "3",
+    "4",
+    "5",
+    "6",
+    "7",
+    "8",
+    "9",
+    "+",
+    "-",
+    "*",
+    "/",
+    "=",
+    "?",
+    ":",
+    ";",
+    ",",
+    ".",
+    "{",
+    "}",
+    "(",
+    ")",
+    "<",
+    ">",
+    "^",
+    "\\",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "h",
+    "i",
+    "j",
+    "k",
+    "l",
+    "m",
+    "n",
+    "o",
+    "p",
+    "q",
+    "r",
+    "s",
+    "t",
+    "u",
+    "v",
+    "w",
+    "x",
+    "y",
+    "z",
 ];
 
 /// How many of them, from the front, are special: never text of a problem, skipped when decoding for
@@ -38,7 +98,8 @@ pub fn tokenizer_json() -> String {
             )
             .expect("writing to a string never fails");
         }
-        write!(vocabulary, "{comma}\n      {token}: {id}").expect("writing to a string never fails");
+        write!(vocabulary, "{comma}\n      {token}: {id}")
+            .expect("writing to a string never fails");
     }
     let pattern = quoted(r"system|user|assistant|\\boxed\{|[\s\S]");
     format!(
