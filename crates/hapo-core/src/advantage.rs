@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::group::{Member, MixedGroup};
 
-/// Advantages A_j of the members, in order (Eq. 2, D12, D13): the reward less the mean of the chosen
+/// Advantages `A_j` of the members, in order (Eq. 2, D12, D13): the reward less the mean of the chosen
 /// group, and if `std` is set divided by its Bessel-corrected standard deviation + 1e-6. All are zero if
 /// `std` is set and the chosen group is constant.
 ///

@@ -1,6 +1,6 @@
 //! Synthetic success injection: whether the teacher enters a group, and in whose place.
 //!
-//! The gate is the integer rule S ≤ m_t (D1); the slot rules make the paper's argmin a total order, so
+//! The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the paper's argmin a total order, so
 //! that one rollout is replaced and always the same one. The price is one rule more than the paper has.
 
 use std::cmp::Reverse;

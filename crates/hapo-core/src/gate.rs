@@ -18,7 +18,7 @@ pub enum Gate {
     Never,
     /// Injection into every group; its own mode, never m = N (D4).
     Always,
-    /// Injection into groups of low confidence: c < γ_t, decided as S ≤ m_t (Eq. 7, D1).
+    /// Injection into groups of low confidence: c < `γ_t`, decided as S ≤ `m_t` (Eq. 7, D1).
     Confidence {
         /// Where the gate is when the run begins.
         threshold: Threshold,
@@ -47,14 +47,14 @@ pub enum Threshold {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Annealing {
-    /// It does not: m_t = m for every t (D5).
+    /// It does not: `m_t` = m for every t (D5).
     Off,
     /// The threshold falls along a sigmoid from γ0 to γ∞ = 1/(2(2 + N)) (Eq. 9).
     ///
     /// With the default m = 0 this is a hard cut at `turn_off_epoch`, whatever the steepness; the paper's
     /// smooth transition exists for m ≥ 1 only (D2).
     Sigmoid {
-        /// e_off, in epochs, above 0 and at most 10⁶. The paper never states it.
+        /// `e_off`, in epochs, above 0 and at most 10⁶. The paper never states it.
         turn_off_epoch: Decimal,
         /// k, per epoch, from 0.001 to 10⁶. The paper's is 10.
         steepness: Decimal,
@@ -100,7 +100,7 @@ pub enum GateError {
         /// N.
         group_size: usize,
     },
-    /// e_off is 0 or above 10⁶ epochs.
+    /// `e_off` is 0 or above 10⁶ epochs.
     TurnOffEpoch {
         /// What was given.
         got: Decimal,
@@ -177,9 +177,9 @@ impl std::error::Error for GateError {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GateWarning {
-    /// m_1 < m: a small e_off erodes the first step already (D4).
+    /// `m_1` < m: a small `e_off` erodes the first step already (D4).
     ErodedAtFirstStep {
-        /// m_1, −1 for closed.
+        /// `m_1`, −1 for closed.
         open_up_to: i32,
         /// m.
         failure_level: usize,

@@ -128,7 +128,7 @@ impl ScoredGroup {
         &self.members
     }
 
-    /// The rewards R(τ_j), each 0 or 1, in order.
+    /// The rewards `R(τ_j)`, each 0 or 1, in order.
     pub fn rewards(&self) -> Vec<f64> {
         self.members.iter().map(|it| it.verdict.reward()).collect()
     }
@@ -146,12 +146,12 @@ impl ScoredGroup {
         self.requested
     }
 
-    /// N_eff: how many rollouts came back (D6).
+    /// `N_eff`: how many rollouts came back (D6).
     pub fn n_eff(&self) -> usize {
         self.members.len()
     }
 
-    /// c = (1 + S) / (2 + N_eff), the posterior mean of Beta(1 + S, 1 + N_eff − S) (Eq. 4, D6). It is
+    /// c = (1 + S) / (2 + `N_eff`), the posterior mean of Beta(1 + S, 1 + `N_eff` − S) (Eq. 4, D6). It is
     /// for logs and weights: the gate decides on the integer S (D1).
     pub fn confidence(&self) -> f64 {
         confidence(self.successes(), self.n_eff())
@@ -202,7 +202,7 @@ pub enum Member {
 }
 
 impl Member {
-    /// R(τ_j), 0 or 1 (D11 for the teacher).
+    /// `R(τ_j)`, 0 or 1 (D11 for the teacher).
     pub fn reward(&self) -> f64 {
         match self {
             Self::Policy(member) => member.verdict.reward(),
@@ -214,7 +214,7 @@ impl Member {
 /// What happened to a group at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intervention {
-    /// The gate was closed: S > m_t.
+    /// The gate was closed: S > `m_t`.
     GateClosed,
     /// The gate was open and the prompt has no admissible teacher (D9).
     OpenWithoutTeacher,
@@ -254,7 +254,7 @@ impl MixedGroup {
         self.intervention
     }
 
-    /// Whether the teacher is in the group: I_i^t of the paper's appendix.
+    /// Whether the teacher is in the group: `I_i^t` of the paper's appendix.
     pub fn injected(&self) -> bool {
         self.intervention == Intervention::Injected
     }
@@ -276,7 +276,7 @@ impl MixedGroup {
         self.requested
     }
 
-    /// N_eff: how many rollouts were sampled (D6), the replaced one included.
+    /// `N_eff`: how many rollouts were sampled (D6), the replaced one included.
     pub fn n_eff(&self) -> usize {
         self.n_eff
     }

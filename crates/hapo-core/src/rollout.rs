@@ -25,7 +25,7 @@ pub struct Step(pub u64);
 pub struct Rollout {
     /// The response, with the end token if it ended.
     pub tokens: Vec<TokenId>,
-    /// log π_old of each token at the sampling temperature, natural logarithm; as long as `tokens`
+    /// log `π_old` of each token at the sampling temperature, natural logarithm; as long as `tokens`
     /// (D19, D25).
     pub log_probs: Vec<f32>,
     /// False when the response was truncated: no end token within the limit.

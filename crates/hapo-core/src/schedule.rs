@@ -1,6 +1,6 @@
-//! The gate over a run: at step t it is open iff S ≤ m_t.
+//! The gate over a run: at step t it is open iff S ≤ `m_t`.
 //!
-//! A float comparison c < γ_t is wrong at the rungs: with N = 8, m = 0 and e_t = e_off the line of
+//! A float comparison c < `γ_t` is wrong at the rungs: with N = 8, m = 0 and `e_t` = `e_off` the line of
 //! Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung of the ladder gets the integer
 //! step from which it is closed, once per run and exactly (D1), and the threshold is for logs and plots only.
 
@@ -19,7 +19,7 @@ pub struct Schedule {
     steps_per_epoch: u64,
     /// m; none outside the confidence gate.
     failure_level: Option<usize>,
-    /// (a_s, b_s) with e_s = e_off + ln(a_s/b_s)/k, and the step from which rung s is closed, for s = 0 ..= m.
+    /// (`a_s`, `b_s`) with `e_s` = `e_off` + `ln(a_s/b_s)/k`, and the step from which rung s is closed, for s = 0 ..= m.
     /// Empty unless the gate is annealed. The steps do not increase with s.
     rungs: Vec<Rung>,
 }
@@ -30,7 +30,7 @@ struct Rung {
     first_closed_step: u64,
 }
 
-/// m_t: the gate is open for groups of at most this many successes, and −1 is closed (D1).
+/// `m_t`: the gate is open for groups of at most this many successes, and −1 is closed (D1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
 pub struct OpenUpTo(i32);
@@ -39,12 +39,12 @@ impl OpenUpTo {
     /// The closed gate.
     pub const CLOSED: Self = Self(-1);
 
-    /// The decision: S ≤ m_t (Prop. 1, D1).
+    /// The decision: S ≤ `m_t` (Prop. 1, D1).
     pub fn is_open(self, successes: usize) -> bool {
         usize::try_from(self.0).is_ok_and(|it| successes <= it)
     }
 
-    /// m_t as a number, −1 for closed.
+    /// `m_t` as a number, −1 for closed.
     pub fn get(self) -> i32 {
         self.0
     }
@@ -56,7 +56,7 @@ impl OpenUpTo {
 
 impl Schedule {
     /// The schedule of a gate for groups of `group_size` (N) rollouts and epochs of `steps_per_epoch`
-    /// (T_epoch = ⌊usable prompts / prompts per step⌋) steps.
+    /// (`T_epoch` = ⌊usable prompts / prompts per step⌋) steps.
     pub fn new(gate: &Gate, group_size: usize, steps_per_epoch: u64) -> Result<Self, GateError> {
         if !(1..=65_535).contains(&group_size) {
             return Err(GateError::GroupSize { got: group_size });
@@ -102,7 +102,7 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// m_t: the gate of step t is open iff S ≤ m_t (D1). A gate that is always open gives N.
+    /// `m_t`: the gate of step t is open iff S ≤ `m_t` (D1). A gate that is always open gives N.
     pub fn open_up_to(&self, step: Step) -> OpenUpTo {
         match (self.gate, self.failure_level) {
             (Gate::Always, _) => OpenUpTo::rung(self.group_size),
@@ -123,7 +123,7 @@ impl Schedule {
         }
     }
 
-    /// γ_t, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens and 1 for one that
+    /// `γ_t`, for logs and plots; it decides nothing (Eq. 9, D1). 0 for a gate that never opens and 1 for one that
     /// is always open.
     pub fn threshold(&self, step: Step) -> f64 {
         let gamma0 = self.initial_threshold();
@@ -160,7 +160,7 @@ impl Schedule {
         }
     }
 
-    /// e_t = t / T_epoch (Algorithm 1).
+    /// `e_t` = t / `T_epoch` (Algorithm 1).
     pub fn epoch(&self, step: Step) -> f64 {
         step.0 as f64 / self.steps_per_epoch as f64
     }
@@ -272,11 +272,11 @@ pub struct ScheduleTable {
     pub failure_level: Option<usize>,
     /// γ0.
     pub gamma0: f64,
-    /// e_off in epochs; null without annealing.
+    /// `e_off` in epochs; null without annealing.
     pub turn_off_epoch: Option<Decimal>,
     /// k; null without annealing.
     pub steepness: Option<Decimal>,
-    /// T_epoch.
+    /// `T_epoch`.
     pub steps_per_epoch: u64,
     /// First step from which the gate stays closed; null if it does not close.
     pub extinct_at_step: Option<Step>,
@@ -291,9 +291,9 @@ pub struct ScheduleTable {
 pub struct RungRow {
     /// s.
     pub successes: usize,
-    /// e_s, rounded; for people.
+    /// `e_s`, rounded; for people.
     pub closes_at_epoch: f64,
-    /// The first step t with t / T_epoch ≥ e_s, exact.
+    /// The first step t with t / `T_epoch` ≥ `e_s`, exact.
     pub first_closed_step: u64,
 }
 
@@ -302,11 +302,11 @@ pub struct RungRow {
 pub struct StepRow {
     /// t.
     pub step: u64,
-    /// e_t.
+    /// `e_t`.
     pub epoch: f64,
-    /// γ_t, rounded; for people.
+    /// `γ_t`, rounded; for people.
     pub threshold: f64,
-    /// m_t, which decides.
+    /// `m_t`, which decides.
     pub open_up_to: OpenUpTo,
 }
 
@@ -332,8 +332,8 @@ fn failure_level(threshold: Threshold, group_size: usize) -> Result<usize, GateE
     }
 }
 
-/// (a, b) with e_s = e_off + ln(a/b)/k. The derived threshold gives (2(m−s)+1)/(2s+1) (D1); the manual one
-/// (2(2+N)γ0 − 2s − 2)/(2s+1), which for s = 0 is the e* of D3. Both solve γ_t = (1+s)/(2+N) in Eq. 9.
+/// (a, b) with `e_s` = `e_off` + ln(a/b)/k. The derived threshold gives (2(m−s)+1)/(2s+1) (D1); the manual one
+/// (2(2+N)γ0 − 2s − 2)/(2s+1), which for s = 0 is the e* of D3. Both solve `γ_t` = (1+s)/(2+N) in Eq. 9.
 fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> (u64, u64) {
     let s = successes as u64;
     match threshold {

@@ -25,7 +25,7 @@ pub struct BatchStatistics {
     pub injected: usize,
     /// Groups at an open gate without an admissible teacher (D9).
     pub open_no_teacher: usize,
-    /// β_t: `injected` over `groups`, 0 for an empty step.
+    /// `β_t`: `injected` over `groups`, 0 for an empty step.
     pub beta: f64,
     /// Teacher trajectories over all trajectories trained on, 0 for an empty step.
     pub teacher_trajectories: f64,

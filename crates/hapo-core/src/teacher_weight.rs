@@ -13,7 +13,7 @@ pub enum TeacherWeight {
     One,
     /// λ = 1 − c.
     OneMinusConfidence,
-    /// λ = (γ0 − c) / (γ0 − c_min), kept within 0 and 1: 1 for an all-failed group, 0 at the threshold.
+    /// λ = (γ0 − c) / (γ0 − `c_min`), kept within 0 and 1: 1 for an all-failed group, 0 at the threshold.
     Relative,
     /// A constant.
     Constant(f64),

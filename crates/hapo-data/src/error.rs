@@ -1,0 +1,72 @@
+use std::path::PathBuf;
+
+/// What can go wrong while data are read or made. A bad row of a file is no error but a
+/// [`BadRow`](crate::BadRow) beside the good ones.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file could not be opened, read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// No entry of [`DATASET_LAYOUTS`](crate::DATASET_LAYOUTS) recognises the file's content.
+    #[error("{}: no known dataset layout, expected one of: {known}", path.display())]
+    UnknownLayout {
+        /// The file.
+        path: PathBuf,
+        /// Names and keys of the known layouts.
+        known: String,
+    },
+    /// A name that is in none of the tables of this crate.
+    #[error("unknown {kind} `{name}`, expected one of: {known}")]
+    UnknownName {
+        /// What was looked up: `template`, `family` or `layout`.
+        kind: &'static str,
+        /// The name that was given.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// A family of the built-in task has no such level.
+    #[error("family `{family}` has no level {level}, expected {min} to {max}")]
+    Level {
+        /// The family.
+        family: &'static str,
+        /// The level that was asked for.
+        level: u32,
+        /// Its easiest level.
+        min: u32,
+        /// Its hardest level.
+        max: u32,
+    },
+    /// More distinct problems were asked for than the split of this level was found to hold.
+    #[error(
+        "family `{family}` level {level}: expected {wanted} distinct {split} problems, found {found}"
+    )]
+    TooFewProblems {
+        /// The family.
+        family: &'static str,
+        /// The level.
+        level: u32,
+        /// The split.
+        split: &'static str,
+        /// How many were asked for.
+        wanted: usize,
+        /// How many were found.
+        found: usize,
+    },
+    /// A number of a mixture or a set is out of its range.
+    #[error("{what}: expected {expected}, got {got}")]
+    Number {
+        /// Which number.
+        what: String,
+        /// The range it must lie in.
+        expected: &'static str,
+        /// What was given.
+        got: f64,
+    },
+}

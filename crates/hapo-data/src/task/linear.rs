@@ -1,0 +1,86 @@
+//! `linear`: `a*x+b=c` with a solution of `level` digits.
+//!
+//! `6*x+7=28423;x=?` → concise `28416;\boxed{4736}` (the constant taken away, then the quotient with
+//! every remainder implicit), teacher `28423-7:28416,28/6:4r4,44/6:7r2,21/6:3r3,36/6:6r0,\boxed{4736}`
+//! (long division, one column per digit of the quotient: the remainder so far followed by the next digit,
+//! the divisor, the digit of the quotient, the new remainder).
+//!
+//! Euclid's algorithm was weighed for this place and left out: its answers are small, so that a policy
+//! that guesses 1, 2 or 3 is often right and a group of eight seldom fails entirely.
+
+use super::{Family, Problem, boxed, number_of_digits};
+use hapo_core::Draws;
+
+/// This family's entry in [`super::FAMILIES`].
+pub(super) const FAMILY: Family = Family {
+    name: "linear",
+    summary: "the solution, of `level` digits, of a*x+b=c with one-digit a and b",
+    levels: (1, 7),
+    hard_levels: [5, 6],
+    problem,
+    concise,
+    teacher,
+};
+
+fn problem(level: u32, draws: &mut Draws) -> Problem {
+    let solution = number_of_digits(level, draws);
+    let factor = 2 + draws.below(8);
+    let constant = 1 + draws.below(9);
+    let right = factor * solution + constant;
+    Problem {
+        family: FAMILY.name,
+        level,
+        prompt: format!("{factor}*x+{constant}={right};x=?"),
+        answer: solution.to_string(),
+        operands: vec![factor, constant, right],
+    }
+}
+
+fn concise(problem: &Problem) -> String {
+    let dividend = problem.operands[2] - problem.operands[1];
+    format!("{dividend};{}", boxed(&quotient(&columns(problem))))
+}
+
+fn teacher(problem: &Problem) -> String {
+    let [factor, constant, right] = problem.operands[..] else {
+        unreachable!("a linear equation has three numbers")
+    };
+    let columns = columns(problem);
+    let mut text = format!("{right}-{constant}:{},", right - constant);
+    for Column { value, digit, rest } in &columns {
+        text += &format!("{value:02}/{factor}:{digit}r{rest},");
+    }
+    text + &boxed(&quotient(&columns))
+}
+
+struct Column {
+    value: u64,
+    digit: u64,
+    rest: u64,
+}
+
+/// Long division, the highest digit first; the columns before the quotient's first digit are not
+/// written, so that there are as many columns as digits.
+fn columns(problem: &Problem) -> Vec<Column> {
+    let factor = problem.operands[0];
+    let dividend = (problem.operands[2] - problem.operands[1]).to_string();
+    let mut columns: Vec<Column> = Vec::new();
+    let mut rest = 0;
+    for digit in dividend.bytes() {
+        let value = 10 * rest + u64::from(digit - b'0');
+        rest = value % factor;
+        if value >= factor || !columns.is_empty() {
+            columns.push(Column {
+                value,
+                digit: value / factor,
+                rest,
+            });
+        }
+    }
+    columns
+}
+
+/// The quotient's digits, units first.
+fn quotient(columns: &[Column]) -> Vec<u64> {
+    columns.iter().rev().map(|column| column.digit).collect()
+}

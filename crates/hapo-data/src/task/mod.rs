@@ -1,0 +1,147 @@
+//! The built-in task: exact arithmetic, made on the spot, with solutions checked step by step.
+//!
+//! Purpose: a problem on which the methods can be told apart in minutes on one processor, and whose
+//! cold start is real. Every problem can be solved in two styles. *Concise* is the base model's own:
+//! result digits with every carry implicit, about 17 tokens. *Teacher* is longer and explicit: one
+//! column per digit, each a fact with four small inputs, about 65 tokens. A base model that has
+//! practised the teacher's style on short numbers only can execute its steps on long ones but hardly
+//! ever does; its own style fails there by itself, without noise in the corpus. Answers have five
+//! digits and more at the hard levels, so guessing earns nothing.
+//!
+//! Price: the vocabulary is 64 characters and words, and nothing learnt here says anything about
+//! language. Where every prompt has a teacher's solution, plain imitation wins; `teacher_coverage`
+//! is there to ask the other question.
+//!
+//! ## Tokens
+//! Characters, except that `\boxed{` and the ends of turns are one token each. The prompt includes
+//! the 8 tokens of the `chatml` template, the response its end token. Largest at a level, which for
+//! the teacher's style is also typical:
+//!
+//! | family | level | prompt | concise | teacher |
+//! |---|---|---|---|---|
+//! | `multiply` | n | n + 12 | 2n + 6 | 10n + 4 |
+//! | | 6, 7 (hard) | 18, 19 | 18, 20 | 64, 74 |
+//! | `add` | n | 3n + 12 | 2n + 6 | 12n + 4 |
+//! | | 5, 6 (hard) | 27, 30 | 16, 18 | 64, 76 |
+//! | `linear` | n | n + 19 | 2n + 5 | 12n + 9 |
+//! | | 5, 6 (hard) | 24, 25 | 15, 17 | 69, 81 |
+//!
+//! [`RESPONSE_LIMIT`] is 96 and a context of 128 tokens holds every hard problem.
+
+mod add;
+mod corpus;
+mod linear;
+mod multiply;
+mod split;
+mod tokenizer;
+
+pub use corpus::{Corpus, Document, Mixture, MixtureEntry, Style, recommended_mixture};
+pub use split::{HeldOutSet, MINI6, Split, TaskSet, held_out, make_set, problems, split_of};
+pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
+
+use crate::Error;
+use hapo_core::Draws;
+
+/// The families, in the order in which they are listed everywhere.
+pub const FAMILIES: &[Family] = &[multiply::FAMILY, add::FAMILY, linear::FAMILY];
+
+/// Tokens that a response may have, its end token included: enough for the teacher's style at every
+/// hard level.
+pub const RESPONSE_LIMIT: usize = 96;
+
+/// One kind of problem: how it is made, and how it is solved in both styles.
+#[derive(Debug, Clone, Copy)]
+pub struct Family {
+    /// Its name in recipes and ids.
+    pub name: &'static str,
+    /// One line for people.
+    pub summary: &'static str,
+    /// Easiest and hardest level, both included; a level is a number of digits.
+    pub levels: (u32, u32),
+    /// The two levels that reinforcement learning trains on and `mini6` asks.
+    pub hard_levels: [u32; 2],
+    problem: fn(u32, &mut Draws) -> Problem,
+    concise: fn(&Problem) -> String,
+    teacher: fn(&Problem) -> String,
+}
+
+/// One problem with its true answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Name of its family.
+    pub family: &'static str,
+    /// Its difficulty: a number of digits.
+    pub level: u32,
+    /// What is asked, for instance `473829*6=?`.
+    pub prompt: String,
+    /// The answer: an integer without leading zeros.
+    pub answer: String,
+    operands: Vec<u64>,
+}
+
+impl Family {
+    /// A random problem of a level, over all splits.
+    pub fn problem(&self, level: u32, draws: &mut Draws) -> Result<Problem, Error> {
+        self.check_level(level)?;
+        Ok((self.problem)(level, draws))
+    }
+
+    /// The solution in the base model's own style, ending in `\boxed{answer}`, without an end token.
+    /// The problem is one of this family.
+    pub fn concise(&self, problem: &Problem) -> String {
+        debug_assert_eq!(problem.family, self.name);
+        (self.concise)(problem)
+    }
+
+    /// The solution in the teacher's style, ending in `\boxed{answer}`, without an end token.
+    /// The problem is one of this family.
+    pub fn teacher(&self, problem: &Problem) -> String {
+        debug_assert_eq!(problem.family, self.name);
+        (self.teacher)(problem)
+    }
+
+    pub(crate) fn check_level(&self, level: u32) -> Result<(), Error> {
+        let (min, max) = self.levels;
+        if (min..=max).contains(&level) {
+            Ok(())
+        } else {
+            Err(Error::Level {
+                family: self.name,
+                level,
+                min,
+                max,
+            })
+        }
+    }
+}
+
+/// The family of that name.
+pub fn find_family(name: &str) -> Result<&'static Family, Error> {
+    FAMILIES
+        .iter()
+        .find(|family| family.name == name)
+        .ok_or_else(|| Error::UnknownName {
+            kind: "family",
+            name: name.to_owned(),
+            known: FAMILIES
+                .iter()
+                .map(|family| family.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}
+
+/// A uniform number of exactly that many digits, so without a leading zero.
+fn number_of_digits(digits: u32, draws: &mut Draws) -> u64 {
+    let smallest = 10_u64.pow(digits - 1);
+    smallest + draws.below(9 * smallest)
+}
+
+/// `\boxed{…}` of a number given by its digits, units first.
+fn boxed(digits: &[u64]) -> String {
+    let number: String = digits.iter().rev().map(u64::to_string).collect();
+    format!("\\boxed{{{number}}}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Which problems may be seen when.
+//!
+//! Purpose: pretraining, training, development and held-out problems are disjoint by construction:
+//! a keyed hash of the problem's text, and nothing else, decides where it belongs. No seed, level or
+//! order of generation can move it, so a base model published once has never seen a held-out problem
+//! of any later run, nor a training problem.
+//!
+//! Price: one problem in five is lost to pretraining, the shortest multiplication facts included;
+//! they still occur as columns of longer ones.
+
+use super::{FAMILIES, Family, Problem, find_family};
+use crate::{Dataset, Error, Example};
+use hapo_core::{Draws, Place, Purpose};
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+
+/// What a problem may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// Documents the base model is trained on: 80 % of all problems.
+    Pretrain,
+    /// Prompts of reinforcement learning and of imitation: 10 %.
+    Train,
+    /// Prompts that learning rates and the like are chosen on: 5 %.
+    Development,
+    /// Prompts that results are reported on: 5 %.
+    HeldOut,
+}
+
+impl Split {
+    /// Its name in ids and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Split::Pretrain => "pretrain",
+            Split::Train => "train",
+            Split::Development => "development",
+            Split::HeldOut => "held-out",
+        }
+    }
+}
+
+/// The split of a problem, from the SHA-256 of its prompt under a fixed key.
+pub fn split_of(prompt: &str) -> Split {
+    match keyed_hash("hapo built-in task: split", prompt) % 100 {
+        0..80 => Split::Pretrain,
+        80..90 => Split::Train,
+        90..95 => Split::Development,
+        _ => Split::HeldOut,
+    }
+}
+
+/// Where the problems of sets are drawn, apart from the documents of the corpus.
+const SETS: u64 = 2;
+
+/// `count` distinct problems of one level and split, in the order in which the seed draws them: a
+/// smaller count gives the beginning of a larger one. Fails when the level does not hold that many.
+pub fn problems(
+    seed: u64,
+    family: &Family,
+    level: u32,
+    split: Split,
+    count: usize,
+) -> Result<Vec<Problem>, Error> {
+    family.check_level(level)?;
+    let too_few = |found| Error::TooFewProblems {
+        family: family.name,
+        level,
+        split: split.name(),
+        wanted: count,
+        found,
+    };
+    let mut draws = Draws::new(
+        seed,
+        Purpose::Task,
+        Place {
+            step: SETS,
+            prompt: keyed_hash("hapo built-in task: family", family.name),
+            rollout: u64::from(level),
+            position: split as u64,
+        },
+    );
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    // The rarest split is one in twenty. This many draws without a new one say that the level is
+    // used up: one that still held a thousandth of a split would be missed once in 10^8 times.
+    let mut patience = 0;
+    while found.len() < count {
+        let problem = (family.problem)(level, &mut draws);
+        patience += 1;
+        if split_of(&problem.prompt) == split && seen.insert(problem.prompt.clone()) {
+            found.push(problem);
+            patience = 0;
+        } else if patience == 400_000 {
+            return Err(too_few(found.len()));
+        }
+    }
+    Ok(found)
+}
+
+/// A set of problems of the built-in task, as a recipe asks for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskSet {
+    /// Seed of the problems and of which of them have a teacher.
+    pub seed: u64,
+    /// Families and levels; every pair gets the same share of the problems, the first ones one more
+    /// where it does not come out even.
+    pub levels: Vec<(String, u32)>,
+    /// The split.
+    pub split: Split,
+    /// Number of problems over all levels.
+    pub count: usize,
+    /// Share of the problems of each level that have a teacher's solution, in [0, 1]. The number is
+    /// exact up to rounding; a keyed hash of the problem chooses which, and a larger share keeps the
+    /// solutions of a smaller one.
+    pub teacher_coverage: f64,
+}
+
+/// Makes the set. Levels take turns in the order of the examples. Ids are
+/// `family-level-split-number`, `source` is the family and `level` the level.
+pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
+    if !(0.0..=1.0).contains(&set.teacher_coverage) {
+        let what = "teacher_coverage".to_owned();
+        return Err(Error::Number {
+            what,
+            expected: "0 to 1",
+            got: set.teacher_coverage,
+        });
+    }
+    let mut columns = Vec::with_capacity(set.levels.len());
+    for (place, (family, level)) in set.levels.iter().enumerate() {
+        let count =
+            set.count / set.levels.len() + usize::from(place < set.count % set.levels.len());
+        let family = find_family(family)?;
+        let problems = problems(set.seed, family, *level, set.split, count)?;
+        let covered = covered(&problems, set.seed, set.teacher_coverage);
+        let examples = problems
+            .iter()
+            .enumerate()
+            .map(|(number, problem)| Example {
+                id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
+                problem: problem.prompt.clone(),
+                answer: problem.answer.clone(),
+                teachers: if covered.contains(&number) {
+                    vec![family.teacher(problem)]
+                } else {
+                    vec![]
+                },
+                source: Some(family.name.to_owned()),
+                level: Some(level.to_string()),
+                subject: Some("arithmetic".to_owned()),
+            });
+        columns.push(examples.collect::<Vec<_>>().into_iter());
+    }
+    let mut examples = Vec::with_capacity(set.count);
+    while examples.len() < set.count && !columns.is_empty() {
+        examples.extend(columns.iter_mut().filter_map(Iterator::next));
+    }
+    Ok(Dataset { examples })
+}
+
+/// The numbers of the problems that have a teacher.
+fn covered(problems: &[Problem], seed: u64, coverage: f64) -> HashSet<usize> {
+    let key = format!("hapo built-in task: teacher {seed}");
+    let mut order: Vec<usize> = (0..problems.len()).collect();
+    order.sort_by_cached_key(|number| keyed_hash(&key, &problems[*number].prompt));
+    order.truncate((coverage * problems.len() as f64).round() as usize);
+    order.into_iter().collect()
+}
+
+/// One of the six benchmarks of the built-in task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldOutSet {
+    /// Its name.
+    pub name: &'static str,
+    /// Its family.
+    pub family: &'static str,
+    /// Its level.
+    pub level: u32,
+}
+
+/// `mini6`: the two hard levels of every family.
+pub const MINI6: &[HeldOutSet] = &[
+    HeldOutSet {
+        name: "multiply-6",
+        family: "multiply",
+        level: 6,
+    },
+    HeldOutSet {
+        name: "multiply-7",
+        family: "multiply",
+        level: 7,
+    },
+    HeldOutSet {
+        name: "add-5",
+        family: "add",
+        level: 5,
+    },
+    HeldOutSet {
+        name: "add-6",
+        family: "add",
+        level: 6,
+    },
+    HeldOutSet {
+        name: "linear-5",
+        family: "linear",
+        level: 5,
+    },
+    HeldOutSet {
+        name: "linear-6",
+        family: "linear",
+        level: 6,
+    },
+];
+
+/// The problems of one of the six sets: the same for every run, whatever its seed.
+pub fn held_out(set: &HeldOutSet, count: usize) -> Result<Dataset, Error> {
+    debug_assert!(FAMILIES.iter().any(|family| family.name == set.family));
+    make_set(&TaskSet {
+        seed: 0,
+        levels: vec![(set.family.to_owned(), set.level)],
+        split: Split::HeldOut,
+        count,
+        teacher_coverage: 0.0,
+    })
+}
+
+fn keyed_hash(key: &str, text: &str) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(key.as_bytes());
+    hash.update([0]);
+    hash.update(text.as_bytes());
+    let digest = hash.finalize();
+    u64::from_le_bytes(
+        digest[..8]
+            .try_into()
+            .expect("a SHA-256 digest has 32 bytes"),
+    )
+}

@@ -1,0 +1,143 @@
+//! Which teacher's solution may be injected.
+//!
+//! Purpose: decided once, when the data are loaded (D9): a solution is admitted when the verifier
+//! calls it correct and when it fits, with its end token, into the response limit. It is never cut.
+//! A prompt without an admissible solution stays in the run and is never injected.
+//!
+//! Price: every solution is tokenised and graded before the first step.
+
+use crate::Dataset;
+use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher};
+
+/// The solutions a run may inject, and what became of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Admission {
+    /// One entry per example of the dataset: the solution to inject, end token included (D10).
+    pub teachers: Vec<Option<TeacherTrajectory>>,
+    /// How many examples have no solution in the data at all.
+    pub without_teacher: usize,
+    /// The solutions that were refused.
+    pub refused: Vec<Refused>,
+}
+
+/// A solution that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Index of the example.
+    pub example: usize,
+    /// Index of the solution in [`Example::teachers`](crate::Example::teachers).
+    pub teacher: usize,
+    /// Why.
+    pub why: TeacherRefusal,
+}
+
+/// Takes, for every example, its first solution that is correct and fits (D9).
+///
+/// `verdict` is given a solution and the gold answer; `encode` gives the tokens of a solution, to which
+/// `end_token` is added (D10); `response_limit` is in tokens and counts the end token.
+pub fn admit(
+    dataset: &Dataset,
+    end_token: TokenId,
+    response_limit: usize,
+    verdict: impl Fn(&str, &str) -> Verdict,
+    encode: impl Fn(&str) -> Vec<TokenId>,
+) -> Admission {
+    let mut admission = Admission::default();
+    for (example, row) in dataset.examples.iter().enumerate() {
+        admission.without_teacher += usize::from(row.teachers.is_empty());
+        let mut admitted = None;
+        for (teacher, solution) in row.teachers.iter().enumerate() {
+            let verdict = verdict(solution, &row.answer);
+            match admit_teacher(encode(solution), end_token, &verdict, response_limit) {
+                Ok(trajectory) => {
+                    admitted = Some(trajectory);
+                    break;
+                }
+                Err(why) => admission.refused.push(Refused {
+                    example,
+                    teacher,
+                    why,
+                }),
+            }
+        }
+        admission.teachers.push(admitted);
+    }
+    admission
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Example;
+
+    fn example(answer: &str, teachers: &[&str]) -> Example {
+        Example {
+            answer: answer.to_owned(),
+            teachers: teachers.iter().map(ToString::to_string).collect(),
+            ..Example::default()
+        }
+    }
+
+    #[test]
+    fn d9_first_correct_solution_that_fits_is_taken_whole() {
+        let dataset = Dataset {
+            examples: vec![
+                example("2", &["=3", "long way =2", "1+1=2", "=2"]),
+                example("5", &[]),
+                example("7", &["=8"]),
+                example("9", &["a very long way =9"]),
+                example("4", &["123456=4"]),
+            ],
+        };
+        let verdict = |solution: &str, answer: &str| {
+            if solution.ends_with(&format!("={answer}")) {
+                Verdict::Correct
+            } else {
+                Verdict::Wrong
+            }
+        };
+        let encode = |solution: &str| solution.bytes().map(u32::from).collect();
+        let admitted = |limit| {
+            let admission = admit(&dataset, 0, limit, verdict, encode);
+            let tokens = admission
+                .teachers
+                .iter()
+                .map(|it| it.as_ref().map(|it| it.tokens().to_vec()));
+            (tokens.collect::<Vec<_>>(), admission)
+        };
+        // A limit of 9 takes 8 characters and the end token.
+        let (tokens, admission) = admitted(9);
+        let last = [b"123456=4".map(u32::from).as_slice(), &[0]].concat();
+        assert_eq!(
+            tokens,
+            [
+                Some(vec![49, 43, 49, 61, 50, 0]),
+                None,
+                None,
+                None,
+                Some(last)
+            ]
+        );
+        assert_eq!(admission.without_teacher, 1);
+        let refused: Vec<_> = admission
+            .refused
+            .into_iter()
+            .map(|it| (it.example, it.teacher, it.why))
+            .collect();
+        let wrong = TeacherRefusal::NotCorrect(Verdict::Wrong);
+        let too_long = |tokens| TeacherRefusal::TooLong {
+            tokens,
+            response_limit: 9,
+        };
+        assert_eq!(
+            refused,
+            [
+                (0, 0, wrong.clone()),
+                (0, 1, too_long(12)),
+                (2, 0, wrong),
+                (3, 0, too_long(19))
+            ]
+        );
+        assert_eq!(admitted(8).0[4], None);
+    }
+}

@@ -1,0 +1,243 @@
+//! Prompt templates: the text that stands around a problem.
+//!
+//! Purpose: a base model answers differently to every layout of its prompt, so the layouts are data
+//! with a name and a hash that a run records. Texts are byte for byte those of the published code
+//! that each names.
+
+use crate::Error;
+use sha2::{Digest, Sha256};
+use std::fmt::Write as _;
+
+/// A layout of prompts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Template {
+    /// Its name in recipes.
+    pub name: &'static str,
+    /// Where it comes from, in one line.
+    pub origin: &'static str,
+    /// The prompt, with `{input}` once where the problem goes.
+    pub text: &'static str,
+    /// What ends the assistant's turn, in sampling and in the teacher's solution (D10).
+    pub end_of_turn: EndOfTurn,
+}
+
+/// What ends an assistant's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndOfTurn {
+    /// This token.
+    Token(&'static str),
+    /// Whatever the tokenizer names as its end of text: `<|endoftext|>` for Qwen2.5 base models.
+    TokenizerEos,
+}
+
+const IM_END: EndOfTurn = EndOfTurn::Token("<|im_end|>");
+
+/// All templates; the first is the default of the presets.
+pub const TEMPLATES: &[Template] = &[
+    Template {
+        name: "qwen-boxed",
+        origin: "SimpleRL, which the paper cites; the default of the presets",
+        text: "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{input}\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n",
+        end_of_turn: IM_END,
+    },
+    Template {
+        name: "paper-literal",
+        origin: "the training prompt as the paper's appendix prints it, line breaks and blank lines included",
+        text: "<|im_start|>system\nYou are a helpful assistant.\n<|im_end|>\n\n<|im_start|>user\n{input}\n\nPlease reason step by step, and put your final answer within \\boxed{}.\n<|im_end|>\n\n<|im_start|>assistant\n",
+        end_of_turn: IM_END,
+    },
+    Template {
+        name: "qwen25-math-cot",
+        origin: "Qwen2.5-Math's evaluation",
+        text: "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>user\n{input}<|im_end|>\n<|im_start|>assistant\n",
+        end_of_turn: IM_END,
+    },
+    Template {
+        name: "chatml",
+        origin: "ChatML without a system turn: the built-in task's own",
+        text: "<|im_start|>user\n{input}<|im_end|>\n<|im_start|>assistant\n",
+        end_of_turn: IM_END,
+    },
+    Template {
+        name: "none",
+        origin: "the problem alone",
+        text: "{input}",
+        end_of_turn: EndOfTurn::TokenizerEos,
+    },
+    Template {
+        name: "abel",
+        origin: "Abel",
+        text: "Question:\n{input}\nAnswer:\nLet's think step by step.\n",
+        end_of_turn: EndOfTurn::TokenizerEos,
+    },
+    Template {
+        name: "r1",
+        origin: "OAT, after DeepSeek-R1-Zero",
+        text: "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\nUser: {input}\nAssistant: <think>",
+        end_of_turn: EndOfTurn::TokenizerEos,
+    },
+];
+
+/// The template of that name.
+pub fn find_template(name: &str) -> Result<&'static Template, Error> {
+    TEMPLATES
+        .iter()
+        .find(|template| template.name == name)
+        .ok_or_else(|| Error::UnknownName {
+            kind: "template",
+            name: name.to_owned(),
+            known: TEMPLATES
+                .iter()
+                .map(|template| template.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
+}
+
+/// The prompt of a problem. The problem goes in as it is, once, even where it contains `{input}`.
+pub fn render(template: &Template, problem: &str) -> String {
+    let (before, after) = template
+        .text
+        .split_once("{input}")
+        .expect("every template has a place for the problem");
+    [before, problem, after].concat()
+}
+
+/// SHA-256, in hexadecimal, of the template's text and of what ends its turns: two runs with the
+/// same hash have asked in the same words.
+pub fn template_hash(template: &Template) -> String {
+    let end = match template.end_of_turn {
+        EndOfTurn::Token(token) => token,
+        EndOfTurn::TokenizerEos => "",
+    };
+    let digest = Sha256::new()
+        .chain_update(template.text)
+        .chain_update([0])
+        .chain_update(end)
+        .finalize();
+    digest
+        .iter()
+        .fold(String::with_capacity(64), |mut hex, byte| {
+            write!(hex, "{byte:02x}").expect("writing to a string never fails");
+            hex
+        })
+}
+
+/// The prompt that asks a teacher for a solution and tells it the answer (the paper, appendix C; D24).
+pub fn teacher_prompt(problem: &str, answer: &str) -> String {
+    format!(
+        "You will be given a problem and its answer. Generate step-by-step reasoning that leads to this answer.\n\n\
+         Put your final answer within \\boxed{{}}. The answer in \\boxed{{}} must be exactly: {answer}\n\n\
+         Problem: {problem}\n\n\
+         Provide your step-by-step solution:"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(name: &str, expected: &str) {
+        assert_eq!(
+            render(find_template(name).unwrap(), "1+1={input}?"),
+            expected,
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn prompts_are_byte_for_byte() {
+        check(
+            "qwen-boxed",
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n1+1={input}?\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n",
+        );
+        check(
+            "paper-literal",
+            r"<|im_start|>system
+You are a helpful assistant.
+<|im_end|>
+
+<|im_start|>user
+1+1={input}?
+
+Please reason step by step, and put your final answer within \boxed{}.
+<|im_end|>
+
+<|im_start|>assistant
+",
+        );
+        check(
+            "qwen25-math-cot",
+            "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n",
+        );
+        check(
+            "chatml",
+            "<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n",
+        );
+        check("none", "1+1={input}?");
+        check(
+            "abel",
+            "Question:\n1+1={input}?\nAnswer:\nLet's think step by step.\n",
+        );
+        check(
+            "r1",
+            "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\nUser: 1+1={input}?\nAssistant: <think>",
+        );
+        assert_eq!(TEMPLATES.len(), 7, "a new template needs its bytes here");
+    }
+
+    #[test]
+    fn every_template_has_one_place_and_its_own_name_and_hash() {
+        for (place, template) in TEMPLATES.iter().enumerate() {
+            assert_eq!(
+                template.text.matches("{input}").count(),
+                1,
+                "{}",
+                template.name
+            );
+            for other in &TEMPLATES[..place] {
+                assert_ne!(template.name, other.name);
+                assert_ne!(template_hash(template), template_hash(other));
+            }
+        }
+    }
+
+    fn check_hash(name: &str, expected: &Expect) {
+        expected.assert_eq(&template_hash(find_template(name).unwrap()));
+    }
+
+    /// From `printf 'TEXT\0END' | sha256sum`.
+    #[test]
+    fn hash_is_that_of_text_and_end_token() {
+        check_hash(
+            "none",
+            &expect!["58e68aee923d186ec2337d35b0f9369161f33c02d59bc817057de137f98b851d"],
+        );
+        check_hash(
+            "chatml",
+            &expect!["4995d221dbd5432ba28b0f9c789fb579a9d6370ad7c2ba3cc3121cf944d6f83a"],
+        );
+    }
+
+    #[test]
+    fn teacher_prompt_is_the_papers() {
+        let expected = r"You will be given a problem and its answer. Generate step-by-step reasoning that leads to this answer.
+
+Put your final answer within \boxed{}. The answer in \boxed{} must be exactly: {problem}
+
+Problem: {answer}
+
+Provide your step-by-step solution:";
+        assert_eq!(teacher_prompt("{answer}", "{problem}"), expected);
+    }
+
+    #[test]
+    fn unknown_template_lists_the_known() {
+        let message = find_template("qwen").unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "unknown template `qwen`, expected one of: qwen-boxed, paper-literal, qwen25-math-cot, chatml, none, abel, r1"
+        );
+    }
+}
