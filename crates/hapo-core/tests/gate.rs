@@ -225,7 +225,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         &derived(8, Annealing::Off),
         8,
         62,
-        expect![[
+        &expect![[
             r#"failure level for groups of 8, expected 0 to 7, got 8; to inject into every group use gate = "always""#
         ]],
     );
@@ -233,7 +233,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         &manual("0.1", Annealing::Off),
         8,
         62,
-        expect![
+        &expect![
             "threshold gamma0 for groups of 8, expected more than 1/10, got 0.1, which never opens the gate"
         ],
     );
@@ -241,7 +241,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         &manual("0", Annealing::Off),
         8,
         62,
-        expect![
+        &expect![
             "threshold gamma0 for groups of 8, expected more than 1/10, got 0, which never opens the gate"
         ],
     );
@@ -249,7 +249,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         &manual("0.900000000001", Annealing::Off),
         8,
         62,
-        expect![[
+        &expect![[
             r#"threshold gamma0 for groups of 8, expected at most 9/10, got 0.900000000001; to inject into every group use gate = "always""#
         ]],
     );
@@ -257,43 +257,43 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         &derived(0, sigmoid("0", "10")),
         8,
         62,
-        expect!["turn-off epoch, expected more than 0 and at most 1000000, got 0"],
+        &expect!["turn-off epoch, expected more than 0 and at most 1000000, got 0"],
     );
     check(
         &derived(0, sigmoid("1000000.5", "10")),
         8,
         62,
-        expect!["turn-off epoch, expected more than 0 and at most 1000000, got 1000000.5"],
+        &expect!["turn-off epoch, expected more than 0 and at most 1000000, got 1000000.5"],
     );
     check(
         &derived(0, sigmoid("1.5", "0")),
         8,
         62,
-        expect!["steepness, expected 0.001 to 1000000, got 0"],
+        &expect!["steepness, expected 0.001 to 1000000, got 0"],
     );
     check(
         &derived(0, sigmoid("1.5", "0.000999")),
         8,
         62,
-        expect!["steepness, expected 0.001 to 1000000, got 0.000999"],
+        &expect!["steepness, expected 0.001 to 1000000, got 0.000999"],
     );
     check(
         &Gate::Never,
         0,
         62,
-        expect!["group size, expected 1 to 65535, got 0"],
+        &expect!["group size, expected 1 to 65535, got 0"],
     );
     check(
         &Gate::Never,
         65_536,
         62,
-        expect!["group size, expected 1 to 65535, got 65536"],
+        &expect!["group size, expected 1 to 65535, got 65536"],
     );
     check(
         &Gate::Never,
         8,
         0,
-        expect!["steps per epoch, expected 1 to 1000000000, got 0"],
+        &expect!["steps per epoch, expected 1 to 1000000000, got 0"],
     );
     expect![[r#"slot "fixed" leaves a place free in every group, expected gate = "always""#]]
         .assert_eq(
@@ -303,7 +303,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         );
 }
 
-fn check(gate: &Gate, group_size: usize, steps_per_epoch: u64, expected: Expect) {
+fn check(gate: &Gate, group_size: usize, steps_per_epoch: u64, expected: &Expect) {
     expected.assert_eq(
         &Schedule::new(gate, group_size, steps_per_epoch)
             .unwrap_err()
