@@ -12,7 +12,9 @@ use crate::random::{Draws, Place, Purpose};
 use crate::rollout::{Step, TeacherTrajectory};
 use crate::schedule::OpenUpTo;
 
-/// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1).
+/// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1): the teacher takes the place of
+/// exactly one rollout, which stays known as the replaced one, or the free slot 0 of a fixed rule (D7, D8). In a group
+/// of which no rollout came back the teacher is alone; such groups are dropped before (D6).
 pub fn intervene(
     group: ScoredGroup,
     teacher: Option<&TeacherTrajectory>,

@@ -33,7 +33,7 @@
 //! # }
 //! ```
 //! A mixed group is made by [`intervene`](crate::intervene) only:
-//! ```compile_fail,E0451
+//! ```compile_fail
 //! # use hapo_core::*;
 //! let mixed = MixedGroup { members: vec![] };
 //! ```

@@ -12,6 +12,17 @@ use crate::decimal::Decimal;
 
 /// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`, for `a`, `b` from 1 to 2⁶¹.
 pub(crate) fn first_closed_step(
+    ratio: (u64, u64),
+    turn_off_epoch: Decimal,
+    steepness: Decimal,
+    steps_per_epoch: u64,
+) -> u64 {
+    // One limb decides nearly always.
+    from_limbs(1, ratio, turn_off_epoch, steepness, steps_per_epoch)
+}
+
+fn from_limbs(
+    mut limbs: usize,
     (a, b): (u64, u64),
     turn_off_epoch: Decimal,
     steepness: Decimal,
@@ -22,7 +33,6 @@ pub(crate) fn first_closed_step(
         return (numerator.div_ceil(u128::from(turn_off_epoch.power())) as u64).max(1);
     }
     // T·e_s = (T·E·K ± T·10^κ·10^ε·|ln(a/b)|) / (K·10^ε) with e_off = E/10^ε and k = K/10^κ.
-    let mut limbs = 2;
     loop {
         let mut offset = Natural::from(steps_per_epoch);
         offset.multiply(turn_off_epoch.numerator());
@@ -203,5 +213,99 @@ impl Natural {
 
     fn limb(&self, index: usize) -> u64 {
         self.0.get(index).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Natural, first_closed_step, from_limbs, ln_enclosure};
+    use num_bigint::BigUint;
+
+    fn big(it: &Natural) -> BigUint {
+        it.0.iter()
+            .rev()
+            .fold(BigUint::from(0_u8), |sum, limb| (sum << 64) + *limb)
+    }
+
+    /// ln 2, ln 3, ln 10 and ln(129/127) to 50 places, truncated (mpmath 1.3).
+    #[test]
+    fn logarithms_are_enclosed_tightly() {
+        let cases = [
+            (2, 1, "069314718055994530941723212145817656807550013436025"),
+            (3, 1, "109861228866810969139524523692252570464749055782274"),
+            (10, 1, "230258509299404568401799145468436420760110148862877"),
+            (
+                129,
+                127,
+                "001562531790308084182064694255208034533271761877821",
+            ),
+        ];
+        for (a, b, digits) in cases {
+            // digits · 10^−50 ≤ ln < (digits + 1) · 10^−50, in units of 2^−256.
+            let digits: BigUint = digits.parse().unwrap();
+            let unit = BigUint::from(10_u8).pow(50);
+            let (truth_low, truth_high) = (
+                (&digits << 256) / &unit,
+                ((&digits + 1_u8) << 256) / &unit + 1_u8,
+            );
+            let (low, high) = ln_enclosure(a, b, 4);
+            let (low, high) = (big(&low), big(&high));
+            assert!(
+                low < high && &high - &low < BigUint::from(3000_u32),
+                "{a}/{b}"
+            );
+            assert!(
+                low <= truth_high && truth_low <= high,
+                "{a}/{b}: {low} {high} {truth_low} {truth_high}"
+            );
+        }
+    }
+
+    /// ln 3 / 10 = 0.109861228866810969…, so the rung m = 1, s = 0 meets step 1 between these two settings.
+    #[test]
+    fn d1_a_setting_a_trillionth_from_a_step_is_decided_right() {
+        let closes =
+            |turn_off: &str| first_closed_step((3, 1), turn_off.parse().unwrap(), 10.into(), 1);
+        assert_eq!(closes("0.890138771133"), 1);
+        assert_eq!(closes("0.890138771134"), 2);
+        // And the mirrored rung, s = 1: e_1 = e_off − 0.1098….
+        let closes =
+            |turn_off: &str| first_closed_step((1, 3), turn_off.parse().unwrap(), 10.into(), 1);
+        assert_eq!(closes("1.109861228866"), 1);
+        assert_eq!(closes("1.109861228867"), 2);
+        assert_eq!(closes("0.01"), 1);
+    }
+
+    /// With 10⁹ steps per epoch and k = 0.001 one limb is off by up to 10⁻⁵ steps; with a fraction of ln(q) of 10¹² below
+    /// that it must refine. 20,000 settings meet some such case.
+    #[test]
+    fn more_limbs_never_change_a_decided_step() {
+        let (turn_off, steepness) = ("0.5".parse().unwrap(), "0.001".parse().unwrap());
+        let mut undecided_by_one_limb = 0;
+        for a in 2..20_000 {
+            let step = first_closed_step((a, 1), turn_off, steepness, 1_000_000_000);
+            assert_eq!(
+                step,
+                from_limbs(5, (a, 1), turn_off, steepness, 1_000_000_000),
+                "ln {a}"
+            );
+            let (low, high) = ln_enclosure(a, 1, 1);
+            let steps = |it: &Natural| (big(it) * 1_000_000_000_000_u64) >> 64;
+            undecided_by_one_limb += usize::from(steps(&low) != steps(&high));
+        }
+        assert!(undecided_by_one_limb > 0, "no setting needs a second limb");
+    }
+
+    #[test]
+    fn the_largest_settings_stay_within_a_word() {
+        let million = 1_000_000.into();
+        let step = first_closed_step(
+            (131_069, 1),
+            million,
+            "0.001".parse().unwrap(),
+            1_000_000_000,
+        );
+        // 10^15 + 10^12 · ln 131069.
+        assert_eq!(step, 1_000_000_000_000_000 + 11_783_479_181_073 + 1);
     }
 }

@@ -1,0 +1,364 @@
+//! Who is taught, and in whose place.
+
+mod support;
+
+use hapo_core::*;
+use support::{
+    END, injected, kept, open_up_to, rollout, scored, scored_with, slot, teacher, verdicts_of,
+};
+
+fn replaced(group: ScoredGroup, rule: SlotRule) -> usize {
+    let mixed = intervene(group, Some(&teacher()), open_up_to(64), slot(rule));
+    let at = mixed.teacher_index().expect("the gate is open");
+    match &mixed.members()[at] {
+        Member::Teacher {
+            replaced: Some(member),
+            ..
+        } => {
+            assert_eq!(member.index, at);
+            at
+        }
+        _ => panic!("no rollout gave way"),
+    }
+}
+
+#[test]
+fn d1_the_gate_decides_on_the_successes_of_the_sampled_rollouts() {
+    for successes in 0..=8 {
+        let verdicts: String = (0..8)
+            .map(|it| if it < successes { 'c' } else { 'w' })
+            .collect();
+        for level in 0..8 {
+            let mixed = intervene(
+                scored(&verdicts),
+                Some(&teacher()),
+                open_up_to(level),
+                slot(SlotRule::LowestReward),
+            );
+            assert_eq!(
+                mixed.injected(),
+                successes <= level,
+                "S {successes} m {level}"
+            );
+            assert_eq!(mixed.successes(), successes);
+            assert_eq!(mixed.confidence(), (1 + successes) as f64 / 10.0);
+            assert_eq!(mixed.members().len(), 8);
+        }
+    }
+}
+
+#[test]
+fn d7_one_of_the_ties_is_replaced_and_the_others_stay() {
+    let mixed = injected("wwwwwwww");
+    assert_eq!(
+        mixed
+            .members()
+            .iter()
+            .filter(|it| matches!(it, Member::Policy(_)))
+            .count(),
+        7
+    );
+    assert_eq!(mixed.rewards().iter().sum::<f64>(), 1.0);
+    let sampled: Vec<usize> = mixed.sampled().map(|it| it.index).collect();
+    assert_eq!(sampled, [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn d7_the_order_is_reward_then_truncation_then_length_then_index() {
+    let of = |rollouts: &[(usize, bool)], verdicts| {
+        let rollouts = rollouts
+            .iter()
+            .map(|(length, ended)| rollout(*length, *ended))
+            .collect();
+        replaced(scored_with(rollouts, verdicts), SlotRule::LowestReward)
+    };
+    // Reward before all: the correct ones are longer, and one of them is truncated.
+    assert_eq!(
+        of(&[(9, false), (9, true), (1, true), (8, true)], "ccwc"),
+        2
+    );
+    // An answer that cannot be read has the reward of a wrong one.
+    assert_eq!(of(&[(9, true), (3, true), (5, true)], "cwu"), 2);
+    // Truncated before ended, though shorter.
+    assert_eq!(of(&[(9, true), (4, false), (9, true)], "www"), 1);
+    // Among the truncated the longest.
+    assert_eq!(of(&[(9, true), (4, false), (6, false)], "www"), 2);
+    // Among equals the lowest index.
+    assert_eq!(of(&[(3, true), (6, true), (6, true), (6, true)], "wwww"), 1);
+    assert_eq!(of(&[(5, false); 8], "wwwwwwww"), 0);
+    // All correct, gate open: the same order.
+    assert_eq!(of(&[(3, true), (7, true), (2, true)], "ccc"), 1);
+}
+
+#[test]
+fn d7_first_and_longest_look_at_nothing_else() {
+    let group = || {
+        scored_with(
+            vec![
+                rollout(2, true),
+                rollout(5, true),
+                rollout(1, false),
+                rollout(5, true),
+            ],
+            "cwwc",
+        )
+    };
+    assert_eq!(replaced(group(), SlotRule::First), 0);
+    assert_eq!(replaced(group(), SlotRule::Longest), 1);
+    assert_eq!(replaced(group(), SlotRule::LowestReward), 2);
+}
+
+#[test]
+fn d7_random_is_a_function_of_seed_step_and_prompt_and_reaches_every_slot() {
+    let draw = |seed, step, prompt| {
+        let group = SampledGroup::new(PromptId(prompt), 8, vec![rollout(3, true); 8])
+            .score(verdicts_of("wwwwwwww"));
+        let slot = Slot {
+            rule: SlotRule::Random,
+            seed,
+            step: Step(step),
+        };
+        intervene(group, Some(&teacher()), open_up_to(64), slot)
+            .teacher_index()
+            .unwrap()
+    };
+    let mut counts = [0; 8];
+    for step in 1..=8000 {
+        assert_eq!(draw(3, step, 412), draw(3, step, 412));
+        counts[draw(3, step, 412)] += 1;
+    }
+    // Expected 1000 with a deviation of 30.
+    assert!(
+        counts.iter().all(|it| (880..=1120).contains(it)),
+        "{counts:?}"
+    );
+    let by_seed: Vec<_> = (0..40).map(|it| draw(it, 1, 412)).collect();
+    let by_prompt: Vec<_> = (0..40).map(|it| draw(3, 1, it)).collect();
+    assert!(
+        by_seed.iter().any(|it| *it != by_seed[0])
+            && by_prompt.iter().any(|it| *it != by_prompt[0])
+    );
+}
+
+#[test]
+fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
+    let teacher = teacher();
+    assert_eq!(rollouts_to_sample(SlotRule::Fixed, 8, Some(&teacher)), 7);
+    assert_eq!(rollouts_to_sample(SlotRule::Fixed, 8, None), 8);
+    assert_eq!(
+        rollouts_to_sample(SlotRule::LowestReward, 8, Some(&teacher)),
+        8
+    );
+
+    let mixed = intervene(
+        scored("cwwwwww"),
+        Some(&teacher),
+        open_up_to(64),
+        slot(SlotRule::Fixed),
+    );
+    assert_eq!(mixed.members().len(), 8);
+    assert_eq!(
+        mixed.members()[0],
+        Member::Teacher {
+            trajectory: teacher,
+            replaced: None
+        }
+    );
+    assert_eq!(mixed.rewards(), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(
+        (mixed.n_eff(), mixed.successes(), mixed.sampled().count()),
+        (7, 1, 7)
+    );
+    // "+ Hindsight" is another row: a rollout of eight gives way.
+    let hindsight = intervene(
+        scored("cwwwwwww"),
+        Some(&support::teacher()),
+        open_up_to(64),
+        slot(SlotRule::LowestReward),
+    );
+    assert_eq!(
+        (
+            hindsight.n_eff(),
+            hindsight.members().len(),
+            hindsight.teacher_index()
+        ),
+        (8, 8, Some(7))
+    );
+}
+
+#[test]
+fn d9_a_prompt_without_teacher_is_never_injected_and_is_counted() {
+    let mixed = intervene(
+        scored("wwww"),
+        None,
+        open_up_to(0),
+        slot(SlotRule::LowestReward),
+    );
+    assert_eq!(mixed.intervention(), Intervention::OpenWithoutTeacher);
+    assert_eq!(mixed.teacher_index(), None);
+    // With the gate closed the missing teacher is not missed.
+    let closed = intervene(
+        scored("cwww"),
+        None,
+        open_up_to(0),
+        slot(SlotRule::LowestReward),
+    );
+    assert_eq!(closed.intervention(), Intervention::GateClosed);
+    assert_eq!(BatchStatistics::of(&[mixed, closed], 0).open_no_teacher, 1);
+}
+
+#[test]
+fn d9_a_teacher_is_admitted_verified_and_whole_or_not_at_all() {
+    let admitted = |n: usize, verdict: &Verdict| {
+        admit_teacher(vec![7; n], END, verdict, 10).map(|it| it.tokens().len())
+    };
+    assert_eq!(admitted(9, &Verdict::Correct), Ok(10));
+    assert_eq!(
+        admitted(10, &Verdict::Correct),
+        Err(TeacherRefusal::TooLong {
+            tokens: 11,
+            response_limit: 10
+        })
+    );
+    assert_eq!(
+        admitted(3, &Verdict::Wrong),
+        Err(TeacherRefusal::NotCorrect(Verdict::Wrong))
+    );
+    let unparsable = admitted(3, &Verdict::Unparsable("no box".into())).unwrap_err();
+    assert_eq!(
+        unparsable.to_string(),
+        "teacher trajectory is not verified, expected a correct answer, got none: no box"
+    );
+}
+
+#[test]
+fn d10_a_teacher_ends_with_one_end_token() {
+    for tokens in [vec![7, 8], vec![7, 8, END]] {
+        let teacher = admit_teacher(tokens, END, &Verdict::Correct, 10).unwrap();
+        assert_eq!(teacher.tokens(), [7, 8, END]);
+    }
+}
+
+#[test]
+fn d11_the_teacher_s_reward_is_1() {
+    let mixed = injected("wwww");
+    assert_eq!(mixed.rewards(), [0.0, 0.0, 0.0, 1.0]);
+}
+
+#[test]
+fn d6_lost_rollouts_change_the_confidence_and_not_the_rule() {
+    let sampled = SampledGroup::new(PromptId(1), 8, vec![rollout(2, true); 4]);
+    let group = sampled.score(verdicts_of("cwww"));
+    assert_eq!(
+        (group.requested(), group.n_eff(), group.confidence()),
+        (8, 4, 2.0 / 6.0)
+    );
+    assert!(!group.is_short());
+    let mixed = intervene(
+        group,
+        Some(&teacher()),
+        open_up_to(1),
+        slot(SlotRule::LowestReward),
+    );
+    assert!(mixed.injected());
+    assert_eq!((mixed.confidence(), mixed.members().len()), (2.0 / 6.0, 4));
+}
+
+#[test]
+fn d6_groups_of_fewer_than_two_are_dropped_and_counted() {
+    let group = |prompt, requested, n: usize| {
+        SampledGroup::new(PromptId(prompt), requested, vec![rollout(2, true); n])
+            .score(vec![Verdict::Wrong; n])
+    };
+    let (kept, dropped) = drop_short_groups(vec![
+        group(1, 8, 8),
+        group(2, 8, 1),
+        group(3, 8, 2),
+        group(4, 8, 0),
+        group(5, 1, 1),
+    ]);
+    assert_eq!(dropped, 2);
+    assert_eq!(
+        kept.iter().map(|it| it.prompt().0).collect::<Vec<_>>(),
+        [1, 3, 5]
+    );
+}
+
+#[test]
+fn d6_a_group_without_rollouts_has_nothing_to_replace() {
+    let empty = || SampledGroup::new(PromptId(1), 8, vec![]).score(vec![]);
+    assert!(empty().is_short() && empty().all_fail() && !empty().all_solved());
+    let mixed = intervene(
+        empty(),
+        Some(&teacher()),
+        open_up_to(0),
+        slot(SlotRule::LowestReward),
+    );
+    assert_eq!(mixed.members().len(), 1);
+    assert_eq!(
+        advantages(
+            &mixed,
+            AdvantageRule {
+                group: AdvantageGroup::PolicyOnly,
+                std: false
+            }
+        ),
+        [0.0]
+    );
+}
+
+#[test]
+fn the_counts_of_a_batch_are_those_of_its_sampled_rollouts() {
+    let batch = [
+        injected("wwwu"),
+        injected("cwww"),
+        kept("cccc"),
+        kept("wwww"),
+        intervene(
+            scored("wwww"),
+            None,
+            open_up_to(0),
+            slot(SlotRule::LowestReward),
+        ),
+    ];
+    let expected = BatchStatistics {
+        groups: 5,
+        all_fail: 3,
+        all_solved: 1,
+        mixed: 1,
+        dropped: 2,
+        without_signal: 3,
+        injected: 2,
+        open_no_teacher: 1,
+        beta: 0.4,
+        teacher_trajectories: 0.1,
+        // 1 + 2 + 4 of 20 trajectories, and 1 + 4 of 20 rollouts.
+        reward_mean: 0.35,
+        reward_policy_only: 0.25,
+        correct: 5,
+        wrong: 14,
+        unparsable: 1,
+    };
+    assert_eq!(BatchStatistics::of(&batch, 2), expected);
+    let empty = BatchStatistics::of(&[], 3);
+    assert_eq!(
+        empty,
+        BatchStatistics {
+            dropped: 3,
+            ..BatchStatistics::default()
+        }
+    );
+}
+
+#[test]
+fn d20_signal_is_the_teacher_or_unequal_rewards() {
+    assert!(injected("wwww").has_signal() && injected("cccc").has_signal());
+    assert!(kept("cwww").has_signal());
+    assert!(!kept("wwww").has_signal() && !kept("cccc").has_signal());
+    for verdicts in ["wwww", "cccc"] {
+        assert_eq!(
+            advantages(&kept(verdicts), AdvantageRule::default()),
+            [0.0; 4]
+        );
+    }
+}
