@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-data", &["hapo-core"]),
     ("hapo-methods", &["hapo-core"]),
     ("hapo-model", &["hapo-core", "hapo-kernels"]),
-    ("hapo-sampler", &["hapo-core", "hapo-kernels", "hapo-model"]),
+    ("hapo-sampler", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"]),
     ("hapo-train", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-methods", "hapo-model", "hapo-sampler", "hapo-verify"]),
     ("hapo-eval", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model", "hapo-sampler", "hapo-verify"]),
     (

@@ -1,5 +1,9 @@
 //! How good a model is, and how sure one can be.
 
+mod benchmark;
+mod evaluate;
 mod statistics;
 
+pub use benchmark::{BENCHMARKS, Benchmark, benchmark};
+pub use evaluate::{Answer, Answers, Error, EvalSettings, average, evaluate};
 pub use statistics::{Estimate, estimate, paired_difference, pass_at_k};

@@ -1,24 +1,44 @@
-//! Prompts to groups of rollouts.
+//! Problems to prompts, prompts to completions.
 //!
-//! Every group's prompt is read once and shared by its rollouts; a sequence that ends frees its
+//! Every group's prompt is read once and shared by its completions; a sequence that ends frees its
 //! place at once, and the next one takes it. Each draw is a pure function of (seed, purpose, step,
 //! prompt, rollout, position), and a row's arithmetic does not depend on the rows beside it, so the
-//! rollouts are the same bits whatever the batch size and the number of threads.
+//! completions are the same bits whatever the batch size and the number of threads.
 
+mod dialogue;
 mod draw;
 mod local;
 
+pub use dialogue::Dialogue;
 pub use draw::{Decoding, Drawn, Truncation, draw};
-pub use local::{Completion, GroupRequest, SampleSettings, sample};
+pub use local::{Completion, GroupRequest, SampleSettings, into_groups, sample};
 
 /// Why sampling cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The model refused a token or has no room.
+    /// The tokenizer refused a text or an id.
     #[error(transparent)]
-    Model(#[from] hapo_model::Error),
+    Tokenizer(#[from] hapo_model::Error),
+    /// The decoder refused.
+    #[error(transparent)]
+    Engine(#[from] hapo_model::EngineError),
+    /// A template that does not go with the model.
+    #[error("template `{template}` does not fit the model: {missing}")]
+    Template {
+        /// Its name.
+        template: &'static str,
+        /// What the model lacks.
+        missing: String,
+    },
     /// A request that cannot be served.
-    #[error("{0}")]
-    Request(String),
+    #[error("request {index}: expected {expected}, got {got}")]
+    Request {
+        /// Its index.
+        index: usize,
+        /// What it should be.
+        expected: &'static str,
+        /// What it is.
+        got: String,
+    },
 }

@@ -10,13 +10,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::{Buffer, Cpu, CpuBuf, Device};
-use hapo_model::{Decoder, Dtype};
+use hapo_model::folder::Layout;
+use hapo_model::{Dtype, Model};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 use crate::files::{create_folder, sync_parent, write_atomically};
-use crate::optimizer::Optimizer;
+use crate::trainer::Trainer;
 
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
@@ -56,8 +57,7 @@ pub fn list(run_dir: &Path) -> Vec<(u64, PathBuf)> {
 /// What a checkpoint is made of.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'a> {
-    pub(crate) decoder: &'a Decoder<Cpu>,
-    pub(crate) optimizer: &'a Optimizer,
+    pub(crate) trainer: &'a Trainer,
     pub(crate) dtype: Dtype,
     pub(crate) companions: &'a [(&'static str, Vec<u8>)],
     pub(crate) state: &'a TrainerState,
@@ -75,14 +75,14 @@ pub(crate) fn write(run_dir: &Path, contents: Contents<'_>, keep: usize) -> Resu
         fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
     }
     create_folder(&aside.join("trainer_state"))?;
-    let decoder = contents.decoder;
+    let model = &contents.trainer.model;
     let companions: Vec<(&str, &[u8])> = contents.companions.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    let layout = hapo_model::FolderLayout { dtype: contents.dtype, shard_bytes: SHARD_BYTES, companions: &companions };
-    hapo_model::write_folder(&aside, decoder.config(), &layout, |spec| {
-        decoder.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
+    let layout = Layout { dtype: contents.dtype, shard_bytes: SHARD_BYTES, companions: &companions };
+    hapo_model::folder::write(&aside, model.config(), &layout, |spec| {
+        model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
     })?;
-    for (name, buffer) in buffers(decoder, contents.optimizer) {
-        write_atomically(&aside.join("trainer_state").join(name), &bytes_of(decoder, buffer))?;
+    for (name, buffer) in buffers(contents.trainer) {
+        write_atomically(&aside.join("trainer_state").join(name), &bytes_of(model, buffer))?;
     }
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
@@ -100,17 +100,17 @@ pub(crate) fn write(run_dir: &Path, contents: Contents<'_>, keep: usize) -> Resu
 }
 
 /// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.
-fn buffers<'a>(decoder: &'a Decoder<Cpu>, optimizer: &'a Optimizer) -> [(&'static str, &'a CpuBuf); 3] {
+fn buffers(trainer: &Trainer) -> [(&'static str, &CpuBuf); 3] {
     [
-        ("parameters.f32", decoder.params()),
-        ("first_moments.f32", &optimizer.first),
-        ("second_moments.f32", &optimizer.second),
+        ("parameters.f32", trainer.model.params()),
+        ("first_moments.f32", &trainer.moments.first),
+        ("second_moments.f32", &trainer.moments.second),
     ]
 }
 
-fn bytes_of(decoder: &Decoder<Cpu>, buffer: &CpuBuf) -> Vec<u8> {
+fn bytes_of(model: &Model<Cpu>, buffer: &CpuBuf) -> Vec<u8> {
     let mut values = vec![0.0_f32; buffer.len()];
-    decoder.device().download(buffer.first(buffer.len()), &mut values);
+    model.device().download(buffer.first(buffer.len()), &mut values);
     values.iter().flat_map(|it| it.to_le_bytes()).collect()
 }
 
@@ -163,7 +163,7 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
 }
 
 /// Puts a checkpoint's weights and moments back, bit for bit.
-pub(crate) fn restore(folder: &Path, decoder: &mut Decoder<Cpu>, optimizer: &mut Optimizer) -> Result<()> {
+pub(crate) fn restore(folder: &Path, trainer: &mut Trainer) -> Result<()> {
     let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
     let read = |name: &str, expected: usize| -> Result<Vec<f32>> {
         let bytes = fs::read(folder.join("trainer_state").join(name)).map_err(|it| refuse(format!("{name}: {it}")))?;
@@ -172,12 +172,12 @@ pub(crate) fn restore(folder: &Path, decoder: &mut Decoder<Cpu>, optimizer: &mut
         }
         Ok(bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect())
     };
-    let n = decoder.params().len();
+    let n = trainer.model.params().len();
     let parameters = read("parameters.f32", n)?;
     let (first, second) = (read("first_moments.f32", n)?, read("second_moments.f32", n)?);
-    let (device, params) = decoder.device_and_params_mut();
-    device.upload(&parameters, params.first_mut(n));
-    device.upload(&first, optimizer.first.first_mut(n));
-    device.upload(&second, optimizer.second.first_mut(n));
+    trainer.model.set_params(&parameters);
+    let device = trainer.model.device();
+    device.upload(&first, trainer.moments.first.first_mut(n));
+    device.upload(&second, trainer.moments.second.first_mut(n));
     Ok(())
 }

@@ -45,6 +45,9 @@ pub enum Error {
     /// A model folder that cannot be used.
     #[error(transparent)]
     Model(#[from] hapo_model::Error),
+    /// A model folder that cannot be loaded.
+    #[error(transparent)]
+    Load(#[from] hapo_model::LoadError),
     /// The decoder's arithmetic was asked for something impossible.
     #[error(transparent)]
     Engine(#[from] hapo_model::EngineError),

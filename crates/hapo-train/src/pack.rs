@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use hapo_core::{Member, MixedGroup, advantages, teacher_weight};
+use hapo_methods::Objective;
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -53,6 +55,35 @@ pub struct MicroBatch {
     pub packed: PackedBatch,
     /// Which sequence each range of targets belongs to: (group, sequence, targets).
     pub spans: Vec<(usize, usize, Range<usize>)>,
+}
+
+/// What a mixed group is worth in tokens: advantages, and λ for the teacher.
+pub fn token_group(
+    group: &MixedGroup,
+    prompt: Vec<u32>,
+    objective: &Objective,
+    initial_threshold: f64,
+) -> TokenGroup {
+    let advantages = advantages(group, objective.advantage);
+    let sequences = group
+        .members()
+        .iter()
+        .zip(advantages)
+        .map(|(member, advantage)| match member {
+            Member::Policy(it) => Sequence {
+                response: it.rollout.tokens.clone(),
+                role: Role::Policy { old_log_probs: it.rollout.log_probs.clone(), advantage },
+            },
+            Member::Teacher { trajectory, .. } => {
+                let weight =
+                    teacher_weight(objective.teacher_weight, group, initial_threshold, advantage);
+                Sequence { response: trajectory.tokens().to_vec(), role: Role::Teacher { weight } }
+            }
+        })
+        .collect();
+    // The entropy bonus reaches every on-policy token, those of constant groups included (D20).
+    let has_signal = group.has_signal() || objective.entropy_coef > 0.0;
+    TokenGroup { prompt, sequences, has_signal }
 }
 
 /// Packs the groups that have a signal into micro-batches of at most `budget` tokens (one sequence

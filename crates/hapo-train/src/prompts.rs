@@ -1,11 +1,12 @@
 //! Prompts ready for training: rendered, tokenised, with a gold answer that the grader can read and,
 //! where one is admissible, a teacher trajectory.
 
+use std::cell::RefCell;
 use std::path::Path;
 
-use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory, admit_teacher};
-use hapo_data::{Dataset, EndOfTurn, Template};
-use hapo_model::Tokenizer;
+use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory};
+use hapo_data::Dataset;
+use hapo_sampler::Dialogue;
 use hapo_verify::Grader;
 
 use crate::error::{Error, Result};
@@ -37,49 +38,6 @@ pub struct PromptTable {
     pub refused_teachers: Vec<String>,
 }
 
-/// How text becomes tokens and back: the same for training and evaluation.
-#[derive(Debug)]
-pub struct Dialogue {
-    /// The model's tokenizer.
-    pub tokenizer: Tokenizer,
-    /// The prompt template.
-    pub template: &'static Template,
-    /// The token that ends an assistant's turn, and every teacher trajectory (D10).
-    pub end_token: u32,
-    /// Tokens at which sampling stops: the end token and the model's own.
-    pub stop: Vec<u32>,
-}
-
-impl Dialogue {
-    /// Puts a tokenizer and a template together. `eos` are the ids that the model's folder names.
-    pub fn new(tokenizer: Tokenizer, template: &'static Template, eos: &[u32]) -> Result<Self> {
-        let end_token = match template.end_of_turn {
-            EndOfTurn::Token(token) => tokenizer.id(token).ok_or_else(|| Error::Dataset {
-                problem: format!("the tokenizer has no token `{token}`, which ends a turn of template `{}`", template.name),
-                hint: "choose another data.template: `hapo list templates`".to_owned(),
-            })?,
-            EndOfTurn::TokenizerEos => *eos.first().ok_or_else(|| Error::Dataset {
-                problem: format!("the model names no eos_token_id, which ends a turn of template `{}`", template.name),
-                hint: "add eos_token_id to generation_config.json".to_owned(),
-            })?,
-        };
-        let mut stop = vec![end_token];
-        stop.extend(eos.iter().filter(|it| **it != end_token));
-        Ok(Self { tokenizer, template, end_token, stop })
-    }
-
-    /// The tokens of a problem's prompt.
-    pub fn prompt(&self, problem: &str) -> Result<Vec<u32>> {
-        Ok(self.tokenizer.encode(&hapo_data::render(self.template, problem))?)
-    }
-
-    /// The text of a completion, without the tokens that end it.
-    pub fn text(&self, completion: &[u32]) -> Result<String> {
-        let end = completion.iter().rposition(|it| !self.stop.contains(it)).map_or(0, |it| it + 1);
-        Ok(self.tokenizer.decode(&completion[..end])?)
-    }
-}
-
 /// What a table asks of its rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -92,32 +50,35 @@ pub struct Limits {
 impl PromptTable {
     /// Renders, tokenises and checks every example. `origin` names the data in messages.
     pub fn new(dataset: &Dataset, origin: &str, dialogue: &Dialogue, grader: Grader, limits: Limits) -> Result<Self> {
+        let place = |number: usize, what: &str| {
+            format!("{what} (row {}, id {}, {origin})", number + 1, dataset.examples[number].id)
+        };
+        // An encoder never fails on text it was made for; if this one does, the run must not start.
+        let encoding_failed = RefCell::new(None);
+        let encode = |text: &str| {
+            dialogue.tokenizer.encode(text).unwrap_or_else(|it| {
+                encoding_failed.borrow_mut().get_or_insert(it);
+                Vec::new()
+            })
+        };
+        let verdict = |solution: &str, gold: &str| grading::verdict(grader, gold, solution);
+        let admission = hapo_data::admit(dataset, dialogue.end_token, limits.response_tokens, verdict, encode);
+        if let Some(it) = encoding_failed.into_inner() {
+            return Err(it.into());
+        }
         let mut prompts = Vec::with_capacity(dataset.examples.len());
-        let mut refused_teachers = Vec::new();
-        for (number, example) in dataset.examples.iter().enumerate() {
-            let place = |what: &str| format!("{what} (row {}, id {}, {origin})", number + 1, example.id);
+        for (number, (example, teacher)) in dataset.examples.iter().zip(admission.teachers).enumerate() {
             hapo_verify::check_gold(grader, &example.answer).map_err(|reason| Error::Dataset {
-                problem: place(&format!("the grader cannot read the gold answer `{}`: {reason}", example.answer)),
+                problem: place(number, &format!("the grader cannot read the gold answer `{}`: {reason}", example.answer)),
                 hint: "correct or remove the row".to_owned(),
             })?;
             let tokens = dialogue.prompt(&example.problem)?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
+                let limit = limits.prompt_tokens;
                 return Err(Error::Dataset {
-                    problem: place(&format!("expected a prompt of 1 to {} tokens, got {}", limits.prompt_tokens, tokens.len())),
+                    problem: place(number, &format!("expected a prompt of 1 to {limit} tokens, got {}", tokens.len())),
                     hint: "raise data.max_prompt_tokens or remove the row".to_owned(),
                 });
-            }
-            let mut teacher = None;
-            for solution in &example.teachers {
-                let verdict = grading::verdict(grader, &example.answer, solution);
-                let response = dialogue.tokenizer.encode(solution)?;
-                match admit_teacher(response, dialogue.end_token, &verdict, limits.response_tokens) {
-                    Ok(it) => {
-                        teacher = Some(it);
-                        break;
-                    }
-                    Err(refusal) => refused_teachers.push(place(&refusal.to_string())),
-                }
             }
             prompts.push(Prompt {
                 id: PromptId(number as u64),
@@ -128,6 +89,8 @@ impl PromptTable {
                 teacher,
             });
         }
+        let refused_teachers =
+            admission.refused.iter().map(|it| place(it.example, &it.why.to_string())).collect();
         Ok(Self { prompts, refused_teachers })
     }
 

@@ -4,17 +4,16 @@
 use std::time::Instant;
 
 use hapo_core::{
-    BatchStatistics, Member, MixedGroup, SampledGroup, ScoredGroup, Slot, Step, advantages, drop_short_groups,
-    intervene, rollouts_to_sample, teacher_weight,
+    BatchStatistics, MixedGroup, SampledGroup, ScoredGroup, Slot, Step, drop_short_groups, intervene,
+    rollouts_to_sample,
 };
 use hapo_methods::Method;
-use hapo_sampler::{Completion, GroupRequest, SampleSettings};
+use hapo_sampler::{GroupRequest, SampleSettings};
 use rayon::prelude::*;
 
 use crate::error::Result;
 use crate::metrics::Metrics;
-use crate::pack::{Role, Sequence, TokenGroup};
-use crate::prompts::Prompt;
+use crate::pack::{TokenGroup, token_group};
 use crate::run::Run;
 use crate::update::{self, UpdateReport};
 use crate::{grading, memory};
@@ -90,7 +89,7 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
         purpose: hapo_core::Purpose::Sample,
         step: step.0,
     };
-    let completions = hapo_sampler::sample(&run.decoder, &requests, &settings)?;
+    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
     let all = || completions.iter().flatten();
     let lengths: Vec<usize> = all().map(|it| it.tokens.len()).collect();
     let truncated = all().filter(|it| !it.ended).count();
@@ -123,27 +122,8 @@ fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
 }
 
 fn tokens_of(run: &Run, group: &MixedGroup) -> TokenGroup {
-    let objective = run.method.objective();
-    let advantages = advantages(group, objective.advantage);
-    let sequences = group
-        .members()
-        .iter()
-        .zip(advantages)
-        .map(|(member, advantage)| match member {
-            Member::Policy(it) => Sequence {
-                response: it.rollout.tokens.clone(),
-                role: Role::Policy { old_log_probs: it.rollout.log_probs.clone(), advantage },
-            },
-            Member::Teacher { trajectory, .. } => {
-                let gamma0 = run.method.initial_threshold();
-                let weight = teacher_weight(objective.teacher_weight, group, gamma0, advantage);
-                Sequence { response: trajectory.tokens().to_vec(), role: Role::Teacher { weight } }
-            }
-        })
-        .collect();
-    // The entropy bonus reaches every on-policy token, those of constant groups included (D20).
-    let has_signal = group.has_signal() || objective.entropy_coef > 0.0;
-    TokenGroup { prompt: run.prompt(group.prompt()).tokens.clone(), sequences, has_signal }
+    let prompt = run.prompt(group.prompt()).tokens.clone();
+    token_group(group, prompt, run.method.objective(), run.method.initial_threshold())
 }
 
 fn report_groups(metrics: &mut Metrics, it: &BatchStatistics, method: &dyn Method, step: Step) {

@@ -1,0 +1,52 @@
+//! A model folder in memory: weights, tokenizer, and the files that travel with them.
+
+use std::path::Path;
+
+use hapo_kernels::Device;
+
+use crate::config::Config;
+use crate::engine_error::EngineError;
+use crate::{Error, Model, Tokenizer, folder};
+
+/// A model with what belongs to it.
+#[derive(Debug)]
+pub struct LoadedModel<D: Device> {
+    /// The weights.
+    pub model: Model<D>,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
+    pub companions: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// Why a folder cannot become a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The folder is not as it should be.
+    #[error(transparent)]
+    Folder(#[from] Error),
+    /// The decoder cannot be built from it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
+/// included. A tokenizer that names ids beyond the embedding is refused.
+pub fn load<D: Device>(dir: &Path, device: D, context: impl Fn(&Config) -> usize) -> Result<LoadedModel<D>, LoadError> {
+    let opened = folder::open(dir)?;
+    let tokenizer = Tokenizer::open(dir)?;
+    tokenizer.check_fits(opened.config.vocab_size)?;
+    let context = context(&opened.config);
+    let mut model = Model::new(device, opened.config.clone(), context)?;
+    let mut refused = None;
+    folder::read_weights(&opened, |spec, values| {
+        if let Err(it) = model.set_tensor(&spec.name, values) {
+            refused.get_or_insert(it);
+        }
+    })?;
+    match refused {
+        Some(it) => Err(it.into()),
+        None => Ok(LoadedModel { model, tokenizer, companions: opened.companions()? }),
+    }
+}

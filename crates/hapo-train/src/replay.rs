@@ -1,0 +1,180 @@
+//! Recomputes a recorded batch: losses, gradient norms and parameters after each step.
+//!
+//! A batch is an array of cases, each with its sequences (prompt, response, reward, whether it is
+//! the teacher's, log-probabilities recorded while sampling) and its objective; groups are formed,
+//! advantages taken and the loss computed by the same functions that train.
+
+use std::collections::BTreeMap;
+
+use hapo_core::{
+    AdvantageGroup, AdvantageRule, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step,
+    TeacherWeight, Verdict, admit_teacher, intervene,
+};
+use hapo_kernels::AdamW;
+use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, operator};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::pack::{TokenGroup, token_group};
+use crate::trainer::{Batching, Trainer};
+
+/// A recorded batch and its objective.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Case {
+    /// `none`, or an entry of `hapo list operators`.
+    operator: String,
+    /// `constant` or `token_mean` (D16).
+    normaliser: String,
+    /// Longest response allowed, for the constant normaliser.
+    l_max: usize,
+    /// Divide advantages by the standard deviation (D12).
+    advantage_std: bool,
+    /// λ.
+    teacher_weight: f64,
+    clip_low: f64,
+    clip_high: f64,
+    entropy_coef: f64,
+    /// The operators' d.
+    d: f64,
+    adamw: CaseAdamW,
+    sequences: Vec<CaseSequence>,
+    /// As many optimiser steps are made as are recorded; two when none are.
+    #[serde(default)]
+    steps: Vec<serde::de::IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct CaseAdamW {
+    lr: f64,
+    betas: [f64; 2],
+    eps: f64,
+    weight_decay: f64,
+    max_grad_norm: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct CaseSequence {
+    group: u64,
+    prompt: Vec<u32>,
+    response: Vec<u32>,
+    reward: f64,
+    teacher: bool,
+    old_logprobs: Vec<f32>,
+}
+
+/// What one optimiser step did.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplayedStep {
+    /// The loss that was minimised.
+    pub loss: f64,
+    /// Global gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Gradient norm of every tensor, by its published name.
+    pub grad_norms: BTreeMap<String, f64>,
+    /// Norm of every tensor after the step.
+    pub param_norms_after: BTreeMap<String, f64>,
+}
+
+/// Reads an array of cases; `origin` names the text in messages.
+pub fn parse_cases(text: &str, origin: &str) -> Result<Vec<Case>> {
+    serde_json::from_str(text).map_err(|it| Error::Dataset {
+        problem: format!("{it} ({origin})"),
+        hint: "expected an array of cases with operator, normaliser, adamw and sequences".to_owned(),
+    })
+}
+
+/// Makes the optimiser steps of one case from the trainer's weights. `origin` names the case.
+pub fn replay(case: &Case, trainer: &mut Trainer, origin: &str) -> Result<Vec<ReplayedStep>> {
+    let objective = objective_of(case, origin)?;
+    let groups = groups_of(case, &objective, origin)?;
+    let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
+    let n_steps = if case.steps.is_empty() { 2 } else { case.steps.len() };
+    let mut steps = Vec::with_capacity(n_steps);
+    for _ in 0..n_steps {
+        let sums = trainer.gradient(&objective, &groups, batching)?;
+        let grad_norm = trainer.gradient_norm();
+        let grad_norms = trainer.gradient_norms().into_iter().collect();
+        let it = &case.adamw;
+        let settings = AdamW {
+            learning_rate: it.lr,
+            beta1: it.betas[0],
+            beta2: it.betas[1],
+            epsilon: it.eps,
+            weight_decay: it.weight_decay,
+            step: 0,
+            gradient_scale: 1.0,
+        };
+        trainer.apply(settings, grad_norm, it.max_grad_norm);
+        let param_norms_after = trainer.parameter_norms().into_iter().collect();
+        steps.push(ReplayedStep { loss: sums.loss(), grad_norm, grad_norms, param_norms_after });
+    }
+    Ok(steps)
+}
+
+fn objective_of(case: &Case, origin: &str) -> Result<Objective> {
+    let unknown = |field: &str, got: &str, known: &str| Error::Dataset {
+        problem: format!("{field}: expected one of {known}, got `{got}` ({origin})"),
+        hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
+    };
+    let name = if case.operator == "none" { "srft" } else { &case.operator };
+    let known: Vec<&str> = OPERATORS.iter().map(|it| it.name).collect();
+    Ok(Objective {
+        clip: Clip { low: case.clip_low, high: case.clip_high },
+        operator: operator(name).ok_or_else(|| unknown("operator", name, &known.join(", ")))?,
+        d: case.d,
+        teacher_weight: TeacherWeight::Constant(case.teacher_weight),
+        normaliser: match case.normaliser.as_str() {
+            "constant" => Normaliser::Constant { max_response: case.l_max },
+            "token_mean" => Normaliser::TokenMean,
+            other => return Err(unknown("normaliser", other, "constant, token_mean")),
+        },
+        entropy_coef: case.entropy_coef,
+        advantage: AdvantageRule { group: AdvantageGroup::Mixed, std: case.advantage_std },
+    })
+}
+
+fn groups_of(case: &Case, objective: &Objective, origin: &str) -> Result<Vec<TokenGroup>> {
+    let mut by_group: BTreeMap<u64, Vec<&CaseSequence>> = BTreeMap::new();
+    for (index, it) in case.sequences.iter().enumerate() {
+        let bad = |problem: &str| Error::Dataset {
+            problem: format!("sequence {index}: {problem} ({origin})"),
+            hint: "every sequence has a prompt, a response and one old_logprob per response token".to_owned(),
+        };
+        if it.prompt.is_empty() || it.response.is_empty() {
+            return Err(bad("expected a prompt and a response, got an empty one"));
+        }
+        if it.old_logprobs.len() != it.response.len() && !it.teacher {
+            let counts = (it.response.len(), it.old_logprobs.len());
+            return Err(bad(&format!("expected {} old_logprobs, got {}", counts.0, counts.1)));
+        }
+        by_group.entry(it.group).or_default().push(it);
+    }
+    by_group.into_iter().map(|(id, members)| group_of(id, &members, objective, origin)).collect()
+}
+
+fn group_of(id: u64, members: &[&CaseSequence], objective: &Objective, origin: &str) -> Result<TokenGroup> {
+    let bad = |problem: String| Error::Dataset {
+        problem: format!("group {id}: {problem} ({origin})"),
+        hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
+    };
+    if members.iter().any(|it| it.prompt != members[0].prompt) {
+        return Err(bad("expected one prompt for all sequences".to_owned()));
+    }
+    let policy: Vec<&CaseSequence> = members.iter().copied().filter(|it| !it.teacher).collect();
+    let rollouts = policy
+        .iter()
+        .map(|it| Rollout { tokens: it.response.clone(), log_probs: it.old_logprobs.clone(), ended: true })
+        .collect();
+    let verdicts = policy.iter().map(|it| if it.reward > 0.5 { Verdict::Correct } else { Verdict::Wrong }).collect();
+    let teacher = members.iter().find(|it| it.teacher).map(|it| {
+        let end = *it.response.last().expect("checked above");
+        admit_teacher(it.response.clone(), end, &Verdict::Correct, it.response.len())
+            .expect("a recorded teacher is correct and as long as it is")
+    });
+    let scored = SampledGroup::new(PromptId(id), policy.len(), rollouts).score(verdicts);
+    let gate = if teacher.is_some() { Gate::Always } else { Gate::Never };
+    let schedule = Schedule::new(&gate, members.len(), 1).map_err(|it| bad(it.to_string()))?;
+    let slot = Slot { rule: SlotRule::Fixed, seed: 0, step: Step(1) };
+    let mixed = intervene(scored, teacher.as_ref(), schedule.open_up_to(Step(1)), slot);
+    Ok(token_group(&mixed, members[0].prompt.clone(), objective, 0.0))
+}

@@ -1,0 +1,184 @@
+//! A model under training: weights, gradient, moments, and the two things done with them.
+
+use hapo_kernels::{AdamW, Buffer, Cpu, Device};
+use hapo_methods::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
+use hapo_model::{Gradients, Model, Moments, Recompute, Tape};
+
+use crate::error::Result;
+use crate::pack::{MicroBatch, Role, TokenGroup, pack};
+
+/// A model under training.
+#[derive(Debug)]
+pub struct Trainer {
+    /// The weights; the sampler borrows the same ones.
+    pub model: Model<Cpu>,
+    pub(crate) tape: Tape<Cpu>,
+    pub(crate) gradients: Gradients<Cpu>,
+    pub(crate) moments: Moments<Cpu>,
+    /// Updates made.
+    pub(crate) updates: u64,
+}
+
+/// How a mini-batch is run. None of it changes the loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Tokens of one forward and backward pass.
+    pub micro_batch_tokens: usize,
+    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
+    pub inverse_temperature: f32,
+}
+
+/// Sums over the tokens of a mini-batch. Objectives are divided by the mini-batch's normaliser.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sums {
+    /// On-policy part of the objective, entropy bonus included.
+    pub policy_objective: f64,
+    /// Teacher's part of the objective.
+    pub teacher_objective: f64,
+    /// On-policy tokens that were run.
+    pub policy_tokens: usize,
+    /// Teacher tokens that were run.
+    pub teacher_tokens: usize,
+    /// Σ π over the teacher's tokens.
+    pub teacher_prob: f64,
+    /// On-policy tokens outside the trust region.
+    pub clipped: usize,
+    /// Σ r over on-policy tokens.
+    pub ratio: f64,
+    /// Largest r.
+    pub ratio_max: f64,
+    /// Largest |log π − log π_old| over on-policy tokens.
+    pub log_prob_gap_max: f64,
+    /// Tokens fed, prompts included.
+    pub tokens: usize,
+}
+
+impl Sums {
+    /// The loss to be minimised.
+    pub fn loss(&self) -> f64 {
+        -(self.policy_objective + self.teacher_objective)
+    }
+
+    fn add_policy(&mut self, terms: SequenceTerms, tokens: usize) {
+        self.policy_objective += terms.objective;
+        self.policy_tokens += tokens;
+        self.clipped += terms.clipped;
+        self.ratio += terms.ratio_sum;
+        self.ratio_max = self.ratio_max.max(terms.ratio_max);
+    }
+
+    pub(crate) fn merge(&mut self, it: Sums) {
+        self.policy_objective += it.policy_objective;
+        self.teacher_objective += it.teacher_objective;
+        self.policy_tokens += it.policy_tokens;
+        self.teacher_tokens += it.teacher_tokens;
+        self.teacher_prob += it.teacher_prob;
+        self.clipped += it.clipped;
+        self.ratio += it.ratio;
+        self.ratio_max = self.ratio_max.max(it.ratio_max);
+        self.log_prob_gap_max = self.log_prob_gap_max.max(it.log_prob_gap_max);
+        self.tokens += it.tokens;
+    }
+}
+
+impl Trainer {
+    /// A trainer at step 0.
+    pub fn new(model: Model<Cpu>, recompute: Recompute) -> Result<Self> {
+        let gradients = Gradients::new(&model)?;
+        let moments = Moments::new(&model)?;
+        Ok(Self { model, tape: Tape::new(recompute), gradients, moments, updates: 0 })
+    }
+
+    /// Computes the loss of a mini-batch and its gradient. The normaliser is that of the whole
+    /// mini-batch (D16), groups without signal included (D20).
+    pub fn gradient(&mut self, objective: &Objective, groups: &[TokenGroup], batching: Batching) -> Result<Sums> {
+        let lengths = groups.iter().flat_map(|it| &it.sequences).map(|it| it.response.len());
+        let divisor = objective.normaliser.divisor(lengths);
+        self.gradients.clear();
+        let mut sums = Sums::default();
+        for micro_batch in pack(groups, batching.micro_batch_tokens, batching.inverse_temperature) {
+            let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
+            let n = outputs.log_probs.len();
+            let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
+            let seen = Seen { log_probs: &outputs.log_probs, entropies: &outputs.entropies };
+            let derivatives = Derivatives { log_probs: &mut d_log_probs, entropies: &mut d_entropies };
+            sums.merge(loss(objective, groups, &micro_batch, seen, divisor, derivatives));
+            self.model.backward(&mut self.tape, &d_log_probs, &d_entropies, &mut self.gradients)?;
+        }
+        Ok(sums)
+    }
+
+    /// Norm of each tensor's gradient, by its published name.
+    pub fn gradient_norms(&self) -> Vec<(String, f64)> {
+        let squares = self.gradients.squared_norms(&self.model);
+        let names = self.model.layout().params().iter().map(|it| it.name.clone());
+        names.zip(squares.into_iter().map(f64::sqrt)).collect()
+    }
+
+    /// Norm of each tensor, by its published name.
+    pub fn parameter_norms(&self) -> Vec<(String, f64)> {
+        let norm = |offset, len| self.model.device().squared_norm(self.model.params().at(offset, len)).sqrt();
+        self.model.layout().params().iter().map(|it| (it.name.clone(), norm(it.offset, it.len))).collect()
+    }
+
+    /// Global norm of the gradient.
+    pub fn gradient_norm(&self) -> f64 {
+        self.gradients.squared_norms(&self.model).iter().sum::<f64>().sqrt()
+    }
+
+    /// Clips the gradient, whose global norm is `norm`, and makes one step. `settings.step` and
+    /// `settings.gradient_scale` are set here.
+    pub fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) {
+        self.updates += 1;
+        settings.step = self.updates;
+        // As torch.nn.utils.clip_grad_norm_.
+        settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
+        self.model.adamw(settings, &self.gradients, &mut self.moments);
+    }
+}
+
+/// What the decoder says of a micro-batch's targets.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    log_probs: &'a [f32],
+    entropies: &'a [f32],
+}
+
+/// Derivatives of the loss by what was seen.
+struct Derivatives<'a> {
+    log_probs: &'a mut [f32],
+    entropies: &'a mut [f32],
+}
+
+/// Loss of one micro-batch and its derivative by every log-probability and entropy.
+fn loss(
+    objective: &Objective,
+    groups: &[TokenGroup],
+    micro_batch: &MicroBatch,
+    seen: Seen<'_>,
+    divisor: f64,
+    by: Derivatives<'_>,
+) -> Sums {
+    let mut sums = Sums { tokens: micro_batch.packed.tokens.len(), ..Sums::default() };
+    for (group, sequence, targets) in &micro_batch.spans {
+        let log_probs = &seen.log_probs[targets.clone()];
+        let d_log_probs = &mut by.log_probs[targets.clone()];
+        match &groups[*group].sequences[*sequence].role {
+            Role::Policy { old_log_probs, advantage } => {
+                let entropies = &seen.entropies[targets.clone()];
+                let tokens = PolicyTokens { log_probs, old_log_probs, entropies, advantage: *advantage };
+                let d_entropies = &mut by.entropies[targets.clone()];
+                sums.add_policy(objective.policy_terms(tokens, divisor, d_log_probs, d_entropies), log_probs.len());
+                let gap = log_probs.iter().zip(old_log_probs).map(|(new, old)| f64::from((new - old).abs()));
+                sums.log_prob_gap_max = gap.fold(sums.log_prob_gap_max, f64::max);
+            }
+            Role::Teacher { weight } => {
+                let tokens = TeacherTokens { log_probs, weight: *weight };
+                sums.teacher_objective += objective.teacher_terms(tokens, divisor, d_log_probs);
+                sums.teacher_tokens += log_probs.len();
+                sums.teacher_prob += log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
+            }
+        }
+    }
+    sums
+}
