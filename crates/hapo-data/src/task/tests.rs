@@ -316,9 +316,9 @@ fn splits_never_move() {
         .map(|number| format!("{}*7=?", 100_000 + number))
         .chain(["473+829+164=?".to_owned()]);
     let table: String = prompts
-        .map(|prompt| format!("{prompt} {}\n", split_of(&prompt).name()))
+        .map(|prompt| [&prompt, " ", split_of(&prompt).name(), "\n"].concat())
         .collect();
-    expect![[r#"
+    expect![[r"
         100000*7=? train
         100001*7=? pretrain
         100002*7=? pretrain
@@ -344,7 +344,7 @@ fn splits_never_move() {
         100022*7=? pretrain
         100023*7=? pretrain
         473+829+164=? pretrain
-    "#]]
+    "]]
     .assert_eq(&table);
 }
 
@@ -511,7 +511,7 @@ fn documents_are_pure_functions_of_seed_and_index() {
     let corpus = Corpus::new(1, &recommended_mixture()).unwrap();
     let show = |document: Document| format!("{}{}\n", document.prompt, document.response);
     let first: String = (0..4).map(|index| show(corpus.document(index))).collect();
-    expect![[r#"
+    expect![[r"
         <|im_start|>user
         6*x+1=343;x=?<|im_end|>
         <|im_start|>assistant
@@ -528,7 +528,7 @@ fn documents_are_pure_functions_of_seed_and_index() {
         120+908+318=?<|im_end|>
         <|im_start|>assistant
         0+8+8+0:16,2+0+1+1:04,1+9+3+0:13,\boxed{1346}<|im_end|>
-    "#]]
+    "]]
     .assert_eq(&first);
     assert_eq!(
         corpus.document(3),
@@ -748,23 +748,23 @@ fn check_lengths(family: &str, expected: &Expect) {
 fn token_budget_is_as_documented() {
     check_lengths(
         "multiply",
-        &expect![[r#"
+        &expect![[r"
         level 6: prompt 18 concise 18 teacher 64
         level 7: prompt 19 concise 20 teacher 74
-    "#]],
+    "]],
     );
     check_lengths(
         "add",
-        &expect![[r#"
+        &expect![[r"
         level 5: prompt 27 concise 16 teacher 64
         level 6: prompt 30 concise 18 teacher 76
-    "#]],
+    "]],
     );
     check_lengths(
         "linear",
-        &expect![[r#"
+        &expect![[r"
         level 5: prompt 24 concise 15 teacher 69
         level 6: prompt 25 concise 17 teacher 81
-    "#]],
+    "]],
     );
 }

@@ -1,6 +1,6 @@
 //! The built-in task's tokenizer, as the files of a Hugging Face folder.
 //!
-//! Purpose: 64 tokens, one per character but for the words of ChatML and `\boxed{`. It is a
+//! Purpose: 64 tokens, one per character but for the words of `ChatML` and `\boxed{`. It is a
 //! `WordLevel` model behind a `Split` by regular expression and a `Fuse` decoder, which the Rust and the
 //! Python `tokenizers` read alike; encoding and decoding give the text back whenever all of it is in the
 //! vocabulary.
@@ -129,7 +129,7 @@ pub fn tokenizer_json() -> String {
     )
 }
 
-/// `tokenizer_config.json`: ChatML, turns ended by `<|im_end|>`, padding by `<|endoftext|>`.
+/// `tokenizer_config.json`: `ChatML`, turns ended by `<|im_end|>`, padding by `<|endoftext|>`.
 pub fn tokenizer_config_json() -> String {
     r#"{
   "tokenizer_class": "PreTrainedTokenizerFast",
