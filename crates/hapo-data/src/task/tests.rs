@@ -645,7 +645,6 @@ fn vocabulary_is_what_the_file_says() {
     let tokenizer = tokenizer();
     assert_eq!(tokenizer.get_vocab_size(true), 64);
     for (id, token) in VOCABULARY.iter().enumerate() {
-        assert_eq!(tokenizer.token_to_id(token), Some(id as u32), "{token:?}");
         assert_eq!(encode(&tokenizer, token), [id as u32], "{token:?}");
     }
 }
@@ -683,11 +682,11 @@ fn every_generated_text_comes_back() {
 }
 
 #[test]
-fn characters_outside_become_unk() {
+fn bytes_outside_become_unk() {
     let tokenizer = tokenizer();
     assert_eq!(
         encode(&tokenizer, "aÄ✓\u{0}b😀\\box"),
-        [38, 3, 3, 3, 39, 3, 37, 39, 52, 61]
+        [38, 3, 3, 3, 3, 3, 3, 39, 3, 3, 3, 3, 37, 39, 52, 61]
     );
     assert_eq!(encode(&tokenizer, ""), [] as [u32; 0]);
 }
