@@ -553,77 +553,111 @@ fn corpus_follows_its_mixture() {
         *documents += 1.0;
         *teachers += f64::from(u8::from(style == Style::Teacher));
     }
-    let weights: f64 = mixture.entries.iter().map(|entry| entry.weight).sum();
-    assert!((weights - 1.0).abs() < 1e-12, "{weights}");
-    assert_eq!(counts.len(), mixture.entries.len());
-    for MixtureEntry {
-        family,
-        level,
-        weight,
-        teacher_share,
-    } in &mixture.entries
-    {
-        let (documents, teachers) = counts[&(family.as_str(), *level)];
-        let within = |got: f64, share: f64, n: f64| {
-            (got - share * n).abs() < 4.5 * (n * share * (1.0 - share)).sqrt()
-        };
-        assert!(
-            within(documents, *weight, total as f64),
-            "{family} {level}: {documents}"
-        );
-        assert!(
-            within(teachers, *teacher_share, documents),
-            "{family} {level}: {teachers} of {documents}"
-        );
+    let levels: usize = mixture
+        .families
+        .iter()
+        .map(|part| part.level_weights.len())
+        .sum();
+    assert_eq!(counts.len(), levels);
+    let shares: f64 = mixture.families.iter().map(|part| part.share).sum();
+    for part in &mixture.families {
+        let weights: f64 = part.level_weights.iter().sum();
+        for (level, (weight, teacher_share)) in
+            (1..).zip(part.level_weights.iter().zip(&part.teacher_shares))
+        {
+            let (documents, teachers) = counts[&(part.family.as_str(), level)];
+            let weight = part.share / shares * weight / weights;
+            let within = |got: f64, share: f64, n: f64| {
+                (got - share * n).abs() < 4.5 * (n * share * (1.0 - share)).sqrt()
+            };
+            assert!(
+                within(documents, weight, total as f64),
+                "{} {level}: {documents}",
+                part.family
+            );
+            assert!(
+                within(teachers, *teacher_share, documents),
+                "{} {level}: {teachers} of {documents}",
+                part.family
+            );
+        }
     }
 }
 
 #[test]
 fn mixtures_that_cannot_be_are_refused() {
-    let entry = |family: &str, level, weight, teacher_share| MixtureEntry {
+    let part = |family: &str, share, level_weights: &[f64], teacher_shares: &[f64]| FamilyMixture {
         family: family.to_owned(),
-        level,
-        weight,
-        teacher_share,
+        share,
+        level_weights: level_weights.to_vec(),
+        teacher_shares: teacher_shares.to_vec(),
     };
-    let refused = |entries: Vec<MixtureEntry>| {
-        Corpus::new(0, &Mixture { entries })
+    let refused = |families: Vec<FamilyMixture>| {
+        Corpus::new(0, &Mixture { families })
             .unwrap_err()
             .to_string()
     };
+    let nothing = "sum of the shares in the mixture: expected a positive finite number, got 0";
     let cases = [
+        (vec![], nothing),
+        (vec![part("add", 0.0, &[1.0], &[0.5])], nothing),
         (
-            vec![],
-            "sum of the weights in the mixture: expected a positive finite number, got 0",
+            vec![part("add", -1.0, &[1.0], &[0.5])],
+            "share of `add` in the mixture: expected a finite number ≥ 0, got -1",
         ),
         (
-            vec![entry("add", 1, 0.0, 0.5)],
-            "sum of the weights in the mixture: expected a positive finite number, got 0",
+            vec![part("add", 1.0, &[1.0, 1.0], &[0.5])],
+            "number of teacher_shares of `add` in the mixture: expected as many as level_weights, got 1",
         ),
         (
-            vec![entry("add", 1, -1.0, 0.5)],
-            "weight of add level 1 in the mixture: expected a finite number ≥ 0, got -1",
+            vec![part("add", 1.0, &[1.0, f64::NAN], &[0.5, 0.5])],
+            "level_weights of `add` in the mixture: expected finite numbers ≥ 0, got NaN",
         ),
         (
-            vec![entry("add", 1, f64::NAN, 0.5)],
-            "weight of add level 1 in the mixture: expected a finite number ≥ 0, got NaN",
+            vec![part("add", 1.0, &[0.0], &[0.5])],
+            "sum of level_weights of `add` in the mixture: expected a positive finite number, got 0",
         ),
         (
-            vec![entry("add", 1, 1.0, 1.5)],
-            "teacher_share of add level 1 in the mixture: expected 0 to 1, got 1.5",
+            vec![part("add", 1.0, &[1.0], &[1.5])],
+            "teacher_shares of `add` in the mixture: expected numbers from 0 to 1, got 1.5",
         ),
         (
-            vec![entry("add", 0, 1.0, 0.5)],
+            vec![part("add", 1.0, &[], &[])],
             "family `add` has no level 0, expected 1 to 7",
         ),
         (
-            vec![entry("gcd", 1, 1.0, 0.5)],
+            vec![part("add", 1.0, &[1.0; 8], &[0.5; 8])],
+            "family `add` has no level 8, expected 1 to 7",
+        ),
+        (
+            vec![part("gcd", 1.0, &[1.0], &[0.5])],
             "unknown family `gcd`, expected one of: multiply, add, linear",
         ),
     ];
-    for (entries, message) in cases {
-        assert_eq!(refused(entries), message);
+    for (families, message) in cases {
+        assert_eq!(refused(families), message);
     }
+}
+
+#[test]
+fn mixtures_of_recipes_know_their_keys() {
+    let text = r#"{"families": [{"family": "add", "share": 1, "level_weights": [0, 1], "teacher_shares": [0, 1]}]}"#;
+    let mixture: Mixture = serde_json::from_str(text).unwrap();
+    let document = Corpus::new(0, &mixture).unwrap().document(0);
+    assert_eq!(
+        (
+            document.problem.family,
+            document.problem.level,
+            document.style
+        ),
+        ("add", 2, Style::Teacher)
+    );
+    let misspelt = text.replace("teacher_shares", "teacher_share");
+    assert!(serde_json::from_str::<Mixture>(&misspelt).is_err());
+    assert_eq!(
+        serde_json::from_str::<Split>("\"held-out\"").unwrap(),
+        Split::HeldOut
+    );
 }
 
 // The tokenizer.
