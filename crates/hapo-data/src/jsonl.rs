@@ -12,6 +12,7 @@
 //! a direct parse, which buys messages about fields and the discovery of repeated keys.
 
 use crate::{Dataset, Error, Example, Layout, Loaded};
+use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
@@ -424,40 +425,43 @@ fn read(path: &Path) -> Result<Loaded, Error> {
 
 /// Writes one example as one line, fields in the order of the layout, absent ones left out.
 pub fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
-    let Example {
-        id,
-        problem,
-        answer,
-        teachers,
-        source,
-        level,
-        subject,
-    } = example;
-    let mut line = format!(
-        "{{\"id\":{},\"problem\":{},\"answer\":{}",
-        quoted(id),
-        quoted(problem),
-        quoted(answer)
-    );
-    match &teachers[..] {
-        [] => {}
-        [teacher] => line += &format!(",\"teacher\":{}", quoted(teacher)),
-        several => {
-            let several: Vec<String> = several.iter().map(|teacher| quoted(teacher)).collect();
-            line += &format!(",\"teacher\":[{}]", several.join(","));
-        }
-    }
-    for (key, value) in [("source", source), ("level", level), ("subject", subject)] {
-        if let Some(value) = value {
-            line += &format!(",\"{key}\":{}", quoted(value));
-        }
-    }
-    line += "}\n";
-    writer.write_all(line.as_bytes())
+    let fields = WrittenRow {
+        id: &example.id,
+        problem: &example.problem,
+        answer: &example.answer,
+        teacher: match &example.teachers[..] {
+            [] => None,
+            [teacher] => Some(WrittenTeacher::One(teacher)),
+            several => Some(WrittenTeacher::Several(several)),
+        },
+        source: example.source.as_deref(),
+        level: example.level.as_deref(),
+        subject: example.subject.as_deref(),
+    };
+    serde_json::to_writer(&mut *writer, &fields)?;
+    writer.write_all(b"\n")
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a string is always valid JSON")
+#[derive(Serialize)]
+struct WrittenRow<'a> {
+    id: &'a str,
+    problem: &'a str,
+    answer: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    teacher: Option<WrittenTeacher<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WrittenTeacher<'a> {
+    One(&'a str),
+    Several(&'a [String]),
 }
 
 /// Writes a dataset; an existing file is replaced.

@@ -37,16 +37,17 @@ fn concise(problem: &Problem) -> String {
 
 fn teacher(problem: &Problem) -> String {
     let columns = columns(problem);
-    let mut text = String::new();
-    for Column {
-        digits: [a, b, c],
-        carry,
-        total,
-    } in &columns
-    {
-        text += &format!("{a}+{b}+{c}+{carry}:{total:02},");
-    }
-    text + &boxed(&sum(&columns))
+    let step = |column: &Column| {
+        let Column {
+            digits: [a, b, c],
+            carry,
+            total,
+        } = column;
+        format!("{a}+{b}+{c}+{carry}:{total:02}")
+    };
+    let mut steps: Vec<String> = columns.iter().map(step).collect();
+    steps.push(boxed(&sum(&columns)));
+    steps.join(",")
 }
 
 struct Column {

@@ -6,31 +6,39 @@
 //! execute it there. Document `i` of a seed is a pure function of both, so a corpus has no length and
 //! no file.
 
-use super::{FAMILIES, Family, Problem, Split, find_family, split_of};
+use super::{Family, Problem, Split, find_family, split_of};
 use crate::{EndOfTurn, Error, find_template, render};
 use hapo_core::{Draws, Place, Purpose};
 use serde::{Deserialize, Serialize};
 
-/// How often which problems occur, and in which style they are solved.
+/// How often which problems occur, and in which style they are solved. In a recipe:
+///
+/// ```toml
+/// [[mixture.families]]
+/// family = "multiply"
+/// share = 0.5
+/// level_weights = [0.2, 0.3, 0.4, 0.1]
+/// teacher_shares = [0.5, 0.5, 0.3, 0.05]
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
-    /// One entry per family and level.
-    pub entries: Vec<MixtureEntry>,
+    /// The families that occur.
+    pub families: Vec<FamilyMixture>,
 }
 
-/// One family at one level.
+/// One family's part of a [`Mixture`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MixtureEntry {
+pub struct FamilyMixture {
     /// Name of the family.
     pub family: String,
-    /// The level.
-    pub level: u32,
-    /// Share of documents, relative to the sum over all entries; ≥ 0.
-    pub weight: f64,
-    /// Probability that such a document is in the teacher's style, in [0, 1].
-    pub teacher_share: f64,
+    /// Share of all documents, relative to the sum over the families; ≥ 0.
+    pub share: f64,
+    /// Share of the family's documents at level 1, 2, …, relative to their sum; ≥ 0.
+    pub level_weights: Vec<f64>,
+    /// Probability that a document at level 1, 2, … is in the teacher's style, in [0, 1].
+    pub teacher_shares: Vec<f64>,
 }
 
 /// The two ways to write a solution.
@@ -59,11 +67,11 @@ pub struct Document {
 #[derive(Debug, Clone)]
 pub struct Corpus {
     seed: u64,
-    entries: Vec<CheckedEntry>,
+    entries: Vec<Entry>,
 }
 
 #[derive(Debug, Clone)]
-struct CheckedEntry {
+struct Entry {
     family: &'static Family,
     level: u32,
     teacher_share: f64,
@@ -76,22 +84,15 @@ struct CheckedEntry {
 const DOCUMENTS: u64 = 1;
 
 impl Corpus {
-    /// Checks the mixture: known families and levels, finite weights ≥ 0 with a positive sum,
-    /// shares in [0, 1].
+    /// Checks the mixture: known families, levels that they have, as many teacher's shares as weights,
+    /// finite shares and weights ≥ 0 with a positive sum, teacher's shares in [0, 1].
     pub fn new(seed: u64, mixture: &Mixture) -> Result<Self, Error> {
-        let mut entries = Vec::with_capacity(mixture.entries.len());
+        let mut entries = Vec::new();
         let mut weight_so_far = 0.0;
-        for MixtureEntry {
-            family,
-            level,
-            weight,
-            teacher_share,
-        } in &mixture.entries
-        {
-            let family = find_family(family)?;
-            family.check_level(*level)?;
-            let number = |name: &str, got: f64, expected, good: bool| {
-                let what = format!("{name} of {} level {level} in the mixture", family.name);
+        for part in &mixture.families {
+            let family = find_family(&part.family)?;
+            let check = |what: &str, expected, got: f64, good: bool| {
+                let what = format!("{what} of `{}` in the mixture", family.name);
                 if good {
                     Ok(())
                 } else {
@@ -102,32 +103,64 @@ impl Corpus {
                     })
                 }
             };
-            number(
-                "weight",
-                *weight,
+            let not_negative = |it: f64| it.is_finite() && it >= 0.0;
+            check(
+                "share",
                 "a finite number ≥ 0",
-                weight.is_finite() && *weight >= 0.0,
+                part.share,
+                not_negative(part.share),
             )?;
-            number(
-                "teacher_share",
-                *teacher_share,
-                "0 to 1",
-                (0.0..=1.0).contains(teacher_share),
+            let levels = part.level_weights.len();
+            let shares = part.teacher_shares.len();
+            check(
+                "number of teacher_shares",
+                "as many as level_weights",
+                shares as f64,
+                shares == levels,
             )?;
-            weight_so_far += weight;
-            if *weight > 0.0 {
-                entries.push(CheckedEntry {
-                    family,
-                    level: *level,
-                    teacher_share: *teacher_share,
-                    weight_so_far,
-                });
+            family.check_level(levels as u32)?;
+            for weight in &part.level_weights {
+                check(
+                    "level_weights",
+                    "finite numbers ≥ 0",
+                    *weight,
+                    not_negative(*weight),
+                )?;
+            }
+            for share in &part.teacher_shares {
+                check(
+                    "teacher_shares",
+                    "numbers from 0 to 1",
+                    *share,
+                    (0.0..=1.0).contains(share),
+                )?;
+            }
+            let sum: f64 = part.level_weights.iter().sum();
+            check(
+                "sum of level_weights",
+                "a positive finite number",
+                sum,
+                sum > 0.0 && sum.is_finite(),
+            )?;
+            for (level, (weight, teacher_share)) in
+                (1..).zip(part.level_weights.iter().zip(&part.teacher_shares))
+            {
+                let weight = part.share * (weight / sum);
+                weight_so_far += weight;
+                if weight > 0.0 {
+                    entries.push(Entry {
+                        family,
+                        level,
+                        teacher_share: *teacher_share,
+                        weight_so_far,
+                    });
+                }
             }
         }
         if weight_so_far > 0.0 && weight_so_far.is_finite() {
             Ok(Corpus { seed, entries })
         } else {
-            let what = "sum of the weights in the mixture".to_owned();
+            let what = "sum of the shares in the mixture".to_owned();
             Err(Error::Number {
                 what,
                 expected: "a positive finite number",
@@ -157,7 +190,7 @@ impl Corpus {
         document(entry.family, problem, style)
     }
 
-    fn pick(&self, unit: f64) -> &CheckedEntry {
+    fn pick(&self, unit: f64) -> &Entry {
         let last = self
             .entries
             .last()
@@ -203,42 +236,24 @@ fn document(family: &Family, problem: Problem, style: Style) -> Document {
 /// whose base failed 78 % of its groups of eight at level 6; the other families take the same shape one level lower,
 /// because their columns hold more. Choose a checkpoint by its measured profile, not by a number of tokens.
 pub fn recommended_mixture() -> Mixture {
-    // (share of the family, weights of the levels from 1 up, teacher's share at each)
-    let table: [(&str, f64, &[f64], &[f64]); 3] = [
-        (
-            "multiply",
-            0.32,
-            &[0.12, 0.20, 0.22, 0.22, 0.14, 0.07, 0.03],
-            &[0.5, 0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
-        ),
-        (
-            "add",
-            0.36,
-            &[0.16, 0.22, 0.26, 0.24, 0.08, 0.04],
-            &[0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
-        ),
-        (
-            "linear",
-            0.32,
-            &[0.16, 0.22, 0.26, 0.24, 0.08, 0.04],
-            &[0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
-        ),
-    ];
-    let mut entries = Vec::new();
-    for (family, share, weights, teacher_shares) in table {
-        for (level, (weight, teacher_share)) in (1..).zip(weights.iter().zip(teacher_shares)) {
-            entries.push(MixtureEntry {
-                family: family.to_owned(),
-                level,
-                weight: share * weight,
-                teacher_share: *teacher_share,
-            });
-        }
+    let part = |family: &str, share, level_weights: &[f64], teacher_shares: &[f64]| FamilyMixture {
+        family: family.to_owned(),
+        share,
+        level_weights: level_weights.to_vec(),
+        teacher_shares: teacher_shares.to_vec(),
+    };
+    let weights = [0.16, 0.22, 0.26, 0.24, 0.08, 0.04];
+    let shares = [0.5, 0.5, 0.5, 0.3, 0.06, 0.01];
+    Mixture {
+        families: vec![
+            part(
+                "multiply",
+                0.32,
+                &[0.12, 0.20, 0.22, 0.22, 0.14, 0.07, 0.03],
+                &[0.5, 0.5, 0.5, 0.5, 0.3, 0.06, 0.01],
+            ),
+            part("add", 0.36, &weights, &shares),
+            part("linear", 0.32, &weights, &shares),
+        ],
     }
-    debug_assert!(
-        FAMILIES
-            .iter()
-            .all(|family| entries.iter().any(|entry| entry.family == family.name))
-    );
-    Mixture { entries }
 }

@@ -46,11 +46,12 @@ fn teacher(problem: &Problem) -> String {
         unreachable!("a linear equation has three numbers")
     };
     let columns = columns(problem);
-    let mut text = format!("{right}-{constant}:{},", right - constant);
-    for Column { value, digit, rest } in &columns {
-        text += &format!("{value:02}/{factor}:{digit}r{rest},");
-    }
-    text + &boxed(&quotient(&columns))
+    let step =
+        |Column { value, digit, rest }: &Column| format!("{value:02}/{factor}:{digit}r{rest}");
+    let mut steps = vec![format!("{right}-{constant}:{}", right - constant)];
+    steps.extend(columns.iter().map(step));
+    steps.push(boxed(&quotient(&columns)));
+    steps.join(",")
 }
 
 struct Column {

@@ -39,16 +39,14 @@ fn concise(problem: &Problem) -> String {
 fn teacher(problem: &Problem) -> String {
     let columns = columns(problem);
     let factor = problem.operands[1];
-    let mut text = String::new();
-    for Column {
-        digit,
-        carry,
-        total,
-    } in &columns
-    {
-        text += &format!("{digit}*{factor}+{carry}:{total:02},");
-    }
-    text + &boxed(&product(&columns))
+    let step = |Column {
+                    digit,
+                    carry,
+                    total,
+                }: &Column| format!("{digit}*{factor}+{carry}:{total:02}");
+    let mut steps: Vec<String> = columns.iter().map(step).collect();
+    steps.push(boxed(&product(&columns)));
+    steps.join(",")
 }
 
 struct Column {

@@ -11,11 +11,13 @@
 use super::{FAMILIES, Family, Problem, find_family};
 use crate::{Dataset, Error, Example};
 use hapo_core::{Draws, Place, Purpose};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 
 /// What a problem may be used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Split {
     /// Documents the base model is trained on: 80 % of all problems.
     Pretrain,
@@ -98,7 +100,8 @@ pub fn problems(
 }
 
 /// A set of problems of the built-in task, as a recipe asks for it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TaskSet {
     /// Seed of the problems and of which of them have a teacher.
     pub seed: u64,

@@ -316,9 +316,9 @@ fn splits_never_move() {
         .map(|number| format!("{}*7=?", 100_000 + number))
         .chain(["473+829+164=?".to_owned()]);
     let table: String = prompts
-        .map(|prompt| format!("{prompt} {}\n", split_of(&prompt).name()))
+        .map(|prompt| [&prompt, " ", split_of(&prompt).name(), "\n"].concat())
         .collect();
-    expect![[r#"
+    expect![[r"
         100000*7=? train
         100001*7=? pretrain
         100002*7=? pretrain
@@ -344,7 +344,7 @@ fn splits_never_move() {
         100022*7=? pretrain
         100023*7=? pretrain
         473+829+164=? pretrain
-    "#]]
+    "]]
     .assert_eq(&table);
 }
 
@@ -511,7 +511,7 @@ fn documents_are_pure_functions_of_seed_and_index() {
     let corpus = Corpus::new(1, &recommended_mixture()).unwrap();
     let show = |document: Document| format!("{}{}\n", document.prompt, document.response);
     let first: String = (0..4).map(|index| show(corpus.document(index))).collect();
-    expect![[r#"
+    expect![[r"
         <|im_start|>user
         6*x+1=343;x=?<|im_end|>
         <|im_start|>assistant
@@ -528,7 +528,7 @@ fn documents_are_pure_functions_of_seed_and_index() {
         120+908+318=?<|im_end|>
         <|im_start|>assistant
         0+8+8+0:16,2+0+1+1:04,1+9+3+0:13,\boxed{1346}<|im_end|>
-    "#]]
+    "]]
     .assert_eq(&first);
     assert_eq!(
         corpus.document(3),
@@ -553,77 +553,111 @@ fn corpus_follows_its_mixture() {
         *documents += 1.0;
         *teachers += f64::from(u8::from(style == Style::Teacher));
     }
-    let weights: f64 = mixture.entries.iter().map(|entry| entry.weight).sum();
-    assert!((weights - 1.0).abs() < 1e-12, "{weights}");
-    assert_eq!(counts.len(), mixture.entries.len());
-    for MixtureEntry {
-        family,
-        level,
-        weight,
-        teacher_share,
-    } in &mixture.entries
-    {
-        let (documents, teachers) = counts[&(family.as_str(), *level)];
-        let within = |got: f64, share: f64, n: f64| {
-            (got - share * n).abs() < 4.5 * (n * share * (1.0 - share)).sqrt()
-        };
-        assert!(
-            within(documents, *weight, total as f64),
-            "{family} {level}: {documents}"
-        );
-        assert!(
-            within(teachers, *teacher_share, documents),
-            "{family} {level}: {teachers} of {documents}"
-        );
+    let levels: usize = mixture
+        .families
+        .iter()
+        .map(|part| part.level_weights.len())
+        .sum();
+    assert_eq!(counts.len(), levels);
+    let shares: f64 = mixture.families.iter().map(|part| part.share).sum();
+    for part in &mixture.families {
+        let weights: f64 = part.level_weights.iter().sum();
+        for (level, (weight, teacher_share)) in
+            (1..).zip(part.level_weights.iter().zip(&part.teacher_shares))
+        {
+            let (documents, teachers) = counts[&(part.family.as_str(), level)];
+            let weight = part.share / shares * weight / weights;
+            let within = |got: f64, share: f64, n: f64| {
+                (got - share * n).abs() < 4.5 * (n * share * (1.0 - share)).sqrt()
+            };
+            assert!(
+                within(documents, weight, total as f64),
+                "{} {level}: {documents}",
+                part.family
+            );
+            assert!(
+                within(teachers, *teacher_share, documents),
+                "{} {level}: {teachers} of {documents}",
+                part.family
+            );
+        }
     }
 }
 
 #[test]
 fn mixtures_that_cannot_be_are_refused() {
-    let entry = |family: &str, level, weight, teacher_share| MixtureEntry {
+    let part = |family: &str, share, level_weights: &[f64], teacher_shares: &[f64]| FamilyMixture {
         family: family.to_owned(),
-        level,
-        weight,
-        teacher_share,
+        share,
+        level_weights: level_weights.to_vec(),
+        teacher_shares: teacher_shares.to_vec(),
     };
-    let refused = |entries: Vec<MixtureEntry>| {
-        Corpus::new(0, &Mixture { entries })
+    let refused = |families: Vec<FamilyMixture>| {
+        Corpus::new(0, &Mixture { families })
             .unwrap_err()
             .to_string()
     };
+    let nothing = "sum of the shares in the mixture: expected a positive finite number, got 0";
     let cases = [
+        (vec![], nothing),
+        (vec![part("add", 0.0, &[1.0], &[0.5])], nothing),
         (
-            vec![],
-            "sum of the weights in the mixture: expected a positive finite number, got 0",
+            vec![part("add", -1.0, &[1.0], &[0.5])],
+            "share of `add` in the mixture: expected a finite number ≥ 0, got -1",
         ),
         (
-            vec![entry("add", 1, 0.0, 0.5)],
-            "sum of the weights in the mixture: expected a positive finite number, got 0",
+            vec![part("add", 1.0, &[1.0, 1.0], &[0.5])],
+            "number of teacher_shares of `add` in the mixture: expected as many as level_weights, got 1",
         ),
         (
-            vec![entry("add", 1, -1.0, 0.5)],
-            "weight of add level 1 in the mixture: expected a finite number ≥ 0, got -1",
+            vec![part("add", 1.0, &[1.0, f64::NAN], &[0.5, 0.5])],
+            "level_weights of `add` in the mixture: expected finite numbers ≥ 0, got NaN",
         ),
         (
-            vec![entry("add", 1, f64::NAN, 0.5)],
-            "weight of add level 1 in the mixture: expected a finite number ≥ 0, got NaN",
+            vec![part("add", 1.0, &[0.0], &[0.5])],
+            "sum of level_weights of `add` in the mixture: expected a positive finite number, got 0",
         ),
         (
-            vec![entry("add", 1, 1.0, 1.5)],
-            "teacher_share of add level 1 in the mixture: expected 0 to 1, got 1.5",
+            vec![part("add", 1.0, &[1.0], &[1.5])],
+            "teacher_shares of `add` in the mixture: expected numbers from 0 to 1, got 1.5",
         ),
         (
-            vec![entry("add", 0, 1.0, 0.5)],
+            vec![part("add", 1.0, &[], &[])],
             "family `add` has no level 0, expected 1 to 7",
         ),
         (
-            vec![entry("gcd", 1, 1.0, 0.5)],
+            vec![part("add", 1.0, &[1.0; 8], &[0.5; 8])],
+            "family `add` has no level 8, expected 1 to 7",
+        ),
+        (
+            vec![part("gcd", 1.0, &[1.0], &[0.5])],
             "unknown family `gcd`, expected one of: multiply, add, linear",
         ),
     ];
-    for (entries, message) in cases {
-        assert_eq!(refused(entries), message);
+    for (families, message) in cases {
+        assert_eq!(refused(families), message);
     }
+}
+
+#[test]
+fn mixtures_of_recipes_know_their_keys() {
+    let text = r#"{"families": [{"family": "add", "share": 1, "level_weights": [0, 1], "teacher_shares": [0, 1]}]}"#;
+    let mixture: Mixture = serde_json::from_str(text).unwrap();
+    let document = Corpus::new(0, &mixture).unwrap().document(0);
+    assert_eq!(
+        (
+            document.problem.family,
+            document.problem.level,
+            document.style
+        ),
+        ("add", 2, Style::Teacher)
+    );
+    let misspelt = text.replace("teacher_shares", "teacher_share");
+    assert!(serde_json::from_str::<Mixture>(&misspelt).is_err());
+    assert_eq!(
+        serde_json::from_str::<Split>("\"held-out\"").unwrap(),
+        Split::HeldOut
+    );
 }
 
 // The tokenizer.
@@ -645,7 +679,6 @@ fn vocabulary_is_what_the_file_says() {
     let tokenizer = tokenizer();
     assert_eq!(tokenizer.get_vocab_size(true), 64);
     for (id, token) in VOCABULARY.iter().enumerate() {
-        assert_eq!(tokenizer.token_to_id(token), Some(id as u32), "{token:?}");
         assert_eq!(encode(&tokenizer, token), [id as u32], "{token:?}");
     }
 }
@@ -683,11 +716,11 @@ fn every_generated_text_comes_back() {
 }
 
 #[test]
-fn characters_outside_become_unk() {
+fn bytes_outside_become_unk() {
     let tokenizer = tokenizer();
     assert_eq!(
         encode(&tokenizer, "aÄ✓\u{0}b😀\\box"),
-        [38, 3, 3, 3, 39, 3, 37, 39, 52, 61]
+        [38, 3, 3, 3, 3, 3, 3, 39, 3, 3, 3, 3, 37, 39, 52, 61]
     );
     assert_eq!(encode(&tokenizer, ""), [] as [u32; 0]);
 }
@@ -748,23 +781,23 @@ fn check_lengths(family: &str, expected: &Expect) {
 fn token_budget_is_as_documented() {
     check_lengths(
         "multiply",
-        &expect![[r#"
+        &expect![[r"
         level 6: prompt 18 concise 18 teacher 64
         level 7: prompt 19 concise 20 teacher 74
-    "#]],
+    "]],
     );
     check_lengths(
         "add",
-        &expect![[r#"
+        &expect![[r"
         level 5: prompt 27 concise 16 teacher 64
         level 6: prompt 30 concise 18 teacher 76
-    "#]],
+    "]],
     );
     check_lengths(
         "linear",
-        &expect![[r#"
+        &expect![[r"
         level 5: prompt 24 concise 15 teacher 69
         level 6: prompt 25 concise 17 teacher 81
-    "#]],
+    "]],
     );
 }

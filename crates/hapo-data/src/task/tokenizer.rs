@@ -1,14 +1,14 @@
 //! The built-in task's tokenizer, as the files of a Hugging Face folder.
 //!
-//! Purpose: 64 tokens, one per character but for the words of ChatML and `\boxed{`. It is a
-//! `WordLevel` model behind a `Split` by regular expression and a `Fuse` decoder, which the Rust and the
-//! Python `tokenizers` read alike; encoding and decoding give the text back whenever all of it is in the
-//! vocabulary.
+//! Purpose: 64 tokens, one per character but for the words of `ChatML` and `\boxed{`. It is a byte-level
+//! BPE model without merges, the words being added tokens. Encoding and decoding give the text back whenever
+//! all of it is in the vocabulary. A simpler `WordLevel` model would not do: for a folder whose `config.json`
+//! says `qwen2`, `AutoTokenizer` of transformers 5 keeps the vocabulary and the added tokens of the file but
+//! replaces everything else by Qwen's byte-level BPE, which for this vocabulary gives the same tokens.
 //!
-//! Price: a character outside the vocabulary (capitals, accents, quotation marks) becomes `<unk>` and is
-//! lost. The letters beyond those of the built-in task are untrained; they are there for problems of your own.
-
-use std::fmt::Write as _;
+//! Price: a byte outside the vocabulary (capitals, accents, quotation marks) becomes `<unk>` and is lost
+//! (transformers 5, as above, drops it). The letters beyond those of the built-in task are untrained; they are
+//! there for problems of your own.
 
 /// The tokens; a token's id is its position.
 pub const VOCABULARY: [&str; 64] = [
@@ -82,54 +82,64 @@ pub const VOCABULARY: [&str; 64] = [
 /// people.
 const SPECIAL: usize = 4;
 
+/// How many of them, from the front, are found in a text before it is cut into bytes.
+const ADDED: usize = 8;
+
 /// `tokenizer.json`, the same bytes every time.
 pub fn tokenizer_json() -> String {
-    let quoted = |text: &str| serde_json::to_string(text).expect("a string is always valid JSON");
-    let mut added = String::new();
-    let mut vocabulary = String::new();
-    for (id, token) in VOCABULARY.iter().enumerate() {
-        let comma = if id == 0 { "" } else { "," };
-        let token = quoted(token);
-        if id < SPECIAL {
-            write!(
-                added,
-                "{comma}\n    {{\"id\": {id}, \"content\": {token}, \"single_word\": false, \"lstrip\": false, \
-                 \"rstrip\": false, \"normalized\": false, \"special\": true}}"
-            )
-            .expect("writing to a string never fails");
-        }
-        write!(vocabulary, "{comma}\n      {token}: {id}")
-            .expect("writing to a string never fails");
-    }
-    let pattern = quoted(r"system|user|assistant|\\boxed\{|[\s\S]");
+    let added = (0..ADDED).map(|id| {
+        let (token, special) = (quoted(VOCABULARY[id]), id < SPECIAL);
+        format!(
+            r#"    {{"id": {id}, "content": {token}, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": {special}}}"#
+        )
+    });
+    let vocabulary = (0..).zip(VOCABULARY).map(|(id, token): (usize, &str)| {
+        // Byte-level models write white space as printable letters.
+        let token = quoted(match token {
+            "\n" => "\u{10a}",
+            " " => "\u{120}",
+            other => other,
+        });
+        format!("      {token}: {id}")
+    });
     format!(
         r#"{{
   "version": "1.0",
   "truncation": null,
   "padding": null,
-  "added_tokens": [{added}
+  "added_tokens": [
+{}
   ],
   "normalizer": null,
-  "pre_tokenizer": {{
-    "type": "Split",
-    "pattern": {{"Regex": {pattern}}},
-    "behavior": "Isolated",
-    "invert": false
-  }},
+  "pre_tokenizer": {{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}},
   "post_processor": null,
-  "decoder": {{"type": "Fuse"}},
+  "decoder": {{"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}},
   "model": {{
-    "type": "WordLevel",
-    "vocab": {{{vocabulary}
+    "type": "BPE",
+    "dropout": null,
+    "unk_token": "<unk>",
+    "continuing_subword_prefix": null,
+    "end_of_word_suffix": null,
+    "fuse_unk": false,
+    "byte_fallback": false,
+    "ignore_merges": false,
+    "vocab": {{
+{}
     }},
-    "unk_token": "<unk>"
+    "merges": []
   }}
 }}
-"#
+"#,
+        added.collect::<Vec<_>>().join(",\n"),
+        vocabulary.collect::<Vec<_>>().join(",\n"),
     )
 }
 
-/// `tokenizer_config.json`: ChatML, turns ended by `<|im_end|>`, padding by `<|endoftext|>`.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string is always valid JSON")
+}
+
+/// `tokenizer_config.json`: `ChatML`, turns ended by `<|im_end|>`, padding by `<|endoftext|>`.
 pub fn tokenizer_config_json() -> String {
     r#"{
   "tokenizer_class": "PreTrainedTokenizerFast",
