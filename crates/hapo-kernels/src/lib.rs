@@ -1,1 +1,28 @@
-//! hapo-kernels.
+//! The decoder's arithmetic, forward and backward, on a [`Device`].
+//!
+//! Purpose: one trait of about twenty operations over flat `f32` buffers, so that everything above
+//! this crate is written once. [`Cpu`] is its first implementation: matrix products by the `gemm`
+//! crate, everything else as small fused kernels with a written backward.
+//!
+//! Price: there is no tape and no autodiff; who adds an operation writes its derivative. Shapes
+//! inside a device are invariants (checked by assertions), not errors: the border that answers with
+//! typed errors is the crate above.
+//!
+//! Bits: every result is independent of the number of threads, because every output element is
+//! reduced in an order fixed by the shapes alone. On one instruction set, a row of a product has the
+//! same bits whatever the number of rows beside it, so decoding one token and re-reading it in
+//! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
+//! products, the portable path has no fused multiply-add).
+
+mod cpu;
+mod device;
+mod isa;
+mod row;
+
+pub use cpu::{Cpu, CpuBuf};
+pub use device::{
+    AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut, TableItem,
+};
+pub use isa::Isa;
+pub use row::{RowStats, entropy, exp, log_prob, log_sum_exp, row_stats};

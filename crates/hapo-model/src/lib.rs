@@ -1,14 +1,31 @@
 //! Decoder-only language models: their shape, their weights on disk, their arithmetic.
 
+mod batch;
 mod config;
 pub mod config_json;
 mod dtype;
+mod engine_error;
 mod error;
 pub mod folder;
+mod kv_cache;
+mod load;
+mod model;
+mod optim;
+mod params;
+mod rope;
+mod tape;
 mod tokenizer;
 
+pub use batch::{PackedBatch, Segment, Target};
 pub use config::{Config, Family, Llama3Scaling, Rope, TensorSpec};
 pub use dtype::Dtype;
+pub use engine_error::EngineError;
 pub use error::Error;
 pub use folder::ModelFolder;
+pub use kv_cache::{KvCache, Prefill, PromptSlot, SeqSlot};
+pub use load::{LoadError, LoadedModel, load};
+pub use model::Model;
+pub use optim::Moments;
+pub use params::{Param, ParamLayout};
+pub use tape::{Gradients, Outputs, Recompute, Tape};
 pub use tokenizer::Tokenizer;

@@ -1,0 +1,412 @@
+//! Matrix products.
+//!
+//! Purpose: every output element is one chain of multiply-adds over the inner dimension, broken every
+//! 512 steps, whatever the number of rows: `gemm`'s micro-kernel does exactly that when it is handed at
+//! most 512 steps at a time and at least two rows; fewer rows go through an own kernel with the same
+//! chain. So the bits of a row do not depend on the rows beside it, nor any bits on the tiling.
+//!
+//! Price: results are read back and added to once per 512 steps, which `gemm` would do as well.
+
+use super::{Cpu, CpuBuf, share::Shared};
+use crate::device::{MatShape, Onto};
+use crate::isa::{Isa, fma, kernel};
+
+/// Steps of one chain of multiply-adds.
+pub(super) const CHAIN: usize = 512;
+/// Fewer rows than this take the own kernel.
+const FEW_ROWS: usize = 4;
+/// Columns an own kernel holds in registers.
+const PANEL: usize = 64;
+
+/// What a product is added to.
+#[derive(Clone, Copy)]
+pub(super) enum Start<'a> {
+    Nothing,
+    Existing,
+    Bias(&'a [f32]),
+}
+
+impl<'a> Start<'a> {
+    pub(super) fn of(onto: &Onto<'a, CpuBuf>) -> Self {
+        match onto {
+            Onto::Nothing => Start::Nothing,
+            Onto::Existing => Start::Existing,
+            Onto::Bias(span) => Start::Bias(span.read()),
+        }
+    }
+}
+
+/// `y = start + x · w`.
+pub(super) fn forward(
+    cpu: &Cpu,
+    shape: MatShape,
+    x: &[f32],
+    w: &[f32],
+    start: Start,
+    y: &mut [f32],
+) {
+    let MatShape {
+        rows,
+        inputs,
+        outputs,
+    } = shape;
+    assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
+    assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
+    assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
+    let y = Shared::new(y);
+    for_tiles(cpu, rows, outputs, inputs, |tile| {
+        let start = match start {
+            Start::Bias(bias) => {
+                for row in tile.rows() {
+                    // SAFETY: tiles are disjoint.
+                    unsafe { y.part(row * outputs + tile.column, tile.width) }
+                        .copy_from_slice(&bias[tile.column..tile.column + tile.width]);
+                }
+                true
+            }
+            Start::Existing => true,
+            Start::Nothing => false,
+        };
+        let x = &x[tile.row * inputs..(tile.row + tile.height) * inputs];
+        let dst = y.tile(
+            tile.row * outputs + tile.column,
+            tile.height,
+            outputs,
+            tile.width,
+        );
+        // The chain of one row must not depend on the others, so `gemm`'s special cases for one row
+        // are not taken.
+        if rows < FEW_ROWS || !Isa::current().fused() {
+            for first in (0..tile.height).step_by(FEW_ROWS) {
+                let height = FEW_ROWS.min(tile.height - first);
+                // SAFETY: tiles are disjoint; one row of the tile at a time.
+                let mut y_rows: Vec<&mut [f32]> = (first..first + height)
+                    .map(|r| unsafe { y.part((tile.row + r) * outputs + tile.column, tile.width) })
+                    .collect();
+                few_rows(
+                    &x[first * inputs..(first + height) * inputs],
+                    inputs,
+                    &w[tile.column..],
+                    outputs,
+                    start,
+                    &mut y_rows,
+                );
+            }
+        } else {
+            product(
+                Product {
+                    m: tile.height,
+                    n: tile.width,
+                    k: inputs,
+                    left: Left {
+                        data: x,
+                        row_stride: inputs,
+                        step_stride: 1,
+                    },
+                    right: Right {
+                        data: &w[tile.column..],
+                        step_stride: outputs,
+                        column_stride: 1,
+                    },
+                    add: start,
+                },
+                dst,
+                outputs,
+            );
+        }
+    });
+}
+
+/// `dx = start + dy · wᵀ`.
+pub(super) fn input_grad(
+    cpu: &Cpu,
+    shape: MatShape,
+    dy: &[f32],
+    w: &[f32],
+    start: Start,
+    dx: &mut [f32],
+) {
+    let MatShape {
+        rows,
+        inputs,
+        outputs,
+    } = shape;
+    assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
+    assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
+    assert_eq!(dx.len(), rows * inputs, "dx is [rows, inputs]");
+    let add = matches!(start, Start::Existing);
+    let dx = Shared::new(dx);
+    for_tiles(cpu, rows, inputs, outputs, |tile| {
+        let dst = dx.tile(
+            tile.row * inputs + tile.column,
+            tile.height,
+            inputs,
+            tile.width,
+        );
+        product(
+            Product {
+                m: tile.height,
+                n: tile.width,
+                k: outputs,
+                left: Left {
+                    data: &dy[tile.row * outputs..],
+                    row_stride: outputs,
+                    step_stride: 1,
+                },
+                right: Right {
+                    data: &w[tile.column * outputs..],
+                    step_stride: 1,
+                    column_stride: outputs,
+                },
+                add,
+            },
+            dst,
+            inputs,
+        );
+    });
+}
+
+/// `dw = start + xᵀ · dy`.
+pub(super) fn weight_grad(
+    cpu: &Cpu,
+    shape: MatShape,
+    x: &[f32],
+    dy: &[f32],
+    start: Start,
+    dw: &mut [f32],
+) {
+    let MatShape {
+        rows,
+        inputs,
+        outputs,
+    } = shape;
+    assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
+    assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
+    assert_eq!(dw.len(), inputs * outputs, "dw is [inputs, outputs]");
+    let add = matches!(start, Start::Existing);
+    let dw = Shared::new(dw);
+    for_tiles(cpu, inputs, outputs, rows, |tile| {
+        let dst = dw.tile(
+            tile.row * outputs + tile.column,
+            tile.height,
+            outputs,
+            tile.width,
+        );
+        product(
+            Product {
+                m: tile.height,
+                n: tile.width,
+                k: rows,
+                left: Left {
+                    data: &x[tile.row..],
+                    row_stride: 1,
+                    step_stride: inputs,
+                },
+                right: Right {
+                    data: &dy[tile.column..],
+                    step_stride: outputs,
+                    column_stride: 1,
+                },
+                add,
+            },
+            dst,
+            outputs,
+        );
+    });
+}
+
+/// The left factor `[m, k]`.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) row_stride: usize,
+    pub(super) step_stride: usize,
+}
+
+/// The right factor `[k, n]`.
+#[derive(Clone, Copy)]
+pub(super) struct Right<'a> {
+    pub(super) data: &'a [f32],
+    pub(super) step_stride: usize,
+    pub(super) column_stride: usize,
+}
+
+/// One product on the calling thread.
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a> {
+    pub(super) m: usize,
+    pub(super) n: usize,
+    pub(super) k: usize,
+    pub(super) left: Left<'a>,
+    pub(super) right: Right<'a>,
+    pub(super) add: bool,
+}
+
+/// Writes `[m, n]` rows `stride` apart from `dst` on; `dst` comes from [`Shared::tile`] or a slice of
+/// that extent.
+pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
+    let Product {
+        m,
+        n,
+        k,
+        left,
+        right,
+        ..
+    } = p;
+    if m == 0 || n == 0 {
+        return;
+    }
+    if k > 0 {
+        let left_end = (m - 1) * left.row_stride + (k - 1) * left.step_stride;
+        let right_end = (k - 1) * right.step_stride + (n - 1) * right.column_stride;
+        assert!(left_end < left.data.len(), "left factor inside its slice");
+        assert!(
+            right_end < right.data.len(),
+            "right factor inside its slice"
+        );
+    }
+    let mut add = p.add;
+    let mut first = 0;
+    loop {
+        let steps = CHAIN.min(k - first);
+        // SAFETY: both factors are in bounds by the assertions above, the destination by the contract
+        // of this function; strides are those of these slices.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                steps,
+                dst,
+                1,
+                stride as isize,
+                add,
+                left.data.as_ptr().add(first * left.step_stride),
+                left.step_stride as isize,
+                left.row_stride as isize,
+                right.data.as_ptr().add(first * right.step_stride),
+                right.column_stride as isize,
+                right.step_stride as isize,
+                1.0,
+                1.0,
+                false,
+                false,
+                false,
+                gemm::Parallelism::None,
+            );
+        }
+        add = true;
+        first += steps;
+        if first >= k {
+            return;
+        }
+    }
+}
+
+/// A rectangle of the result.
+#[derive(Clone, Copy)]
+struct Tile {
+    row: usize,
+    height: usize,
+    column: usize,
+    width: usize,
+}
+
+impl Tile {
+    fn rows(self) -> std::ops::Range<usize> {
+        self.row..self.row + self.height
+    }
+}
+
+/// Cuts the result into tiles of about equal work, by the shape alone.
+fn for_tiles(cpu: &Cpu, m: usize, n: usize, k: usize, work: impl Fn(Tile) + Sync + Send) {
+    const WORK: usize = 48 << 20;
+    const ROWS: usize = 96;
+    const COLUMNS: usize = 128;
+    let (mut height, mut width) = (m.max(1), n.max(1));
+    while height * width * k > WORK {
+        if width >= 2 * COLUMNS && (width / COLUMNS >= height / ROWS) {
+            width = width.div_ceil(2).next_multiple_of(PANEL);
+        } else if height >= 2 * ROWS {
+            height = height.div_ceil(2).next_multiple_of(6);
+        } else {
+            break;
+        }
+    }
+    let (down, across) = (m.div_ceil(height), n.div_ceil(width));
+    cpu.for_tasks(down * across, |task| {
+        let (row, column) = ((task / across) * height, (task % across) * width);
+        work(Tile {
+            row,
+            height: height.min(m - row),
+            column,
+            width: width.min(n - column),
+        });
+    });
+}
+
+/// Up to four rows of a product, the weights streamed once.
+fn few_rows(x: &[f32], inputs: usize, w: &[f32], stride: usize, add: bool, y: &mut [&mut [f32]]) {
+    match y.len() {
+        1 => rows_kernel::<1>(x, inputs, w, stride, add, y),
+        2 => rows_kernel::<2>(x, inputs, w, stride, add, y),
+        3 => rows_kernel::<3>(x, inputs, w, stride, add, y),
+        _ => rows_kernel::<4>(x, inputs, w, stride, add, y),
+    }
+}
+
+kernel! {
+    fn rows_kernel<FMA, const R: usize>(
+        x: &[f32],
+        inputs: usize,
+        w: &[f32],
+        stride: usize,
+        add: bool,
+        y: &mut [&mut [f32]],
+    ) {
+        let width = y[0].len();
+        let mut add = add;
+        let mut first = 0;
+        loop {
+            let steps = CHAIN.min(inputs - first);
+            for column in (0..width).step_by(PANEL) {
+                let panel = PANEL.min(width - column);
+                let mut sums = [[0.0_f32; PANEL]; R];
+                if panel == PANEL {
+                    for step in first..first + steps {
+                        let at = step * stride + column;
+                        let weights: &[f32; PANEL] =
+                            w[at..at + PANEL].try_into().expect("a panel is PANEL wide");
+                        for r in 0..R {
+                            let factor = x[r * inputs + step];
+                            for c in 0..PANEL {
+                                sums[r][c] = fma::<FMA>(factor, weights[c], sums[r][c]);
+                            }
+                        }
+                    }
+                } else {
+                    for step in first..first + steps {
+                        let at = step * stride + column;
+                        let weights = &w[at..at + panel];
+                        for r in 0..R {
+                            let factor = x[r * inputs + step];
+                            for (s, &weight) in sums[r].iter_mut().zip(weights) {
+                                *s = fma::<FMA>(factor, weight, *s);
+                            }
+                        }
+                    }
+                }
+                for r in 0..R {
+                    let out = &mut y[r][column..column + panel];
+                    for (o, &s) in out.iter_mut().zip(&sums[r]) {
+                        *o = if add { *o + s } else { s };
+                    }
+                }
+            }
+            add = true;
+            first += steps;
+            if first >= inputs {
+                return;
+            }
+        }
+    }
+}

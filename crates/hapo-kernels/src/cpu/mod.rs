@@ -1,0 +1,495 @@
+//! The processor as a [`Device`].
+//!
+//! Purpose: products by `gemm` on tiles, fused kernels on blocks of rows, spread over an own pool of
+//! threads. Tiles and blocks depend on shapes alone.
+//!
+//! Price: buffers are over-allocated by one cache line so that every tensor starts on one.
+
+mod adamw;
+mod attention;
+mod cache;
+mod embedding;
+mod head;
+mod matmul;
+mod norm;
+mod rope;
+mod share;
+mod swiglu;
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::device::{
+    AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut, TableItem,
+};
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
+/// The processor: a pool of threads of its own.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    pool: Arc<rayon::ThreadPool>,
+    threads: usize,
+    serial: bool,
+}
+
+impl Cpu {
+    /// A device with `threads` workers; 0 takes one per available core.
+    pub fn new(threads: usize) -> Result<Self, DeviceError> {
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("hapo-cpu-{i}"))
+            .build()
+            .map_err(|error| DeviceError::Threads {
+                threads,
+                reason: error.to_string(),
+            })?;
+        Ok(Self {
+            pool: Arc::new(pool),
+            threads,
+            serial: threads == 1,
+        })
+    }
+
+    /// Number of workers.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs `task(0..tasks)`, on the pool unless this handle is serial.
+    fn for_tasks(&self, tasks: usize, task: impl Fn(usize) + Sync + Send) {
+        if self.serial || tasks <= 1 {
+            (0..tasks).for_each(task);
+        } else {
+            self.pool.install(|| {
+                (0..tasks).into_par_iter().with_max_len(1).for_each(task);
+            });
+        }
+    }
+
+    /// As [`Cpu::for_tasks`], results in task order.
+    fn map_tasks<R: Send>(&self, tasks: usize, task: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
+        if self.serial || tasks <= 1 {
+            (0..tasks).map(task).collect()
+        } else {
+            self.pool.install(|| {
+                (0..tasks)
+                    .into_par_iter()
+                    .with_max_len(1)
+                    .map(task)
+                    .collect()
+            })
+        }
+    }
+}
+
+/// A buffer in main memory, aligned to a cache line.
+#[derive(Debug)]
+pub struct CpuBuf {
+    data: Vec<f32>,
+    start: usize,
+    len: usize,
+}
+
+impl CpuBuf {
+    fn zeros(len: usize) -> Result<Self, DeviceError> {
+        let bytes = len.saturating_mul(size_of::<f32>());
+        let refused = DeviceError::OutOfMemory { bytes };
+        let Some(total) = len.checked_add(LINE) else {
+            return Err(refused);
+        };
+        if Vec::<f32>::new().try_reserve_exact(total).is_err() {
+            return Err(refused);
+        }
+        // `vec!` asks for zeroed pages, which cost nothing until they are touched.
+        let data = vec![0.0_f32; total];
+        let misaligned = (data.as_ptr().addr() / size_of::<f32>()) % LINE;
+        Ok(Self {
+            start: (LINE - misaligned) % LINE,
+            data,
+            len,
+        })
+    }
+
+    /// The elements.
+    pub fn as_slice(&self) -> &[f32] {
+        &self.data[self.start..self.start + self.len]
+    }
+
+    /// The elements, to write.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
+        &mut self.data[self.start..self.start + self.len]
+    }
+}
+
+impl Buffer for CpuBuf {
+    fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl<'a> Span<'a, CpuBuf> {
+    fn read(self) -> &'a [f32] {
+        &self.buf.as_slice()[self.offset..self.offset + self.len]
+    }
+}
+
+impl<'a> SpanMut<'a, CpuBuf> {
+    fn write(self) -> &'a mut [f32] {
+        &mut self.buf.as_mut_slice()[self.offset..self.offset + self.len]
+    }
+}
+
+impl Device for Cpu {
+    type Buf = CpuBuf;
+    type Table<T: TableItem> = Vec<T>;
+
+    fn alloc(&self, len: usize) -> Result<CpuBuf, DeviceError> {
+        CpuBuf::zeros(len)
+    }
+
+    fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
+        items.to_vec()
+    }
+
+    fn upload(&self, src: &[f32], dst: SpanMut<CpuBuf>) {
+        dst.write().copy_from_slice(src);
+    }
+
+    fn download(&self, src: Span<CpuBuf>, dst: &mut [f32]) {
+        dst.copy_from_slice(src.read());
+    }
+
+    fn copy(&self, src: Span<CpuBuf>, dst: SpanMut<CpuBuf>) {
+        dst.write().copy_from_slice(src.read());
+    }
+
+    fn fill(&self, dst: SpanMut<CpuBuf>, value: f32) {
+        dst.write().fill(value);
+    }
+
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        if self.serial {
+            work()
+        } else {
+            self.pool.install(work)
+        }
+    }
+
+    fn blocks(&self, rows: usize, weight_bytes: usize) -> usize {
+        // Blocks read the weights once each: worth it while these stay in the caches.
+        const CACHED: usize = 24 << 20;
+        const ROWS: usize = 12;
+        if self.serial || weight_bytes > CACHED {
+            1
+        } else {
+            (rows / ROWS).clamp(1, self.threads)
+        }
+    }
+
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        if self.serial || items.len() <= 1 {
+            items.iter_mut().for_each(|item| work(self, item));
+            return;
+        }
+        let alone = Self {
+            serial: true,
+            ..self.clone()
+        };
+        self.pool.install(|| {
+            items
+                .par_iter_mut()
+                .with_max_len(1)
+                .for_each(|item| work(&alone, item));
+        });
+    }
+
+    fn matmul(
+        &self,
+        shape: MatShape,
+        x: Span<CpuBuf>,
+        w: Span<CpuBuf>,
+        onto: Onto<CpuBuf>,
+        y: SpanMut<CpuBuf>,
+    ) {
+        let onto = matmul::Start::of(&onto);
+        matmul::forward(self, shape, x.read(), w.read(), onto, y.write());
+    }
+
+    fn matmul_input_grad(
+        &self,
+        shape: MatShape,
+        dy: Span<CpuBuf>,
+        w: Span<CpuBuf>,
+        onto: Onto<CpuBuf>,
+        dx: SpanMut<CpuBuf>,
+    ) {
+        let onto = matmul::Start::of(&onto);
+        matmul::input_grad(self, shape, dy.read(), w.read(), onto, dx.write());
+    }
+
+    fn matmul_weight_grad(
+        &self,
+        shape: MatShape,
+        x: Span<CpuBuf>,
+        dy: Span<CpuBuf>,
+        onto: Onto<CpuBuf>,
+        dw: SpanMut<CpuBuf>,
+    ) {
+        let onto = matmul::Start::of(&onto);
+        matmul::weight_grad(self, shape, x.read(), dy.read(), onto, dw.write());
+    }
+
+    fn add_column_sums(&self, width: usize, dy: Span<CpuBuf>, out: SpanMut<CpuBuf>) {
+        norm::add_column_sums(self, width, dy.read(), out.write());
+    }
+
+    fn rms_norm(
+        &self,
+        eps: f32,
+        x: Span<CpuBuf>,
+        w: Span<CpuBuf>,
+        y: SpanMut<CpuBuf>,
+        inverse_rms: SpanMut<CpuBuf>,
+        residual: Option<SpanMut<CpuBuf>>,
+    ) {
+        norm::rms_norm(
+            self,
+            eps,
+            x.read(),
+            w.read(),
+            y.write(),
+            inverse_rms.write(),
+            residual.map(SpanMut::write),
+        );
+    }
+
+    fn rms_norm_grad(
+        &self,
+        x: Span<CpuBuf>,
+        w: Span<CpuBuf>,
+        inverse_rms: Span<CpuBuf>,
+        dy: Span<CpuBuf>,
+        onto: Onto<CpuBuf>,
+        dx: SpanMut<CpuBuf>,
+        dw: SpanMut<CpuBuf>,
+    ) {
+        norm::rms_norm_grad(
+            self,
+            x.read(),
+            w.read(),
+            inverse_rms.read(),
+            dy.read(),
+            &matmul::Start::of(&onto),
+            dx.write(),
+            dw.write(),
+        );
+    }
+
+    fn rope(
+        &self,
+        head_dim: usize,
+        direction: f32,
+        angles: Span<CpuBuf>,
+        positions: &Vec<u32>,
+        x: SpanMut<CpuBuf>,
+    ) {
+        rope::rope(
+            self,
+            head_dim,
+            direction,
+            angles.read(),
+            positions,
+            x.write(),
+        );
+    }
+
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        segments: &Vec<SegmentRow>,
+        q: Span<CpuBuf>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        out: SpanMut<CpuBuf>,
+        log_sums: SpanMut<CpuBuf>,
+    ) {
+        attention::forward(
+            self,
+            shape,
+            segments,
+            [q.read(), k.read(), v.read()],
+            out.write(),
+            log_sums.write(),
+        );
+    }
+
+    fn attention_grad(
+        &self,
+        shape: AttentionShape,
+        segments: &Vec<SegmentRow>,
+        q: Span<CpuBuf>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        out: Span<CpuBuf>,
+        log_sums: Span<CpuBuf>,
+        dout: Span<CpuBuf>,
+        dq: SpanMut<CpuBuf>,
+        dk: SpanMut<CpuBuf>,
+        dv: SpanMut<CpuBuf>,
+    ) {
+        attention::backward(
+            self,
+            shape,
+            segments,
+            &attention::Saved {
+                q: q.read(),
+                k: k.read(),
+                v: v.read(),
+                out: out.read(),
+                log_sums: log_sums.read(),
+                dout: dout.read(),
+            },
+            [dq.write(), dk.write(), dv.write()],
+        );
+    }
+
+    fn attention_decode(
+        &self,
+        shape: AttentionShape,
+        layer: usize,
+        rows: &Vec<CacheRow>,
+        cache: &CpuBuf,
+        q: Span<CpuBuf>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        out: SpanMut<CpuBuf>,
+    ) {
+        cache::attention_decode(
+            self,
+            shape,
+            layer,
+            rows,
+            cache.as_slice(),
+            [q.read(), k.read(), v.read()],
+            out.write(),
+        );
+    }
+
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        layer: usize,
+        span: CacheSpan,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        cache: &mut CpuBuf,
+    ) {
+        cache::append(shape, layer, span, k.read(), v.read(), cache.as_mut_slice());
+    }
+
+    fn swiglu(&self, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
+        swiglu::forward(self, gate.read(), up.read(), h.write());
+    }
+
+    fn swiglu_grad(&self, gate: SpanMut<CpuBuf>, up: SpanMut<CpuBuf>, dh: SpanMut<CpuBuf>) {
+        swiglu::backward(self, gate.write(), up.write(), dh.write());
+    }
+
+    fn embed(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &Vec<u32>,
+        embedding: Span<CpuBuf>,
+        x: SpanMut<CpuBuf>,
+    ) {
+        embedding::embed(self, layout, tokens, embedding.read(), x.write());
+    }
+
+    fn embed_grad(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &Vec<u32>,
+        dx: Span<CpuBuf>,
+        dembedding: SpanMut<CpuBuf>,
+    ) {
+        embedding::embed_grad(self, layout, tokens, dx.read(), dembedding.write());
+    }
+
+    fn gather_rows(&self, width: usize, rows: &Vec<u32>, x: Span<CpuBuf>, y: SpanMut<CpuBuf>) {
+        embedding::gather_rows(width, rows, x.read(), y.write());
+    }
+
+    fn scatter_rows(&self, width: usize, rows: &Vec<u32>, y: Span<CpuBuf>, x: SpanMut<CpuBuf>) {
+        embedding::scatter_rows(width, rows, y.read(), x.write());
+    }
+
+    fn head(
+        &self,
+        vocabulary: usize,
+        targets: &Vec<HeadTarget>,
+        part: HeadPart,
+        logits: Span<CpuBuf>,
+        stats: SpanMut<CpuBuf>,
+    ) {
+        head::forward(
+            self,
+            vocabulary,
+            targets,
+            part,
+            logits.read(),
+            stats.write(),
+        );
+    }
+
+    fn head_grad(
+        &self,
+        vocabulary: usize,
+        targets: &Vec<HeadTarget>,
+        part: HeadPart,
+        stats: Span<CpuBuf>,
+        gradients: Span<CpuBuf>,
+        logits: SpanMut<CpuBuf>,
+    ) {
+        head::backward(
+            self,
+            vocabulary,
+            targets,
+            part,
+            stats.read(),
+            gradients.read(),
+            logits.write(),
+        );
+    }
+
+    fn squared_norm(&self, x: Span<CpuBuf>) -> f64 {
+        adamw::squared_norm(self, x.read())
+    }
+
+    fn adamw(
+        &self,
+        step: AdamW,
+        gradient: Span<CpuBuf>,
+        parameter: SpanMut<CpuBuf>,
+        first_moment: SpanMut<CpuBuf>,
+        second_moment: SpanMut<CpuBuf>,
+    ) {
+        adamw::adamw(
+            self,
+            step,
+            gradient.read(),
+            [
+                parameter.write(),
+                first_moment.write(),
+                second_moment.write(),
+            ],
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! RMS norm and column sums.
+//!
+//! Sums over a row run in sixteen lanes and a fixed tree; sums over rows run within blocks of 64 rows
+//! and then over blocks in order.
+
+use super::{Cpu, matmul::Start, share::Shared};
+use crate::isa::{fma, kernel};
+use crate::row::{LANES, reduce};
+
+const ROWS: usize = 64;
+
+pub(super) fn rms_norm(
+    cpu: &Cpu,
+    eps: f32,
+    x: &[f32],
+    w: &[f32],
+    y: &mut [f32],
+    inverse_rms: &mut [f32],
+    residual: Option<&mut [f32]>,
+) {
+    let (width, rows) = (w.len(), inverse_rms.len());
+    assert!(
+        x.len() == rows * width && y.len() == rows * width,
+        "x and y are [rows, width]"
+    );
+    let (y, inverse) = (Shared::new(y), Shared::new(inverse_rms));
+    let residual = residual.map(|r| {
+        assert_eq!(r.len(), rows * width, "residual is [rows, width]");
+        Shared::new(r)
+    });
+    // Heads are narrow rows: more of them make a task.
+    let block = ROWS * (512 / width.clamp(1, 512)).max(1);
+    cpu.for_tasks(rows.div_ceil(block), |task| {
+        let first = task * block;
+        let n = block.min(rows - first);
+        let x = &x[first * width..(first + n) * width];
+        // SAFETY: blocks of rows are disjoint in each slice.
+        let (y, inverse) = unsafe { (y.part(first * width, n * width), inverse.part(first, n)) };
+        norm_rows(eps, x, w, y, inverse);
+        if let Some(residual) = &residual {
+            // SAFETY: as above.
+            unsafe { residual.part(first * width, n * width) }.copy_from_slice(x);
+        }
+    });
+}
+
+pub(super) fn rms_norm_grad(
+    cpu: &Cpu,
+    x: &[f32],
+    w: &[f32],
+    inverse_rms: &[f32],
+    dy: &[f32],
+    start: &Start,
+    dx: &mut [f32],
+    dw: &mut [f32],
+) {
+    let (width, rows) = (w.len(), inverse_rms.len());
+    assert!(
+        x.len() == rows * width && dy.len() == x.len() && dx.len() == x.len(),
+        "x, dy and dx are [rows, width]"
+    );
+    assert_eq!(dw.len(), width, "dw is [width]");
+    let add = matches!(start, Start::Existing);
+    let dx = Shared::new(dx);
+    let block = ROWS * (512 / width.clamp(1, 512)).max(1);
+    let parts = cpu.map_tasks(rows.div_ceil(block), |task| {
+        let first = task * block;
+        let n = block.min(rows - first);
+        let range = first * width..(first + n) * width;
+        // SAFETY: blocks of rows are disjoint.
+        let dx = unsafe { dx.part(first * width, n * width) };
+        let mut part = vec![0.0; width];
+        norm_rows_grad(
+            &x[range.clone()],
+            w,
+            &inverse_rms[first..first + n],
+            &dy[range],
+            add,
+            dx,
+            &mut part,
+        );
+        part
+    });
+    add_in_order(&parts, dw);
+}
+
+pub(super) fn add_column_sums(cpu: &Cpu, width: usize, dy: &[f32], out: &mut [f32]) {
+    assert!(
+        out.len() == width && dy.len().is_multiple_of(width),
+        "dy is [rows, width], out [width]"
+    );
+    let rows = dy.len() / width;
+    const BLOCK: usize = 256;
+    let parts = cpu.map_tasks(rows.div_ceil(BLOCK), |task| {
+        let first = task * BLOCK;
+        let n = BLOCK.min(rows - first);
+        let mut part = vec![0.0; width];
+        column_sums(&dy[first * width..(first + n) * width], &mut part);
+        part
+    });
+    add_in_order(&parts, out);
+}
+
+fn add_in_order(parts: &[Vec<f32>], out: &mut [f32]) {
+    for part in parts {
+        for (o, &p) in out.iter_mut().zip(part) {
+            *o += p;
+        }
+    }
+}
+
+kernel! {
+    fn column_sums<FMA>(dy: &[f32], out: &mut [f32]) {
+        for row in dy.chunks_exact(out.len()) {
+            for (o, &d) in out.iter_mut().zip(row) {
+                *o += d;
+            }
+        }
+    }
+}
+
+/// Σ aᵢ·bᵢ in lanes.
+#[inline(always)]
+fn dot<const FMA: bool>(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0_f32; LANES];
+    let (a_chunks, a_rest) = a.as_chunks::<LANES>();
+    let (b_chunks, b_rest) = b.as_chunks::<LANES>();
+    for (p, q) in a_chunks.iter().zip(b_chunks) {
+        for i in 0..LANES {
+            lanes[i] = fma::<FMA>(p[i], q[i], lanes[i]);
+        }
+    }
+    for (i, (&p, &q)) in a_rest.iter().zip(b_rest).enumerate() {
+        lanes[i] = fma::<FMA>(p, q, lanes[i]);
+    }
+    reduce(lanes)
+}
+
+kernel! {
+    fn norm_rows<FMA>(eps: f32, x: &[f32], w: &[f32], y: &mut [f32], inverse: &mut [f32]) {
+        let width = w.len();
+        for ((x, y), inverse) in x
+            .chunks_exact(width)
+            .zip(y.chunks_exact_mut(width))
+            .zip(inverse)
+        {
+            let r = 1.0 / (dot::<FMA>(x, x) / width as f32 + eps).sqrt();
+            *inverse = r;
+            for ((y, &x), &w) in y.iter_mut().zip(x).zip(w) {
+                *y = x * r * w;
+            }
+        }
+    }
+}
+
+kernel! {
+    fn norm_rows_grad<FMA>(
+        x: &[f32],
+        w: &[f32],
+        inverse: &[f32],
+        dy: &[f32],
+        add: bool,
+        dx: &mut [f32],
+        dw: &mut [f32],
+    ) {
+        let width = w.len();
+        let w = &w[..width];
+        let dw = &mut dw[..width];
+        for (((x, dy), dx), &r) in x
+            .chunks_exact(width)
+            .zip(dy.chunks_exact(width))
+            .zip(dx.chunks_exact_mut(width))
+            .zip(inverse)
+        {
+            // dx = r·(w⊙dy) − x·r³·mean(x⊙w⊙dy)
+            let mut lanes = [0.0_f32; LANES];
+            let (x_chunks, x_rest) = x.as_chunks::<LANES>();
+            let (dy_chunks, dy_rest) = dy.as_chunks::<LANES>();
+            let (w_chunks, w_rest) = w.as_chunks::<LANES>();
+            for ((x, dy), w) in x_chunks.iter().zip(dy_chunks).zip(w_chunks) {
+                for i in 0..LANES {
+                    lanes[i] = fma::<FMA>(x[i], dy[i] * w[i], lanes[i]);
+                }
+            }
+            for (i, ((&x, &dy), &w)) in x_rest.iter().zip(dy_rest).zip(w_rest).enumerate() {
+                lanes[i] = fma::<FMA>(x, dy * w, lanes[i]);
+            }
+            let c = r * r * r * reduce(lanes) / width as f32;
+            for ((((&x, &dy), &w), dw), dx) in x.iter().zip(dy).zip(w).zip(dw.iter_mut()).zip(dx) {
+                let d = fma::<FMA>(r, dy * w, -(x * c));
+                *dx = if add { *dx + d } else { d };
+                *dw = fma::<FMA>(dy, x * r, *dw);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! One output slice, written by several tasks at once.
+//!
+//! Purpose: tiles of a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot
+//! express.
+//!
+//! Price: whoever writes promises that tasks write disjoint elements; bounds are still checked.
+
+use std::marker::PhantomData;
+
+/// A mutable slice that tasks share.
+#[derive(Clone, Copy)]
+pub(super) struct Shared<'a> {
+    pointer: *mut f32,
+    len: usize,
+    slice: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the only access is `part`, whose callers promise disjoint ranges between threads.
+unsafe impl Send for Shared<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Shared<'_> {}
+
+impl<'a> Shared<'a> {
+    pub(super) fn new(slice: &'a mut [f32]) -> Self {
+        Self {
+            pointer: slice.as_mut_ptr(),
+            len: slice.len(),
+            slice: PhantomData,
+        }
+    }
+
+    /// The elements `offset..offset + len`.
+    ///
+    /// # Safety
+    /// No other reference to any of these elements is alive while the result is.
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "the promise above is what makes it sound"
+    )]
+    pub(super) unsafe fn part(&self, offset: usize, len: usize) -> &'a mut [f32] {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.len),
+            "a part inside the shared slice"
+        );
+        // SAFETY: in bounds by the assertion, unaliased by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.add(offset), len) }
+    }
+
+    /// A pointer to element `offset`, for a product that writes a tile of `rows` rows `stride` apart,
+    /// each `width` long.
+    pub(super) fn tile(&self, offset: usize, rows: usize, stride: usize, width: usize) -> *mut f32 {
+        assert!(
+            rows == 0 || offset + (rows - 1) * stride + width <= self.len,
+            "a tile inside the shared slice"
+        );
+        self.pointer.wrapping_add(offset)
+    }
+}

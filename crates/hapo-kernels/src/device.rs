@@ -1,0 +1,493 @@
+//! The seam between the decoder and the machine it runs on.
+//!
+//! Purpose: name every operation once, over flat buffers, with nothing in the signatures that only
+//! one kind of memory could honour. Host data cross by `upload`, `download` and `table` alone.
+//!
+//! Price: operations are as coarse as the fused kernels behind them, so the trait is the list of
+//! kernels a new device has to write.
+
+use std::fmt::Debug;
+
+/// What a device can refuse.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The device has no room for a buffer of this size.
+    #[error("no memory for a buffer of {bytes} bytes")]
+    OutOfMemory {
+        /// Size asked for.
+        bytes: usize,
+    },
+    /// The worker threads could not be started.
+    #[error("cannot start {threads} worker threads: {reason}")]
+    Threads {
+        /// Number asked for.
+        threads: usize,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// A flat `f32` buffer on a device.
+pub trait Buffer: Send + Sync + Debug + Sized {
+    /// Number of elements.
+    fn len(&self) -> usize;
+
+    /// Whether there is no element.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements `offset..offset + len`, to read.
+    fn at(&self, offset: usize, len: usize) -> Span<'_, Self> {
+        assert!(offset + len <= self.len(), "span inside its buffer");
+        Span {
+            buf: self,
+            offset,
+            len,
+        }
+    }
+
+    /// The elements `offset..offset + len`, to write.
+    fn at_mut(&mut self, offset: usize, len: usize) -> SpanMut<'_, Self> {
+        assert!(offset + len <= self.len(), "span inside its buffer");
+        SpanMut {
+            buf: self,
+            offset,
+            len,
+        }
+    }
+
+    /// The first `len` elements, to read.
+    fn first(&self, len: usize) -> Span<'_, Self> {
+        self.at(0, len)
+    }
+
+    /// The first `len` elements, to write.
+    fn first_mut(&mut self, len: usize) -> SpanMut<'_, Self> {
+        self.at_mut(0, len)
+    }
+}
+
+/// A read-only range of a buffer.
+#[derive(Debug)]
+pub struct Span<'a, B> {
+    /// The whole buffer.
+    pub buf: &'a B,
+    /// First element.
+    pub offset: usize,
+    /// Number of elements.
+    pub len: usize,
+}
+
+impl<B> Clone for Span<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Span<'_, B> {}
+
+/// A writable range of a buffer.
+#[derive(Debug)]
+pub struct SpanMut<'a, B> {
+    /// The whole buffer.
+    pub buf: &'a mut B,
+    /// First element.
+    pub offset: usize,
+    /// Number of elements.
+    pub len: usize,
+}
+
+/// An item of a small integer table that lives on the device beside the buffers.
+pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}
+
+impl TableItem for u32 {}
+
+/// The shape of a matrix product: activations `[rows, inputs]`, weights `[inputs, outputs]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatShape {
+    /// Rows of activations.
+    pub rows: usize,
+    /// Width of the activations.
+    pub inputs: usize,
+    /// Width of the result.
+    pub outputs: usize,
+}
+
+/// What a product is added to.
+#[derive(Debug)]
+pub enum Onto<'a, B> {
+    /// Nothing: the output is overwritten.
+    Nothing,
+    /// What the output holds.
+    Existing,
+    /// A bias `[outputs]`, the same for every row.
+    Bias(Span<'a, B>),
+}
+
+/// Widths of an attention block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+}
+
+impl AttentionShape {
+    /// Width of a row of queries.
+    pub fn q_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of a row of keys, and of values.
+    pub fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Query heads that read one key/value head.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Factor of the scores, 1/√`head_dim`.
+    pub fn scale(&self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+}
+
+/// A run of packed rows that attends causally to itself, after the rows of a prefix.
+///
+/// Segments of one family (a prefix and those that read it) are adjacent in their table, the prefix
+/// first: gradients of the prefix are summed in table order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct SegmentRow {
+    /// First packed row.
+    pub start: u32,
+    /// Number of rows.
+    pub len: u32,
+    /// First row of the prefix.
+    pub prefix_start: u32,
+    /// Rows of the prefix; 0 for none.
+    pub prefix_len: u32,
+    /// Number shared by a prefix and the segments that read it.
+    pub family: u32,
+}
+
+impl TableItem for SegmentRow {}
+
+/// A region of the key/value cache: `capacity` tokens, of which `len` are written.
+///
+/// Within a region, layer `l` and head `h` hold `Kᵀ [head_dim, capacity]` and then
+/// `V [capacity, head_dim]`, at `base + (l · kv_heads + h) · 2 · head_dim · capacity`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct CacheSpan {
+    /// First element of the region in the cache buffer.
+    pub base: u64,
+    /// Tokens the region has room for.
+    pub capacity: u32,
+    /// Tokens written.
+    pub len: u32,
+}
+
+/// What one decoded row may look at: a shared prompt, then its own tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct CacheRow {
+    /// The shared prompt.
+    pub prompt: CacheSpan,
+    /// Tokens of this sequence already in the cache; the row's own key and value come beside it.
+    pub own: CacheSpan,
+}
+
+impl TableItem for CacheRow {}
+
+/// A token whose log-probability is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct HeadTarget {
+    /// Row of the logits; targets are sorted by it.
+    pub row: u32,
+    /// The token.
+    pub token: u32,
+    /// 1 / temperature.
+    pub inverse_temperature: f32,
+}
+
+impl TableItem for HeadTarget {}
+
+/// One `AdamW` step (Loshchilov and Hutter, decoupled decay; as `torch.optim.AdamW`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate of this step.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Decoupled weight decay, on every parameter.
+    pub weight_decay: f64,
+    /// Number of this step, from 1; for the bias correction.
+    pub step: u64,
+    /// Factor of the gradient before anything else: the clipping coefficient.
+    pub gradient_scale: f64,
+}
+
+/// A machine that runs the decoder.
+///
+/// Lengths of spans are products of the stated shapes; a mismatch is a bug above and panics.
+pub trait Device: Send + Sync + Sized + Debug {
+    /// A flat buffer of `f32`.
+    type Buf: Buffer;
+    /// A small table of integers, written once per batch.
+    type Table<T: TableItem>: Send + Sync + Debug;
+
+    /// A buffer of zeros.
+    fn alloc(&self, len: usize) -> Result<Self::Buf, DeviceError>;
+    /// Copies a table to the device.
+    fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
+    /// Host to device.
+    fn upload(&self, src: &[f32], dst: SpanMut<Self::Buf>);
+    /// Device to host.
+    fn download(&self, src: Span<Self::Buf>, dst: &mut [f32]);
+    /// Device to device, equal lengths.
+    fn copy(&self, src: Span<Self::Buf>, dst: SpanMut<Self::Buf>);
+    /// Sets every element.
+    fn fill(&self, dst: SpanMut<Self::Buf>, value: f32);
+
+    /// Runs `work` where operations are cheap to start. Results do not depend on it.
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
+    /// Into how many blocks independent rows are best cut when every block runs the whole stack by
+    /// itself through [`Device::each`], given the size of the weights. Results do not depend on it.
+    fn blocks(&self, rows: usize, weight_bytes: usize) -> usize;
+    /// Runs `work` on every item, concurrently where the device can, each with a handle that does
+    /// not share work with the others.
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync);
+
+    /// `y [rows, outputs] = onto + x [rows, inputs] · w [inputs, outputs]`.
+    fn matmul(
+        &self,
+        shape: MatShape,
+        x: Span<Self::Buf>,
+        w: Span<Self::Buf>,
+        onto: Onto<Self::Buf>,
+        y: SpanMut<Self::Buf>,
+    );
+    /// `dx [rows, inputs] = onto + dy [rows, outputs] · wᵀ`; `onto` is never a bias.
+    fn matmul_input_grad(
+        &self,
+        shape: MatShape,
+        dy: Span<Self::Buf>,
+        w: Span<Self::Buf>,
+        onto: Onto<Self::Buf>,
+        dx: SpanMut<Self::Buf>,
+    );
+    /// `dw [inputs, outputs] = onto + xᵀ · dy`; `onto` is never a bias.
+    fn matmul_weight_grad(
+        &self,
+        shape: MatShape,
+        x: Span<Self::Buf>,
+        dy: Span<Self::Buf>,
+        onto: Onto<Self::Buf>,
+        dw: SpanMut<Self::Buf>,
+    );
+    /// `out [width] += Σ_rows dy [rows, width]`: the gradient of a bias.
+    fn add_column_sums(&self, width: usize, dy: Span<Self::Buf>, out: SpanMut<Self::Buf>);
+
+    /// `y = x · r ⊙ w` per row, `r = 1/√(mean(x²) + eps)`, kept in `inverse_rms [rows]`. When
+    /// `residual` is given, `x` is copied there too: the next product is added to it.
+    fn rms_norm(
+        &self,
+        eps: f32,
+        x: Span<Self::Buf>,
+        w: Span<Self::Buf>,
+        y: SpanMut<Self::Buf>,
+        inverse_rms: SpanMut<Self::Buf>,
+        residual: Option<SpanMut<Self::Buf>>,
+    );
+    /// `dx = onto + …`, `dw += …` of [`Device::rms_norm`]; `onto` is never a bias.
+    fn rms_norm_grad(
+        &self,
+        x: Span<Self::Buf>,
+        w: Span<Self::Buf>,
+        inverse_rms: Span<Self::Buf>,
+        dy: Span<Self::Buf>,
+        onto: Onto<Self::Buf>,
+        dx: SpanMut<Self::Buf>,
+        dw: SpanMut<Self::Buf>,
+    );
+
+    /// Rotates the heads of `x [rows, heads · head_dim]` in place by the angles of their positions;
+    /// `angles [positions, head_dim]` holds cosines then sines of half a head. `direction` 1 rotates,
+    /// −1 rotates back (the gradient).
+    fn rope(
+        &self,
+        head_dim: usize,
+        direction: f32,
+        angles: Span<Self::Buf>,
+        positions: &Self::Table<u32>,
+        x: SpanMut<Self::Buf>,
+    );
+
+    /// Causal attention of packed segments: `q, out [rows, heads · head_dim]`,
+    /// `k, v [rows, kv_heads · head_dim]`, `log_sums [rows, heads]` for the gradient.
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        segments: &Self::Table<SegmentRow>,
+        q: Span<Self::Buf>,
+        k: Span<Self::Buf>,
+        v: Span<Self::Buf>,
+        out: SpanMut<Self::Buf>,
+        log_sums: SpanMut<Self::Buf>,
+    );
+    /// Gradient of [`Device::attention`], scores recomputed block by block; overwrites `dq, dk, dv`.
+    fn attention_grad(
+        &self,
+        shape: AttentionShape,
+        segments: &Self::Table<SegmentRow>,
+        q: Span<Self::Buf>,
+        k: Span<Self::Buf>,
+        v: Span<Self::Buf>,
+        out: Span<Self::Buf>,
+        log_sums: Span<Self::Buf>,
+        dout: Span<Self::Buf>,
+        dq: SpanMut<Self::Buf>,
+        dk: SpanMut<Self::Buf>,
+        dv: SpanMut<Self::Buf>,
+    );
+    /// One query row per sequence against the cache and the row's own `k, v`; the bits are those of
+    /// the last row of [`Device::attention`] over the same tokens.
+    fn attention_decode(
+        &self,
+        shape: AttentionShape,
+        layer: usize,
+        rows: &Self::Table<CacheRow>,
+        cache: &Self::Buf,
+        q: Span<Self::Buf>,
+        k: Span<Self::Buf>,
+        v: Span<Self::Buf>,
+        out: SpanMut<Self::Buf>,
+    );
+    /// Appends `tokens` rows of `k, v [tokens, kv_heads · head_dim]` to a region, after `span.len`.
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        layer: usize,
+        span: CacheSpan,
+        k: Span<Self::Buf>,
+        v: Span<Self::Buf>,
+        cache: &mut Self::Buf,
+    );
+
+    /// `h = silu(gate) ⊙ up`.
+    fn swiglu(&self, gate: Span<Self::Buf>, up: Span<Self::Buf>, h: SpanMut<Self::Buf>);
+    /// Gradient of [`Device::swiglu`] in place: `gate`, `up` become their gradients, `dh` becomes
+    /// `h` again (the gradient of the next weight needs it).
+    fn swiglu_grad(&self, gate: SpanMut<Self::Buf>, up: SpanMut<Self::Buf>, dh: SpanMut<Self::Buf>);
+
+    /// `x [tokens, width]` = rows of the embedding `[vocabulary, width]`, or columns of a transposed
+    /// one `[width, vocabulary]`.
+    fn embed(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &Self::Table<u32>,
+        embedding: Span<Self::Buf>,
+        x: SpanMut<Self::Buf>,
+    );
+    /// Adds `dx` to the gradient of the embedding, in token order.
+    fn embed_grad(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &Self::Table<u32>,
+        dx: Span<Self::Buf>,
+        dembedding: SpanMut<Self::Buf>,
+    );
+    /// `y [rows.len, width]` = the chosen rows of `x`.
+    fn gather_rows(
+        &self,
+        width: usize,
+        rows: &Self::Table<u32>,
+        x: Span<Self::Buf>,
+        y: SpanMut<Self::Buf>,
+    );
+    /// `x` = 0 but for the chosen rows, which are `y`; the rows are distinct.
+    fn scatter_rows(
+        &self,
+        width: usize,
+        rows: &Self::Table<u32>,
+        y: Span<Self::Buf>,
+        x: SpanMut<Self::Buf>,
+    );
+
+    /// Log-probabilities and entropies of targets from `logits [rows, vocabulary]`:
+    /// `stats [targets, 6]` = log-probability at the target's temperature, at temperature 1, entropy
+    /// at temperature 1, largest logit, log-sum at the target's temperature, log-sum at 1 (both less
+    /// the largest logit). Only targets `first..` of rows `first_row..` are touched.
+    fn head(
+        &self,
+        vocabulary: usize,
+        targets: &Self::Table<HeadTarget>,
+        part: HeadPart,
+        logits: Span<Self::Buf>,
+        stats: SpanMut<Self::Buf>,
+    );
+    /// Gradient of [`Device::head`], logits overwritten by theirs; `gradients [targets, 2]` holds
+    /// those of the log-probability at the target's temperature and of the entropy.
+    fn head_grad(
+        &self,
+        vocabulary: usize,
+        targets: &Self::Table<HeadTarget>,
+        part: HeadPart,
+        stats: Span<Self::Buf>,
+        gradients: Span<Self::Buf>,
+        logits: SpanMut<Self::Buf>,
+    );
+
+    /// Σ x² in f64, in an order fixed by the length.
+    fn squared_norm(&self, x: Span<Self::Buf>) -> f64;
+    /// One optimiser step over flat buffers.
+    fn adamw(
+        &self,
+        step: AdamW,
+        gradient: Span<Self::Buf>,
+        parameter: SpanMut<Self::Buf>,
+        first_moment: SpanMut<Self::Buf>,
+        second_moment: SpanMut<Self::Buf>,
+    );
+}
+
+/// How the embedding lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmbeddingLayout {
+    /// `[vocabulary, width]`.
+    Rows {
+        /// Width of an embedding.
+        width: usize,
+    },
+    /// `[width, vocabulary]`: the layout of the output head, for tied weights.
+    Columns {
+        /// Number of tokens.
+        vocabulary: usize,
+    },
+}
+
+/// Which rows and targets a chunk of logits holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadPart {
+    /// Row of the first row of the chunk, in the numbering of the targets.
+    pub first_row: usize,
+    /// Rows of the chunk.
+    pub rows: usize,
+    /// First target of the chunk.
+    pub first_target: usize,
+    /// Targets of the chunk.
+    pub targets: usize,
+}

@@ -1,0 +1,147 @@
+//! Log-softmax of one row, for the sampler and the trainer alike.
+//!
+//! Purpose: both sides call these functions, so equal logits give equal bits of log-probability.
+//!
+//! Price: sums run over sixteen lanes and blocks of 256 in f32, then f64; a row is read twice.
+
+use crate::isa::{fma, kernel};
+
+/// Lanes of every reduction over a row.
+pub(crate) const LANES: usize = 16;
+const BLOCK: usize = 256;
+
+/// What a row of logits says at one temperature: everything is relative to the largest logit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowStats {
+    /// Largest logit, before the temperature.
+    pub max: f32,
+    /// ln Σ exp((z − max) / T).
+    pub log_sum: f32,
+    /// Entropy in nats of softmax(z / T).
+    pub entropy: f32,
+}
+
+/// Statistics of `logits` at temperature `1 / inverse_temperature`.
+pub fn row_stats(logits: &[f32], inverse_temperature: f32) -> RowStats {
+    let max = max_of(logits);
+    let (sum, weighted) = sums(logits, max, inverse_temperature);
+    let log_sum = sum.ln();
+    RowStats {
+        max,
+        log_sum: log_sum as f32,
+        entropy: (log_sum - weighted / sum).max(0.0) as f32,
+    }
+}
+
+/// ln Σ exp(z / T).
+pub fn log_sum_exp(logits: &[f32], inverse_temperature: f32) -> f32 {
+    let stats = row_stats(logits, inverse_temperature);
+    stats.max * inverse_temperature + stats.log_sum
+}
+
+/// Log-probability of a token with logit `logit` in a row with these statistics.
+pub fn log_prob(stats: RowStats, inverse_temperature: f32, logit: f32) -> f32 {
+    (logit - stats.max) * inverse_temperature - stats.log_sum
+}
+
+/// Entropy in nats of softmax(z / T).
+pub fn entropy(logits: &[f32], inverse_temperature: f32) -> f32 {
+    row_stats(logits, inverse_temperature).entropy
+}
+
+/// eˣ to about one unit in the last place; 0 below −87.3, large and finite above 88.
+pub fn exp(x: f32) -> f32 {
+    let mut one = [x];
+    exp_in_place(&mut one);
+    one[0]
+}
+
+kernel! {
+    fn exp_in_place<FMA>(x: &mut [f32]) {
+        for v in x {
+            *v = exp_of::<FMA>(*v);
+        }
+    }
+}
+
+/// The polynomial behind every exponential of this crate (Cephes' split of ln 2, degree 6).
+#[inline(always)]
+pub(crate) fn exp_of<const FMA: bool>(x: f32) -> f32 {
+    // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
+    const MAGIC: f32 = 12_582_912.0;
+    let clamped = x.clamp(-87.336_54, 88.0);
+    let shifted = fma::<FMA>(clamped, std::f32::consts::LOG2_E, MAGIC);
+    let n = shifted - MAGIC;
+    let r = fma::<FMA>(n, -0.693_359_4, clamped);
+    let r = fma::<FMA>(n, 2.121_944_4e-4, r);
+    let p = 1.987_569_1e-4;
+    let p = fma::<FMA>(p, r, 1.398_199_9e-3);
+    let p = fma::<FMA>(p, r, 8.333_452e-3);
+    let p = fma::<FMA>(p, r, 4.166_579_6e-2);
+    let p = fma::<FMA>(p, r, 1.666_666_5e-1);
+    let p = fma::<FMA>(p, r, 5e-1);
+    let p = fma::<FMA>(p, r * r, r) + 1.0;
+    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
+    if x < -87.336_54 { 0.0 } else { p * scale }
+}
+
+/// Sum of the lanes in a fixed tree.
+#[inline(always)]
+pub(crate) fn reduce(lanes: [f32; LANES]) -> f32 {
+    let mut l = lanes;
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            l[i] += l[i + width];
+        }
+        width /= 2;
+    }
+    l[0]
+}
+
+kernel! {
+    /// Largest element; −∞ for none. NaN is skipped.
+    pub(crate) fn max_of<FMA>(x: &[f32]) -> f32 {
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        let (chunks, rest) = x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (l, &v) in lanes.iter_mut().zip(chunk) {
+                *l = if v > *l { v } else { *l };
+            }
+        }
+        let mut max = f32::NEG_INFINITY;
+        for &v in lanes.iter().chain(rest) {
+            max = if v > max { v } else { max };
+        }
+        max
+    }
+}
+
+kernel! {
+    /// Σ e and Σ e·d with d = (x − max)·factor, e = exp(d).
+    pub(crate) fn sums<FMA>(x: &[f32], max: f32, factor: f32) -> (f64, f64) {
+        let (mut sum, mut weighted) = (0.0_f64, 0.0_f64);
+        for block in x.chunks(BLOCK) {
+            let (mut s, mut w) = ([0.0_f32; LANES], [0.0_f32; LANES]);
+            let (chunks, rest) = block.as_chunks::<LANES>();
+            for chunk in chunks {
+                for i in 0..LANES {
+                    // A logit of −∞ has no weight, not NaN.
+                    let d = ((chunk[i] - max) * factor).max(-1e4);
+                    let e = exp_of::<FMA>(d);
+                    s[i] += e;
+                    w[i] = fma::<FMA>(e, d, w[i]);
+                }
+            }
+            for (i, &v) in rest.iter().enumerate() {
+                let d = ((v - max) * factor).max(-1e4);
+                let e = exp_of::<FMA>(d);
+                s[i] += e;
+                w[i] = fma::<FMA>(e, d, w[i]);
+            }
+            sum += f64::from(reduce(s));
+            weighted += f64::from(reduce(w));
+        }
+        (sum, weighted)
+    }
+}

@@ -1,0 +1,125 @@
+//! What the arithmetic refuses at its border.
+
+use hapo_kernels::DeviceError;
+
+/// A request the decoder cannot carry out. Nothing was changed when one is returned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The configuration cannot be computed with.
+    #[error("config: {field} = {got}, expected {expected}")]
+    Config {
+        /// Name in [`crate::Config`].
+        field: &'static str,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        got: usize,
+    },
+    /// No parameter has this name.
+    #[error("unknown tensor {name}")]
+    UnknownTensor {
+        /// The name asked for.
+        name: String,
+    },
+    /// A tensor has another number of elements.
+    #[error("tensor {name}: expected {expected} elements, got {got}")]
+    TensorLength {
+        /// Its published name.
+        name: String,
+        /// Elements of its shape.
+        expected: usize,
+        /// Elements that came.
+        got: usize,
+    },
+    /// A token beyond the vocabulary.
+    #[error("token {token} at row {row}: the vocabulary has {vocabulary}")]
+    Token {
+        /// Row of the batch.
+        row: usize,
+        /// The id.
+        token: u32,
+        /// Rows of the embedding.
+        vocabulary: usize,
+    },
+    /// A sequence longer than the model was opened for.
+    #[error("a sequence of {length} tokens, the model was opened for {positions}")]
+    TooLong {
+        /// Its length, prefix included.
+        length: usize,
+        /// Positions of the rotary table.
+        positions: usize,
+    },
+    /// Segments that do not tile the packed tokens, or a prefix that is not one.
+    #[error("segment {index}: {problem}")]
+    Segment {
+        /// Its index.
+        index: usize,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A target outside the batch or at no temperature.
+    #[error("target {index}: {problem}")]
+    Target {
+        /// Its index.
+        index: usize,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A batch, prompt or step without tokens.
+    #[error("{what} is empty")]
+    Empty {
+        /// Which one.
+        what: &'static str,
+    },
+    /// Gradients of another number of targets than the forward pass had.
+    #[error("{what}: expected {expected} gradients, got {got}")]
+    Gradients {
+        /// Which ones.
+        what: &'static str,
+        /// Number of targets.
+        expected: usize,
+        /// Number that came.
+        got: usize,
+    },
+    /// A backward pass without a forward pass before it on this tape.
+    #[error("the tape holds no forward pass")]
+    NoForward,
+    /// The cache has no free region of this size.
+    #[error(
+        "key/value cache full: {needed} tokens asked for, largest free run {largest} of {capacity}"
+    )]
+    CacheFull {
+        /// Tokens asked for, rounded up to whole blocks.
+        needed: usize,
+        /// Largest run of free tokens.
+        largest: usize,
+        /// Tokens of the whole cache.
+        capacity: usize,
+    },
+    /// A slot that was released, or belongs to another cache.
+    #[error("{what} slot {index} is not in use")]
+    Slot {
+        /// Kind of slot.
+        what: &'static str,
+        /// Its index.
+        index: usize,
+    },
+    /// One sequence twice in a decode step.
+    #[error("sequence slot {index} appears twice in one step")]
+    SlotTwice {
+        /// Its index.
+        index: usize,
+    },
+    /// A sequence has used all the tokens it reserved.
+    #[error("sequence slot {index} has used its {reserved} reserved tokens")]
+    SequenceFull {
+        /// Its index.
+        index: usize,
+        /// Tokens reserved by `fork`.
+        reserved: usize,
+    },
+}

@@ -1,0 +1,385 @@
+//! A decoder on a device: its weights and the way through its layers.
+//!
+//! Purpose: the one place where the order of operations is written, for training, for the prompt and
+//! for decoding.
+//!
+//! Price: weights are plain `f32`; sampler and trainer borrow the same ones.
+
+use hapo_kernels::{AttentionShape, Buffer, Device, EmbeddingLayout, MatShape, Onto, Span};
+
+use crate::config::Config;
+use crate::engine_error::EngineError;
+use crate::params::{ParamLayout, Range, Roles};
+use crate::rope;
+
+/// A decoder: shape, weights, device.
+#[derive(Debug)]
+pub struct Model<D: Device> {
+    pub(crate) device: D,
+    pub(crate) config: Config,
+    pub(crate) layout: ParamLayout,
+    pub(crate) roles: Roles,
+    pub(crate) params: D::Buf,
+    pub(crate) angles: D::Buf,
+    pub(crate) positions: usize,
+}
+
+impl<D: Device> Model<D> {
+    /// A decoder of zeros for sequences of at most `positions` tokens (prompt included). Fill it with
+    /// [`Model::set_tensor`].
+    ///
+    /// # Errors
+    /// A shape that cannot be computed with, or no memory.
+    pub fn new(device: D, config: Config, positions: usize) -> Result<Self, EngineError> {
+        check(&config)?;
+        let layout = ParamLayout::of(&config);
+        let roles = Roles::of(&config, &layout)?;
+        let params = device.alloc(layout.len())?;
+        let table = rope::angles(&config, positions);
+        let mut angles = device.alloc(table.len())?;
+        let len = table.len();
+        device.upload(&table, angles.first_mut(len));
+        Ok(Self {
+            device,
+            config,
+            layout,
+            roles,
+            params,
+            angles,
+            positions,
+        })
+    }
+
+    /// The shape.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Where every parameter lies.
+    pub fn layout(&self) -> &ParamLayout {
+        &self.layout
+    }
+
+    /// The device.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Longest sequence, prompt included.
+    pub fn positions(&self) -> usize {
+        self.positions
+    }
+
+    /// All weights, laid out as [`Model::layout`] says.
+    pub fn params(&self) -> &D::Buf {
+        &self.params
+    }
+
+    /// All weights, to write.
+    pub fn params_mut(&mut self) -> &mut D::Buf {
+        &mut self.params
+    }
+
+    /// Loads a tensor given in its published order.
+    ///
+    /// # Errors
+    /// An unknown name or another number of elements.
+    pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), EngineError> {
+        let param = self.layout.get(name)?;
+        let data = param.to_buffer(published)?;
+        let to = self.params.at_mut(param.offset, param.len);
+        self.device.upload(&data, to);
+        Ok(())
+    }
+
+    /// A tensor in its published order.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn tensor(&self, name: &str) -> Result<Vec<f32>, EngineError> {
+        self.published(&self.params, name)
+    }
+
+    /// The same of any buffer laid out as the parameters: gradients, moments.
+    ///
+    /// # Errors
+    /// An unknown name.
+    pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, EngineError> {
+        let param = self.layout.get(name)?;
+        let mut data = vec![0.0; param.len];
+        self.device
+            .download(buffer.at(param.offset, param.len), &mut data);
+        param.to_published(&data)
+    }
+
+    pub(crate) fn param(&self, range: Range) -> Span<'_, D::Buf> {
+        self.params.at(range.0, range.1)
+    }
+
+    pub(crate) fn attention_shape(&self) -> AttentionShape {
+        AttentionShape {
+            heads: self.config.heads,
+            kv_heads: self.config.kv_heads,
+            head_dim: self.config.head_dim,
+        }
+    }
+
+    pub(crate) fn embedding_layout(&self) -> EmbeddingLayout {
+        if self.config.tied {
+            EmbeddingLayout::Columns {
+                vocabulary: self.config.vocab_size,
+            }
+        } else {
+            EmbeddingLayout::Rows {
+                width: self.config.hidden,
+            }
+        }
+    }
+
+    pub(crate) fn mat(rows: usize, inputs: usize, outputs: usize) -> MatShape {
+        MatShape {
+            rows,
+            inputs,
+            outputs,
+        }
+    }
+
+    pub(crate) fn angles(&self) -> Span<'_, D::Buf> {
+        self.angles.first(self.angles.len())
+    }
+
+    /// Runs layer `layer` on `rows` rows. `attend(q, k, v, o)` is what differs between packed and
+    /// decoded rows.
+    pub(crate) fn layer_forward(
+        &self,
+        device: &D,
+        layer: usize,
+        rows: usize,
+        positions: &D::Table<u32>,
+        x: &D::Buf,
+        x_next: &mut D::Buf,
+        kept: &mut LayerKept<D>,
+        h: &mut D::Buf,
+        attend: impl FnOnce(&D, Attend<'_, D>),
+    ) {
+        let p = &self.roles.layers[layer];
+        let c = &self.config;
+        let shape = self.attention_shape();
+        let (wide, narrow) = (shape.q_width(), shape.kv_width());
+        let all = rows * c.hidden;
+        device.rms_norm(
+            c.rms_eps,
+            x.first(all),
+            self.param(p.norm1),
+            kept.n1.first_mut(all),
+            kept.inverse1.first_mut(rows),
+            Some(kept.middle.first_mut(all)),
+        );
+        let (q_to, k_to) = match &mut kept.raw {
+            Some(raw) => (&mut raw.q, &mut raw.k),
+            None => (&mut kept.q, &mut kept.k),
+        };
+        let bias = |i: usize| match &p.bias {
+            Some(bias) => Onto::Bias(self.param(bias[i])),
+            None => Onto::Nothing,
+        };
+        let n1 = kept.n1.first(all);
+        for (i, (w, width, to)) in [
+            (p.q, wide, q_to),
+            (p.k, narrow, k_to),
+            (p.v, narrow, &mut kept.v),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            device.matmul(
+                Self::mat(rows, c.hidden, width),
+                n1,
+                self.param(w),
+                bias(i),
+                to.first_mut(rows * width),
+            );
+        }
+        if let (Some(raw), Some(norms)) = (&mut kept.raw, &p.head_norm) {
+            for (norm, heads, from, to, inverse) in [
+                (norms[0], c.heads, &raw.q, &mut kept.q, &mut raw.inverse_q),
+                (
+                    norms[1],
+                    c.kv_heads,
+                    &raw.k,
+                    &mut kept.k,
+                    &mut raw.inverse_k,
+                ),
+            ] {
+                let len = rows * heads * c.head_dim;
+                device.rms_norm(
+                    c.rms_eps,
+                    from.first(len),
+                    self.param(norm),
+                    to.first_mut(len),
+                    inverse.first_mut(rows * heads),
+                    None,
+                );
+            }
+        }
+        for (x, width) in [(&mut kept.q, wide), (&mut kept.k, narrow)] {
+            device.rope(
+                c.head_dim,
+                1.0,
+                self.angles(),
+                positions,
+                x.first_mut(rows * width),
+            );
+        }
+        attend(
+            device,
+            Attend {
+                q: kept.q.first(rows * wide),
+                k: kept.k.first(rows * narrow),
+                v: kept.v.first(rows * narrow),
+                out: &mut kept.o,
+                log_sums: &mut kept.log_sums,
+            },
+        );
+        device.matmul(
+            Self::mat(rows, wide, c.hidden),
+            kept.o.first(rows * wide),
+            self.param(p.o),
+            Onto::Existing,
+            kept.middle.first_mut(all),
+        );
+        device.rms_norm(
+            c.rms_eps,
+            kept.middle.first(all),
+            self.param(p.norm2),
+            kept.n2.first_mut(all),
+            kept.inverse2.first_mut(rows),
+            Some(x_next.first_mut(all)),
+        );
+        let n2 = kept.n2.first(all);
+        for (w, to) in [(p.gate, &mut kept.gate), (p.up, &mut kept.up)] {
+            device.matmul(
+                Self::mat(rows, c.hidden, c.ffn),
+                n2,
+                self.param(w),
+                Onto::Nothing,
+                to.first_mut(rows * c.ffn),
+            );
+        }
+        let ffn = rows * c.ffn;
+        device.swiglu(kept.gate.first(ffn), kept.up.first(ffn), h.first_mut(ffn));
+        device.matmul(
+            Self::mat(rows, c.ffn, c.hidden),
+            h.first(ffn),
+            self.param(p.down),
+            Onto::Existing,
+            x_next.first_mut(all),
+        );
+    }
+}
+
+/// What the attention of one layer reads and writes.
+pub(crate) struct Attend<'a, D: Device> {
+    pub(crate) q: Span<'a, D::Buf>,
+    pub(crate) k: Span<'a, D::Buf>,
+    pub(crate) v: Span<'a, D::Buf>,
+    pub(crate) out: &'a mut D::Buf,
+    pub(crate) log_sums: &'a mut D::Buf,
+}
+
+/// Activations of one layer that its gradient reads.
+#[derive(Debug)]
+pub(crate) struct LayerKept<D: Device> {
+    pub(crate) n1: D::Buf,
+    pub(crate) inverse1: D::Buf,
+    /// q and k before the norm of their heads, where there is one.
+    pub(crate) raw: Option<RawHeads<D>>,
+    pub(crate) q: D::Buf,
+    pub(crate) k: D::Buf,
+    pub(crate) v: D::Buf,
+    pub(crate) o: D::Buf,
+    pub(crate) log_sums: D::Buf,
+    pub(crate) middle: D::Buf,
+    pub(crate) n2: D::Buf,
+    pub(crate) inverse2: D::Buf,
+    pub(crate) gate: D::Buf,
+    pub(crate) up: D::Buf,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawHeads<D: Device> {
+    pub(crate) q: D::Buf,
+    pub(crate) k: D::Buf,
+    pub(crate) inverse_q: D::Buf,
+    pub(crate) inverse_k: D::Buf,
+}
+
+impl<D: Device> LayerKept<D> {
+    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, EngineError> {
+        let (wide, narrow) = (
+            config.heads * config.head_dim,
+            config.kv_heads * config.head_dim,
+        );
+        let buf = |width: usize| device.alloc(rows * width);
+        Ok(Self {
+            n1: buf(config.hidden)?,
+            inverse1: buf(1)?,
+            raw: if config.qk_norm {
+                Some(RawHeads {
+                    q: buf(wide)?,
+                    k: buf(narrow)?,
+                    inverse_q: buf(config.heads)?,
+                    inverse_k: buf(config.kv_heads)?,
+                })
+            } else {
+                None
+            },
+            q: buf(wide)?,
+            k: buf(narrow)?,
+            v: buf(narrow)?,
+            o: buf(wide)?,
+            log_sums: buf(config.heads)?,
+            middle: buf(config.hidden)?,
+            n2: buf(config.hidden)?,
+            inverse2: buf(1)?,
+            gate: buf(config.ffn)?,
+            up: buf(config.ffn)?,
+        })
+    }
+}
+
+fn check(config: &Config) -> Result<(), EngineError> {
+    let positive = [
+        ("vocab_size", config.vocab_size),
+        ("hidden", config.hidden),
+        ("layers", config.layers),
+        ("heads", config.heads),
+        ("kv_heads", config.kv_heads),
+        ("head_dim", config.head_dim),
+        ("ffn", config.ffn),
+    ];
+    for (field, got) in positive {
+        if got == 0 {
+            return Err(EngineError::Config {
+                field,
+                expected: "at least 1".to_owned(),
+                got,
+            });
+        }
+    }
+    if !config.heads.is_multiple_of(config.kv_heads) {
+        return Err(EngineError::Config {
+            field: "kv_heads",
+            expected: format!("a divisor of heads = {}", config.heads),
+            got: config.kv_heads,
+        });
+    }
+    if !config.head_dim.is_multiple_of(2) {
+        return Err(EngineError::Config {
+            field: "head_dim",
+            expected: "an even number".to_owned(),
+            got: config.head_dim,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! `AdamW` over the flat buffer.
+
+use hapo_kernels::{AdamW, Buffer, Device};
+
+use crate::engine_error::EngineError;
+use crate::model::Model;
+use crate::tape::Gradients;
+
+/// First and second moments, laid out as the parameters.
+#[derive(Debug)]
+pub struct Moments<D: Device> {
+    /// Mean of the gradient.
+    pub first: D::Buf,
+    /// Mean of its square.
+    pub second: D::Buf,
+}
+
+impl<D: Device> Moments<D> {
+    /// Zeros.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(model: &Model<D>) -> Result<Self, EngineError> {
+        let len = model.layout.len();
+        Ok(Self {
+            first: model.device.alloc(len)?,
+            second: model.device.alloc(len)?,
+        })
+    }
+}
+
+impl<D: Device> Model<D> {
+    /// One step over all parameters; cleared gradients count as zeros only through the decay, so they
+    /// leave everything as it is.
+    pub fn adamw(&mut self, step: AdamW, gradients: &Gradients<D>, moments: &mut Moments<D>) {
+        if gradients.is_cleared() {
+            return;
+        }
+        let Self { device, params, .. } = self;
+        let len = params.len();
+        device.enter(|| {
+            device.adamw(
+                step,
+                gradients.buf().first(len),
+                params.first_mut(len),
+                moments.first.first_mut(len),
+                moments.second.first_mut(len),
+            );
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! The numbers of `transformers` for the four reference models: logits, log-probabilities, entropies,
+//! greedy continuations, and the same through the cache.
+
+mod support;
+
+use hapo_kernels::{log_prob, row_stats};
+use hapo_model::{KvCache, PackedBatch, Recompute, Tape, Target};
+use support::{MODELS, argmax, expected, gap, model};
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for name in MODELS {
+        let model = model(name, 2);
+        let mut tape = Tape::new(Recompute::None);
+        for e in expected(name) {
+            let logits = model.logits(&e.tokens, &mut tape).unwrap();
+            let gap = gap(&logits, &e.logits);
+            assert!(gap < 1e-4, "{name}, {} tokens: {gap}", e.tokens.len());
+        }
+    }
+}
+
+#[test]
+fn log_probs_and_entropies_are_those_of_transformers() {
+    for name in MODELS {
+        let model = model(name, 2);
+        for recompute in [Recompute::None, Recompute::Layers] {
+            // Small chunks of logits, so that the chunked head is the one that is checked.
+            let mut tape = Tape::new(recompute).with_logit_bytes(384 * 4 * 50);
+            for e in expected(name) {
+                let mut batch = PackedBatch::default();
+                batch.push(&e.tokens, None);
+                batch.targets = (0..e.tokens.len())
+                    .map(|row| Target {
+                        row,
+                        token: e.tokens.get(row + 1).copied().unwrap_or(0),
+                        inverse_temperature: 1.0,
+                    })
+                    .collect();
+                let out = model.forward(&batch, &mut tape).unwrap();
+                let last = e.tokens.len() - 1;
+                assert!(gap(&out.log_probs[..last], &e.log_probs) < 1e-5, "{name}");
+                assert!(gap(&out.entropies, &e.entropies) < 1e-5, "{name}");
+                assert_eq!(out.log_probs, out.log_probs_t1);
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_continuations_are_those_of_transformers() {
+    for name in MODELS {
+        let model = model(name, 2);
+        let vocabulary = model.config().vocab_size;
+        let mut cache = KvCache::new(&model, 1024).unwrap();
+        let cases = expected(name);
+        let prompts: Vec<&[u32]> = cases.iter().map(|e| &e.tokens[..]).collect();
+        let prefill = model.prefill(&mut cache, &prompts).unwrap();
+        let mut sequences = Vec::new();
+        for (i, (case, &slot)) in cases.iter().zip(&prefill.slots).enumerate() {
+            let first = argmax(&prefill.logits[i * vocabulary..(i + 1) * vocabulary]);
+            let sequence = cache.fork(slot, case.greedy.len()).unwrap();
+            sequences.push((sequence, vec![first], i));
+        }
+        let mut logits = Vec::new();
+        while !sequences.is_empty() {
+            let rows: Vec<_> = sequences
+                .iter()
+                .map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap()))
+                .collect();
+            model.decode(&mut cache, &rows, &mut logits).unwrap();
+            for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
+                tokens.push(argmax(row));
+            }
+            sequences.retain(|(slot, tokens, i)| {
+                let done = tokens.len() >= cases[*i].greedy.len();
+                if done {
+                    assert_eq!(tokens, &cases[*i].greedy, "{name}, prompt {i}");
+                    cache.release(*slot).unwrap();
+                }
+                !done
+            });
+        }
+    }
+}
+
+/// The log-probability of a sampled token, as the sampler records it, has the trainer's bits, whether
+/// the trainer packs the prompt with the response or shares it as a prefix.
+#[test]
+fn decoding_has_the_bits_of_training() {
+    for name in MODELS {
+        for threads in [1, 2, 3] {
+            let model = model(name, threads);
+            let vocabulary = model.config().vocab_size;
+            let e = &expected(name)[1];
+            let inverse_temperature = 1.0 / 0.7_f32;
+            let response: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
+            let mut cache = KvCache::new(&model, 2048).unwrap();
+            let prefill = model
+                .prefill(&mut cache, &[&e.tokens, &e.tokens[..3]])
+                .unwrap();
+            let others: Vec<_> = (0..26)
+                .map(|_| cache.fork(prefill.slots[1], 64).unwrap())
+                .collect();
+            let own = cache.fork(prefill.slots[0], 64).unwrap();
+            let recorded = |row: &[f32], token: u32| {
+                let stats = row_stats(row, inverse_temperature);
+                log_prob(stats, inverse_temperature, row[token as usize])
+            };
+            let mut sampled = vec![recorded(&prefill.logits[..vocabulary], response[0])];
+            let mut logits = Vec::new();
+            for (i, pair) in response.windows(2).enumerate() {
+                // The number of rows beside it changes from step to step.
+                let mut rows: Vec<_> = others.iter().take(i % 27).map(|&s| (s, 5)).collect();
+                let at = i % (rows.len() + 1);
+                rows.insert(at, (own, pair[0]));
+                model.decode(&mut cache, &rows, &mut logits).unwrap();
+                let row = &logits[at * vocabulary..(at + 1) * vocabulary];
+                sampled.push(recorded(row, pair[1]));
+            }
+            let mut tape = Tape::default();
+            let mut shared = PackedBatch::default();
+            let prompt = shared.push(&e.tokens, None);
+            shared.push_response(prompt, &[1, 2, 3], 1.0);
+            shared.push_response(prompt, &response, inverse_temperature);
+            let trained = model.forward(&shared, &mut tape).unwrap().log_probs;
+            assert_eq!(
+                trained[3..],
+                sampled,
+                "{name}, {threads} threads, shared prompt"
+            );
+
+            let mut whole = PackedBatch::default();
+            let tokens = [&e.tokens[..], &response[..]].concat();
+            whole.push(&tokens, None);
+            whole.targets = (e.tokens.len()..tokens.len())
+                .map(|i| Target {
+                    row: i - 1,
+                    token: tokens[i],
+                    inverse_temperature,
+                })
+                .collect();
+            let trained = model.forward(&whole, &mut tape).unwrap().log_probs;
+            assert_eq!(trained, sampled, "{name}, {threads} threads, packed whole");
+        }
+    }
+}
