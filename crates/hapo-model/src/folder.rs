@@ -324,6 +324,14 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
         if name != "__metadata__" {
             let entry = parse_entry(path, &name, &value)?;
             entries.push((name, entry));
+            continue;
+        }
+        let strings = value
+            .as_object()
+            .filter(|map| map.values().all(Value::is_string));
+        if strings.is_none() {
+            let got = excerpt(&value.to_string());
+            return Err(malformed(path, "strings in __metadata__", got));
         }
     }
     entries.sort_by(|(left, a), (right, b)| (a.0, a.1, left).cmp(&(b.0, b.1, right)));
