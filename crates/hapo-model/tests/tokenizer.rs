@@ -178,6 +178,12 @@ fn files_that_are_no_tokenizer_are_refused() {
         Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
         "expected null, so that a text has one encoding, got 0.1 (tokenizer.json: model.dropout)"
     );
+    // The library would panic on this one.
+    let bytes = edited(|value| value["model"]["continuing_subword_prefix"] = json!("##"));
+    assert_eq!(
+        Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
+        "expected null in a byte-pair vocabulary, got \"##\" (tokenizer.json: model.continuing_subword_prefix)"
+    );
     let dir = tempfile::tempdir().unwrap();
     let text = Tokenizer::open(dir.path()).unwrap_err().to_string();
     assert!(
