@@ -104,17 +104,27 @@ pub(crate) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
 /// `dtype`, ties to even. A value beyond the format's range becomes an infinity.
 pub(crate) fn encode(dtype: Dtype, values: &[f32], bytes: &mut Vec<u8>) {
     bytes.clear();
+    bytes.resize(values.len() * dtype.size(), 0);
     match dtype {
-        Dtype::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
-        Dtype::Bf16 => bytes.extend(
-            values
-                .iter()
-                .flat_map(|value| half::bf16::from_f32(*value).to_le_bytes()),
-        ),
+        Dtype::F32 => {
+            let (words, _) = bytes.as_chunks_mut::<4>();
+            for (word, value) in words.iter_mut().zip(values) {
+                *word = value.to_le_bytes();
+            }
+        }
+        Dtype::Bf16 => {
+            let (words, _) = bytes.as_chunks_mut::<2>();
+            for (word, value) in words.iter_mut().zip(values) {
+                *word = half::bf16::from_f32(*value).to_le_bytes();
+            }
+        }
         Dtype::F16 => {
             let mut narrow = vec![half::f16::ZERO; values.len()];
             narrow.convert_from_f32_slice(values);
-            bytes.extend(narrow.iter().flat_map(|value| value.to_le_bytes()));
+            let (words, _) = bytes.as_chunks_mut::<2>();
+            for (word, value) in words.iter_mut().zip(&narrow) {
+                *word = value.to_le_bytes();
+            }
         }
     }
 }

@@ -30,6 +30,9 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// A tokenizer of 250,000 entries takes about 20 MB.
 const MAX_COMPANION_BYTES: u64 = 256 << 20;
 
+/// Numbers converted at a time: their bytes stay in the cache until they are written.
+const CHUNK: usize = 1 << 16;
+
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const CONFIG: &str = "config.json";
@@ -136,7 +139,7 @@ impl ModelFolder {
     }
 
     /// Name and bytes of the files of [`COMPANIONS`] that the folder holds, in that order; pass them
-    /// to [`write`] to keep the tokenizer and its chat template as they are.
+    /// to [`write()`] to keep the tokenizer and its chat template as they are.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.
@@ -149,6 +152,50 @@ impl ModelFolder {
             }
         }
         Ok(found)
+    }
+}
+
+impl ModelFolder {
+    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
+    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
+    /// folder has none, as base models often do.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Malformed`] for a file that is no text or no JSON, and
+    /// [`Error::Config`] for a field that is neither a text nor a list with a default.
+    pub fn chat_template(&self) -> Result<Option<String>, Error> {
+        let jinja = self.dir.join("chat_template.jinja");
+        if jinja.exists() {
+            let bytes = read_bounded(&jinja, MAX_JSON_BYTES)?;
+            return match String::from_utf8(bytes) {
+                Ok(text) => Ok(Some(text)),
+                Err(cause) => Err(malformed(&jinja, "UTF-8 text", cause.to_string())),
+            };
+        }
+        let file = self.dir.join("tokenizer_config.json");
+        if !file.exists() {
+            return Ok(None);
+        }
+        let text = read_bounded(&file, MAX_JSON_BYTES)?;
+        let fields: Value = serde_json::from_slice(&text)
+            .map_err(|cause| malformed(&file, "a JSON object", cause.to_string()))?;
+        let field = &fields["chat_template"];
+        let named = || {
+            let several = field.as_array()?;
+            let default = several.iter().find(|one| one["name"] == "default")?;
+            default["template"].as_str()
+        };
+        match field.as_str().or_else(named) {
+            Some(template) => Ok(Some(template.to_owned())),
+            None if field.is_null() => Ok(None),
+            None => Err(Error::Config {
+                file,
+                field: "chat_template".to_owned(),
+                expected: "a text, or a list with one named default".to_owned(),
+                got: excerpt(&field.to_string()),
+                hint: None,
+            }),
+        }
     }
 }
 
@@ -324,6 +371,14 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
         if name != "__metadata__" {
             let entry = parse_entry(path, &name, &value)?;
             entries.push((name, entry));
+            continue;
+        }
+        let strings = value
+            .as_object()
+            .filter(|map| map.values().all(Value::is_string));
+        if strings.is_none() {
+            let got = excerpt(&value.to_string());
+            return Err(malformed(path, "strings in __metadata__", got));
         }
     }
     entries.sort_by(|(left, a), (right, b)| (a.0, a.1, left).cmp(&(b.0, b.1, right)));
@@ -648,11 +703,14 @@ fn write_weights(
         let mut bytes = Vec::new();
         for spec in specs {
             let values = source(spec);
-            if let Err(error) = encode_checked(path, spec, dtype, &values, &mut bytes) {
+            if let Err(error) = require_writable(path, spec, dtype, &values) {
                 refused = Some(error);
                 return Err(std::io::ErrorKind::InvalidData.into());
             }
-            out.write_all(&bytes)?;
+            for chunk in values.chunks(CHUNK) {
+                dtype::encode(dtype, chunk, &mut bytes);
+                out.write_all(&bytes)?;
+            }
         }
         Ok(())
     });
@@ -684,12 +742,12 @@ fn header_bytes(specs: &[TensorSpec], dtype: Dtype) -> Vec<u8> {
     header
 }
 
-fn encode_checked(
+/// Checks that a tensor's values are as many as its shape says and have a nearest finite number.
+fn require_writable(
     path: &Path,
     spec: &TensorSpec,
     dtype: Dtype,
     values: &[f32],
-    bytes: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let refuse = |expected: String, got: String, hint| {
         Err(Error::Tensor {
@@ -721,7 +779,6 @@ fn encode_checked(
             Some("write the model in bf16 or f32"),
         );
     }
-    dtype::encode(dtype, values, bytes);
     Ok(())
 }
 

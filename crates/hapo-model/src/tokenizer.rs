@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::error::{Error, excerpt};
 use crate::folder::read_bounded;
@@ -48,14 +49,32 @@ impl Tokenizer {
         let text = std::str::from_utf8(bytes).map_err(|cause| malformed(cause.to_string()))?;
         let Sketch { model } =
             serde_json::from_str(text).map_err(|cause| malformed(cause.to_string()))?;
-        if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
-            return Err(Error::Tokenizer {
+        let unsupported = |field: &str, expected: &str, got: String, hint| {
+            Err(Error::Tokenizer {
                 file: file.to_owned(),
-                field: "model.dropout".to_owned(),
-                expected: "null, so that a text has one encoding".to_owned(),
-                got: dropout.to_string(),
-                hint: Some("set model.dropout to null"),
-            });
+                field: field.to_owned(),
+                expected: expected.to_owned(),
+                got,
+                hint,
+            })
+        };
+        if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
+            return unsupported(
+                "model.dropout",
+                "null, so that a text has one encoding",
+                dropout.to_string(),
+                Some("set model.dropout to null"),
+            );
+        }
+        // The library cuts this many bytes from every merged token, whether it has them or not.
+        let prefix = model.continuing_subword_prefix.unwrap_or_default();
+        if model.merges.is_some() && !prefix.is_empty() {
+            return unsupported(
+                "model.continuing_subword_prefix",
+                "null in a byte-pair vocabulary",
+                format!("\"{}\"", excerpt(&prefix)),
+                None,
+            );
         }
         let mut inner = tokenizers::Tokenizer::from_bytes(text)
             .map_err(|cause| malformed(cause.to_string()))?;
@@ -150,7 +169,7 @@ impl Tokenizer {
     }
 }
 
-/// The one field of `tokenizer.json` that is looked at before the library is.
+/// The fields of `tokenizer.json` that are looked at before the library is.
 #[derive(Deserialize)]
 struct Sketch {
     model: Model,
@@ -159,4 +178,6 @@ struct Sketch {
 #[derive(Deserialize)]
 struct Model {
     dropout: Option<f64>,
+    continuing_subword_prefix: Option<String>,
+    merges: Option<IgnoredAny>,
 }

@@ -661,3 +661,39 @@ fn companions_keep_to_names_of_their_own() {
         );
     }
 }
+
+#[test]
+fn the_chat_template_is_the_text_of_the_folder() {
+    let template = |dir: &Path| folder::open(dir).unwrap().chat_template();
+    let chatml = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+    assert_eq!(
+        template(&fixture("tiny-qwen3")).unwrap().as_deref(),
+        Some(chatml)
+    );
+    let out = copy("tiny-qwen3");
+    let file = out.path().join("tokenizer_config.json");
+    for (text, expected) in [
+        ("{}", None),
+        (r#"{"chat_template": null}"#, None),
+        (
+            r#"{"chat_template": [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]}"#,
+            Some("b"),
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        assert_eq!(template(out.path()).unwrap().as_deref(), expected, "{text}");
+    }
+    fs::write(&file, r#"{"chat_template": [{"name": "tool_use"}]}"#).unwrap();
+    let text = template(out.path()).unwrap_err().to_string();
+    assert!(
+        text.starts_with(
+            r#"expected a text, or a list with one named default, got [{"name":"tool_use"}] ("#
+        ) && text.ends_with("tokenizer_config.json: chat_template)"),
+        "{text}"
+    );
+    fs::write(out.path().join("chat_template.jinja"), "c\n").unwrap();
+    assert_eq!(template(out.path()).unwrap().as_deref(), Some("c\n"));
+    fs::remove_file(out.path().join("chat_template.jinja")).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!(template(out.path()).unwrap(), None);
+}

@@ -1,0 +1,193 @@
+//! The tokenizer of the reference models, against numbers of the Python package (tokenizers 0.23.3).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hapo_model::Tokenizer;
+use serde_json::{Value, json};
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2")
+}
+
+fn edited(edit: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let text = fs::read(fixture().join("tokenizer.json")).unwrap();
+    let mut value = serde_json::from_slice(&text).unwrap();
+    edit(&mut value);
+    value.to_string().into_bytes()
+}
+
+#[test]
+fn texts_have_the_ids_of_the_python_package() {
+    let tokenizer = Tokenizer::open(&fixture()).unwrap();
+    let cases: [(&str, &[u32], &str); 7] = [
+        (
+            "What is 3 + 4?",
+            &[282, 258, 259, 257, 283, 30],
+            "What is 3 + 4?",
+        ),
+        (
+            "<|im_start|>user\nWhat is 12 + 7?<|im_end|>\n",
+            &[382, 84, 82, 266, 198, 282, 258, 314, 257, 286, 30, 383, 198],
+            "user\nWhat is 12 + 7?\n",
+        ),
+        (
+            "So the answer is \\boxed{42}.",
+            &[275, 281, 274, 258, 271, 273, 90, 378, 270],
+            "So the answer is \\boxed{42}.",
+        ),
+        (
+            "naïve ½ 東京 🙂",
+            &[
+                77, 64, 127, 107, 85, 68, 220, 126, 121, 220, 162, 251, 109, 160, 118, 105, 220,
+                172, 253, 247, 224,
+            ],
+            "naïve ½ 東京 🙂",
+        ),
+        ("", &[], ""),
+        ("<|im_end|><|endoftext|>", &[383, 381], ""),
+        (
+            "  two  spaces\r\n\t",
+            &[
+                220, 220, 83, 86, 78, 220, 220, 82, 79, 64, 66, 68, 82, 201, 198, 197,
+            ],
+            "  two  spaces\r\n\t",
+        ),
+    ];
+    for (text, ids, without_special) in cases {
+        assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
+        assert_eq!(tokenizer.decode(ids).unwrap(), text);
+        assert_eq!(
+            tokenizer.decode_without_special(ids).unwrap(),
+            without_special
+        );
+    }
+}
+
+#[test]
+fn ids_that_are_no_text_are_no_error() {
+    let tokenizer = Tokenizer::open(&fixture()).unwrap();
+    // 162, 251 are two of the three bytes of 東; 384 and above stand for nothing.
+    assert_eq!(tokenizer.decode(&[162, 251]).unwrap(), "\u{fffd}");
+    assert_eq!(tokenizer.decode(&[30, 384, u32::MAX, 30]).unwrap(), "??");
+}
+
+#[test]
+fn tokens_are_found_by_name_and_by_id() {
+    let tokenizer = Tokenizer::open(&fixture()).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 384);
+    assert_eq!(tokenizer.id("<|im_end|>"), Some(383));
+    assert_eq!(tokenizer.id("<|endoftext|>"), Some(381));
+    assert_eq!(tokenizer.id("<|nothing|>"), None);
+    assert_eq!(tokenizer.token(382).as_deref(), Some("<|im_start|>"));
+    assert_eq!(tokenizer.token(384), None);
+}
+
+#[test]
+fn a_tokenizer_beyond_the_embedding_is_refused() {
+    let tokenizer = Tokenizer::open(&fixture()).unwrap();
+    tokenizer.check_fits(384).unwrap();
+    tokenizer.check_fits(512).unwrap();
+    let error = tokenizer.check_fits(383).unwrap_err();
+    assert_eq!(
+        error
+            .to_string()
+            .replace(&format!("{}/", fixture().display()), ""),
+        "expected ids below vocab_size (383) of config.json, got id 383 (tokenizer.json: vocab)"
+    );
+    assert_eq!(
+        error.hint(),
+        Some("take tokenizer.json of the model this one was trained from")
+    );
+
+    // One id far away counts, not the number of tokens, and costs no memory.
+    let file = Path::new("tokenizer.json");
+    let bytes = edited(|value| value["model"]["vocab"]["!"] = json!(4_000_000_000_u32));
+    let error = Tokenizer::from_bytes(file, &bytes)
+        .unwrap()
+        .check_fits(384)
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "expected ids below vocab_size (384) of config.json, got id 4000000000 (tokenizer.json: vocab)"
+    );
+}
+
+#[test]
+fn settings_of_the_file_neither_cut_nor_pad() {
+    let text = "What is 3 + 4?";
+    let plain = Tokenizer::open(&fixture()).unwrap().encode(text).unwrap();
+    let bytes = edited(|value| {
+        value["truncation"] = json!({
+            "direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0
+        });
+        value["padding"] = json!({
+            "strategy": {"Fixed": 32}, "direction": "Right", "pad_to_multiple_of": null,
+            "pad_id": 381, "pad_type_id": 0, "pad_token": "<|endoftext|>"
+        });
+    });
+    let tokenizer = Tokenizer::from_bytes(Path::new("tokenizer.json"), &bytes).unwrap();
+    assert_eq!(tokenizer.encode(text).unwrap(), plain);
+}
+
+#[test]
+fn special_tokens_of_a_post_processor_are_not_added() {
+    let bytes = edited(|value| {
+        value["post_processor"] = json!({
+            "type": "TemplateProcessing",
+            "single": [
+                {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}},
+                {"Sequence": {"id": "A", "type_id": 0}}
+            ],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {
+                "<|endoftext|>": {"id": "<|endoftext|>", "ids": [381], "tokens": ["<|endoftext|>"]}
+            }
+        });
+    });
+    let tokenizer = Tokenizer::from_bytes(Path::new("tokenizer.json"), &bytes).unwrap();
+    assert_eq!(tokenizer.encode("?").unwrap(), [30]);
+}
+
+#[test]
+fn files_that_are_no_tokenizer_are_refused() {
+    let file = Path::new("tokenizer.json");
+    let whole = fs::read(fixture().join("tokenizer.json")).unwrap();
+    let mut invalid = whole.clone();
+    invalid[700] = 0xff;
+    for (bytes, got) in [
+        (&whole[..1000], "EOF while parsing"),
+        (
+            &invalid[..],
+            "invalid utf-8 sequence of 1 bytes from index 700",
+        ),
+        (b"{}", "missing field `model`"),
+        (b"[]", "invalid length 0"),
+        (b"", "EOF while parsing a value"),
+    ] {
+        let text = Tokenizer::from_bytes(file, bytes).unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!(
+                "expected a tokenizer of the tokenizers library, got {got}"
+            )) && text.ends_with("(tokenizer.json)"),
+            "{text}"
+        );
+    }
+    let bytes = edited(|value| value["model"]["dropout"] = json!(0.1));
+    assert_eq!(
+        Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
+        "expected null, so that a text has one encoding, got 0.1 (tokenizer.json: model.dropout)"
+    );
+    // The library would panic on this one.
+    let bytes = edited(|value| value["model"]["continuing_subword_prefix"] = json!("##"));
+    assert_eq!(
+        Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
+        "expected null in a byte-pair vocabulary, got \"##\" (tokenizer.json: model.continuing_subword_prefix)"
+    );
+    let dir = tempfile::tempdir().unwrap();
+    let text = Tokenizer::open(dir.path()).unwrap_err().to_string();
+    assert!(
+        text.starts_with("cannot open ") && text.contains("tokenizer.json"),
+        "{text}"
+    );
+}
