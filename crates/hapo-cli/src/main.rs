@@ -3,6 +3,8 @@
 
 mod commands;
 mod failure;
+mod interrupt;
+mod model;
 mod progress;
 
 use clap::{Parser, Subcommand};

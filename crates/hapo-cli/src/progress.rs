@@ -44,6 +44,14 @@ impl StepProgress {
         }
     }
 
+    /// A line above the bar.
+    pub(crate) fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -59,7 +67,7 @@ fn summary(metrics: &Metrics) -> String {
             get("reward/policy_only"),
             get("gate/beta"),
             get("gate/threshold"),
-            (get("tokens_per_second/step")) / 1e3,
+            get("tokens_per_second/sample") / 1e3,
         )
     } else {
         format!("loss {:.4} {:.1}k tok/s", get("policy/loss"), get("tokens_per_second/train") / 1e3)

@@ -80,6 +80,15 @@ impl<D: Device> Model<D> {
         &mut self.params
     }
 
+    /// Overwrites all weights by a flat buffer laid out as [`Model::layout`] says.
+    ///
+    /// # Panics
+    /// When the buffer has another length.
+    pub fn set_params(&mut self, flat: &[f32]) {
+        let to = self.params.at_mut(0, flat.len());
+        self.device.upload(flat, to);
+    }
+
     /// Loads a tensor given in its published order.
     ///
     /// # Errors

@@ -60,6 +60,16 @@ impl<D: Device> Gradients<D> {
         self.fresh = true;
     }
 
+    /// Makes a forgotten sum the zeros it stands for: a batch in which no group has a signal still
+    /// makes an optimiser step.
+    pub fn settle(&mut self, model: &Model<D>) {
+        if self.fresh {
+            let len = self.buf.len();
+            model.device.fill(self.buf.first_mut(len), 0.0);
+            self.fresh = false;
+        }
+    }
+
     /// Whether no backward pass was added since [`Gradients::clear`]; the buffer is meaningless then.
     pub fn is_cleared(&self) -> bool {
         self.fresh

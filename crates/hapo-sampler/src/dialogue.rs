@@ -21,24 +21,38 @@ pub struct Dialogue {
 
 impl Dialogue {
     /// `eos` are the ids that the model's folder names.
-    pub fn new(tokenizer: Tokenizer, template: &'static Template, eos: &[u32]) -> Result<Self, Error> {
-        let missing = |what: String| Error::Template { template: template.name, missing: what };
+    pub fn new(
+        tokenizer: Tokenizer,
+        template: &'static Template,
+        eos: &[u32],
+    ) -> Result<Self, Error> {
+        let missing = |what: String| Error::Template {
+            template: template.name,
+            missing: what,
+        };
         let end_token = match template.end_of_turn {
-            EndOfTurn::Token(token) => {
-                tokenizer.id(token).ok_or_else(|| missing(format!("the tokenizer has no token `{token}`")))?
-            }
-            EndOfTurn::TokenizerEos => {
-                *eos.first().ok_or_else(|| missing("the model names no eos_token_id".to_owned()))?
-            }
+            EndOfTurn::Token(token) => tokenizer
+                .id(token)
+                .ok_or_else(|| missing(format!("the tokenizer has no token `{token}`")))?,
+            EndOfTurn::TokenizerEos => *eos
+                .first()
+                .ok_or_else(|| missing("the model names no eos_token_id".to_owned()))?,
         };
         let mut stop = vec![end_token];
         stop.extend(eos.iter().filter(|it| **it != end_token));
-        Ok(Self { tokenizer, template, end_token, stop })
+        Ok(Self {
+            tokenizer,
+            template,
+            end_token,
+            stop,
+        })
     }
 
     /// The tokens of a problem's prompt.
     pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Error> {
-        Ok(self.tokenizer.encode(&hapo_data::render(self.template, problem))?)
+        Ok(self
+            .tokenizer
+            .encode(&hapo_data::render(self.template, problem))?)
     }
 
     /// The text of a completion, without the token that ends it.

@@ -34,7 +34,11 @@ pub struct Truncation {
 
 impl Truncation {
     /// Every token may be drawn.
-    pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
+    pub const NONE: Self = Self {
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+    };
 }
 
 /// A token and its log-probabilities under the whole distribution.
@@ -46,6 +50,8 @@ pub struct Drawn {
     pub log_prob: f32,
     /// At temperature 1.
     pub log_prob_t1: f32,
+    /// Entropy in nats of the distribution at temperature 1.
+    pub entropy: f32,
 }
 
 /// Draws the next token from a row of logits. `uniform` is in [0, 1); it is not read by
@@ -56,10 +62,16 @@ pub struct Drawn {
 /// When the row or `usable_vocab` is empty.
 pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usize) -> Drawn {
     let usable = &logits[..usable_vocab.min(logits.len())];
-    assert!(!usable.is_empty(), "a row of logits holds at least one usable token");
+    assert!(
+        !usable.is_empty(),
+        "a row of logits holds at least one usable token"
+    );
     let (token, inverse_temperature) = match decoding {
         Decoding::Greedy => (argmax(usable), 1.0),
-        Decoding::Sample { temperature, truncation } => {
+        Decoding::Sample {
+            temperature,
+            truncation,
+        } => {
             let inverse = 1.0 / temperature;
             let token = if truncation == Truncation::NONE {
                 invert(usable, inverse, uniform)
@@ -70,10 +82,23 @@ pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usiz
         }
     };
     let chosen = logits[token];
-    let log_prob_at = |inverse: f32| log_prob(row_stats(logits, inverse), inverse, chosen);
-    let log_prob_t1 = log_prob_at(1.0);
-    let log_prob = if inverse_temperature == 1.0 { log_prob_t1 } else { log_prob_at(inverse_temperature) };
-    Drawn { token: token as u32, log_prob, log_prob_t1 }
+    let plain = row_stats(logits, 1.0);
+    let log_prob_t1 = log_prob(plain, 1.0, chosen);
+    let at_temperature = if inverse_temperature == 1.0 {
+        log_prob_t1
+    } else {
+        log_prob(
+            row_stats(logits, inverse_temperature),
+            inverse_temperature,
+            chosen,
+        )
+    };
+    Drawn {
+        token: token as u32,
+        log_prob: at_temperature,
+        log_prob_t1,
+        entropy: plain.entropy,
+    }
 }
 
 /// Index of the largest value, the lowest one on ties.
@@ -109,20 +134,28 @@ fn invert(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
     last_possible
 }
 
-fn invert_truncated(logits: &[f32], inverse_temperature: f32, truncation: Truncation, uniform: f64) -> usize {
+fn invert_truncated(
+    logits: &[f32],
+    inverse_temperature: f32,
+    truncation: Truncation,
+    uniform: f64,
+) -> usize {
     let mut order: Vec<usize> = (0..logits.len()).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
     if truncation.top_k > 0 {
         order.truncate(truncation.top_k);
     }
     let max = logits[order[0]];
-    let mut weights: Vec<f64> =
-        order.iter().map(|it| f64::from(((logits[*it] - max) * inverse_temperature).exp())).collect();
+    let mut weights: Vec<f64> = order
+        .iter()
+        .map(|it| f64::from(((logits[*it] - max) * inverse_temperature).exp()))
+        .collect();
     let total: f64 = weights.iter().sum();
     let mut mass = 0.0;
     let mut keep = 0;
     for w in &weights {
-        let inside = keep == 0 || (mass < f64::from(truncation.top_p) * total && *w >= f64::from(truncation.min_p));
+        let inside = keep == 0
+            || (mass < f64::from(truncation.top_p) * total && *w >= f64::from(truncation.min_p));
         if !inside {
             break;
         }
@@ -145,7 +178,10 @@ fn invert_truncated(logits: &[f32], inverse_temperature: f32, truncation: Trunca
 mod tests {
     use super::*;
 
-    const SAMPLE: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
+    const SAMPLE: Decoding = Decoding::Sample {
+        temperature: 1.0,
+        truncation: Truncation::NONE,
+    };
 
     /// Logits whose softmax is 0.1, 0.2, 0.3, 0.4.
     fn row() -> [f32; 4] {
@@ -158,7 +194,16 @@ mod tests {
 
     #[test]
     fn a_uniform_number_picks_the_interval_that_holds_it() {
-        for (uniform, expected) in [(0.0, 0), (0.09, 0), (0.11, 1), (0.29, 1), (0.31, 2), (0.59, 2), (0.61, 3), (0.999_999, 3)] {
+        for (uniform, expected) in [
+            (0.0, 0),
+            (0.09, 0),
+            (0.11, 1),
+            (0.29, 1),
+            (0.31, 2),
+            (0.59, 2),
+            (0.61, 3),
+            (0.999_999, 3),
+        ] {
             assert_eq!(token(SAMPLE, uniform), expected, "at {uniform}");
         }
         assert_eq!(token(Decoding::Greedy, 0.0), 3);
@@ -166,7 +211,18 @@ mod tests {
 
     #[test]
     fn log_probabilities_are_those_of_the_whole_distribution() {
-        let it = draw(&row(), Decoding::Sample { temperature: 0.5, truncation: Truncation { top_k: 1, ..Truncation::NONE } }, 0.9, 4);
+        let it = draw(
+            &row(),
+            Decoding::Sample {
+                temperature: 0.5,
+                truncation: Truncation {
+                    top_k: 1,
+                    ..Truncation::NONE
+                },
+            },
+            0.9,
+            4,
+        );
         // At temperature 0.5 the probabilities are proportional to their squares.
         let expected = (0.16_f32 / (0.01 + 0.04 + 0.09 + 0.16)).ln();
         assert_eq!(it.token, 3);
@@ -176,17 +232,46 @@ mod tests {
 
     #[test]
     fn truncation_keeps_the_most_likely() {
-        let with = |truncation| Decoding::Sample { temperature: 1.0, truncation };
+        let with = |truncation| Decoding::Sample {
+            temperature: 1.0,
+            truncation,
+        };
         let drawn = |truncation: Truncation| -> Vec<u32> {
-            let mut all: Vec<u32> = (0..1000).map(|i| token(with(truncation), f64::from(i) / 1000.0)).collect();
+            let mut all: Vec<u32> = (0..1000)
+                .map(|i| token(with(truncation), f64::from(i) / 1000.0))
+                .collect();
             all.sort_unstable();
             all.dedup();
             all
         };
-        assert_eq!(drawn(Truncation { top_k: 2, ..Truncation::NONE }), [2, 3]);
-        assert_eq!(drawn(Truncation { top_p: 0.35, ..Truncation::NONE }), [3]);
-        assert_eq!(drawn(Truncation { top_p: 0.65, ..Truncation::NONE }), [2, 3]);
-        assert_eq!(drawn(Truncation { min_p: 0.6, ..Truncation::NONE }), [2, 3]);
+        assert_eq!(
+            drawn(Truncation {
+                top_k: 2,
+                ..Truncation::NONE
+            }),
+            [2, 3]
+        );
+        assert_eq!(
+            drawn(Truncation {
+                top_p: 0.35,
+                ..Truncation::NONE
+            }),
+            [3]
+        );
+        assert_eq!(
+            drawn(Truncation {
+                top_p: 0.65,
+                ..Truncation::NONE
+            }),
+            [2, 3]
+        );
+        assert_eq!(
+            drawn(Truncation {
+                min_p: 0.6,
+                ..Truncation::NONE
+            }),
+            [2, 3]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::{Buffer, Cpu, CpuBuf, Device};
@@ -139,7 +140,14 @@ fn sha256_of(path: &Path) -> Result<String> {
     let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
     let mut file = fs::File::open(path).map_err(io)?;
     let mut hash = Sha256::new();
-    std::io::copy(&mut file, &mut hash).map_err(io)?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).map_err(io)?;
+        if n == 0 {
+            break;
+        }
+        hash.update(&buffer[..n]);
+    }
     Ok(hash.finalize().iter().map(|it| format!("{it:02x}")).collect())
 }
 

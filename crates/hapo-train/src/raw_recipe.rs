@@ -2,6 +2,7 @@
 //!
 //! Defaults are the paper's RL settings (section 5 and appendix C) unless a line says otherwise.
 
+use hapo_data::task::Mixture;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -97,6 +98,11 @@ pub struct RawData {
     pub train: String,
     /// Prompts drawn from the built-in task.
     pub prompts: usize,
+    /// Seed of the built-in task's prompts: its own, so that runs of different seeds share them.
+    pub seed: u64,
+    /// Documents of `builtin:corpus`; absent = the recommended mixture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mixture: Option<Mixture>,
     /// Levels of the built-in task, as `family:level`; empty = its hard levels.
     pub levels: Vec<String>,
     /// Share of the built-in task's prompts that come with a teacher trajectory.
@@ -243,6 +249,8 @@ impl Default for RawData {
         Self {
             train: "builtin".to_owned(),
             prompts: 640,
+            seed: 0,
+            mixture: None,
             levels: Vec::new(),
             teacher_coverage: 0.25,
             template: "chatml".to_owned(),

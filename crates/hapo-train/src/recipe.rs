@@ -272,7 +272,7 @@ fn check_gate(
 }
 
 fn decimal(field: &str, value: f64, fail: &impl Fn(&str, String, &str) -> Error) -> Result<Decimal> {
-    Decimal::try_from(value).map_err(|it| fail(field, it.to_string(), "write a plain decimal, for example 0.3"))
+    Decimal::from_f64(value).map_err(|it| fail(field, it.to_string(), "write a plain decimal, for example 0.3"))
 }
 
 fn check_init(init: &RawInit, range: &impl Fn(&str, bool, &str, String) -> Result<()>) -> Result<RawInit> {

@@ -62,6 +62,13 @@ struct CaseSequence {
     old_logprobs: Vec<f32>,
 }
 
+impl Case {
+    /// Tokens of the longest sequence, prompt and response.
+    pub fn longest(&self) -> usize {
+        self.sequences.iter().map(|it| it.prompt.len() + it.response.len()).max().unwrap_or(1)
+    }
+}
+
 /// What one optimiser step did.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayedStep {

@@ -32,7 +32,11 @@ pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedMo
     if path == BUILTIN_BASE {
         return crate::builtin::base(context, threads);
     }
-    Ok(hapo_model::load(Path::new(path), Cpu::new(threads)?, |_| context)?)
+    Ok(hapo_model::load(Path::new(path), cpu(threads)?, |_| context)?)
+}
+
+fn cpu(threads: usize) -> Result<Cpu> {
+    Ok(Cpu::new(threads).map_err(hapo_model::EngineError::from)?)
 }
 
 /// A decoder with random weights and the built-in tokenizer.
@@ -59,7 +63,7 @@ fn init_model(init: &RawInit, context: usize, seed: u64, threads: usize) -> Resu
         bos: None,
         pad: Some(id("<|endoftext|>")),
     };
-    let mut model = Model::new(Cpu::new(threads)?, config.clone(), context)?;
+    let mut model = Model::new(cpu(threads)?, config.clone(), context)?;
     for (index, spec) in config.tensors().iter().enumerate() {
         let n: usize = spec.shape.iter().product();
         let values: Vec<f32> = if spec.name.ends_with("bias") {

@@ -133,6 +133,7 @@ impl Trainer {
         settings.step = self.updates;
         // As torch.nn.utils.clip_grad_norm_.
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
+        self.gradients.settle(&self.model);
         self.model.adamw(settings, &self.gradients, &mut self.moments);
     }
 }

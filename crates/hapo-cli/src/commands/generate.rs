@@ -1,0 +1,106 @@
+//! `hapo generate`: completions of a prompt, or of every problem of a file.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hapo_core::{PromptId, Purpose};
+use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
+
+use crate::failure::bad_input;
+use crate::model;
+
+/// Sample completions.
+#[derive(clap::Args)]
+#[command(before_help = "Example: hapo generate --model builtin:base --prompt '4738*6=?' -n 4 --temperature 0.6")]
+pub(crate) struct Args {
+    /// Hugging Face folder, or builtin:base
+    #[arg(long)]
+    model: String,
+    /// The problem
+    #[arg(long, conflicts_with = "input", required_unless_present = "input")]
+    prompt: Option<String>,
+    /// A file of problems (JSONL with "id", "problem", "answer")
+    #[arg(long)]
+    input: Option<PathBuf>,
+    /// Completions of each problem
+    #[arg(short = 'n', long, default_value_t = 1)]
+    completions: usize,
+    /// Sampling temperature; 0 takes the most likely token
+    #[arg(long, default_value_t = 1.0)]
+    temperature: f32,
+    /// Nucleus mass
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f32,
+    /// Most likely tokens to draw from; 0 = all
+    #[arg(long, default_value_t = 0)]
+    top_k: usize,
+    /// Longest completion in tokens
+    #[arg(long, default_value_t = 256)]
+    max_tokens: usize,
+    /// Prompt template
+    #[arg(long, default_value = "chatml")]
+    template: String,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// One JSON object per completion
+    #[arg(long)]
+    json: bool,
+}
+
+/// Decoding by temperature, 0 meaning greedy.
+pub(crate) fn decoding(temperature: f32, top_p: f32, top_k: usize) -> Result<Decoding> {
+    if !(temperature.is_finite() && temperature >= 0.0) {
+        return Err(bad_input(format!("--temperature: expected a number from 0, got {temperature}"), "0 is greedy"));
+    }
+    if !(top_p > 0.0 && top_p <= 1.0) {
+        return Err(bad_input(format!("--top-p: expected a number in (0, 1], got {top_p}"), "1 keeps every token"));
+    }
+    let truncation = Truncation { top_k, top_p, min_p: 0.0 };
+    Ok(if temperature == 0.0 { Decoding::Greedy } else { Decoding::Sample { temperature, truncation } })
+}
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    let problems: Vec<(String, String)> = match (&args.prompt, &args.input) {
+        (Some(prompt), _) => vec![("0".to_owned(), prompt.clone())],
+        (None, Some(file)) => {
+            hapo_train::load_file(file)?.examples.into_iter().map(|it| (it.id, it.problem)).collect()
+        }
+        (None, None) => unreachable!("clap requires one of the two"),
+    };
+    let decoding = decoding(args.temperature, args.top_p, args.top_k)?;
+    let template = hapo_data::find_template(&args.template)?;
+    let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
+    let prompts = problems.iter().map(|it| dialogue.prompt(&it.1)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let requests: Vec<GroupRequest<'_>> = prompts
+        .iter()
+        .zip(0..)
+        .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions: args.completions })
+        .collect();
+    let settings = SampleSettings {
+        decoding,
+        stop: &dialogue.stop,
+        max_new_tokens: args.max_tokens,
+        max_sequences: 64,
+        usable_vocab: dialogue.tokenizer.vocab_size(),
+        seed: args.seed,
+        purpose: Purpose::Generate,
+        step: 0,
+    };
+    let sampled = hapo_sampler::sample(&model, &requests, &settings)?;
+    for ((id, problem), completions) in problems.iter().zip(sampled) {
+        for (index, it) in completions.iter().enumerate() {
+            let text = dialogue.text(&it.tokens)?;
+            if args.json {
+                let json = serde_json::json!({
+                    "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
+                    "logprobs": it.log_probs, "logprobs_t1": it.log_probs_t1, "ended": it.ended,
+                });
+                println!("{json}");
+            } else {
+                println!("{text}");
+            }
+        }
+    }
+    Ok(())
+}
