@@ -19,20 +19,32 @@ impl std::error::Error for BadInput {}
 
 /// An error of exit code 2 with something the reader can do.
 pub(crate) fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-    BadInput { problem: problem.into(), hint: Some(hint.into()) }.into()
+    BadInput {
+        problem: problem.into(),
+        hint: Some(hint.into()),
+    }
+    .into()
 }
 
 /// Prints the error and what to do about it; the exit code says whose fault it is.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     // A reader that closed the pipe has seen what it wanted.
-    if error.chain().filter_map(|it| it.downcast_ref::<std::io::Error>()).any(|it| it.kind() == std::io::ErrorKind::BrokenPipe) {
+    if error
+        .chain()
+        .filter_map(|it| it.downcast_ref::<std::io::Error>())
+        .any(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
+    {
         return ExitCode::SUCCESS;
     }
     eprintln!("error: {error:#}");
     if let Some(hint) = hint_of(error) {
         eprintln!("hint: {hint}");
     }
-    if is_bad_input(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+    if is_bad_input(error) {
+        ExitCode::from(2)
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 fn hint_of(error: &anyhow::Error) -> Option<String> {
@@ -54,6 +66,8 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
         it.is::<BadInput>()
             || it.is::<hapo_model::Error>()
             || it.is::<hapo_data::Error>()
-            || it.downcast_ref::<hapo_train::Error>().is_some_and(hapo_train::Error::is_bad_input)
+            || it
+                .downcast_ref::<hapo_train::Error>()
+                .is_some_and(hapo_train::Error::is_bad_input)
     })
 }

@@ -1,5 +1,16 @@
 //! `hapo`: samples, verifies, gates, injects, trains, evaluates and reports.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the command line is the one crate that prints")]
+#![expect(
+    clippy::print_stderr,
+    reason = "the command line is the one crate that prints"
+)]
+
+/// `println!` that hands a closed pipe to the caller as an error instead of panicking.
+macro_rules! outln {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        writeln!(std::io::stdout(), $($arg)*)?
+    }};
+}
 
 mod commands;
 mod failure;
@@ -14,7 +25,11 @@ use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay,
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = "Start with `hapo quickstart`: a whole run in minutes, no downloads.")]
+#[command(
+    version,
+    arg_required_else_help = true,
+    after_help = "Start with `hapo quickstart`: a whole run in minutes, no downloads."
+)]
 struct Cli {
     /// Worker threads; results do not depend on it.
     #[arg(long, global = true, value_name = "N", env = "HAPO_THREADS")]
@@ -47,7 +62,10 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
-    let threads = cli.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
+    let threads = cli
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+        .max(1);
     let done = match cli.command {
         Command::Quickstart(args) => quickstart::run(&args, threads),
         Command::Train(args) => train::run(&args, threads),

@@ -19,15 +19,22 @@ impl StepProgress {
     pub(crate) fn new(label: &str, total: u64, quiet: bool) -> Self {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new(total);
-            let style = ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
-                .expect("the template is a constant")
-                .progress_chars("━╸ ");
+            let style =
+                ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
+                    .expect("the template is a constant")
+                    .progress_chars("━╸ ");
             bar.set_style(style);
             bar.set_prefix(label.to_owned());
             bar
         });
         let every = if quiet { u64::MAX } else { (total / 10).max(1) };
-        Self { bar, label: label.to_owned(), total, started: Instant::now(), every }
+        Self {
+            bar,
+            label: label.to_owned(),
+            total,
+            started: Instant::now(),
+            every,
+        }
     }
 
     pub(crate) fn step(&self, step: u64, metrics: &Metrics) {
@@ -37,8 +44,15 @@ impl StepProgress {
                 bar.set_position(step);
                 bar.set_message(text);
             }
-            None if self.every != u64::MAX && (step.is_multiple_of(self.every) || step == self.total) => {
-                eprintln!("{} {step}/{} {text} {:.0} s", self.label, self.total, self.started.elapsed().as_secs_f64());
+            None if self.every != u64::MAX
+                && (step.is_multiple_of(self.every) || step == self.total) =>
+            {
+                eprintln!(
+                    "{} {step}/{} {text} {:.0} s",
+                    self.label,
+                    self.total,
+                    self.started.elapsed().as_secs_f64()
+                );
             }
             None => {}
         }
@@ -70,6 +84,10 @@ fn summary(metrics: &Metrics) -> String {
             get("tokens_per_second/sample") / 1e3,
         )
     } else {
-        format!("loss {:.4} {:.1}k tok/s", get("policy/loss"), get("tokens_per_second/train") / 1e3)
+        format!(
+            "loss {:.4} {:.1}k tok/s",
+            get("loss"),
+            get("tokens_per_second/train") / 1e3
+        )
     }
 }

@@ -11,32 +11,79 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-data", &["hapo-core"]),
     ("hapo-methods", &["hapo-core"]),
     ("hapo-model", &["hapo-core", "hapo-kernels"]),
-    ("hapo-sampler", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"]),
-    ("hapo-train", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-methods", "hapo-model", "hapo-sampler", "hapo-verify"]),
-    ("hapo-eval", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model", "hapo-sampler", "hapo-verify"]),
+    (
+        "hapo-sampler",
+        &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"],
+    ),
+    (
+        "hapo-train",
+        &[
+            "hapo-core",
+            "hapo-data",
+            "hapo-kernels",
+            "hapo-methods",
+            "hapo-model",
+            "hapo-sampler",
+            "hapo-verify",
+        ],
+    ),
+    (
+        "hapo-eval",
+        &[
+            "hapo-core",
+            "hapo-data",
+            "hapo-kernels",
+            "hapo-model",
+            "hapo-sampler",
+            "hapo-verify",
+        ],
+    ),
     (
         "hapo-cli",
         &[
-            "hapo-core", "hapo-data", "hapo-eval", "hapo-kernels", "hapo-methods", "hapo-model", "hapo-sampler",
-            "hapo-train", "hapo-verify",
+            "hapo-core",
+            "hapo-data",
+            "hapo-eval",
+            "hapo-kernels",
+            "hapo-methods",
+            "hapo-model",
+            "hapo-sampler",
+            "hapo-train",
+            "hapo-verify",
         ],
     ),
 ];
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     packages
         .iter()
         .map(|package| {
-            let uses = package["dependencies"].as_array().unwrap().iter().filter(|it| it["kind"].is_null());
-            let names = uses.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+            let uses = package["dependencies"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|it| it["kind"].is_null());
+            let names = uses
+                .map(|it| it["name"].as_str().unwrap().to_owned())
+                .collect();
             (package["name"].as_str().unwrap().to_owned(), names)
         })
         .collect()
@@ -45,7 +92,11 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 #[test]
 fn crates_use_only_what_their_arrows_allow() {
     for (name, uses) in dependencies() {
-        let allowed = ARROWS.iter().find(|it| it.0 == name).unwrap_or_else(|| panic!("{name} has no arrows yet")).1;
+        let allowed = ARROWS
+            .iter()
+            .find(|it| it.0 == name)
+            .unwrap_or_else(|| panic!("{name} has no arrows yet"))
+            .1;
         for it in uses.iter().filter(|it| it.starts_with("hapo-")) {
             assert!(allowed.contains(&it.as_str()), "{name} must not use {it}");
         }
@@ -56,7 +107,10 @@ fn crates_use_only_what_their_arrows_allow() {
 fn every_crate_of_the_map_exists() {
     let existing = dependencies();
     for (name, _) in ARROWS {
-        assert!(existing.contains_key(*name), "{name} is in the map and not in the workspace");
+        assert!(
+            existing.contains_key(*name),
+            "{name} is in the map and not in the workspace"
+        );
     }
 }
 
@@ -68,6 +122,9 @@ fn core_depends_on_serde_alone() {
 #[test]
 fn only_the_binary_uses_anyhow() {
     for (name, uses) in dependencies() {
-        assert!(name == "hapo-cli" || !uses.contains(&"anyhow".to_owned()), "{name} uses anyhow");
+        assert!(
+            name == "hapo-cli" || !uses.contains(&"anyhow".to_owned()),
+            "{name} uses anyhow"
+        );
     }
 }

@@ -31,7 +31,11 @@ pub const BENCHMARKS: &[Benchmark] = &[
 ];
 
 const fn mini(index: usize, summary: &'static str) -> Benchmark {
-    Benchmark { name: MINI6[index].name, summary, set: &MINI6[index] }
+    Benchmark {
+        name: MINI6[index].name,
+        summary,
+        set: &MINI6[index],
+    }
 }
 
 /// The benchmark of that name.

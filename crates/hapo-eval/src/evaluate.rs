@@ -52,7 +52,11 @@ pub struct Answer {
 impl Answers {
     /// Share of the completions that are correct: the problem's part of avg@k.
     pub fn success(&self) -> f64 {
-        let correct = self.completions.iter().filter(|it| it.verdict == "correct").count();
+        let correct = self
+            .completions
+            .iter()
+            .filter(|it| it.verdict == "correct")
+            .count();
         correct as f64 / self.completions.len().max(1) as f64
     }
 }
@@ -94,12 +98,19 @@ pub fn evaluate(
             reason: reason.to_string(),
         })?;
     }
-    let prompts =
-        dataset.examples.iter().map(|it| dialogue.prompt(&it.problem)).collect::<Result<Vec<_>, _>>()?;
+    let prompts = dataset
+        .examples
+        .iter()
+        .map(|it| dialogue.prompt(&it.problem))
+        .collect::<Result<Vec<_>, _>>()?;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
         .zip(0..)
-        .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions: settings.completions })
+        .map(|(tokens, id)| GroupRequest {
+            prompt: PromptId(id),
+            tokens,
+            completions: settings.completions,
+        })
         .collect();
     let sampling = SampleSettings {
         decoding: settings.decoding,
@@ -124,7 +135,12 @@ pub fn evaluate(
                     hapo_verify::Verdict::Wrong => "wrong",
                     hapo_verify::Verdict::Unparsable(_) => "unparsable",
                 };
-                Ok(Answer { text, verdict, tokens: it.tokens.len(), ended: it.ended })
+                Ok(Answer {
+                    text,
+                    verdict,
+                    tokens: it.tokens.len(),
+                    ended: it.ended,
+                })
             });
             Ok(Answers {
                 id: example.id.clone(),

@@ -33,7 +33,11 @@ pub enum LoadError {
 
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
 /// included. A tokenizer that names ids beyond the embedding is refused.
-pub fn load<D: Device>(dir: &Path, device: D, context: impl Fn(&Config) -> usize) -> Result<LoadedModel<D>, LoadError> {
+pub fn load<D: Device>(
+    dir: &Path,
+    device: D,
+    context: impl Fn(&Config) -> usize,
+) -> Result<LoadedModel<D>, LoadError> {
     let opened = folder::open(dir)?;
     let tokenizer = Tokenizer::open(dir)?;
     tokenizer.check_fits(opened.config.vocab_size)?;
@@ -47,6 +51,10 @@ pub fn load<D: Device>(dir: &Path, device: D, context: impl Fn(&Config) -> usize
     })?;
     match refused {
         Some(it) => Err(it.into()),
-        None => Ok(LoadedModel { model, tokenizer, companions: opened.companions()? }),
+        None => Ok(LoadedModel {
+            model,
+            tokenizer,
+            companions: opened.companions()?,
+        }),
     }
 }

@@ -43,11 +43,18 @@ pub fn folder_of(run_dir: &Path, step: u64) -> PathBuf {
 
 /// The checkpoints of a run, the latest first.
 pub fn list(run_dir: &Path) -> Vec<(u64, PathBuf)> {
-    let Ok(entries) = fs::read_dir(run_dir.join("checkpoints")) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(run_dir.join("checkpoints")) else {
+        return Vec::new();
+    };
     let mut found: Vec<(u64, PathBuf)> = entries
         .filter_map(std::result::Result::ok)
         .filter_map(|it| {
-            let step = it.file_name().to_str()?.strip_prefix("step-")?.parse().ok()?;
+            let step = it
+                .file_name()
+                .to_str()?
+                .strip_prefix("step-")?
+                .parse()
+                .ok()?;
             Some((step, it.path()))
         })
         .collect();
@@ -70,24 +77,42 @@ pub(crate) fn write(run_dir: &Path, contents: Contents<'_>, keep: usize) -> Resu
     let aside = folder.with_extension("partial");
     let io = |action: &'static str, path: &Path| {
         let path = path.to_owned();
-        move |source| Error::Io { action, path, source }
+        move |source| Error::Io {
+            action,
+            path,
+            source,
+        }
     };
     if aside.exists() {
         fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
     }
     create_folder(&aside.join("trainer_state"))?;
     let model = &contents.trainer.model;
-    let companions: Vec<(&str, &[u8])> = contents.companions.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    let layout = Layout { dtype: contents.dtype, shard_bytes: SHARD_BYTES, companions: &companions };
+    let companions: Vec<(&str, &[u8])> = contents
+        .companions
+        .iter()
+        .map(|it| (it.0, it.1.as_slice()))
+        .collect();
+    let layout = Layout {
+        dtype: contents.dtype,
+        shard_bytes: SHARD_BYTES,
+        companions: &companions,
+    };
     hapo_model::folder::write(&aside, model.config(), &layout, |spec| {
-        model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
+        model
+            .tensor(&spec.name)
+            .expect("the folder's tensors are those of the decoder")
     })?;
     for (name, buffer) in buffers(contents.trainer) {
-        write_atomically(&aside.join("trainer_state").join(name), &bytes_of(model, buffer))?;
+        write_atomically(
+            &aside.join("trainer_state").join(name),
+            &bytes_of(model, buffer),
+        )?;
     }
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
-    let checksums = serde_json::to_vec_pretty(&checksums(&aside)?).expect("checksums are plain data");
+    let checksums =
+        serde_json::to_vec_pretty(&checksums(&aside)?).expect("checksums are plain data");
     write_atomically(&aside.join("checksums.json"), &checksums)?;
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(io("remove", &folder))?;
@@ -111,7 +136,9 @@ fn buffers(trainer: &Trainer) -> [(&'static str, &CpuBuf); 3] {
 
 fn bytes_of(model: &Model<Cpu>, buffer: &CpuBuf) -> Vec<u8> {
     let mut values = vec![0.0_f32; buffer.len()];
-    model.device().download(buffer.first(buffer.len()), &mut values);
+    model
+        .device()
+        .download(buffer.first(buffer.len()), &mut values);
     values.iter().flat_map(|it| it.to_le_bytes()).collect()
 }
 
@@ -120,14 +147,22 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
-        let io = |source| Error::Io { action: "read", path: at.clone(), source };
+        let io = |source| Error::Io {
+            action: "read",
+            path: at.clone(),
+            source,
+        };
         for entry in fs::read_dir(&at).map_err(io)? {
             let path = entry.map_err(io)?.path();
             if path.is_dir() {
                 folders.push(path);
                 continue;
             }
-            let name = path.strip_prefix(folder).expect("a file of the folder").to_string_lossy().into_owned();
+            let name = path
+                .strip_prefix(folder)
+                .expect("a file of the folder")
+                .to_string_lossy()
+                .into_owned();
             if name != "checksums.json" {
                 all.insert(name, sha256_of(&path)?);
             }
@@ -137,7 +172,11 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
 }
 
 fn sha256_of(path: &Path) -> Result<String> {
-    let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
+    let io = |source| Error::Io {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    };
     let mut file = fs::File::open(path).map_err(io)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
@@ -148,13 +187,21 @@ fn sha256_of(path: &Path) -> Result<String> {
         }
         hash.update(&buffer[..n]);
     }
-    Ok(hash.finalize().iter().map(|it| format!("{it:02x}")).collect())
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect())
 }
 
 /// Checks a checkpoint against its checksums and reads its state.
 pub fn verify(folder: &Path) -> Result<TrainerState> {
-    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
-    let read = |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
+    let refuse = |problem: String| Error::Checkpoint {
+        folder: folder.to_owned(),
+        problem,
+    };
+    let read =
+        |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
     let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)
         .map_err(|it| refuse(format!("checksums.json: {it}")))?;
     for (name, expected) in &expected {
@@ -172,17 +219,33 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
 
 /// Puts a checkpoint's weights and moments back, bit for bit.
 pub(crate) fn restore(folder: &Path, trainer: &mut Trainer) -> Result<()> {
-    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let refuse = |problem: String| Error::Checkpoint {
+        folder: folder.to_owned(),
+        problem,
+    };
     let read = |name: &str, expected: usize| -> Result<Vec<f32>> {
-        let bytes = fs::read(folder.join("trainer_state").join(name)).map_err(|it| refuse(format!("{name}: {it}")))?;
+        let bytes = fs::read(folder.join("trainer_state").join(name))
+            .map_err(|it| refuse(format!("{name}: {it}")))?;
         if bytes.len() != expected * 4 {
-            return Err(refuse(format!("{name}: expected {} bytes, got {}", expected * 4, bytes.len())));
+            return Err(refuse(format!(
+                "{name}: expected {} bytes, got {}",
+                expected * 4,
+                bytes.len()
+            )));
         }
-        Ok(bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect())
+        Ok(bytes
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|it| f32::from_le_bytes(*it))
+            .collect())
     };
     let n = trainer.model.params().len();
     let parameters = read("parameters.f32", n)?;
-    let (first, second) = (read("first_moments.f32", n)?, read("second_moments.f32", n)?);
+    let (first, second) = (
+        read("first_moments.f32", n)?,
+        read("second_moments.f32", n)?,
+    );
     trainer.model.set_params(&parameters);
     let device = trainer.model.device();
     device.upload(&first, trainer.moments.first.first_mut(n));

@@ -78,7 +78,12 @@ impl Error {
     /// Whether the input is to blame (exit code 2) rather than the run or the machine.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Recipe { .. } | Self::Data(_) | Self::Dataset { .. } | Self::Model(_) | Self::Load(_) | Self::Checkpoint { .. } => true,
+            Self::Recipe { .. }
+            | Self::Data(_)
+            | Self::Dataset { .. }
+            | Self::Model(_)
+            | Self::Load(_)
+            | Self::Checkpoint { .. } => true,
             Self::Io { action, .. } => *action == "read",
             Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } => false,
         }
@@ -88,8 +93,12 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Recipe { hint, .. } | Self::Dataset { hint, .. } => Some(hint.clone()),
-            Self::Model(it) | Self::Load(hapo_model::LoadError::Folder(it)) => it.hint().map(str::to_owned),
-            Self::NotFinite { .. } => Some("lower optim.lr, or resume from the last checkpoint".to_owned()),
+            Self::Model(it) | Self::Load(hapo_model::LoadError::Folder(it)) => {
+                it.hint().map(str::to_owned)
+            }
+            Self::NotFinite { .. } => {
+                Some("lower optim.lr, or resume from the last checkpoint".to_owned())
+            }
             _ => None,
         }
     }

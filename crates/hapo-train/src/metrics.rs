@@ -73,7 +73,13 @@ impl MetricsFile {
     /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
     /// killed run may have left behind its last checkpoint, are cut off.
     pub fn open(path: &Path, steps_done: u64) -> Result<Self> {
-        let io = |action| move |source| Error::Io { action, path: path.to_owned(), source };
+        let io = |action| {
+            move |source| Error::Io {
+                action,
+                path: path.to_owned(),
+                source,
+            }
+        };
         let mut kept = Vec::new();
         if path.exists() {
             let mut reader = BufReader::new(File::open(path).map_err(io("read"))?);
@@ -88,8 +94,14 @@ impl MetricsFile {
             }
         }
         crate::files::write_atomically(path, &kept)?;
-        let file = OpenOptions::new().append(true).open(path).map_err(io("open"))?;
-        Ok(Self { file, path: path.to_owned() })
+        let file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(io("open"))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
     }
 
     /// Appends a step; the line is handed to the system before this returns.
@@ -97,7 +109,11 @@ impl MetricsFile {
         let line = metrics.to_json() + "\n";
         self.file
             .write_all(line.as_bytes())
-            .map_err(|source| Error::Io { action: "write", path: self.path.clone(), source })
+            .map_err(|source| Error::Io {
+                action: "write",
+                path: self.path.clone(),
+                source,
+            })
     }
 }
 
@@ -111,7 +127,10 @@ mod tests {
         it.set("step", 3.0);
         it.set("reward/mean", 0.1);
         it.set("grad_norm", f64::NAN);
-        assert_eq!(it.to_json(), r#"{"step":3,"reward/mean":0.1,"grad_norm":null}"#);
+        assert_eq!(
+            it.to_json(),
+            r#"{"step":3,"reward/mean":0.1,"grad_norm":null}"#
+        );
         assert!(serde_json::from_str::<serde_json::Value>(&it.to_json()).is_ok());
     }
 
@@ -124,6 +143,9 @@ mod tests {
         let mut it = Metrics::default();
         it.set("step", 3.0);
         file.append(&it).unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n");
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"
+        );
     }
 }

@@ -72,18 +72,32 @@ pub fn token_group(
         .map(|(member, advantage)| match member {
             Member::Policy(it) => Sequence {
                 response: it.rollout.tokens.clone(),
-                role: Role::Policy { old_log_probs: it.rollout.log_probs.clone(), advantage },
+                role: Role::Policy {
+                    old_log_probs: it.rollout.log_probs.clone(),
+                    advantage,
+                },
             },
             Member::Teacher { trajectory, .. } => {
-                let weight =
-                    teacher_weight(objective.teacher_weight, group, initial_threshold, advantage);
-                Sequence { response: trajectory.tokens().to_vec(), role: Role::Teacher { weight } }
+                let weight = teacher_weight(
+                    objective.teacher_weight,
+                    group,
+                    initial_threshold,
+                    advantage,
+                );
+                Sequence {
+                    response: trajectory.tokens().to_vec(),
+                    role: Role::Teacher { weight },
+                }
             }
         })
         .collect();
     // The entropy bonus reaches every on-policy token, those of constant groups included (D20).
     let has_signal = group.has_signal() || objective.entropy_coef > 0.0;
-    TokenGroup { prompt, sequences, has_signal }
+    TokenGroup {
+        prompt,
+        sequences,
+        has_signal,
+    }
 }
 
 /// Packs the groups that have a signal into micro-batches of at most `budget` tokens (one sequence
@@ -146,13 +160,18 @@ impl Packer {
             Role::Teacher { .. } => 1.0,
         };
         let first_target = self.packed.targets.len();
-        self.packed.push_response(self.prompt, &sequence.response, inverse_temperature);
-        self.spans.push((group, index, first_target..self.packed.targets.len()));
+        self.packed
+            .push_response(self.prompt, &sequence.response, inverse_temperature);
+        self.spans
+            .push((group, index, first_target..self.packed.targets.len()));
     }
 
     fn close(&mut self) -> MicroBatch {
         let it = std::mem::take(self);
-        MicroBatch { packed: it.packed, spans: it.spans }
+        MicroBatch {
+            packed: it.packed,
+            spans: it.spans,
+        }
     }
 }
 
@@ -165,10 +184,17 @@ mod tests {
             .iter()
             .map(|it| Sequence {
                 response: it.to_vec(),
-                role: Role::Policy { old_log_probs: vec![0.0; it.len()], advantage: 1.0 },
+                role: Role::Policy {
+                    old_log_probs: vec![0.0; it.len()],
+                    advantage: 1.0,
+                },
             })
             .collect();
-        TokenGroup { prompt: prompt.to_vec(), sequences, has_signal: true }
+        TokenGroup {
+            prompt: prompt.to_vec(),
+            sequences,
+            has_signal: true,
+        }
     }
 
     /// What each target predicts: the tokens before it, read off segments, and the token itself.
@@ -199,7 +225,10 @@ mod tests {
         for group in groups.iter().filter(|it| it.has_signal) {
             for sequence in &group.sequences {
                 for (i, token) in sequence.response.iter().enumerate() {
-                    all.push(([group.prompt.as_slice(), &sequence.response[..i]].concat(), *token));
+                    all.push((
+                        [group.prompt.as_slice(), &sequence.response[..i]].concat(),
+                        *token,
+                    ));
                 }
             }
         }
@@ -219,7 +248,10 @@ mod tests {
             let all: Vec<_> = batches.iter().flat_map(predictions).collect();
             assert_eq!(all, expected(&groups), "budget {budget}");
             for it in &batches {
-                assert!(it.packed.tokens.len() <= budget || it.spans.len() == 1, "budget {budget}");
+                assert!(
+                    it.packed.tokens.len() <= budget || it.spans.len() == 1,
+                    "budget {budget}"
+                );
             }
         }
         assert_eq!(pack(&groups, 1000, 1.0).len(), 1);

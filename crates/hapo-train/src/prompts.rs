@@ -49,9 +49,19 @@ pub struct Limits {
 
 impl PromptTable {
     /// Renders, tokenises and checks every example. `origin` names the data in messages.
-    pub fn new(dataset: &Dataset, origin: &str, dialogue: &Dialogue, grader: Grader, limits: Limits) -> Result<Self> {
+    pub fn new(
+        dataset: &Dataset,
+        origin: &str,
+        dialogue: &Dialogue,
+        grader: Grader,
+        limits: Limits,
+    ) -> Result<Self> {
         let place = |number: usize, what: &str| {
-            format!("{what} (row {}, id {}, {origin})", number + 1, dataset.examples[number].id)
+            format!(
+                "{what} (row {}, id {}, {origin})",
+                number + 1,
+                dataset.examples[number].id
+            )
         };
         // An encoder never fails on text it was made for; if this one does, the run must not start.
         let encoding_failed = RefCell::new(None);
@@ -62,21 +72,41 @@ impl PromptTable {
             })
         };
         let verdict = |solution: &str, gold: &str| grading::verdict(grader, gold, solution);
-        let admission = hapo_data::admit(dataset, dialogue.end_token, limits.response_tokens, verdict, encode);
+        let admission = hapo_data::admit(
+            dataset,
+            dialogue.end_token,
+            limits.response_tokens,
+            verdict,
+            encode,
+        );
         if let Some(it) = encoding_failed.into_inner() {
             return Err(it.into());
         }
         let mut prompts = Vec::with_capacity(dataset.examples.len());
-        for (number, (example, teacher)) in dataset.examples.iter().zip(admission.teachers).enumerate() {
+        for (number, (example, teacher)) in
+            dataset.examples.iter().zip(admission.teachers).enumerate()
+        {
             hapo_verify::check_gold(grader, &example.answer).map_err(|reason| Error::Dataset {
-                problem: place(number, &format!("the grader cannot read the gold answer `{}`: {reason}", example.answer)),
+                problem: place(
+                    number,
+                    &format!(
+                        "the grader cannot read the gold answer `{}`: {reason}",
+                        example.answer
+                    ),
+                ),
                 hint: "correct or remove the row".to_owned(),
             })?;
             let tokens = dialogue.prompt(&example.problem)?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
                 let limit = limits.prompt_tokens;
                 return Err(Error::Dataset {
-                    problem: place(number, &format!("expected a prompt of 1 to {limit} tokens, got {}", tokens.len())),
+                    problem: place(
+                        number,
+                        &format!(
+                            "expected a prompt of 1 to {limit} tokens, got {}",
+                            tokens.len()
+                        ),
+                    ),
                     hint: "raise data.max_prompt_tokens or remove the row".to_owned(),
                 });
             }
@@ -89,9 +119,15 @@ impl PromptTable {
                 teacher,
             });
         }
-        let refused_teachers =
-            admission.refused.iter().map(|it| place(it.example, &it.why.to_string())).collect();
-        Ok(Self { prompts, refused_teachers })
+        let refused_teachers = admission
+            .refused
+            .iter()
+            .map(|it| place(it.example, &it.why.to_string()))
+            .collect();
+        Ok(Self {
+            prompts,
+            refused_teachers,
+        })
     }
 
     /// Keeps the prompts that have a teacher: what imitation trains on.
@@ -121,9 +157,17 @@ impl Order {
 
     /// Indices of the prompts of step `step`, counted from 1.
     pub fn of_step(self, step: u64) -> Vec<usize> {
-        let (epoch, within) = ((step - 1) / self.steps_per_epoch(), (step - 1) % self.steps_per_epoch());
+        let (epoch, within) = (
+            (step - 1) / self.steps_per_epoch(),
+            (step - 1) % self.steps_per_epoch(),
+        );
         let mut order: Vec<usize> = (0..self.prompts).collect();
-        let place = Place { step: epoch, prompt: 0, rollout: 0, position: 0 };
+        let place = Place {
+            step: epoch,
+            prompt: 0,
+            rollout: 0,
+            position: 0,
+        };
         Draws::new(self.seed, Purpose::Shuffle, place).shuffle(&mut order);
         let first = within as usize * self.per_step;
         order[first..first + self.per_step].to_vec()
@@ -148,9 +192,17 @@ mod tests {
 
     #[test]
     fn every_epoch_visits_each_prompt_at_most_once_in_its_own_order() {
-        let order = Order { seed: 3, prompts: 22, per_step: 5 };
+        let order = Order {
+            seed: 3,
+            prompts: 22,
+            per_step: 5,
+        };
         assert_eq!(order.steps_per_epoch(), 4);
-        let epoch = |first: u64| -> Vec<usize> { (first..first + 4).flat_map(|it| order.of_step(it)).collect() };
+        let epoch = |first: u64| -> Vec<usize> {
+            (first..first + 4)
+                .flat_map(|it| order.of_step(it))
+                .collect()
+        };
         let (a, b) = (epoch(1), epoch(5));
         for it in [&a, &b] {
             let mut sorted = it.clone();

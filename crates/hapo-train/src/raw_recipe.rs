@@ -240,7 +240,11 @@ pub struct RawMetrics {
 
 impl Default for RawModel {
     fn default() -> Self {
-        Self { path: None, init: None, dtype: "f32".to_owned() }
+        Self {
+            path: None,
+            init: None,
+            dtype: "f32".to_owned(),
+        }
     }
 }
 
@@ -276,19 +280,30 @@ impl Default for RawSampling {
 
 impl Default for RawLoss {
     fn default() -> Self {
-        Self { clip_low: 0.2, clip_high: 0.2, normaliser: "constant".to_owned(), entropy_coef: 0.0 }
+        Self {
+            clip_low: 0.2,
+            clip_high: 0.2,
+            normaliser: "constant".to_owned(),
+            entropy_coef: 0.0,
+        }
     }
 }
 
 impl Default for RawAdvantage {
     fn default() -> Self {
-        Self { std: false, group: "mixed".to_owned() }
+        Self {
+            std: false,
+            group: "mixed".to_owned(),
+        }
     }
 }
 
 impl Default for RawTeacher {
     fn default() -> Self {
-        Self { d: 0.1, weight: "one".to_owned() }
+        Self {
+            d: 0.1,
+            weight: "one".to_owned(),
+        }
     }
 }
 
@@ -355,7 +370,9 @@ impl RawRecipe {
         if overrides.is_empty() {
             return toml::from_str(text).map_err(|e| bad_toml(&e, origin));
         }
-        table.try_into().map_err(|e| bad_toml(&e, &format!("{origin} with --set")))
+        table
+            .try_into()
+            .map_err(|e| bad_toml(&e, &format!("{origin} with --set")))
     }
 }
 
@@ -366,14 +383,19 @@ fn apply_override(table: &mut toml::Table, text: &str) -> Result<()> {
         problem: what.to_owned(),
         hint: "write --set section.key=value, for example --set optim.lr=5e-6".to_owned(),
     };
-    let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
+    let (path, value) = text
+        .split_once('=')
+        .ok_or_else(|| bad("expected key=value"))?;
     // What is no TOML value is a string: `--set method=luffy` needs no quotes.
     let value = toml::from_str::<toml::Table>(&format!("value = {value}"))
         .ok()
         .and_then(|mut it| it.remove("value"))
         .unwrap_or_else(|| toml::Value::String(value.to_owned()));
     let mut keys: Vec<&str> = path.trim().split('.').collect();
-    let last = keys.pop().filter(|it| !it.is_empty()).ok_or_else(|| bad("the key is empty"))?;
+    let last = keys
+        .pop()
+        .filter(|it| !it.is_empty())
+        .ok_or_else(|| bad("the key is empty"))?;
     let mut at = table;
     for key in keys {
         at = at
@@ -397,8 +419,18 @@ fn bad_toml(error: &toml::de::Error, origin: &str) -> Error {
     };
     // The rendered error shows the line with the key under a caret; its first line is the place.
     let rendered = error.to_string();
-    let place = rendered.lines().next().and_then(|it| it.split(" at ").nth(1)).unwrap_or_default().to_owned();
-    Error::Recipe { origin: origin.to_owned(), field: place, problem: message, hint }
+    let place = rendered
+        .lines()
+        .next()
+        .and_then(|it| it.split(" at ").nth(1))
+        .unwrap_or_default()
+        .to_owned();
+    Error::Recipe {
+        origin: origin.to_owned(),
+        field: place,
+        problem: message,
+        hint,
+    }
 }
 
 /// The two sides of serde's "unknown field `x`, expected one of `a`, `b`".
@@ -411,7 +443,12 @@ fn unknown_and_known(message: &str) -> Option<(&str, Vec<&str>)> {
 
 /// The known word closest to `word`, if it is close enough to be what was meant.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    known.iter().map(|it| (edit_distance(word, it), *it)).min().filter(|(d, it)| *d <= 1 + it.len() / 3).map(|it| it.1)
+    known
+        .iter()
+        .map(|it| (edit_distance(word, it), *it))
+        .min()
+        .filter(|(d, it)| *d <= 1 + it.len() / 3)
+        .map(|it| it.1)
 }
 
 fn edit_distance(a: &str, b: &str) -> usize {

@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
-use hapo_core::{AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, SlotRule, TeacherWeight, Threshold};
-use hapo_methods::{Clip, METHODS, MethodKind, MethodSpec, Normaliser, Objective, method, operator};
+use hapo_core::{
+    AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, SlotRule, TeacherWeight, Threshold,
+};
+use hapo_methods::{
+    Clip, METHODS, MethodKind, MethodSpec, Normaliser, Objective, method, operator,
+};
 use hapo_model::Dtype;
 use hapo_sampler::{Decoding, Truncation};
 
@@ -78,11 +82,16 @@ impl LearningRateSchedule {
 impl Recipe {
     /// Reads and checks a recipe file; `overrides` are `section.key=value`.
     pub fn load(path: &Path, overrides: &[String]) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Io { action: "read", path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
         let origin = path.display().to_string();
         let raw = RawRecipe::parse(&text, &origin, overrides)?;
-        let stem = path.file_stem().map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
+        let stem = path
+            .file_stem()
+            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
         Self::check(raw, &origin, &stem)
     }
 
@@ -99,19 +108,37 @@ impl Recipe {
                 Some(it) => format!("did you mean `{it}`?"),
                 None => format!("write one of: {}", known.join(", ")),
             };
-            fail(field, format!("expected one of {}, got `{got}`", known.join(", ")), &hint)
+            fail(
+                field,
+                format!("expected one of {}, got `{got}`", known.join(", ")),
+                &hint,
+            )
         };
         let range = |field: &str, ok: bool, expected: &str, got: String| {
-            if ok { Ok(()) } else { Err(fail(field, format!("expected {expected}, got {got}"), "see docs/recipes.md")) }
+            if ok {
+                Ok(())
+            } else {
+                Err(fail(
+                    field,
+                    format!("expected {expected}, got {got}"),
+                    "see docs/recipes.md",
+                ))
+            }
         };
 
         let names: Vec<&str> = METHODS.iter().map(|it| it.name).collect();
         let spec = method(&raw.method).ok_or_else(|| one_of("method", &raw.method, &names))?;
 
         let (s, l, o) = (&raw.sampling, &raw.loss, &raw.optim);
-        let positive = |field: &str, value: usize| range(field, value > 0, "at least 1", value.to_string());
+        let positive =
+            |field: &str, value: usize| range(field, value > 0, "at least 1", value.to_string());
         range("steps", raw.steps > 0, "at least 1", raw.steps.to_string())?;
-        range("sampling.group_size", s.group_size >= 2, "at least 2", s.group_size.to_string())?;
+        range(
+            "sampling.group_size",
+            s.group_size >= 2,
+            "at least 2",
+            s.group_size.to_string(),
+        )?;
         positive("sampling.prompts_per_step", s.prompts_per_step)?;
         positive("sampling.max_new_tokens", s.max_new_tokens)?;
         positive("sampling.max_sequences", s.max_sequences)?;
@@ -119,32 +146,111 @@ impl Recipe {
         positive("optim.micro_batch_tokens", o.micro_batch_tokens)?;
         positive("checkpoint.keep", raw.checkpoint.keep)?;
         let finite = |it: f64| it.is_finite();
-        range("sampling.temperature", s.temperature.is_finite() && s.temperature > 0.0, "a number above 0", s.temperature.to_string())?;
-        range("sampling.top_p", s.top_p > 0.0 && s.top_p <= 1.0, "a number in (0, 1]", s.top_p.to_string())?;
-        range("loss.clip_low", finite(l.clip_low) && l.clip_low > 0.0 && l.clip_low < 1.0, "a number in (0, 1)", l.clip_low.to_string())?;
-        range("loss.clip_high", finite(l.clip_high) && l.clip_high > 0.0, "a number above 0", l.clip_high.to_string())?;
-        range("loss.entropy_coef", finite(l.entropy_coef) && l.entropy_coef >= 0.0, "a number from 0", l.entropy_coef.to_string())?;
-        range("teacher.d", finite(raw.teacher.d) && raw.teacher.d > 0.0 && raw.teacher.d < 1.0, "a probability in (0, 1)", raw.teacher.d.to_string())?;
-        range("optim.lr", finite(o.lr) && o.lr > 0.0, "a number above 0", o.lr.to_string())?;
-        range("optim.betas", o.betas.iter().all(|it| (0.0..1.0).contains(it)), "two numbers in [0, 1)", format!("{:?}", o.betas))?;
-        range("optim.eps", finite(o.eps) && o.eps > 0.0, "a number above 0", o.eps.to_string())?;
-        range("optim.weight_decay", finite(o.weight_decay) && o.weight_decay >= 0.0, "a number from 0", o.weight_decay.to_string())?;
-        range("optim.max_grad_norm", o.max_grad_norm > 0.0, "a number above 0", o.max_grad_norm.to_string())?;
-        range("optim.warmup", (0.0..1.0).contains(&o.warmup), "a share in [0, 1)", o.warmup.to_string())?;
-        range("data.teacher_coverage", (0.0..=1.0).contains(&raw.data.teacher_coverage), "a share in [0, 1]", raw.data.teacher_coverage.to_string())?;
+        range(
+            "sampling.temperature",
+            s.temperature.is_finite() && s.temperature > 0.0,
+            "a number above 0",
+            s.temperature.to_string(),
+        )?;
+        range(
+            "sampling.top_p",
+            s.top_p > 0.0 && s.top_p <= 1.0,
+            "a number in (0, 1]",
+            s.top_p.to_string(),
+        )?;
+        range(
+            "loss.clip_low",
+            finite(l.clip_low) && l.clip_low > 0.0 && l.clip_low < 1.0,
+            "a number in (0, 1)",
+            l.clip_low.to_string(),
+        )?;
+        range(
+            "loss.clip_high",
+            finite(l.clip_high) && l.clip_high > 0.0,
+            "a number above 0",
+            l.clip_high.to_string(),
+        )?;
+        range(
+            "loss.entropy_coef",
+            finite(l.entropy_coef) && l.entropy_coef >= 0.0,
+            "a number from 0",
+            l.entropy_coef.to_string(),
+        )?;
+        range(
+            "teacher.d",
+            finite(raw.teacher.d) && raw.teacher.d > 0.0 && raw.teacher.d < 1.0,
+            "a probability in (0, 1)",
+            raw.teacher.d.to_string(),
+        )?;
+        range(
+            "optim.lr",
+            finite(o.lr) && o.lr > 0.0,
+            "a number above 0",
+            o.lr.to_string(),
+        )?;
+        range(
+            "optim.betas",
+            o.betas.iter().all(|it| (0.0..1.0).contains(it)),
+            "two numbers in [0, 1)",
+            format!("{:?}", o.betas),
+        )?;
+        range(
+            "optim.eps",
+            finite(o.eps) && o.eps > 0.0,
+            "a number above 0",
+            o.eps.to_string(),
+        )?;
+        range(
+            "optim.weight_decay",
+            finite(o.weight_decay) && o.weight_decay >= 0.0,
+            "a number from 0",
+            o.weight_decay.to_string(),
+        )?;
+        range(
+            "optim.max_grad_norm",
+            o.max_grad_norm > 0.0,
+            "a number above 0",
+            o.max_grad_norm.to_string(),
+        )?;
+        range(
+            "optim.warmup",
+            (0.0..1.0).contains(&o.warmup),
+            "a share in [0, 1)",
+            o.warmup.to_string(),
+        )?;
+        range(
+            "data.teacher_coverage",
+            (0.0..=1.0).contains(&raw.data.teacher_coverage),
+            "a share in [0, 1]",
+            raw.data.teacher_coverage.to_string(),
+        )?;
 
         let normaliser = match l.normaliser.as_str() {
             // Plain imitation is a mean over tokens (the table of hosts); it has no constant form.
             _ if spec.kind == MethodKind::Imitation => Normaliser::TokenMean,
-            "constant" => Normaliser::Constant { max_response: s.max_new_tokens },
+            "constant" => Normaliser::Constant {
+                max_response: s.max_new_tokens,
+            },
             "token_mean" => Normaliser::TokenMean,
-            other => return Err(one_of("loss.normaliser", other, &["constant", "token_mean"])),
+            other => {
+                return Err(one_of(
+                    "loss.normaliser",
+                    other,
+                    &["constant", "token_mean"],
+                ));
+            }
         };
         let group = match raw.advantage.group.as_str() {
             "mixed" => AdvantageGroup::Mixed,
             "sampled" => AdvantageGroup::Sampled,
             "policy-only" => AdvantageGroup::PolicyOnly,
-            other => return Err(one_of("advantage.group", other, &["mixed", "sampled", "policy-only"])),
+            other => {
+                return Err(one_of(
+                    "advantage.group",
+                    other,
+                    &["mixed", "sampled", "policy-only"],
+                ));
+            }
         };
         let teacher_weight = match raw.teacher.weight.as_str() {
             "one" => TeacherWeight::One,
@@ -154,35 +260,59 @@ impl Recipe {
             other => match other.parse::<f64>() {
                 Ok(it) if it.is_finite() && it >= 0.0 => TeacherWeight::Constant(it),
                 _ => {
-                    let known = ["one", "one-minus-confidence", "relative", "advantage", "a number"];
+                    let known = [
+                        "one",
+                        "one-minus-confidence",
+                        "relative",
+                        "advantage",
+                        "a number",
+                    ];
                     return Err(one_of("teacher.weight", other, &known));
                 }
             },
         };
         let objective = Objective {
-            clip: Clip { low: l.clip_low, high: l.clip_high },
+            clip: Clip {
+                low: l.clip_low,
+                high: l.clip_high,
+            },
             operator: operator(spec.kind.operator()).expect("a host names an operator that exists"),
             d: raw.teacher.d,
             teacher_weight,
             normaliser,
             entropy_coef: l.entropy_coef,
-            advantage: AdvantageRule { group, std: raw.advantage.std },
+            advantage: AdvantageRule {
+                group,
+                std: raw.advantage.std,
+            },
         };
         let gate = match &raw.hapo {
             None => None,
             Some(_) if !matches!(spec.kind, MethodKind::Mixed { .. }) => {
                 let hint = "HAPO wraps a method that has a teacher: luffy, srft or trapo";
-                return Err(fail("hapo", format!("`{}` has no teacher term to gate", spec.name), hint));
+                return Err(fail(
+                    "hapo",
+                    format!("`{}` has no teacher term to gate", spec.name),
+                    hint,
+                ));
             }
             Some(hapo) => Some(check_gate(hapo, s.group_size, &fail, &one_of)?),
         };
-        let truncation = Truncation { top_k: s.top_k, top_p: s.top_p, min_p: 0.0 };
+        let truncation = Truncation {
+            top_k: s.top_k,
+            top_p: s.top_p,
+            min_p: 0.0,
+        };
         let model = match (&raw.model.path, &raw.model.init) {
             (Some(path), None) => ModelSource::Folder(path.clone()),
             (None, Some(init)) => ModelSource::Init(check_init(init, &range)?),
             _ => {
                 let hint = "name a model folder with model.path, or a shape with [model.init]";
-                return Err(fail("model", "expected exactly one of `path` and `init`".to_owned(), hint));
+                return Err(fail(
+                    "model",
+                    "expected exactly one of `path` and `init`".to_owned(),
+                    hint,
+                ));
             }
         };
         let dtype = match raw.model.dtype.as_str() {
@@ -195,7 +325,13 @@ impl Recipe {
             "constant" => LearningRateSchedule::Constant,
             "linear" => LearningRateSchedule::Linear,
             "cosine" => LearningRateSchedule::Cosine,
-            other => return Err(one_of("optim.schedule", other, &["constant", "linear", "cosine"])),
+            other => {
+                return Err(one_of(
+                    "optim.schedule",
+                    other,
+                    &["constant", "linear", "cosine"],
+                ));
+            }
         };
         let recompute = match o.recompute.as_str() {
             "none" => hapo_model::Recompute::None,
@@ -203,8 +339,22 @@ impl Recipe {
             other => return Err(one_of("optim.recompute", other, &["none", "layers"])),
         };
         let name = raw.name.clone().unwrap_or_else(|| name.to_owned());
-        let decoding = Decoding::Sample { temperature: s.temperature, truncation };
-        Ok(Self { name, method: spec, objective, gate, decoding, model, dtype, schedule, recompute, raw })
+        let decoding = Decoding::Sample {
+            temperature: s.temperature,
+            truncation,
+        };
+        Ok(Self {
+            name,
+            method: spec,
+            objective,
+            gate,
+            decoding,
+            model,
+            dtype,
+            schedule,
+            recompute,
+            raw,
+        })
     }
 
     /// What a reader should know before the run starts, though it may go on.
@@ -230,7 +380,11 @@ fn check_gate(
         "longest" => SlotRule::Longest,
         "fixed" => SlotRule::Fixed,
         other => {
-            return Err(one_of("hapo.slot", other, &["lowest-reward", "first", "random", "longest", "fixed"]));
+            return Err(one_of(
+                "hapo.slot",
+                other,
+                &["lowest-reward", "first", "random", "longest", "fixed"],
+            ));
         }
     };
     let gate = match hapo.gate.as_str() {
@@ -240,19 +394,30 @@ fn check_gate(
             let threshold = match (hapo.failure_level, hapo.gamma0) {
                 (Some(_), Some(_)) => {
                     let hint = "m and γ0 say the same thing twice: keep one";
-                    return Err(fail("hapo", "expected one of `failure_level` and `gamma0`, got both".to_owned(), hint));
+                    return Err(fail(
+                        "hapo",
+                        "expected one of `failure_level` and `gamma0`, got both".to_owned(),
+                        hint,
+                    ));
                 }
-                (level, None) => Threshold::Derived { failure_level: level.unwrap_or(0) as usize },
-                (None, Some(gamma0)) => {
-                    Threshold::Manual { gamma0: decimal("hapo.gamma0", gamma0, fail)? }
-                }
+                (level, None) => Threshold::Derived {
+                    failure_level: level.unwrap_or(0) as usize,
+                },
+                (None, Some(gamma0)) => Threshold::Manual {
+                    gamma0: decimal("hapo.gamma0", gamma0, fail)?,
+                },
             };
             let annealing = match hapo.annealing.as_str() {
                 "off" => Annealing::Off,
                 "sigmoid" => {
                     let e_off = hapo.turn_off_epoch.ok_or_else(|| {
-                        let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
-                        fail("hapo.turn_off_epoch", "annealing needs the epoch at which the teacher leaves".to_owned(), hint)
+                        let hint =
+                            "the paper never states it; its presets here use turn_off_epoch = 1.5";
+                        fail(
+                            "hapo.turn_off_epoch",
+                            "annealing needs the epoch at which the teacher leaves".to_owned(),
+                            hint,
+                        )
                     })?;
                     Annealing::Sigmoid {
                         turn_off_epoch: decimal("hapo.turn_off_epoch", e_off, fail)?,
@@ -261,23 +426,55 @@ fn check_gate(
                 }
                 other => return Err(one_of("hapo.annealing", other, &["sigmoid", "off"])),
             };
-            Gate::Confidence { threshold, annealing }
+            Gate::Confidence {
+                threshold,
+                annealing,
+            }
         }
-        other => return Err(one_of("hapo.gate", other, &["confidence", "always", "never"])),
+        other => {
+            return Err(one_of(
+                "hapo.gate",
+                other,
+                &["confidence", "always", "never"],
+            ));
+        }
     };
     // The schedule is built when the data are known; what it would refuse is refused here.
-    hapo_core::Schedule::new(&gate, group_size, 1)
-        .map_err(|it| fail("hapo", it.to_string(), "see the gate's section of docs/recipes.md"))?;
+    hapo_core::Schedule::new(&gate, group_size, 1).map_err(|it| {
+        fail(
+            "hapo",
+            it.to_string(),
+            "see the gate's section of docs/recipes.md",
+        )
+    })?;
     Ok((gate, slot))
 }
 
-fn decimal(field: &str, value: f64, fail: &impl Fn(&str, String, &str) -> Error) -> Result<Decimal> {
-    Decimal::from_f64(value).map_err(|it| fail(field, it.to_string(), "write a plain decimal, for example 0.3"))
+fn decimal(
+    field: &str,
+    value: f64,
+    fail: &impl Fn(&str, String, &str) -> Error,
+) -> Result<Decimal> {
+    Decimal::from_f64(value).map_err(|it| {
+        fail(
+            field,
+            it.to_string(),
+            "write a plain decimal, for example 0.3",
+        )
+    })
 }
 
-fn check_init(init: &RawInit, range: &impl Fn(&str, bool, &str, String) -> Result<()>) -> Result<RawInit> {
+fn check_init(
+    init: &RawInit,
+    range: &impl Fn(&str, bool, &str, String) -> Result<()>,
+) -> Result<RawInit> {
     let size = |field: &str, value: usize| {
-        range(field, (1..=1 << 20).contains(&value), "a size from 1 to 1048576", value.to_string())
+        range(
+            field,
+            (1..=1 << 20).contains(&value),
+            "a size from 1 to 1048576",
+            value.to_string(),
+        )
     };
     size("model.init.hidden", init.hidden)?;
     size("model.init.layers", init.layers)?;
@@ -285,9 +482,29 @@ fn check_init(init: &RawInit, range: &impl Fn(&str, bool, &str, String) -> Resul
     size("model.init.kv_heads", init.kv_heads)?;
     size("model.init.ffn", init.ffn)?;
     let fits = init.hidden % init.heads == 0 && (init.hidden / init.heads) % 2 == 0;
-    range("model.init.heads", fits, "a divisor of hidden that leaves an even head width", init.heads.to_string())?;
-    range("model.init.kv_heads", init.heads % init.kv_heads == 0, "a divisor of heads", init.kv_heads.to_string())?;
-    range("model.init.std", init.std.is_finite() && init.std > 0.0, "a number above 0", init.std.to_string())?;
-    range("model.init.rope_theta", init.rope_theta.is_finite() && init.rope_theta > 1.0, "a number above 1", init.rope_theta.to_string())?;
+    range(
+        "model.init.heads",
+        fits,
+        "a divisor of hidden that leaves an even head width",
+        init.heads.to_string(),
+    )?;
+    range(
+        "model.init.kv_heads",
+        init.heads % init.kv_heads == 0,
+        "a divisor of heads",
+        init.kv_heads.to_string(),
+    )?;
+    range(
+        "model.init.std",
+        init.std.is_finite() && init.std > 0.0,
+        "a number above 0",
+        init.std.to_string(),
+    )?;
+    range(
+        "model.init.rope_theta",
+        init.rope_theta.is_finite() && init.rope_theta > 1.0,
+        "a number above 1",
+        init.rope_theta.to_string(),
+    )?;
     Ok(init.clone())
 }

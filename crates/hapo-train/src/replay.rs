@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step,
-    TeacherWeight, Verdict, admit_teacher, intervene,
+    AdvantageGroup, AdvantageRule, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
+    Step, TeacherWeight, Verdict, admit_teacher, intervene,
 };
 use hapo_kernels::AdamW;
 use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, operator};
@@ -65,7 +65,11 @@ struct CaseSequence {
 impl Case {
     /// Tokens of the longest sequence, prompt and response.
     pub fn longest(&self) -> usize {
-        self.sequences.iter().map(|it| it.prompt.len() + it.response.len()).max().unwrap_or(1)
+        self.sequences
+            .iter()
+            .map(|it| it.prompt.len() + it.response.len())
+            .max()
+            .unwrap_or(1)
     }
 }
 
@@ -86,7 +90,8 @@ pub struct ReplayedStep {
 pub fn parse_cases(text: &str, origin: &str) -> Result<Vec<Case>> {
     serde_json::from_str(text).map_err(|it| Error::Dataset {
         problem: format!("{it} ({origin})"),
-        hint: "expected an array of cases with operator, normaliser, adamw and sequences".to_owned(),
+        hint: "expected an array of cases with operator, normaliser, adamw and sequences"
+            .to_owned(),
     })
 }
 
@@ -94,8 +99,15 @@ pub fn parse_cases(text: &str, origin: &str) -> Result<Vec<Case>> {
 pub fn replay(case: &Case, trainer: &mut Trainer, origin: &str) -> Result<Vec<ReplayedStep>> {
     let objective = objective_of(case, origin)?;
     let groups = groups_of(case, &objective, origin)?;
-    let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
-    let n_steps = if case.steps.is_empty() { 2 } else { case.steps.len() };
+    let batching = Batching {
+        micro_batch_tokens: 8192,
+        inverse_temperature: 1.0,
+    };
+    let n_steps = if case.steps.is_empty() {
+        2
+    } else {
+        case.steps.len()
+    };
     let mut steps = Vec::with_capacity(n_steps);
     for _ in 0..n_steps {
         let sums = trainer.gradient(&objective, &groups, batching)?;
@@ -113,7 +125,12 @@ pub fn replay(case: &Case, trainer: &mut Trainer, origin: &str) -> Result<Vec<Re
         };
         trainer.apply(settings, grad_norm, it.max_grad_norm);
         let param_norms_after = trainer.parameter_norms().into_iter().collect();
-        steps.push(ReplayedStep { loss: sums.loss(), grad_norm, grad_norms, param_norms_after });
+        steps.push(ReplayedStep {
+            loss: sums.loss(),
+            grad_norm,
+            grad_norms,
+            param_norms_after,
+        });
     }
     Ok(steps)
 }
@@ -123,20 +140,32 @@ fn objective_of(case: &Case, origin: &str) -> Result<Objective> {
         problem: format!("{field}: expected one of {known}, got `{got}` ({origin})"),
         hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
     };
-    let name = if case.operator == "none" { "srft" } else { &case.operator };
+    let name = if case.operator == "none" {
+        "srft"
+    } else {
+        &case.operator
+    };
     let known: Vec<&str> = OPERATORS.iter().map(|it| it.name).collect();
     Ok(Objective {
-        clip: Clip { low: case.clip_low, high: case.clip_high },
+        clip: Clip {
+            low: case.clip_low,
+            high: case.clip_high,
+        },
         operator: operator(name).ok_or_else(|| unknown("operator", name, &known.join(", ")))?,
         d: case.d,
         teacher_weight: TeacherWeight::Constant(case.teacher_weight),
         normaliser: match case.normaliser.as_str() {
-            "constant" => Normaliser::Constant { max_response: case.l_max },
+            "constant" => Normaliser::Constant {
+                max_response: case.l_max,
+            },
             "token_mean" => Normaliser::TokenMean,
             other => return Err(unknown("normaliser", other, "constant, token_mean")),
         },
         entropy_coef: case.entropy_coef,
-        advantage: AdvantageRule { group: AdvantageGroup::Mixed, std: case.advantage_std },
+        advantage: AdvantageRule {
+            group: AdvantageGroup::Mixed,
+            std: case.advantage_std,
+        },
     })
 }
 
@@ -145,21 +174,33 @@ fn groups_of(case: &Case, objective: &Objective, origin: &str) -> Result<Vec<Tok
     for (index, it) in case.sequences.iter().enumerate() {
         let bad = |problem: &str| Error::Dataset {
             problem: format!("sequence {index}: {problem} ({origin})"),
-            hint: "every sequence has a prompt, a response and one old_logprob per response token".to_owned(),
+            hint: "every sequence has a prompt, a response and one old_logprob per response token"
+                .to_owned(),
         };
         if it.prompt.is_empty() || it.response.is_empty() {
             return Err(bad("expected a prompt and a response, got an empty one"));
         }
         if it.old_logprobs.len() != it.response.len() && !it.teacher {
             let counts = (it.response.len(), it.old_logprobs.len());
-            return Err(bad(&format!("expected {} old_logprobs, got {}", counts.0, counts.1)));
+            return Err(bad(&format!(
+                "expected {} old_logprobs, got {}",
+                counts.0, counts.1
+            )));
         }
         by_group.entry(it.group).or_default().push(it);
     }
-    by_group.into_iter().map(|(id, members)| group_of(id, &members, objective, origin)).collect()
+    by_group
+        .into_iter()
+        .map(|(id, members)| group_of(id, &members, objective, origin))
+        .collect()
 }
 
-fn group_of(id: u64, members: &[&CaseSequence], objective: &Objective, origin: &str) -> Result<TokenGroup> {
+fn group_of(
+    id: u64,
+    members: &[&CaseSequence],
+    objective: &Objective,
+    origin: &str,
+) -> Result<TokenGroup> {
     let bad = |problem: String| Error::Dataset {
         problem: format!("group {id}: {problem} ({origin})"),
         hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
@@ -170,18 +211,49 @@ fn group_of(id: u64, members: &[&CaseSequence], objective: &Objective, origin: &
     let policy: Vec<&CaseSequence> = members.iter().copied().filter(|it| !it.teacher).collect();
     let rollouts = policy
         .iter()
-        .map(|it| Rollout { tokens: it.response.clone(), log_probs: it.old_logprobs.clone(), ended: true })
+        .map(|it| Rollout {
+            tokens: it.response.clone(),
+            log_probs: it.old_logprobs.clone(),
+            ended: true,
+        })
         .collect();
-    let verdicts = policy.iter().map(|it| if it.reward > 0.5 { Verdict::Correct } else { Verdict::Wrong }).collect();
+    let verdicts = policy
+        .iter()
+        .map(|it| {
+            if it.reward > 0.5 {
+                Verdict::Correct
+            } else {
+                Verdict::Wrong
+            }
+        })
+        .collect();
     let teacher = members.iter().find(|it| it.teacher).map(|it| {
         let end = *it.response.last().expect("checked above");
-        admit_teacher(it.response.clone(), end, &Verdict::Correct, it.response.len())
-            .expect("a recorded teacher is correct and as long as it is")
+        admit_teacher(
+            it.response.clone(),
+            end,
+            &Verdict::Correct,
+            it.response.len(),
+        )
+        .expect("a recorded teacher is correct and as long as it is")
     });
     let scored = SampledGroup::new(PromptId(id), policy.len(), rollouts).score(verdicts);
-    let gate = if teacher.is_some() { Gate::Always } else { Gate::Never };
+    let gate = if teacher.is_some() {
+        Gate::Always
+    } else {
+        Gate::Never
+    };
     let schedule = Schedule::new(&gate, members.len(), 1).map_err(|it| bad(it.to_string()))?;
-    let slot = Slot { rule: SlotRule::Fixed, seed: 0, step: Step(1) };
+    let slot = Slot {
+        rule: SlotRule::Fixed,
+        seed: 0,
+        step: Step(1),
+    };
     let mixed = intervene(scored, teacher.as_ref(), schedule.open_up_to(Step(1)), slot);
-    Ok(token_group(&mixed, members[0].prompt.clone(), objective, 0.0))
+    Ok(token_group(
+        &mixed,
+        members[0].prompt.clone(),
+        objective,
+        0.0,
+    ))
 }

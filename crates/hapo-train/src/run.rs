@@ -32,7 +32,9 @@ pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedMo
     if path == BUILTIN_BASE {
         return crate::builtin::base(context, threads);
     }
-    Ok(hapo_model::load(Path::new(path), cpu(threads)?, |_| context)?)
+    Ok(hapo_model::load(Path::new(path), cpu(threads)?, |_| {
+        context
+    })?)
 }
 
 fn cpu(threads: usize) -> Result<Cpu> {
@@ -40,10 +42,19 @@ fn cpu(threads: usize) -> Result<Cpu> {
 }
 
 /// A decoder with random weights and the built-in tokenizer.
-fn init_model(init: &RawInit, context: usize, seed: u64, threads: usize) -> Result<LoadedModel<Cpu>> {
+fn init_model(
+    init: &RawInit,
+    context: usize,
+    seed: u64,
+    threads: usize,
+) -> Result<LoadedModel<Cpu>> {
     let json = hapo_data::task::tokenizer_json();
     let tokenizer = Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), json.as_bytes())?;
-    let id = |token: &str| tokenizer.id(token).expect("the built-in vocabulary has the token");
+    let id = |token: &str| {
+        tokenizer
+            .id(token)
+            .expect("the built-in vocabulary has the token")
+    };
     let config = Config {
         family: Family::Qwen2,
         vocab_size: tokenizer.vocab_size(),
@@ -54,7 +65,10 @@ fn init_model(init: &RawInit, context: usize, seed: u64, threads: usize) -> Resu
         head_dim: init.hidden / init.heads,
         ffn: init.ffn,
         rms_eps: 1e-6,
-        rope: Rope { theta: init.rope_theta, llama3: None },
+        rope: Rope {
+            theta: init.rope_theta,
+            llama3: None,
+        },
         tied: true,
         qkv_bias: true,
         qk_norm: false,
@@ -71,7 +85,12 @@ fn init_model(init: &RawInit, context: usize, seed: u64, threads: usize) -> Resu
         } else if spec.shape.len() == 1 {
             vec![1.0; n]
         } else {
-            let place = Place { step: 0, prompt: index as u64, rollout: 0, position: 0 };
+            let place = Place {
+                step: 0,
+                prompt: index as u64,
+                rollout: 0,
+                position: 0,
+            };
             let mut draws = Draws::new(seed, Purpose::Init, place);
             (0..n).map(|_| (draws.normal() * init.std) as f32).collect()
         };
@@ -79,9 +98,16 @@ fn init_model(init: &RawInit, context: usize, seed: u64, threads: usize) -> Resu
     }
     let companions = vec![
         ("tokenizer.json", json.into_bytes()),
-        ("tokenizer_config.json", hapo_data::task::tokenizer_config_json().into_bytes()),
+        (
+            "tokenizer_config.json",
+            hapo_data::task::tokenizer_config_json().into_bytes(),
+        ),
     ];
-    Ok(LoadedModel { model, tokenizer, companions })
+    Ok(LoadedModel {
+        model,
+        tokenizer,
+        companions,
+    })
 }
 
 /// What a run trains on.
@@ -129,7 +155,13 @@ pub struct Outcome {
 }
 
 /// Trains by a recipe into `run_dir`. With `resume`, goes on from the latest whole checkpoint.
-pub fn train(recipe: &Recipe, run_dir: &Path, resume: bool, threads: usize, observer: &mut dyn Observer) -> Result<Outcome> {
+pub fn train(
+    recipe: &Recipe,
+    run_dir: &Path,
+    resume: bool,
+    threads: usize,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
     // Before anything is loaded: a finished run has nothing to do.
     let started = run_dir.join("recipe.toml").exists();
     if started && !resume {
@@ -139,11 +171,19 @@ pub fn train(recipe: &Recipe, run_dir: &Path, resume: bool, threads: usize, obse
         });
     }
     let resolved = resolved_recipe(recipe);
-    let restored = if resume { latest_checkpoint(run_dir, &resolved, observer)? } else { None };
+    let restored = if resume {
+        latest_checkpoint(run_dir, &resolved, observer)?
+    } else {
+        None
+    };
     if let Some((state, folder)) = &restored
         && state.step >= recipe.raw.steps
     {
-        return Ok(Outcome { steps: state.step, checkpoint: folder.clone(), finished: true });
+        return Ok(Outcome {
+            steps: state.step,
+            checkpoint: folder.clone(),
+            finished: true,
+        });
     }
     let mut run = Run::new(recipe, threads)?;
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
@@ -152,7 +192,8 @@ pub fn train(recipe: &Recipe, run_dir: &Path, resume: bool, threads: usize, obse
     create_folder(&run_dir.join("checkpoints"))?;
     write_atomically(&run_dir.join("recipe.toml"), resolved.as_bytes())?;
     if let Some(schedule) = &run.schedule {
-        let table = serde_json::to_vec(&schedule.table(recipe.raw.steps)).expect("a schedule is plain data");
+        let table = serde_json::to_vec(&schedule.table(recipe.raw.steps))
+            .expect("a schedule is plain data");
         write_atomically(&run_dir.join("gate.json"), &table)?;
     }
     if let Some((state, folder)) = &restored {
@@ -177,7 +218,11 @@ pub fn train(recipe: &Recipe, run_dir: &Path, resume: bool, threads: usize, obse
         }
     }
     let (_, checkpoint) = saved_at.expect("a run has at least one step, and its last one is saved");
-    Ok(Outcome { steps: run.steps_done, checkpoint, finished: run.steps_done == recipe.raw.steps })
+    Ok(Outcome {
+        steps: run.steps_done,
+        checkpoint,
+        finished: run.steps_done == recipe.raw.steps,
+    })
 }
 
 /// The recipe with its defaults filled in, as the run folder keeps it.
@@ -187,7 +232,11 @@ fn resolved_recipe(recipe: &Recipe) -> String {
 }
 
 /// The latest checkpoint that is whole; torn ones are named and passed over.
-fn latest_checkpoint(run_dir: &Path, resolved: &str, observer: &mut dyn Observer) -> Result<Option<(TrainerState, PathBuf)>> {
+fn latest_checkpoint(
+    run_dir: &Path,
+    resolved: &str,
+    observer: &mut dyn Observer,
+) -> Result<Option<(TrainerState, PathBuf)>> {
     for (_, folder) in checkpoint::list(run_dir) {
         match checkpoint::verify(&folder) {
             Ok(state) if state.recipe == resolved => return Ok(Some((state, folder))),
@@ -205,8 +254,17 @@ fn latest_checkpoint(run_dir: &Path, resolved: &str, observer: &mut dyn Observer
 }
 
 fn differing_lines(before: &str, after: &str) -> String {
-    let missing = |a: &str, b: &str| a.lines().filter(|it| !b.lines().any(|other| other == *it)).map(str::to_owned).collect::<Vec<_>>();
-    format!("it had [{}], now [{}]", missing(before, after).join("; "), missing(after, before).join("; "))
+    let missing = |a: &str, b: &str| {
+        a.lines()
+            .filter(|it| !b.lines().any(|other| other == *it))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    format!(
+        "it had [{}], now [{}]",
+        missing(before, after).join("; "),
+        missing(after, before).join("; ")
+    )
 }
 
 impl Run {
@@ -214,7 +272,11 @@ impl Run {
     pub fn new(recipe: &Recipe, threads: usize) -> Result<Self> {
         let raw = &recipe.raw;
         let context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
-        let LoadedModel { model, tokenizer, companions } = match &recipe.model {
+        let LoadedModel {
+            model,
+            tokenizer,
+            companions,
+        } = match &recipe.model {
             ModelSource::Folder(path) => open_model(path, context, threads)?,
             ModelSource::Init(init) => init_model(init, context, raw.seed, threads)?,
         };
@@ -238,21 +300,47 @@ impl Run {
         let (method, schedule): (Box<dyn Method>, _) = match &recipe.gate {
             None => (Box::new(host), None),
             Some((gate, slot)) => {
-                let schedule = Schedule::new(gate, group_size, steps_per_epoch).map_err(gate_error)?;
-                (Box::new(Gated { host, schedule: schedule.clone(), slot: *slot }), Some(schedule))
+                let schedule =
+                    Schedule::new(gate, group_size, steps_per_epoch).map_err(gate_error)?;
+                (
+                    Box::new(Gated {
+                        host,
+                        schedule: schedule.clone(),
+                        slot: *slot,
+                    }),
+                    Some(schedule),
+                )
             }
         };
         let trainer = Trainer::new(model, recipe.recompute)?;
         let recipe = recipe.clone();
-        Ok(Self { recipe, dialogue, trainer, method, grader, schedule, source, companions, steps_done: 0 })
+        Ok(Self {
+            recipe,
+            dialogue,
+            trainer,
+            method,
+            grader,
+            schedule,
+            source,
+            companions,
+            steps_done: 0,
+        })
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut all: Vec<String> = self.schedule.iter().flat_map(Schedule::warnings).map(|it| it.to_string()).collect();
+        let mut all: Vec<String> = self
+            .schedule
+            .iter()
+            .flat_map(Schedule::warnings)
+            .map(|it| it.to_string())
+            .collect();
         if let Source::Prompts { table, .. } = &self.source
             && let Some(first) = table.refused_teachers.first()
         {
-            all.push(format!("{} teacher trajectories are not admitted, the first: {first}", table.refused_teachers.len()));
+            all.push(format!(
+                "{} teacher trajectories are not admitted, the first: {first}",
+                table.refused_teachers.len()
+            ));
         }
         all
     }
@@ -280,7 +368,11 @@ impl Run {
     pub(crate) fn total_updates(&self) -> u64 {
         let raw = &self.recipe.raw;
         let mini = raw.optim.mini_batch_prompts;
-        let per_pass = if mini == 0 { 1 } else { raw.sampling.prompts_per_step.div_ceil(mini) };
+        let per_pass = if mini == 0 {
+            1
+        } else {
+            raw.sampling.prompts_per_step.div_ceil(mini)
+        };
         raw.steps * (per_pass * raw.optim.passes) as u64
     }
 
@@ -293,8 +385,11 @@ impl Run {
                 rollout_step(self, &prompts, step)?
             }
             (Source::Prompts { order, table }, MethodKind::Imitation) => {
-                let groups: Vec<TokenGroup> =
-                    order.of_step(step.0).into_iter().map(|it| demonstration(&table.prompts[it])).collect();
+                let groups: Vec<TokenGroup> = order
+                    .of_step(step.0)
+                    .into_iter()
+                    .map(|it| demonstration(&table.prompts[it]))
+                    .collect();
                 imitation_step(self, &groups, step)?
             }
             (Source::Corpus(corpus), _) => {
@@ -329,17 +424,30 @@ impl Run {
 
 /// A teacher trajectory as a group of its own.
 fn demonstration(prompt: &Prompt) -> TokenGroup {
-    let teacher = prompt.teacher.as_ref().expect("imitation keeps only prompts with a teacher");
+    let teacher = prompt
+        .teacher
+        .as_ref()
+        .expect("imitation keeps only prompts with a teacher");
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }
 
 /// A document of the built-in corpus as a group of its own.
 fn document(document: &hapo_data::task::Document, dialogue: &Dialogue) -> Result<TokenGroup> {
-    Ok(single(dialogue.tokenizer.encode(&document.prompt)?, dialogue.tokenizer.encode(&document.response)?))
+    Ok(single(
+        dialogue.tokenizer.encode(&document.prompt)?,
+        dialogue.tokenizer.encode(&document.response)?,
+    ))
 }
 
 fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
-    TokenGroup { prompt, sequences: vec![Sequence { response, role: Role::Teacher { weight: 1.0 } }], has_signal: true }
+    TokenGroup {
+        prompt,
+        sequences: vec![Sequence {
+            response,
+            role: Role::Teacher { weight: 1.0 },
+        }],
+        has_signal: true,
+    }
 }
 
 fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: Grader) -> Result<Source> {
@@ -352,7 +460,11 @@ fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: Grader) -> Result<S
                     hint: "use data.train = \"builtin\", or method = \"sft\"".to_owned(),
                 });
             }
-            let mixture = raw.data.mixture.clone().unwrap_or_else(hapo_data::task::recommended_mixture);
+            let mixture = raw
+                .data
+                .mixture
+                .clone()
+                .unwrap_or_else(hapo_data::task::recommended_mixture);
             return Ok(Source::Corpus(Corpus::new(raw.seed, &mixture)?));
         }
         "builtin" => hapo_data::task::make_set(&TaskSet {
@@ -364,16 +476,30 @@ fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: Grader) -> Result<S
         })?,
         file => load_file(Path::new(file))?,
     };
-    let limits = Limits { prompt_tokens: raw.data.max_prompt_tokens, response_tokens: raw.sampling.max_new_tokens };
+    let limits = Limits {
+        prompt_tokens: raw.data.max_prompt_tokens,
+        response_tokens: raw.sampling.max_new_tokens,
+    };
     let mut table = PromptTable::new(&dataset, &raw.data.train, dialogue, grader, limits)?;
     if recipe.method.kind == MethodKind::Imitation {
         table = table.with_teacher();
     }
-    let order = Order { seed: raw.seed, prompts: table.prompts.len(), per_step: raw.sampling.prompts_per_step };
+    let order = Order {
+        seed: raw.seed,
+        prompts: table.prompts.len(),
+        per_step: raw.sampling.prompts_per_step,
+    };
     if order.steps_per_epoch() == 0 {
-        let what = if recipe.method.kind == MethodKind::Imitation { "prompts with an admissible teacher" } else { "prompts" };
+        let what = if recipe.method.kind == MethodKind::Imitation {
+            "prompts with an admissible teacher"
+        } else {
+            "prompts"
+        };
         return Err(Error::Dataset {
-            problem: format!("expected at least {} {what} for one step, got {} ({})", order.per_step, order.prompts, raw.data.train),
+            problem: format!(
+                "expected at least {} {what} for one step, got {} ({})",
+                order.per_step, order.prompts, raw.data.train
+            ),
             hint: "lower sampling.prompts_per_step or add data".to_owned(),
         });
     }
@@ -383,7 +509,9 @@ fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: Grader) -> Result<S
 /// Families and levels of the built-in task; none given means the hard ones of every family.
 pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
     if names.is_empty() {
-        let hard = FAMILIES.iter().flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
+        let hard = FAMILIES
+            .iter()
+            .flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
         return Ok(hard.collect());
     }
     let parse = |it: &String| {
@@ -404,7 +532,11 @@ pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
 /// Removes a run's folder if it holds one; used by commands that own their output folder.
 pub fn clear_run(run_dir: &Path) -> Result<()> {
     if run_dir.join("recipe.toml").exists() {
-        fs::remove_dir_all(run_dir).map_err(|source| Error::Io { action: "remove", path: run_dir.to_owned(), source })?;
+        fs::remove_dir_all(run_dir).map_err(|source| Error::Io {
+            action: "remove",
+            path: run_dir.to_owned(),
+            source,
+        })?;
     }
     Ok(())
 }

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use hapo_core::{
-    BatchStatistics, MixedGroup, SampledGroup, ScoredGroup, Slot, Step, drop_short_groups, intervene,
-    rollouts_to_sample,
+    BatchStatistics, MixedGroup, SampledGroup, ScoredGroup, Slot, Step, drop_short_groups,
+    intervene, rollouts_to_sample,
 };
 use hapo_methods::Method;
 use hapo_sampler::{GroupRequest, SampleSettings};
@@ -44,7 +44,12 @@ pub(crate) fn rollout_step(run: &mut Run, prompts: &[usize], step: Step) -> Resu
     metrics.set("verify/wrong", statistics.wrong as f64);
     metrics.set("verify/unparsable", statistics.unparsable as f64);
     metrics.set("verify/ms", clock.seconds("verify") * 1e3);
-    report_clock(&mut metrics, &clock, sampled.lengths.iter().sum(), report.tokens);
+    report_clock(
+        &mut metrics,
+        &clock,
+        sampled.lengths.iter().sum(),
+        report.tokens,
+    );
     Ok(metrics)
 }
 
@@ -56,7 +61,10 @@ pub(crate) fn imitation_step(run: &mut Run, groups: &[TokenGroup], step: Step) -
     let mut metrics = Metrics::default();
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
-    report_update(&mut metrics, &report);
+    metrics.set("loss", report.teacher_loss);
+    metrics.set("teacher/mean_prob", report.teacher_mean_prob);
+    metrics.set("grad_norm", report.grad_norm);
+    metrics.set("lr", report.learning_rate);
     report_clock(&mut metrics, &clock, 0, report.tokens);
     Ok(metrics)
 }
@@ -75,8 +83,16 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
         .iter()
         .map(|it| {
             let prompt = &run.prompts()[*it];
-            let completions = rollouts_to_sample(run.method.slot(), sampling.group_size, prompt.teacher.as_ref());
-            GroupRequest { prompt: prompt.id, tokens: &prompt.tokens, completions }
+            let completions = rollouts_to_sample(
+                run.method.slot(),
+                sampling.group_size,
+                prompt.teacher.as_ref(),
+            );
+            GroupRequest {
+                prompt: prompt.id,
+                tokens: &prompt.tokens,
+                completions,
+            }
         })
         .collect();
     let settings = SampleSettings {
@@ -94,9 +110,17 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
     let lengths: Vec<usize> = all().map(|it| it.tokens.len()).collect();
     let truncated = all().filter(|it| !it.ended).count();
     let tokens = lengths.iter().sum::<usize>().max(1);
-    let entropy = all().flat_map(|it| &it.entropies).map(|it| f64::from(*it)).sum::<f64>();
+    let entropy = all()
+        .flat_map(|it| &it.entropies)
+        .map(|it| f64::from(*it))
+        .sum::<f64>();
     let groups = hapo_sampler::into_groups(&requests, completions);
-    Ok(Sampled { groups, lengths, truncated, entropy_mean: entropy / tokens as f64 })
+    Ok(Sampled {
+        groups,
+        lengths,
+        truncated,
+        entropy_mean: entropy / tokens as f64,
+    })
 }
 
 fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec<ScoredGroup>> {
@@ -108,7 +132,13 @@ fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec
             let verdicts = group
                 .rollouts()
                 .iter()
-                .map(|it| Ok(grading::verdict(run.grader, gold, &run.dialogue.text(&it.tokens)?)))
+                .map(|it| {
+                    Ok(grading::verdict(
+                        run.grader,
+                        gold,
+                        &run.dialogue.text(&it.tokens)?,
+                    ))
+                })
                 .collect::<Result<Vec<_>>>()?;
             Ok(group.score(verdicts))
         })
@@ -117,13 +147,22 @@ fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec
 
 fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
     let teacher = run.prompt(group.prompt()).teacher.as_ref();
-    let slot = Slot { rule: run.method.slot(), seed: run.recipe.raw.seed, step };
+    let slot = Slot {
+        rule: run.method.slot(),
+        seed: run.recipe.raw.seed,
+        step,
+    };
     intervene(group, teacher, run.method.open_up_to(step), slot)
 }
 
 fn tokens_of(run: &Run, group: &MixedGroup) -> TokenGroup {
     let prompt = run.prompt(group.prompt()).tokens.clone();
-    token_group(group, prompt, run.method.objective(), run.method.initial_threshold())
+    token_group(
+        group,
+        prompt,
+        run.method.objective(),
+        run.method.initial_threshold(),
+    )
 }
 
 fn report_groups(metrics: &mut Metrics, it: &BatchStatistics, method: &dyn Method, step: Step) {
@@ -144,13 +183,20 @@ fn report_responses(metrics: &mut Metrics, lengths: &[usize], truncated: usize) 
     let mut sorted = lengths.to_vec();
     sorted.sort_unstable();
     let n = sorted.len().max(1);
-    metrics.set("response_length/mean", sorted.iter().sum::<usize>() as f64 / n as f64);
-    let p95 = sorted.get((sorted.len() * 95).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0);
+    metrics.set(
+        "response_length/mean",
+        sorted.iter().sum::<usize>() as f64 / n as f64,
+    );
+    let p95 = sorted
+        .get((sorted.len() * 95).div_ceil(100).saturating_sub(1))
+        .copied()
+        .unwrap_or(0);
     metrics.set("response_length/p95", p95 as f64);
     metrics.set("response_length/truncated", truncated as f64 / n as f64);
 }
 
 fn report_update(metrics: &mut Metrics, it: &UpdateReport) {
+    metrics.set("loss", it.policy_loss + it.teacher_loss);
     metrics.set("policy/loss", it.policy_loss);
     metrics.set("teacher/loss", it.teacher_loss);
     metrics.set("teacher/token_share", it.teacher_token_share);
@@ -162,7 +208,12 @@ fn report_update(metrics: &mut Metrics, it: &UpdateReport) {
     metrics.set("lr", it.learning_rate);
 }
 
-fn report_clock(metrics: &mut Metrics, clock: &Clock, sampled_tokens: usize, trained_tokens: usize) {
+fn report_clock(
+    metrics: &mut Metrics,
+    clock: &Clock,
+    sampled_tokens: usize,
+    trained_tokens: usize,
+) {
     let (sample, train) = (clock.seconds("sample"), clock.seconds("train"));
     metrics.set("time/sample", sample);
     metrics.set("time/verify", clock.seconds("verify"));
@@ -170,7 +221,10 @@ fn report_clock(metrics: &mut Metrics, clock: &Clock, sampled_tokens: usize, tra
     metrics.set("time/step", clock.total());
     metrics.set("tokens_per_second/sample", sampled_tokens as f64 / sample);
     metrics.set("tokens_per_second/train", trained_tokens as f64 / train);
-    metrics.set("memory/rss", memory::resident_bytes().map_or(f64::NAN, |it| it as f64));
+    metrics.set(
+        "memory/rss",
+        memory::resident_bytes().map_or(f64::NAN, |it| it as f64),
+    );
 }
 
 /// Seconds spent in each part of a step.
@@ -183,7 +237,11 @@ struct Clock {
 impl Clock {
     fn start() -> Self {
         let now = Instant::now();
-        Self { started: now, last: now, laps: Vec::new() }
+        Self {
+            started: now,
+            last: now,
+            laps: Vec::new(),
+        }
     }
 
     fn lap(&mut self, name: &'static str) {
@@ -192,7 +250,10 @@ impl Clock {
     }
 
     fn seconds(&self, name: &str) -> f64 {
-        self.laps.iter().find(|it| it.0 == name).map_or(0.0, |it| it.1)
+        self.laps
+            .iter()
+            .find(|it| it.0 == name)
+            .map_or(0.0, |it| it.1)
     }
 
     fn total(&self) -> f64 {

@@ -86,24 +86,60 @@ impl Trainer {
     pub fn new(model: Model<Cpu>, recompute: Recompute) -> Result<Self> {
         let gradients = Gradients::new(&model)?;
         let moments = Moments::new(&model)?;
-        Ok(Self { model, tape: Tape::new(recompute), gradients, moments, updates: 0 })
+        Ok(Self {
+            model,
+            tape: Tape::new(recompute),
+            gradients,
+            moments,
+            updates: 0,
+        })
     }
 
     /// Computes the loss of a mini-batch and its gradient. The normaliser is that of the whole
     /// mini-batch (D16), groups without signal included (D20).
-    pub fn gradient(&mut self, objective: &Objective, groups: &[TokenGroup], batching: Batching) -> Result<Sums> {
-        let lengths = groups.iter().flat_map(|it| &it.sequences).map(|it| it.response.len());
+    pub fn gradient(
+        &mut self,
+        objective: &Objective,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Sums> {
+        let lengths = groups
+            .iter()
+            .flat_map(|it| &it.sequences)
+            .map(|it| it.response.len());
         let divisor = objective.normaliser.divisor(lengths);
         self.gradients.clear();
         let mut sums = Sums::default();
-        for micro_batch in pack(groups, batching.micro_batch_tokens, batching.inverse_temperature) {
+        for micro_batch in pack(
+            groups,
+            batching.micro_batch_tokens,
+            batching.inverse_temperature,
+        ) {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             let n = outputs.log_probs.len();
             let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
-            let seen = Seen { log_probs: &outputs.log_probs, entropies: &outputs.entropies };
-            let derivatives = Derivatives { log_probs: &mut d_log_probs, entropies: &mut d_entropies };
-            sums.merge(loss(objective, groups, &micro_batch, seen, divisor, derivatives));
-            self.model.backward(&mut self.tape, &d_log_probs, &d_entropies, &mut self.gradients)?;
+            let seen = Seen {
+                log_probs: &outputs.log_probs,
+                entropies: &outputs.entropies,
+            };
+            let derivatives = Derivatives {
+                log_probs: &mut d_log_probs,
+                entropies: &mut d_entropies,
+            };
+            sums.merge(loss(
+                objective,
+                groups,
+                &micro_batch,
+                seen,
+                divisor,
+                derivatives,
+            ));
+            self.model.backward(
+                &mut self.tape,
+                &d_log_probs,
+                &d_entropies,
+                &mut self.gradients,
+            )?;
         }
         Ok(sums)
     }
@@ -111,19 +147,38 @@ impl Trainer {
     /// Norm of each tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
         let squares = self.gradients.squared_norms(&self.model);
-        let names = self.model.layout().params().iter().map(|it| it.name.clone());
+        let names = self
+            .model
+            .layout()
+            .params()
+            .iter()
+            .map(|it| it.name.clone());
         names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
 
     /// Norm of each tensor, by its published name.
     pub fn parameter_norms(&self) -> Vec<(String, f64)> {
-        let norm = |offset, len| self.model.device().squared_norm(self.model.params().at(offset, len)).sqrt();
-        self.model.layout().params().iter().map(|it| (it.name.clone(), norm(it.offset, it.len))).collect()
+        let norm = |offset, len| {
+            self.model
+                .device()
+                .squared_norm(self.model.params().at(offset, len))
+                .sqrt()
+        };
+        self.model
+            .layout()
+            .params()
+            .iter()
+            .map(|it| (it.name.clone(), norm(it.offset, it.len)))
+            .collect()
     }
 
     /// Global norm of the gradient.
     pub fn gradient_norm(&self) -> f64 {
-        self.gradients.squared_norms(&self.model).iter().sum::<f64>().sqrt()
+        self.gradients
+            .squared_norms(&self.model)
+            .iter()
+            .sum::<f64>()
+            .sqrt()
     }
 
     /// Clips the gradient, whose global norm is `norm`, and makes one step. `settings.step` and
@@ -134,7 +189,8 @@ impl Trainer {
         // As torch.nn.utils.clip_grad_norm_.
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
         self.gradients.settle(&self.model);
-        self.model.adamw(settings, &self.gradients, &mut self.moments);
+        self.model
+            .adamw(settings, &self.gradients, &mut self.moments);
     }
 }
 
@@ -160,21 +216,41 @@ fn loss(
     divisor: f64,
     by: Derivatives<'_>,
 ) -> Sums {
-    let mut sums = Sums { tokens: micro_batch.packed.tokens.len(), ..Sums::default() };
+    let mut sums = Sums {
+        tokens: micro_batch.packed.tokens.len(),
+        ..Sums::default()
+    };
     for (group, sequence, targets) in &micro_batch.spans {
         let log_probs = &seen.log_probs[targets.clone()];
         let d_log_probs = &mut by.log_probs[targets.clone()];
         match &groups[*group].sequences[*sequence].role {
-            Role::Policy { old_log_probs, advantage } => {
+            Role::Policy {
+                old_log_probs,
+                advantage,
+            } => {
                 let entropies = &seen.entropies[targets.clone()];
-                let tokens = PolicyTokens { log_probs, old_log_probs, entropies, advantage: *advantage };
+                let tokens = PolicyTokens {
+                    log_probs,
+                    old_log_probs,
+                    entropies,
+                    advantage: *advantage,
+                };
                 let d_entropies = &mut by.entropies[targets.clone()];
-                sums.add_policy(objective.policy_terms(tokens, divisor, d_log_probs, d_entropies), log_probs.len());
-                let gap = log_probs.iter().zip(old_log_probs).map(|(new, old)| f64::from((new - old).abs()));
+                sums.add_policy(
+                    objective.policy_terms(tokens, divisor, d_log_probs, d_entropies),
+                    log_probs.len(),
+                );
+                let gap = log_probs
+                    .iter()
+                    .zip(old_log_probs)
+                    .map(|(new, old)| f64::from((new - old).abs()));
                 sums.log_prob_gap_max = gap.fold(sums.log_prob_gap_max, f64::max);
             }
             Role::Teacher { weight } => {
-                let tokens = TeacherTokens { log_probs, weight: *weight };
+                let tokens = TeacherTokens {
+                    log_probs,
+                    weight: *weight,
+                };
                 sums.teacher_objective += objective.teacher_terms(tokens, divisor, d_log_probs);
                 sums.teacher_tokens += log_probs.len();
                 sums.teacher_prob += log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();

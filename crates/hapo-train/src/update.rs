@@ -39,7 +39,11 @@ pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<
     let objective = *run.method.objective();
     let total_updates = run.total_updates();
     let optim = &run.recipe.raw.optim;
-    let per_mini_batch = if optim.mini_batch_prompts == 0 { groups.len().max(1) } else { optim.mini_batch_prompts };
+    let per_mini_batch = if optim.mini_batch_prompts == 0 {
+        groups.len().max(1)
+    } else {
+        optim.mini_batch_prompts
+    };
     let batching = Batching {
         micro_batch_tokens: optim.micro_batch_tokens,
         inverse_temperature: 1.0 / run.recipe.raw.sampling.temperature,
@@ -55,7 +59,11 @@ pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<
                     return Err(Error::NotFinite { what, value, step });
                 }
             }
-            learning_rate = optim.lr * run.recipe.schedule.factor(run.trainer.updates + 1, total_updates, optim.warmup);
+            learning_rate = optim.lr
+                * run
+                    .recipe
+                    .schedule
+                    .factor(run.trainer.updates + 1, total_updates, optim.warmup);
             let settings = AdamW {
                 learning_rate,
                 beta1: optim.betas[0],
@@ -80,7 +88,11 @@ pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<
     }
     let share = |part: f64, whole: usize| if whole == 0 { 0.0 } else { part / whole as f64 };
     let mini_batches = groups.len().div_ceil(per_mini_batch).max(1) as f64;
-    let response_tokens = groups.iter().flat_map(|it| &it.sequences).map(|it| it.response.len()).sum();
+    let response_tokens = groups
+        .iter()
+        .flat_map(|it| &it.sequences)
+        .map(|it| it.response.len())
+        .sum();
     Ok(UpdateReport {
         // Adding zero turns −0, the loss of a batch without signal, into 0.
         policy_loss: -first_pass.policy_objective / mini_batches + 0.0,

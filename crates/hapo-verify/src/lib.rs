@@ -9,7 +9,10 @@ pub struct GraderSpec {
     pub summary: &'static str,
 }
 
-pub const GRADERS: &[GraderSpec] = &[GraderSpec { name: "math", summary: "the last box" }];
+pub const GRADERS: &[GraderSpec] = &[GraderSpec {
+    name: "math",
+    summary: "the last box",
+}];
 
 pub fn find_grader(name: &str) -> Option<Grader> {
     GRADERS.iter().find(|it| it.name == name)
@@ -27,11 +30,18 @@ pub struct Judgement {
 }
 
 pub fn check_gold(_: Grader, gold: &str) -> Result<(), String> {
-    if gold.is_empty() { Err("empty".to_owned()) } else { Ok(()) }
+    if gold.is_empty() {
+        Err("empty".to_owned())
+    } else {
+        Ok(())
+    }
 }
 
 pub fn grade(_: Grader, gold: &str, completion: &str) -> Judgement {
-    let boxed = completion.rsplit_once("\\boxed{").and_then(|it| it.1.split_once('}')).map(|it| it.0);
+    let boxed = completion
+        .rsplit_once("\\boxed{")
+        .and_then(|it| it.1.split_once('}'))
+        .map(|it| it.0);
     let verdict = match boxed {
         None => Verdict::Unparsable("no box"),
         Some(it) if it.trim() == gold.trim() => Verdict::Correct,

@@ -11,7 +11,9 @@ use crate::model;
 
 /// Sample completions.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo generate --model builtin:base --prompt '4738*6=?' -n 4 --temperature 0.6")]
+#[command(
+    before_help = "Example: hapo generate --model builtin:base --prompt '4738*6=?' -n 4 --temperature 0.6"
+)]
 pub(crate) struct Args {
     /// Hugging Face folder, or builtin:base
     #[arg(long)]
@@ -51,31 +53,57 @@ pub(crate) struct Args {
 /// Decoding by temperature, 0 meaning greedy.
 pub(crate) fn decoding(temperature: f32, top_p: f32, top_k: usize) -> Result<Decoding> {
     if !(temperature.is_finite() && temperature >= 0.0) {
-        return Err(bad_input(format!("--temperature: expected a number from 0, got {temperature}"), "0 is greedy"));
+        return Err(bad_input(
+            format!("--temperature: expected a number from 0, got {temperature}"),
+            "0 is greedy",
+        ));
     }
     if !(top_p > 0.0 && top_p <= 1.0) {
-        return Err(bad_input(format!("--top-p: expected a number in (0, 1], got {top_p}"), "1 keeps every token"));
+        return Err(bad_input(
+            format!("--top-p: expected a number in (0, 1], got {top_p}"),
+            "1 keeps every token",
+        ));
     }
-    let truncation = Truncation { top_k, top_p, min_p: 0.0 };
-    Ok(if temperature == 0.0 { Decoding::Greedy } else { Decoding::Sample { temperature, truncation } })
+    let truncation = Truncation {
+        top_k,
+        top_p,
+        min_p: 0.0,
+    };
+    Ok(if temperature == 0.0 {
+        Decoding::Greedy
+    } else {
+        Decoding::Sample {
+            temperature,
+            truncation,
+        }
+    })
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let problems: Vec<(String, String)> = match (&args.prompt, &args.input) {
         (Some(prompt), _) => vec![("0".to_owned(), prompt.clone())],
-        (None, Some(file)) => {
-            hapo_train::load_file(file)?.examples.into_iter().map(|it| (it.id, it.problem)).collect()
-        }
+        (None, Some(file)) => hapo_train::load_file(file)?
+            .examples
+            .into_iter()
+            .map(|it| (it.id, it.problem))
+            .collect(),
         (None, None) => unreachable!("clap requires one of the two"),
     };
     let decoding = decoding(args.temperature, args.top_p, args.top_k)?;
     let template = hapo_data::find_template(&args.template)?;
     let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
-    let prompts = problems.iter().map(|it| dialogue.prompt(&it.1)).collect::<std::result::Result<Vec<_>, _>>()?;
+    let prompts = problems
+        .iter()
+        .map(|it| dialogue.prompt(&it.1))
+        .collect::<std::result::Result<Vec<_>, _>>()?;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
         .zip(0..)
-        .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions: args.completions })
+        .map(|(tokens, id)| GroupRequest {
+            prompt: PromptId(id),
+            tokens,
+            completions: args.completions,
+        })
         .collect();
     let settings = SampleSettings {
         decoding,
@@ -96,9 +124,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
                     "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
                     "logprobs": it.log_probs, "logprobs_t1": it.log_probs_t1, "ended": it.ended,
                 });
-                println!("{json}");
+                outln!("{json}");
             } else {
-                println!("{text}");
+                outln!("{text}");
             }
         }
     }

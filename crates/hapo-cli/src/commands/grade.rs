@@ -1,4 +1,6 @@
 use anyhow::Result;
 #[derive(clap::Args)]
 pub(crate) struct Args {}
-pub(crate) fn run(_: &Args) -> Result<()> { Ok(()) }
+pub(crate) fn run(_: &Args) -> Result<()> {
+    Ok(())
+}

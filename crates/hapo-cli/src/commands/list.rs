@@ -24,21 +24,73 @@ enum Table {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let tables: [(Table, &str, Vec<(&str, &str)>); 7] = [
-        (Table::Methods, "methods", hapo_methods::METHODS.iter().map(|it| (it.name, it.summary)).collect()),
-        (Table::Operators, "operators", hapo_methods::OPERATORS.iter().map(|it| (it.name, it.summary)).collect()),
-        (Table::Graders, "graders", hapo_verify::GRADERS.iter().map(|it| (it.name, it.summary)).collect()),
-        (Table::Templates, "templates", hapo_data::TEMPLATES.iter().map(|it| (it.name, it.origin)).collect()),
-        (Table::Layouts, "layouts", hapo_data::DATASET_LAYOUTS.iter().map(|it| (it.name, it.summary)).collect()),
-        (Table::Benchmarks, "benchmarks", hapo_eval::BENCHMARKS.iter().map(|it| (it.name, it.summary)).collect()),
-        (Table::Families, "families", hapo_data::task::FAMILIES.iter().map(|it| (it.name, it.summary)).collect()),
+        (
+            Table::Methods,
+            "methods",
+            hapo_methods::METHODS
+                .iter()
+                .map(|it| (it.name, it.summary))
+                .collect(),
+        ),
+        (
+            Table::Operators,
+            "operators",
+            hapo_methods::OPERATORS
+                .iter()
+                .map(|it| (it.name, it.summary))
+                .collect(),
+        ),
+        (
+            Table::Graders,
+            "graders",
+            hapo_verify::GRADERS
+                .iter()
+                .map(|it| (it.name, it.summary))
+                .collect(),
+        ),
+        (
+            Table::Templates,
+            "templates",
+            hapo_data::TEMPLATES
+                .iter()
+                .map(|it| (it.name, it.origin))
+                .collect(),
+        ),
+        (
+            Table::Layouts,
+            "layouts",
+            hapo_data::DATASET_LAYOUTS
+                .iter()
+                .map(|it| (it.name, it.summary))
+                .collect(),
+        ),
+        (
+            Table::Benchmarks,
+            "benchmarks",
+            hapo_eval::BENCHMARKS
+                .iter()
+                .map(|it| (it.name, it.summary))
+                .collect(),
+        ),
+        (
+            Table::Families,
+            "families",
+            hapo_data::task::FAMILIES
+                .iter()
+                .map(|it| (it.name, it.summary))
+                .collect(),
+        ),
     ];
-    for (table, title, rows) in tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0)) {
+    for (table, title, rows) in tables
+        .iter()
+        .filter(|it| args.what.is_none_or(|what| what == it.0))
+    {
         if args.what.is_none() {
-            println!("{title}");
+            outln!("{title}");
         }
         let width = rows.iter().map(|it| it.0.len()).max().unwrap_or(0);
         for (name, summary) in rows {
-            println!("  {name:width$}  {summary}");
+            outln!("  {name:width$}  {summary}");
         }
         let _ = table;
     }

@@ -17,7 +17,9 @@ use crate::failure::bad_input;
 /// A line {"input_ids": [T ids]} gives a line {"logprobs": [T-1, of each token given those before],
 /// "entropy": [T], "greedy": [N ids]}.
 #[derive(clap::Args)]
-#[command(before_help = "Example: echo '{\"input_ids\": [5, 17, 3]}' | hapo logprobs --model DIR --input - --greedy 8")]
+#[command(
+    before_help = "Example: echo '{\"input_ids\": [5, 17, 3]}' | hapo logprobs --model DIR --input - --greedy 8"
+)]
 pub(crate) struct Args {
     /// Hugging Face folder, or builtin:base
     #[arg(long)]
@@ -53,7 +55,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         Box::new(std::io::stdin())
     } else {
         Box::new(std::fs::File::open(&args.input).map_err(|it| {
-            bad_input(format!("cannot read {name}: {it}"), "name a JSONL file, or - for standard input")
+            bad_input(
+                format!("cannot read {name}: {it}"),
+                "name a JSONL file, or - for standard input",
+            )
         })?)
     };
     let mut lines = Vec::new();
@@ -66,7 +71,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let parsed: Line = serde_json::from_str(&line)
             .map_err(|it| bad_input(format!("{place}: {it}"), "expected {\"input_ids\": [ids]}"))?;
         if parsed.input_ids.is_empty() {
-            return Err(bad_input(format!("{place}: input_ids is empty"), "expected at least one id"));
+            return Err(bad_input(
+                format!("{place}: input_ids is empty"),
+                "expected at least one id",
+            ));
         }
         lines.push((place, parsed.input_ids));
     }
@@ -75,8 +83,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut tape = Tape::new(hapo_model::Recompute::Layers);
     let mut out = std::io::stdout().lock();
     for (place, ids) in &lines {
-        let answer = answer(&loaded.model, &mut tape, ids, args)
-            .map_err(|it| bad_input(format!("{place}: {it}"), "ids are those of the model's tokenizer"))?;
+        let answer = answer(&loaded.model, &mut tape, ids, args).map_err(|it| {
+            bad_input(
+                format!("{place}: {it}"),
+                "ids are those of the model's tokenizer",
+            )
+        })?;
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
     }
     Ok(())
@@ -86,14 +98,21 @@ fn answer(model: &Model<Cpu>, tape: &mut Tape<Cpu>, ids: &[u32], args: &Args) ->
     let logits = model.logits(ids, tape)?;
     let vocab = model.config().vocab_size;
     let rows: Vec<&[f32]> = logits.chunks_exact(vocab).collect();
-    let stats: Vec<_> = rows.iter().map(|it| hapo_kernels::row_stats(it, 1.0)).collect();
+    let stats: Vec<_> = rows
+        .iter()
+        .map(|it| hapo_kernels::row_stats(it, 1.0))
+        .collect();
     let logprobs = (1..ids.len())
         .map(|i| hapo_kernels::log_prob(stats[i - 1], 1.0, rows[i - 1][ids[i] as usize]))
         .collect();
     let greedy = if args.greedy == 0 {
         Vec::new()
     } else {
-        let request = GroupRequest { prompt: PromptId(0), tokens: ids, completions: 1 };
+        let request = GroupRequest {
+            prompt: PromptId(0),
+            tokens: ids,
+            completions: 1,
+        };
         let settings = SampleSettings {
             decoding: Decoding::Greedy,
             stop: &[],
@@ -104,9 +123,19 @@ fn answer(model: &Model<Cpu>, tape: &mut Tape<Cpu>, ids: &[u32], args: &Args) ->
             purpose: Purpose::Generate,
             step: 0,
         };
-        hapo_sampler::sample(model, &[request], &settings)?.remove(0).remove(0).tokens
+        hapo_sampler::sample(model, &[request], &settings)?
+            .remove(0)
+            .remove(0)
+            .tokens
     };
     let entropy = stats.iter().map(|it| it.entropy).collect();
-    let logits = args.logits.then(|| rows.iter().map(|it| it.to_vec()).collect());
-    Ok(Answer { logprobs, entropy, greedy, logits })
+    let logits = args
+        .logits
+        .then(|| rows.iter().map(|it| it.to_vec()).collect());
+    Ok(Answer {
+        logprobs,
+        entropy,
+        greedy,
+        logits,
+    })
 }

@@ -9,7 +9,9 @@ use crate::failure::bad_input;
 
 /// Recompute a recorded batch: losses, gradient norms, parameters after each step.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json")]
+#[command(
+    before_help = "Example: hapo replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json"
+)]
 pub(crate) struct Args {
     /// Hugging Face folder
     #[arg(long)]
@@ -24,8 +26,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let origin = args.batch.display().to_string();
-    let text = std::fs::read_to_string(&args.batch)
-        .map_err(|it| bad_input(format!("cannot read {origin}: {it}"), "name a JSON file of cases"))?;
+    let text = std::fs::read_to_string(&args.batch).map_err(|it| {
+        bad_input(
+            format!("cannot read {origin}: {it}"),
+            "name a JSON file of cases",
+        )
+    })?;
     let cases = replay::parse_cases(&text, &origin)?;
     let context = cases.iter().map(replay::Case::longest).max().unwrap_or(1);
     let mut all = Vec::with_capacity(cases.len());
@@ -36,13 +42,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
         if !args.json {
             for (step, it) in steps.iter().enumerate() {
-                println!("case {index} step {}: loss {:.9e} gradient norm {:.9e}", step + 1, it.loss, it.grad_norm);
+                outln!(
+                    "case {index} step {}: loss {:.9e} gradient norm {:.9e}",
+                    step + 1,
+                    it.loss,
+                    it.grad_norm
+                );
             }
         }
         all.push(serde_json::json!({ "steps": steps }));
     }
     if args.json {
-        println!("{}", serde_json::to_string(&all)?);
+        outln!("{}", serde_json::to_string(&all)?);
     }
     Ok(())
 }

@@ -10,7 +10,9 @@ use crate::failure::bad_input;
 /// The table decides by integers: at step t the gate is open for groups with at most `open_up_to`
 /// successes, and -1 closes it. Another trainer that follows the table gates exactly as this one.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo schedule --group-size 8 --turn-off-epoch 1.5 --steps-per-epoch 62 --steps 200 --json")]
+#[command(
+    before_help = "Example: hapo schedule --group-size 8 --turn-off-epoch 1.5 --steps-per-epoch 62 --steps 200 --json"
+)]
 pub(crate) struct Args {
     /// N: members of a group
     #[arg(long, default_value_t = 8)]
@@ -44,32 +46,59 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let threshold = match args.gamma0 {
         Some(gamma0) => Threshold::Manual { gamma0 },
-        None => Threshold::Derived { failure_level: args.failure_level.unwrap_or(0) },
+        None => Threshold::Derived {
+            failure_level: args.failure_level.unwrap_or(0),
+        },
     };
     let annealing = match args.turn_off_epoch {
-        Some(turn_off_epoch) => Annealing::Sigmoid { turn_off_epoch, steepness: args.steepness },
+        Some(turn_off_epoch) => Annealing::Sigmoid {
+            turn_off_epoch,
+            steepness: args.steepness,
+        },
         None => Annealing::Off,
     };
-    let schedule = Schedule::new(&Gate::Confidence { threshold, annealing }, args.group_size, args.steps_per_epoch)
-        .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
+    let schedule = Schedule::new(
+        &Gate::Confidence {
+            threshold,
+            annealing,
+        },
+        args.group_size,
+        args.steps_per_epoch,
+    )
+    .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
     for it in schedule.warnings() {
         eprintln!("warning: {it}");
     }
     if args.steps > 10_000_000 {
-        return Err(bad_input(format!("--steps: expected at most 10000000, got {}", args.steps), "ask for fewer rows"));
+        return Err(bad_input(
+            format!("--steps: expected at most 10000000, got {}", args.steps),
+            "ask for fewer rows",
+        ));
     }
     let table = schedule.table(args.steps);
     if args.json {
-        println!("{}", serde_json::to_string(&table)?);
+        outln!("{}", serde_json::to_string(&table)?);
         return Ok(());
     }
-    println!("{:>8} {:>9} {:>10} {:>11}", "step", "epoch", "threshold", "open up to");
+    outln!(
+        "{:>8} {:>9} {:>10} {:>11}",
+        "step",
+        "epoch",
+        "threshold",
+        "open up to"
+    );
     for row in &table.steps {
-        println!("{:>8} {:>9.4} {:>10.6} {:>11}", row.step, row.epoch, row.threshold, row.open_up_to.get());
+        outln!(
+            "{:>8} {:>9.4} {:>10.6} {:>11}",
+            row.step,
+            row.epoch,
+            row.threshold,
+            row.open_up_to.get()
+        );
     }
     match table.extinct_at_step {
-        Some(step) => println!("closed for good from step {}", step.0),
-        None => println!("never closes for good"),
+        Some(step) => outln!("closed for good from step {}", step.0),
+        None => outln!("never closes for good"),
     }
     Ok(())
 }

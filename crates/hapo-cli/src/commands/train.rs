@@ -11,7 +11,9 @@ use crate::progress::StepProgress;
 
 /// Train by a recipe.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo train recipes/quickstart/hapo.toml --set steps=20 --run-dir runs/try")]
+#[command(
+    before_help = "Example: hapo train recipes/quickstart/hapo.toml --set steps=20 --run-dir runs/try"
+)]
 pub(crate) struct Args {
     /// The recipe
     recipe: PathBuf,
@@ -34,7 +36,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let recipe = Recipe::load(&args.recipe, &args.overrides)?;
-    let run_dir = args.run_dir.clone().unwrap_or_else(|| PathBuf::from("runs").join(&recipe.name));
+    let run_dir = args
+        .run_dir
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("runs").join(&recipe.name));
     let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
     let outcome = hapo_train::train(&recipe, &run_dir, args.resume, threads, &mut observer)?;
     observer.progress.finish();
@@ -42,12 +47,24 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let json = serde_json::json!({
             "run_dir": run_dir, "steps": outcome.steps, "checkpoint": outcome.checkpoint, "finished": outcome.finished,
         });
-        println!("{json}");
+        outln!("{json}");
     } else if outcome.finished {
-        println!("{} steps done; the model is in {}", outcome.steps, outcome.checkpoint.display());
+        outln!(
+            "{} steps done; the model is in {}",
+            outcome.steps,
+            outcome.checkpoint.display()
+        );
     } else {
-        println!("stopped after step {}; saved in {}", outcome.steps, outcome.checkpoint.display());
-        println!("to go on: hapo train {} --run-dir {} --resume", args.recipe.display(), run_dir.display());
+        outln!(
+            "stopped after step {}; saved in {}",
+            outcome.steps,
+            outcome.checkpoint.display()
+        );
+        outln!(
+            "to go on: hapo train {} --run-dir {} --resume",
+            args.recipe.display(),
+            run_dir.display()
+        );
     }
     Ok(())
 }
@@ -60,7 +77,10 @@ pub(crate) struct Shown {
 
 impl Shown {
     pub(crate) fn new(label: &str, steps: u64, quiet: bool) -> Result<Self> {
-        Ok(Self { progress: StepProgress::new(label, steps, quiet), stop: crate::interrupt::flag()? })
+        Ok(Self {
+            progress: StepProgress::new(label, steps, quiet),
+            stop: crate::interrupt::flag()?,
+        })
     }
 }
 
