@@ -54,7 +54,7 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
         } else if let Some(it) = it.downcast_ref::<hapo_train::Error>() {
             it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_model::Error>() {
-            it.hint().map(|it| it.to_string())
+            it.hint().map(std::string::ToString::to_string)
         } else {
             None
         }

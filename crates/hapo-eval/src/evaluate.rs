@@ -95,7 +95,7 @@ pub fn evaluate(
         hapo_verify::check_gold(grader, &it.answer).map_err(|reason| Error::Gold {
             id: it.id.clone(),
             gold: it.answer.clone(),
-            reason: reason.to_string(),
+            reason: reason.clone(),
         })?;
     }
     let prompts = dataset

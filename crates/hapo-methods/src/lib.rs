@@ -31,7 +31,7 @@ pub trait Method: Send + Sync {
     /// The largest success count at which the teacher enters a group in this step (D1).
     fn open_up_to(&self, step: Step) -> OpenUpTo;
 
-    /// The threshold γ_t, for logs and plots only (D1).
+    /// The threshold `γ_t`, for logs and plots only (D1).
     fn threshold(&self, step: Step) -> f64;
 
     /// γ0, for the teacher weight that is relative to it (D15).

@@ -56,7 +56,7 @@ impl Normaliser {
 pub struct PolicyTokens<'a> {
     /// log π at the sampling temperature (D25). \[tokens\]
     pub log_probs: &'a [f32],
-    /// log π_old as recorded while sampling (D19). \[tokens\]
+    /// log `π_old` as recorded while sampling (D19). \[tokens\]
     pub old_log_probs: &'a [f32],
     /// Entropy of each token's distribution at temperature 1. \[tokens\]
     pub entropies: &'a [f32],

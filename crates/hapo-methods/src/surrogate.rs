@@ -22,7 +22,7 @@ pub struct Surrogate {
     pub ratio_max: f64,
 }
 
-/// Clipped surrogate over the tokens of one rollout: r = exp(log π − log π_old), both at the
+/// Clipped surrogate over the tokens of one rollout: r = exp(log π − log `π_old`), both at the
 /// sampling temperature (D25).
 ///
 /// `add` receives each token's index and d objective / d log π: r·A where the unclipped branch

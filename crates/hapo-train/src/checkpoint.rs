@@ -72,7 +72,7 @@ pub(crate) struct Contents<'a> {
 }
 
 /// Writes the checkpoint after `state.step` and removes those beyond the `keep` latest.
-pub(crate) fn write(run_dir: &Path, contents: Contents<'_>, keep: usize) -> Result<PathBuf> {
+pub(crate) fn write(run_dir: &Path, contents: &Contents<'_>, keep: usize) -> Result<PathBuf> {
     let folder = folder_of(run_dir, contents.state.step);
     let aside = folder.with_extension("partial");
     let io = |action: &'static str, path: &Path| {
@@ -187,11 +187,11 @@ fn sha256_of(path: &Path) -> Result<String> {
         }
         hash.update(&buffer[..n]);
     }
-    Ok(hash
-        .finalize()
-        .iter()
-        .map(|it| format!("{it:02x}"))
-        .collect())
+    let digest = hash.finalize();
+    Ok(digest.iter().fold(String::new(), |mut hex, byte| {
+        hex.push_str(&format!("{byte:02x}"));
+        hex
+    }))
 }
 
 /// Checks a checkpoint against its checksums and reads its state.

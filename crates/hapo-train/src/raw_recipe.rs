@@ -79,7 +79,7 @@ pub struct RawInit {
     pub heads: usize,
     /// Key/value heads.
     pub kv_heads: usize,
-    /// Width of the SwiGLU block.
+    /// Width of the `SwiGLU` block.
     pub ffn: usize,
     /// Base of the rotary frequencies.
     #[serde(default = "defaults::rope_theta")]

@@ -481,7 +481,8 @@ fn check_init(
     size("model.init.heads", init.heads)?;
     size("model.init.kv_heads", init.kv_heads)?;
     size("model.init.ffn", init.ffn)?;
-    let fits = init.hidden % init.heads == 0 && (init.hidden / init.heads) % 2 == 0;
+    let fits =
+        init.hidden.is_multiple_of(init.heads) && (init.hidden / init.heads).is_multiple_of(2);
     range(
         "model.init.heads",
         fits,
@@ -490,7 +491,7 @@ fn check_init(
     )?;
     range(
         "model.init.kv_heads",
-        init.heads % init.kv_heads == 0,
+        init.heads.is_multiple_of(init.kv_heads),
         "a divisor of heads",
         init.kv_heads.to_string(),
     )?;

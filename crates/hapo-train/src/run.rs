@@ -418,7 +418,7 @@ impl Run {
             companions: &self.companions,
             state: &state,
         };
-        checkpoint::write(run_dir, contents, self.recipe.raw.checkpoint.keep)
+        checkpoint::write(run_dir, &contents, self.recipe.raw.checkpoint.keep)
     }
 }
 

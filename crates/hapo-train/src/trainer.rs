@@ -47,7 +47,7 @@ pub struct Sums {
     pub ratio: f64,
     /// Largest r.
     pub ratio_max: f64,
-    /// Largest |log π − log π_old| over on-policy tokens.
+    /// Largest |log π − log `π_old`| over on-policy tokens.
     pub log_prob_gap_max: f64,
     /// Tokens fed, prompts included.
     pub tokens: usize,

@@ -22,8 +22,11 @@ enum Table {
     Families,
 }
 
+/// A table, its title, and its rows of name and summary.
+type Listing = (Table, &'static str, Vec<(&'static str, &'static str)>);
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let tables: [(Table, &str, Vec<(&str, &str)>); 7] = [
+    let tables: [Listing; 7] = [
         (
             Table::Methods,
             "methods",
@@ -81,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 .collect(),
         ),
     ];
-    for (table, title, rows) in tables
+    for (_, title, rows) in tables
         .iter()
         .filter(|it| args.what.is_none_or(|what| what == it.0))
     {
@@ -92,7 +95,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for (name, summary) in rows {
             outln!("  {name:width$}  {summary}");
         }
-        let _ = table;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::failure::bad_input;
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
 ///
-/// A line {"input_ids": [T ids]} gives a line {"logprobs": [T-1, of each token given those before],
+/// A line {"`input_ids"`: [T ids]} gives a line {"logprobs": [T-1, of each token given those before],
 /// "entropy": [T], "greedy": [N ids]}.
 #[derive(clap::Args)]
 #[command(

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// An array of cases, laid out as testdata/fixtures/losses/cases.json
     #[arg(long)]
     batch: PathBuf,
-    /// Print JSON: per case {"steps": [{"loss", "`grad_norm`", "`grad_norms`", "`param_norms_after`"}]}
+    /// Print JSON: per case, losses, gradient norms and parameter norms of each step
     #[arg(long)]
     json: bool,
 }

@@ -96,9 +96,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             row.open_up_to.get()
         );
     }
-    match table.extinct_at_step {
-        Some(step) => outln!("closed for good from step {}", step.0),
-        None => outln!("never closes for good"),
+    if let Some(step) = table.extinct_at_step {
+        outln!("closed for good from step {}", step.0)
+    } else {
+        outln!("never closes for good")
     }
     Ok(())
 }
