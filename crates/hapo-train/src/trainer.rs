@@ -122,7 +122,7 @@ impl Trainer {
                 log_probs: &outputs.log_probs,
                 entropies: &outputs.entropies,
             };
-            let derivatives = Derivatives {
+            let mut derivatives = Derivatives {
                 log_probs: &mut d_log_probs,
                 entropies: &mut d_entropies,
             };
@@ -132,7 +132,7 @@ impl Trainer {
                 &micro_batch,
                 seen,
                 divisor,
-                derivatives,
+                &mut derivatives,
             ));
             self.model.backward(
                 &mut self.tape,
@@ -214,7 +214,7 @@ fn loss(
     micro_batch: &MicroBatch,
     seen: Seen<'_>,
     divisor: f64,
-    by: Derivatives<'_>,
+    by: &mut Derivatives<'_>,
 ) -> Sums {
     let mut sums = Sums {
         tokens: micro_batch.packed.tokens.len(),
