@@ -17,4 +17,5 @@ pub use kv_cache::{KvCache, Prefill, PromptSlot, SeqSlot};
 pub use model::Model;
 pub use optim::Moments;
 pub use params::{Param, ParamLayout};
+pub use rope::rope_frequencies;
 pub use tape::{Gradients, Outputs, Recompute, Tape};
