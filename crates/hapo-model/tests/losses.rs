@@ -32,7 +32,11 @@ fn clipped(log_prob: f64, token: &Token, low: f64, high: f64) -> (f64, f64) {
     let ratio = (log_prob - token.old).exp();
     let free = ratio * token.advantage;
     let bound = ratio.clamp(1.0 - low, 1.0 + high) * token.advantage;
-    if free <= bound { (free, free) } else { (bound, 0.0) }
+    if free <= bound {
+        (free, free)
+    } else {
+        (bound, 0.0)
+    }
 }
 
 /// The sequences of a case, each group's prompt shared by its responses; or every sequence by itself.
@@ -107,16 +111,23 @@ fn check_case(case: &Value, recompute: Recompute, share: bool, logit_bytes: usiz
             } else {
                 clipped(f64::from(log_prob), token, low, high)
             };
-            let bonus = if token.teacher { 0.0 } else { entropy_coefficient };
+            let bonus = if token.teacher {
+                0.0
+            } else {
+                entropy_coefficient
+            };
             objective += value + bonus * f64::from(entropy);
             d_log_probs.push((-slope / z) as f32);
             d_entropies.push((-bonus / z) as f32);
         }
-        // The loss is near zero in some cases; its scale is that of its largest terms.
+        // The slowest pairs of k's bias hardly change a score: their gradient is rounding noise, which
+        // the first step of AdamW turns into moves of its own, in PyTorch as here. The second loss
+        // inherits them, so a loss near zero is compared by its absolute value there.
         let loss = -objective / z;
         let want = step["loss"].as_f64().unwrap();
+        let noise = if i == 0 { 0.0 } else { 2e-7 };
         assert!(
-            (loss - want).abs() <= 1e-6 * want.abs().max(0.1),
+            (loss - want).abs() <= 1e-6 * want.abs() + noise,
             "{}: {loss} instead of {want}",
             what("loss")
         );
@@ -127,15 +138,15 @@ fn check_case(case: &Value, recompute: Recompute, share: bool, logit_bytes: usiz
         let squares = gradients.squared_norms(&model);
         for (param, square) in model.layout().params().iter().zip(&squares) {
             let want = step["grad_norms"][&param.name].as_f64().unwrap();
-            // The bias of k moves every score of a query alike: its gradient is rounding noise.
-            if want > 1e-6 {
-                close(square.sqrt(), want, 1e-4, &what(&param.name));
-            } else {
-                assert!(square.sqrt() < 1e-6, "{}", what(&param.name));
-            }
+            close(square.sqrt(), want, 1e-4, &what(&param.name));
         }
         let norm = squares.iter().sum::<f64>().sqrt();
-        close(norm, step["grad_norm"].as_f64().unwrap(), 1e-5, &what("norm"));
+        close(
+            norm,
+            step["grad_norm"].as_f64().unwrap(),
+            1e-5,
+            &what("norm"),
+        );
         if i == 0 {
             for (key, want) in recorded.iter().filter(|(k, _)| k.starts_with("grad.")) {
                 let got = model
@@ -143,7 +154,11 @@ fn check_case(case: &Value, recompute: Recompute, share: bool, logit_bytes: usiz
                     .unwrap();
                 let scale = want.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
                 let gap = gap(&got, want);
-                assert!(gap <= 1e-4 * scale + 1e-7, "{}: {gap} of {scale}", what(key));
+                assert!(
+                    gap <= 1e-4 * scale + 1e-7,
+                    "{}: {gap} of {scale}",
+                    what(key)
+                );
             }
         }
         model.adamw(
@@ -163,21 +178,16 @@ fn check_case(case: &Value, recompute: Recompute, share: bool, logit_bytes: usiz
             let tensor = model.tensor(&param.name).unwrap();
             let norm = tensor.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>();
             let want = step["param_norms_after"][&param.name].as_f64().unwrap();
-            // AdamW turns the rounding noise of k's bias into steps of the full rate.
             let noise = param.name.ends_with("k_proj.bias");
-            let relative = if noise { 1e-2 } else { 1e-5 };
+            let relative = if noise { 1e-4 } else { 1e-5 };
             close(norm.sqrt(), want, relative, &what(&param.name));
         }
         if i == 0 {
             for (key, want) in recorded.iter().filter(|(k, _)| k.starts_with("after.")) {
                 let got = model.tensor(key.strip_prefix("after.").unwrap()).unwrap();
-                // A step is at most the learning rate; where a gradient is rounding noise its sign is.
-                let far = got
-                    .iter()
-                    .zip(want)
-                    .filter(|(a, b)| (*a - *b).abs() > 1e-5)
-                    .count();
-                assert!(far * 1000 <= want.len(), "{}: {far} elements", what(key));
+                // The whole step is 1e-3; a gradient near AdamW's ε feels its own rounding.
+                let gap = gap(&got, want);
+                assert!(gap < 1e-5, "{}: {gap}", what(key));
             }
         }
     }

@@ -1,6 +1,9 @@
 //! Reads the reference folders of `testdata/fixtures` with nothing but serde and safetensors.
 
-#![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
+#![allow(
+    dead_code,
+    reason = "every test binary uses its own part, so no expectation holds in all"
+)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
