@@ -27,5 +27,6 @@ pub use load::{LoadError, LoadedModel, load};
 pub use model::Model;
 pub use optim::Moments;
 pub use params::{Param, ParamLayout};
+pub use rope::rope_frequencies;
 pub use tape::{Gradients, Outputs, Recompute, Tape};
 pub use tokenizer::Tokenizer;

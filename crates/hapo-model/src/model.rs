@@ -10,7 +10,7 @@ use hapo_kernels::{AttentionShape, Buffer, Device, EmbeddingLayout, MatShape, On
 use crate::config::Config;
 use crate::engine_error::EngineError;
 use crate::params::{ParamLayout, Range, Roles};
-use crate::rope;
+use crate::rope::{self, rope_frequencies};
 
 /// A decoder: shape, weights, device.
 #[derive(Debug)]
@@ -35,11 +35,8 @@ impl<D: Device> Model<D> {
         let layout = ParamLayout::of(&config);
         let roles = Roles::of(&config, &layout)?;
         let params = device.alloc(layout.len())?;
-        let table = rope::angles(&config, positions);
-        let mut angles = device.alloc(table.len())?;
-        let len = table.len();
-        device.upload(&table, angles.first_mut(len));
-        Ok(Self {
+        let angles = device.alloc(positions * config.head_dim)?;
+        let mut model = Self {
             device,
             config,
             layout,
@@ -47,7 +44,29 @@ impl<D: Device> Model<D> {
             params,
             angles,
             positions,
-        })
+        };
+        model.set_rope_frequencies(&rope_frequencies(&model.config))?;
+        Ok(model)
+    }
+
+    /// Replaces the frequencies of the rotary embedding, which [`rope_frequencies`] gives: for numbers
+    /// made by a program that rounded them with the weights (`module.to(bfloat16)` in PyTorch does).
+    ///
+    /// # Errors
+    /// Another number of frequencies than half a head.
+    pub fn set_rope_frequencies(&mut self, frequencies: &[f32]) -> Result<(), EngineError> {
+        let expected = self.config.head_dim / 2;
+        if frequencies.len() != expected {
+            return Err(EngineError::TensorLength {
+                name: "rotary frequencies".to_owned(),
+                expected,
+                got: frequencies.len(),
+            });
+        }
+        let table = rope::angles(frequencies, self.positions);
+        let to = self.angles.first_mut(table.len());
+        self.device.upload(&table, to);
+        Ok(())
     }
 
     /// The shape.

@@ -2,11 +2,10 @@
 
 use crate::config::{Config, Llama3Scaling};
 
-/// `[positions, head_dim]`: cosines, then sines, of half a head each. Frequencies and angles are
-/// rounded to f32 where the published implementations round them.
-pub(crate) fn angles(config: &Config, positions: usize) -> Vec<f32> {
-    let half = config.head_dim / 2;
-    let frequencies: Vec<f32> = (0..half)
+/// Angle per position of every pair of features, `[head_dim / 2]`, rounded to f32 where the published
+/// implementations round them.
+pub fn rope_frequencies(config: &Config) -> Vec<f32> {
+    (0..config.head_dim / 2)
         .map(|i| {
             let exponent = (2 * i) as f32 / config.head_dim as f32;
             let frequency = 1.0 / (config.rope.theta.powf(f64::from(exponent)) as f32);
@@ -15,8 +14,12 @@ pub(crate) fn angles(config: &Config, positions: usize) -> Vec<f32> {
                 None => frequency,
             }
         })
-        .collect();
-    let mut table = Vec::with_capacity(positions * config.head_dim);
+        .collect()
+}
+
+/// `[positions, head_dim]`: cosines, then sines, of half a head each.
+pub(crate) fn angles(frequencies: &[f32], positions: usize) -> Vec<f32> {
+    let mut table = Vec::with_capacity(positions * 2 * frequencies.len());
     for position in 0..positions {
         let angle = |f: &f32| f64::from(position as f32 * f);
         table.extend(frequencies.iter().map(|f| angle(f).cos() as f32));

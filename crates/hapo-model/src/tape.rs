@@ -292,8 +292,10 @@ impl<D: Device> Model<D> {
         d_entropies: &[f32],
         gradients: &mut Gradients<D>,
     ) -> Result<(), EngineError> {
-        let prepared = tape.prepared.take().ok_or(EngineError::NoForward)?;
-        let expected = prepared.order.len();
+        let expected = match &tape.prepared {
+            Some(prepared) => prepared.order.len(),
+            None => return Err(EngineError::NoForward),
+        };
         for (what, got) in [
             ("log-probabilities", d_log_probs.len()),
             ("entropies", d_entropies.len()),
@@ -307,6 +309,7 @@ impl<D: Device> Model<D> {
             }
         }
         tape.reserve_gradient(self)?;
+        let prepared = tape.prepared.take().ok_or(EngineError::NoForward)?;
         let chunk = tape.chunk_rows(self);
         let pairs: Vec<f32> = prepared
             .order

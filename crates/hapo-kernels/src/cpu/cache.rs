@@ -246,56 +246,70 @@ kernel! {
         inverse: &[f32; G],
         out: &mut [f32],
     ) {
-        const PANEL: usize = 16;
-        for column in (0..width).step_by(PANEL) {
-            let n = PANEL.min(width - column);
-            let mut sums = [[0.0_f32; PANEL]; G];
-            let mut chain = [[0.0_f32; PANEL]; G];
-            let mut position = 0;
-            for values in spans {
-                let rows = values.len() / width;
-                let mut row = 0;
-                while row < rows {
-                    let steps = (rows - row).min(CHAIN - position % CHAIN);
-                    for i in row..row + steps {
-                        let at = i * width + column;
-                        let p = position + i - row;
-                        if n == PANEL {
-                            let v: &[f32; PANEL] =
-                                values[at..at + PANEL].try_into().expect("a panel is PANEL wide");
-                            for g in 0..G {
-                                let weight = weights[g * stride + p];
-                                for c in 0..PANEL {
-                                    chain[g][c] = fma::<FMA>(weight, v[c], chain[g][c]);
-                                }
-                            }
-                        } else {
-                            let v = &values[at..at + n];
-                            for g in 0..G {
-                                let weight = weights[g * stride + p];
-                                for (c, &v) in chain[g].iter_mut().zip(v) {
-                                    *c = fma::<FMA>(weight, v, *c);
-                                }
-                            }
-                        }
-                    }
-                    position += steps;
-                    row += steps;
-                    if position % CHAIN == 0 {
-                        for g in 0..G {
-                            for c in 0..PANEL {
-                                sums[g][c] += chain[g][c];
-                                chain[g][c] = 0.0;
-                            }
-                        }
+        let mut column = 0;
+        while column < width {
+            let rest = width - column;
+            column += match rest {
+                64.. if G < 8 => panel::<FMA, G, 64>(weights, stride, spans, width, column, inverse, out),
+                32.. => panel::<FMA, G, 32>(weights, stride, spans, width, column, inverse, out),
+                16.. => panel::<FMA, G, 16>(weights, stride, spans, width, column, inverse, out),
+                _ => panel::<FMA, G, 1>(weights, stride, spans, width, column, inverse, out),
+            };
+        }
+    }
+}
+
+/// `P` columns of [`weighted_values`]; returns `P`.
+#[inline(always)]
+fn panel<const FMA: bool, const G: usize, const P: usize>(
+    weights: &[f32],
+    stride: usize,
+    spans: [&[f32]; 3],
+    width: usize,
+    column: usize,
+    inverse: &[f32; G],
+    out: &mut [f32],
+) -> usize {
+    let mut sums = [[0.0_f32; P]; G];
+    let mut chain = [[0.0_f32; P]; G];
+    let mut position = 0;
+    for values in spans {
+        let rows = values.len() / width;
+        let mut row = 0;
+        while row < rows {
+            let steps = (rows - row).min(CHAIN - position % CHAIN);
+            let mut now = chain;
+            let heads: [&[f32]; G] =
+                std::array::from_fn(|g| &weights[g * stride + position..][..steps]);
+            let values = &values[row * width + column..];
+            for i in 0..steps {
+                let v: &[f32; P] = values[i * width..][..P]
+                    .try_into()
+                    .expect("a panel is P wide");
+                for g in 0..G {
+                    let weight = heads[g][i];
+                    for c in 0..P {
+                        now[g][c] = fma::<FMA>(weight, v[c], now[g][c]);
                     }
                 }
             }
-            for g in 0..G {
-                for c in 0..n {
-                    out[g * width + column + c] = (sums[g][c] + chain[g][c]) * inverse[g];
+            chain = now;
+            position += steps;
+            row += steps;
+            if position % CHAIN == 0 {
+                for g in 0..G {
+                    for c in 0..P {
+                        sums[g][c] += chain[g][c];
+                        chain[g][c] = 0.0;
+                    }
                 }
             }
         }
     }
+    for g in 0..G {
+        for c in 0..P {
+            out[g * width + column + c] = (sums[g][c] + chain[g][c]) * inverse[g];
+        }
+    }
+    P
 }

@@ -54,7 +54,7 @@ pub(super) fn forward(
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
     let y = Shared::new(y);
-    for_tiles(cpu, rows, outputs, inputs, |tile| {
+    for_tiles(cpu, Cut::ByRows, [rows, outputs, inputs], |tile| {
         let start = match start {
             Start::Bias(bias) => {
                 for row in tile.rows() {
@@ -118,6 +118,9 @@ pub(super) fn forward(
 }
 
 /// `dx = start + dy · wᵀ`.
+///
+/// `gemm` would pack the transposed weights anew for every tile. Many rows share one transposed copy
+/// instead; for few rows the roles are swapped, so that the rows are packed and not the weights.
 pub(super) fn input_grad(
     cpu: &Cpu,
     shape: MatShape,
@@ -126,6 +129,7 @@ pub(super) fn input_grad(
     start: Start,
     dx: &mut [f32],
 ) {
+    const MANY: usize = 512;
     let MatShape {
         rows,
         inputs,
@@ -135,34 +139,80 @@ pub(super) fn input_grad(
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     assert_eq!(dx.len(), rows * inputs, "dx is [rows, inputs]");
     let add = matches!(start, Start::Existing);
-    let dx = Shared::new(dx);
-    for_tiles(cpu, rows, inputs, outputs, |tile| {
-        let dst = dx.tile(
-            tile.row * inputs + tile.column,
-            tile.height,
-            inputs,
-            tile.width,
-        );
-        product(
-            Product {
-                m: tile.height,
-                n: tile.width,
-                k: outputs,
-                left: Left {
-                    data: &dy[tile.row * outputs..],
-                    row_stride: outputs,
-                    step_stride: 1,
+    if rows >= MANY {
+        with_copy(w.len(), |wt| {
+            transpose_tiles(cpu, w, inputs, outputs, wt);
+            let wt = &*wt;
+            let dx = Shared::new(dx);
+            for_tiles(cpu, Cut::ByRows, [rows, inputs, outputs], |tile| {
+                let dst = dx.tile(
+                    tile.row * inputs + tile.column,
+                    tile.height,
+                    inputs,
+                    tile.width,
+                );
+                product(
+                    Product {
+                        m: tile.height,
+                        n: tile.width,
+                        k: outputs,
+                        left: Left {
+                            data: &dy[tile.row * outputs..],
+                            row_stride: outputs,
+                            step_stride: 1,
+                        },
+                        right: Right {
+                            data: &wt[tile.column..],
+                            step_stride: inputs,
+                            column_stride: 1,
+                        },
+                        add,
+                    },
+                    dst,
+                    inputs,
+                );
+            });
+        });
+        return;
+    }
+    with_copy(dx.len(), |dxt| {
+        let shared = Shared::new(dxt);
+        for_tiles(cpu, Cut::ByRows, [inputs, rows, outputs], |tile| {
+            let dst = shared.tile(
+                tile.row * rows + tile.column,
+                tile.height,
+                rows,
+                tile.width,
+            );
+            product(
+                Product {
+                    m: tile.height,
+                    n: tile.width,
+                    k: outputs,
+                    left: Left {
+                        data: &w[tile.row * outputs..],
+                        row_stride: outputs,
+                        step_stride: 1,
+                    },
+                    right: Right {
+                        data: &dy[tile.column * outputs..],
+                        step_stride: 1,
+                        column_stride: outputs,
+                    },
+                    add: false,
                 },
-                right: Right {
-                    data: &w[tile.column * outputs..],
-                    step_stride: 1,
-                    column_stride: outputs,
-                },
-                add,
-            },
-            dst,
-            inputs,
-        );
+                dst,
+                rows,
+            );
+        });
+        for (r, dx) in dx.chunks_exact_mut(inputs).enumerate() {
+            let column = dxt[r..].iter().step_by(rows);
+            if add {
+                dx.iter_mut().zip(column).for_each(|(d, &v)| *d += v);
+            } else {
+                dx.iter_mut().zip(column).for_each(|(d, &v)| *d = v);
+            }
+        }
     });
 }
 
@@ -185,7 +235,7 @@ pub(super) fn weight_grad(
     assert_eq!(dw.len(), inputs * outputs, "dw is [inputs, outputs]");
     let add = matches!(start, Start::Existing);
     let dw = Shared::new(dw);
-    for_tiles(cpu, inputs, outputs, rows, |tile| {
+    for_tiles(cpu, Cut::ByColumns, [inputs, outputs, rows], |tile| {
         let dst = dw.tile(
             tile.row * outputs + tile.column,
             tile.height,
@@ -317,21 +367,39 @@ impl Tile {
     }
 }
 
-/// Cuts the result into tiles of about equal work, by the shape alone.
-fn for_tiles(cpu: &Cpu, m: usize, n: usize, k: usize, work: impl Fn(Tile) + Sync + Send) {
-    const WORK: usize = 48 << 20;
-    const ROWS: usize = 96;
+/// Along which side a result is cut first. The factor of the other side is packed again by every
+/// tile.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    ByRows,
+    ByColumns,
+}
+
+/// Cuts the result `[m, n]` of `k` steps into tiles of about equal work, by the shape alone.
+fn for_tiles(
+    cpu: &Cpu,
+    cut: Cut,
+    [m, n, k]: [usize; 3],
+    work: impl Fn(Tile) + Sync + Send,
+) {
+    const WORK: usize = 96 << 20;
+    const ROWS: usize = 768;
     const COLUMNS: usize = 128;
-    let (mut height, mut width) = (m.max(1), n.max(1));
-    while height * width * k > WORK {
-        if width >= 2 * COLUMNS && (width / COLUMNS >= height / ROWS) {
-            width = width.div_ceil(2).next_multiple_of(PANEL);
-        } else if height >= 2 * ROWS {
-            height = height.div_ceil(2).next_multiple_of(6);
-        } else {
-            break;
-        }
-    }
+    const LEAST_ROWS: usize = 96;
+    let split = |len: usize, parts: usize, unit: usize| {
+        len.div_ceil(parts.max(1)).next_multiple_of(unit).min(len)
+    };
+    let parts = (m * n * k).div_ceil(WORK);
+    let (height, width) = match cut {
+        Cut::ByRows if m >= 2 * ROWS => (split(m, parts.min(m / ROWS), 6), n),
+        _ => (m, split(n, parts.min(n / COLUMNS), PANEL)),
+    };
+    // What one side could not give, the other does.
+    let left = parts.div_ceil(m.div_ceil(height) * n.div_ceil(width));
+    let (height, width) = match (height == m, width == n) {
+        (true, _) => (split(m, left.min(m / LEAST_ROWS), 6), width),
+        _ => (height, split(n, left.min(n / COLUMNS), PANEL)),
+    };
     let (down, across) = (m.div_ceil(height), n.div_ceil(width));
     cpu.for_tasks(down * across, |task| {
         let (row, column) = ((task / across) * height, (task % across) * width);
@@ -342,6 +410,42 @@ fn for_tiles(cpu: &Cpu, m: usize, n: usize, k: usize, work: impl Fn(Tile) + Sync
             width: width.min(n - column),
         });
     });
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+fn transpose_tiles(cpu: &Cpu, x: &[f32], rows: usize, columns: usize, y: &mut [f32]) {
+    const BAND: usize = 64;
+    let y = Shared::new(y);
+    cpu.for_tasks(columns.div_ceil(BAND), |task| {
+        let first = task * BAND;
+        let n = BAND.min(columns - first);
+        // SAFETY: bands of output rows are disjoint.
+        let y = unsafe { y.part(first * rows, n * rows) };
+        for block in (0..rows).step_by(16) {
+            let height = 16.min(rows - block);
+            for (c, y) in y.chunks_exact_mut(rows).enumerate() {
+                for (r, y) in y[block..block + height].iter_mut().enumerate() {
+                    *y = x[(block + r) * columns + first + c];
+                }
+            }
+        }
+    });
+}
+
+thread_local! {
+    static COPY: std::cell::Cell<Option<CpuBuf>> = const { std::cell::Cell::new(None) };
+}
+
+/// A buffer kept between calls. It is taken out while in use: the work below may run other tasks on
+/// this thread.
+fn with_copy<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    let mut buf = COPY
+        .take()
+        .filter(|buf| buf.as_slice().len() >= len)
+        .unwrap_or_else(|| CpuBuf::zeros(len).expect("room for a copy of one matrix"));
+    let result = work(&mut buf.as_mut_slice()[..len]);
+    COPY.set(Some(buf));
+    result
 }
 
 /// Up to four rows of a product, the weights streamed once.

@@ -1,31 +1,34 @@
 //! Reads the reference folders of `testdata/fixtures` with nothing but serde and safetensors.
 
-#![allow(dead_code, reason = "every test binary uses its own part")]
+#![allow(
+    dead_code,
+    reason = "every test binary uses its own part, so no expectation holds in all"
+)]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::Cpu;
-use hapo_model::{Config, Family, Llama3Scaling, Model, Rope};
+use hapo_model::{Config, Family, Llama3Scaling, Model, Rope, rope_frequencies};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
-pub const MODELS: [&str; 4] = [
+pub(crate) const MODELS: [&str; 4] = [
     "tiny-qwen2",
     "tiny-qwen2-bf16-sharded",
     "tiny-qwen3",
     "tiny-llama3",
 ];
 
-pub fn fixtures() -> PathBuf {
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures")
 }
 
-pub fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-pub fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {
+pub(crate) fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {
     let bytes = std::fs::read(path).unwrap();
     SafeTensors::deserialize(&bytes)
         .unwrap()
@@ -50,7 +53,7 @@ pub fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {
         .collect()
 }
 
-pub fn config(name: &str) -> Config {
+pub(crate) fn config(name: &str) -> Config {
     let c = json(&fixtures().join("models").join(name).join("config.json"));
     let n = |key: &str| c[key].as_u64().unwrap() as usize;
     let family = match c["model_type"].as_str().unwrap() {
@@ -91,7 +94,7 @@ pub fn config(name: &str) -> Config {
     }
 }
 
-pub fn model(name: &str, threads: usize) -> Model<Cpu> {
+pub(crate) fn model(name: &str, threads: usize) -> Model<Cpu> {
     let folder = fixtures().join("models").join(name);
     let mut model = Model::new(Cpu::new(threads).unwrap(), config(name), 512).unwrap();
     let mut loaded = 0;
@@ -106,19 +109,28 @@ pub fn model(name: &str, threads: usize) -> Model<Cpu> {
         }
     }
     assert_eq!(loaded, model.layout().params().len());
+    if name.contains("bf16") {
+        // The reference model was cast as a whole, `model.to(bfloat16).float()`, which rounds the
+        // rotary frequencies along with the weights.
+        let rounded: Vec<f32> = rope_frequencies(model.config())
+            .into_iter()
+            .map(|f| half::bf16::from_f32(f).to_f32())
+            .collect();
+        model.set_rope_frequencies(&rounded).unwrap();
+    }
     model
 }
 
 /// A prompt of `expected.json` with its recorded numbers.
-pub struct Expected {
-    pub tokens: Vec<u32>,
-    pub greedy: Vec<u32>,
-    pub logits: Vec<f32>,
-    pub log_probs: Vec<f32>,
-    pub entropies: Vec<f32>,
+pub(crate) struct Expected {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) greedy: Vec<u32>,
+    pub(crate) logits: Vec<f32>,
+    pub(crate) log_probs: Vec<f32>,
+    pub(crate) entropies: Vec<f32>,
 }
 
-pub fn expected(name: &str) -> Vec<Expected> {
+pub(crate) fn expected(name: &str) -> Vec<Expected> {
     let folder = fixtures().join("models").join(name);
     let mut numbers = tensors(&folder.join("expected.safetensors"));
     json(&folder.join("expected.json"))
@@ -136,7 +148,7 @@ pub fn expected(name: &str) -> Vec<Expected> {
         .collect()
 }
 
-pub fn ids(value: &Value) -> Vec<u32> {
+pub(crate) fn ids(value: &Value) -> Vec<u32> {
     value
         .as_array()
         .unwrap()
@@ -146,7 +158,7 @@ pub fn ids(value: &Value) -> Vec<u32> {
 }
 
 /// Largest absolute difference.
-pub fn gap(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn gap(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
     a.iter()
         .zip(b)
@@ -158,7 +170,7 @@ pub fn gap(a: &[f32], b: &[f32]) -> f32 {
         .fold(0.0, f32::max)
 }
 
-pub fn argmax(row: &[f32]) -> u32 {
+pub(crate) fn argmax(row: &[f32]) -> u32 {
     (0..row.len())
         .max_by(|&a, &b| row[a].total_cmp(&row[b]).then(b.cmp(&a)))
         .unwrap() as u32

@@ -1,0 +1,283 @@
+//! Bits do not depend on the number of threads, nor on how a batch is packed; bad input is refused.
+
+mod support;
+
+use hapo_kernels::{AdamW, Buffer, Cpu};
+use hapo_model::{
+    EngineError, Gradients, KvCache, Model, Moments, PackedBatch, Recompute, Segment, Tape, Target,
+};
+use support::{config, expected, model};
+
+fn batch(name: &str) -> PackedBatch {
+    let mut batch = PackedBatch::default();
+    let cases = expected(name);
+    let prompt = batch.push(&cases[2].tokens, None);
+    for i in 0..5 {
+        let response: Vec<u32> = (0..7 + 9 * i).map(|j| (j * 31 + i) % 380).collect();
+        batch.push_response(prompt, &response, 1.25);
+    }
+    let other = batch.push(&cases[3].tokens, None);
+    batch.push_response(other, &cases[1].tokens, 1.0);
+    batch
+}
+
+/// Two optimiser steps; all bits of the parameters and of what led to them.
+fn train(name: &str, threads: usize, recompute: Recompute) -> (Vec<u32>, Vec<u32>) {
+    let mut model = model(name, threads);
+    let batch = batch(name);
+    let mut tape = Tape::new(recompute);
+    let mut gradients = Gradients::new(&model).unwrap();
+    let mut moments = Moments::new(&model).unwrap();
+    let mut seen = Vec::new();
+    for step in 1..=2 {
+        let out = model.forward(&batch, &mut tape).unwrap();
+        let d: Vec<f32> = (0..out.log_probs.len())
+            .map(|i| (i % 7) as f32 - 3.0)
+            .collect();
+        let e: Vec<f32> = d.iter().map(|d| 0.01 * d).collect();
+        gradients.clear();
+        model.backward(&mut tape, &d, &e, &mut gradients).unwrap();
+        let norm = gradients.squared_norms(&model).iter().sum::<f64>().sqrt();
+        let step = AdamW {
+            learning_rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+            step,
+            gradient_scale: 1.0 / norm,
+        };
+        model.adamw(step, &gradients, &mut moments);
+        seen.extend(
+            out.log_probs
+                .iter()
+                .chain(&out.entropies)
+                .map(|v| v.to_bits()),
+        );
+    }
+    let params = model
+        .params()
+        .as_slice()
+        .iter()
+        .map(|v| v.to_bits())
+        .collect();
+    (seen, params)
+}
+
+#[test]
+fn training_has_the_same_bits_on_any_number_of_threads() {
+    for name in ["tiny-qwen2", "tiny-qwen3"] {
+        let one = train(name, 1, Recompute::None);
+        for threads in [2, 3, 5] {
+            assert!(one == train(name, threads, Recompute::None), "{threads}");
+        }
+        assert!(one == train(name, 2, Recompute::Layers), "recomputed");
+    }
+}
+
+#[test]
+fn gradients_of_two_batches_add_up() {
+    let model = model("tiny-llama3", 2);
+    let mut tape = Tape::default();
+    let (mut both, mut twice) = (
+        Gradients::new(&model).unwrap(),
+        Gradients::new(&model).unwrap(),
+    );
+    let batch = batch("tiny-llama3");
+    let n = model.forward(&batch, &mut tape).unwrap().log_probs.len();
+    let (d, zero) = (vec![0.5; n], vec![0.0; n]);
+    model.backward(&mut tape, &d, &zero, &mut both).unwrap();
+    model.forward(&batch, &mut tape).unwrap();
+    model.backward(&mut tape, &d, &zero, &mut both).unwrap();
+    model.forward(&batch, &mut tape).unwrap();
+    let d = vec![1.0; n];
+    model.backward(&mut tape, &d, &zero, &mut twice).unwrap();
+    for p in model.layout().params() {
+        let a = model.published(both.buf(), &p.name).unwrap();
+        let b = model.published(twice.buf(), &p.name).unwrap();
+        let scale = b.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+        assert!(support::gap(&a, &b) <= 1e-5 * scale, "{}", p.name);
+    }
+}
+
+#[test]
+fn tensors_survive_the_way_in_and_out() {
+    let mut model = Model::new(Cpu::new(1).unwrap(), config("tiny-qwen3"), 64).unwrap();
+    for p in model.layout().params().to_vec() {
+        let values: Vec<f32> = (0..p.len).map(|i| i as f32 + 0.5).collect();
+        model.set_tensor(&p.name, &values).unwrap();
+        assert_eq!(model.tensor(&p.name).unwrap(), values);
+        assert!(matches!(
+            model.set_tensor(&p.name, &values[1..]),
+            Err(EngineError::TensorLength { got, .. }) if got == p.len - 1
+        ));
+    }
+    assert!(matches!(
+        model.tensor("model.nothing"),
+        Err(EngineError::UnknownTensor { .. })
+    ));
+    // Padding stays zero.
+    let used: usize = model.layout().params().iter().map(|p| p.len).sum();
+    let nonzero = model
+        .params()
+        .as_slice()
+        .iter()
+        .filter(|v| **v != 0.0)
+        .count();
+    assert_eq!(used, nonzero);
+    assert!(model.params().len() >= used);
+}
+
+#[test]
+fn bad_batches_are_refused_by_name() {
+    let model = model("tiny-qwen2", 1);
+    let mut tape = Tape::default();
+    let mut refuse = |batch: PackedBatch, want: &str| {
+        let error = model.forward(&batch, &mut tape).unwrap_err().to_string();
+        assert_eq!(error, want);
+    };
+    refuse(PackedBatch::default(), "batch is empty");
+    let good = || {
+        let mut b = PackedBatch::default();
+        b.push(&[1, 2, 3], None);
+        b.push(&[4], Some(0));
+        b
+    };
+    let mut b = good();
+    b.tokens[2] = 384;
+    refuse(b, "token 384 at row 2: the vocabulary has 384");
+    let mut b = good();
+    b.segments[1].len = 2;
+    refuse(
+        b,
+        "segment 1: its length is zero or reaches beyond the batch",
+    );
+    let mut b = good();
+    b.segments[1].start = usize::MAX;
+    refuse(b, "segment 1: it does not start where the one before ends");
+    let mut b = good();
+    b.segments[0].prefix = Some(1);
+    refuse(b, "segment 0: its prefix does not come before it");
+    let mut b = good();
+    b.push(&[5], Some(1));
+    refuse(b, "segment 2: its prefix has a prefix");
+    let mut b = good();
+    b.tokens.push(0);
+    refuse(b, "segment 2: the segments end before the batch does");
+    let mut b = good();
+    b.segments.push(Segment {
+        start: 4,
+        len: 0,
+        prefix: None,
+    });
+    refuse(
+        b,
+        "segment 2: its length is zero or reaches beyond the batch",
+    );
+    let mut b = PackedBatch::default();
+    b.push(&[1; 300], None);
+    b.push(&[1; 213], Some(0));
+    refuse(b, "a sequence of 513 tokens, the model was opened for 512");
+    let target = |row, token, inverse_temperature| Target {
+        row,
+        token,
+        inverse_temperature,
+    };
+    for (target, problem) in [
+        (target(4, 0, 1.0), "its row is outside the batch"),
+        (target(0, 384, 1.0), "its token is outside the vocabulary"),
+        (
+            target(0, 0, 0.0),
+            "its inverse temperature is not a positive number",
+        ),
+        (
+            target(0, 0, f32::NAN),
+            "its inverse temperature is not a positive number",
+        ),
+    ] {
+        let mut b = good();
+        b.targets.push(target);
+        refuse(b, &format!("target 0: {problem}"));
+    }
+    let mut gradients = Gradients::new(&model).unwrap();
+    let mut tape = Tape::default();
+    assert!(matches!(
+        model.backward(&mut tape, &[], &[], &mut gradients),
+        Err(EngineError::NoForward)
+    ));
+    model.forward(&good(), &mut tape).unwrap();
+    assert!(matches!(
+        model.backward(&mut tape, &[1.0], &[], &mut gradients),
+        Err(EngineError::Gradients {
+            expected: 0,
+            got: 1,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_full_cache_refuses_and_released_room_is_used_again() {
+    let model = model("tiny-qwen2", 2);
+    let mut cache = KvCache::new(&model, 96).unwrap();
+    let prompt = model.prefill(&mut cache, &[&[1, 2, 3]]).unwrap().slots[0];
+    let a = cache.fork(prompt, 32).unwrap();
+    let b = cache.fork(prompt, 32).unwrap();
+    assert_eq!(cache.free_tokens(), 16);
+    assert!(matches!(
+        cache.fork(prompt, 17),
+        Err(EngineError::CacheFull {
+            needed: 32,
+            largest: 16,
+            capacity: 96
+        })
+    ));
+    let long = vec![1; 17];
+    assert!(matches!(
+        model.prefill(&mut cache, &[&[1], &long]),
+        Err(EngineError::CacheFull { .. })
+    ));
+    assert_eq!(cache.free_tokens(), 16);
+    let mut logits = Vec::new();
+    assert!(matches!(
+        model.decode(&mut cache, &[(a, 1), (a, 2)], &mut logits),
+        Err(EngineError::SlotTwice { .. })
+    ));
+    assert!(matches!(
+        model.decode(&mut cache, &[(a, 384)], &mut logits),
+        Err(EngineError::Token { .. })
+    ));
+    model
+        .decode(&mut cache, &[(a, 1), (b, 2)], &mut logits)
+        .unwrap();
+    let first = logits.clone();
+    cache.release(a).unwrap();
+    assert!(matches!(cache.release(a), Err(EngineError::Slot { .. })));
+    assert!(matches!(
+        model.decode(&mut cache, &[(a, 1)], &mut logits),
+        Err(EngineError::Slot { .. })
+    ));
+    // The same room, the same numbers.
+    let c = cache.fork(prompt, 32).unwrap();
+    model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
+    assert_eq!(logits, first[..logits.len()]);
+    for _ in 0..31 {
+        model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
+    }
+    assert!(matches!(
+        model.decode(&mut cache, &[(c, 1)], &mut logits),
+        Err(EngineError::SequenceFull { reserved: 32, .. })
+    ));
+    cache.release_prompt(prompt).unwrap();
+    assert!(matches!(
+        cache.fork(prompt, 1),
+        Err(EngineError::Slot { .. })
+    ));
+    cache.release(b).unwrap();
+    cache.release(c).unwrap();
+    assert_eq!(cache.free_tokens(), 96);
+    assert!(matches!(
+        model.prefill(&mut cache, &[&[]]),
+        Err(EngineError::Empty { what: "prompt" })
+    ));
+}
