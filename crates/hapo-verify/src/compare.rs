@@ -4,7 +4,7 @@
 //! differently shaped answers meet. What it asks a computer algebra system is asked of [`crate::numeric`] here.
 
 use crate::expr::{Domain, Expr, Func, Interval, Op};
-use crate::math::{MathOptions, Percent};
+use crate::math::{MathOptions, Percent, Strictness};
 use crate::number::Rat;
 use crate::numeric::{self, Decision};
 use std::cmp::Ordering;
@@ -158,10 +158,23 @@ impl<'a> Comparison<'a> {
 
     /// A decimal that took part in a computation carries the error of double arithmetic.
     fn inexact(&mut self, gold: &Expr, answer: &Expr) -> bool {
+        if let (Some(a), Some(b)) = (numeric::exact(gold), numeric::exact(answer))
+            && a == b
+            && self.options.strict == Strictness::Truth
+        {
+            return self.because(true, "equal as exact rationals");
+        }
         if let (Some(a), Some(b)) = (numeric::in_doubles(gold), numeric::in_doubles(answer)) {
             let atomic = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_) | Expr::Percent(_));
-            // Where neither side is one literal the reference drops what is below 1e-15.
-            let slack = if atomic(gold) || atomic(answer) { 0.0 } else { 1e-15 };
+            let rounded_root = |it: &Expr| {
+                it.any(&mut |it| matches!(it, Expr::Pow(p) if matches!(p.1, Expr::Float(_)) && numeric::exact(it).is_none()))
+            };
+            // A root written with a decimal exponent is a rounded double, which no exact root equals.
+            if self.options.strict == Strictness::Peer && rounded_root(gold) != rounded_root(answer) {
+                return self.because(false, "");
+            }
+            // Where neither side is one literal the reference drops what is below its last digit.
+            let slack = if atomic(gold) || atomic(answer) { 0.0 } else { 1e-16 };
             return self.because((a - b).abs() <= slack, "equal in double arithmetic");
         }
         let decision = numeric::same_value(gold, answer);
@@ -175,8 +188,8 @@ impl<'a> Comparison<'a> {
         };
         let same = match (name(gold), name(answer)) {
             (Some(a), Some(b)) => a == b,
-            (Some(a), None) => same_letters(&a, answer),
-            (None, Some(b)) => same_letters(&b, gold),
+            (Some(a), None) => same_letters(&a, answer) || is_written(answer, &a),
+            (None, Some(b)) => same_letters(&b, gold) || is_written(gold, &b),
             (None, None) => false,
         };
         self.because(same, "the same symbol")
@@ -256,8 +269,10 @@ impl<'a> Comparison<'a> {
         }
         match (gold, answer) {
             (Expr::Set(a), Expr::Set(b)) => self.unordered(&distinct(a), &distinct(b)),
-            (Expr::Set(a), Expr::Tuple(b)) => self.ordered(a, b),
-            (Expr::Tuple(a), Expr::Set(b) | Expr::Tuple(b)) => self.ordered(a, b),
+            // A set drops repetitions, so a list with some never has a tuple's length.
+            (Expr::Set(a), Expr::Tuple(b)) => distinct(a).len() == a.len() && self.ordered(a, b),
+            (Expr::Tuple(a), Expr::Set(b)) => distinct(b).len() == b.len() && self.ordered(a, b),
+            (Expr::Tuple(a), Expr::Tuple(b)) => self.ordered(a, b),
             (Expr::Interval(i), Expr::Set(b) | Expr::Tuple(b)) if i.left_open && i.right_open => {
                 self.ordered(&[i.start.clone(), i.end.clone()], b)
             }
@@ -358,6 +373,11 @@ fn integer_or_percent(e: &Expr) -> Option<&Rat> {
         },
         _ => None,
     }
+}
+
+/// Whether an exact number is written as `text`, as in `\\text{10}`.
+fn is_written(number: &Expr, text: &str) -> bool {
+    matches!(number, Expr::Num(n) if n.bits() <= 128 && n.to_string() == text)
 }
 
 /// Whether a product of single symbols spells `name`.
@@ -680,4 +700,12 @@ pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
         out = substitute(&out, &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false }, to);
     }
     out
+}
+
+/// `e` with the symbol `i` read as the imaginary unit, where that is its only symbol.
+pub(crate) fn with_imaginary_unit(e: &Expr) -> Option<Expr> {
+    let mut symbols = Vec::new();
+    plain_symbols(e, &mut symbols);
+    let [only] = symbols.as_slice() else { return None };
+    matches!(only, Expr::Sym { name, .. } if &**name == "i").then(|| substitute(e, only, &Expr::I))
 }

@@ -121,6 +121,8 @@ pub(crate) struct Reading {
     pub(crate) too_large: bool,
     /// How many candidates could not be read before one could.
     pub(crate) n_skipped: usize,
+    /// The value is a numeral with a base.
+    pub(crate) based: bool,
 }
 
 /// A gold answer, read once.
@@ -202,6 +204,9 @@ fn cut(text: &str) -> &str {
 fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'static str) {
     let mut reason = "different";
     match (&gold.value, &answer.value) {
+        (Some(Value::Expr(_)), Some(Value::Expr(_))) if answer.based && !gold.based => {
+            reason = "a numeral with a base against a plain number";
+        }
         (Some(Value::Expr(a)), Some(Value::Expr(b))) => {
             let mut comparison = Comparison::new(options);
             let same = if options.variables == Variables::ByPosition {
@@ -213,6 +218,12 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
                 return (true, comparison.reason);
             }
             reason = comparison.reason;
+            for other in other_readings(a, b, answer.read_from.as_deref().unwrap_or_default()) {
+                let mut comparison = Comparison::new(options);
+                if comparison.equal(a, &other) {
+                    return (true, comparison.reason);
+                }
+            }
         }
         (Some(Value::Word(a)), Some(Value::Word(b))) if a == b => return (true, "the same word"),
         _ => {}
@@ -230,6 +241,18 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
     (false, reason)
 }
 
+/// What else an answer can mean, where the reference's reading of it is not what anyone writes: `2.5e3` is a number
+/// (not 2.5·e·3), and `i` in an answer to a real gold is the imaginary unit.
+fn other_readings(gold: &Expr, answer: &Expr, text: &str) -> Option<Expr> {
+    if let Some(it) = parse::scientific(text) {
+        return Some(it);
+    }
+    if gold.has_symbol() || !answer.has_symbol() {
+        return None;
+    }
+    crate::compare::with_imaginary_unit(answer)
+}
+
 /// Reads the best candidate of `text` that can be read.
 pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Reading {
     let mut reading = Reading::default();
@@ -240,6 +263,7 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
                 reading.text = Some(normal.clone());
             }
             if value.is_some() {
+                reading.based = matches!(value, Some(Value::Expr(Expr::Num(_)))) && has_base(&normal);
                 reading.value = value;
                 reading.read_from = Some(normal);
                 return true;
@@ -252,6 +276,11 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
         false
     });
     reading
+}
+
+/// Whether a digit is followed by a subscript.
+fn has_base(text: &str) -> bool {
+    text.match_indices('_').any(|(at, _)| text[..at].trim_end().ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The meaning of one candidate and its normalised text.

@@ -500,6 +500,10 @@ fn unit_start(text: &str) -> Option<usize> {
         let Some(stem) = trimmed.strip_suffix(plural) else { continue };
         for unit in UNITS.iter().chain(&MORE_UNITS) {
             let Some(start) = ends_with_unit(stem, unit) else { continue };
+            // One letter right after a digit is a variable: 2t is no time, whatever the reference makes of it.
+            if trimmed.len() - start == 1 && trimmed[..start].ends_with(|c: char| c.is_ascii_digit()) {
+                continue;
+            }
             let head = &trimmed[..start];
             let bare = head.trim_end();
             let kept = if bare.ends_with(|c: char| c.is_ascii_digit() || c == '}') {

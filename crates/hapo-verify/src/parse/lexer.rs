@@ -152,7 +152,7 @@ pub(crate) fn function_by_name(name: &str) -> Option<Func> {
 }
 
 /// Most tokens that an answer may have.
-pub(crate) const MAX_TOKENS: usize = 16_384;
+pub(crate) const MAX_TOKENS: usize = 32_768;
 
 /// Splits `text` into tokens.
 ///

@@ -29,6 +29,19 @@ pub(crate) fn latex(text: &str) -> Result<Expr, Trouble> {
     whole
 }
 
+/// A text that is one number in e-notation, such as `-2.5e3`.
+pub(crate) fn scientific(text: &str) -> Option<Expr> {
+    let magnitude = text.strip_prefix('-').unwrap_or(text);
+    let (mantissa, exponent) = magnitude.split_once(['e', 'E'])?;
+    let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+    let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    if !all_digits(digits) || !mantissa.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let number = grammar::e_notation(magnitude).ok()?;
+    Some(if magnitude.len() < text.len() { number.negated() } else { number })
+}
+
 /// Up to 18 digits: the common case, without tokens.
 fn plain_integer(text: &str) -> Option<Rat> {
     if text.is_empty() || text.len() > 18 {
