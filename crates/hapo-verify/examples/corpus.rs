@@ -71,8 +71,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             }
             let budget = case["budget_ms"].as_f64().unwrap_or(50.0);
-            if ms > budget.min(20.0) {
+            if ms > budget.min(2.0) {
                 println!("SLOW {ms:.1} ms (budget {budget}) {} {}", case["kind"], case["id"]);
+                println!("   {gold:.60} | {answer:.100}");
             }
         }
         for (name, (n, of)) in &agree {

@@ -218,7 +218,7 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
                 return (true, comparison.reason);
             }
             reason = comparison.reason;
-            for other in other_readings(a, b, answer.read_from.as_deref().unwrap_or_default()) {
+            if let Some(other) = other_readings(a, b, answer.read_from.as_deref().unwrap_or_default()) {
                 let mut comparison = Comparison::new(options);
                 if comparison.equal(a, &other) {
                     return (true, comparison.reason);

@@ -102,6 +102,20 @@ impl Rat {
         Rat::from_big(n, d)
     }
 
+    /// The exact value of a finite double.
+    pub(crate) fn from_f64(value: f64) -> Option<Rat> {
+        if !value.is_finite() {
+            return None;
+        }
+        let bits = value.to_bits();
+        let exponent = (bits >> 52 & 0x7ff) as i64;
+        let fraction = (bits & ((1 << 52) - 1)) as i64;
+        let mantissa = if exponent == 0 { fraction } else { fraction | 1 << 52 };
+        let scale = Rat::int(2).pow(exponent.max(1) - 1_075)?;
+        let magnitude = Rat::int(mantissa).mul(&scale)?;
+        Some(if value < 0.0 { magnitude.neg() } else { magnitude })
+    }
+
     /// `10^exponent`, bounded.
     pub(crate) fn ten_pow(exponent: i64) -> Option<Rat> {
         Rat::int(10).pow(exponent)

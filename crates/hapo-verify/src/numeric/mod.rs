@@ -152,6 +152,23 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
+/// Whether a real constant is at most `slack` away from a double.
+pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
+    let Some(double) = Rat::from_f64(double) else { return false };
+    if let Some(it) = exact(e) {
+        return it.sub(&double).is_some_and(|it| it.to_f64().abs() <= slack);
+    }
+    if slack == 0.0 {
+        // An irrational number is no double.
+        return false;
+    }
+    let mut budget = BUDGET;
+    match eval::<Big>(&e.clone().plus(Expr::Num(double.neg())), &[], &mut budget) {
+        Some(it) if it.im.as_ref().is_none_or(Ball::is_negligible) => it.re.to_f64().abs() <= slack,
+        _ => false,
+    }
+}
+
 fn exact_without_decimals(e: &Expr) -> Option<Rat> {
     if e.has_float() { None } else { exact(e) }
 }

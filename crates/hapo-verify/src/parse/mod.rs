@@ -2,6 +2,7 @@
 
 pub(crate) mod arithmetic;
 mod fold;
+pub(crate) mod python;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
 
