@@ -68,12 +68,8 @@ enum EvalSplit {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let decoding = decoding(args.temperature, 1.0, 0)?;
     let template = hapo_data::find_template(&args.template)?;
-    let grader = hapo_verify::find_grader(&args.grader).ok_or_else(|| {
-        bad_input(
-            format!("unknown grader `{}`", args.grader),
-            "`hapo list graders` names them",
-        )
-    })?;
+    let grader = hapo_verify::grader(&args.grader)
+        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
     if args.k == 0 || args.problems == 0 {
         return Err(bad_input(
             "--k and --problems: expected at least 1, got 0",
@@ -154,7 +150,10 @@ fn sets(args: &Args) -> Result<Vec<(String, Dataset)>> {
     } else {
         args.suite.split(',').collect()
     };
-    names.into_iter().map(|name| Ok((name.to_owned(), problems_of(name, args)?))).collect()
+    names
+        .into_iter()
+        .map(|name| Ok((name.to_owned(), problems_of(name, args)?)))
+        .collect()
 }
 
 fn problems_of(name: &str, args: &Args) -> Result<Dataset> {
@@ -164,13 +163,24 @@ fn problems_of(name: &str, args: &Args) -> Result<Dataset> {
     let (family, level) = name
         .split_once(':')
         .and_then(|it| Some((it.0, it.1.parse().ok()?)))
-        .ok_or_else(|| bad_input(format!("unknown benchmark `{name}`"), "`hapo list benchmarks` names them"))?;
+        .ok_or_else(|| {
+            bad_input(
+                format!("unknown benchmark `{name}`"),
+                "`hapo list benchmarks` names them",
+            )
+        })?;
     let split = match args.split {
         EvalSplit::Development => Split::Development,
         EvalSplit::HeldOut => Split::HeldOut,
     };
     let levels = vec![(family.to_owned(), level)];
-    Ok(make_set(&TaskSet { seed: 0, levels, split, count: args.problems, teacher_coverage: 0.0 })?)
+    Ok(make_set(&TaskSet {
+        seed: 0,
+        levels,
+        split,
+        count: args.problems,
+        teacher_coverage: 0.0,
+    })?)
 }
 
 #[derive(serde::Serialize)]
