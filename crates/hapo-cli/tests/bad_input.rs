@@ -45,7 +45,10 @@ fn unknown_key() {
     );
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: unknown field `learning_rte`, expected one of `lr`, `betas`, `eps`, `weight_decay`, `max_grad_norm`, `schedule`, `warmup`, `mini_batch_prompts`, `passes`, `micro_batch_tokens`, `recompute` (recipe.toml: line 8, column 1)
+            hint: docs/recipes.md lists every key
+        "#]],
     );
     recipe(
         dir.path(),
@@ -53,7 +56,10 @@ fn unknown_key() {
     );
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences` (recipe.toml: line 8, column 1)
+            hint: did you mean `temperature`?
+        "#]],
     );
     recipe(dir.path(), RECIPE);
     check(
@@ -61,7 +67,10 @@ fn unknown_key() {
             dir.path(),
             &["train", "recipe.toml", "--set", "sampling.group_sise=4"],
         ),
-        &expect![[""]],
+        &expect![[r#"
+            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences` (recipe.toml with --set)
+            hint: did you mean `group_size`?
+        "#]],
     );
 }
 
@@ -71,7 +80,10 @@ fn wrong_value() {
     recipe(dir.path(), &RECIPE.replace("grpo", "grop"));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: expected one of sft, grpo, luffy, srft, trapo, got `grop` (recipe.toml: method)
+            hint: did you mean `grpo`?
+        "#]],
     );
     recipe(
         dir.path(),
@@ -79,12 +91,18 @@ fn wrong_value() {
     );
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: expected at least 2, got 1 (recipe.toml: sampling.group_size)
+            hint: see docs/recipes.md
+        "#]],
     );
     recipe(dir.path(), &RECIPE.replace("steps = 1", "steps = \"many\""));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: invalid type: string "many", expected u64 (recipe.toml: line 2, column 9)
+            hint: docs/recipes.md lists every key
+        "#]],
     );
     recipe(
         dir.path(),
@@ -92,7 +110,10 @@ fn wrong_value() {
     );
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: annealing needs the epoch at which the teacher leaves (recipe.toml: hapo.turn_off_epoch)
+            hint: the paper never states it; its presets here use turn_off_epoch = 1.5
+        "#]],
     );
     recipe(
         dir.path(),
@@ -100,7 +121,10 @@ fn wrong_value() {
     );
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: `grpo` has no teacher term to gate (recipe.toml: hapo)
+            hint: HAPO wraps a method that has a teacher: luffy, srft or trapo
+        "#]],
     );
 }
 
@@ -109,12 +133,18 @@ fn missing_files() {
     let dir = tempfile::tempdir().unwrap();
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: cannot read recipe.toml: No such file or directory (os error 2)
+            hint: paths are relative to the current folder
+        "#]],
     );
     recipe(dir.path(), WITH_MODEL);
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: cannot open model/config.json: No such file or directory (os error 2)
+            hint: a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)
+        "#]],
     );
     recipe(
         dir.path(),
@@ -122,7 +152,10 @@ fn missing_files() {
     );
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: none.jsonl: No such file or directory (os error 2)
+            hint: paths are relative to the current folder
+        "#]],
     );
     check(
         &refuse(
@@ -135,14 +168,20 @@ fn missing_files() {
                 "none.jsonl",
             ],
         ),
-        &expect![[""]],
+        &expect![[r#"
+            error: cannot read none.jsonl: No such file or directory (os error 2)
+            hint: name a JSONL file, or - for standard input
+        "#]],
     );
     check(
         &refuse(
             dir.path(),
             &["replay", "--model", "builtin:base", "--batch", "none.json"],
         ),
-        &expect![[""]],
+        &expect![[r#"
+            error: cannot read none.json: No such file or directory (os error 2)
+            hint: name a JSON file of cases
+        "#]],
     );
 }
 
@@ -156,7 +195,10 @@ fn truncated_weights() {
     fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: expected a file of 447328 bytes, got 223664 bytes (model/model.safetensors: model.layers.0.mlp.up_proj.weight)
+            hint: the file is damaged or incomplete; fetch or write it again
+        "#]],
     );
 }
 
@@ -166,13 +208,21 @@ fn tokenizer_beyond_the_vocabulary() {
     copy_model(dir.path());
     recipe(dir.path(), WITH_MODEL);
     let tokenizer = dir.path().join("model/tokenizer.json");
-    let text = fs::read_to_string(&tokenizer)
-        .unwrap()
-        .replace("\"id\": 383,", "\"id\": 384,");
+    let mut json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&tokenizer).unwrap()).unwrap();
+    let added = json["added_tokens"].as_array_mut().unwrap();
+    let mut one_more = added[0].clone();
+    one_more["id"] = 384.into();
+    one_more["content"] = "<|one_more|>".into();
+    added.push(one_more);
+    let text = serde_json::to_string(&json).unwrap();
     fs::write(&tokenizer, text).unwrap();
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: expected ids below vocab_size (384) of config.json, got id 384 (model/tokenizer.json: vocab)
+            hint: take tokenizer.json of the model this one was trained from
+        "#]],
     );
 }
 
@@ -186,7 +236,10 @@ fn bad_rows() {
     fs::write(dir.path().join("rows.jsonl"), "{\"id\": \"a\", \"problem\": \"1+1=?\", \"answer\": \"2\"}\n{\"id\": \"b\", \"problem\": \"1+2=?\"}\n").unwrap();
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: rows.jsonl:2: answer: expected a string that is not empty, got nothing (1 bad rows in all)
+            hint: correct or remove the rows
+        "#]],
     );
     fs::write(
         dir.path().join("rows.jsonl"),
@@ -195,7 +248,10 @@ fn bad_rows() {
     .unwrap();
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
-        &expect![[""]],
+        &expect![[r#"
+            error: expected at least 128 prompts for one step, got 1 (rows.jsonl)
+            hint: lower sampling.prompts_per_step or add data
+        "#]],
     );
 }
 
@@ -223,7 +279,13 @@ fn ids_beyond_the_vocabulary() {
         1,
         "the line before is answered"
     );
-    check(&String::from_utf8(output.stderr).unwrap(), &expect![[""]]);
+    check(
+        &String::from_utf8(output.stderr).unwrap(),
+        &expect![[r#"
+        error: ids.jsonl:2: token 99999 at row 1: the vocabulary has 384
+        hint: ids are those of the model's tokenizer
+    "#]],
+    );
 }
 
 #[test]
@@ -240,5 +302,11 @@ fn schedules_that_never_open() {
             it,
         ]
     };
-    check(&refuse(dir.path(), &with("0.1")), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &with("0.1")),
+        &expect![[r#"
+        error: threshold gamma0 for groups of 8, expected more than 1/10, got 0.1, which never opens the gate
+        hint: see `hapo schedule --help`
+    "#]],
+    );
 }

@@ -96,6 +96,9 @@ impl Error {
             Self::Model(it) | Self::Load(hapo_model::LoadError::Folder(it)) => {
                 it.hint().map(str::to_owned)
             }
+            Self::Io { action: "read", .. } | Self::Data(hapo_data::Error::Io { .. }) => {
+                Some("paths are relative to the current folder".to_owned())
+            }
             Self::NotFinite { .. } => {
                 Some("lower optim.lr, or resume from the last checkpoint".to_owned())
             }
