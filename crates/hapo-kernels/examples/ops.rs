@@ -57,7 +57,7 @@ fn main() {
                 .map(|_| {
                     let start = now();
                     work();
-                    (now() - start)
+                    now() - start
                 })
                 .fold(f64::INFINITY, f64::min);
             2.0 * (rows * inputs * outputs) as f64 / best / 1e9

@@ -17,6 +17,7 @@
 mod cpu;
 mod device;
 mod isa;
+mod lanes;
 mod row;
 
 pub use cpu::{Cpu, CpuBuf};

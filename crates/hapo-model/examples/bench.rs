@@ -159,7 +159,7 @@ fn product_rate(cpu: &Cpu, tiny: bool) -> f64 {
                     y.first_mut(m * n),
                 );
             });
-            (now() - start)
+            now() - start
         })
         .collect();
     2.0 * (m * n * k) as f64 / best(&times) / 1e9
@@ -175,7 +175,7 @@ fn bandwidth(cpu: &Cpu) -> f64 {
             let start = now();
             let sum = cpu.enter(|| cpu.squared_norm(x.first(len)));
             assert!(sum > 0.0);
-            (now() - start)
+            now() - start
         })
         .collect();
     len as f64 * 4.0 / best(&times) / 1e9
@@ -288,7 +288,7 @@ fn decode(model: &Model<Cpu>, sequences: usize) {
             }
         }
         assert!(checksum > 0.0);
-        all.push((now() - t0));
+        all.push(now() - t0);
         steps.push((now() - t1) / (new - 1) as f64);
     }
     println!(

@@ -9,7 +9,8 @@
 
 use super::{Cpu, CpuBuf, share::Shared};
 use crate::device::{MatShape, Onto};
-use crate::isa::{Isa, fma, kernel};
+use crate::isa::{Isa, kernel};
+use crate::lanes::{Lanes, WIDTH, wide_kernel};
 
 /// Steps of one chain of multiply-adds.
 pub(super) const CHAIN: usize = 512;
@@ -76,7 +77,7 @@ pub(super) fn forward(
         );
         // The chain of one row must not depend on the others, so `gemm`'s special cases for one row
         // are not taken.
-        if rows < FEW_ROWS || !Isa::current().fused() {
+        if rows < FEW_ROWS {
             for first in (0..tile.height).step_by(FEW_ROWS) {
                 let height = FEW_ROWS.min(tile.height - first);
                 // SAFETY: tiles are disjoint; one row of the tile at a time.
@@ -305,6 +306,11 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
     }
     let mut add = p.add;
     let mut first = 0;
+    if !Isa::current().fused() {
+        // `gemm` chooses its instructions by itself; the portable path has to be ours.
+        plain_product(p, dst, stride);
+        return;
+    }
     loop {
         let steps = CHAIN.min(k - first);
         // SAFETY: both factors are in bounds by the assertions above, the destination by the contract
@@ -336,6 +342,39 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
         first += steps;
         if first >= k {
             return;
+        }
+    }
+}
+
+/// [`product`] without fused multiply-adds, in the same order.
+fn plain_product(p: Product, dst: *mut f32, stride: usize) {
+    let Product {
+        m,
+        n,
+        k,
+        left,
+        right,
+        ..
+    } = p;
+    let mut chain = vec![0.0_f32; n];
+    for row in 0..m {
+        // SAFETY: the extent of the destination is the contract of `product`.
+        let out = unsafe { std::slice::from_raw_parts_mut(dst.add(row * stride), n) };
+        let mut add = p.add;
+        for first in (0..k.max(1)).step_by(CHAIN) {
+            chain.fill(0.0);
+            for step in first..k.min(first + CHAIN) {
+                let factor = left.data[row * left.row_stride + step * left.step_stride];
+                let weights = &right.data[step * right.step_stride..];
+                let weights = weights.iter().step_by(right.column_stride);
+                for (c, &weight) in chain.iter_mut().zip(weights) {
+                    *c += factor * weight;
+                }
+            }
+            for (o, &c) in out.iter_mut().zip(&chain) {
+                *o = if add { *o + c } else { c };
+            }
+            add = true;
         }
     }
 }
@@ -473,59 +512,83 @@ fn few_rows(x: &[f32], inputs: usize, w: &[f32], stride: usize, add: bool, y: &m
     }
 }
 
-kernel! {
-    fn rows_kernel<FMA, const R: usize>(
+wide_kernel! {
+    fn rows_kernel<V, const R: usize>(
         x: &[f32],
         inputs: usize,
         w: &[f32],
         stride: usize,
         add: bool,
         y: &mut [&mut [f32]],
-    ) {
-        let width = y[0].len();
-        let mut add = add;
-        let mut first = 0;
-        loop {
-            let steps = CHAIN.min(inputs - first);
-            for column in (0..width).step_by(PANEL) {
-                let panel = PANEL.min(width - column);
-                let mut sums = [[0.0_f32; PANEL]; R];
-                if panel == PANEL {
-                    for step in first..first + steps {
-                        let at = step * stride + column;
-                        let weights: &[f32; PANEL] =
-                            w[at..at + PANEL].try_into().expect("a panel is PANEL wide");
-                        for r in 0..R {
-                            let factor = x[r * inputs + step];
-                            for c in 0..PANEL {
-                                sums[r][c] = fma::<FMA>(factor, weights[c], sums[r][c]);
-                            }
-                        }
-                    }
-                } else {
-                    for step in first..first + steps {
-                        let at = step * stride + column;
-                        let weights = &w[at..at + panel];
-                        for r in 0..R {
-                            let factor = x[r * inputs + step];
-                            for (s, &weight) in sums[r].iter_mut().zip(weights) {
-                                *s = fma::<FMA>(factor, weight, *s);
-                            }
-                        }
-                    }
-                }
-                for r in 0..R {
-                    let out = &mut y[r][column..column + panel];
-                    for (o, &s) in out.iter_mut().zip(&sums[r]) {
-                        *o = if add { *o + s } else { s };
-                    }
-                }
-            }
-            add = true;
-            first += steps;
-            if first >= inputs {
-                return;
+    ) = rows_body
+}
+
+#[inline(always)]
+fn rows_body<V: Lanes, const R: usize>(
+    x: &[f32],
+    inputs: usize,
+    w: &[f32],
+    stride: usize,
+    add: bool,
+    y: &mut [&mut [f32]],
+) {
+    const N: usize = PANEL / WIDTH;
+    let width = y[0].len();
+    let mut add = add;
+    let mut first = 0;
+    loop {
+        let steps = CHAIN.min(inputs - first);
+        let mut column = 0;
+        while column < width {
+            column += if width - column >= PANEL {
+                rows_panel::<V, R, N>(x, inputs, w, stride, first..first + steps, column, add, y)
+            } else {
+                rows_panel::<V, R, 1>(x, inputs, w, stride, first..first + steps, column, add, y)
+            };
+        }
+        add = true;
+        first += steps;
+        if first >= inputs {
+            return;
+        }
+    }
+}
+
+/// Up to `N · 16` columns of `R` rows, one chain; returns the number of columns.
+#[inline(always)]
+fn rows_panel<V: Lanes, const R: usize, const N: usize>(
+    x: &[f32],
+    inputs: usize,
+    w: &[f32],
+    stride: usize,
+    steps: std::ops::Range<usize>,
+    column: usize,
+    add: bool,
+    y: &mut [&mut [f32]],
+) -> usize {
+    let columns = (N * WIDTH).min(y[0].len() - column);
+    let mut sums = [[V::splat(0.0); N]; R];
+    for step in steps {
+        let weights = &w[step * stride + column..][..columns];
+        let weights: [V; N] = std::array::from_fn(|n| V::load_part(&weights[n * WIDTH..]));
+        for r in 0..R {
+            let factor = V::splat(x[r * inputs + step]);
+            for n in 0..N {
+                sums[r][n] = sums[r][n].add_product(factor, weights[n]);
             }
         }
     }
+    for r in 0..R {
+        for n in 0..N {
+            let end = columns.min((n + 1) * WIDTH);
+            let out = &mut y[r][column + n * WIDTH..column + end];
+            let sum = if add {
+                V::load_part(out).add(sums[r][n])
+            } else {
+                sums[r][n]
+            };
+            sum.store_part(out);
+        }
+    }
+    columns
 }
