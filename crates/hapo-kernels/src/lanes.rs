@@ -27,13 +27,12 @@ pub(crate) unsafe trait Lanes: Copy {
     /// The first elements of a slice, zeros beyond its end.
     #[inline(always)]
     fn load_part(from: &[f32]) -> Self {
-        match from.first_chunk() {
-            Some(whole) => Self::load(whole),
-            None => {
-                let mut padded = [0.0; WIDTH];
-                padded[..from.len()].copy_from_slice(from);
-                Self::load(&padded)
-            }
+        if let Some(whole) = from.first_chunk() {
+            Self::load(whole)
+        } else {
+            let mut padded = [0.0; WIDTH];
+            padded[..from.len()].copy_from_slice(from);
+            Self::load(&padded)
         }
     }
 

@@ -55,7 +55,7 @@ pub struct Config {
     pub kv_heads: usize,
     /// Width of one head.
     pub head_dim: usize,
-    /// Width of the SwiGLU block.
+    /// Width of the `SwiGLU` block.
     pub ffn: usize,
     /// Added to the mean square inside every RMS norm.
     pub rms_eps: f32,

@@ -1,4 +1,4 @@
-//! The nine recorded loss cases: loss, gradients, gradient norms and two `AdamW` steps of PyTorch.
+//! The nine recorded loss cases: loss, gradients, gradient norms and two `AdamW` steps of `PyTorch`.
 
 mod support;
 

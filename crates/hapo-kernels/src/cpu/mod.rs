@@ -219,7 +219,9 @@ impl Device for Cpu {
 
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
         if self.serial || items.len() <= 1 {
-            items.iter_mut().for_each(|item| work(self, item));
+            for item in items {
+                work(self, item);
+            }
             return;
         }
         let alone = Self {
