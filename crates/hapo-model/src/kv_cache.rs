@@ -316,7 +316,9 @@ impl<D: Device> Model<D> {
             match cache.region(prompt.len()) {
                 Ok(span) => spans.push(span),
                 Err(error) => {
-                    spans.into_iter().for_each(|span| cache.free_span(span));
+                    for span in spans {
+                        cache.free_span(span);
+                    }
                     return Err(error);
                 }
             }
@@ -338,7 +340,9 @@ impl<D: Device> Model<D> {
                 &mut logits[first * vocabulary..end * vocabulary],
             );
             if let Err(error) = result {
-                spans.into_iter().for_each(|span| cache.free_span(span));
+                for span in spans {
+                    cache.free_span(span);
+                }
                 return Err(error);
             }
             first = end;
@@ -651,15 +655,12 @@ struct Task<'a, D: Device> {
 
 /// Puts an item in the first empty place.
 fn place<T>(items: &mut Vec<Option<T>>, item: T) -> usize {
-    match items.iter().position(Option::is_none) {
-        Some(index) => {
-            items[index] = Some(item);
-            index
-        }
-        None => {
-            items.push(Some(item));
-            items.len() - 1
-        }
+    if let Some(index) = items.iter().position(Option::is_none) {
+        items[index] = Some(item);
+        index
+    } else {
+        items.push(Some(item));
+        items.len() - 1
     }
 }
 
