@@ -265,6 +265,7 @@ impl Expr {
             Expr::Add(it) | Expr::Mul(it) | Expr::Tuple(it) | Expr::Set(it) | Expr::Call(_, it) => {
                 !it.is_empty() && it.iter().all(Expr::is_only_symbols)
             }
+            Expr::Rel(_, sides) => sides.0.is_only_symbols() && sides.1.is_only_symbols(),
             _ => false,
         }
     }
@@ -293,6 +294,55 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
+    /// Whether an infinity occurs anywhere.
+    pub(crate) fn has_infinity(&self) -> bool {
+        self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
+    }
+
+    /// This expression as one matrix, where it is made of matrices and factors.
+    pub(crate) fn as_matrix(&self) -> Option<Expr> {
+        match self {
+            Expr::Matrix { .. } => Some(self.clone()),
+            Expr::Add(terms) => {
+                let mut sum: Option<(usize, Vec<Expr>)> = None;
+                for it in terms {
+                    let Expr::Matrix { cols, cells } = it.as_matrix()? else { return None };
+                    sum = Some(match sum {
+                        None => (cols, cells),
+                        Some((width, total)) if width == cols && total.len() == cells.len() => {
+                            (width, total.into_iter().zip(cells).map(|(a, b)| a.plus(b)).collect())
+                        }
+                        Some(_) => return None,
+                    });
+                }
+                let (cols, cells) = sum?;
+                Some(Expr::Matrix { cols, cells })
+            }
+            Expr::Mul(factors) => {
+                let mut product: Option<Expr> = None;
+                let mut scalars = Vec::new();
+                for it in factors {
+                    match (it.as_matrix(), product.take()) {
+                        (None, before) => {
+                            scalars.push(it.clone());
+                            product = before;
+                        }
+                        (Some(matrix), None) => product = Some(matrix),
+                        (Some(right), Some(left)) => product = Some(matrix_product(&left, &right)?),
+                    }
+                }
+                let Expr::Matrix { cols, cells } = product? else { return None };
+                if scalars.is_empty() {
+                    return Some(Expr::Matrix { cols, cells });
+                }
+                let scalar = Expr::Mul(scalars);
+                let cells = cells.into_iter().map(|it| scalar.clone().times(it)).collect();
+                Some(Expr::Matrix { cols, cells })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a literal decimal occurs anywhere.
     pub(crate) fn has_float(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Float(_)))
@@ -301,6 +351,23 @@ impl Expr {
     pub(crate) fn has_symbol(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)))
     }
+}
+
+/// Largest product of matrices that is written out, in scalar products.
+const MAX_MATRIX_STEPS: usize = 1_000;
+
+fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
+    let (Expr::Matrix { cols: inner, cells: a }, Expr::Matrix { cols, cells: b }) = (left, right) else { return None };
+    let rows = a.len() / inner;
+    if b.len() != inner * cols || rows * inner * cols > MAX_MATRIX_STEPS {
+        return None;
+    }
+    let cell = |row: usize, col: usize| {
+        let terms = (0..*inner).map(|k| a[row * inner + k].clone().times(b[k * cols + col].clone()));
+        Expr::Add(terms.collect())
+    };
+    let cells = (0..rows).flat_map(|row| (0..*cols).map(move |col| (row, col))).map(|(row, col)| cell(row, col));
+    Some(Expr::Matrix { cols: *cols, cells: cells.collect() })
 }
 
 impl fmt::Display for Expr {

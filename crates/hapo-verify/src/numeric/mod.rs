@@ -90,6 +90,46 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     it.re.sign().or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
 }
 
+/// Whether a constant is infinite, and with which sign.
+pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
+    match e {
+        Expr::Infinity => Some(Ordering::Greater),
+        Expr::NegInfinity => Some(Ordering::Less),
+        Expr::Add(v) => {
+            let mut found = None;
+            for it in v {
+                match infinite_sign(it) {
+                    None => {
+                        approximate(it)?;
+                    }
+                    sign if found.is_none() || found == sign => found = sign,
+                    _ => return None,
+                }
+            }
+            found
+        }
+        Expr::Mul(v) => {
+            let (mut negative, mut infinite) = (false, false);
+            for it in v {
+                let sign = match infinite_sign(it) {
+                    Some(sign) => {
+                        infinite = true;
+                        sign
+                    }
+                    None => compare_real(it, &Expr::int(0)).filter(|it| it.is_ne())?,
+                };
+                negative ^= sign.is_lt();
+            }
+            infinite.then_some(if negative { Ordering::Less } else { Ordering::Greater })
+        }
+        Expr::Pow(p) => {
+            let growing = infinite_sign(&p.0)?.is_gt() && compare_real(&p.1, &Expr::int(0))?.is_gt();
+            growing.then_some(Ordering::Greater)
+        }
+        _ => None,
+    }
+}
+
 /// A real constant as a double, for sorting.
 pub(crate) fn approximate(e: &Expr) -> Option<f64> {
     if let Some(it) = exact(e) {
@@ -154,10 +194,10 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
 
 /// Whether a real constant is at most `slack` away from a double.
 pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
-    let Some(double) = Rat::from_f64(double) else { return false };
     if let Some(it) = exact(e) {
-        return it.sub(&double).is_some_and(|it| it.to_f64().abs() <= slack);
+        return (it.to_f64() - double).abs() <= slack;
     }
+    let Some(double) = Rat::from_f64(double) else { return false };
     if slack == 0.0 {
         // An irrational number is no double.
         return false;

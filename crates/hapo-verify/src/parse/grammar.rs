@@ -1255,7 +1255,7 @@ fn accent_name(command: &str, body: &str) -> String {
         return match body.as_str() {
             "α" => "alpha".to_owned(),
             "π" => "pi".to_owned(),
-            _ => body,
+            it => it.strip_prefix('\\').unwrap_or(it).to_owned(),
         };
     }
     let name = match command {
