@@ -97,6 +97,7 @@ pub(crate) fn candidates(
     }
     let scan = Scan::new(text);
     let anchors = Anchors::of(text);
+    let mut nothing = true;
     for priority in priorities {
         let mut found = Vec::new();
         if targets.latex != Search::Off && targets.boxed_priority == Some(priority) {
@@ -145,9 +146,17 @@ pub(crate) fn candidates(
         // Equal spans keep the order in which the patterns are listed.
         found.sort_by(|a, b| b.end.cmp(&a.end).then(a.start.cmp(&b.start)));
         found.truncate(MAX_CANDIDATES);
+        nothing = false;
         if visit(&found) {
             return;
         }
+    }
+    if nothing
+        && targets.latex != Search::Off
+        && targets.boxed_priority.is_some()
+        && let Some(it) = scan.loose_box()
+    {
+        visit(&[it]);
     }
 }
 
@@ -541,6 +550,23 @@ impl<'a> Scan<'a> {
                 found: Found::Formulas(vec![formula]),
             });
         }
+    }
+
+    /// A closed frame, or a box with space before its brace, in a text that has no other candidate.
+    fn loose_box(&self) -> Option<Candidate> {
+        let start = self.text.rfind("\\boxed").max(self.text.rfind("\\fbox"))?;
+        let open = start + self.text[start..].find('{')?;
+        let command = self.text[start..open].trim_end();
+        if command != "\\boxed" && command != "\\fbox" {
+            return None;
+        }
+        let close = crate::normalise::closing_brace(self.text, open, self.text.len())?;
+        let content = open + 1..close;
+        if self.text[content.clone()].trim().is_empty() {
+            return None;
+        }
+        let formula = Formula { content, percent: false, bare_box: true };
+        Some(Candidate { start, end: close + 1, found: Found::Formulas(vec![formula]) })
     }
 
     fn all_formulas(&self, context: Context, out: &mut Vec<Candidate>) {

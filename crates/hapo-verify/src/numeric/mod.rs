@@ -5,6 +5,7 @@
 //! fixed points, first in doubles with an error bound (a difference is then proven), then to at least 50 digits. A
 //! value that would be too large is not computed, and two sides that cannot be decided are not equal.
 
+mod analysis;
 mod ball;
 
 use crate::expr::{Expr, Func};
@@ -46,6 +47,9 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
             "different as exact rationals",
         );
     }
+    if analysis::concerns(a) || analysis::concerns(b) {
+        return same_by_quadrature(a, b);
+    }
     let mut atoms = Vec::new();
     if !collect_atoms(a, &mut atoms) || !collect_atoms(b, &mut atoms) {
         return Decision::Unknown;
@@ -54,6 +58,18 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
         return decision;
     }
     same_at_points(a, b, &atoms)
+}
+
+/// Compares constants with integrals, infinite sums or limits in them.
+fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
+    let value = |e: &Expr| analysis::evaluated(e).and_then(|it| approximate(&it));
+    match (value(a), value(b)) {
+        (Some(x), Some(y)) => {
+            let same = (x - y).abs() <= analysis::TOLERANCE * x.abs().max(y.abs()).max(1e-3);
+            decide(same, "equal to nine digits by quadrature", "different values")
+        }
+        _ => Decision::Unknown,
+    }
 }
 
 fn decide(same: bool, yes: &'static str, no: &'static str) -> Decision {
