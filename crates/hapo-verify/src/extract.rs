@@ -5,6 +5,7 @@
 //! longest. The scanners are written by hand so that each is linear in the text: whatever must be looked for ahead
 //! (a closing delimiter, the end of a run) is found once and remembered.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Where a formula was found.
@@ -372,7 +373,13 @@ impl Anchors {
                 }
                 anchor_end += 1;
             }
-            let line = text[anchor_end..].split('\n').next().unwrap_or_default();
+            // Nothing further than a hundred characters counts.
+            let reach = text[anchor_end..]
+                .char_indices()
+                .take_while(|(_, c)| *c != '\n')
+                .take(102);
+            let line_len = reach.last().map_or(0, |(idx, c)| idx + c.len_utf8());
+            let line = &text[anchor_end..anchor_end + line_len];
             let within = |n: usize| {
                 line.char_indices()
                     .nth(n)
@@ -430,6 +437,8 @@ fn strip_ignore_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
 struct Scan<'a> {
     text: &'a str,
     bytes: &'a [u8],
+    /// Shared by the anchored attempts, which move forwards with small steps back.
+    finders: RefCell<Finders<'a>>,
 }
 
 /// Remembers where a needle is next found, so that asking at increasing positions costs one pass in all.
@@ -452,7 +461,19 @@ impl<'a> Next<'a> {
 
     /// The first occurrence at or after `from`; the length if there is none.
     fn after(&mut self, from: usize) -> usize {
-        if self.from != usize::MAX && self.from <= from && from <= self.at {
+        if self.from != usize::MAX && from <= self.at {
+            if self.from <= from {
+                return self.at;
+            }
+            // A step back: only what lies before the known stretch is new.
+            let end = (self.from + 1).min(self.text.len());
+            let found = self.text[from..end]
+                .windows(2)
+                .position(|it| it == self.needle);
+            self.from = from;
+            if let Some(found) = found {
+                self.at = from + found;
+            }
             return self.at;
         }
         let from = from.min(self.text.len());
@@ -480,7 +501,7 @@ struct Finders<'a> {
     dollars: Next<'a>,
     square: Next<'a>,
     round: Next<'a>,
-    newline: Next<'a>,
+    text: &'a [u8],
     line_end: usize,
     line_from: usize,
 }
@@ -491,7 +512,7 @@ impl<'a> Finders<'a> {
             dollars: Next::new(text, *b"$$"),
             square: Next::new(text, *b"\\]"),
             round: Next::new(text, *b"\\)"),
-            newline: Next::new(text, *b"\n\n"),
+            text,
             line_end: 0,
             line_from: usize::MAX,
         }
@@ -499,14 +520,19 @@ impl<'a> Finders<'a> {
 
     /// The end of the line that holds `at`.
     fn line_end(&mut self, at: usize) -> usize {
-        if self.line_from == usize::MAX || at < self.line_from || at > self.line_end {
-            let text = self.newline.text;
-            self.line_from = at;
-            self.line_end = text[at..]
-                .iter()
-                .position(|b| *b == b'\n')
-                .map_or(text.len(), |it| at + it);
+        let newline = |text: &[u8]| text.iter().position(|b| *b == b'\n');
+        if self.line_from != usize::MAX && at <= self.line_end {
+            if at < self.line_from {
+                let before = newline(&self.text[at..self.line_from]);
+                self.line_from = at;
+                if let Some(found) = before {
+                    self.line_end = at + found;
+                }
+            }
+            return self.line_end;
         }
+        self.line_from = at;
+        self.line_end = newline(&self.text[at..]).map_or(self.text.len(), |it| at + it);
         self.line_end
     }
 }
@@ -516,6 +542,7 @@ impl<'a> Scan<'a> {
         Scan {
             text,
             bytes: text.as_bytes(),
+            finders: RefCell::new(Finders::new(text.as_bytes())),
         }
     }
 
@@ -565,8 +592,16 @@ impl<'a> Scan<'a> {
         if self.text[content.clone()].trim().is_empty() {
             return None;
         }
-        let formula = Formula { content, percent: false, bare_box: true };
-        Some(Candidate { start, end: close + 1, found: Found::Formulas(vec![formula]) })
+        let formula = Formula {
+            content,
+            percent: false,
+            bare_box: true,
+        };
+        Some(Candidate {
+            start,
+            end: close + 1,
+            found: Found::Formulas(vec![formula]),
+        })
     }
 
     fn all_formulas(&self, context: Context, out: &mut Vec<Candidate>) {
@@ -611,7 +646,7 @@ impl<'a> Scan<'a> {
         ) {
             return None;
         }
-        self.formulas(at, context, &mut Finders::new(self.bytes))
+        self.formulas(at, context, &mut self.finders.borrow_mut())
     }
 
     /// One formula and up to five more that a comma, "and" or "or" joins to it.
@@ -889,7 +924,11 @@ impl<'a> Scan<'a> {
             return None;
         };
         *percent = false;
-        let shortened = if decimal.start == decimal.end { integer } else { decimal };
+        let shortened = if decimal.start == decimal.end {
+            integer
+        } else {
+            decimal
+        };
         if shortened.len() < 2 || !self.bytes[shortened.end - 2].is_ascii_digit() {
             return None;
         }

@@ -191,7 +191,7 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
     Judgement {
         verdict,
         answer_read: shown(&answer),
-        extracted: answer.read_from.or(answer.text),
+        extracted: answer.read_from.or(answer.text).map(reported),
         gold_read: gold.shown.clone(),
         reason,
     }
@@ -206,6 +206,18 @@ fn shown(reading: &Reading) -> String {
             .as_ref()
             .map_or_else(String::new, |it| format!("the text {:?}", cut(it))),
     }
+}
+
+/// Longest extracted answer that a judgement repeats, in characters.
+const MAX_REPORTED: usize = 1_000;
+
+/// An answer, shortened for the report.
+pub(crate) fn reported(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(MAX_REPORTED) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
 }
 
 fn cut(text: &str) -> &str {
@@ -285,7 +297,8 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
                 reading.read_from = Some(normal);
                 return true;
             }
-            if options.tries == Tries::First {
+            // What is too large to be read ends the search: a number picked out of it is no answer.
+            if options.tries == Tries::First || reading.too_large {
                 return true;
             }
             reading.n_skipped += 1;

@@ -15,12 +15,18 @@ pub(crate) enum Boxes {
     All,
 }
 
+/// Longest answer that is rewritten, in bytes. A longer one is only compared as it stands.
+const MAX_TEXT: usize = crate::parse::MAX_FORMULA;
+
 /// The normalised form of `text`.
 pub(crate) fn normalise(text: &str, boxes: Boxes) -> String {
     let text = open_boxes(text, boxes);
     // Digits alone are by far the commonest answer, and no rule touches them.
     let trimmed = text.trim();
     if !trimmed.is_empty() && trimmed.bytes().all(|b| b.is_ascii_digit()) {
+        return trimmed.to_owned();
+    }
+    if text.len() > MAX_TEXT {
         return trimmed.to_owned();
     }
     let mut text = text.into_owned();
@@ -50,10 +56,18 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
     let mut contents: Vec<&str> = Vec::new();
     let mut limit = text.len();
     let mut next_start = None;
+    // Each command is looked for again only once its last place was used up, so that the text is searched once.
+    let (mut boxed, mut framed) = (text.rfind("\\boxed"), text.rfind("\\fbox"));
     loop {
-        let head = &text[..limit];
-        let start = head.rfind("\\boxed").max(head.rfind("\\fbox"));
-        let Some(start) = start else { break };
+        if boxed.is_some_and(|it| it >= limit) {
+            boxed = text[..limit].rfind("\\boxed");
+        }
+        if framed.is_some_and(|it| it >= limit) {
+            framed = text[..limit].rfind("\\fbox");
+        }
+        let Some(start) = boxed.max(framed) else {
+            break;
+        };
         let command = if text[start..].starts_with("\\boxed") {
             6
         } else {

@@ -63,7 +63,7 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
     };
     let judgement = |verdict, read: String, reason| Judgement {
         verdict,
-        extracted: Some(answer.to_owned()),
+        extracted: Some(math::reported(answer.to_owned())),
         gold_read: gold.text.clone(),
         answer_read: read,
         reason,
@@ -86,7 +86,7 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
         return judgement(Verdict::Wrong, String::new(), Cow::Borrowed("different"));
     };
     let mut by_math = math::judge(math, &in_dollars(answer));
-    by_math.extracted = Some(answer.to_owned());
+    by_math.extracted = Some(math::reported(answer.to_owned()));
     if let Verdict::Unparsable(Reason::NoAnswer) = by_math.verdict {
         by_math.verdict = Verdict::Unparsable(Reason::Unreadable);
     }

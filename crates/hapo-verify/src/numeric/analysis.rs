@@ -19,15 +19,25 @@ pub(crate) fn evaluated(e: &Expr) -> Option<Expr> {
     let all = |v: &[Expr]| v.iter().map(evaluated).collect::<Option<Vec<_>>>();
     Some(match e {
         Expr::Call(Func::Integral, parts) => {
-            let [body, variable, from, to] = parts.as_slice() else { return None };
+            let [body, variable, from, to] = parts.as_slice() else {
+                return None;
+            };
             decimal(integral(&evaluated(body)?, variable, end(from)?, end(to)?)?)?
         }
         Expr::Call(Func::Sum, parts) if parts.get(3) == Some(&Expr::Infinity) => {
-            let [body, variable, from, _] = parts.as_slice() else { return None };
-            decimal(infinite_sum(&evaluated(body)?, variable, super::exact(from)?.to_i64()?)?)?
+            let [body, variable, from, _] = parts.as_slice() else {
+                return None;
+            };
+            decimal(infinite_sum(
+                &evaluated(body)?,
+                variable,
+                super::exact(from)?.to_i64()?,
+            )?)?
         }
         Expr::Call(Func::Limit, parts) => {
-            let [body, variable, to] = parts.as_slice() else { return None };
+            let [body, variable, to] = parts.as_slice() else {
+                return None;
+            };
             decimal(limit(&evaluated(body)?, variable, end(to)?)?)?
         }
         Expr::Add(v) => Expr::Add(all(v)?),
@@ -58,7 +68,13 @@ fn end(e: &Expr) -> Option<f64> {
 
 /// The body at `x`; `None` where it has no finite real value.
 fn at(body: &Expr, variable: &Expr, x: f64) -> Option<f64> {
-    let point = Complex { re: Double { value: x, error: 0.0 }, im: None };
+    let point = Complex {
+        re: Double {
+            value: x,
+            error: 0.0,
+        },
+        im: None,
+    };
     let mut budget = POINT_BUDGET;
     let it = eval::<Double>(body, &[(variable, point)], &mut budget)?;
     (it.im.is_none() && it.re.value.is_finite()).then_some(it.re.value)

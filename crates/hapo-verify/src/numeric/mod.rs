@@ -66,7 +66,11 @@ fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
     match (value(a), value(b)) {
         (Some(x), Some(y)) => {
             let same = (x - y).abs() <= analysis::TOLERANCE * x.abs().max(y.abs()).max(1e-3);
-            decide(same, "equal to nine digits by quadrature", "different values")
+            decide(
+                same,
+                "equal to nine digits by quadrature",
+                "different values",
+            )
         }
         _ => Decision::Unknown,
     }
