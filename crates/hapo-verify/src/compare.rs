@@ -9,6 +9,9 @@ use crate::number::Rat;
 use crate::numeric::{self, Decision};
 use std::cmp::Ordering;
 
+/// 2^-54: what the reference's numerical comparison takes for zero.
+const LAST_DIGIT: f64 = 5.551_115_123_125_783e-17;
+
 /// Most pairs of elements that one comparison looks at.
 const MAX_PAIRS: u32 = 4_000;
 
@@ -22,7 +25,11 @@ pub(crate) struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     pub(crate) fn new(options: &'a MathOptions) -> Comparison<'a> {
-        Comparison { options, pairs_left: MAX_PAIRS, reason: "different" }
+        Comparison {
+            options,
+            pairs_left: MAX_PAIRS,
+            reason: "different",
+        }
     }
 
     fn because(&mut self, same: bool, reason: &'static str) -> bool {
@@ -51,7 +58,9 @@ impl<'a> Comparison<'a> {
 
     /// Whether `answer` means `gold`.
     pub(crate) fn equal(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        let Some(left) = self.pairs_left.checked_sub(1) else { return false };
+        let Some(left) = self.pairs_left.checked_sub(1) else {
+            return false;
+        };
         self.pairs_left = left;
         if let (Expr::Num(a), Expr::Num(b)) = (gold, answer) {
             return self.because(a == b, "equal numbers");
@@ -113,7 +122,14 @@ impl<'a> Comparison<'a> {
     // ---- values ---------------------------------------------------------------------------------------------------
 
     fn values(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        if let (Expr::Matrix { cols, cells }, Expr::Matrix { cols: other, cells: theirs }) = (gold, answer) {
+        if let (
+            Expr::Matrix { cols, cells },
+            Expr::Matrix {
+                cols: other,
+                cells: theirs,
+            },
+        ) = (gold, answer)
+        {
             if cols != other || cells.len() != theirs.len() {
                 return false;
             }
@@ -123,6 +139,22 @@ impl<'a> Comparison<'a> {
             return false;
         }
         self.pairs_left -= 1;
+        let holds_matrix = |it: &Expr| it.any(&mut |it| matches!(it, Expr::Matrix { .. }));
+        if holds_matrix(gold) && holds_matrix(answer) {
+            return match (gold.as_matrix(), answer.as_matrix()) {
+                (Some(a), Some(b)) if &a != gold || &b != answer => self.values(&a, &b),
+                _ => {
+                    let decision = numeric::same_value(gold, answer);
+                    self.decided(decision)
+                }
+            };
+        }
+        if gold.has_infinity() || answer.has_infinity() {
+            let (a, b) = (numeric::infinite_sign(gold), numeric::infinite_sign(answer));
+            if a.is_some() || b.is_some() {
+                return self.because(a == b, "the same infinity");
+            }
+        }
         let number = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_));
         let atomic = |it: &Expr| number(it) || matches!(it, Expr::Percent(inner) if number(inner));
         if atomic(gold) || atomic(answer) {
@@ -130,7 +162,8 @@ impl<'a> Comparison<'a> {
                 if self.rounded_equal(gold, answer) {
                     return self.because(true, "equal when rounded");
                 }
-            } else if let (Some(a), Some(b)) = (integer_or_percent(gold), integer_or_percent(answer))
+            } else if let (Some(a), Some(b)) =
+                (integer_or_percent(gold), integer_or_percent(answer))
                 && self.options.percent == Percent::V09
             {
                 return self.because(a == b, "equal integers, percent signs aside");
@@ -150,7 +183,10 @@ impl<'a> Comparison<'a> {
             return false;
         }
         let places = self.options.float_rounding;
-        match (numeric::rounded(gold, places), numeric::rounded(answer, places)) {
+        match (
+            numeric::rounded(gold, places),
+            numeric::rounded(answer, places),
+        ) {
             (Some(a), Some(b)) => a == b,
             _ => false,
         }
@@ -167,11 +203,19 @@ impl<'a> Comparison<'a> {
         if let (Some(a), Some(b)) = (numeric::in_doubles(gold), numeric::in_doubles(answer)) {
             let atomic = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_) | Expr::Percent(_));
             // Where neither side is one literal the reference drops what is below its last digit.
-            const LAST_DIGIT: f64 = 5.551_115_123_125_783e-17;
-            let slack = if atomic(gold) || atomic(answer) { 0.0 } else { LAST_DIGIT };
+            // Unlike there, the digit counts from the numbers' own size when they are small.
+            let slack = if atomic(gold) || atomic(answer) {
+                0.0
+            } else {
+                LAST_DIGIT.min(a.abs().max(b.abs()) * 4.0 * f64::EPSILON)
+            };
             if gold.has_float() != answer.has_float() {
                 // One side is exact: the other's rounding shows.
-                let (exact, double) = if gold.has_float() { (answer, a) } else { (gold, b) };
+                let (exact, double) = if gold.has_float() {
+                    (answer, a)
+                } else {
+                    (gold, b)
+                };
                 let near = numeric::is_within(exact, double, slack);
                 return self.because(near, "equal in double arithmetic");
             }
@@ -214,7 +258,9 @@ impl<'a> Comparison<'a> {
                 if op == other && self.values(&gold_difference, &difference) {
                     return self.because(true, "the same relation, moved");
                 }
-                if op.flipped() == Some(*other) && self.values(&gold_difference, &difference.clone().negated()) {
+                if op.flipped() == Some(*other)
+                    && self.values(&gold_difference, &difference.clone().negated())
+                {
                     return self.because(true, "the same relation, turned around");
                 }
                 *op == Op::Eq
@@ -227,7 +273,9 @@ impl<'a> Comparison<'a> {
 
     fn same_collections(&mut self, a: &(Expr, Expr), b: &(Expr, Expr)) -> bool {
         let collection = |it: &Expr| it.is_set() || matches!(it, Expr::Tuple(_));
-        (collection(&a.1) || collection(&b.1)) && structurally_equal(&a.0, &b.0) && self.equal(&a.1, &b.1)
+        (collection(&a.1) || collection(&b.1))
+            && structurally_equal(&a.0, &b.0)
+            && self.equal(&a.1, &b.1)
     }
 
     /// Equations in several symbols that say the same of one of them.
@@ -235,7 +283,11 @@ impl<'a> Comparison<'a> {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         plain_symbols(gold, &mut ours);
         plain_symbols(answer, &mut theirs);
-        if ours.len() < 2 || ours.len() != theirs.len() || !ours.iter().all(|it| theirs.contains(it)) || ours.len() > 8 {
+        if ours.len() < 2
+            || ours.len() != theirs.len()
+            || !ours.iter().all(|it| theirs.contains(it))
+            || ours.len() > 8
+        {
             return false;
         }
         if gold.any(&mut |it| matches!(it, Expr::Call(Func::Named(_), _))) {
@@ -282,8 +334,12 @@ impl<'a> Comparison<'a> {
             (Expr::Tuple(a), Expr::Interval(i)) if i.left_open && i.right_open => {
                 self.ordered(a, &[i.start.clone(), i.end.clone()])
             }
-            (Expr::Set(a), it) if !it.is_set() => self.unordered(&distinct(a), std::slice::from_ref(it)),
-            (it, Expr::Set(b)) if !it.is_set() => self.unordered(std::slice::from_ref(it), &distinct(b)),
+            (Expr::Set(a), it) if !it.is_set() => {
+                self.unordered(&distinct(a), std::slice::from_ref(it))
+            }
+            (it, Expr::Set(b)) if !it.is_set() => {
+                self.unordered(std::slice::from_ref(it), &distinct(b))
+            }
             (Expr::Union(a), Expr::Union(b)) => a.len() == b.len() && self.unordered(a, b),
             _ => false,
         }
@@ -309,13 +365,15 @@ impl<'a> Comparison<'a> {
             return false;
         }
         let mut free: Vec<&Expr> = answer.iter().collect();
-        gold.iter().all(|it| match free.iter().position(|other| self.equal(it, other)) {
-            Some(at) => {
-                free.swap_remove(at);
-                true
-            }
-            None => false,
-        })
+        gold.iter().all(
+            |it| match free.iter().position(|other| self.equal(it, other)) {
+                Some(at) => {
+                    free.swap_remove(at);
+                    true
+                }
+                None => false,
+            },
+        )
     }
 }
 
@@ -326,7 +384,10 @@ fn structurally_equal(a: &Expr, b: &Expr) -> bool {
             op == other && structurally_equal(&x.0, &y.0) && structurally_equal(&x.1, &y.1)
         }
         (Expr::Set(x), Expr::Set(y)) => {
-            x.len() == y.len() && x.len() <= 64 && x.iter().all(|it| y.contains(it)) && y.iter().all(|it| x.contains(it))
+            x.len() == y.len()
+                && x.len() <= 64
+                && x.iter().all(|it| y.contains(it))
+                && y.iter().all(|it| x.contains(it))
         }
         _ => a == b,
     }
@@ -338,7 +399,9 @@ fn shorten(e: Expr) -> Expr {
             let last = links.pop();
             let first = links.into_iter().next();
             match (first, last) {
-                (Some(Expr::Rel(op, first)), Some(Expr::Rel(_, last))) => Expr::rel(op, first.0, last.1),
+                (Some(Expr::Rel(op, first)), Some(Expr::Rel(_, last))) => {
+                    Expr::rel(op, first.0, last.1)
+                }
                 (_, last) => last.unwrap_or(Expr::Undefined),
             }
         }
@@ -355,7 +418,8 @@ fn last_right_side(e: Expr) -> Expr {
 }
 
 fn is_decimal(e: &Expr) -> bool {
-    matches!(e, Expr::Float(_)) || matches!(e, Expr::Percent(inner) if matches!(**inner, Expr::Float(_)))
+    matches!(e, Expr::Float(_))
+        || matches!(e, Expr::Percent(inner) if matches!(**inner, Expr::Float(_)))
 }
 
 /// An integer that was computed without decimals.
@@ -416,7 +480,11 @@ fn substitute(e: &Expr, from: &Expr, to: &Expr) -> Expr {
     if e == from {
         return to.clone();
     }
-    let all = |v: &[Expr]| v.iter().map(|it| substitute(it, from, to)).collect::<Vec<_>>();
+    let all = |v: &[Expr]| {
+        v.iter()
+            .map(|it| substitute(it, from, to))
+            .collect::<Vec<_>>()
+    };
     match e {
         Expr::Add(v) => Expr::Add(all(v)),
         Expr::Mul(v) => Expr::Mul(all(v)),
@@ -437,7 +505,10 @@ fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
     if !numeric::same_value(&minus(&two, &zero), &Expr::int(2).times(slope.clone())).is_same() {
         return None;
     }
-    if !matches!(numeric::same_value(&slope, &Expr::int(0)), Decision::Different(_)) {
+    if !matches!(
+        numeric::same_value(&slope, &Expr::int(0)),
+        Decision::Different(_)
+    ) {
         return None;
     }
     Some(zero.negated().times(Expr::pow(slope, Expr::int(-1))))
@@ -483,11 +554,21 @@ struct Piece {
 
 impl Piece {
     fn of(i: &Interval) -> Piece {
-        Piece { start: i.start.clone(), end: i.end.clone(), left_open: i.left_open, right_open: i.right_open }
+        Piece {
+            start: i.start.clone(),
+            end: i.end.clone(),
+            left_open: i.left_open,
+            right_open: i.right_open,
+        }
     }
 
     fn point(at: &Expr) -> Piece {
-        Piece { start: at.clone(), end: at.clone(), left_open: false, right_open: false }
+        Piece {
+            start: at.clone(),
+            end: at.clone(),
+            left_open: false,
+            right_open: false,
+        }
     }
 }
 
@@ -535,7 +616,9 @@ fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
     all.sort_by(|a, b| {
         let order = numeric::compare_real(&a.start, &b.start);
         undecided |= order.is_none();
-        order.unwrap_or(Ordering::Equal).then(a.left_open.cmp(&b.left_open))
+        order
+            .unwrap_or(Ordering::Equal)
+            .then(a.left_open.cmp(&b.left_open))
     });
     if undecided {
         return None;
@@ -568,14 +651,24 @@ fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
     let mut out = Vec::with_capacity(set.len() + 1);
     let (mut start, mut open) = (Expr::NegInfinity, true);
     for it in set {
-        let before = Piece { start: start.clone(), end: it.start.clone(), left_open: open, right_open: !it.left_open };
+        let before = Piece {
+            start: start.clone(),
+            end: it.start.clone(),
+            left_open: open,
+            right_open: !it.left_open,
+        };
         if is_inhabited(&before)? {
             out.push(before);
         }
         start = it.end.clone();
         open = !it.right_open;
     }
-    let last = Piece { start, end: Expr::Infinity, left_open: open, right_open: true };
+    let last = Piece {
+        start,
+        end: Expr::Infinity,
+        left_open: open,
+        right_open: true,
+    };
     if is_inhabited(&last)? {
         out.push(last);
     }
@@ -604,7 +697,12 @@ fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
                 Ordering::Greater => (&y.end, y.right_open),
                 Ordering::Equal => (&x.end, x.right_open || y.right_open),
             };
-            let piece = Piece { start: start.clone(), end: end.clone(), left_open, right_open };
+            let piece = Piece {
+                start: start.clone(),
+                end: end.clone(),
+                left_open,
+                right_open,
+            };
             if is_inhabited(&piece)? {
                 out.push(piece);
             }
@@ -647,17 +745,39 @@ fn as_set(e: &Expr) -> Option<Expr> {
         let difference = sides.0.clone().plus(sides.1.clone().negated());
         let mut symbols = Vec::new();
         plain_symbols(&difference, &mut symbols);
-        let [symbol] = symbols.as_slice() else { return None };
+        let [symbol] = symbols.as_slice() else {
+            return None;
+        };
         let root = numeric::exact(&solve_linear(&difference, symbol)?)?;
         let at = |n: i64| numeric::exact(&substitute(&difference, symbol, &Expr::int(n)));
         let falling = at(1)?.sub(&at(0)?)?.is_negative();
-        (if falling { op.flipped().unwrap_or(op) } else { op }, Expr::Num(root))
+        (
+            if falling {
+                op.flipped().unwrap_or(op)
+            } else {
+                op
+            },
+            Expr::Num(root),
+        )
     };
-    let below = |open| Interval { start: Expr::NegInfinity, end: bound.clone(), left_open: true, right_open: open };
-    let above = |open| Interval { start: bound.clone(), end: Expr::Infinity, left_open: open, right_open: true };
+    let below = |open| Interval {
+        start: Expr::NegInfinity,
+        end: bound.clone(),
+        left_open: true,
+        right_open: open,
+    };
+    let above = |open| Interval {
+        start: bound.clone(),
+        end: Expr::Infinity,
+        left_open: open,
+        right_open: true,
+    };
     Some(match op {
         Op::Eq => Expr::Set(vec![bound]),
-        Op::Ne => Expr::Union(vec![Expr::Interval(Box::new(below(true))), Expr::Interval(Box::new(above(true)))]),
+        Op::Ne => Expr::Union(vec![
+            Expr::Interval(Box::new(below(true))),
+            Expr::Interval(Box::new(above(true))),
+        ]),
         Op::Lt => Expr::Interval(Box::new(below(true))),
         Op::Le => Expr::Interval(Box::new(below(false))),
         Op::Gt => Expr::Interval(Box::new(above(true))),
@@ -673,7 +793,12 @@ fn simple(all: Vec<Piece>) -> Option<Expr> {
             sets.push(Expr::Set(vec![it.start]));
         } else {
             let (start, end) = (it.start, it.end);
-            sets.push(Expr::Interval(Box::new(Interval { start, end, left_open: it.left_open, right_open: it.right_open })));
+            sets.push(Expr::Interval(Box::new(Interval {
+                start,
+                end,
+                left_open: it.left_open,
+                right_open: it.right_open,
+            })));
         }
     }
     Some(match sets.len() {
@@ -694,10 +819,24 @@ pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
     let mut out = answer.clone();
     // In two steps, so that a swap of names does not collide.
     for (idx, from) in theirs.iter().enumerate() {
-        out = substitute(&out, from, &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false });
+        out = substitute(
+            &out,
+            from,
+            &Expr::Sym {
+                name: format!("\u{0}{idx}").into(),
+                complex: false,
+            },
+        );
     }
     for (idx, to) in ours.iter().enumerate() {
-        out = substitute(&out, &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false }, to);
+        out = substitute(
+            &out,
+            &Expr::Sym {
+                name: format!("\u{0}{idx}").into(),
+                complex: false,
+            },
+            to,
+        );
     }
     out
 }
@@ -706,6 +845,8 @@ pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
 pub(crate) fn with_imaginary_unit(e: &Expr) -> Option<Expr> {
     let mut symbols = Vec::new();
     plain_symbols(e, &mut symbols);
-    let [only] = symbols.as_slice() else { return None };
+    let [only] = symbols.as_slice() else {
+        return None;
+    };
     matches!(only, Expr::Sym { name, .. } if &**name == "i").then(|| substitute(e, only, &Expr::I))
 }

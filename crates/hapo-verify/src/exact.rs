@@ -7,18 +7,28 @@ use std::borrow::Cow;
 
 pub(crate) fn prepare(gold: &str) -> Result<String, GoldError> {
     let gold = gold.trim();
-    if gold.is_empty() { Err(GoldError::Empty) } else { Ok(gold.to_owned()) }
+    if gold.is_empty() {
+        Err(GoldError::Empty)
+    } else {
+        Ok(gold.to_owned())
+    }
 }
 
 pub(crate) fn judge(gold: &str, completion: &str) -> Judgement {
     let (verdict, answer, reason) = match last_box(completion) {
         LastBox::Content(answer) => compare(gold, answer),
-        LastBox::Unclosed => {
-            (Verdict::Unparsable(Reason::UnclosedBox), None, Cow::Owned(Reason::UnclosedBox.to_string()))
-        }
+        LastBox::Unclosed => (
+            Verdict::Unparsable(Reason::UnclosedBox),
+            None,
+            Cow::Owned(Reason::UnclosedBox.to_string()),
+        ),
         LastBox::None => match completion.trim().lines().next_back() {
             Some(line) => compare(gold, line),
-            None => (Verdict::Unparsable(Reason::NoAnswer), None, Cow::Owned(Reason::NoAnswer.to_string())),
+            None => (
+                Verdict::Unparsable(Reason::NoAnswer),
+                None,
+                Cow::Owned(Reason::NoAnswer.to_string()),
+            ),
         },
     };
     Judgement {
@@ -33,9 +43,17 @@ pub(crate) fn judge(gold: &str, completion: &str) -> Judgement {
 fn compare<'a>(gold: &str, answer: &'a str) -> (Verdict, Option<&'a str>, Cow<'static, str>) {
     let answer = answer.trim();
     if answer == gold {
-        (Verdict::Correct, Some(answer), Cow::Borrowed("the same text"))
+        (
+            Verdict::Correct,
+            Some(answer),
+            Cow::Borrowed("the same text"),
+        )
     } else {
-        (Verdict::Wrong, Some(answer), Cow::Borrowed("different text"))
+        (
+            Verdict::Wrong,
+            Some(answer),
+            Cow::Borrowed("different text"),
+        )
     }
 }
 
@@ -47,7 +65,9 @@ pub(crate) enum LastBox<'a> {
 }
 
 pub(crate) fn last_box(text: &str) -> LastBox<'_> {
-    let Some(start) = text.rfind("\\boxed{") else { return LastBox::None };
+    let Some(start) = text.rfind("\\boxed{") else {
+        return LastBox::None;
+    };
     match closing_brace(text, start + 6, text.len()) {
         Some(close) => LastBox::Content(&text[start + 7..close]),
         None => LastBox::Unclosed,

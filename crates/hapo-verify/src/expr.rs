@@ -114,7 +114,10 @@ pub(crate) enum Expr {
     /// A percentage: the inner value times an unevaluated 1/100.
     Percent(Box<Expr>),
     /// A symbol; `complex` tells whether the text that it came from looked complex.
-    Sym { name: Box<str>, complex: bool },
+    Sym {
+        name: Box<str>,
+        complex: bool,
+    },
     Pi,
     /// Euler's number.
     E,
@@ -130,7 +133,10 @@ pub(crate) enum Expr {
     Mul(Vec<Expr>),
     Pow(Box<(Expr, Expr)>),
     Call(Func, Vec<Expr>),
-    Matrix { cols: usize, cells: Vec<Expr> },
+    Matrix {
+        cols: usize,
+        cells: Vec<Expr>,
+    },
     Rel(Op, Box<(Expr, Expr)>),
     /// A chain `a < b < c` as `[a < b, b < c]`.
     Chain(Vec<Expr>),
@@ -260,11 +266,16 @@ impl Expr {
             Expr::Sym { .. } => true,
             Expr::Pow(p) => {
                 let minus_one = matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE);
-                if minus_one { p.0.is_only_symbols() } else { p.0.is_only_symbols() && p.1.is_only_symbols() }
+                if minus_one {
+                    p.0.is_only_symbols()
+                } else {
+                    p.0.is_only_symbols() && p.1.is_only_symbols()
+                }
             }
             Expr::Add(it) | Expr::Mul(it) | Expr::Tuple(it) | Expr::Set(it) | Expr::Call(_, it) => {
                 !it.is_empty() && it.iter().all(Expr::is_only_symbols)
             }
+            Expr::Rel(_, sides) => sides.0.is_only_symbols() && sides.1.is_only_symbols(),
             _ => false,
         }
     }
@@ -293,6 +304,67 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
+    /// Whether an infinity occurs anywhere.
+    pub(crate) fn has_infinity(&self) -> bool {
+        self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
+    }
+
+    /// This expression as one matrix, where it is made of matrices and factors.
+    pub(crate) fn as_matrix(&self) -> Option<Expr> {
+        match self {
+            Expr::Matrix { .. } => Some(self.clone()),
+            Expr::Add(terms) => {
+                let mut sum: Option<(usize, Vec<Expr>)> = None;
+                for it in terms {
+                    let Expr::Matrix { cols, cells } = it.as_matrix()? else {
+                        return None;
+                    };
+                    sum = Some(match sum {
+                        None => (cols, cells),
+                        Some((width, total)) if width == cols && total.len() == cells.len() => (
+                            width,
+                            total
+                                .into_iter()
+                                .zip(cells)
+                                .map(|(a, b)| a.plus(b))
+                                .collect(),
+                        ),
+                        Some(_) => return None,
+                    });
+                }
+                let (cols, cells) = sum?;
+                Some(Expr::Matrix { cols, cells })
+            }
+            Expr::Mul(factors) => {
+                let mut product: Option<Expr> = None;
+                let mut scalars = Vec::new();
+                for it in factors {
+                    match (it.as_matrix(), product.take()) {
+                        (None, before) => {
+                            scalars.push(it.clone());
+                            product = before;
+                        }
+                        (Some(matrix), None) => product = Some(matrix),
+                        (Some(right), Some(left)) => product = Some(matrix_product(&left, &right)?),
+                    }
+                }
+                let Expr::Matrix { cols, cells } = product? else {
+                    return None;
+                };
+                if scalars.is_empty() {
+                    return Some(Expr::Matrix { cols, cells });
+                }
+                let scalar = Expr::Mul(scalars);
+                let cells = cells
+                    .into_iter()
+                    .map(|it| scalar.clone().times(it))
+                    .collect();
+                Some(Expr::Matrix { cols, cells })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a literal decimal occurs anywhere.
     pub(crate) fn has_float(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Float(_)))
@@ -303,9 +375,44 @@ impl Expr {
     }
 }
 
+/// Largest product of matrices that is written out, in scalar products.
+const MAX_MATRIX_STEPS: usize = 1_000;
+
+fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
+    let (
+        Expr::Matrix {
+            cols: inner,
+            cells: a,
+        },
+        Expr::Matrix { cols, cells: b },
+    ) = (left, right)
+    else {
+        return None;
+    };
+    let rows = a.len() / inner;
+    if b.len() != inner * cols || rows * inner * cols > MAX_MATRIX_STEPS {
+        return None;
+    }
+    let cell = |row: usize, col: usize| {
+        let terms =
+            (0..*inner).map(|k| a[row * inner + k].clone().times(b[k * cols + col].clone()));
+        Expr::Add(terms.collect())
+    };
+    let cells = (0..rows)
+        .flat_map(|row| (0..*cols).map(move |col| (row, col)))
+        .map(|(row, col)| cell(row, col));
+    Some(Expr::Matrix {
+        cols: *cols,
+        cells: cells.collect(),
+    })
+}
+
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = Limited { out: String::new(), left: 240 };
+        let mut out = Limited {
+            out: String::new(),
+            left: 240,
+        };
         if write_expr(&mut out, self).is_err() {
             out.out.push('…');
         }
@@ -380,7 +487,11 @@ fn write_expr(f: &mut Limited, e: &Expr) -> fmt::Result {
         Expr::Set(v) => write_list(f, "{", v, ", ", "}"),
         Expr::Tuple(v) => write_list(f, "(", v, ", ", ")"),
         Expr::Interval(i) => {
-            f.write_str(if i.left_open { "interval (" } else { "interval [" })?;
+            f.write_str(if i.left_open {
+                "interval ("
+            } else {
+                "interval ["
+            })?;
             write_expr(f, &i.start)?;
             f.write_str(", ")?;
             write_expr(f, &i.end)?;
@@ -397,7 +508,13 @@ fn write_expr(f: &mut Limited, e: &Expr) -> fmt::Result {
     }
 }
 
-fn write_list(f: &mut Limited, open: &str, items: &[Expr], between: &str, close: &str) -> fmt::Result {
+fn write_list(
+    f: &mut Limited,
+    open: &str,
+    items: &[Expr],
+    between: &str,
+    close: &str,
+) -> fmt::Result {
     f.write_str(open)?;
     for (idx, it) in items.iter().enumerate() {
         if idx > 0 {

@@ -5,6 +5,7 @@
 //! longest. The scanners are written by hand so that each is linear in the text: whatever must be looked for ahead
 //! (a closing delimiter, the end of a run) is found once and remembered.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Where a formula was found.
@@ -23,7 +24,11 @@ pub(crate) enum Found {
     /// One formula, or several joined by commas, "and" or "or".
     Formulas(Vec<Formula>),
     /// A number in plain text: its integer part (with a sign and separators), its decimal part, and a percent sign.
-    Number { integer: Range<usize>, decimal: Range<usize>, percent: bool },
+    Number {
+        integer: Range<usize>,
+        decimal: Range<usize>,
+        percent: bool,
+    },
     /// Digits and operators in plain text.
     Arithmetic(Range<usize>),
     /// One of the given strings.
@@ -38,33 +43,38 @@ pub(crate) struct Candidate {
     pub(crate) found: Found,
 }
 
+/// Where one kind of answer is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// Nowhere.
+    Off,
+    /// Only after words such as "answer".
+    AfterAnchor,
+    /// Everywhere.
+    Anywhere,
+}
+
 /// What to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
     /// Formulas in LaTeX delimiters and boxes.
-    pub latex: bool,
+    pub latex: Search,
     /// Plain numbers and arithmetic.
-    pub expressions: bool,
+    pub expressions: Search,
     /// Literal strings, such as the letters of a multiple choice; empty to look for none.
     pub strings: Vec<String>,
     /// Where boxes stand among the priorities (0, 50, 100, 200, 300 are the others); `None` does not look for them.
     pub boxed_priority: Option<u32>,
-    /// Whether formulas count without "answer" before them.
-    pub latex_anywhere: bool,
-    /// Whether numbers count without "answer" before them.
-    pub expressions_anywhere: bool,
 }
 
 impl Default for Targets {
     /// Math-Verify 0.9.0: LaTeX and expressions, boxes at 50.
     fn default() -> Targets {
         Targets {
-            latex: true,
-            expressions: true,
+            latex: Search::Anywhere,
+            expressions: Search::Anywhere,
             strings: Vec::new(),
             boxed_priority: Some(50),
-            latex_anywhere: true,
-            expressions_anywhere: true,
         }
     }
 }
@@ -73,10 +83,14 @@ impl Default for Targets {
 pub(crate) const MAX_CANDIDATES: usize = 48;
 
 /// Calls `visit` with each priority group's candidates, best first, until it returns `true`.
-pub(crate) fn candidates(text: &str, targets: &Targets, mut visit: impl FnMut(&[Candidate]) -> bool) {
+pub(crate) fn candidates(
+    text: &str,
+    targets: &Targets,
+    mut visit: impl FnMut(&[Candidate]) -> bool,
+) {
     let mut priorities = vec![0, 50, 100, 200, 250, 300];
     if let Some(it) = targets.boxed_priority
-        && targets.latex
+        && targets.latex != Search::Off
         && !priorities.contains(&it)
     {
         priorities.push(it);
@@ -84,24 +98,35 @@ pub(crate) fn candidates(text: &str, targets: &Targets, mut visit: impl FnMut(&[
     }
     let scan = Scan::new(text);
     let anchors = Anchors::of(text);
+    let mut nothing = true;
     for priority in priorities {
         let mut found = Vec::new();
-        if targets.latex && targets.boxed_priority == Some(priority) {
+        if targets.latex != Search::Off && targets.boxed_priority == Some(priority) {
             scan.boxes(&mut found);
         }
-        let anywhere = priority == 300;
-        if targets.latex && (!anywhere || targets.latex_anywhere) {
+        // Whether this group holds what the search is for.
+        let wanted = |search: Search| {
+            search == Search::Anywhere || search == Search::AfterAnchor && priority != 300
+        };
+        if wanted(targets.latex) {
             match priority {
                 0 => anchors.announced(text, &mut found, |at| scan.formulas_at(at, Context::Plain)),
-                50 => anchors.final_is(text, &mut found, Dots::MatchNewlines, |at| scan.formulas_at(at, Context::Plain)),
-                100 | 200 => anchors.near(text, &mut found, priority == 100, 50, Dots::MatchNewlines, |at| {
+                50 => anchors.final_is(text, &mut found, Dots::MatchNewlines, |at| {
                     scan.formulas_at(at, Context::Plain)
                 }),
+                100 | 200 => anchors.near(
+                    text,
+                    &mut found,
+                    priority == 100,
+                    50,
+                    Dots::MatchNewlines,
+                    |at| scan.formulas_at(at, Context::Plain),
+                ),
                 300 => scan.all_formulas(Context::Plain, &mut found),
                 _ => {}
             }
         }
-        if targets.expressions && (!anywhere || targets.expressions_anywhere) {
+        if wanted(targets.expressions) {
             match priority {
                 0 => anchors.announced(text, &mut found, |at| scan.expression_at(at)),
                 50 => anchors.final_is_expression(&scan, &mut found),
@@ -122,9 +147,17 @@ pub(crate) fn candidates(text: &str, targets: &Targets, mut visit: impl FnMut(&[
         // Equal spans keep the order in which the patterns are listed.
         found.sort_by(|a, b| b.end.cmp(&a.end).then(a.start.cmp(&b.start)));
         found.truncate(MAX_CANDIDATES);
+        nothing = false;
         if visit(&found) {
             return;
         }
+    }
+    if nothing
+        && targets.latex != Search::Off
+        && targets.boxed_priority.is_some()
+        && let Some(it) = scan.loose_box()
+    {
+        visit(&[it]);
     }
 }
 
@@ -158,7 +191,10 @@ const FINAL: &[u8] = b"final ";
 impl Anchors {
     fn of(text: &str) -> Anchors {
         let bytes = text.as_bytes();
-        let mut it = Anchors { answers: Vec::new(), finals: Vec::new() };
+        let mut it = Anchors {
+            answers: Vec::new(),
+            finals: Vec::new(),
+        };
         let mut at = 0;
         // 'w' is rare, so the word is looked for by its middle.
         while let Some(next) = bytes[at..].iter().position(|b| *b | 32 == b'w') {
@@ -177,24 +213,36 @@ impl Anchors {
     }
 
     /// `final answer is X. I hope`.
-    fn announced(&self, text: &str, out: &mut Vec<Candidate>, mut read: impl FnMut(usize) -> Option<Candidate>) {
+    fn announced(
+        &self,
+        text: &str,
+        out: &mut Vec<Candidate>,
+        mut read: impl FnMut(usize) -> Option<Candidate>,
+    ) {
         let mut from = 0;
         for start in self.finals.iter().copied() {
             if start < from {
                 continue;
             }
             let rest = &text[start + 12..];
-            let Some(rest) = strip_ignore_case(rest, " is") else { continue };
+            let Some(rest) = strip_ignore_case(rest, " is") else {
+                continue;
+            };
             let rest = rest.strip_prefix(':').unwrap_or(rest);
             // The expression's own prefix may need the last white space, so both ends are tried.
             let after_space = text.len() - rest.trim_start().len();
             let before_space = text.len() - rest.len();
-            let candidates = [after_space, last_char_start(text, before_space, after_space)];
+            let candidates = [
+                after_space,
+                last_char_start(text, before_space, after_space),
+            ];
             for at in candidates {
                 let Some(mut it) = read(at) else { continue };
                 let tail = &text[it.end..];
                 let tail = tail.strip_prefix('.').unwrap_or(tail);
-                let tail = tail.strip_prefix(|c: char| c.is_whitespace()).unwrap_or(tail);
+                let tail = tail
+                    .strip_prefix(|c: char| c.is_whitespace())
+                    .unwrap_or(tail);
                 if tail.starts_with("I hope") {
                     it.start = start;
                     it.end = text.len() - tail.len() + 6;
@@ -292,7 +340,9 @@ impl Anchors {
                 }
                 anchor_end += 1;
             }
-            let ends = text[anchor_end..].char_indices().map(|(idx, c)| (anchor_end + idx, Some(c)));
+            let ends = text[anchor_end..]
+                .char_indices()
+                .map(|(idx, c)| (anchor_end + idx, Some(c)));
             for (at, c) in ends.chain([(text.len(), None)]).take(reach + 1) {
                 if let Some(mut it) = read(at) {
                     it.start = start;
@@ -323,8 +373,18 @@ impl Anchors {
                 }
                 anchor_end += 1;
             }
-            let line = text[anchor_end..].split('\n').next().unwrap_or_default();
-            let within = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(idx, _)| idx);
+            // Nothing further than a hundred characters counts.
+            let reach = text[anchor_end..]
+                .char_indices()
+                .take_while(|(_, c)| *c != '\n')
+                .take(102);
+            let line_len = reach.last().map_or(0, |(idx, c)| idx + c.len_utf8());
+            let line = &text[anchor_end..anchor_end + line_len];
+            let within = |n: usize| {
+                line.char_indices()
+                    .nth(n)
+                    .map_or(line.len(), |(idx, _)| idx)
+            };
             let mut best = None;
             // The equals sign itself comes after at most 100 characters.
             let window = &line[..within(101)];
@@ -332,14 +392,22 @@ impl Anchors {
                 let after = anchor_end + idx + 1;
                 let spaces_end = text.len() - text[after..].trim_start().len();
                 let at = last_char_start(text, after, spaces_end);
-                best = (at < spaces_end).then(|| scan.expression_not_before_equals(at)).flatten();
+                best = (at < spaces_end)
+                    .then(|| scan.expression_not_before_equals(at))
+                    .flatten();
                 if best.is_some() {
                     break;
                 }
             }
             if best.is_none() {
-                let positions = line.char_indices().map(|(idx, _)| idx).chain([line.len()]).take(51);
-                best = positions.into_iter().find_map(|idx| scan.expression_not_before_equals(anchor_end + idx));
+                let positions = line
+                    .char_indices()
+                    .map(|(idx, _)| idx)
+                    .chain([line.len()])
+                    .take(51);
+                best = positions
+                    .into_iter()
+                    .find_map(|idx| scan.expression_not_before_equals(anchor_end + idx));
             }
             if let Some(mut it) = best {
                 it.start = start;
@@ -352,12 +420,16 @@ impl Anchors {
 
 /// The start of the last character in `text[from..to]`, or `to` if that is empty.
 fn last_char_start(text: &str, from: usize, to: usize) -> usize {
-    text[from..to].char_indices().next_back().map_or(to, |(idx, _)| from + idx)
+    text[from..to]
+        .char_indices()
+        .next_back()
+        .map_or(to, |(idx, _)| from + idx)
 }
 
 fn strip_ignore_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let head = text.get(..prefix.len())?;
-    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
+    head.eq_ignore_ascii_case(prefix)
+        .then(|| &text[prefix.len()..])
 }
 
 // ---- scanning -----------------------------------------------------------------------------------------------------
@@ -365,6 +437,8 @@ fn strip_ignore_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
 struct Scan<'a> {
     text: &'a str,
     bytes: &'a [u8],
+    /// Shared by the anchored attempts, which move forwards with small steps back.
+    finders: RefCell<Finders<'a>>,
 }
 
 /// Remembers where a needle is next found, so that asking at increasing positions costs one pass in all.
@@ -377,19 +451,39 @@ struct Next<'a> {
 
 impl<'a> Next<'a> {
     fn new(text: &'a [u8], needle: [u8; 2]) -> Next<'a> {
-        Next { text, needle, from: usize::MAX, at: 0 }
+        Next {
+            text,
+            needle,
+            from: usize::MAX,
+            at: 0,
+        }
     }
 
     /// The first occurrence at or after `from`; the length if there is none.
     fn after(&mut self, from: usize) -> usize {
-        if self.from != usize::MAX && self.from <= from && from <= self.at {
+        if self.from != usize::MAX && from <= self.at {
+            if self.from <= from {
+                return self.at;
+            }
+            // A step back: only what lies before the known stretch is new.
+            let end = (self.from + 1).min(self.text.len());
+            let found = self.text[from..end]
+                .windows(2)
+                .position(|it| it == self.needle);
+            self.from = from;
+            if let Some(found) = found {
+                self.at = from + found;
+            }
             return self.at;
         }
         let from = from.min(self.text.len());
         self.from = from;
         let mut at = from;
         while at + 1 < self.text.len() {
-            match self.text[at..self.text.len() - 1].iter().position(|b| *b == self.needle[0]) {
+            match self.text[at..self.text.len() - 1]
+                .iter()
+                .position(|b| *b == self.needle[0])
+            {
                 Some(next) if self.text[at + next + 1] == self.needle[1] => {
                     self.at = at + next;
                     return self.at;
@@ -407,7 +501,7 @@ struct Finders<'a> {
     dollars: Next<'a>,
     square: Next<'a>,
     round: Next<'a>,
-    newline: Next<'a>,
+    text: &'a [u8],
     line_end: usize,
     line_from: usize,
 }
@@ -418,7 +512,7 @@ impl<'a> Finders<'a> {
             dollars: Next::new(text, *b"$$"),
             square: Next::new(text, *b"\\]"),
             round: Next::new(text, *b"\\)"),
-            newline: Next::new(text, *b"\n\n"),
+            text,
             line_end: 0,
             line_from: usize::MAX,
         }
@@ -426,18 +520,30 @@ impl<'a> Finders<'a> {
 
     /// The end of the line that holds `at`.
     fn line_end(&mut self, at: usize) -> usize {
-        if self.line_from == usize::MAX || at < self.line_from || at > self.line_end {
-            let text = self.newline.text;
-            self.line_from = at;
-            self.line_end = text[at..].iter().position(|b| *b == b'\n').map_or(text.len(), |it| at + it);
+        let newline = |text: &[u8]| text.iter().position(|b| *b == b'\n');
+        if self.line_from != usize::MAX && at <= self.line_end {
+            if at < self.line_from {
+                let before = newline(&self.text[at..self.line_from]);
+                self.line_from = at;
+                if let Some(found) = before {
+                    self.line_end = at + found;
+                }
+            }
+            return self.line_end;
         }
+        self.line_from = at;
+        self.line_end = newline(&self.text[at..]).map_or(self.text.len(), |it| at + it);
         self.line_end
     }
 }
 
 impl<'a> Scan<'a> {
     fn new(text: &'a str) -> Scan<'a> {
-        Scan { text, bytes: text.as_bytes() }
+        Scan {
+            text,
+            bytes: text.as_bytes(),
+            finders: RefCell::new(Finders::new(text.as_bytes())),
+        }
     }
 
     fn byte(&self, at: usize) -> Option<u8> {
@@ -452,29 +558,69 @@ impl<'a> Scan<'a> {
 
     /// Boxes: in delimiters, and bare.
     fn boxes(&self, out: &mut Vec<Candidate>) {
-        let Some(first) = self.text.find("\\boxed{") else { return };
+        let Some(first) = self.text.find("\\boxed{") else {
+            return;
+        };
         self.all_formulas(Context::Boxed, out);
         if let Some(last) = self.text.rfind('}')
             && last > first + 7
         {
             let content = first..last + 1;
-            let formula = Formula { content: content.clone(), percent: false, bare_box: true };
-            out.push(Candidate { start: first, end: last + 1, found: Found::Formulas(vec![formula]) });
+            let formula = Formula {
+                content: content.clone(),
+                percent: false,
+                bare_box: true,
+            };
+            out.push(Candidate {
+                start: first,
+                end: last + 1,
+                found: Found::Formulas(vec![formula]),
+            });
         }
+    }
+
+    /// A closed frame, or a box with space before its brace, in a text that has no other candidate.
+    fn loose_box(&self) -> Option<Candidate> {
+        let start = self.text.rfind("\\boxed").max(self.text.rfind("\\fbox"))?;
+        let open = start + self.text[start..].find('{')?;
+        let command = self.text[start..open].trim_end();
+        if command != "\\boxed" && command != "\\fbox" {
+            return None;
+        }
+        let close = crate::normalise::closing_brace(self.text, open, self.text.len())?;
+        let content = open + 1..close;
+        if self.text[content.clone()].trim().is_empty() {
+            return None;
+        }
+        let formula = Formula {
+            content,
+            percent: false,
+            bare_box: true,
+        };
+        Some(Candidate {
+            start,
+            end: close + 1,
+            found: Found::Formulas(vec![formula]),
+        })
     }
 
     fn all_formulas(&self, context: Context, out: &mut Vec<Candidate>) {
         let mut finders = Finders::new(self.bytes);
         let mut at = 0;
         while at < self.bytes.len() {
-            let Some(next) = self.bytes[at..].iter().position(|b| matches!(b, b'$' | b'\\' | b'[' | b'-')) else {
+            let Some(next) = self.bytes[at..]
+                .iter()
+                .position(|b| matches!(b, b'$' | b'\\' | b'[' | b'-'))
+            else {
                 return;
             };
             // A bracket needs the white space before it; a minus sign belongs to a fraction.
             let here = at + next;
             let start = match self.bytes[here] {
                 b'[' => match self.text[..here].chars().next_back() {
-                    Some(c) if c.is_whitespace() && here - c.len_utf8() >= at => here - c.len_utf8(),
+                    Some(c) if c.is_whitespace() && here - c.len_utf8() >= at => {
+                        here - c.len_utf8()
+                    }
                     _ => {
                         at = here + 1;
                         continue;
@@ -494,14 +640,22 @@ impl<'a> Scan<'a> {
 
     fn formulas_at(&self, at: usize, context: Context) -> Option<Candidate> {
         // Anchored attempts are at most a hundred per anchor; the delimiters they need are near.
-        if !matches!(self.byte(at)?, b'$' | b'\\' | b'-' | b' ' | b'\n' | b'\t' | b'\r') {
+        if !matches!(
+            self.byte(at)?,
+            b'$' | b'\\' | b'-' | b' ' | b'\n' | b'\t' | b'\r'
+        ) {
             return None;
         }
-        self.formulas(at, context, &mut Finders::new(self.bytes))
+        self.formulas(at, context, &mut self.finders.borrow_mut())
     }
 
     /// One formula and up to five more that a comma, "and" or "or" joins to it.
-    fn formulas(&self, at: usize, context: Context, finders: &mut Finders<'a>) -> Option<Candidate> {
+    fn formulas(
+        &self,
+        at: usize,
+        context: Context,
+        finders: &mut Finders<'a>,
+    ) -> Option<Candidate> {
         let (first, mut end) = self.formula(at, context, finders)?;
         let mut all = vec![first];
         while all.len() < 6 {
@@ -530,7 +684,11 @@ impl<'a> Scan<'a> {
             all.push(formula);
             end = formula_end;
         }
-        Some(Candidate { start: at, end, found: Found::Formulas(all) })
+        Some(Candidate {
+            start: at,
+            end,
+            found: Found::Formulas(all),
+        })
     }
 
     fn spaces(&self, at: usize) -> usize {
@@ -542,19 +700,51 @@ impl<'a> Scan<'a> {
     }
 
     /// The formula whose delimiter starts at `at`, with the percent sign after it; and where that ends.
-    fn formula(&self, at: usize, context: Context, finders: &mut Finders<'a>) -> Option<(Formula, usize)> {
+    fn formula(
+        &self,
+        at: usize,
+        context: Context,
+        finders: &mut Finders<'a>,
+    ) -> Option<(Formula, usize)> {
         let (content, end) = self.delimited(at, context, finders)?;
         let end = end + self.spaces(end);
         let rest = &self.text[end..];
-        let sign = ["\\%", "%", "percentage", "percent", "Percentage", "Percent", "pct", "Pct"]
-            .iter()
-            .find(|it| rest.starts_with(**it));
+        let sign = [
+            "\\%",
+            "%",
+            "percentage",
+            "percent",
+            "Percentage",
+            "Percent",
+            "pct",
+            "Pct",
+        ]
+        .iter()
+        .find(|it| rest.starts_with(**it));
         // The shorter word is tried first, so "percentage" counts as "percent".
-        let len = sign.map_or(0, |it| if it.ends_with("age") { it.len() - 3 } else { it.len() });
-        Some((Formula { content, percent: len > 0, bare_box: false }, end + len))
+        let len = sign.map_or(0, |it| {
+            if it.ends_with("age") {
+                it.len() - 3
+            } else {
+                it.len()
+            }
+        });
+        Some((
+            Formula {
+                content,
+                percent: len > 0,
+                bare_box: false,
+            },
+            end + len,
+        ))
     }
 
-    fn delimited(&self, at: usize, context: Context, finders: &mut Finders<'a>) -> Option<(Range<usize>, usize)> {
+    fn delimited(
+        &self,
+        at: usize,
+        context: Context,
+        finders: &mut Finders<'a>,
+    ) -> Option<(Range<usize>, usize)> {
         let first = self.byte(at)?;
         let escaped = self.before(at) == Some(b'\\');
         let fits = |content: &Range<usize>| {
@@ -565,7 +755,8 @@ impl<'a> Scan<'a> {
                 if !escaped && self.byte(at + 1) == Some(b'$') {
                     let close = finders.dollars.after(at + 2);
                     let content = at + 2..close;
-                    if close < self.bytes.len() && self.bytes[close - 1] != b'\\' && fits(&content) {
+                    if close < self.bytes.len() && self.bytes[close - 1] != b'\\' && fits(&content)
+                    {
                         return Some((content, close + 2));
                     }
                 }
@@ -575,7 +766,9 @@ impl<'a> Scan<'a> {
                 let line_end = finders.line_end(at);
                 let mut close = at + 1;
                 loop {
-                    close += self.bytes[close..line_end].iter().position(|b| *b == b'$')?;
+                    close += self.bytes[close..line_end]
+                        .iter()
+                        .position(|b| *b == b'$')?;
                     if self.bytes[close - 1] != b'\\' || close == at + 1 {
                         break;
                     }
@@ -589,14 +782,20 @@ impl<'a> Scan<'a> {
                     b'[' if !escaped => {
                         let close = finders.square.after(at + 2);
                         let content = at + 2..close;
-                        if close < self.bytes.len() && self.bytes[close - 1] != b'\\' && fits(&content) {
+                        if close < self.bytes.len()
+                            && self.bytes[close - 1] != b'\\'
+                            && fits(&content)
+                        {
                             return Some((content, close + 2));
                         }
                     }
                     b'(' if !escaped => {
                         let close = finders.round.after(at + 2);
                         let content = at + 2..close;
-                        if close < finders.line_end(at) && self.bytes[close - 1] != b'\\' && fits(&content) {
+                        if close < finders.line_end(at)
+                            && self.bytes[close - 1] != b'\\'
+                            && fits(&content)
+                        {
                             return Some((content, close + 2));
                         }
                     }
@@ -606,16 +805,27 @@ impl<'a> Scan<'a> {
             }
             b'-' => self.bare_fraction(at, context),
             _ => {
-                let space = self.text.get(at..)?.chars().next().filter(|c| c.is_whitespace())?;
+                let space = self
+                    .text
+                    .get(at..)?
+                    .chars()
+                    .next()
+                    .filter(|c| c.is_whitespace())?;
                 let open = at + space.len_utf8();
                 if self.byte(open) != Some(b'[') {
                     return None;
                 }
                 let close = open
                     + 1
-                    + self.bytes[open + 1..].iter().position(|b| matches!(b, b'\n' | b'[' | b']'))?;
+                    + self.bytes[open + 1..]
+                        .iter()
+                        .position(|b| matches!(b, b'\n' | b'[' | b']'))?;
                 let content = open + 1..close;
-                let after = self.text[close..].strip_prefix(']')?.chars().next().filter(|c| c.is_whitespace())?;
+                let after = self.text[close..]
+                    .strip_prefix(']')?
+                    .chars()
+                    .next()
+                    .filter(|c| c.is_whitespace())?;
                 fits(&content).then_some((content, close + 1 + after.len_utf8()))
             }
         }
@@ -623,9 +833,12 @@ impl<'a> Scan<'a> {
 
     fn has_box(&self, range: Range<usize>) -> bool {
         let content = &self.text[range];
-        content
-            .find("\\boxed{")
-            .is_some_and(|at| content[at + 7..].char_indices().nth(1).is_some_and(|(one, _)| content[at + 7 + one..].contains('}')))
+        content.find("\\boxed{").is_some_and(|at| {
+            content[at + 7..]
+                .char_indices()
+                .nth(1)
+                .is_some_and(|(one, _)| content[at + 7 + one..].contains('}'))
+        })
     }
 
     /// `\frac{1}{2}` of plain numbers, without delimiters.
@@ -637,7 +850,12 @@ impl<'a> Scan<'a> {
         let rest = self.text[at + sign..].strip_prefix("\\frac{")?;
         let number = |text: &str| {
             let start = usize::from(text.starts_with('-'));
-            let digits = |from: usize| text.as_bytes()[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+            let digits = |from: usize| {
+                text.as_bytes()[from..]
+                    .iter()
+                    .take_while(|b| b.is_ascii_digit())
+                    .count()
+            };
             let whole = digits(start);
             if whole == 0 {
                 return None;
@@ -663,17 +881,26 @@ impl<'a> Scan<'a> {
 
     /// Arithmetic or, failing that, a number.
     fn expression_at(&self, at: usize) -> Option<Candidate> {
-        let starts = at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
+        let starts = at == 0
+            || self
+                .text
+                .get(at..)?
+                .starts_with(|c: char| c.is_whitespace() || c == '=');
         if !starts {
             return None;
         }
         let mut memo = Run::default();
-        self.arithmetic_at(at, &mut memo).or_else(|| self.number_at(at))
+        self.arithmetic_at(at, &mut memo)
+            .or_else(|| self.number_at(at))
     }
 
     /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
     fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
-        let starts = at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
+        let starts = at == 0
+            || self
+                .text
+                .get(at..)?
+                .starts_with(|c: char| c.is_whitespace() || c == '=');
         if !starts {
             return None;
         }
@@ -688,9 +915,20 @@ impl<'a> Scan<'a> {
         if !equals_follows(it.end) {
             return Some(it);
         }
-        let Found::Number { integer, decimal, percent } = &mut it.found else { return None };
+        let Found::Number {
+            integer,
+            decimal,
+            percent,
+        } = &mut it.found
+        else {
+            return None;
+        };
         *percent = false;
-        let shortened = if decimal.is_empty() { integer } else { decimal };
+        let shortened = if decimal.start == decimal.end {
+            integer
+        } else {
+            decimal
+        };
         if shortened.len() < 2 || !self.bytes[shortened.end - 2].is_ascii_digit() {
             return None;
         }
@@ -733,11 +971,19 @@ impl<'a> Scan<'a> {
         }
         let mut at = at;
         loop {
-            let found = at + self.bytes.get(at..)?.iter().position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
+            let found = at
+                + self
+                    .bytes
+                    .get(at..)?
+                    .iter()
+                    .position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
             let is_start = match self.bytes[found] {
                 b'=' => true,
                 b if b < 0x80 => (b as char).is_whitespace(),
-                _ => self.text.get(found..).is_some_and(|it| it.starts_with(char::is_whitespace)),
+                _ => self
+                    .text
+                    .get(found..)
+                    .is_some_and(|it| it.starts_with(char::is_whitespace)),
             };
             if is_start {
                 // Of a run of white space only the last can be followed by a number.
@@ -790,19 +1036,30 @@ impl<'a> Scan<'a> {
             match_end += 1;
         }
         let stop = self.suffix(match_end)?;
-        Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..match_end) })
+        Some(Candidate {
+            start: at,
+            end: stop,
+            found: Found::Arithmetic(start..match_end),
+        })
     }
 
     /// The run of digits, dots, white space and operators from `start`, and the last place in it where a match may
     /// end.
     fn run(&self, start: usize) -> Run {
-        let mut run = Run { end: self.text.len() + 1, ..Run::default() };
+        let mut run = Run {
+            end: self.text.len() + 1,
+            ..Run::default()
+        };
         // The last two operators: one that touches the end of the match does not count.
         let mut operators: [Option<(usize, usize)>; 2] = [None; 2];
         let visit = |run: &mut Run, operators: &[Option<(usize, usize)>; 2], at: usize| {
             if self.ends_match(at) {
                 run.last_end = Some(at);
-                run.operator = operators.iter().flatten().find(|it| it.1 < at).map(|it| it.0);
+                run.operator = operators
+                    .iter()
+                    .flatten()
+                    .find(|it| it.1 < at)
+                    .map(|it| it.0);
             }
         };
         for (idx, c) in self.text[start..].char_indices() {
@@ -830,7 +1087,9 @@ impl<'a> Scan<'a> {
         let rest = self.text.get(at..)?;
         let one = |rest: &str| match rest.chars().next() {
             None => Some(0),
-            Some(c) if matches!(c, '.' | ',' | ':' | ')' | '$') || c.is_whitespace() => Some(c.len_utf8()),
+            Some(c) if matches!(c, '.' | ',' | ':' | ')' | '$') || c.is_whitespace() => {
+                Some(c.len_utf8())
+            }
             _ => None,
         };
         if let Some(after) = rest.strip_prefix("**")
@@ -851,7 +1110,11 @@ impl<'a> Scan<'a> {
             return None;
         }
         let minus = usize::from(self.byte(start) == Some(b'-'));
-        let digits = |from: usize| self.bytes.get(from..).map_or(0, |it| it.iter().take_while(|b| b.is_ascii_digit()).count());
+        let digits = |from: usize| {
+            self.bytes
+                .get(from..)
+                .map_or(0, |it| it.iter().take_while(|b| b.is_ascii_digit()).count())
+        };
         let whole = digits(start + minus);
         let mut integer = start..start + minus + whole;
         let mut decimal = integer.end..integer.end;
@@ -877,56 +1140,99 @@ impl<'a> Scan<'a> {
                 if self.byte(grouped) == Some(b'.') && digits(grouped + 1) > 0 {
                     decimal.end = grouped + 1 + digits(grouped + 1);
                 }
-            } else if matches!(self.byte(integer.end), Some(b'.' | b',')) && digits(integer.end + 1) > 0 {
+            } else if matches!(self.byte(integer.end), Some(b'.' | b','))
+                && digits(integer.end + 1) > 0
+            {
                 decimal = integer.end..integer.end + 1 + digits(integer.end + 1);
             }
         }
         let mut end = decimal.end.max(integer.end);
         let rest = self.text[end..].trim_start();
-        let sign = ["%", "percent", "Percent", "pct", "Pct"].iter().find(|it| rest.starts_with(**it));
+        let sign = ["%", "percent", "Percent", "pct", "Pct"]
+            .iter()
+            .find(|it| rest.starts_with(**it));
         if let Some(sign) = sign {
             end = self.text.len() - rest.len() + sign.len();
         }
-        Some(Candidate { start: at, end, found: Found::Number { integer, decimal, percent: sign.is_some() } })
+        Some(Candidate {
+            start: at,
+            end,
+            found: Found::Number {
+                integer,
+                decimal,
+                percent: sign.is_some(),
+            },
+        })
     }
 
     // ---- literal strings --------------------------------------------------------------------------------------
 
-    fn strings(&self, anchors: &Anchors, strings: &[String], priority: u32, out: &mut Vec<Candidate>) {
+    fn strings(
+        &self,
+        anchors: &Anchors,
+        strings: &[String],
+        priority: u32,
+        out: &mut Vec<Candidate>,
+    ) {
         let word_at = |at: usize| {
             let rest = self.text.get(at..)?;
             let found = strings.iter().find(|it| rest.starts_with(it.as_str()))?;
             Some(at..at + found.len())
         };
         let suffix = |at: usize| {
-            let rest = self.text[at..].strip_prefix("**").unwrap_or(&self.text[at..]);
+            let rest = self.text[at..]
+                .strip_prefix("**")
+                .unwrap_or(&self.text[at..]);
             let end = self.text.len() - rest.len();
             match rest.chars().next() {
                 None => Some(end),
-                Some(c) if matches!(c, '.' | ',' | ':') || c.is_whitespace() => Some(end + c.len_utf8()),
+                Some(c) if matches!(c, '.' | ',' | ':') || c.is_whitespace() => {
+                    Some(end + c.len_utf8())
+                }
                 _ => None,
             }
         };
         let whole = |at: usize| {
-            let start = self.after_prefix(at).filter(|_| self.text[at..].starts_with(char::is_whitespace) || at == 0)?;
+            let start = self
+                .after_prefix(at)
+                .filter(|_| self.text[at..].starts_with(char::is_whitespace) || at == 0)?;
             let word = word_at(start)?;
             let end = suffix(word.end)?;
-            Some(Candidate { start: at, end, found: Found::Word(word) })
+            Some(Candidate {
+                start: at,
+                end,
+                found: Found::Word(word),
+            })
         };
         let bare = |at: usize| {
             let word = word_at(at)?;
-            Some(Candidate { start: at, end: word.end, found: Found::Word(word) })
+            Some(Candidate {
+                start: at,
+                end: word.end,
+                found: Found::Word(word),
+            })
         };
         match priority {
             0 => anchors.announced(self.text, out, bare),
             50 => anchors.final_is(self.text, out, Dots::StopAtNewlines, bare),
-            100 | 200 => anchors.near(self.text, out, priority == 100, 50, Dots::StopAtNewlines, whole),
+            100 | 200 => anchors.near(
+                self.text,
+                out,
+                priority == 100,
+                50,
+                Dots::StopAtNewlines,
+                whole,
+            ),
             250 => {
                 let start = if self.text.starts_with("**") { 2 } else { 0 };
                 if let Some(word) = word_at(start)
                     && let Some(end) = suffix(word.end)
                 {
-                    out.push(Candidate { start: 0, end, found: Found::Word(word) });
+                    out.push(Candidate {
+                        start: 0,
+                        end,
+                        found: Found::Word(word),
+                    });
                 }
             }
             300 => {

@@ -24,7 +24,12 @@ pub(crate) fn prepare(gold: &str) -> Result<Shape, GoldError> {
     }
     let options: Vec<String> = gold
         .strip_prefix("one of:")
-        .map(|list| list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect())
+        .map(|list| {
+            list.split(',')
+                .map(|it| it.trim().to_owned())
+                .filter(|it| !it.is_empty())
+                .collect()
+        })
         .unwrap_or_default();
     if options.is_empty() {
         return Err(GoldError::Unreadable {
@@ -48,16 +53,27 @@ pub(crate) fn judge(shape: &Shape, completion: &str) -> Judgement {
                 LastBox::Content(it) => it,
                 _ => completion.trim().lines().next_back().unwrap_or_default(),
             };
-            options.iter().any(|it| it == answer.trim()).then_some(answer)
+            options
+                .iter()
+                .any(|it| it == answer.trim())
+                .then_some(answer)
         }
     };
-    let verdict = if found.is_some() { Verdict::Correct } else { Verdict::Wrong };
+    let verdict = if found.is_some() {
+        Verdict::Correct
+    } else {
+        Verdict::Wrong
+    };
     Judgement {
         verdict,
         extracted: found.map(|it| it.trim().to_owned()),
         gold_read: format!("{shape:?}"),
         answer_read: found.unwrap_or_default().trim().to_owned(),
-        reason: Cow::Borrowed(if found.is_some() { "has the shape" } else { "lacks the shape" }),
+        reason: Cow::Borrowed(if found.is_some() {
+            "has the shape"
+        } else {
+            "lacks the shape"
+        }),
     }
 }
 

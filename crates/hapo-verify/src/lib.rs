@@ -33,7 +33,7 @@ mod oat;
 mod parse;
 mod verdict;
 
-pub use extract::Targets;
+pub use extract::{Search, Targets};
 pub use math::{Fallback, MathOptions, Percent, Strictness, Tries, Variables};
 pub use verdict::{GoldError, Judgement, Reason, Verdict};
 
@@ -87,10 +87,17 @@ pub const GRADERS: &[Grader] = &[MATH, OAT, EXACT, FORMAT];
 /// # Errors
 /// [`GoldError::UnknownGrader`], with the names there are.
 pub fn grader(name: &str) -> Result<&'static Grader, GoldError> {
-    GRADERS.iter().find(|it| it.name == name).ok_or_else(|| GoldError::UnknownGrader {
-        got: name.to_owned(),
-        expected: GRADERS.iter().map(|it| it.name).collect::<Vec<_>>().join(", "),
-    })
+    GRADERS
+        .iter()
+        .find(|it| it.name == name)
+        .ok_or_else(|| GoldError::UnknownGrader {
+            got: name.to_owned(),
+            expected: GRADERS
+                .iter()
+                .map(|it| it.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        })
 }
 
 /// A gold answer that was read once, for any number of completions.
@@ -120,8 +127,14 @@ impl Gold {
     ///
     /// # Errors
     /// When the gold is empty or cannot be read.
-    pub fn with_options(grader: &Grader, gold: &str, options: &MathOptions) -> Result<Gold, GoldError> {
-        Ok(Gold { prepared: (grader.prepare)(gold, options)? })
+    pub fn with_options(
+        grader: &Grader,
+        gold: &str,
+        options: &MathOptions,
+    ) -> Result<Gold, GoldError> {
+        Ok(Gold {
+            prepared: (grader.prepare)(gold, options)?,
+        })
     }
 
     /// Reads a gold for `math` from a whole text (`The answer is $5$.`) instead of a bare answer.
@@ -129,7 +142,9 @@ impl Gold {
     /// # Errors
     /// When no answer is found in it.
     pub fn from_text(text: &str, options: &MathOptions) -> Result<Gold, GoldError> {
-        Ok(Gold { prepared: Prepared::Math(math::prepare_text(text, text, options)?) })
+        Ok(Gold {
+            prepared: Prepared::Math(math::prepare_text(text, text, options)?),
+        })
     }
 
     /// Judges one completion.
@@ -176,7 +191,11 @@ pub fn grade_batch(grader: &Grader, pairs: &[(&str, &str)]) -> Vec<Judgement> {
 }
 
 /// As [`grade_batch`], with options.
-pub fn grade_batch_with(grader: &Grader, options: &MathOptions, pairs: &[(&str, &str)]) -> Vec<Judgement> {
+pub fn grade_batch_with(
+    grader: &Grader,
+    options: &MathOptions,
+    pairs: &[(&str, &str)],
+) -> Vec<Judgement> {
     let mut slots: HashMap<&str, usize> = HashMap::new();
     let mut texts: Vec<&str> = Vec::new();
     let gold_idx: Vec<usize> = pairs
@@ -188,8 +207,10 @@ pub fn grade_batch_with(grader: &Grader, options: &MathOptions, pairs: &[(&str, 
             })
         })
         .collect();
-    let golds: Vec<Result<Gold, GoldError>> =
-        texts.par_iter().map(|it| Gold::with_options(grader, it, options)).collect();
+    let golds: Vec<Result<Gold, GoldError>> = texts
+        .par_iter()
+        .map(|it| Gold::with_options(grader, it, options))
+        .collect();
     pairs
         .par_iter()
         .zip(&gold_idx)

@@ -143,7 +143,11 @@ pub(crate) fn prepare(gold: &str, options: &MathOptions) -> Result<Gold, GoldErr
 }
 
 /// Reads a gold that is itself a text with delimiters, as Math-Verify's `parse` does.
-pub(crate) fn prepare_text(text: &str, gold: &str, options: &MathOptions) -> Result<Gold, GoldError> {
+pub(crate) fn prepare_text(
+    text: &str,
+    gold: &str,
+    options: &MathOptions,
+) -> Result<Gold, GoldError> {
     let reading = read(text, &options.gold_targets, options);
     if reading.value.is_none() && reading.text.is_none() {
         return Err(GoldError::Unreadable {
@@ -153,7 +157,11 @@ pub(crate) fn prepare_text(text: &str, gold: &str, options: &MathOptions) -> Res
         });
     }
     let shown = shown(&reading);
-    Ok(Gold { reading, shown, options: options.clone() })
+    Ok(Gold {
+        reading,
+        shown,
+        options: options.clone(),
+    })
 }
 
 /// Judges a completion against a gold.
@@ -174,15 +182,16 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
     };
     let reason = match verdict {
         Verdict::Unparsable(why) => Cow::Owned(why.to_string()),
-        _ if answer.n_skipped > 0 && answer.value.is_some() => {
-            Cow::Owned(format!("{reason}; {} earlier candidates could not be read", answer.n_skipped))
-        }
+        _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
+            "{reason}; {} earlier candidates could not be read",
+            answer.n_skipped
+        )),
         _ => Cow::Borrowed(reason),
     };
     Judgement {
         verdict,
         answer_read: shown(&answer),
-        extracted: answer.read_from.or(answer.text),
+        extracted: answer.read_from.or(answer.text).map(reported),
         gold_read: gold.shown.clone(),
         reason,
     }
@@ -192,12 +201,29 @@ fn shown(reading: &Reading) -> String {
     match &reading.value {
         Some(Value::Expr(it)) => it.to_string(),
         Some(Value::Word(it)) => it.clone(),
-        None => reading.text.as_ref().map_or_else(String::new, |it| format!("the text {:?}", cut(it))),
+        None => reading
+            .text
+            .as_ref()
+            .map_or_else(String::new, |it| format!("the text {:?}", cut(it))),
     }
 }
 
+/// Longest extracted answer that a judgement repeats, in characters.
+const MAX_REPORTED: usize = 1_000;
+
+/// An answer, shortened for the report.
+pub(crate) fn reported(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(MAX_REPORTED) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
+}
+
 fn cut(text: &str) -> &str {
-    text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
+    text.char_indices()
+        .nth(120)
+        .map_or(text, |(at, _)| &text[..at])
 }
 
 /// Whether any meaning or text of the two readings meets.
@@ -218,7 +244,9 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
                 return (true, comparison.reason);
             }
             reason = comparison.reason;
-            if let Some(other) = other_readings(a, b, answer.read_from.as_deref().unwrap_or_default()) {
+            if let Some(other) =
+                other_readings(a, b, answer.read_from.as_deref().unwrap_or_default())
+            {
                 let mut comparison = Comparison::new(options);
                 if comparison.equal(a, &other) {
                     return (true, comparison.reason);
@@ -263,12 +291,14 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
                 reading.text = Some(normal.clone());
             }
             if value.is_some() {
-                reading.based = matches!(value, Some(Value::Expr(Expr::Num(_)))) && has_base(&normal);
+                reading.based =
+                    matches!(value, Some(Value::Expr(Expr::Num(_)))) && has_base(&normal);
                 reading.value = value;
                 reading.read_from = Some(normal);
                 return true;
             }
-            if options.tries == Tries::First {
+            // What is too large to be read ends the search: a number picked out of it is no answer.
+            if options.tries == Tries::First || reading.too_large {
                 return true;
             }
             reading.n_skipped += 1;
@@ -280,14 +310,29 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
 
 /// Whether a digit is followed by a subscript.
 fn has_base(text: &str) -> bool {
-    text.match_indices('_').any(|(at, _)| text[..at].trim_end().ends_with(|c: char| c.is_ascii_digit()))
+    text.match_indices('_').any(|(at, _)| {
+        text[..at]
+            .trim_end()
+            .ends_with(|c: char| c.is_ascii_digit())
+    })
 }
 
 /// The meaning of one candidate and its normalised text.
-fn read_candidate(text: &str, candidate: &Candidate, too_large: &mut bool) -> (Option<Value>, String) {
+fn read_candidate(
+    text: &str,
+    candidate: &Candidate,
+    too_large: &mut bool,
+) -> (Option<Value>, String) {
     match &candidate.found {
-        Found::Number { integer, decimal, percent } => {
-            let digits: String = text[integer.clone()].chars().filter(|c| !matches!(c, ',' | ' ')).collect();
+        Found::Number {
+            integer,
+            decimal,
+            percent,
+        } => {
+            let digits: String = text[integer.clone()]
+                .chars()
+                .filter(|c| !matches!(c, ',' | ' '))
+                .collect();
             let digits = digits.trim_start_matches('0');
             let digits = if digits.is_empty() { "0" } else { digits };
             let decimal = text[decimal.clone()].replace(',', ".");
@@ -301,7 +346,11 @@ fn read_candidate(text: &str, candidate: &Candidate, too_large: &mut bool) -> (O
                 return (None, shown);
             };
             let number = if negative { number.negated() } else { number };
-            let value = if *percent { Expr::Percent(Box::new(number)) } else { number };
+            let value = if *percent {
+                Expr::Percent(Box::new(number))
+            } else {
+                number
+            };
             (Some(Value::Expr(value)), shown)
         }
         Found::Arithmetic(range) => {
@@ -325,7 +374,11 @@ fn read_candidate(text: &str, candidate: &Candidate, too_large: &mut bool) -> (O
                 let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
                 let normal = normalise(&text[it.content.clone()], boxes);
                 match parse::latex(&normal) {
-                    Ok(value) => values.push(if it.percent { Expr::Percent(Box::new(value)) } else { value }),
+                    Ok(value) => values.push(if it.percent {
+                        Expr::Percent(Box::new(value))
+                    } else {
+                        value
+                    }),
                     Err(trouble) => *too_large |= trouble == Trouble::Depth,
                 }
                 texts.push(normal);
@@ -343,7 +396,11 @@ fn read_candidate(text: &str, candidate: &Candidate, too_large: &mut bool) -> (O
             // Where one of several cannot be read, the first alone counts, if it can.
             let first_is_read = all.len() == 1 && values.len() == 1
                 || all.len() > 1 && parse::latex(&texts[0]).is_ok();
-            let value = if first_is_read { values.into_iter().next().map(Value::Expr) } else { None };
+            let value = if first_is_read {
+                values.into_iter().next().map(Value::Expr)
+            } else {
+                None
+            };
             (value, texts.swap_remove(0))
         }
     }

@@ -15,12 +15,18 @@ pub(crate) enum Boxes {
     All,
 }
 
+/// Longest answer that is rewritten, in bytes. A longer one is only compared as it stands.
+const MAX_TEXT: usize = crate::parse::MAX_FORMULA;
+
 /// The normalised form of `text`.
 pub(crate) fn normalise(text: &str, boxes: Boxes) -> String {
     let text = open_boxes(text, boxes);
     // Digits alone are by far the commonest answer, and no rule touches them.
     let trimmed = text.trim();
     if !trimmed.is_empty() && trimmed.bytes().all(|b| b.is_ascii_digit()) {
+        return trimmed.to_owned();
+    }
+    if text.len() > MAX_TEXT {
         return trimmed.to_owned();
     }
     let mut text = text.into_owned();
@@ -50,12 +56,26 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
     let mut contents: Vec<&str> = Vec::new();
     let mut limit = text.len();
     let mut next_start = None;
+    // Each command is looked for again only once its last place was used up, so that the text is searched once.
+    let (mut boxed, mut framed) = (text.rfind("\\boxed"), text.rfind("\\fbox"));
     loop {
-        let head = &text[..limit];
-        let start = head.rfind("\\boxed").max(head.rfind("\\fbox"));
-        let Some(start) = start else { break };
-        let command = if text[start..].starts_with("\\boxed") { 6 } else { 5 };
-        let Some(space) = text[start + command..limit].find(|c: char| !c.is_whitespace()) else { break };
+        if boxed.is_some_and(|it| it >= limit) {
+            boxed = text[..limit].rfind("\\boxed");
+        }
+        if framed.is_some_and(|it| it >= limit) {
+            framed = text[..limit].rfind("\\fbox");
+        }
+        let Some(start) = boxed.max(framed) else {
+            break;
+        };
+        let command = if text[start..].starts_with("\\boxed") {
+            6
+        } else {
+            5
+        };
+        let Some(space) = text[start + command..limit].find(|c: char| !c.is_whitespace()) else {
+            break;
+        };
         let open = start + command + space;
         if !text[open..].starts_with('{') {
             if contents.is_empty() {
@@ -71,7 +91,11 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
         };
         let content = text[open + 1..close].trim();
         if let (Boxes::Last, Some(next)) = (boxes, next_start)
-            && !are_one_list(&text[close + 1..next], content, contents.last().copied().unwrap_or_default())
+            && !are_one_list(
+                &text[close + 1..next],
+                content,
+                contents.last().copied().unwrap_or_default(),
+            )
         {
             break;
         }
@@ -115,7 +139,9 @@ fn are_one_list(between: &str, content: &str, next: &str) -> bool {
     if n_chars < 10 {
         return true;
     }
-    next != content && n_chars < 70 && (between.contains([',', ';']) || has_word(between, "and") || has_word(between, "or"))
+    next != content
+        && n_chars < 70
+        && (between.contains([',', ';']) || has_word(between, "and") || has_word(between, "or"))
 }
 
 fn has_word(text: &str, word: &str) -> bool {
@@ -146,7 +172,10 @@ fn basic_latex(text: &mut String) {
     if text.contains(")_{") {
         permutations(text);
     }
-    if text.bytes().any(|b| matches!(b, b'\\' | b'$' | b'"' | b'\'')) {
+    if text
+        .bytes()
+        .any(|b| matches!(b, b'\\' | b'$' | b'"' | b'\''))
+    {
         remove_commands(text);
     }
     replace_words(text);
@@ -157,7 +186,10 @@ fn basic_latex(text: &mut String) {
         let mut out = String::with_capacity(text.len());
         let mut rest = text.as_str();
         while let Some(at) = rest.find("\\\\") {
-            let letter = rest.as_bytes().get(at + 2).is_some_and(u8::is_ascii_alphabetic);
+            let letter = rest
+                .as_bytes()
+                .get(at + 2)
+                .is_some_and(u8::is_ascii_alphabetic);
             out.push_str(&rest[..at]);
             // Where no letter follows only the first backslash is settled: the second may start another pair.
             out.push('\\');
@@ -173,13 +205,42 @@ fn basic_latex(text: &mut String) {
 }
 
 const LEFT_DELIMITERS: [&str; 17] = [
-    "\\{", "{", "\\|", "|", "[", "(", "\\rbracl", "\\lgroup", "\\lbrace", "\\lbrack", "\\vert", "\\lvert", "\\lceil",
-    "\\lfloor", "\\langle", "\\llcorner", "\\ulcorner",
+    "\\{",
+    "{",
+    "\\|",
+    "|",
+    "[",
+    "(",
+    "\\rbracl",
+    "\\lgroup",
+    "\\lbrace",
+    "\\lbrack",
+    "\\vert",
+    "\\lvert",
+    "\\lceil",
+    "\\lfloor",
+    "\\langle",
+    "\\llcorner",
+    "\\ulcorner",
 ];
 
 const RIGHT_DELIMITERS: [&str; 16] = [
-    "\\}", "}", "\\|", "|", "]", ")", "\\rbrack", "\\rgroup", "\\rbrace", "\\vert", "\\rvert", "\\rceil", "\\rfloor",
-    "\\rangle", "\\lrcorner", "\\urcorner",
+    "\\}",
+    "}",
+    "\\|",
+    "|",
+    "]",
+    ")",
+    "\\rbrack",
+    "\\rgroup",
+    "\\rbrace",
+    "\\vert",
+    "\\rvert",
+    "\\rceil",
+    "\\rfloor",
+    "\\rangle",
+    "\\lrcorner",
+    "\\urcorner",
 ];
 
 /// Drops `\left` and `\mleft` (or `\right`) before a delimiter.
@@ -194,17 +255,14 @@ fn drop_sizes(text: &mut String, side: &str, delimiters: &[&str]) {
         rest = &rest[at..];
         let word = rest[1..].strip_prefix('m').unwrap_or(&rest[1..]);
         let after = word.strip_prefix(side);
-        match after.filter(|it| delimiters.iter().any(|d| it.starts_with(d))) {
-            Some(after) => {
-                // The delimiter is part of the match, so its own backslash starts nothing.
-                let kept = delimiters.iter().find(|d| after.starts_with(**d)).map_or(0, |d| d.len());
-                out.push_str(&after[..kept]);
-                rest = &after[kept..];
-            }
-            None => {
-                out.push('\\');
-                rest = &rest[1..];
-            }
+        let delimiter = after.and_then(|it| delimiters.iter().find(|d| it.starts_with(**d)));
+        if let (Some(after), Some(delimiter)) = (after, delimiter) {
+            // The delimiter is part of the match, so its own backslash starts nothing.
+            out.push_str(delimiter);
+            rest = &after[delimiter.len()..];
+        } else {
+            out.push('\\');
+            rest = &rest[1..];
         }
     }
     out.push_str(rest);
@@ -213,18 +271,21 @@ fn drop_sizes(text: &mut String, side: &str, delimiters: &[&str]) {
 
 /// `(n)_{k}` is the number of permutations.
 fn permutations(text: &mut String) {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'*' | b'/' | b'\\' | b' ');
+    let inner =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'*' | b'/' | b'\\' | b' ');
     let mut from = 0;
     while let Some(at) = text[from..].find(")_{").map(|it| it + from) {
         let bytes = text.as_bytes();
         let left = bytes[..at].iter().rev().take_while(|b| inner(**b)).count();
         let right = bytes[at + 3..].iter().take_while(|b| inner(**b)).count();
-        let open = (at - left).checked_sub(1).filter(|it| bytes[*it] == b'(' && left > 0);
+        let open = (at - left)
+            .checked_sub(1)
+            .filter(|it| bytes[*it] == b'(' && left > 0);
         let closed = right > 0 && bytes.get(at + 3 + right) == Some(&b'}');
         if let (Some(open), true) = (open, closed) {
             let (n, k) = (&text[open + 1..at], &text[at + 3..at + 3 + right]);
             let new = format!("\\frac{{({n})!}}{{(({n})-({k}))!}}");
-            text.replace_range(open..at + 3 + right + 1, &new);
+            text.replace_range(open..=at + 3 + right, &new);
             from = open + new.len();
         } else {
             from = at + 3;
@@ -244,17 +305,13 @@ fn remove_commands(text: &mut String) {
             '"' | '\'' if before != Some('\\') => Some(1),
             _ => None,
         };
-        match len {
-            Some(len) => {
-                before = rest[..len].chars().next_back();
-                rest = &rest[len..];
-            }
-            None => {
-                let len = c.len_utf8();
-                out.push(c);
-                before = Some(c);
-                rest = &rest[len..];
-            }
+        if let Some(len) = len {
+            before = rest[..len].chars().next_back();
+            rest = &rest[len..];
+        } else {
+            out.push(c);
+            before = Some(c);
+            rest = &rest[c.len_utf8()..];
         }
     }
     *text = out;
@@ -285,7 +342,22 @@ fn removed_command(rest: &str) -> Option<usize> {
 /// Synonyms, in one pass: at each place the first rule that fits.
 fn replace_words(text: &mut String) {
     let triggers = |b: u8| {
-        matches!(b, b'\\' | b'.' | b'{' | b'~' | b' ' | b'\t' | b'\n' | b'\r' | b'a' | b'o' | b'i' | b'p' | b',') || b >= 0x80
+        matches!(
+            b,
+            b'\\'
+                | b'.'
+                | b'{'
+                | b'~'
+                | b' '
+                | b'\t'
+                | b'\n'
+                | b'\r'
+                | b'a'
+                | b'o'
+                | b'i'
+                | b'p'
+                | b','
+        ) || b >= 0x80
     };
     if !text.bytes().any(triggers) {
         return;
@@ -419,8 +491,13 @@ fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<(usiz
 /// Length of `\text{ and }` or `\text{or}`.
 fn and_or_text(rest: &str) -> Option<usize> {
     let inner = rest.strip_prefix("\\text{")?.trim_start();
-    let inner = inner.strip_prefix("and").or_else(|| inner.strip_prefix("or"))?.trim_start();
-    inner.starts_with('}').then_some(rest.len() - inner.len() + 1)
+    let inner = inner
+        .strip_prefix("and")
+        .or_else(|| inner.strip_prefix("or"))?
+        .trim_start();
+    inner
+        .starts_with('}')
+        .then_some(rest.len() - inner.len() + 1)
 }
 
 // ---- units --------------------------------------------------------------------------------------------------------
@@ -428,16 +505,138 @@ fn and_or_text(rest: &str) -> Option<usize> {
 /// Units that are dropped at the end, as the reference lists them; a `?` here stands for any one character (the
 /// reference's dots are not escaped).
 const UNITS: [&str; 132] = [
-    "integerpoint", "feet", "sue", "digit", "pound", "meal", "edge", "student", "children ticket", "multiple", "east",
-    "degree", "mph", "kmph", "ft", "m square", " m east", "sq m", "deg", "mile", "q ?", "monkey", "prime", "ratio",
-    "profit of rs", "rd", "o", "gm", "p ? m", "lb", "tile", "per", "dm", "lt", "gain", "ab", "way", "west", "a ?",
-    "b ?", "c ?", "d ?", "e ?", "f ?", "g ?", "h ?", "t", "h", "no change", "men", "soldier", "pie", "bc", "excess",
-    "st", "inches", "noon", "cent", "by", "gal", "kmh", "c", "acre", "rise", "a ? m", "th", "π r 2", "sq", "mark", "l",
-    "toy", "coin", "sq ? m", "gallon", "° f", "profit", "minw", "yr", "women", "am", "pm", "hr", "cu cm", "square",
-    "v â € ™", "are", "rupee", "rounds", "cubic", "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min",
-    "second", "man", "woman", "sec", "cube", "mt", "sq inch", "mp", "∏ cm ³", "hectare", "more", "unit", "cu ? m",
-    "cm 2", "rs ?", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard", "pure", "year",
-    "increase", "decrease", "d", "less", "Surface",
+    "integerpoint",
+    "feet",
+    "sue",
+    "digit",
+    "pound",
+    "meal",
+    "edge",
+    "student",
+    "children ticket",
+    "multiple",
+    "east",
+    "degree",
+    "mph",
+    "kmph",
+    "ft",
+    "m square",
+    " m east",
+    "sq m",
+    "deg",
+    "mile",
+    "q ?",
+    "monkey",
+    "prime",
+    "ratio",
+    "profit of rs",
+    "rd",
+    "o",
+    "gm",
+    "p ? m",
+    "lb",
+    "tile",
+    "per",
+    "dm",
+    "lt",
+    "gain",
+    "ab",
+    "way",
+    "west",
+    "a ?",
+    "b ?",
+    "c ?",
+    "d ?",
+    "e ?",
+    "f ?",
+    "g ?",
+    "h ?",
+    "t",
+    "h",
+    "no change",
+    "men",
+    "soldier",
+    "pie",
+    "bc",
+    "excess",
+    "st",
+    "inches",
+    "noon",
+    "cent",
+    "by",
+    "gal",
+    "kmh",
+    "c",
+    "acre",
+    "rise",
+    "a ? m",
+    "th",
+    "π r 2",
+    "sq",
+    "mark",
+    "l",
+    "toy",
+    "coin",
+    "sq ? m",
+    "gallon",
+    "° f",
+    "profit",
+    "minw",
+    "yr",
+    "women",
+    "am",
+    "pm",
+    "hr",
+    "cu cm",
+    "square",
+    "v â € ™",
+    "are",
+    "rupee",
+    "rounds",
+    "cubic",
+    "cc",
+    "mtr",
+    "s",
+    "ohm",
+    "number",
+    "day",
+    "hour",
+    "minute",
+    "min",
+    "second",
+    "man",
+    "woman",
+    "sec",
+    "cube",
+    "mt",
+    "sq inch",
+    "mp",
+    "∏ cm ³",
+    "hectare",
+    "more",
+    "unit",
+    "cu ? m",
+    "cm 2",
+    "rs ?",
+    "rs",
+    "kg",
+    "g",
+    "month",
+    "km",
+    "m",
+    "cm",
+    "mm",
+    "apple",
+    "liter",
+    "loss",
+    "yard",
+    "pure",
+    "year",
+    "increase",
+    "decrease",
+    "d",
+    "less",
+    "Surface",
 ];
 
 const MORE_UNITS: [&str; 7] = ["litre", "pi sq m", "s ?", "metre", "meter", "inch", "kmph"];
@@ -470,8 +669,12 @@ fn trailing_text(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let n = bytes.len();
     let digit = |back: usize| n >= back && bytes[n - back].is_ascii_digit();
-    let body_end = if text.ends_with('}') && n >= 5 && text[..n - 1].ends_with(|c: char| c.is_ascii_digit())
-        && text.is_char_boundary(n - 4) && &text[n - 4..n - 2] == "{^" && bytes[n - 5] == b'}'
+    let body_end = if text.ends_with('}')
+        && n >= 5
+        && text[..n - 1].ends_with(|c: char| c.is_ascii_digit())
+        && text.is_char_boundary(n - 4)
+        && &text[n - 4..n - 2] == "{^"
+        && bytes[n - 5] == b'}'
     {
         n - 5
     } else if digit(1) && n >= 3 && bytes[n - 2] == b'^' && bytes[n - 3] == b'}' {
@@ -489,7 +692,9 @@ fn unit_start(text: &str) -> Option<usize> {
     let trimmed = text.trim_end();
     // Every unit ends in a letter or a listed sign; a bare number or formula leaves at once.
     let last = trimmed.chars().next_back()?;
-    if last.is_ascii_digit() && !trimmed.ends_with('2') || matches!(last, '}' | ')' | ']') && !text.ends_with(' ') {
+    if last.is_ascii_digit() && !trimmed.ends_with('2')
+        || matches!(last, '}' | ')' | ']') && !text.ends_with(' ')
+    {
         let wild = trimmed.chars().rev().nth(1).is_some_and(|c| c == ' ');
         if !wild {
             return None;
@@ -497,11 +702,17 @@ fn unit_start(text: &str) -> Option<usize> {
     }
     let mut earliest: Option<usize> = None;
     for plural in ["", "s", "es"] {
-        let Some(stem) = trimmed.strip_suffix(plural) else { continue };
+        let Some(stem) = trimmed.strip_suffix(plural) else {
+            continue;
+        };
         for unit in UNITS.iter().chain(&MORE_UNITS) {
-            let Some(start) = ends_with_unit(stem, unit) else { continue };
+            let Some(start) = ends_with_unit(stem, unit) else {
+                continue;
+            };
             // One letter right after a digit is a variable: 2t is no time, whatever the reference makes of it.
-            if trimmed.len() - start == 1 && trimmed[..start].ends_with(|c: char| c.is_ascii_digit()) {
+            if trimmed.len() - start == 1
+                && trimmed[..start].ends_with(|c: char| c.is_ascii_digit())
+            {
                 continue;
             }
             let head = &trimmed[..start];
@@ -518,7 +729,11 @@ fn unit_start(text: &str) -> Option<usize> {
     }
     // A wildcard at the very end may stand for white space that was trimmed above.
     if trimmed.len() < text.len() {
-        for unit in UNITS.iter().chain(&MORE_UNITS).filter(|it| it.ends_with(" ?")) {
+        for unit in UNITS
+            .iter()
+            .chain(&MORE_UNITS)
+            .filter(|it| it.ends_with(" ?"))
+        {
             let letters = &unit[..unit.len() - 2];
             if let Some(head) = trimmed.strip_suffix(letters)
                 && text.len() - trimmed.len() >= 2
@@ -582,7 +797,10 @@ fn fix_operators(text: &mut String) {
 }
 
 fn one_space(rest: &str) -> usize {
-    rest.chars().next().filter(|c| c.is_whitespace()).map_or(0, char::len_utf8)
+    rest.chars()
+        .next()
+        .filter(|c| c.is_whitespace())
+        .map_or(0, char::len_utf8)
 }
 
 /// `op(…)` becomes `op{…}`, up to the first closing parenthesis.
@@ -594,7 +812,11 @@ fn bracket_argument(text: &mut String, op: &str, new: &str) {
         out.push_str(&rest[..at]);
         let after = &rest[at + op.len()..];
         let after = &after[one_space(after)..];
-        let close = if more { after.strip_prefix('(').map(|inner| inner.find(')')) } else { None };
+        let close = if more {
+            after.strip_prefix('(').map(|inner| inner.find(')'))
+        } else {
+            None
+        };
         if close == Some(None) {
             more = false;
         }
@@ -618,7 +840,10 @@ fn two_digits(text: &mut String, command: &str) {
         let start = one_space(rest);
         let first = rest[start..].bytes().next().filter(u8::is_ascii_digit)?;
         let second = start + 1 + one_space(&rest[start + 1..]);
-        let n_digits = rest[second..].bytes().take_while(u8::is_ascii_digit).count();
+        let n_digits = rest[second..]
+            .bytes()
+            .take_while(u8::is_ascii_digit)
+            .count();
         if n_digits == 0 {
             return None;
         }
@@ -685,7 +910,11 @@ fn root_digit(text: &mut String) {
 }
 
 /// Runs `rule` on the text after each `command`; it writes its result and returns how much it used, or nothing.
-fn rewrite(text: &mut String, command: &str, mut rule: impl FnMut(&str, &mut String) -> Option<usize>) {
+fn rewrite(
+    text: &mut String,
+    command: &str,
+    mut rule: impl FnMut(&str, &mut String) -> Option<usize>,
+) {
     let mut out = String::with_capacity(text.len() + 8);
     let mut rest = text.as_str();
     while let Some(at) = rest.find(command) {
@@ -737,7 +966,9 @@ fn wrap_fractions(text: &mut String) {
             continue;
         }
         let mut chars = part.chars();
-        let (Some(a), Some(b)) = (chars.next(), chars.next()) else { return };
+        let (Some(a), Some(b)) = (chars.next(), chars.next()) else {
+            return;
+        };
         out.push('{');
         out.push(a);
         out.push('}');
@@ -755,7 +986,9 @@ fn wrap_fractions(text: &mut String) {
 
 /// `a/b` of two plain integers becomes a fraction.
 fn slash_fraction(text: &mut String) {
-    let Some((a, b)) = text.split_once('/') else { return };
+    let Some((a, b)) = text.split_once('/') else {
+        return;
+    };
     if is_plain_integer(a) && is_plain_integer(b) {
         *text = format!("\\frac{{{a}}}{{{b}}}");
     }
@@ -765,9 +998,8 @@ fn slash_fraction(text: &mut String) {
 pub(crate) fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     match digits.as_bytes() {
-        [] => false,
         [b'0'] => !text.starts_with('-'),
-        [b'0', ..] => false,
+        [] | [b'0', ..] => false,
         all => all.iter().all(u8::is_ascii_digit),
     }
 }

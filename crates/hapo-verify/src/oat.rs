@@ -39,11 +39,20 @@ pub(crate) fn prepare(gold: &str, options: &MathOptions) -> Result<Gold, GoldErr
     options.targets.boxed_priority = Some(0);
     options.gold_targets.boxed_priority = Some(0);
     let math = math::prepare_text(&in_dollars(text), text, &options).ok();
-    Ok(Gold { hendrycks: hendrycks(text), flat: flatten(text), text: text.to_owned(), math })
+    Ok(Gold {
+        hendrycks: hendrycks(text),
+        flat: flatten(text),
+        text: text.to_owned(),
+        math,
+    })
 }
 
 fn in_dollars(text: &str) -> String {
-    if text.contains('$') { text.to_owned() } else { format!("${text}$") }
+    if text.contains('$') {
+        text.to_owned()
+    } else {
+        format!("${text}$")
+    }
 }
 
 pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
@@ -54,7 +63,7 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
     };
     let judgement = |verdict, read: String, reason| Judgement {
         verdict,
-        extracted: Some(answer.to_owned()),
+        extracted: Some(math::reported(answer.to_owned())),
         gold_read: gold.text.clone(),
         answer_read: read,
         reason,
@@ -62,7 +71,11 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
     if answer.len() <= MAX_ANSWER {
         let normal = hendrycks(answer);
         if normal == gold.hendrycks {
-            return judgement(Verdict::Correct, normal, Cow::Borrowed("equal once normalised (MATH rules)"));
+            return judgement(
+                Verdict::Correct,
+                normal,
+                Cow::Borrowed("equal once normalised (MATH rules)"),
+            );
         }
         let flat = flatten(answer);
         if let Some(reason) = flat_equal(&gold.flat, &flat) {
@@ -73,7 +86,7 @@ pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
         return judgement(Verdict::Wrong, String::new(), Cow::Borrowed("different"));
     };
     let mut by_math = math::judge(math, &in_dollars(answer));
-    by_math.extracted = Some(answer.to_owned());
+    by_math.extracted = Some(math::reported(answer.to_owned()));
     if let Verdict::Unparsable(Reason::NoAnswer) = by_math.verdict {
         by_math.verdict = Verdict::Unparsable(Reason::Unreadable);
     }
@@ -106,12 +119,17 @@ fn hendrycks(answer: &str) -> String {
 
 /// The content of a text that is `\text{…}` from end to end.
 fn whole_text(text: &str) -> Option<&str> {
-    text.strip_prefix("\\text{")?.strip_suffix('}').filter(|it| !it.is_empty())
+    text.strip_prefix("\\text{")?
+        .strip_suffix('}')
+        .filter(|it| !it.is_empty())
 }
 
 /// `None` where the original raises an exception and so leaves the answer as it is.
 fn strip_string(text: &str) -> Option<String> {
-    let mut s = text.replace('\n', "").replace("\\!", "").replace("\\\\", "\\");
+    let mut s = text
+        .replace('\n', "")
+        .replace("\\!", "")
+        .replace("\\\\", "\\");
     if s.contains("array") {
         while let Some(start) = s.find("\\begin{array}{") {
             let close = s[start + 14..].find('}')?;
@@ -138,20 +156,26 @@ fn strip_string(text: &str) -> Option<String> {
     {
         let kept = s[..start].trim();
         if !kept.is_empty() {
-            s = kept.to_owned();
+            s = String::from(kept);
         }
     } else if s.trim() != s && !s.trim().is_empty() {
-        s = s.trim().to_owned();
+        s = String::from(s.trim());
     }
     s = without_units(&s);
-    s = s.replace("^{\\circ}", "").replace("^\\circ", "").replace("\\$", "");
+    s = s
+        .replace("^{\\circ}", "")
+        .replace("^\\circ", "")
+        .replace("\\$", "");
     if s.contains("\\text{ ") {
         if s.matches("\\text{ ").count() != 1 {
             return None;
         }
         s.truncate(s.find("\\text{ ")?);
     }
-    s = s.replace("\\%", "").replace(" .", " 0.").replace("{.", "{0.");
+    s = s
+        .replace("\\%", "")
+        .replace(" .", " 0.")
+        .replace("{.", "{0.");
     if s.is_empty() {
         return Some(s);
     }
@@ -162,7 +186,7 @@ fn strip_string(text: &str) -> Option<String> {
         && let Some((left, right)) = s.split_once('=')
         && left.chars().count() <= 2
     {
-        s = right.to_owned();
+        s = String::from(right);
     }
     if s.contains("\\sqrt") {
         let mut parts = s.split("\\sqrt");
@@ -208,7 +232,9 @@ fn brace_fractions(s: &str) -> Option<String> {
             out.push_str(part);
             continue;
         }
-        let Some(second) = chars.next() else { return Some(s.to_owned()) };
+        let Some(second) = chars.next() else {
+            return Some(s.to_owned());
+        };
         out.push('{');
         out.push(first);
         out.push('}');
@@ -226,15 +252,124 @@ fn brace_fractions(s: &str) -> Option<String> {
 
 /// Units that stand alone between non-word characters; each also with an `s`.
 const UNITS: [&str; 118] = [
-    "east", "degree", "mph", "kmph", "ft", "deg", "mile", "monkey", "prime", "ratio", "rd", "o", "gm", "lb", "tile",
-    "per", "dm", "lt", "gain", "ab", "way", "west", "t", "a", "h", "men", "soldier", "pie", "bc", "excess", "st",
-    "inches", "noon", "percent", "by", "gal", "kmh", "c", "acre", "rise", "th", "sq", "mark", "l", "toy", "coin",
-    "gallon", "profit", "minw", "yr", "women", "feet", "am", "pm", "hr", "square", "are", "rupee", "rounds", "cubic",
-    "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min", "second", "man", "woman", "sec", "cube", "mt",
-    "mp", "hectare", "more", "unit", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard",
-    "pure", "year", "increase", "decrease", "d", "less", "Surface", "litre", "metre", "meter", "inch", "no change",
-    "m sqaure", " m east", "sq m", "profit of rs", "cu cm", "sq inch", "cm 2", "pi sq m", "q ?", "p ? m", "a ? m",
-    "sq ? m", "cu ? m", "rs ?", "s ?",
+    "east",
+    "degree",
+    "mph",
+    "kmph",
+    "ft",
+    "deg",
+    "mile",
+    "monkey",
+    "prime",
+    "ratio",
+    "rd",
+    "o",
+    "gm",
+    "lb",
+    "tile",
+    "per",
+    "dm",
+    "lt",
+    "gain",
+    "ab",
+    "way",
+    "west",
+    "t",
+    "a",
+    "h",
+    "men",
+    "soldier",
+    "pie",
+    "bc",
+    "excess",
+    "st",
+    "inches",
+    "noon",
+    "percent",
+    "by",
+    "gal",
+    "kmh",
+    "c",
+    "acre",
+    "rise",
+    "th",
+    "sq",
+    "mark",
+    "l",
+    "toy",
+    "coin",
+    "gallon",
+    "profit",
+    "minw",
+    "yr",
+    "women",
+    "feet",
+    "am",
+    "pm",
+    "hr",
+    "square",
+    "are",
+    "rupee",
+    "rounds",
+    "cubic",
+    "cc",
+    "mtr",
+    "s",
+    "ohm",
+    "number",
+    "day",
+    "hour",
+    "minute",
+    "min",
+    "second",
+    "man",
+    "woman",
+    "sec",
+    "cube",
+    "mt",
+    "mp",
+    "hectare",
+    "more",
+    "unit",
+    "rs",
+    "kg",
+    "g",
+    "month",
+    "km",
+    "m",
+    "cm",
+    "mm",
+    "apple",
+    "liter",
+    "loss",
+    "yard",
+    "pure",
+    "year",
+    "increase",
+    "decrease",
+    "d",
+    "less",
+    "Surface",
+    "litre",
+    "metre",
+    "meter",
+    "inch",
+    "no change",
+    "m sqaure",
+    " m east",
+    "sq m",
+    "profit of rs",
+    "cu cm",
+    "sq inch",
+    "cm 2",
+    "pi sq m",
+    "q ?",
+    "p ? m",
+    "a ? m",
+    "sq ? m",
+    "cu ? m",
+    "rs ?",
+    "s ?",
 ];
 
 /// Drops units, in the order of the list, twice over; never everything.
@@ -273,7 +408,10 @@ fn without_unit(s: &str, unit: &str, plural: &str) -> Option<String> {
     let mut at = 0;
     let mut floor = 0;
     while at + pattern.len() <= chars.len() {
-        let fits = pattern.iter().zip(&chars[at..]).all(|(p, c)| *p == '?' || *p == c.1);
+        let fits = pattern
+            .iter()
+            .zip(&chars[at..])
+            .all(|(p, c)| *p == '?' || *p == c.1);
         // The character before must not belong to the match before, which took its neighbours along.
         let before = at == 0 || at > floor && !is_word(chars[at - 1].1);
         let after = at + pattern.len();
@@ -297,16 +435,40 @@ fn without_unit(s: &str, unit: &str, plural: &str) -> Option<String> {
 
 /// OAT's `_normalize`: LaTeX as plain text, lower case, without spaces, braces, percent signs and some units.
 fn flatten(text: &str) -> String {
-    let text = text.strip_suffix('\n').and_then(whole_text).or_else(|| whole_text(text)).unwrap_or(text);
+    let text = text
+        .strip_suffix('\n')
+        .and_then(whole_text)
+        .or_else(|| whole_text(text))
+        .unwrap_or(text);
     if text.len() > MAX_ANSWER {
         return text.to_owned();
     }
-    let mut s = text.replace("\\%", "").replace("\\$", "").replace(['$', '%'], "");
+    let mut s = text
+        .replace("\\%", "")
+        .replace("\\$", "")
+        .replace(['$', '%'], "");
     s = s.replace(" or ", " , ").replace(" and ", " , ");
-    s = s.replace("million", "*10^6").replace("billion", "*10^9").replace("trillion", "*10^12");
+    s = s
+        .replace("million", "*10^6")
+        .replace("billion", "*10^9")
+        .replace("trillion", "*10^12");
     for unit in [
-        "degree", "cm", "centimeter", "meter", "mile", "second", "minute", "hour", "day", "week", "month", "year",
-        "foot", "feet", "inch", "yard",
+        "degree",
+        "cm",
+        "centimeter",
+        "meter",
+        "mile",
+        "second",
+        "minute",
+        "hour",
+        "day",
+        "week",
+        "month",
+        "year",
+        "foot",
+        "feet",
+        "inch",
+        "yard",
     ] {
         if s.contains(unit) {
             s = without_measure(&s, unit);
@@ -314,7 +476,7 @@ fn flatten(text: &str) -> String {
     }
     s = without_circles(&s);
     if let Some(inner) = s.strip_prefix('{').and_then(|it| it.strip_suffix('}')) {
-        s = inner.to_owned();
+        s = String::from(inner);
     }
     if s.contains(",\\!") {
         let mut out = String::new();
@@ -381,8 +543,14 @@ fn without_circles(s: &str) -> String {
 
 /// What Python's `float()` reads, apart from the infinities.
 fn python_float(s: &str) -> Option<f64> {
-    let text: String = s.trim().chars().map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char)).collect();
-    let valid = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let text: String = s
+        .trim()
+        .chars()
+        .map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char))
+        .collect();
+    let valid = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !valid || !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -392,13 +560,18 @@ fn python_float(s: &str) -> Option<f64> {
 /// Decimal digits of the mathematical alphabets count as digits.
 fn digit_value(c: char) -> Option<u8> {
     let code = c as u32;
-    if (0x1D7CE..=0x1D7FF).contains(&code) { Some(((code - 0x1D7CE) % 10) as u8) } else { None }
+    if (0x1D7CE..=0x1D7FF).contains(&code) {
+        Some(((code - 0x1D7CE) % 10) as u8)
+    } else {
+        None
+    }
 }
 
 /// The integer within 1e-7 of a float.
 fn near_integer(x: f64) -> Option<String> {
     let nearest = x.round_ties_even();
-    ((x - nearest).abs() <= 1e-7).then(|| format!("{:.0}", if nearest == 0.0 { 0.0 } else { nearest }))
+    ((x - nearest).abs() <= 1e-7)
+        .then(|| format!("{:.0}", if nearest == 0.0 { 0.0 } else { nearest }))
 }
 
 /// `1,234` as `1234`; commas that separate anything else stay.
@@ -418,7 +591,12 @@ fn without_separators(s: &str) -> String {
             drop[at] = separates(at);
         }
     }
-    chars.iter().enumerate().filter(|(at, _)| !drop[*at]).map(|it| it.1).collect()
+    chars
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !drop[*at])
+        .map(|it| it.1)
+        .collect()
 }
 
 fn joined_minus(s: &str) -> String {
@@ -465,7 +643,10 @@ fn mixed_numbers(s: &str) -> String {
 /// LaTeX as the text that a reader of the source would type: `\frac{a}{b}` is `a/b` and `\sqrt[3]{x}` is `sqrt(x)`,
 /// brackets and index lost.
 fn plain_text(s: &str) -> String {
-    let s = s.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac").replace("\\frac", " \\frac");
+    let s = s
+        .replace("\\tfrac", "\\frac")
+        .replace("\\dfrac", "\\frac")
+        .replace("\\frac", " \\frac");
     let mut out = String::with_capacity(s.len());
     write_plain(&s, &mut out, 0);
     out.trim().to_owned()
@@ -502,7 +683,9 @@ fn write_plain(s: &str, out: &mut String, depth: usize) {
 /// The argument at the start of `rest`: a group, a command, or one character; and what follows it.
 fn argument(rest: &str) -> (&str, &str) {
     let rest = rest.trim_start();
-    let Some(first) = rest.chars().next() else { return ("", "") };
+    let Some(first) = rest.chars().next() else {
+        return ("", "");
+    };
     if first == '{' {
         return match crate::normalise::closing_brace(rest, 0, rest.len()) {
             Some(close) => (&rest[1..close], &rest[close + 1..]),
@@ -510,18 +693,29 @@ fn argument(rest: &str) -> (&str, &str) {
         };
     }
     if first == '\\' {
-        let letters = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count().max(1);
+        let letters = rest[1..]
+            .bytes()
+            .take_while(u8::is_ascii_alphabetic)
+            .count()
+            .max(1);
         let end = (1 + letters).min(rest.len());
-        let end = (end..=rest.len()).find(|it| rest.is_char_boundary(*it)).unwrap_or(rest.len());
+        let end = (end..=rest.len())
+            .find(|it| rest.is_char_boundary(*it))
+            .unwrap_or(rest.len());
         return rest.split_at(end);
     }
     rest.split_at(first.len_utf8())
 }
 
 fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
-    let letters = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count();
+    let letters = rest[1..]
+        .bytes()
+        .take_while(u8::is_ascii_alphabetic)
+        .count();
     if letters == 0 {
-        let Some(c) = rest[1..].chars().next() else { return "" };
+        let Some(c) = rest[1..].chars().next() else {
+            return "";
+        };
         match c {
             ',' | ';' | ':' | ' ' => out.push(' '),
             '\\' => out.push(';'),
@@ -567,8 +761,9 @@ fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
             }
             return after;
         }
-        "left" | "right" | "displaystyle" | "limits" | "big" | "Big" | "bigg" | "Bigg" | "mathrm" | "text" | "textbf"
-        | "textit" | "mbox" | "operatorname" | "rm" | "textnormal" | "textrm" | "mathit" | "boxed" | "fbox" => {}
+        "left" | "right" | "displaystyle" | "limits" | "big" | "Big" | "bigg" | "Bigg"
+        | "mathrm" | "text" | "textbf" | "textit" | "mbox" | "operatorname" | "rm"
+        | "textnormal" | "textrm" | "mathit" | "boxed" | "fbox" => {}
         "begin" | "end" => {
             let (_, after) = argument(after);
             out.push(if name == "begin" { '[' } else { ']' });
@@ -586,8 +781,9 @@ fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
         "pm" => out.push('±'),
         "in" => out.push('∈'),
         "circ" => out.push('∘'),
-        "sin" | "cos" | "tan" | "cot" | "sec" | "csc" | "log" | "ln" | "exp" | "arcsin" | "arccos" | "arctan" | "sinh"
-        | "cosh" | "tanh" | "max" | "min" | "lim" | "gcd" | "det" | "deg" => out.push_str(name),
+        "sin" | "cos" | "tan" | "cot" | "sec" | "csc" | "log" | "ln" | "exp" | "arcsin"
+        | "arccos" | "arctan" | "sinh" | "cosh" | "tanh" | "max" | "min" | "lim" | "gcd"
+        | "det" | "deg" => out.push_str(name),
         // Any other symbol is one sign of its own.
         _ => {
             out.push('\u{1}');
@@ -615,14 +811,22 @@ fn flat_equal(gold: &str, answer: &str) -> Option<&'static str> {
     if golds.len() != answers.len() || golds.is_empty() {
         return None;
     }
-    golds.iter().zip(&answers).all(|(a, b)| flat_element_equal(a, b)).then_some("equal element by element")
+    golds
+        .iter()
+        .zip(&answers)
+        .all(|(a, b)| flat_element_equal(a, b))
+        .then_some("equal element by element")
 }
 
 fn flat_element_equal(gold: &str, answer: &str) -> bool {
     if is_fraction(gold) && is_fraction(answer) {
         return gold == answer;
     }
-    let is_integer = |it: &str| python_float(&without_separators(it)).and_then(near_integer).is_some();
+    let is_integer = |it: &str| {
+        python_float(&without_separators(it))
+            .and_then(near_integer)
+            .is_some()
+    };
     if is_integer(gold) != is_integer(answer) {
         return false;
     }
@@ -658,7 +862,11 @@ fn split_tuple(s: &str) -> Vec<String> {
         && chars.next_back().is_some_and(bracket)
         && !chars.as_str().contains(bracket)
     {
-        return chars.as_str().split(',').map(|it| it.trim().to_owned()).collect();
+        return chars
+            .as_str()
+            .split(',')
+            .map(|it| it.trim().to_owned())
+            .collect();
     }
     if s.is_empty() { Vec::new() } else { vec![s] }
 }
@@ -666,12 +874,21 @@ fn split_tuple(s: &str) -> Vec<String> {
 /// `-?digits.?/digits.?` with one free character at each end.
 fn is_fraction(s: &str) -> bool {
     let digits = s.strip_prefix('-').unwrap_or(s);
-    let Some((upper, lower)) = digits.split_once('/') else { return false };
-    let mut free = upper.trim_start_matches(|c: char| c.is_ascii_digit()).chars();
-    let upper_ok = upper.starts_with(|c: char| c.is_ascii_digit()) && (free.next().is_none() || free.next().is_none());
+    let Some((upper, lower)) = digits.split_once('/') else {
+        return false;
+    };
+    let mut free = upper
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .chars();
+    let upper_ok = upper.starts_with(|c: char| c.is_ascii_digit())
+        && (free.next().is_none() || free.next().is_none());
     let lower = lower.trim_start_matches('0');
-    let mut free = lower.trim_start_matches(|c: char| c.is_ascii_digit()).chars();
-    upper_ok && lower.starts_with(|c: char| c.is_ascii_digit()) && (free.next().is_none() || free.next().is_none())
+    let mut free = lower
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .chars();
+    upper_ok
+        && lower.starts_with(|c: char| c.is_ascii_digit())
+        && (free.next().is_none() || free.next().is_none())
 }
 
 /// At most two unknown letters, and no power that the original refuses to evaluate.
@@ -682,7 +899,10 @@ fn may_be_evaluated(gold: &str, answer: &str) -> bool {
     }
     let bytes = text.as_bytes();
     for (at, _) in text.match_indices('^') {
-        let n_digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let n_digits = bytes[at + 1..]
+            .iter()
+            .take_while(|b| b.is_ascii_digit())
+            .count();
         if n_digits > 1 || n_digits == 1 && bytes.get(at + 2) == Some(&b'^') {
             return false;
         }

@@ -5,6 +5,7 @@
 //! fixed points, first in doubles with an error bound (a difference is then proven), then to at least 50 digits. A
 //! value that would be too large is not computed, and two sides that cannot be decided are not equal.
 
+mod analysis;
 mod ball;
 
 use crate::expr::{Expr, Func};
@@ -40,7 +41,14 @@ impl Decision {
 /// Whether `a` and `b` have the same value for all values of their symbols.
 pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
-        return decide(x == y, "equal as exact rationals", "different as exact rationals");
+        return decide(
+            x == y,
+            "equal as exact rationals",
+            "different as exact rationals",
+        );
+    }
+    if analysis::concerns(a) || analysis::concerns(b) {
+        return same_by_quadrature(a, b);
     }
     let mut atoms = Vec::new();
     if !collect_atoms(a, &mut atoms) || !collect_atoms(b, &mut atoms) {
@@ -52,14 +60,36 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     same_at_points(a, b, &atoms)
 }
 
+/// Compares constants with integrals, infinite sums or limits in them.
+fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
+    let value = |e: &Expr| analysis::evaluated(e).and_then(|it| approximate(&it));
+    match (value(a), value(b)) {
+        (Some(x), Some(y)) => {
+            let same = (x - y).abs() <= analysis::TOLERANCE * x.abs().max(y.abs()).max(1e-3);
+            decide(
+                same,
+                "equal to nine digits by quadrature",
+                "different values",
+            )
+        }
+        _ => Decision::Unknown,
+    }
+}
+
 fn decide(same: bool, yes: &'static str, no: &'static str) -> Decision {
-    if same { Decision::Same(yes) } else { Decision::Different(no) }
+    if same {
+        Decision::Same(yes)
+    } else {
+        Decision::Different(no)
+    }
 }
 
 /// Orders two real constants; `None` where there is no order or it is not known.
 pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     match (a, b) {
-        (Expr::Infinity, Expr::Infinity) | (Expr::NegInfinity, Expr::NegInfinity) => return Some(Ordering::Equal),
+        (Expr::Infinity, Expr::Infinity) | (Expr::NegInfinity, Expr::NegInfinity) => {
+            return Some(Ordering::Equal);
+        }
         (Expr::Infinity, _) | (_, Expr::NegInfinity) => {
             return (!a.has_symbol() && !b.has_symbol()).then_some(Ordering::Greater);
         }
@@ -87,7 +117,54 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     if it.im.as_ref().is_some_and(|im| !im.is_negligible()) {
         return None;
     }
-    it.re.sign().or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
+    it.re
+        .sign()
+        .or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
+}
+
+/// Whether a constant is infinite, and with which sign.
+pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
+    match e {
+        Expr::Infinity => Some(Ordering::Greater),
+        Expr::NegInfinity => Some(Ordering::Less),
+        Expr::Add(v) => {
+            let mut found = None;
+            for it in v {
+                match infinite_sign(it) {
+                    None => {
+                        approximate(it)?;
+                    }
+                    sign if found.is_none() || found == sign => found = sign,
+                    _ => return None,
+                }
+            }
+            found
+        }
+        Expr::Mul(v) => {
+            let (mut negative, mut infinite) = (false, false);
+            for it in v {
+                let sign = match infinite_sign(it) {
+                    Some(sign) => {
+                        infinite = true;
+                        sign
+                    }
+                    None => compare_real(it, &Expr::int(0)).filter(|it| it.is_ne())?,
+                };
+                negative ^= sign.is_lt();
+            }
+            infinite.then_some(if negative {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            })
+        }
+        Expr::Pow(p) => {
+            let growing =
+                infinite_sign(&p.0)?.is_gt() && compare_real(&p.1, &Expr::int(0))?.is_gt();
+            growing.then_some(Ordering::Greater)
+        }
+        _ => None,
+    }
 }
 
 /// A real constant as a double, for sorting.
@@ -127,7 +204,9 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
     let value = match e {
         Expr::Num(n) | Expr::Float(n) => n.to_f64(),
         Expr::Percent(a) => in_doubles(a)? / 100.0,
-        Expr::Add(v) => v.iter().try_fold(0.0, |sum, it| in_doubles(it).map(|x| sum + x))?,
+        Expr::Add(v) => v
+            .iter()
+            .try_fold(0.0, |sum, it| in_doubles(it).map(|x| sum + x))?,
         Expr::Mul(v) => {
             // Exact factors are multiplied exactly up to the first decimal.
             let mut product = Rat::ONE;
@@ -154,10 +233,12 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
 
 /// Whether a real constant is at most `slack` away from a double.
 pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
-    let Some(double) = Rat::from_f64(double) else { return false };
     if let Some(it) = exact(e) {
-        return it.sub(&double).is_some_and(|it| it.to_f64().abs() <= slack);
+        return (it.to_f64() - double).abs() <= slack;
     }
+    let Some(double) = Rat::from_f64(double) else {
+        return false;
+    };
     if slack == 0.0 {
         // An irrational number is no double.
         return false;
@@ -200,7 +281,11 @@ fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
     let result = match e {
         Expr::Num(n) | Expr::Float(n) => return Some(n.clone()),
         Expr::Percent(a) => exact_in(a, bound, budget)?.mul(&Rat::Small(1, 100)),
-        Expr::Sym { .. } => bound.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone()),
+        Expr::Sym { .. } => bound
+            .iter()
+            .rev()
+            .find(|it| it.0 == e)
+            .map(|it| it.1.clone()),
         Expr::Add(v) => {
             let mut sum = Rat::ZERO;
             for it in v {
@@ -215,7 +300,10 @@ fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
             }
             Some(product)
         }
-        Expr::Pow(p) => exact_pow(&exact_in(&p.0, bound, budget)?, &exact_in(&p.1, bound, budget)?),
+        Expr::Pow(p) => exact_pow(
+            &exact_in(&p.0, bound, budget)?,
+            &exact_in(&p.1, bound, budget)?,
+        ),
         Expr::Call(func, args) => exact_call(func, args, bound, budget),
         _ => None,
     };
@@ -233,7 +321,9 @@ fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
         return Some(Rat::ONE);
     }
     // A perfect root of a non-negative number.
-    let Rat::Small(p, q @ 2..=64) = exponent else { return None };
+    let Rat::Small(p, q @ 2..=64) = exponent else {
+        return None;
+    };
     if base.is_negative() {
         return None;
     }
@@ -249,24 +339,39 @@ fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
 fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
     match func {
         Func::Sum | Func::Product => {
-            let [body, variable, first, last] = args else { return None };
-            let (first, last) = (exact_in(first, bound, budget)?.to_i64()?, exact_in(last, bound, budget)?.to_i64()?);
+            let [body, variable, first, last] = args else {
+                return None;
+            };
+            let (first, last) = (
+                exact_in(first, bound, budget)?.to_i64()?,
+                exact_in(last, bound, budget)?.to_i64()?,
+            );
             if last.checked_sub(first)? > MAX_TERMS {
                 return None;
             }
-            let mut total = if *func == Func::Sum { Rat::ZERO } else { Rat::ONE };
+            let mut total = if *func == Func::Sum {
+                Rat::ZERO
+            } else {
+                Rat::ONE
+            };
             let mut inner = bound.to_vec();
             inner.push((variable, Rat::ZERO));
             for k in first..=last {
                 inner.last_mut()?.1 = Rat::int(k);
                 let term = exact_in(body, &inner, budget)?;
-                total = if *func == Func::Sum { total.add(&term)? } else { total.mul(&term)? };
+                total = if *func == Func::Sum {
+                    total.add(&term)?
+                } else {
+                    total.mul(&term)?
+                };
                 spend(budget, (total.bits() / 512) as u32)?;
             }
             return Some(total);
         }
         Func::Det => {
-            let Some(Expr::Matrix { cols, cells }) = args.first() else { return None };
+            let Some(Expr::Matrix { cols, cells }) = args.first() else {
+                return None;
+            };
             if cells.len() != cols * cols || *cols > 8 {
                 return None;
             }
@@ -277,7 +382,9 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             return determinant(values, *cols);
         }
         Func::Trace => {
-            let Some(Expr::Matrix { cols, cells }) = args.first() else { return None };
+            let Some(Expr::Matrix { cols, cells }) = args.first() else {
+                return None;
+            };
             let mut sum = Rat::ZERO;
             for it in cells.iter().step_by(cols + 1).take(*cols) {
                 sum = sum.add(&exact_in(it, bound, budget)?)?;
@@ -306,7 +413,13 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
         (Func::Gcd, all) => all.iter().try_fold(Rat::ZERO, |g, it| rational_gcd(&g, it)),
         (Func::Lcm, all) => all.iter().try_fold(Rat::ONE, |l, it| {
             let g = rational_gcd(&l, it)?;
-            if g.is_zero() { Some(Rat::ZERO) } else { l.mul(it)?.div(&g).map(|it| if it.is_negative() { it.neg() } else { it }) }
+            if g.is_zero() {
+                Some(Rat::ZERO)
+            } else {
+                l.mul(it)?
+                    .div(&g)
+                    .map(|it| if it.is_negative() { it.neg() } else { it })
+            }
         }),
         (Func::Log, [x, base]) => exact_log(x, base),
         _ => None,
@@ -321,7 +434,11 @@ fn exact_log(x: &Rat, base: &Rat) -> Option<Rat> {
     if !base.is_integer() || base.is_negative() || *base <= Rat::ONE {
         return None;
     }
-    let (target, sign) = if *x < Rat::ONE { (x.recip()?, -1) } else { (x.clone(), 1) };
+    let (target, sign) = if *x < Rat::ONE {
+        (x.recip()?, -1)
+    } else {
+        (x.clone(), 1)
+    };
     let mut power = Rat::ONE;
     for k in 1..=256 {
         power = power.mul(base)?;
@@ -380,7 +497,9 @@ fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
 fn determinant(mut m: Vec<Rat>, n: usize) -> Option<Rat> {
     let mut det = Rat::ONE;
     for col in 0..n {
-        let Some(pivot) = (col..n).find(|row| !m[row * n + col].is_zero()) else { return Some(Rat::ZERO) };
+        let Some(pivot) = (col..n).find(|row| !m[row * n + col].is_zero()) else {
+            return Some(Rat::ZERO);
+        };
         if pivot != col {
             for k in 0..n {
                 m.swap(pivot * n + k, col * n + k);
@@ -422,7 +541,8 @@ fn pow_mod(mut base: u64, mut exponent: u64) -> u64 {
 
 /// Fixed, well-spread value of the `idx`-th atom at the `probe`-th point.
 fn spread(idx: usize, probe: u64) -> u64 {
-    let mut z = (idx as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (probe + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
+    let mut z = (idx as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        ^ (probe + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
@@ -437,7 +557,10 @@ fn collect_atoms<'a>(e: &'a Expr, atoms: &mut Vec<&'a Expr>) -> bool {
             }
             atoms.len() <= MAX_ATOMS
         }
-        it => it.children().into_iter().all(|child| collect_atoms(child, atoms)),
+        it => it
+            .children()
+            .into_iter()
+            .all(|child| collect_atoms(child, atoms)),
     }
 }
 
@@ -490,7 +613,15 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
                     (word(n), word(d))
                 }
             };
-            if d == 0 { Modular::Pole } else { Modular::Value(if d == 1 { n } else { mul_mod(n, pow_mod(d, PRIME - 2)) }) }
+            if d == 0 {
+                Modular::Pole
+            } else {
+                Modular::Value(if d == 1 {
+                    n
+                } else {
+                    mul_mod(n, pow_mod(d, PRIME - 2))
+                })
+            }
         }
         // π and e are transcendental; no rational relation between them is known or tested for.
         Expr::Pi => atom(1_000),
@@ -499,9 +630,10 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
             Modular::Value(x) => Modular::Value(mul_mod(x, pow_mod(100, PRIME - 2))),
             it => it,
         },
-        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
-            atoms.iter().position(|it| *it == e).map_or(Modular::Other, atom)
-        }
+        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => atoms
+            .iter()
+            .position(|it| *it == e)
+            .map_or(Modular::Other, atom),
         Expr::Add(v) => {
             let mut sum = 0;
             for it in v {
@@ -523,12 +655,18 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
             Modular::Value(product)
         }
         Expr::Pow(p) => {
-            let Some(exponent) = exact(&p.1).and_then(|it| it.to_i64()) else { return Modular::Other };
+            let Some(exponent) = exact(&p.1).and_then(|it| it.to_i64()) else {
+                return Modular::Other;
+            };
             match eval_mod(&p.0, atoms, probe, budget) {
                 Modular::Value(0) if exponent < 0 => Modular::Pole,
                 Modular::Value(x) => {
                     let power = pow_mod(x, exponent.unsigned_abs());
-                    Modular::Value(if exponent < 0 { pow_mod(power, PRIME - 2) } else { power })
+                    Modular::Value(if exponent < 0 {
+                        pow_mod(power, PRIME - 2)
+                    } else {
+                        power
+                    })
                 }
                 it => it,
             }
@@ -551,7 +689,7 @@ struct Complex<T> {
 fn point(idx: usize, probe: u64) -> Rat {
     let z = spread(idx, probe);
     let size = 300 + (z % 2_689) as i64;
-    let negative = probe % 2 == 1 && (z >> 40) % 3 != 0;
+    let negative = probe % 2 == 1 && !(z >> 40).is_multiple_of(3);
     Rat::new(i128::from(if negative { -size } else { size }), 997).unwrap_or(Rat::ONE)
 }
 
@@ -565,7 +703,9 @@ fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
         {
             return Decision::Different("different values");
         }
-        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else { continue };
+        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else {
+            continue;
+        };
         let zero = || Big::from_rat(&Rat::ZERO);
         let real = x.re.same(&y.re);
         let imaginary = match (&x.im, &y.im) {
@@ -578,14 +718,37 @@ fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
             _ => {}
         }
     }
-    if n_good >= n_points.min(2) { Decision::Same("equal to 50 digits") } else { Decision::Unknown }
+    if n_good >= n_points.min(2) {
+        Decision::Same("equal to 50 digits")
+    } else {
+        Decision::Unknown
+    }
 }
 
-fn pair<T: Ball>(a: &Expr, b: &Expr, atoms: &[&Expr], points: &[Rat]) -> Option<(Complex<T>, Complex<T>)> {
-    let values: Vec<(&Expr, Complex<T>)> =
-        atoms.iter().zip(points).map(|(atom, at)| (*atom, Complex { re: T::from_rat(at), im: None })).collect();
+fn pair<T: Ball>(
+    a: &Expr,
+    b: &Expr,
+    atoms: &[&Expr],
+    points: &[Rat],
+) -> Option<(Complex<T>, Complex<T>)> {
+    let values: Vec<(&Expr, Complex<T>)> = atoms
+        .iter()
+        .zip(points)
+        .map(|(atom, at)| {
+            (
+                *atom,
+                Complex {
+                    re: T::from_rat(at),
+                    im: None,
+                },
+            )
+        })
+        .collect();
     let (mut budget_a, mut budget_b) = (BUDGET, BUDGET);
-    Some((eval(a, &values, &mut budget_a)?, eval(b, &values, &mut budget_b)?))
+    Some((
+        eval(a, &values, &mut budget_a)?,
+        eval(b, &values, &mut budget_b)?,
+    ))
 }
 
 fn differ(a: &Double, b: &Double) -> bool {
@@ -593,7 +756,10 @@ fn differ(a: &Double, b: &Double) -> bool {
 }
 
 fn differ_imaginary(a: &Complex<Double>, b: &Complex<Double>) -> bool {
-    let zero = Double { value: 0.0, error: 0.0 };
+    let zero = Double {
+        value: 0.0,
+        error: 0.0,
+    };
     differ(&a.im.unwrap_or(zero), &b.im.unwrap_or(zero))
 }
 
@@ -611,7 +777,10 @@ impl<T: Ball> Complex<T> {
     }
 
     fn i() -> Complex<T> {
-        Complex { re: T::from_rat(&Rat::ZERO), im: Some(T::from_rat(&Rat::ONE)) }
+        Complex {
+            re: T::from_rat(&Rat::ZERO),
+            im: Some(T::from_rat(&Rat::ONE)),
+        }
     }
 
     fn add(&self, other: &Self) -> Self {
@@ -619,11 +788,17 @@ impl<T: Ball> Complex<T> {
             (Some(a), Some(b)) => Some(a.add(b)),
             (a, b) => a.as_ref().or(b.as_ref()).cloned(),
         };
-        Complex { re: self.re.add(&other.re), im }
+        Complex {
+            re: self.re.add(&other.re),
+            im,
+        }
     }
 
     fn neg(&self) -> Self {
-        Complex { re: self.re.neg(), im: self.im.as_ref().map(T::neg) }
+        Complex {
+            re: self.re.neg(),
+            im: self.im.as_ref().map(T::neg),
+        }
     }
 
     fn sub(&self, other: &Self) -> Self {
@@ -633,8 +808,14 @@ impl<T: Ball> Complex<T> {
     fn mul(&self, other: &Self) -> Self {
         match (&self.im, &other.im) {
             (None, None) => Complex::real(self.re.mul(&other.re)),
-            (Some(b), None) => Complex { re: self.re.mul(&other.re), im: Some(b.mul(&other.re)) },
-            (None, Some(d)) => Complex { re: self.re.mul(&other.re), im: Some(d.mul(&self.re)) },
+            (Some(b), None) => Complex {
+                re: self.re.mul(&other.re),
+                im: Some(b.mul(&other.re)),
+            },
+            (None, Some(d)) => Complex {
+                re: self.re.mul(&other.re),
+                im: Some(d.mul(&self.re)),
+            },
             (Some(b), Some(d)) => Complex {
                 re: self.re.mul(&other.re).add(&b.mul(d).neg()),
                 im: Some(self.re.mul(d).add(&b.mul(&other.re))),
@@ -647,7 +828,10 @@ impl<T: Ball> Complex<T> {
             None => Some(Complex::real(self.re.recip()?)),
             Some(b) => {
                 let size = self.re.mul(&self.re).add(&b.mul(b)).recip()?;
-                Some(Complex { re: self.re.mul(&size), im: Some(b.neg().mul(&size)) })
+                Some(Complex {
+                    re: self.re.mul(&size),
+                    im: Some(b.neg().mul(&size)),
+                })
             }
         }
     }
@@ -669,7 +853,10 @@ impl<T: Ball> Complex<T> {
             None => Some(Complex::real(size)),
             Some(b) => {
                 let (sin, cos) = b.sin_cos()?;
-                Some(Complex { re: size.mul(&cos), im: Some(size.mul(&sin)) })
+                Some(Complex {
+                    re: size.mul(&cos),
+                    im: Some(size.mul(&sin)),
+                })
             }
         }
     }
@@ -680,7 +867,10 @@ impl<T: Ball> Complex<T> {
         match im {
             None => match self.re.sign()? {
                 Ordering::Greater => Some(Complex::real(self.re.ln()?)),
-                Ordering::Less => Some(Complex { re: self.re.neg().ln()?, im: Some(T::pi()) }),
+                Ordering::Less => Some(Complex {
+                    re: self.re.neg().ln()?,
+                    im: Some(T::pi()),
+                }),
                 Ordering::Equal => None,
             },
             Some(b) => {
@@ -689,8 +879,13 @@ impl<T: Ball> Complex<T> {
                 // arg = ±(π/2 − atan(re / |im|)), which has no cut off the axis.
                 let upper = b.sign()? == Ordering::Greater;
                 let height = if upper { b.clone() } else { b.neg() };
-                let arg = T::pi().mul(&half).add(&self.re.mul(&height.recip()?).atan().neg());
-                Some(Complex { re: size.mul(&half), im: Some(if upper { arg } else { arg.neg() }) })
+                let arg = T::pi()
+                    .mul(&half)
+                    .add(&self.re.mul(&height.recip()?).atan().neg());
+                Some(Complex {
+                    re: size.mul(&half),
+                    im: Some(if upper { arg } else { arg.neg() }),
+                })
             }
         }
     }
@@ -698,7 +893,10 @@ impl<T: Ball> Complex<T> {
     fn sqrt(&self) -> Option<Self> {
         if self.im.as_ref().is_none_or(Ball::is_negligible) {
             return match self.re.sign() {
-                Some(Ordering::Less) => Some(Complex { re: T::from_rat(&Rat::ZERO), im: Some(self.re.neg().sqrt()?) }),
+                Some(Ordering::Less) => Some(Complex {
+                    re: T::from_rat(&Rat::ZERO),
+                    im: Some(self.re.neg().sqrt()?),
+                }),
                 _ => Some(Complex::real(self.re.sqrt()?)),
             };
         }
@@ -718,11 +916,19 @@ impl<T: Ball> Complex<T> {
                 base = base.mul(&base);
             }
         }
-        if exponent < 0 { result.recip() } else { Some(result) }
+        if exponent < 0 {
+            result.recip()
+        } else {
+            Some(result)
+        }
     }
 
     fn is_zero(&self) -> bool {
-        self.re.sign() == Some(Ordering::Equal) && self.im.as_ref().is_none_or(|b| b.sign() == Some(Ordering::Equal))
+        self.re.sign() == Some(Ordering::Equal)
+            && self
+                .im
+                .as_ref()
+                .is_none_or(|b| b.sign() == Some(Ordering::Equal))
     }
 
     fn sin_cos(&self) -> Option<(Self, Self)> {
@@ -736,8 +942,14 @@ impl<T: Ball> Complex<T> {
         let cosh = up.add(&down).mul(&half);
         let sinh = up.add(&down.neg()).mul(&half);
         Some((
-            Complex { re: sin.mul(&cosh), im: Some(cos.mul(&sinh)) },
-            Complex { re: cos.mul(&cosh), im: Some(sin.mul(&sinh).neg()) },
+            Complex {
+                re: sin.mul(&cosh),
+                im: Some(cos.mul(&sinh)),
+            },
+            Complex {
+                re: cos.mul(&cosh),
+                im: Some(sin.mul(&sinh).neg()),
+            },
         ))
     }
 
@@ -754,7 +966,11 @@ impl<T: Ball> Complex<T> {
             let half_pi = T::pi().mul(&T::from_rat(&Rat::Small(1, 2)));
             if rest.re.is_negligible() || rest.is_zero() {
                 let negative = self.re.sign()? == Ordering::Less;
-                return Some(Complex::real(if negative { half_pi.neg() } else { half_pi }));
+                return Some(Complex::real(if negative {
+                    half_pi.neg()
+                } else {
+                    half_pi
+                }));
             }
             if rest.re.sign()? == Ordering::Greater {
                 return Some(Complex::real(self.re.mul(&rest.re.sqrt()?.recip()?).atan()));
@@ -776,7 +992,11 @@ impl<T: Ball> Complex<T> {
         let one = Complex::int(1);
         let turned = Complex::i().mul(self);
         let difference = one.sub(&turned).ln()?.sub(&one.add(&turned).ln()?);
-        Some(Complex::i().mul(&Complex::rat(&Rat::Small(1, 2))).mul(&difference))
+        Some(
+            Complex::i()
+                .mul(&Complex::rat(&Rat::Small(1, 2)))
+                .mul(&difference),
+        )
     }
 }
 
@@ -785,9 +1005,11 @@ fn eval<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)], budget: &mut u32) -> 
     match e {
         Expr::Num(n) | Expr::Float(n) => Some(Complex::rat(n)),
         Expr::Percent(a) => Some(eval(a, values, budget)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
-        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
-            values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
-        }
+        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => values
+            .iter()
+            .rev()
+            .find(|it| it.0 == e)
+            .map(|it| it.1.clone()),
         Expr::Pi => Some(Complex::real(T::pi())),
         Expr::E => Complex::int(1).exp(),
         Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
@@ -854,7 +1076,9 @@ fn eval_call<T: Ball>(
     spend(budget, 8)?;
     match func {
         Func::Sum | Func::Product => {
-            let [body, variable, first, last] = args else { return None };
+            let [body, variable, first, last] = args else {
+                return None;
+            };
             let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
             if last.checked_sub(first)? > MAX_TERMS {
                 return None;
@@ -865,16 +1089,28 @@ fn eval_call<T: Ball>(
             for k in first..=last {
                 inner.last_mut()?.1 = Complex::int(k);
                 let term = eval(body, &inner, budget)?;
-                total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
+                total = if *func == Func::Sum {
+                    total.add(&term)
+                } else {
+                    total.mul(&term)
+                };
             }
             return Some(total);
         }
-        Func::Factorial | Func::Binomial | Func::Gamma | Func::Gcd | Func::Lcm | Func::Mod | Func::Trace => {
+        Func::Factorial
+        | Func::Binomial
+        | Func::Gamma
+        | Func::Gcd
+        | Func::Lcm
+        | Func::Mod
+        | Func::Trace => {
             let value = exact_call(func, args, &[], budget)?;
             return Some(Complex::rat(&value));
         }
         Func::Norm => {
-            let Some(Expr::Matrix { cells, .. }) = args.first() else { return None };
+            let Some(Expr::Matrix { cells, .. }) = args.first() else {
+                return None;
+            };
             let mut sum = T::from_rat(&Rat::ZERO);
             for it in cells {
                 let size = eval(it, values, budget)?.abs()?;
@@ -883,14 +1119,18 @@ fn eval_call<T: Ball>(
             return Some(Complex::real(sum.sqrt()?));
         }
         Func::Det => {
-            let Some(Expr::Matrix { cols, cells }) = args.first() else { return None };
+            let Some(Expr::Matrix { cols, cells }) = args.first() else {
+                return None;
+            };
             let mut entries = Vec::with_capacity(cells.len());
             for it in cells {
                 entries.push(eval(it, values, budget)?);
             }
             return laplace(&entries, *cols);
         }
-        Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => return None,
+        Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => {
+            return None;
+        }
         _ => {}
     }
     let x = eval(args.first()?, values, budget)?;
@@ -923,7 +1163,9 @@ fn eval_call<T: Ball>(
             sinh.mul(&cosh.recip()?)
         }
         Func::Asinh => x.add(&x.mul(&x).add(&one()).sqrt()?).ln()?,
-        Func::Acosh => x.add(&x.sub(&one()).sqrt()?.mul(&x.add(&one()).sqrt()?)).ln()?,
+        Func::Acosh => x
+            .add(&x.sub(&one()).sqrt()?.mul(&x.add(&one()).sqrt()?))
+            .ln()?,
         Func::Atanh => one().add(&x).ln()?.sub(&one().sub(&x).ln()?).mul(&half()),
         Func::Log => {
             let base = args.get(1)?;
@@ -942,7 +1184,11 @@ fn eval_call<T: Ball>(
             for it in &args[1..] {
                 let next = eval(it, values, budget)?;
                 let order = next.sub(&best).re.sign()?;
-                let wanted = if *func == Func::Max { Ordering::Greater } else { Ordering::Less };
+                let wanted = if *func == Func::Max {
+                    Ordering::Greater
+                } else {
+                    Ordering::Less
+                };
                 if order == wanted {
                     best = next;
                 }
@@ -962,10 +1208,16 @@ fn laplace<T: Ball>(m: &[Complex<T>], n: usize) -> Option<Complex<T>> {
     }
     let mut sum = Complex::int(0);
     for col in 0..n {
-        let minor: Vec<Complex<T>> =
-            (1..n).flat_map(|row| (0..n).filter(move |c| *c != col).map(move |c| row * n + c)).map(|it| m[it].clone()).collect();
+        let minor: Vec<Complex<T>> = (1..n)
+            .flat_map(|row| (0..n).filter(move |c| *c != col).map(move |c| row * n + c))
+            .map(|it| m[it].clone())
+            .collect();
         let term = m[col].mul(&laplace(&minor, n - 1)?);
-        sum = if col % 2 == 0 { sum.add(&term) } else { sum.sub(&term) };
+        sum = if col % 2 == 0 {
+            sum.add(&term)
+        } else {
+            sum.sub(&term)
+        };
     }
     Some(sum)
 }

@@ -5,10 +5,20 @@ use crate::expr::Expr;
 
 /// Reads `text`; `^` is a power.
 pub(crate) fn parse(text: &str) -> Result<Expr, Trouble> {
-    let mut parser = Parser { bytes: text.as_bytes(), text, at: 0, depth: 0, steps: 0 };
+    let mut parser = Parser {
+        bytes: text.as_bytes(),
+        text,
+        at: 0,
+        depth: 0,
+        steps: 0,
+    };
     let it = parser.sum()?;
     parser.skip();
-    if parser.at == text.len() { Ok(it) } else { Err(Trouble::Syntax) }
+    if parser.at == text.len() {
+        Ok(it)
+    } else {
+        Err(Trouble::Syntax)
+    }
 }
 
 struct Parser<'a> {
@@ -35,7 +45,11 @@ impl Parser<'_> {
 
     fn step(&mut self) -> Result<(), Trouble> {
         self.steps += 1;
-        if self.steps > 4_096 { Err(Trouble::Depth) } else { Ok(()) }
+        if self.steps > 4_096 {
+            Err(Trouble::Depth)
+        } else {
+            Ok(())
+        }
     }
 
     fn sum(&mut self) -> Result<Expr, Trouble> {
@@ -109,11 +123,20 @@ impl Parser<'_> {
             }
             let it = self.sum()?;
             self.depth -= 1;
-            return if self.eat(")") { Ok(it) } else { Err(Trouble::Syntax) };
+            return if self.eat(")") {
+                Ok(it)
+            } else {
+                Err(Trouble::Syntax)
+            };
         }
         self.skip();
         let start = self.at;
-        let digits = |from: usize| self.bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let digits = |from: usize| {
+            self.bytes[from..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count()
+        };
         let mut end = start + digits(start);
         if self.bytes.get(end) == Some(&b'.') {
             end += 1 + digits(end + 1);
@@ -127,6 +150,10 @@ impl Parser<'_> {
             return Err(Trouble::Syntax);
         }
         self.at = end;
-        if text.contains('.') { e_notation(&format!("{text}E0")) } else { number(text) }
+        if text.contains('.') {
+            e_notation(&format!("{text}E0"))
+        } else {
+            number(text)
+        }
     }
 }

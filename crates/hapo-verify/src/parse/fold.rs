@@ -17,7 +17,10 @@ pub(crate) fn fold(tokens: Vec<Token<'_>>) -> Vec<Token<'_>> {
             && out[n - 2] == Token::Open(kind)
             && matches!(kind, Bracket::Brace | Bracket::Paren);
         let before = n.checked_sub(3).map(|it| out[it]);
-        let free = matches!(before, None | Some(Token::Open(_) | Token::Caret | Token::Add | Token::Sub | Token::Mul));
+        let free = matches!(
+            before,
+            None | Some(Token::Open(_) | Token::Caret | Token::Add | Token::Sub | Token::Mul)
+        );
         if !is_group || !free {
             out.push(token);
             continue;

@@ -34,7 +34,15 @@ pub(crate) fn parse(tokens: &[Token<'_>], complex: bool) -> Read<Expr> {
         return Err(Trouble::Syntax);
     }
     let pairs = match_brackets(tokens);
-    let parser = |pos| Parser { tokens, pairs: &pairs, pos, end: tokens.len(), depth: 0, complex, bars: 0 };
+    let parser = |pos| Parser {
+        tokens,
+        pairs: &pairs,
+        pos,
+        end: tokens.len(),
+        depth: 0,
+        complex,
+        bars: 0,
+    };
     let mut trouble = None;
     let mut keep = |result: Read<Expr>| match result {
         Ok(it) => Some(it),
@@ -53,7 +61,12 @@ pub(crate) fn parse(tokens: &[Token<'_>], complex: bool) -> Read<Expr> {
     let set_words = |it: &Token<'_>| {
         matches!(
             it,
-            Token::Union | Token::Intersection | Token::SetMinus | Token::In | Token::NotIn | Token::Assign
+            Token::Union
+                | Token::Intersection
+                | Token::SetMinus
+                | Token::In
+                | Token::NotIn
+                | Token::Assign
         )
     };
     if tokens.iter().any(set_words)
@@ -68,7 +81,11 @@ pub(crate) fn parse(tokens: &[Token<'_>], complex: bool) -> Read<Expr> {
 /// intervals); all others with their own kind.
 fn match_brackets(tokens: &[Token<'_>]) -> Vec<u32> {
     let class = |it: Bracket| match it {
-        Bracket::Paren | Bracket::ParenVisual | Bracket::Group | Bracket::Square | Bracket::SquareCommand => 0,
+        Bracket::Paren
+        | Bracket::ParenVisual
+        | Bracket::Group
+        | Bracket::Square
+        | Bracket::SquareCommand => 0,
         other => 1 + other as u8,
     };
     let mut pairs = vec![u32::MAX; tokens.len()];
@@ -114,7 +131,11 @@ impl<'a> Parser<'_, 'a> {
 
     fn peek_at(&self, offset: usize) -> Option<Token<'a>> {
         let idx = self.pos + offset;
-        if idx < self.end { self.tokens.get(idx).copied() } else { None }
+        if idx < self.end {
+            self.tokens.get(idx).copied()
+        } else {
+            None
+        }
     }
 
     fn eat(&mut self, token: Token<'_>) -> bool {
@@ -124,7 +145,11 @@ impl<'a> Parser<'_, 'a> {
     }
 
     fn expect(&mut self, token: Token<'_>) -> Read<()> {
-        if self.eat(token) { Ok(()) } else { Err(Trouble::Syntax) }
+        if self.eat(token) {
+            Ok(())
+        } else {
+            Err(Trouble::Syntax)
+        }
     }
 
     fn at_end(&self) -> bool {
@@ -165,7 +190,11 @@ impl<'a> Parser<'_, 'a> {
             atoms.push(self.atom_expr()?);
         }
         self.expect(Token::Close(Bracket::Paren))?;
-        Ok(if atoms.len() == 1 { atoms.swap_remove(0) } else { Expr::Tuple(atoms) })
+        Ok(if atoms.len() == 1 {
+            atoms.swap_remove(0)
+        } else {
+            Expr::Tuple(atoms)
+        })
     }
 
     /// The whole rest as `a, b; c, d`: one value, a set, or a set of tuples.
@@ -204,7 +233,11 @@ impl<'a> Parser<'_, 'a> {
             out.push(it);
             return Ok(());
         }
-        let first = if kind == Elements::WithRelations { self.relation()? } else { self.expr()? };
+        let first = if kind == Elements::WithRelations {
+            self.relation()?
+        } else {
+            self.expr()?
+        };
         if self.peek() == Some(Token::PlusMinus) && !first.is_relation() {
             self.pos += 1;
             let right = self.expr()?;
@@ -232,8 +265,15 @@ impl<'a> Parser<'_, 'a> {
         if close >= self.end {
             return Ok(None);
         }
-        let after = if close + 1 < self.end { self.tokens.get(close + 1) } else { None };
-        let ends = matches!(after, None | Some(Token::Comma | Token::Semicolon | Token::Close(_)));
+        let after = if close + 1 < self.end {
+            self.tokens.get(close + 1)
+        } else {
+            None
+        };
+        let ends = matches!(
+            after,
+            None | Some(Token::Comma | Token::Semicolon | Token::Close(_))
+        );
         if !ends {
             return Ok(None);
         }
@@ -247,7 +287,11 @@ impl<'a> Parser<'_, 'a> {
         let (open, inner) = match self.peek() {
             Some(Token::Domain(it)) => {
                 self.pos += 1;
-                return Ok(Some(if it == Domain::Empty { Expr::Set(Vec::new()) } else { Expr::Domain(it) }));
+                return Ok(Some(if it == Domain::Empty {
+                    Expr::Set(Vec::new())
+                } else {
+                    Expr::Domain(it)
+                }));
             }
             Some(Token::Boxed) => (Token::Boxed, start + 2),
             Some(Token::Open(it)) => (Token::Open(it), start + 1),
@@ -257,7 +301,9 @@ impl<'a> Parser<'_, 'a> {
         if close >= self.end {
             return Err(Trouble::Syntax);
         }
-        let Token::Close(closing) = self.tokens[close] else { return Err(Trouble::Syntax) };
+        let Token::Close(closing) = self.tokens[close] else {
+            return Err(Trouble::Syntax);
+        };
         let top_level = TopLevel::of(&self.tokens[inner..close]);
         if top_level.choose {
             return Ok(None);
@@ -265,7 +311,11 @@ impl<'a> Parser<'_, 'a> {
         let round = |it: Bracket| {
             matches!(
                 it,
-                Bracket::Paren | Bracket::ParenVisual | Bracket::Group | Bracket::Square | Bracket::SquareCommand
+                Bracket::Paren
+                    | Bracket::ParenVisual
+                    | Bracket::Group
+                    | Bracket::Square
+                    | Bracket::SquareCommand
             )
         };
         let outer_end = self.end;
@@ -273,7 +323,9 @@ impl<'a> Parser<'_, 'a> {
             it.pos = inner;
             it.end = close;
             match open {
-                Token::Open(opening) if round(opening) => it.round_brackets(opening, closing, &top_level),
+                Token::Open(opening) if round(opening) => {
+                    it.round_brackets(opening, closing, &top_level)
+                }
                 Token::Open(Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand) => {
                     if inner == close {
                         return Ok(Some(Expr::Set(Vec::new())));
@@ -281,7 +333,9 @@ impl<'a> Parser<'_, 'a> {
                     let groups = it.element_groups(Elements::WithRelations)?;
                     Ok(Some(Expr::Set(groups.into_iter().flatten().collect())))
                 }
-                Token::Boxed => Ok(Some(set_of_groups(it.element_groups(Elements::WithRelations)?))),
+                Token::Boxed => Ok(Some(set_of_groups(
+                    it.element_groups(Elements::WithRelations)?,
+                ))),
                 _ => Ok(None),
             }
         });
@@ -301,34 +355,61 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// The content of `(…)`, `[…]`, `(…]` or `[…)`.
-    fn round_brackets(&mut self, opening: Bracket, closing: Bracket, top: &TopLevel) -> Read<Option<Expr>> {
+    fn round_brackets(
+        &mut self,
+        opening: Bracket,
+        closing: Bracket,
+        top: &TopLevel,
+    ) -> Read<Option<Expr>> {
         let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual | Bracket::Group);
-        let same_kind = opening == closing && matches!(opening, Bracket::Paren | Bracket::ParenVisual | Bracket::Square);
+        let same_kind = opening == closing
+            && matches!(
+                opening,
+                Bracket::Paren | Bracket::ParenVisual | Bracket::Square
+            );
         if top.n_commas == 1 && top.n_semicolons == 0 && !top.relation && !top.plus_minus {
             let start = self.pos;
             let ends = self.expr().and_then(|left| {
                 self.expect(Token::Comma)?;
                 let right = self.expr()?;
-                if self.at_end() { Ok((left, right)) } else { Err(Trouble::Syntax) }
+                if self.at_end() {
+                    Ok((left, right))
+                } else {
+                    Err(Trouble::Syntax)
+                }
             });
             match ends {
-                Ok((left, right)) => return interval(left, right, open_end(opening), open_end(closing)).map(Some),
+                Ok((left, right)) => {
+                    return interval(left, right, open_end(opening), open_end(closing)).map(Some);
+                }
                 Err(Trouble::Syntax) if same_kind => self.pos = start,
                 Err(it) => return Err(it),
             }
         }
         if !same_kind {
-            return if top.n_commas + top.n_semicolons == 0 { Ok(None) } else { Err(Trouble::Syntax) };
+            return if top.n_commas + top.n_semicolons == 0 {
+                Ok(None)
+            } else {
+                Err(Trouble::Syntax)
+            };
         }
         let groups = self.element_groups(Elements::WithRelations)?;
         let mut items: Vec<Expr> = groups.into_iter().flatten().collect();
-        Ok(Some(if items.len() == 1 { items.swap_remove(0) } else { Expr::Tuple(items) }))
+        Ok(Some(if items.len() == 1 {
+            items.swap_remove(0)
+        } else {
+            Expr::Tuple(items)
+        }))
     }
 
     /// `x \in A \cup B`, `A \setminus B`, … over the whole text.
     fn whole_set_relation(&mut self) -> Read<Expr> {
         let it = self.set_relation()?;
-        if self.at_end() { Ok(it) } else { Err(Trouble::Syntax) }
+        if self.at_end() {
+            Ok(it)
+        } else {
+            Err(Trouble::Syntax)
+        }
     }
 
     fn set_relation(&mut self) -> Read<Expr> {
@@ -614,9 +695,15 @@ impl<'a> Parser<'_, 'a> {
         let token = self.peek().ok_or(Trouble::Syntax)?;
         match token {
             T::Open(Bracket::Angle) => Err(Trouble::Meaning),
-            T::Open(Bracket::Floor) => self.group(T::Close(Bracket::Floor)).map(|it| Expr::call(Func::Floor, it)),
-            T::Open(Bracket::Ceil) => self.group(T::Close(Bracket::Ceil)).map(|it| Expr::call(Func::Ceil, it)),
-            T::Open(Bracket::VertBar) => self.group(T::Close(Bracket::VertBar)).map(|it| Expr::call(Func::Abs, it)),
+            T::Open(Bracket::Floor) => self
+                .group(T::Close(Bracket::Floor))
+                .map(|it| Expr::call(Func::Floor, it)),
+            T::Open(Bracket::Ceil) => self
+                .group(T::Close(Bracket::Ceil))
+                .map(|it| Expr::call(Func::Ceil, it)),
+            T::Open(Bracket::VertBar) => self
+                .group(T::Close(Bracket::VertBar))
+                .map(|it| Expr::call(Func::Abs, it)),
             T::Open(it) if it != Bracket::ParenVisual => {
                 self.pos += 1;
                 let inner = self.nested(Self::expr)?;
@@ -643,7 +730,9 @@ impl<'a> Parser<'_, 'a> {
                 Ok(Expr::Call(Func::Binomial, vec![upper, lower]))
             }
             T::MatrixStart => self.matrix(T::MatrixStart, T::MatrixEnd),
-            T::DetStart => self.matrix(T::DetStart, T::DetEnd).map(|it| Expr::call(Func::Det, it)),
+            T::DetStart => self
+                .matrix(T::DetStart, T::DetEnd)
+                .map(|it| Expr::call(Func::Det, it)),
             T::ExpE
             | T::Function(_)
             | T::MultiFunction(_)
@@ -657,12 +746,17 @@ impl<'a> Parser<'_, 'a> {
             {
                 self.nested(Self::function)
             }
-            T::Gamma if functions == Functions::Allowed && self.peek_at(1) == Some(T::Open(Bracket::Paren)) => {
+            T::Gamma
+                if functions == Functions::Allowed
+                    && self.peek_at(1) == Some(T::Open(Bracket::Paren)) =>
+            {
                 self.pos += 1;
                 let arg = self.group(T::Close(Bracket::Paren))?;
                 Ok(Expr::call(Func::Gamma, arg))
             }
-            T::Letter(_) | T::Greek(_) | T::Symbol(_) | T::Accent(..) if functions == Functions::Allowed => {
+            T::Letter(_) | T::Greek(_) | T::Symbol(_) | T::Accent(..)
+                if functions == Functions::Allowed =>
+            {
                 if let Some(it) = self.application()? {
                     return Ok(it);
                 }
@@ -707,8 +801,14 @@ impl<'a> Parser<'_, 'a> {
             Some(Token::Open(Bracket::Brace)),
             Some(Token::Differential(variable)),
             Some(Token::Close(Bracket::Brace)),
-        ) = (self.peek(), self.peek_at(1), self.peek_at(2), self.peek_at(3), self.peek_at(4), self.peek_at(5))
-        {
+        ) = (
+            self.peek(),
+            self.peek_at(1),
+            self.peek_at(2),
+            self.peek_at(3),
+            self.peek_at(4),
+            self.peek_at(5),
+        ) {
             self.pos += 6;
             let variable = self.symbol(variable);
             return Ok(Expr::Call(Func::Derivative, vec![variable]));
@@ -784,19 +884,21 @@ impl<'a> Parser<'_, 'a> {
             }
             T::Differential(name) => {
                 self.pos += 1;
-                Ok(Expr::Sym { name: format!("d{}", name.to_lowercase()).into(), complex: self.complex })
+                Ok(Expr::Sym {
+                    name: format!("d{}", name.to_lowercase()).into(),
+                    complex: self.complex,
+                })
             }
-            T::Infinity => {
-                self.pos += 1;
-                Ok(Expr::Infinity)
-            }
-            T::InfinityPercent => {
+            T::Infinity | T::InfinityPercent => {
                 self.pos += 1;
                 Ok(Expr::Infinity)
             }
             T::Variable(text) => {
                 self.pos += 1;
-                Ok(Expr::Sym { name: text.to_lowercase().into(), complex: self.complex })
+                Ok(Expr::Sym {
+                    name: text.to_lowercase().into(),
+                    complex: self.complex,
+                })
             }
             T::Partial => Err(Trouble::Meaning),
             _ => Err(Trouble::Syntax),
@@ -807,8 +909,7 @@ impl<'a> Parser<'_, 'a> {
     fn atom_name(&mut self) -> Read<String> {
         let name = match self.peek() {
             Some(Token::Letter(c)) => c.to_string(),
-            Some(Token::Greek(name)) => name.to_owned(),
-            Some(Token::Symbol(name)) => name.to_owned(),
+            Some(Token::Greek(name) | Token::Symbol(name)) => name.to_owned(),
             Some(Token::Accent(command, body)) => accent_name(command, body),
             _ => return Err(Trouble::Syntax),
         };
@@ -861,21 +962,35 @@ impl<'a> Parser<'_, 'a> {
         } else {
             let token = self.peek().ok_or(Trouble::Syntax)?;
             match token {
-                Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..) | Token::Number(_)
-                | Token::BigE | Token::Infinity | Token::Percent(_) | Token::Differential(_) | Token::ENotation(_) => {
+                Token::Letter(_)
+                | Token::Greek(_)
+                | Token::Symbol(_)
+                | Token::Accent(..)
+                | Token::Number(_)
+                | Token::BigE
+                | Token::Infinity
+                | Token::Percent(_)
+                | Token::Differential(_)
+                | Token::ENotation(_) => {
                     push_token(&mut inner, token);
                     self.pos += 1;
                 }
                 _ => return Err(Trouble::Syntax),
             }
         }
-        if inner.len() > 1 { Ok(format!("_{{{inner}}}")) } else { Ok(format!("_{inner}")) }
+        if inner.len() > 1 {
+            Ok(format!("_{{{inner}}}"))
+        } else {
+            Ok(format!("_{inner}"))
+        }
     }
 
     /// `f(x)`: a letter before exactly one atom, or before a list, in brackets.
     fn application(&mut self) -> Read<Option<Expr>> {
         let start = self.pos;
-        let Some(paren) = self.application_bracket() else { return Ok(None) };
+        let Some(paren) = self.application_bracket() else {
+            return Ok(None);
+        };
         let name = {
             let mut name = self.atom_name()?;
             if self.peek() == Some(Token::Underscore) {
@@ -883,7 +998,11 @@ impl<'a> Parser<'_, 'a> {
             }
             name
         };
-        let exponent = if self.eat(Token::Caret) { Some(self.script()?) } else { None };
+        let exponent = if self.eat(Token::Caret) {
+            Some(self.script()?)
+        } else {
+            None
+        };
         if self.pos != paren {
             self.pos = start;
             return Ok(None);
@@ -933,7 +1052,12 @@ impl<'a> Parser<'_, 'a> {
                 };
             }
         }
-        if at >= self.end || !matches!(self.tokens[at], Token::Open(Bracket::Paren | Bracket::Square)) {
+        if at >= self.end
+            || !matches!(
+                self.tokens[at],
+                Token::Open(Bracket::Paren | Bracket::Square)
+            )
+        {
             return None;
         }
         let close = self.pairs[at] as usize;
@@ -959,8 +1083,20 @@ impl<'a> Parser<'_, 'a> {
                 | Token::Differential(_),
             ] => true,
             // An atom may carry one subscript or power.
-            [Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..) | Token::Number(_), Token::Underscore, rest @ ..]
-            | [Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..), Token::Caret, rest @ ..] => match rest {
+            [
+                Token::Letter(_)
+                | Token::Greek(_)
+                | Token::Symbol(_)
+                | Token::Accent(..)
+                | Token::Number(_),
+                Token::Underscore,
+                rest @ ..,
+            ]
+            | [
+                Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..),
+                Token::Caret,
+                rest @ ..,
+            ] => match rest {
                 [Token::Open(Bracket::Brace), ..] => self.pairs[at + 3] as usize + 1 == close,
                 [_] => true,
                 _ => false,
@@ -1000,7 +1136,10 @@ impl<'a> Parser<'_, 'a> {
             T::MultiFunction(name) => {
                 self.scripts()?;
                 let args = self.arguments()?;
-                Ok(Expr::Call(function_by_name(name).ok_or(Trouble::Syntax)?, args))
+                Ok(Expr::Call(
+                    function_by_name(name).ok_or(Trouble::Syntax)?,
+                    args,
+                ))
             }
             T::Int => self.integral(),
             T::Sum => self.sum(Func::Sum),
@@ -1033,10 +1172,16 @@ impl<'a> Parser<'_, 'a> {
             Fn1::Ln => Expr::Call(Func::Log, vec![arg, below.unwrap_or(Expr::E)]),
             Fn1::Exp => Expr::pow(Expr::E, arg),
             Fn1::Known(name) => {
-                let inverse = matches!(name, "sin" | "cos" | "tan" | "csc" | "sec" | "cot" | "sinh" | "cosh" | "tanh");
+                let inverse = matches!(
+                    name,
+                    "sin" | "cos" | "tan" | "csc" | "sec" | "cot" | "sinh" | "cosh" | "tanh"
+                );
                 if minus_one && inverse {
                     exponent = None;
-                    Expr::call(function_by_name(&format!("a{name}")).ok_or(Trouble::Syntax)?, arg)
+                    Expr::call(
+                        function_by_name(&format!("a{name}")).ok_or(Trouble::Syntax)?,
+                        arg,
+                    )
                 } else {
                     Expr::call(function_by_name(name).ok_or(Trouble::Syntax)?, arg)
                 }
@@ -1074,12 +1219,17 @@ impl<'a> Parser<'_, 'a> {
 
     fn operator_name(&mut self) -> Read<Expr> {
         self.expect(Token::Open(Bracket::Brace))?;
-        let Some(Token::Word(name)) = self.peek() else { return Err(Trouble::Syntax) };
+        let Some(Token::Word(name)) = self.peek() else {
+            return Err(Trouble::Syntax);
+        };
         self.pos += 1;
         self.expect(Token::Close(Bracket::Brace))?;
         let (_, exponent) = self.scripts()?;
         let it = match name {
-            "gcd" | "lcm" => Expr::Call(function_by_name(name).ok_or(Trouble::Syntax)?, self.arguments()?),
+            "gcd" | "lcm" => Expr::Call(
+                function_by_name(name).ok_or(Trouble::Syntax)?,
+                self.arguments()?,
+            ),
             "zeros" | "ones" | "diag" | "hstack" | "vstack" => return Err(Trouble::Meaning),
             _ => {
                 let arg = self.single_argument()?;
@@ -1115,7 +1265,9 @@ impl<'a> Parser<'_, 'a> {
             at += 1;
         }
         let (body, variable) = if at < self.end {
-            let Token::Differential(variable) = self.tokens[at] else { return Err(Trouble::Syntax) };
+            let Token::Differential(variable) = self.tokens[at] else {
+                return Err(Trouble::Syntax);
+            };
             let variable = self.symbol(variable);
             let body = if at == self.pos {
                 Expr::int(1)
@@ -1145,8 +1297,14 @@ impl<'a> Parser<'_, 'a> {
             });
             match variable {
                 Some(name) => {
-                    let differential = Expr::Sym { name: format!("d{name}").into(), complex: self.complex };
-                    (replace(&body, &differential, &Expr::int(1)), self.symbol(&name))
+                    let differential = Expr::Sym {
+                        name: format!("d{name}").into(),
+                        complex: self.complex,
+                    };
+                    (
+                        replace(&body, &differential, &Expr::int(1)),
+                        self.symbol(&name),
+                    )
                 }
                 None => (body, self.symbol("x")),
             }
@@ -1207,6 +1365,10 @@ enum Functions {
 
 /// What occurs at the outermost level of a bracket's content.
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one token list"
+)]
 struct TopLevel {
     n_commas: usize,
     n_semicolons: usize,
@@ -1227,7 +1389,9 @@ impl TopLevel {
                 _ if level > 0 => {}
                 Token::Comma => top.n_commas += 1,
                 Token::Semicolon => top.n_semicolons += 1,
-                Token::Assign | Token::Relation(_) | Token::Approx | Token::In => top.relation = true,
+                Token::Assign | Token::Relation(_) | Token::Approx | Token::In => {
+                    top.relation = true;
+                }
                 Token::PlusMinus => top.plus_minus = true,
                 Token::Choose => top.choose = true,
                 Token::Union | Token::Intersection | Token::SetMinus => top.set_operator = true,
@@ -1245,7 +1409,10 @@ pub(crate) fn symbol(name: &str, complex: bool) -> Expr {
         "gamma" | "Gamma" => return Expr::EulerGamma,
         _ => {}
     }
-    Expr::Sym { name: name.to_lowercase().into(), complex }
+    Expr::Sym {
+        name: name.to_lowercase().into(),
+        complex,
+    }
 }
 
 fn accent_name(command: &str, body: &str) -> String {
@@ -1255,7 +1422,7 @@ fn accent_name(command: &str, body: &str) -> String {
         return match body.as_str() {
             "α" => "alpha".to_owned(),
             "π" => "pi".to_owned(),
-            _ => body,
+            it => it.strip_prefix('\\').unwrap_or(it).to_owned(),
         };
     }
     let name = match command {
@@ -1314,7 +1481,11 @@ fn push_token(out: &mut String, token: Token<'_>) {
 /// A literal: with a point a decimal, without one an integer.
 pub(crate) fn number(text: &str) -> Read<Expr> {
     let value = Rat::parse_decimal(text).ok_or(Trouble::Depth)?;
-    Ok(if text.contains('.') { Expr::Float(value) } else { Expr::Num(value) })
+    Ok(if text.contains('.') {
+        Expr::Float(value)
+    } else {
+        Expr::Num(value)
+    })
 }
 
 /// `1.5E-3`, a decimal.
@@ -1325,7 +1496,9 @@ pub(crate) fn e_notation(text: &str) -> Read<Expr> {
     if exponent.unsigned_abs() > 4_000 {
         return Err(Trouble::Depth);
     }
-    let value = Rat::ten_pow(exponent).and_then(|it| it.mul(&mantissa)).ok_or(Trouble::Depth)?;
+    let value = Rat::ten_pow(exponent)
+        .and_then(|it| it.mul(&mantissa))
+        .ok_or(Trouble::Depth)?;
     Ok(Expr::Float(value))
 }
 
@@ -1352,7 +1525,10 @@ fn factorial(arg: Expr) -> Expr {
 fn transpose(cols: usize, cells: &[Expr]) -> Expr {
     let rows = cells.len() / cols.max(1);
     let turned = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
-    Expr::Matrix { cols: rows, cells: turned.collect() }
+    Expr::Matrix {
+        cols: rows,
+        cells: turned.collect(),
+    }
 }
 
 fn derivative_of(e: &Expr) -> Option<&Expr> {
@@ -1367,7 +1543,10 @@ fn juxtapose(left: Expr, right: Expr) -> Expr {
     if derivative_of(&left).is_some()
         && let Expr::Call(_, args) = left
     {
-        let variable = args.into_iter().next().expect("a derivative operator has its variable");
+        let variable = args
+            .into_iter()
+            .next()
+            .expect("a derivative operator has its variable");
         return Expr::Call(Func::Derivative, vec![right, variable]);
     }
     if let (Expr::Num(whole), Expr::Num(part)) = (&left, &right)
@@ -1375,7 +1554,11 @@ fn juxtapose(left: Expr, right: Expr) -> Expr {
         && !part.is_negative()
         && !part.is_zero()
     {
-        let sum = if whole.is_negative() { whole.sub(part) } else { whole.add(part) };
+        let sum = if whole.is_negative() {
+            whole.sub(part)
+        } else {
+            whole.add(part)
+        };
         if let Some(sum) = sum {
             return Expr::Num(sum);
         }
@@ -1386,7 +1569,11 @@ fn juxtapose(left: Expr, right: Expr) -> Expr {
 fn set_of_groups(mut groups: Vec<Vec<Expr>>) -> Expr {
     if groups.len() == 1 {
         let mut only = groups.swap_remove(0);
-        return if only.len() == 1 { only.swap_remove(0) } else { Expr::Set(only) };
+        return if only.len() == 1 {
+            only.swap_remove(0)
+        } else {
+            Expr::Set(only)
+        };
     }
     if groups.iter().all(|it| it.len() == 1) {
         return Expr::Set(groups.into_iter().flatten().collect());
@@ -1435,7 +1622,12 @@ fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> Read<E
     }
     let infinite = |it: &Expr| matches!(it, Expr::Infinity | Expr::NegInfinity);
     let (left_open, right_open) = (left_open || infinite(&start), right_open || infinite(&end));
-    Ok(Expr::Interval(Box::new(Interval { start, end, left_open, right_open })))
+    Ok(Expr::Interval(Box::new(Interval {
+        start,
+        end,
+        left_open,
+        right_open,
+    })))
 }
 
 fn replace(e: &Expr, from: &Expr, to: &Expr) -> Expr {

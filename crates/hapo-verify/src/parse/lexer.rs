@@ -180,14 +180,14 @@ fn next_token(rest: &str, first: u8) -> Option<(Option<Token<'_>>, usize)> {
     let some = |token, len| Some((Some(token), len));
     match first {
         b' ' | b'\t' | b'\r' | b'\n' => Some((None, 1)),
-        b'0'..=b'9' => some_number(rest),
-        b'.' if rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit) => some_number(rest),
+        b'0'..=b'9' => Some(number(rest)),
+        b'.' if rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit) => Some(number(rest)),
         b'\\' => command(rest),
-        b'a'..=b'z' | b'A'..=b'Z' => some_letters(rest, first),
+        b'a'..=b'z' | b'A'..=b'Z' => Some(letters(rest, first)),
         b'+' => some(T::Add, 1),
         b'-' => some(T::Sub, 1),
         b'*' => some(T::Mul, 1),
-        b'/' => some(T::Div, 1),
+        b'/' | b':' => some(T::Div, 1),
         b'(' => some(T::Open(Bracket::Paren), 1),
         b')' => some(T::Close(Bracket::Paren), 1),
         b'[' => some(T::Open(Bracket::Square), 1),
@@ -214,7 +214,6 @@ fn next_token(rest: &str, first: u8) -> Option<(Option<Token<'_>>, usize)> {
             whole.map_or(some(T::Caret, 1), |(text, token)| some(*token, text.len()))
         }
         b'\'' => some(T::Transpose, 1),
-        b':' => some(T::Div, 1),
         b';' => some(T::Semicolon, 1),
         b',' => some(T::Comma, 1),
         b'.' => some(T::Period, 1),
@@ -235,9 +234,14 @@ fn next_token(rest: &str, first: u8) -> Option<(Option<Token<'_>>, usize)> {
     }
 }
 
-fn some_number(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
+fn number(rest: &str) -> (Option<Token<'_>>, usize) {
     let bytes = rest.as_bytes();
-    let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let digits = |from: usize| {
+        bytes[from..]
+            .iter()
+            .take_while(|b| b.is_ascii_digit())
+            .count()
+    };
     let mut len = digits(0);
     if bytes.get(len) == Some(&b'.') {
         let fraction = digits(len + 1);
@@ -250,46 +254,103 @@ fn some_number(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
         let exponent = digits((len + 1 + sign).min(bytes.len()));
         if exponent > 0 {
             let end = len + 1 + sign + exponent;
-            return Some((Some(Token::ENotation(&rest[..end])), end));
+            return (Some(Token::ENotation(&rest[..end])), end);
         }
     }
     let space = usize::from(matches!(bytes.get(len), Some(b' ' | b'\t' | b'\r' | b'\n')));
     let after = &rest[len + space..];
-    let sign = if after.starts_with("\\%") { 2 } else { usize::from(after.starts_with('%')) };
+    let sign = if after.starts_with("\\%") {
+        2
+    } else {
+        usize::from(after.starts_with('%'))
+    };
     if sign > 0 {
-        return Some((Some(Token::Percent(&rest[..len])), len + space + sign));
+        return (Some(Token::Percent(&rest[..len])), len + space + sign);
     }
-    Some((Some(Token::Number(&rest[..len])), len))
+    (Some(Token::Number(&rest[..len])), len)
 }
 
 /// Words that the grammar reserves; a longer one wins over a shorter one and over single letters.
 const WORDS: [&str; 41] = [
-    "orthogonalize", "eigenvectors", "diagonalize", "eigenvalues", "eigenvects", "orthogonal", "eigenvals",
-    "nullspace", "pmatrix", "bmatrix", "vmatrix", "arcsinh", "arccosh", "arctanh", "hstack", "vstack", "matrix",
-    "arsinh", "arcosh", "artanh", "zeros", "trace", "ortho", "floor", "eigen", "ones", "cols", "rows", "diag", "norm",
-    "rank", "rref", "orth", "ceil", "gcd", "lcm", "eye", "eig", "svd", "SVD", "tr",
+    "orthogonalize",
+    "eigenvectors",
+    "diagonalize",
+    "eigenvalues",
+    "eigenvects",
+    "orthogonal",
+    "eigenvals",
+    "nullspace",
+    "pmatrix",
+    "bmatrix",
+    "vmatrix",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "hstack",
+    "vstack",
+    "matrix",
+    "arsinh",
+    "arcosh",
+    "artanh",
+    "zeros",
+    "trace",
+    "ortho",
+    "floor",
+    "eigen",
+    "ones",
+    "cols",
+    "rows",
+    "diag",
+    "norm",
+    "rank",
+    "rref",
+    "orth",
+    "ceil",
+    "gcd",
+    "lcm",
+    "eye",
+    "eig",
+    "svd",
+    "SVD",
+    "tr",
 ];
 
-fn some_letters(rest: &str, first: u8) -> Option<(Option<Token<'_>>, usize)> {
+fn letters(rest: &str, first: u8) -> (Option<Token<'_>>, usize) {
     if matches!(
         first,
-        b'o' | b'e' | b'd' | b'n' | b'p' | b'b' | b'v' | b'a' | b'h' | b'm' | b'z' | b't' | b'f' | b'c' | b'r' | b'g'
-            | b'l' | b's' | b'S'
+        b'o' | b'e'
+            | b'd'
+            | b'n'
+            | b'p'
+            | b'b'
+            | b'v'
+            | b'a'
+            | b'h'
+            | b'm'
+            | b'z'
+            | b't'
+            | b'f'
+            | b'c'
+            | b'r'
+            | b'g'
+            | b'l'
+            | b's'
+            | b'S'
     ) && let Some(word) = WORDS.iter().find(|w| rest.starts_with(**w))
         && differential_len(rest).is_none_or(|(len, _)| len < word.len())
     {
-        return Some((Some(Token::Word(&rest[..word.len()])), word.len()));
+        return (Some(Token::Word(&rest[..word.len()])), word.len());
     }
     if first == b'd'
         && let Some((len, start)) = differential_len(rest)
     {
-        return Some((Some(Token::Differential(&rest[start..len])), len));
+        return (Some(Token::Differential(&rest[start..len])), len);
     }
-    Some(match first {
+    match first {
         b'e' => (Some(Token::ExpE), 1),
         b'E' => (Some(Token::BigE), 1),
         letter => (Some(Token::Letter(letter as char)), 1),
-    })
+    }
 }
 
 /// Length of `d`, white space, and a letter or command; and where the variable starts.
@@ -298,12 +359,18 @@ fn differential_len(rest: &str) -> Option<(usize, usize)> {
     if bytes[0] != b'd' {
         return None;
     }
-    let space = bytes[1..].iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).count();
+    let space = bytes[1..]
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
+        .count();
     let start = 1 + space;
     match bytes.get(start)? {
         b'a'..=b'z' | b'A'..=b'Z' => Some((start + 1, start)),
         b'\\' => {
-            let letters = bytes[start + 1..].iter().take_while(|b| b.is_ascii_alphabetic()).count();
+            let letters = bytes[start + 1..]
+                .iter()
+                .take_while(|b| b.is_ascii_alphabetic())
+                .count();
             (letters > 0).then_some((start + 1 + letters, start + 1))
         }
         _ => None,
@@ -316,9 +383,13 @@ fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
     let token = match c {
         '∔' | '⊕' | '⊞' => T::Add,
         '−' | '∸' => T::Sub,
-        '×' | '⋅' | '⋄' | '⊡' | '∗' | '⋆' | '∘' | '∙' | '⊗' | '⊠' | '⋈' | '⋉' | '⋊' => T::Mul,
+        '×' | '⋅' | '⋄' | '⊡' | '∗' | '⋆' | '∘' | '∙' | '⊗' | '⊠' | '⋈' | '⋉' | '⋊' => {
+            T::Mul
+        }
         '÷' | '∕' => T::Div,
-        '≡' | '≣' | '≟' | '≎' | '≏' | '≐' | '≑' | '≒' | '≓' | '≔' | '≕' | '≖' | '≗' => T::Assign,
+        '≡' | '≣' | '≟' | '≎' | '≏' | '≐' | '≑' | '≒' | '≓' | '≔' | '≕' | '≖' | '≗' => {
+            T::Assign
+        }
         '≈' | '≊' | '≋' | '≃' | '≅' => T::Approx,
         '≪' | '≺' | '⋖' => T::Relation(Op::Lt),
         '≤' | '≦' | '≲' | '≾' => T::Relation(Op::Le),
@@ -392,24 +463,133 @@ fn greek_letter(c: char) -> Option<&'static str> {
 }
 
 const GREEK: [&str; 39] = [
-    "alpha", "beta", "delta", "Delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "Theta", "vartheta", "iota",
-    "kappa", "lambda", "Lambda", "mu", "nu", "xi", "Xi", "omicron", "pi", "Pi", "varpi", "rho", "varrho", "sigma",
-    "Sigma", "varsigma", "tau", "upsilon", "Upsilon", "phi", "Phi", "varphi", "chi", "psi", "Psi", "omega", "Omega",
+    "alpha",
+    "beta",
+    "delta",
+    "Delta",
+    "epsilon",
+    "varepsilon",
+    "zeta",
+    "eta",
+    "theta",
+    "Theta",
+    "vartheta",
+    "iota",
+    "kappa",
+    "lambda",
+    "Lambda",
+    "mu",
+    "nu",
+    "xi",
+    "Xi",
+    "omicron",
+    "pi",
+    "Pi",
+    "varpi",
+    "rho",
+    "varrho",
+    "sigma",
+    "Sigma",
+    "varsigma",
+    "tau",
+    "upsilon",
+    "Upsilon",
+    "phi",
+    "Phi",
+    "varphi",
+    "chi",
+    "psi",
+    "Psi",
+    "omega",
+    "Omega",
 ];
 
 const ACCENTS: [&str; 44] = [
-    "acute", "bar", "overline", "breve", "check", "widecheck", "dot", "ddot", "grave", "hat", "tilde", "widetilde",
-    "vec", "overrightarrow", "bm", "boldsymbol", "text", "textit", "textbf", "textnormal", "mathbb", "mathbin",
-    "mathbf", "mathcal", "mathclap", "mathclose", "mathellipsis", "mathfrak", "mathinner", "mathit", "mathnormal",
-    "mathop", "mathopen", "mathord", "mathpunct", "mathrel", "mathring", "mathrlap", "mathrm", "mathscr", "mathsf",
-    "mathsterling", "mathtt", "mbox",
+    "acute",
+    "bar",
+    "overline",
+    "breve",
+    "check",
+    "widecheck",
+    "dot",
+    "ddot",
+    "grave",
+    "hat",
+    "tilde",
+    "widetilde",
+    "vec",
+    "overrightarrow",
+    "bm",
+    "boldsymbol",
+    "text",
+    "textit",
+    "textbf",
+    "textnormal",
+    "mathbb",
+    "mathbin",
+    "mathbf",
+    "mathcal",
+    "mathclap",
+    "mathclose",
+    "mathellipsis",
+    "mathfrak",
+    "mathinner",
+    "mathit",
+    "mathnormal",
+    "mathop",
+    "mathopen",
+    "mathord",
+    "mathpunct",
+    "mathrel",
+    "mathring",
+    "mathrlap",
+    "mathrm",
+    "mathscr",
+    "mathsf",
+    "mathsterling",
+    "mathtt",
+    "mbox",
 ];
 
 const SYMBOLS: [&str; 39] = [
-    "Bbbk", "wp", "nabla", "bigstar", "angle", "nexists", "diagdown", "measuredangle", "eth", "diagup",
-    "sphericalangle", "clubsuit", "varnothing", "Diamond", "complement", "diamondsuit", "imath", "Finv",
-    "triangledown", "heartsuit", "jmath", "Game", "triangle", "spadesuit", "ell", "hbar", "vartriangle", "hslash",
-    "blacklozenge", "lozenge", "blacksquare", "mho", "blacktriangle", "sharp", "prime", "Im", "flat", "square",
+    "Bbbk",
+    "wp",
+    "nabla",
+    "bigstar",
+    "angle",
+    "nexists",
+    "diagdown",
+    "measuredangle",
+    "eth",
+    "diagup",
+    "sphericalangle",
+    "clubsuit",
+    "varnothing",
+    "Diamond",
+    "complement",
+    "diamondsuit",
+    "imath",
+    "Finv",
+    "triangledown",
+    "heartsuit",
+    "jmath",
+    "Game",
+    "triangle",
+    "spadesuit",
+    "ell",
+    "hbar",
+    "vartriangle",
+    "hslash",
+    "blacklozenge",
+    "lozenge",
+    "blacksquare",
+    "mho",
+    "blacktriangle",
+    "sharp",
+    "prime",
+    "Im",
+    "flat",
+    "square",
     "backprime",
 ];
 
@@ -436,9 +616,15 @@ fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
         b'\\' => return some(T::RowEnd, 2),
         _ => {}
     }
-    let n_letters = bytes[1..].iter().take(24).take_while(|b| b.is_ascii_alphabetic()).count();
+    let n_letters = bytes[1..]
+        .iter()
+        .take(24)
+        .take_while(|b| b.is_ascii_alphabetic())
+        .count();
     // The longest known command wins, wherever a word boundary would be.
-    (1..=n_letters).rev().find_map(|len| named_command(rest, len))
+    (1..=n_letters)
+        .rev()
+        .find_map(|len| named_command(rest, len))
 }
 
 /// The command of exactly `len` letters, with whatever must follow it.
@@ -449,12 +635,14 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     let end = 1 + len;
     let some = |token| Some((Some(token), end));
     match name {
-        "thinspace" | "medspace" | "thickspace" | "quad" | "qquad" | "negthinspace" | "negmedspace"
-        | "negthickspace" | "vrule" | "vcenter" | "vbox" | "vskip" | "vspace" | "hfil" => Some((None, end)),
-        "over" => some(T::Div),
+        "thinspace" | "medspace" | "thickspace" | "quad" | "qquad" | "negthinspace"
+        | "negmedspace" | "negthickspace" | "vrule" | "vcenter" | "vbox" | "vskip" | "vspace"
+        | "hfil" => Some((None, end)),
         "lgroup" => some(T::Open(Bracket::Group)),
         "rgroup" => some(T::Close(Bracket::Group)),
-        "lbrace" if after.starts_with("\\rbrace") => Some((Some(T::Domain(Domain::Empty)), end + 7)),
+        "lbrace" if after.starts_with("\\rbrace") => {
+            Some((Some(T::Domain(Domain::Empty)), end + 7))
+        }
         "lbrace" => some(T::Open(Bracket::BraceCommand)),
         "rbrace" => some(T::Close(Bracket::BraceCommand)),
         "lbrack" => some(T::Open(Bracket::SquareCommand)),
@@ -471,7 +659,9 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
         "phantom" => some(T::Phantom),
         "boxed" => some(T::Boxed),
         "lim" => some(T::Lim),
-        "to" | "rightarrow" | "Rightarrow" | "longrightarrow" | "Longrightarrow" => some(T::Approach),
+        "to" | "rightarrow" | "Rightarrow" | "longrightarrow" | "Longrightarrow" => {
+            some(T::Approach)
+        }
         "leftrightarrow" | "Leftrightarrow" | "xrightarrow" | "xRightarrow" | "mathit" => {
             if name == "mathit" {
                 return accent(rest, len);
@@ -492,7 +682,7 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
         "max" => some(T::MultiFunction("max")),
         "min" => some(T::MultiFunction("min")),
         "times" | "cdot" => some(T::Mul),
-        "div" => some(T::Div),
+        "div" | "over" => some(T::Div),
         "frac" | "dfrac" | "tfrac" | "cfrac" => some(T::Frac),
         "binom" | "tbinom" | "dbinom" => some(T::Binom),
         "choose" => some(T::Choose),
@@ -510,8 +700,13 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
                 }
             }
             let columns = after.strip_prefix("{array}{")?;
-            let n_columns = columns.bytes().take_while(|b| matches!(b, b'c' | b'l' | b'r')).count();
-            columns[n_columns..].starts_with('}').then_some((Some(T::MatrixStart), end + 8 + n_columns + 1))
+            let n_columns = columns
+                .bytes()
+                .take_while(|b| matches!(b, b'c' | b'l' | b'r'))
+                .count();
+            columns[n_columns..]
+                .starts_with('}')
+                .then_some((Some(T::MatrixStart), end + 8 + n_columns + 1))
         }
         "end" => {
             for (env, token) in [
@@ -538,7 +733,11 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
         "ne" | "neq" => some(T::Relation(Op::Ne)),
         "not" if after.starts_with("\\equiv") => Some((Some(T::Relation(Op::Ne)), end + 6)),
         "infty" => {
-            let sign = if after.starts_with("\\%") { 2 } else { usize::from(after.starts_with('%')) };
+            let sign = if after.starts_with("\\%") {
+                2
+            } else {
+                usize::from(after.starts_with('%'))
+            };
             if sign > 0 {
                 return Some((Some(T::InfinityPercent), end + sign));
             }
@@ -548,7 +747,10 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
         "variable" => {
             let close = after.find('}')?;
             let inner = after.strip_prefix('{')?.get(..close.checked_sub(1)?)?;
-            let valid = !inner.is_empty() && inner.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'\\');
+            let valid = !inner.is_empty()
+                && inner
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'\\');
             valid.then_some((Some(T::Variable(inner)), end + close + 1))
         }
         "mathbb" => {
@@ -597,6 +799,13 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     }
 }
 
+/// Functions of one argument.
+const FUNCTIONS: [&str; 24] = [
+    "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec",
+    "arccot", "sinh", "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh",
+    "arctanh", "floor", "ceil", "det",
+];
+
 fn other_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     let name = &rest[1..=len];
     let some = |token| Some((Some(token), 1 + len));
@@ -609,10 +818,6 @@ fn other_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
     if ACCENTS.contains(&name) {
         return accent(rest, len);
     }
-    const FUNCTIONS: [&str; 24] = [
-        "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec", "arccot", "sinh",
-        "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil", "det",
-    ];
     let function = FUNCTIONS.iter().find(|it| **it == name)?;
     some(Token::Function(Fn1::Known(function)))
 }

@@ -2,9 +2,9 @@
 
 pub(crate) mod arithmetic;
 mod fold;
-pub(crate) mod python;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
+pub(crate) mod python;
 
 use crate::expr::Expr;
 use crate::number::Rat;
@@ -40,7 +40,11 @@ pub(crate) fn scientific(text: &str) -> Option<Expr> {
         return None;
     }
     let number = grammar::e_notation(magnitude).ok()?;
-    Some(if magnitude.len() < text.len() { number.negated() } else { number })
+    Some(if magnitude.len() < text.len() {
+        number.negated()
+    } else {
+        number
+    })
 }
 
 /// Up to 18 digits: the common case, without tokens.
@@ -84,7 +88,9 @@ fn grouped_number(text: &str) -> Option<Result<Expr, Trouble>> {
     if first.len() > 3 || !all_digits(first) || !whole.contains(',') {
         return None;
     }
-    if !groups.all(|it| it.len() == 3 && all_digits(it)) || fraction.is_some_and(|it| !all_digits(it)) {
+    if !groups.all(|it| it.len() == 3 && all_digits(it))
+        || fraction.is_some_and(|it| !all_digits(it))
+    {
         return None;
     }
     let negative = trimmed.starts_with('-');
@@ -106,7 +112,10 @@ fn last_equation(text: &str) -> Option<&str> {
     }
     let bytes = text.as_bytes();
     let is_split = |at: usize| at == 0 || !matches!(bytes[at - 1], b'\\' | b'<' | b'!' | b'>');
-    let mut splits = text.match_indices('=').map(|it| it.0).filter(|at| is_split(*at));
+    let mut splits = text
+        .match_indices('=')
+        .map(|it| it.0)
+        .filter(|at| is_split(*at));
     let (_, second) = (splits.next()?, splits.next()?);
     let last = splits.next_back().unwrap_or(second);
     Some(&text[last + 1..])

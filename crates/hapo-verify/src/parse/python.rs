@@ -13,9 +13,18 @@ pub(crate) fn parse(text: &str) -> Result<Expr, Trouble> {
     if text.len() > MAX_TEXT {
         return Err(Trouble::Depth);
     }
-    let mut parser = Parser { text, at: 0, depth: 0, links: 0 };
+    let mut parser = Parser {
+        text,
+        at: 0,
+        depth: 0,
+        links: 0,
+    };
     let it = parser.sum()?;
-    if parser.at == text.len() { Ok(it) } else { Err(Trouble::Syntax) }
+    if parser.at == text.len() {
+        Ok(it)
+    } else {
+        Err(Trouble::Syntax)
+    }
 }
 
 struct Parser<'a> {
@@ -36,7 +45,10 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    fn nested<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
         if self.depth >= MAX_DEPTH {
             return Err(Trouble::Depth);
         }
@@ -73,7 +85,10 @@ impl<'a> Parser<'a> {
                     return Err(Trouble::Depth);
                 }
                 left = left.over(self.unary()?);
-            } else if self.rest().starts_with(|c: char| c == '(' || is_letter(c) || c.is_ascii_digit()) {
+            } else if self
+                .rest()
+                .starts_with(|c: char| c == '(' || is_letter(c) || c.is_ascii_digit())
+            {
                 left = left.times(self.power()?);
             } else {
                 return Ok(left);
@@ -114,7 +129,11 @@ impl<'a> Parser<'a> {
     fn atom(&mut self) -> Result<Expr, Trouble> {
         if self.eat("(") {
             let it = self.nested(Self::sum)?;
-            return if self.eat(")") { Ok(it) } else { Err(Trouble::Syntax) };
+            return if self.eat(")") {
+                Ok(it)
+            } else {
+                Err(Trouble::Syntax)
+            };
         }
         let first = self.rest().chars().next().ok_or(Trouble::Syntax)?;
         if first.is_ascii_digit() || first == '.' {
@@ -128,7 +147,12 @@ impl<'a> Parser<'a> {
 
     fn number(&mut self) -> Result<Expr, Trouble> {
         let rest = self.rest().as_bytes();
-        let digits = |from: usize| rest[from.min(rest.len())..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let digits = |from: usize| {
+            rest[from.min(rest.len())..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count()
+        };
         let mut end = digits(0);
         let mut decimal = false;
         if rest.get(end) == Some(&b'.') {
@@ -162,11 +186,12 @@ impl<'a> Parser<'a> {
     /// A known function or constant, or a product of one-letter symbols.
     fn name(&mut self) -> Result<Expr, Trouble> {
         let rest = self.rest();
-        let len = rest.find(|c: char| !is_letter(c) && !c.is_ascii_digit()).unwrap_or(rest.len());
+        let len = rest
+            .find(|c: char| !is_letter(c) && !c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let word = &rest[..len];
         let function = match word {
-            "sqrt" => Some(None),
-            "exp" => Some(None),
+            "sqrt" | "exp" => Some(None),
             "log" | "ln" => Some(Some(Func::Log)),
             "abs" => Some(Some(Func::Abs)),
             "sin" => Some(Some(Func::Sin)),
@@ -182,7 +207,11 @@ impl<'a> Parser<'a> {
         };
         if let Some(function) = function {
             self.at += len;
-            let arg = if self.rest().starts_with('(') { self.atom()? } else { self.nested(Self::power)? };
+            let arg = if self.rest().starts_with('(') {
+                self.atom()?
+            } else {
+                self.nested(Self::power)?
+            };
             return Ok(match (word, function) {
                 ("sqrt", _) => Expr::pow(arg, Expr::Num(Rat::Small(1, 2))),
                 ("exp", _) => Expr::pow(Expr::E, arg),
@@ -191,15 +220,24 @@ impl<'a> Parser<'a> {
                 _ => return Err(Trouble::Syntax),
             });
         }
-        if matches!(word, "pi" | "alpha" | "beta" | "theta" | "lambda" | "mu" | "omega" | "phi" | "sigma") {
+        if matches!(
+            word,
+            "pi" | "alpha" | "beta" | "theta" | "lambda" | "mu" | "omega" | "phi" | "sigma"
+        ) {
             self.at += len;
-            return if word == "lambda" { Err(Trouble::Syntax) } else { Ok(symbol(word, false)) };
+            return if word == "lambda" {
+                Err(Trouble::Syntax)
+            } else {
+                Ok(symbol(word, false))
+            };
         }
         let letter = rest.chars().next().ok_or(Trouble::Syntax)?;
         self.at += letter.len_utf8();
         let mut subscript = String::new();
         if self.rest().starts_with('_') {
-            let len = self.rest()[1..].find(|c: char| !c.is_alphanumeric()).map_or(self.rest().len(), |it| it + 1);
+            let len = self.rest()[1..]
+                .find(|c: char| !c.is_alphanumeric())
+                .map_or(self.rest().len(), |it| it + 1);
             subscript.push_str(&self.rest()[..len]);
             self.at += len;
         }
