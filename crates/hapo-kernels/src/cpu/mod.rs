@@ -449,11 +449,11 @@ impl Device for Cpu {
     }
 
     fn gather_rows(&self, width: usize, rows: &Vec<u32>, x: Span<CpuBuf>, y: SpanMut<CpuBuf>) {
-        embedding::gather_rows(width, rows, x.read(), y.write());
+        embedding::gather_rows(self, width, rows, x.read(), y.write());
     }
 
     fn scatter_rows(&self, width: usize, rows: &Vec<u32>, y: Span<CpuBuf>, x: SpanMut<CpuBuf>) {
-        embedding::scatter_rows(width, rows, y.read(), x.write());
+        embedding::scatter_rows(self, width, rows, y.read(), x.write());
     }
 
     fn head(
