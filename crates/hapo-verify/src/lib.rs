@@ -31,6 +31,7 @@ mod number;
 mod numeric;
 mod oat;
 mod parse;
+mod spelling;
 mod verdict;
 
 pub use extract::{Search, Targets};
