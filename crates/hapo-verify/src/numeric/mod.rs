@@ -7,6 +7,7 @@
 
 mod analysis;
 mod ball;
+mod sums;
 
 use crate::expr::{Expr, Func};
 use crate::number::{MAX_BITS, Rat};
@@ -46,6 +47,12 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
             "equal as exact rationals",
             "different as exact rationals",
         );
+    }
+    if sums::concerns(a) || sums::concerns(b) {
+        let (x, y) = (sums::closed(a), sums::closed(b));
+        if x != *a || y != *b {
+            return same_value(&x, &y);
+        }
     }
     if analysis::concerns(a) || analysis::concerns(b) {
         return same_by_quadrature(a, b);
