@@ -613,7 +613,7 @@ fn pieces(e: &Expr) -> Option<Vec<Piece>> {
 }
 
 fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
-    if all.len() > 64 {
+    if all.len() > 24 {
         return None;
     }
     for it in &all {

@@ -8,6 +8,7 @@ use crate::compare::Comparison;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Found, Targets, candidates};
 use crate::normalise::{Boxes, normalise};
+use crate::numeric;
 use crate::parse::{self, Style, Trouble};
 use crate::spelling::as_meant;
 use crate::verdict::{GoldError, Judgement, Reason, Verdict};
@@ -149,6 +150,7 @@ pub(crate) fn prepare_text(
     gold: &str,
     options: &MathOptions,
 ) -> Result<Gold, GoldError> {
+    numeric::refuel();
     let reading = read(text, &options.gold_targets, options);
     if reading.value.is_none() && reading.text.is_none() {
         return Err(GoldError::Unreadable {
@@ -167,6 +169,7 @@ pub(crate) fn prepare_text(
 
 /// Judges a completion against a gold.
 pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
+    numeric::refuel();
     let answer = read(completion, &gold.options.targets, &gold.options);
     let (same, reason) = compare(&gold.reading, &answer, &gold.options);
     let nothing = answer.value.is_none() && answer.text.is_none();

@@ -22,6 +22,12 @@ const BUDGET: u32 = 20_000;
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
 
+/// Largest entry of a determinant that is expanded, in bits.
+const MAX_ENTRY_BITS: u64 = 512;
+
+/// Largest number whose roots and logarithms are looked for among the integers, in bits.
+const MAX_ROOT_BITS: u64 = 4_096;
+
 /// Longest sum or product that is added up.
 const MAX_TERMS: i64 = 2_000;
 
@@ -280,7 +286,34 @@ type Bound<'a> = (&'a Expr, Rat);
 
 fn spend(budget: &mut u32, steps: u32) -> Option<()> {
     *budget = budget.checked_sub(steps)?;
-    Some(())
+    FUEL.with(|fuel| {
+        let left = fuel.get().checked_sub(steps);
+        fuel.set(left.unwrap_or(0));
+        left.map(|_| ())
+    })
+}
+
+/// What adding or multiplying two numbers costs, in steps; asked before it is done.
+fn cost(a: &Rat, b: &Rat) -> u32 {
+    let words = ((a.bits() + b.bits()) / 64) as u32;
+    // Fractions are reduced, which is quadratic.
+    if a.is_integer() && b.is_integer() {
+        words
+    } else {
+        words * words / 2
+    }
+}
+
+/// Steps of one judgement, all comparisons in it together.
+const FUEL_PER_JUDGEMENT: u32 = 100_000;
+
+thread_local! {
+    static FUEL: std::cell::Cell<u32> = const { std::cell::Cell::new(FUEL_PER_JUDGEMENT) };
+}
+
+/// Grants a new judgement its steps.
+pub(crate) fn refuel() {
+    FUEL.with(|fuel| fuel.set(FUEL_PER_JUDGEMENT));
 }
 
 fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
@@ -296,14 +329,18 @@ fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
         Expr::Add(v) => {
             let mut sum = Rat::ZERO;
             for it in v {
-                sum = sum.add(&exact_in(it, bound, budget)?)?;
+                let term = exact_in(it, bound, budget)?;
+                spend(budget, cost(&sum, &term))?;
+                sum = sum.add(&term)?;
             }
             Some(sum)
         }
         Expr::Mul(v) => {
             let mut product = Rat::ONE;
             for it in v {
-                product = product.mul(&exact_in(it, bound, budget)?)?;
+                let factor = exact_in(it, bound, budget)?;
+                spend(budget, cost(&product, &factor))?;
+                product = product.mul(&factor)?;
             }
             Some(product)
         }
@@ -316,7 +353,7 @@ fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
     };
     let result = result?;
     // Large numbers cost in proportion to their size.
-    spend(budget, (result.bits() / 512) as u32)?;
+    spend(budget, (result.bits() / 64) as u32)?;
     Some(result)
 }
 
@@ -331,7 +368,7 @@ fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
     let Rat::Small(p, q @ 2..=64) = exponent else {
         return None;
     };
-    if base.is_negative() {
+    if base.is_negative() || base.bits() > MAX_ROOT_BITS {
         return None;
     }
     let (n, d) = base.parts();
@@ -366,12 +403,12 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             for k in first..=last {
                 inner.last_mut()?.1 = Rat::int(k);
                 let term = exact_in(body, &inner, budget)?;
+                spend(budget, cost(&total, &term))?;
                 total = if *func == Func::Sum {
                     total.add(&term)?
                 } else {
                     total.mul(&term)?
                 };
-                spend(budget, (total.bits() / 512) as u32)?;
             }
             return Some(total);
         }
@@ -384,7 +421,11 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             }
             let mut values = Vec::with_capacity(cells.len());
             for it in cells {
-                values.push(exact_in(it, bound, budget)?);
+                let value = exact_in(it, bound, budget)?;
+                if value.bits() > MAX_ENTRY_BITS {
+                    return None;
+                }
+                values.push(value);
             }
             return determinant(values, *cols);
         }
@@ -394,7 +435,9 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             };
             let mut sum = Rat::ZERO;
             for it in cells.iter().step_by(cols + 1).take(*cols) {
-                sum = sum.add(&exact_in(it, bound, budget)?)?;
+                let term = exact_in(it, bound, budget)?;
+                spend(budget, cost(&sum, &term))?;
+                sum = sum.add(&term)?;
             }
             return Some(sum);
         }
@@ -438,7 +481,12 @@ fn exact_log(x: &Rat, base: &Rat) -> Option<Rat> {
     if x.is_one() {
         return Some(Rat::ZERO);
     }
-    if !base.is_integer() || base.is_negative() || *base <= Rat::ONE {
+    if !base.is_integer()
+        || *base <= Rat::ONE
+        || x.is_negative()
+        || x.is_zero()
+        || x.bits() > MAX_ROOT_BITS
+    {
         return None;
     }
     let (target, sign) = if *x < Rat::ONE {
@@ -486,10 +534,23 @@ fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
         Some(n) if n >= 0 => k.min(n - k),
         _ => k,
     };
-    if k > 5_000 {
+    if k > 5_000 || !n.is_integer() && k > 64 {
         return None;
     }
     spend(budget, k as u32)?;
+    if n.is_integer() {
+        // Every partial product is an integer, so nothing needs to be reduced.
+        let (n, _) = n.parts();
+        let mut value = BigInt::from(1);
+        for j in 0..k {
+            value = value * (&n - j) / (j + 1);
+            if value.bits() > MAX_BITS {
+                return None;
+            }
+            spend(budget, (value.bits() / 2_048) as u32)?;
+        }
+        return Rat::from_big(value, BigInt::from(1));
+    }
     let mut value = Rat::ONE;
     for j in 0..k {
         value = value.mul(&n.sub(&Rat::int(j))?)?.div(&Rat::int(j + 1))?;
@@ -662,7 +723,7 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
             Modular::Value(product)
         }
         Expr::Pow(p) => {
-            let Some(exponent) = exact(&p.1).and_then(|it| it.to_i64()) else {
+            let Some(exponent) = exact_in(&p.1, &[], budget).and_then(|it| it.to_i64()) else {
                 return Modular::Other;
             };
             match eval_mod(&p.0, atoms, probe, budget) {
@@ -1048,14 +1109,16 @@ fn eval_pow<T: Ball>(
     budget: &mut u32,
 ) -> Option<Complex<T>> {
     if *base == Expr::E {
+        spend(budget, T::COST)?;
         return eval(exponent, values, budget)?.exp();
     }
-    if let Some(n) = exact(exponent) {
+    if let Some(n) = exact_in(exponent, &[], budget) {
         if let Some(n) = n.to_i64() {
             let base = eval(base, values, budget)?;
             spend(budget, 64)?;
             return base.powi(n);
         }
+        spend(budget, T::COST)?;
         let base = eval(base, values, budget)?;
         if base.is_zero() {
             return (!n.is_negative()).then(|| Complex::int(0));
@@ -1069,6 +1132,7 @@ fn eval_pow<T: Ball>(
         }
         return base.ln()?.mul(&Complex::rat(&n)).exp();
     }
+    spend(budget, 2 * T::COST)?;
     let base = eval(base, values, budget)?;
     let exponent = eval(exponent, values, budget)?;
     base.ln()?.mul(&exponent).exp()
@@ -1080,7 +1144,7 @@ fn eval_call<T: Ball>(
     values: &[(&Expr, Complex<T>)],
     budget: &mut u32,
 ) -> Option<Complex<T>> {
-    spend(budget, 8)?;
+    spend(budget, T::COST)?;
     match func {
         Func::Sum | Func::Product => {
             let [body, variable, first, last] = args else {
