@@ -757,11 +757,12 @@ struct Complex<T> {
     im: Option<T>,
 }
 
-/// The value of the `idx`-th atom at the `probe`-th point: between 0.3 and 3, positive at even points, of mixed sign
-/// at odd ones.
+/// The value of the `idx`-th atom at the `probe`-th point: between 0.3 and 3 at the first two points and between 2 and
+/// 18 at the others (where floors and steps have more than one value); of mixed sign at odd ones.
 fn point(idx: usize, probe: u64) -> Rat {
     let z = spread(idx, probe);
-    let size = 300 + (z % 2_689) as i64;
+    let scale = if probe < 2 { 1 } else { 6 };
+    let size = (300 + (z % 2_689) as i64) * scale;
     let negative = probe % 2 == 1 && !(z >> 40).is_multiple_of(3);
     Rat::new(i128::from(if negative { -size } else { size }), 997).unwrap_or(Rat::ONE)
 }
@@ -791,7 +792,7 @@ fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
             _ => {}
         }
     }
-    if n_good >= n_points.min(2) {
+    if n_good >= n_points.min(3) {
         Decision::Same("equal to 50 digits")
     } else {
         Decision::Unknown
