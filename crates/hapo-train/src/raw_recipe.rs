@@ -226,8 +226,11 @@ pub struct RawOptim {
 pub struct RawCheckpoint {
     /// Steps between checkpoints; 0 = only at the end.
     pub every: u64,
-    /// How many to keep.
+    /// How many of the latest to keep.
     pub keep: usize,
+    /// The metric whose best checkpoint is kept too, by its mean since the checkpoint before; with a
+    /// minus before the name the lowest is best, and an empty name keeps none.
+    pub best: String,
 }
 
 /// `[metrics]`.
@@ -341,7 +344,11 @@ impl Default for RawOptim {
 
 impl Default for RawCheckpoint {
     fn default() -> Self {
-        Self { every: 0, keep: 3 }
+        Self {
+            every: 0,
+            keep: 3,
+            best: "reward/policy_only".to_owned(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use hapo_train::{Metrics, Observer, Recipe};
+use hapo_train::{Begin, Metrics, Observer, Recipe};
 
 use crate::progress::StepProgress;
 
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Go on from the latest checkpoint of the folder
     #[arg(long)]
     resume: bool,
+    /// With --resume: go on although the recipe has changed
+    #[arg(long, requires = "resume")]
+    force_recipe: bool,
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
@@ -41,13 +44,23 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         .clone()
         .unwrap_or_else(|| PathBuf::from("runs").join(&recipe.name));
     let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
-    let outcome = hapo_train::train(&recipe, &run_dir, args.resume, threads, &mut observer)?;
+    let begin = match (args.resume, args.force_recipe) {
+        (true, true) => Begin::ResumeWithRecipe,
+        (resume, _) => Begin::from(resume),
+    };
+    let outcome = hapo_train::train(&recipe, &run_dir, begin, threads, &mut observer)?;
     observer.progress.finish();
     if args.json {
         let json = serde_json::json!({
             "run_dir": run_dir, "steps": outcome.steps, "checkpoint": outcome.checkpoint, "finished": outcome.finished,
         });
         outln!("{json}");
+    } else if outcome.finished && outcome.steps_now == 0 {
+        outln!(
+            "all {} steps were done before; nothing to do, the model is in {}",
+            outcome.steps,
+            outcome.checkpoint.display()
+        );
     } else if outcome.finished {
         outln!(
             "{} steps done; the model is in {}",
