@@ -107,6 +107,19 @@ impl MetricsFile {
         })
     }
 
+    /// The lines of the file, for what looks back over steps.
+    pub(crate) fn history(&self) -> Result<Vec<serde_json::Value>> {
+        let text = std::fs::read_to_string(&self.path).map_err(|source| Error::Io {
+            action: "read",
+            path: self.path.clone(),
+            source,
+        })?;
+        Ok(text
+            .lines()
+            .filter_map(|it| serde_json::from_str(it).ok())
+            .collect())
+    }
+
     /// Steps whose lines the file holds.
     pub fn lines(&self) -> u64 {
         self.lines

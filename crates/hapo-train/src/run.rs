@@ -1,8 +1,8 @@
-//! A run: what it is made of, and its loop over steps.
+//! A run in memory: model, data and method put together, and its next step.
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Draws, Place, PromptId, Purpose, Schedule, Step};
+use hapo_core::{Draws, MixedGroup, Place, PromptId, Purpose, Schedule, Step};
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::Cpu;
 use hapo_methods::{Gated, Host, Method, MethodKind};
@@ -12,13 +12,15 @@ use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
 use crate::error::{Error, Result};
+use crate::files::create_folder;
 use crate::metrics::Metrics;
 use crate::pack::{Role, Sequence, TokenGroup};
 use crate::prompts::{Limits, Order, Prompt, PromptTable, load_file};
 use crate::raw_recipe::RawInit;
 use crate::recipe::{ModelSource, Recipe};
+use crate::rollouts::{self, RolloutWriter};
 use crate::step::{imitation_step, rollout_step};
-use crate::trainer::Trainer;
+use crate::trainer::{Batching, Trainer};
 
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
@@ -125,6 +127,9 @@ pub struct Run {
     source: Source,
     companions: Vec<(&'static str, Vec<u8>)>,
     steps_done: u64,
+    /// Where rollouts are kept; nowhere outside [`train`](crate::train).
+    rollouts: Option<PathBuf>,
+    writer: RolloutWriter,
 }
 
 impl Run {
@@ -139,6 +144,12 @@ impl Run {
         } = match &recipe.model {
             ModelSource::Folder(path) => open_model(path, context, threads)?,
             ModelSource::Init(init) => init_model(init, context, raw.seed, threads)?,
+            ModelSource::Stage(name) => {
+                return Err(Error::Dataset {
+                    problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
+                    hint: "run the recipe of all stages with `hapo train`".to_owned(),
+                });
+            }
         };
         let template = hapo_data::find_template(&raw.data.template)?;
         let dialogue = Dialogue::new(tokenizer, template, &model.config().eos)?;
@@ -172,7 +183,10 @@ impl Run {
                 )
             }
         };
-        let trainer = Trainer::new(model, recipe.recompute)?;
+        let mut trainer = Trainer::new(model, recipe.recompute)?;
+        if raw.metrics.kl_every > 0 {
+            trainer.keep_initial()?;
+        }
         let recipe = recipe.clone();
         Ok(Self {
             recipe,
@@ -184,6 +198,8 @@ impl Run {
             source,
             companions,
             steps_done: 0,
+            rollouts: None,
+            writer: RolloutWriter::default(),
         })
     }
 
@@ -224,6 +240,14 @@ impl Run {
         }
     }
 
+    /// How the run's mini-batches are run.
+    pub(crate) fn batching(&self) -> Batching {
+        Batching {
+            micro_batch_tokens: self.recipe.raw.optim.micro_batch_tokens,
+            inverse_temperature: 1.0 / self.recipe.raw.sampling.temperature,
+        }
+    }
+
     /// Updates of the whole run, for the learning-rate schedule.
     pub(crate) fn total_updates(&self) -> u64 {
         let raw = &self.recipe.raw;
@@ -240,10 +264,6 @@ impl Run {
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let metrics = match (&self.source, self.recipe.method.kind) {
-            (Source::Prompts { order, .. }, MethodKind::OnPolicy | MethodKind::Mixed { .. }) => {
-                let prompts = order.of_step(step.0);
-                rollout_step(self, &prompts, step)?
-            }
             (Source::Prompts { order, table }, MethodKind::Imitation) => {
                 let groups: Vec<TokenGroup> = order
                     .of_step(step.0)
@@ -252,6 +272,7 @@ impl Run {
                     .collect();
                 imitation_step(self, &groups, step)?
             }
+            (Source::Prompts { order, .. }, _) => rollout_step(self, *order, step)?,
             (Source::Corpus(corpus), _) => {
                 let per_step = self.recipe.raw.sampling.prompts_per_step as u64;
                 let first = (step.0 - 1) * per_step;
@@ -274,6 +295,37 @@ impl Run {
     pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
         let table = self.schedule.as_ref()?.table(self.recipe.raw.steps);
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
+    }
+
+    /// Keeps the rollouts of the steps to come in a run folder.
+    pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
+        create_folder(&run_dir.join("rollouts"))?;
+        self.rollouts = Some(run_dir.to_owned());
+        Ok(())
+    }
+
+    /// Begins to write the rollouts of a step, if they are kept.
+    pub(crate) fn keep_rollouts(&mut self, groups: &[MixedGroup], step: Step) -> Result<()> {
+        let every = self.recipe.raw.metrics.rollouts_every;
+        let Some(run_dir) = &self.rollouts else {
+            return Ok(());
+        };
+        if every == 0 || !step.0.is_multiple_of(every) {
+            return Ok(());
+        }
+        let path = rollouts::file_of(run_dir, step.0);
+        let mut lines = Vec::new();
+        for it in groups {
+            let text = |tokens: &[u32]| Ok(self.dialogue.text(tokens)?);
+            let prompt = self.prompt(it.prompt());
+            lines.extend(rollouts::lines_of(it, prompt, step.0, &text)?);
+        }
+        self.writer.write(path, lines)
+    }
+
+    /// Waits until the rollouts of the steps done are on the disk.
+    pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
+        self.writer.wait()
     }
 
     /// Goes back to a checkpoint.

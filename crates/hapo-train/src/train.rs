@@ -6,12 +6,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_methods::MethodKind;
+
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};
 use crate::files::{create_folder, remove_leftovers, write_atomically};
+use crate::guard::Guard;
 use crate::lock::RunLock;
 use crate::metrics::{Metrics, MetricsFile};
-use crate::recipe::Recipe;
+use crate::recipe::{ModelSource, Recipe};
 use crate::run::Run;
 
 /// What a run tells while it goes.
@@ -56,6 +59,8 @@ pub struct Outcome {
     pub checkpoint: PathBuf,
     /// Whether every step of the recipe is done.
     pub finished: bool,
+    /// The alarm that ended the run (D23).
+    pub stopped_by: Option<String>,
 }
 
 /// Trains by a recipe into `run_dir`.
@@ -71,11 +76,8 @@ pub fn train(
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
     let begin = begin.into();
-    if begin == Begin::Fresh && run_dir.join("recipe.toml").exists() {
-        return Err(Error::Dataset {
-            problem: format!("{} already holds a run", run_dir.display()),
-            hint: "continue it with --resume, or choose another --run-dir".to_owned(),
-        });
+    if begin == Begin::Fresh {
+        require_no_run(run_dir)?;
     }
     create_folder(run_dir)?;
     let _lock = RunLock::take(run_dir)?;
@@ -94,8 +96,10 @@ pub fn train(
             steps_now: 0,
             checkpoint: folder.clone(),
             finished: true,
+            stopped_by: None,
         });
     }
+    let recipe = &with_model_of_stage(recipe, run_dir)?;
     let mut run = Run::new(recipe, threads)?;
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
@@ -109,6 +113,9 @@ pub fn train(
     if let Some((state, folder)) = &restored {
         run.restore(state, folder)?;
     }
+    if recipe.raw.metrics.rollouts_every > 0 && recipe.method.kind != MethodKind::Imitation {
+        run.keep_rollouts_in(run_dir)?;
+    }
     let first = run.steps_done();
     let mut file = MetricsFile::open(&run_dir.join("metrics.jsonl"), first)?;
     if file.lines() < first {
@@ -119,6 +126,8 @@ pub fn train(
     }
     let mut saved_at = restored.map(|it| (it.0.step, it.1));
     let mut score = Score::new(&recipe.raw.checkpoint.best);
+    let mut guard = Guard::new(&recipe.raw.guard, &file.history()?);
+    let mut stopped_by = None;
     while run.steps_done() < recipe.raw.steps {
         let updates_before = run.trainer.updates;
         let metrics = match run.step() {
@@ -137,13 +146,20 @@ pub fn train(
         score.add(&metrics);
         let step = run.steps_done();
         observer.step(step, &metrics);
-        let stop = observer.stop_requested();
+        if let Some(alarm) = guard.alarm(&metrics) {
+            observer.warning(&format!("step {step}: {alarm}"));
+            if recipe.raw.guard.stop {
+                stopped_by = Some(alarm);
+            }
+        }
+        let stop = observer.stop_requested() || stopped_by.is_some();
         let every = recipe.raw.checkpoint.every;
         let due = every > 0 && step.is_multiple_of(every);
         if due || stop || step == recipe.raw.steps {
             let kept = saved_at.as_ref().map(|it| it.0);
             let saved = file
                 .sync()
+                .and_then(|()| run.wait_for_rollouts())
                 .and_then(|()| run.save(run_dir, &resolved, score.take()));
             let folder = saved.map_err(|cause| Error::NotSaved {
                 step,
@@ -162,7 +178,49 @@ pub fn train(
         steps_now: run.steps_done() - first,
         checkpoint,
         finished: run.steps_done() == recipe.raw.steps,
+        stopped_by,
     })
+}
+
+/// Refuses a folder that holds a run.
+///
+/// # Errors
+/// When it does.
+pub fn require_no_run(run_dir: &Path) -> Result<()> {
+    if run_dir.join("recipe.toml").exists() {
+        return Err(Error::Dataset {
+            problem: format!("{} already holds a run", run_dir.display()),
+            hint: "continue it with --resume, or choose another --run-dir".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Folder of a stage: the run's own for a recipe of one.
+pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
+    match &recipe.stage {
+        Some(name) => run_dir.join(name),
+        None => run_dir.to_owned(),
+    }
+}
+
+/// The recipe with `stage:NAME` replaced by that stage's last checkpoint, which lies beside `run_dir`.
+pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Recipe> {
+    let mut recipe = recipe.clone();
+    if let ModelSource::Stage(name) = &recipe.model {
+        let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
+        let (_, checkpoint) =
+            checkpoint::list(&beside)
+                .into_iter()
+                .next()
+                .ok_or_else(|| Error::Dataset {
+                    problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+                    hint: "run the stages in their order with `hapo train`".to_owned(),
+                })?;
+        checkpoint::verify(&checkpoint)?;
+        recipe.model = ModelSource::Folder(checkpoint.display().to_string());
+    }
+    Ok(recipe)
 }
 
 /// Removes a run's folder if it holds one; used by commands that own their output folder.
