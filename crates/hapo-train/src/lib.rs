@@ -8,6 +8,8 @@ mod error;
 mod files;
 pub mod grading;
 mod guard;
+#[cfg(test)]
+mod invariance;
 mod lock;
 mod memory;
 mod metrics;
