@@ -113,10 +113,10 @@ fn train(
         gradients.push(trainer.gradients.buf().as_slice().to_vec());
         let norm = trainer.gradient_norm();
         let settings = AdamW {
-            learning_rate: 1e-3,
+            learning_rate: 1e-4,
             beta1: 0.9,
             beta2: 0.999,
-            epsilon: 1e-6,
+            epsilon: 1e-8,
             weight_decay: 0.01,
             step: 0,
             gradient_scale: 1.0,
@@ -303,7 +303,9 @@ fn d18_kl_is_a_metric_and_no_term() {
 /// of times.
 #[test]
 fn refilling_is_bounded_and_keeps_the_size_of_the_batch() {
-    let mut run = Run::new(&tiny("method = \"grpo\"\nsampling.refill = 2"), 2).unwrap();
+    let mut raw = tiny("method = \"grpo\"").raw;
+    raw.sampling.refill = 2;
+    let mut run = Run::new(&Recipe::check(raw, "test", "test").unwrap(), 2).unwrap();
     let metrics = run.step().unwrap();
     // A random decoder answers nothing: every round replaces all four groups by fresh prompts.
     assert_eq!(metrics.get("groups/refilled"), Some(8.0));

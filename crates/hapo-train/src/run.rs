@@ -228,6 +228,16 @@ impl Run {
         }
     }
 
+    /// The order in which prompts are sampled; none for imitation.
+    pub(crate) fn order(&self) -> Option<Order> {
+        match &self.source {
+            Source::Prompts { order, .. } if self.recipe.method.kind != MethodKind::Imitation => {
+                Some(*order)
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn prompt(&self, id: PromptId) -> &Prompt {
         // A prompt's id is its row; only imitation, which samples nothing, has removed rows.
         &self.prompts()[id.0 as usize]

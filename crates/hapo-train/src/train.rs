@@ -14,8 +14,10 @@ use crate::files::{create_folder, remove_leftovers, write_atomically};
 use crate::guard::Guard;
 use crate::lock::RunLock;
 use crate::metrics::{Metrics, MetricsFile};
+use crate::preflight::{Preflight, preflight};
 use crate::recipe::{ModelSource, Recipe};
 use crate::run::Run;
+use crate::tensorboard::Events;
 
 /// What a run tells while it goes.
 pub trait Observer {
@@ -24,6 +26,14 @@ pub trait Observer {
 
     /// Something the reader should know.
     fn warning(&mut self, _text: &str) {}
+
+    /// Whether a new run should sample some prompts before its first step and say what it met.
+    fn wants_preflight(&self) -> bool {
+        false
+    }
+
+    /// What the pre-flight met.
+    fn preflight(&mut self, _found: &Preflight) {}
 
     /// Whether the run should stop after the step at hand, saving what it has.
     fn stop_requested(&self) -> bool {
@@ -124,6 +134,17 @@ pub fn train(
             file.lines()
         ));
     }
+    if first == 0 && recipe.raw.metrics.preflight > 0 && observer.wants_preflight() {
+        if let Some(found) = preflight(&mut run, recipe.raw.metrics.preflight)? {
+            let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
+            write_atomically(&run_dir.join("preflight.json"), &json)?;
+            observer.preflight(&found);
+            for it in found.warnings() {
+                observer.warning(&it);
+            }
+        }
+    }
+    let mut events = Events::open(run_dir, first)?;
     let mut saved_at = restored.map(|it| (it.0.step, it.1));
     let mut score = Score::new(&recipe.raw.checkpoint.best);
     let mut guard = Guard::new(&recipe.raw.guard, &file.history()?);
@@ -143,6 +164,7 @@ pub fn train(
             Err(it) => return Err(it),
         };
         file.append(&metrics)?;
+        events.append(run.steps_done(), &metrics)?;
         score.add(&metrics);
         let step = run.steps_done();
         observer.step(step, &metrics);

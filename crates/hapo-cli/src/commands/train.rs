@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use hapo_train::{Begin, Metrics, Observer, Outcome, Recipe};
+use hapo_train::{Begin, Metrics, Observer, Outcome, Preflight, Recipe};
 
 use crate::progress::StepProgress;
 
@@ -64,6 +64,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     for recipe in &stages {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
         let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
+        observer.preflight = !args.quiet;
         let outcome = hapo_train::train(recipe, &folder, begin, threads, &mut observer);
         observer.progress.finish();
         let outcome = outcome?;
@@ -124,6 +125,7 @@ fn json_of(folder: &Path, it: &Outcome) -> serde_json::Value {
 pub(crate) struct Shown {
     pub(crate) progress: StepProgress,
     stop: Arc<AtomicBool>,
+    preflight: bool,
 }
 
 impl Shown {
@@ -131,6 +133,7 @@ impl Shown {
         Ok(Self {
             progress: StepProgress::new(label, steps, quiet),
             stop: crate::interrupt::flag()?,
+            preflight: false,
         })
     }
 }
@@ -142,6 +145,16 @@ impl Observer for Shown {
 
     fn warning(&mut self, text: &str) {
         self.progress.line(&format!("warning: {text}"));
+    }
+
+    fn wants_preflight(&self) -> bool {
+        self.preflight
+    }
+
+    fn preflight(&mut self, found: &Preflight) {
+        for it in found.lines() {
+            self.progress.line(&it);
+        }
     }
 
     fn stop_requested(&self) -> bool {
