@@ -358,3 +358,93 @@ fn stages_run_one_after_the_other_and_resume() {
     assert_eq!(code, 0);
     assert_eq!(stdout.matches("nothing to do").count(), 2, "{stdout}");
 }
+
+/// D23: a loss that is no number ends the run, and what there was is saved.
+#[test]
+fn d23_a_loss_that_is_no_number_saves_and_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    let (code, _, stderr) = done(train(&run_dir, &["--set", "optim.lr=1e30"]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("at step 1") && stderr.contains("lower optim.lr"), "{stderr}");
+    // The first of the step's two updates was made, so the weights are those of no step.
+    assert!(stderr.contains("halted-step-000001"), "{stderr}");
+    assert!(run_dir.join("checkpoints/halted-step-000001/model.safetensors").exists());
+    // One update a step: the weights before the step are a checkpoint of their own.
+    let other = dir.path().join("other");
+    let sets = ["--set", "optim.lr=1e30", "--set", "optim.mini_batch_prompts=0"];
+    let (code, _, stderr) = done(train(&other, &sets));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("at step 2"), "{stderr}");
+    assert!(other.join("checkpoints/step-000001/model.safetensors").exists());
+}
+
+/// D23: an alarm ends the run if the recipe asks for it, saved and ready to go on.
+#[test]
+fn d23_an_alarm_stops_the_run_where_the_recipe_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    let guard = "guard={ stop = true, warmup = 1, window = 1, grad_norm_factor = 1e-6 }";
+    let (code, stdout, stderr) = done(train(&run_dir, &["--set", guard]));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("stopped by the guard: gradient norm"), "{stderr}");
+    assert!(stdout.contains("stopped after step 3"), "{stdout}");
+    assert!(run_dir.join("checkpoints/step-000003").exists());
+    let warned = dir.path().join("warned");
+    let (code, _, stderr) = done(train(&warned, &["--set", &guard.replace("true", "false")]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("warning: step 3: gradient norm"), "{stderr}");
+}
+
+#[test]
+fn a_step_is_replayed_from_its_kept_rollouts() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    assert_eq!(done(train(&run_dir, &[])).0, 0);
+    let replay = |step: &str| {
+        let mut it = Command::new(HAPO);
+        it.args(["replay", "--json", "--run"]).arg(&run_dir).args(["--step", step]);
+        done(it)
+    };
+    // From the initial weights, from a checkpoint, and over steps whose checkpoints are gone.
+    for (step, from) in [("1", 0), ("15", 14), ("16", 14), ("11", 2)] {
+        let (code, stdout, stderr) = replay(step);
+        assert_eq!(code, 0, "{stderr}");
+        let it: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(it["from_step"], from, "{stdout}");
+        assert_eq!(it["loss"], it["logged_loss"]);
+        assert_eq!(it["grad_norm"], it["logged_grad_norm"]);
+        assert!(it["grad_norm"].as_f64().unwrap() > 0.0);
+    }
+    let (code, _, stderr) = replay("17");
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("step 17 is not logged"), "{stderr}");
+    let metrics = run_dir.join("metrics.jsonl");
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::write(&metrics, text.replace("\"grad_norm\":", "\"grad_norm\":1")).unwrap();
+    let (code, _, stderr) = replay("16");
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("is not what was logged"), "{stderr}");
+}
+
+#[test]
+fn the_preflight_is_printed_kept_and_moves_no_draw() {
+    let dir = tempfile::tempdir().unwrap();
+    let (with, without) = (dir.path().join("with"), dir.path().join("without"));
+    let sets = ["--set", "steps=2", "--set", "metrics.preflight=8"];
+    let (code, _, stderr) = done(train(&with, &sets));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("pre-flight  8 prompts × 4: success 0.0 %, all-fail groups 100.0 %"), "{stderr}");
+    assert!(stderr.contains("teacher for 56.2 % of the prompts"), "{stderr}");
+    let found: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(with.join("preflight.json")).unwrap()).unwrap();
+    assert_eq!(found["prompts"], 8);
+    assert_eq!(found["teacher_coverage"], 0.5625);
+    assert_eq!(done(train(&without, &["--set", "steps=2"])).0, 0);
+    for name in ["parameters.f32", "second_moments.f32"] {
+        let of = |run: &Path| {
+            std::fs::read(run.join(format!("checkpoints/step-000002/trainer_state/{name}"))).unwrap()
+        };
+        assert!(of(&with) == of(&without), "{name} differs");
+    }
+}
