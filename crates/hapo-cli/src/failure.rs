@@ -36,7 +36,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {error:#}");
+    eprintln!("error: {}", message(error));
     if let Some(hint) = hint_of(error) {
         eprintln!("hint: {hint}");
     }
@@ -45,6 +45,19 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// The error and its causes, each said once: many errors already quote the one below them.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for it in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = it;
+        } else if !text.contains(&it) {
+            text += &format!(": {it}");
+        }
+    }
+    text
 }
 
 fn hint_of(error: &anyhow::Error) -> Option<String> {

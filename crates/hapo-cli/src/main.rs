@@ -16,6 +16,7 @@ mod commands;
 mod failure;
 mod interrupt;
 mod model;
+mod parquet_rows;
 mod progress;
 
 use clap::{Parser, Subcommand};

@@ -20,8 +20,17 @@ fn recipe(folder: &Path, text: &str) {
 
 fn copy_model(folder: &Path) {
     fs::create_dir(folder.join("model")).unwrap();
-    for it in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
-        fs::copy(repository("testdata/fixtures/models/tiny-qwen2").join(it), folder.join("model").join(it)).unwrap();
+    for it in [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    ] {
+        fs::copy(
+            repository("testdata/fixtures/models/tiny-qwen2").join(it),
+            folder.join("model").join(it),
+        )
+        .unwrap();
     }
 }
 
@@ -30,39 +39,150 @@ const WITH_MODEL: &str = "method = \"grpo\"\nsteps = 1\n\n[model]\npath = \"mode
 #[test]
 fn unknown_key() {
     let dir = tempfile::tempdir().unwrap();
-    recipe(dir.path(), &format!("{RECIPE}\n[optim]\nlearning_rte = 1e-5\n"));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    recipe(dir.path(), &format!("{RECIPE}\n[sampling]\ntemprature = 0.5\n"));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    recipe(
+        dir.path(),
+        &format!("{RECIPE}\n[optim]\nlearning_rte = 1e-5\n"),
+    );
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: unknown field `learning_rte`, expected one of `lr`, `betas`, `eps`, `weight_decay`, `max_grad_norm`, `schedule`, `warmup`, `mini_batch_prompts`, `passes`, `micro_batch_tokens`, `recompute` (recipe.toml: line 8, column 1)
+            hint: docs/recipes.md lists every key
+        "#]],
+    );
+    recipe(
+        dir.path(),
+        &format!("{RECIPE}\n[sampling]\ntemprature = 0.5\n"),
+    );
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences` (recipe.toml: line 8, column 1)
+            hint: did you mean `temperature`?
+        "#]],
+    );
     recipe(dir.path(), RECIPE);
-    check(&refuse(dir.path(), &["train", "recipe.toml", "--set", "sampling.group_sise=4"]), &expect![[""]]);
+    check(
+        &refuse(
+            dir.path(),
+            &["train", "recipe.toml", "--set", "sampling.group_sise=4"],
+        ),
+        &expect![[r#"
+            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences` (recipe.toml with --set)
+            hint: did you mean `group_size`?
+        "#]],
+    );
 }
 
 #[test]
 fn wrong_value() {
     let dir = tempfile::tempdir().unwrap();
     recipe(dir.path(), &RECIPE.replace("grpo", "grop"));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    recipe(dir.path(), &format!("{RECIPE}\n[sampling]\ngroup_size = 1\n"));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: expected one of sft, grpo, luffy, srft, trapo, got `grop` (recipe.toml: method)
+            hint: did you mean `grpo`?
+        "#]],
+    );
+    recipe(
+        dir.path(),
+        &format!("{RECIPE}\n[sampling]\ngroup_size = 1\n"),
+    );
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: expected at least 2, got 1 (recipe.toml: sampling.group_size)
+            hint: see docs/recipes.md
+        "#]],
+    );
     recipe(dir.path(), &RECIPE.replace("steps = 1", "steps = \"many\""));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    recipe(dir.path(), &format!("{}\n[hapo]\n", RECIPE.replace("grpo", "trapo")));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    recipe(dir.path(), &format!("{RECIPE}\n[hapo]\nturn_off_epoch = 1.5\n"));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: invalid type: string "many", expected u64 (recipe.toml: line 2, column 9)
+            hint: docs/recipes.md lists every key
+        "#]],
+    );
+    recipe(
+        dir.path(),
+        &format!("{}\n[hapo]\n", RECIPE.replace("grpo", "trapo")),
+    );
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: annealing needs the epoch at which the teacher leaves (recipe.toml: hapo.turn_off_epoch)
+            hint: the paper never states it; its presets here use turn_off_epoch = 1.5
+        "#]],
+    );
+    recipe(
+        dir.path(),
+        &format!("{RECIPE}\n[hapo]\nturn_off_epoch = 1.5\n"),
+    );
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: `grpo` has no teacher term to gate (recipe.toml: hapo)
+            hint: HAPO wraps a method that has a teacher: luffy, srft or trapo
+        "#]],
+    );
 }
 
 #[test]
 fn missing_files() {
     let dir = tempfile::tempdir().unwrap();
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: cannot read recipe.toml: No such file or directory (os error 2)
+            hint: paths are relative to the current folder
+        "#]],
+    );
     recipe(dir.path(), WITH_MODEL);
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    recipe(dir.path(), &format!("{RECIPE}\n[data]\ntrain = \"none.jsonl\"\n"));
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    check(&refuse(dir.path(), &["logprobs", "--model", "builtin:base", "--input", "none.jsonl"]), &expect![[""]]);
-    check(&refuse(dir.path(), &["replay", "--model", "builtin:base", "--batch", "none.json"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: cannot open model/config.json: No such file or directory (os error 2)
+            hint: a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)
+        "#]],
+    );
+    recipe(
+        dir.path(),
+        &format!("{RECIPE}\n[data]\ntrain = \"none.jsonl\"\n"),
+    );
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: none.jsonl: No such file or directory (os error 2)
+            hint: paths are relative to the current folder
+        "#]],
+    );
+    check(
+        &refuse(
+            dir.path(),
+            &[
+                "logprobs",
+                "--model",
+                "builtin:base",
+                "--input",
+                "none.jsonl",
+            ],
+        ),
+        &expect![[r#"
+            error: cannot read none.jsonl: No such file or directory (os error 2)
+            hint: name a JSONL file, or - for standard input
+        "#]],
+    );
+    check(
+        &refuse(
+            dir.path(),
+            &["replay", "--model", "builtin:base", "--batch", "none.json"],
+        ),
+        &expect![[r#"
+            error: cannot read none.json: No such file or directory (os error 2)
+            hint: name a JSON file of cases
+        "#]],
+    );
 }
 
 #[test]
@@ -73,7 +193,13 @@ fn truncated_weights() {
     let weights = dir.path().join("model/model.safetensors");
     let bytes = fs::read(&weights).unwrap();
     fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: expected a file of 447328 bytes, got 223664 bytes (model/model.safetensors: model.layers.0.mlp.up_proj.weight)
+            hint: the file is damaged or incomplete; fetch or write it again
+        "#]],
+    );
 }
 
 #[test]
@@ -82,34 +208,105 @@ fn tokenizer_beyond_the_vocabulary() {
     copy_model(dir.path());
     recipe(dir.path(), WITH_MODEL);
     let tokenizer = dir.path().join("model/tokenizer.json");
-    let text = fs::read_to_string(&tokenizer).unwrap().replace("\"id\": 383,", "\"id\": 384,");
+    let mut json: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&tokenizer).unwrap()).unwrap();
+    let added = json["added_tokens"].as_array_mut().unwrap();
+    let mut one_more = added[0].clone();
+    one_more["id"] = 384.into();
+    one_more["content"] = "<|one_more|>".into();
+    added.push(one_more);
+    let text = serde_json::to_string(&json).unwrap();
     fs::write(&tokenizer, text).unwrap();
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: expected ids below vocab_size (384) of config.json, got id 384 (model/tokenizer.json: vocab)
+            hint: take tokenizer.json of the model this one was trained from
+        "#]],
+    );
 }
 
 #[test]
 fn bad_rows() {
     let dir = tempfile::tempdir().unwrap();
-    recipe(dir.path(), &format!("{RECIPE}\n[data]\ntrain = \"rows.jsonl\"\n"));
+    recipe(
+        dir.path(),
+        &format!("{RECIPE}\n[data]\ntrain = \"rows.jsonl\"\n"),
+    );
     fs::write(dir.path().join("rows.jsonl"), "{\"id\": \"a\", \"problem\": \"1+1=?\", \"answer\": \"2\"}\n{\"id\": \"b\", \"problem\": \"1+2=?\"}\n").unwrap();
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
-    fs::write(dir.path().join("rows.jsonl"), "{\"id\": \"a\", \"problem\": \"1+1=?\", \"answer\": \"2\"}\n").unwrap();
-    check(&refuse(dir.path(), &["train", "recipe.toml"]), &expect![[""]]);
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: rows.jsonl:2: answer: expected a string that is not empty, got nothing (1 bad rows in all)
+            hint: correct or remove the rows
+        "#]],
+    );
+    fs::write(
+        dir.path().join("rows.jsonl"),
+        "{\"id\": \"a\", \"problem\": \"1+1=?\", \"answer\": \"2\"}\n",
+    )
+    .unwrap();
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: expected at least 128 prompts for one step, got 1 (rows.jsonl)
+            hint: lower sampling.prompts_per_step or add data
+        "#]],
+    );
 }
 
 #[test]
 fn ids_beyond_the_vocabulary() {
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("ids.jsonl"), "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 99999]}\n").unwrap();
-    let output = support::hapo(dir.path(), &["logprobs", "--model", "builtin:base", "--input", "ids.jsonl"]);
+    fs::write(
+        dir.path().join("ids.jsonl"),
+        "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 99999]}\n",
+    )
+    .unwrap();
+    let output = support::hapo(
+        dir.path(),
+        &[
+            "logprobs",
+            "--model",
+            "builtin:base",
+            "--input",
+            "ids.jsonl",
+        ],
+    );
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 1, "the line before is answered");
-    check(&String::from_utf8(output.stderr).unwrap(), &expect![[""]]);
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap().lines().count(),
+        1,
+        "the line before is answered"
+    );
+    check(
+        &String::from_utf8(output.stderr).unwrap(),
+        &expect![[r#"
+        error: ids.jsonl:2: token 99999 at row 1: the vocabulary has 384
+        hint: ids are those of the model's tokenizer
+    "#]],
+    );
 }
 
 #[test]
 fn schedules_that_never_open() {
     let dir = tempfile::tempdir().unwrap();
-    let with = |it: &'static str| ["schedule", "--steps-per-epoch", "62", "--turn-off-epoch", "1.5", "--gamma0", it];
-    check(&refuse(dir.path(), &with("0.1")), &expect![[""]]);
+    let with = |it: &'static str| {
+        [
+            "schedule",
+            "--steps-per-epoch",
+            "62",
+            "--turn-off-epoch",
+            "1.5",
+            "--gamma0",
+            it,
+        ]
+    };
+    check(
+        &refuse(dir.path(), &with("0.1")),
+        &expect![[r#"
+        error: threshold gamma0 for groups of 8, expected more than 1/10, got 0.1, which never opens the gate
+        hint: see `hapo schedule --help`
+    "#]],
+    );
 }

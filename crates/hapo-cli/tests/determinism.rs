@@ -11,14 +11,29 @@ use support::{repository, succeed};
 
 /// A short HAPO run on the shipped base model, with a checkpoint after each step.
 const OVERRIDES: &[&str] = &[
-    "steps=4", "sampling.prompts_per_step=6", "sampling.group_size=4", "optim.mini_batch_prompts=3",
-    "data.prompts=24", "data.teacher_coverage=0.5", "hapo.turn_off_epoch=0.75", "checkpoint.every=1",
-    "optim.micro_batch_tokens=500", "metrics.kl_every=0",
+    "steps=4",
+    "sampling.prompts_per_step=6",
+    "sampling.group_size=4",
+    "optim.mini_batch_prompts=3",
+    "data.prompts=24",
+    "data.teacher_coverage=0.5",
+    "hapo.turn_off_epoch=0.75",
+    "checkpoint.every=1",
+    "optim.micro_batch_tokens=500",
+    "metrics.kl_every=0",
 ];
 
 fn train(folder: &Path, run_dir: &str, threads: &str, more: &[&str]) {
     let recipe = repository("recipes/quickstart/trapo-hapo.toml");
-    let mut args = vec!["--threads", threads, "train", recipe.to_str().unwrap(), "--run-dir", run_dir, "--quiet"];
+    let mut args = vec![
+        "--threads",
+        threads,
+        "train",
+        recipe.to_str().unwrap(),
+        "--run-dir",
+        run_dir,
+        "--quiet",
+    ];
     for it in OVERRIDES {
         args.extend(["--set", it]);
     }
@@ -32,7 +47,10 @@ fn metrics(folder: &Path) -> Vec<BTreeMap<String, String>> {
     text.lines()
         .map(|line| {
             let all: BTreeMap<String, serde_json::Value> = serde_json::from_str(line).unwrap();
-            all.into_iter().filter(|it| !hapo_train::is_clock(&it.0)).map(|(k, v)| (k, v.to_string())).collect()
+            all.into_iter()
+                .filter(|it| !hapo_train::is_clock(&it.0))
+                .map(|(k, v)| (k, v.to_string()))
+                .collect()
         })
         .collect()
 }
@@ -45,7 +63,10 @@ fn checkpoint(folder: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
         for entry in fs::read_dir(root.join(sub)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() {
-                all.insert(path.strip_prefix(&root).unwrap().display().to_string(), fs::read(&path).unwrap());
+                all.insert(
+                    path.strip_prefix(&root).unwrap().display().to_string(),
+                    fs::read(&path).unwrap(),
+                );
             }
         }
     }
@@ -64,7 +85,10 @@ fn same_seed_same_bits_with_one_thread_or_two() {
     assert_eq!(metrics(&b), metrics(&c));
     assert!(checkpoint(&a, 4) == checkpoint(&b, 4) && checkpoint(&b, 4) == checkpoint(&c, 4));
     // The run did something: the teacher entered, the weights moved, and the gate closed at e*.
-    let beta: Vec<f64> = metrics(&a).iter().map(|it| it["gate/beta"].parse().unwrap()).collect();
+    let beta: Vec<f64> = metrics(&a)
+        .iter()
+        .map(|it| it["gate/beta"].parse().unwrap())
+        .collect();
     assert!(beta[0] > 0.0 && beta[1] > 0.0, "{beta:?}");
     assert_eq!(beta[2..], [0.0, 0.0], "e_off = 0.75 of 4 steps is step 3");
     assert_eq!(metrics(&a)[0]["sampler/logprob_gap_max"], "0");

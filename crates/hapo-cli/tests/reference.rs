@@ -13,36 +13,67 @@ fn json(path: &str) -> Value {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("expected a number, got {value}"))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("expected a number, got {value}"))
 }
 
 fn close(got: f64, expected: f64, relative: f64, what: &str) {
-    assert!((got - expected).abs() <= relative * expected.abs(), "{what}: expected {expected}, got {got}");
+    assert!(
+        (got - expected).abs() <= relative * expected.abs(),
+        "{what}: expected {expected}, got {got}"
+    );
 }
 
 #[test]
 fn replay_recomputes_the_nine_loss_cases() {
     let model = repository("testdata/fixtures/models/tiny-qwen2");
     let batch = repository("testdata/fixtures/losses/cases.json");
-    let args = ["replay", "--json", "--model", model.to_str().unwrap(), "--batch", batch.to_str().unwrap()];
+    let args = [
+        "replay",
+        "--json",
+        "--model",
+        model.to_str().unwrap(),
+        "--batch",
+        batch.to_str().unwrap(),
+    ];
     let printed: Value = serde_json::from_str(&succeed(&repository("."), &args)).unwrap();
     let cases = json("testdata/fixtures/losses/cases.json");
     assert_eq!(printed.as_array().unwrap().len(), 9);
-    for (case, (got, expected)) in
-        printed.as_array().unwrap().iter().zip(cases.as_array().unwrap()).enumerate()
+    for (case, (got, expected)) in printed
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(cases.as_array().unwrap())
+        .enumerate()
     {
         let expected = expected["steps"].as_array().unwrap();
         let got = got["steps"].as_array().unwrap();
         assert_eq!(got.len(), expected.len());
         for (step, (got, expected)) in got.iter().zip(expected).enumerate() {
             let at = |what: &str| format!("case {case} step {step} {what}");
-            close(number(&got["loss"]), number(&expected["loss"]), 1e-6, &at("loss"));
-            close(number(&got["grad_norm"]), number(&expected["grad_norm"]), 1e-4, &at("gradient norm"));
+            close(
+                number(&got["loss"]),
+                number(&expected["loss"]),
+                1e-6,
+                &at("loss"),
+            );
+            close(
+                number(&got["grad_norm"]),
+                number(&expected["grad_norm"]),
+                1e-4,
+                &at("gradient norm"),
+            );
             for key in ["grad_norms", "param_norms_after"] {
                 let expected = expected[key].as_object().unwrap();
                 assert_eq!(got[key].as_object().unwrap().len(), expected.len());
                 for (name, value) in expected {
-                    close(number(&got[key][name]), number(value), 1e-4, &at(&format!("{key} {name}")));
+                    close(
+                        number(&got[key][name]),
+                        number(value),
+                        1e-4,
+                        &at(&format!("{key} {name}")),
+                    );
                 }
             }
         }
@@ -55,10 +86,17 @@ fn tensors(path: &str) -> HashMap<String, Vec<f32>> {
     let header: Value = serde_json::from_slice(&bytes[8..8 + header_len]).unwrap();
     let data = &bytes[8 + header_len..];
     let mut all = HashMap::new();
-    for (name, tensor) in header.as_object().unwrap().iter().filter(|it| it.0 != "__metadata__") {
+    for (name, tensor) in header
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|it| it.0 != "__metadata__")
+    {
         assert_eq!(tensor["dtype"], "F32");
         let [from, to] = [0, 1].map(|it| tensor["data_offsets"][it].as_u64().unwrap() as usize);
-        let values = data[from..to].chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap()));
+        let values = data[from..to]
+            .chunks_exact(4)
+            .map(|it| f32::from_le_bytes(it.try_into().unwrap()));
         all.insert(name.clone(), values.collect());
     }
     all
@@ -73,11 +111,24 @@ fn logprobs_are_those_of_transformers() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = std::fs::File::create(dir.path().join("input.jsonl")).unwrap();
         for it in prompts.as_array().unwrap() {
-            writeln!(file, "{}", serde_json::json!({ "input_ids": it["input_ids"] })).unwrap();
+            writeln!(
+                file,
+                "{}",
+                serde_json::json!({ "input_ids": it["input_ids"] })
+            )
+            .unwrap();
         }
         let model = repository(&folder);
-        let args =
-            ["logprobs", "--model", model.to_str().unwrap(), "--input", "input.jsonl", "--greedy", "24", "--logits"];
+        let args = [
+            "logprobs",
+            "--model",
+            model.to_str().unwrap(),
+            "--input",
+            "input.jsonl",
+            "--greedy",
+            "24",
+            "--logits",
+        ];
         let printed = succeed(dir.path(), &args);
         for (i, line) in printed.lines().enumerate() {
             let got: Value = serde_json::from_str(line).unwrap();
@@ -86,16 +137,27 @@ fn logprobs_are_those_of_transformers() {
                 let got: Vec<f64> = got.as_array().unwrap().iter().map(number).collect();
                 assert_eq!(got.len(), expected.len(), "{name} {i} {key}");
                 for (got, expected) in got.iter().zip(expected) {
-                    assert!((got - f64::from(*expected)).abs() <= tolerance, "{name} {i} {key}: {expected}, got {got}");
+                    assert!(
+                        (got - f64::from(*expected)).abs() <= tolerance,
+                        "{name} {i} {key}: {expected}, got {got}"
+                    );
                 }
             };
             check(&got["logprobs"], "logprobs", 1e-5);
             check(&got["entropy"], "entropy", 1e-5);
-            let flat: Vec<Value> =
-                got["logits"].as_array().unwrap().iter().flat_map(|it| it.as_array().unwrap().clone()).collect();
+            let flat: Vec<Value> = got["logits"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|it| it.as_array().unwrap().clone())
+                .collect();
             check(&Value::Array(flat), "logits", 1e-4);
             let greedy = prompts[i]["greedy"].as_array().unwrap();
-            assert_eq!(&got["greedy"].as_array().unwrap()[..greedy.len()], &greedy[..], "{name} {i}");
+            assert_eq!(
+                &got["greedy"].as_array().unwrap()[..greedy.len()],
+                &greedy[..],
+                "{name} {i}"
+            );
         }
         assert_eq!(printed.lines().count(), 4);
     }
@@ -103,7 +165,18 @@ fn logprobs_are_those_of_transformers() {
 
 #[test]
 fn schedule_is_the_integer_gate() {
-    let args = ["schedule", "--group-size", "8", "--turn-off-epoch", "1.5", "--steps-per-epoch", "62", "--steps", "100", "--json"];
+    let args = [
+        "schedule",
+        "--group-size",
+        "8",
+        "--turn-off-epoch",
+        "1.5",
+        "--steps-per-epoch",
+        "62",
+        "--steps",
+        "100",
+        "--json",
+    ];
     let table: Value = serde_json::from_str(&succeed(&repository("."), &args)).unwrap();
     // e_off falls on step 93 exactly: the gate is closed there, as D1 says.
     assert_eq!(table["extinct_at_step"], 93);
@@ -111,13 +184,33 @@ fn schedule_is_the_integer_gate() {
     assert_eq!(steps.len(), 100);
     for row in steps {
         let step = row["step"].as_u64().unwrap();
-        assert_eq!(row["open_up_to"], if step < 93 { 0 } else { -1 }, "step {step}");
+        assert_eq!(
+            row["open_up_to"],
+            if step < 93 { 0 } else { -1 },
+            "step {step}"
+        );
         assert!((number(&row["epoch"]) - step as f64 / 62.0).abs() < 1e-12);
         let z = 10.0 * (step as f64 / 62.0 - 1.5);
         let expected = 0.05 + 0.1 / (1.0 + z.exp());
-        assert!((number(&row["threshold"]) - expected).abs() < 1e-12, "step {step}");
+        assert!(
+            (number(&row["threshold"]) - expected).abs() < 1e-12,
+            "step {step}"
+        );
     }
-    let manual = ["schedule", "--gamma0", "0.5", "--no-annealing", "--steps-per-epoch", "62", "--steps", "1", "--json"];
+    let manual = [
+        "schedule",
+        "--gamma0",
+        "0.5",
+        "--no-annealing",
+        "--steps-per-epoch",
+        "62",
+        "--steps",
+        "1",
+        "--json",
+    ];
     let table: Value = serde_json::from_str(&succeed(&repository("."), &manual)).unwrap();
-    assert_eq!((&table["failure_level"], &table["steps"][0]["open_up_to"]), (&Value::from(3), &Value::from(3)));
+    assert_eq!(
+        (&table["failure_level"], &table["steps"][0]["open_up_to"]),
+        (&Value::from(3), &Value::from(3))
+    );
 }

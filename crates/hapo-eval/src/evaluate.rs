@@ -5,7 +5,7 @@ use hapo_data::Dataset;
 use hapo_kernels::Cpu;
 use hapo_model::Model;
 use hapo_sampler::{Decoding, Dialogue, GroupRequest, SampleSettings};
-use hapo_verify::Grader;
+use hapo_verify::{Gold, GoldError, Grader};
 use serde::Serialize;
 
 use crate::statistics::{Estimate, estimate};
@@ -79,7 +79,7 @@ pub enum Error {
         /// Its gold answer.
         gold: String,
         /// The grader's reason.
-        reason: String,
+        reason: GoldError,
     },
 }
 
@@ -87,17 +87,21 @@ pub enum Error {
 pub fn evaluate(
     model: &Model<Cpu>,
     dialogue: &Dialogue,
-    grader: Grader,
+    grader: &Grader,
     dataset: &Dataset,
     settings: EvalSettings,
 ) -> Result<Vec<Answers>, Error> {
-    for it in &dataset.examples {
-        hapo_verify::check_gold(grader, &it.answer).map_err(|reason| Error::Gold {
-            id: it.id.clone(),
-            gold: it.answer.clone(),
-            reason: reason.clone(),
-        })?;
-    }
+    let golds = dataset
+        .examples
+        .iter()
+        .map(|it| {
+            Gold::new(grader, &it.answer).map_err(|reason| Error::Gold {
+                id: it.id.clone(),
+                gold: it.answer.clone(),
+                reason,
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
     let prompts = dataset
         .examples
         .iter()
@@ -126,15 +130,12 @@ pub fn evaluate(
     dataset
         .examples
         .iter()
+        .zip(&golds)
         .zip(sampled)
-        .map(|(example, completions)| {
+        .map(|((example, gold), completions)| {
             let graded = completions.into_iter().map(|it| {
                 let text = dialogue.text(&it.tokens)?;
-                let verdict = match hapo_verify::grade(grader, &example.answer, &text).verdict {
-                    hapo_verify::Verdict::Correct => "correct",
-                    hapo_verify::Verdict::Wrong => "wrong",
-                    hapo_verify::Verdict::Unparsable(_) => "unparsable",
-                };
+                let verdict = gold.judge(&text).verdict.name();
                 Ok(Answer {
                     text,
                     verdict,

@@ -418,7 +418,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         x: Span<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
-    /// `x` = 0 but for the chosen rows, which are `y`; the rows are distinct.
+    /// `x` = 0 but for the chosen rows, which are `y`; the rows ascend.
     fn scatter_rows(
         &self,
         width: usize,

@@ -14,9 +14,19 @@
 //! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
 //! products, the portable path has no fused multiply-add).
 
+#![expect(
+    clippy::inline_always,
+    reason = "a kernel's parts have its instructions only when inlined into it"
+)]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "kernels index several arrays of one length; that form is what vectorises"
+)]
+
 mod cpu;
 mod device;
 mod isa;
+mod lanes;
 mod row;
 
 pub use cpu::{Cpu, CpuBuf};

@@ -412,9 +412,12 @@ fn gather_and_scatter() {
     cpu.gather_rows(3, &rows, xb.first(12), y.first_mut(6));
     assert_eq!(y.as_slice(), [9.0, 10.0, 11.0, 3.0, 4.0, 5.0]);
     let mut back = buf(&cpu, &x);
+    let rows = cpu.table(&[1_u32, 3]);
     cpu.scatter_rows(3, &rows, y.first(6), back.first_mut(12));
-    let want = [0.0, 0.0, 0.0, 3.0, 4.0, 5.0, 0.0, 0.0, 0.0, 9.0, 10.0, 11.0];
+    let want = [0.0, 0.0, 0.0, 9.0, 10.0, 11.0, 0.0, 0.0, 0.0, 3.0, 4.0, 5.0];
     assert_eq!(back.as_slice(), want);
+    cpu.scatter_rows(3, &cpu.table(&[]), y.first(0), back.first_mut(12));
+    assert_eq!(back.as_slice(), [0.0; 12]);
 }
 
 #[test]

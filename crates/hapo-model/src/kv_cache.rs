@@ -163,7 +163,7 @@ impl<D: Device> KvCache<D> {
     /// No room, or the prompt is gone.
     pub fn fork(&mut self, prompt: PromptSlot, max_new: usize) -> Result<SeqSlot, EngineError> {
         self.prompt(prompt)?;
-        let span = self.region(max_new)?;
+        let span = self.region(max_new, End::Low)?;
         self.generation += 1;
         let sequence = Sequence {
             generation: self.generation,
@@ -252,9 +252,9 @@ impl<D: Device> KvCache<D> {
             })
     }
 
-    fn region(&mut self, tokens: usize) -> Result<CacheSpan, EngineError> {
+    fn region(&mut self, tokens: usize, end: End) -> Result<CacheSpan, EngineError> {
         let needed = Self::cost(tokens);
-        let start = self.free.take(needed).ok_or(EngineError::CacheFull {
+        let start = self.free.take(needed, end).ok_or(EngineError::CacheFull {
             needed,
             largest: self.free.largest(),
             capacity: self.capacity,
@@ -313,10 +313,12 @@ impl<D: Device> Model<D> {
         }
         let mut spans: Vec<CacheSpan> = Vec::with_capacity(prompts.len());
         for prompt in prompts {
-            match cache.region(prompt.len()) {
+            match cache.region(prompt.len(), End::High) {
                 Ok(span) => spans.push(span),
                 Err(error) => {
-                    spans.into_iter().for_each(|span| cache.free_span(span));
+                    for span in spans {
+                        cache.free_span(span);
+                    }
                     return Err(error);
                 }
             }
@@ -338,7 +340,9 @@ impl<D: Device> Model<D> {
                 &mut logits[first * vocabulary..end * vocabulary],
             );
             if let Err(error) = result {
-                spans.into_iter().for_each(|span| cache.free_span(span));
+                for span in spans {
+                    cache.free_span(span);
+                }
                 return Err(error);
             }
             first = end;
@@ -651,16 +655,20 @@ struct Task<'a, D: Device> {
 
 /// Puts an item in the first empty place.
 fn place<T>(items: &mut Vec<Option<T>>, item: T) -> usize {
-    match items.iter().position(Option::is_none) {
-        Some(index) => {
-            items[index] = Some(item);
-            index
-        }
-        None => {
-            items.push(Some(item));
-            items.len() - 1
-        }
+    if let Some(index) = items.iter().position(Option::is_none) {
+        items[index] = Some(item);
+        index
+    } else {
+        items.push(Some(item));
+        items.len() - 1
     }
+}
+
+/// Which end of a free run is taken.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Low,
+    High,
 }
 
 /// Free runs of tokens, by start, never adjacent.
@@ -688,16 +696,22 @@ impl FreeList {
         self.runs.iter().map(|&(_, len)| len).max().unwrap_or(0)
     }
 
-    /// The first run that fits.
-    fn take(&mut self, len: usize) -> Option<usize> {
-        let index = self.runs.iter().position(|&(_, free)| free >= len)?;
-        let (start, free) = self.runs[index];
-        if free == len {
+    /// The smallest run that fits, from its low or its high end. Prompts lie at the high end and
+    /// sequences at the low one, so that short prompts do not cut up the room of long sequences.
+    fn take(&mut self, len: usize, end: End) -> Option<usize> {
+        let fits = self.runs.iter().enumerate().filter(|it| it.1.1 >= len);
+        let (index, &(start, free)) = fits.min_by_key(|it| it.1.1)?;
+        let rest = free - len;
+        let (taken, left) = match end {
+            End::Low => (start, (start + len, rest)),
+            End::High => (start + rest, (start, rest)),
+        };
+        if rest == 0 {
             self.runs.remove(index);
         } else {
-            self.runs[index] = (start + len, free - len);
+            self.runs[index] = left;
         }
-        Some(start)
+        Some(taken)
     }
 
     fn give(&mut self, start: usize, len: usize) {

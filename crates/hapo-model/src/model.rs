@@ -50,7 +50,7 @@ impl<D: Device> Model<D> {
     }
 
     /// Replaces the frequencies of the rotary embedding, which [`rope_frequencies`] gives: for numbers
-    /// made by a program that rounded them with the weights (`module.to(bfloat16)` in PyTorch does).
+    /// made by a program that rounded them with the weights (`module.to(bfloat16)` in `PyTorch` does).
     ///
     /// # Errors
     /// Another number of frequencies than half a head.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hapo_core::{Place, PromptId, Purpose, Rollout, SampledGroup, uniform};
 use hapo_kernels::Device;
-use hapo_model::{KvCache, Model, PromptSlot, SeqSlot};
+use hapo_model::{EngineError, KvCache, Model, PromptSlot, SeqSlot};
 use rayon::prelude::*;
 
 use crate::{Decoding, Drawn, Error, draw};
@@ -195,75 +195,125 @@ impl<'a, D: Device> Batch<'a, D> {
     }
 
     /// Begins waiting completions while places are free: reads their prompts, draws their first
-    /// tokens.
+    /// tokens. What finds no room waits for a sequence under way to end.
     fn admit(&mut self) -> Result<(), Error> {
         while self.active.len() < self.settings.max_sequences && !self.waiting.is_empty() {
             let free = self.settings.max_sequences - self.active.len();
-            let next: Vec<(usize, usize)> =
-                self.waiting.drain(..free.min(self.waiting.len())).collect();
-            self.read_prompts(&next)?;
+            let wanted = self.waiting.drain(..free.min(self.waiting.len())).collect();
+            let begun = self.reserve(wanted)?;
+            if begun.is_empty() {
+                return Ok(());
+            }
             let drawn: Vec<Drawn> = self.on_threads(|| {
-                next.par_iter()
-                    .map(|(group, rollout)| {
-                        let prompt = self.prompts[*group]
+                begun
+                    .par_iter()
+                    .map(|it| {
+                        let prompt = self.prompts[it.group]
                             .as_ref()
                             .expect("its prompt was just read");
-                        self.draw(&prompt.logits, *group, *rollout, 0)
+                        self.draw(&prompt.logits, it.group, it.rollout, 0)
                     })
                     .collect()
             });
-            for ((group, rollout), drawn) in next.into_iter().zip(drawn) {
-                let mut completion = Completion::default();
-                self.push(&mut completion, drawn);
-                let prompt = self.prompts[group]
+            for (mut it, drawn) in begun.into_iter().zip(drawn) {
+                self.push(&mut it.completion, drawn);
+                let prompt = self.prompts[it.group]
                     .as_mut()
                     .expect("its prompt was just read");
                 prompt.to_begin -= 1;
-                let (slot, last) = (prompt.slot, prompt.to_begin == 0);
-                if self.is_over(&completion) {
-                    self.done[group][rollout] = completion;
-                } else {
-                    let slot = self.cache.fork(slot, self.settings.max_new_tokens)?;
-                    self.active.push(Active {
-                        group,
-                        rollout,
-                        slot,
-                        completion,
-                    });
+                if prompt.to_begin == 0 {
+                    self.cache.release_prompt(prompt.slot)?;
+                    self.prompts[it.group] = None;
                 }
-                if last {
-                    self.cache.release_prompt(slot)?;
-                    self.prompts[group] = None;
-                }
+                self.keep_or_finish(it)?;
             }
         }
         Ok(())
     }
 
-    /// Reads the prompts of completions about to begin, each once.
-    fn read_prompts(&mut self, next: &[(usize, usize)]) -> Result<(), Error> {
-        let mut unread: Vec<usize> = next
-            .iter()
-            .map(|it| it.0)
-            .filter(|it| self.prompts[*it].is_none())
-            .collect();
-        unread.dedup();
-        let vocab = self.model.config().vocab_size;
-        for groups in unread.chunks(PROMPTS_AT_ONCE) {
-            let tokens: Vec<&[u32]> = groups.iter().map(|it| self.requests[*it].tokens).collect();
-            let read = self.model.prefill(&mut self.cache, &tokens)?;
-            for ((group, slot), logits) in groups
-                .iter()
-                .zip(read.slots)
-                .zip(read.logits.chunks_exact(vocab))
-            {
-                let to_begin = self.requests[*group].completions;
-                self.prompts[*group] = Some(ReadPrompt {
+    /// Room for completions about to begin, as far as there is any; the rest goes back to wait.
+    fn reserve(&mut self, wanted: VecDeque<(usize, usize)>) -> Result<Vec<Active>, Error> {
+        let mut begun = Vec::with_capacity(wanted.len());
+        let mut wanted = wanted;
+        while let Some((group, rollout)) = wanted.pop_front() {
+            let slot = match self.read_prompt_ahead(group, &wanted) {
+                Ok(prompt) => self.cache.fork(prompt, self.settings.max_new_tokens),
+                Err(it) => Err(it),
+            };
+            match slot {
+                Ok(slot) => begun.push(Active {
+                    group,
+                    rollout,
                     slot,
-                    logits: logits.to_vec(),
-                    to_begin,
-                });
+                    completion: Completion::default(),
+                }),
+                Err(EngineError::CacheFull { .. })
+                    if !(begun.is_empty() && self.active.is_empty()) =>
+                {
+                    wanted.push_front((group, rollout));
+                    break;
+                }
+                Err(it) => return Err(it.into()),
             }
+        }
+        while let Some(it) = wanted.pop_back() {
+            self.waiting.push_front(it);
+        }
+        Ok(begun)
+    }
+
+    /// The prompt of a group, read if it was not, together with those of the groups that come next.
+    fn read_prompt_ahead(
+        &mut self,
+        group: usize,
+        next: &VecDeque<(usize, usize)>,
+    ) -> Result<PromptSlot, EngineError> {
+        if let Some(it) = &self.prompts[group] {
+            return Ok(it.slot);
+        }
+        let mut groups = vec![group];
+        groups.extend(
+            next.iter()
+                .map(|it| it.0)
+                .filter(|it| self.prompts[*it].is_none()),
+        );
+        groups.dedup();
+        groups.truncate(PROMPTS_AT_ONCE);
+        let tokens: Vec<&[u32]> = groups.iter().map(|it| self.requests[*it].tokens).collect();
+        let (groups, read) = match self.model.prefill(&mut self.cache, &tokens) {
+            // Room for this prompt alone is enough to go on.
+            Err(EngineError::CacheFull { .. }) => (
+                &groups[..1],
+                self.model.prefill(&mut self.cache, &tokens[..1])?,
+            ),
+            read => (&groups[..], read?),
+        };
+        let vocab = self.model.config().vocab_size;
+        for ((group, slot), logits) in groups
+            .iter()
+            .zip(read.slots)
+            .zip(read.logits.chunks_exact(vocab))
+        {
+            let to_begin = self.requests[*group].completions;
+            self.prompts[*group] = Some(ReadPrompt {
+                slot,
+                logits: logits.to_vec(),
+                to_begin,
+            });
+        }
+        Ok(self.prompts[group]
+            .as_ref()
+            .expect("its prompt was just read")
+            .slot)
+    }
+
+    /// Puts a completion among those under way, or away if it is over.
+    fn keep_or_finish(&mut self, it: Active) -> Result<(), Error> {
+        if self.is_over(&it.completion) {
+            self.cache.release(it.slot)?;
+            self.done[it.group][it.rollout] = it.completion;
+        } else {
+            self.active.push(it);
         }
         Ok(())
     }
@@ -293,17 +343,10 @@ impl<'a, D: Device> Batch<'a, D> {
                 .collect()
         });
         self.logits = logits;
-        let mut still_active = Vec::with_capacity(self.active.len());
         for (mut it, drawn) in std::mem::take(&mut self.active).into_iter().zip(drawn) {
             self.push(&mut it.completion, drawn);
-            if self.is_over(&it.completion) {
-                self.cache.release(it.slot)?;
-                self.done[it.group][it.rollout] = it.completion;
-            } else {
-                still_active.push(it);
-            }
+            self.keep_or_finish(it)?;
         }
-        self.active = still_active;
         Ok(())
     }
 
@@ -338,5 +381,148 @@ impl<'a, D: Device> Batch<'a, D> {
 
     fn is_over(&self, completion: &Completion) -> bool {
         completion.ended || completion.tokens.len() >= self.settings.max_new_tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Truncation;
+    use hapo_kernels::Cpu;
+    use hapo_model::{PackedBatch, Recompute, Tape};
+    use std::path::Path;
+
+    fn model(threads: usize) -> Model<Cpu> {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2");
+        hapo_model::load(&folder, Cpu::new(threads).unwrap(), |_| 256)
+            .unwrap()
+            .model
+    }
+
+    fn prompts() -> Vec<Vec<u32>> {
+        (0_u32..7)
+            .map(|i| (0..3 + 5 * i).map(|j| (i * 37 + j * 11) % 380).collect())
+            .collect()
+    }
+
+    fn settings(max_sequences: usize, temperature: f32) -> SampleSettings<'static> {
+        SampleSettings {
+            decoding: Decoding::Sample {
+                temperature,
+                truncation: Truncation::NONE,
+            },
+            // One id in eight ends a completion, so lengths differ.
+            stop: &[
+                3, 11, 19, 27, 35, 43, 51, 59, 67, 75, 83, 91, 99, 107, 115, 123, 131, 139, 147,
+                155,
+            ],
+            max_new_tokens: 24,
+            max_sequences,
+            usable_vocab: 381,
+            seed: 5,
+            purpose: Purpose::Sample,
+            step: 3,
+        }
+    }
+
+    fn run(threads: usize, max_sequences: usize, temperature: f32) -> Vec<Vec<Completion>> {
+        let prompts = prompts();
+        let requests: Vec<GroupRequest<'_>> = prompts
+            .iter()
+            .zip(0..)
+            .map(|(tokens, id)| GroupRequest {
+                prompt: PromptId(id),
+                tokens,
+                completions: 5,
+            })
+            .collect();
+        sample(
+            &model(threads),
+            &requests,
+            &settings(max_sequences, temperature),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn completions_do_not_depend_on_places_or_threads() {
+        let all_at_once = run(1, 64, 1.0);
+        for (threads, places) in [(2, 64), (1, 1), (2, 3), (1, 8)] {
+            assert!(
+                run(threads, places, 1.0) == all_at_once,
+                "{threads} threads, {places} places"
+            );
+        }
+        let lengths: Vec<usize> = all_at_once
+            .iter()
+            .flatten()
+            .map(|it| it.tokens.len())
+            .collect();
+        assert!(
+            lengths.iter().any(|it| *it < 24) && lengths.contains(&24),
+            "{lengths:?}"
+        );
+        for it in all_at_once.iter().flatten() {
+            assert_eq!(
+                it.ended,
+                settings(1, 1.0).stop.contains(it.tokens.last().unwrap())
+            );
+            assert!(it.tokens.iter().all(|token| *token < 381));
+        }
+    }
+
+    #[test]
+    fn recorded_log_probs_are_the_trainers_bit_for_bit() {
+        for temperature in [1.0, 0.7] {
+            let prompts = prompts();
+            let model = model(2);
+            for (prompt, group) in prompts.iter().zip(run(2, 6, temperature)) {
+                let mut batch = PackedBatch::default();
+                let segment = batch.push(prompt, None);
+                for it in &group {
+                    batch.push_response(segment, &it.tokens, 1.0 / temperature);
+                }
+                let outputs = model
+                    .forward(&batch, &mut Tape::new(Recompute::None))
+                    .unwrap();
+                let join = |part: fn(&Completion) -> &Vec<f32>| -> Vec<f32> {
+                    group.iter().flat_map(|it| part(it).clone()).collect()
+                };
+                assert_eq!(
+                    outputs.log_probs,
+                    join(|it| &it.log_probs),
+                    "at temperature {temperature}"
+                );
+                assert_eq!(outputs.log_probs_t1, join(|it| &it.log_probs_t1));
+                assert_eq!(outputs.entropies, join(|it| &it.entropies));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_served_is_an_error() {
+        let request = GroupRequest {
+            prompt: PromptId(0),
+            tokens: &[],
+            completions: 1,
+        };
+        assert!(matches!(
+            sample(&model(1), &[request], &settings(1, 1.0)),
+            Err(Error::Request { index: 0, .. })
+        ));
+        let request = GroupRequest {
+            prompt: PromptId(0),
+            tokens: &[9999],
+            completions: 1,
+        };
+        assert!(matches!(
+            sample(&model(1), &[request], &settings(1, 1.0)),
+            Err(Error::Engine(EngineError::Token { .. }))
+        ));
+        assert_eq!(
+            sample(&model(1), &[], &settings(1, 1.0)).unwrap(),
+            Vec::<Vec<Completion>>::new()
+        );
     }
 }

@@ -125,6 +125,9 @@ impl Error {
             Self::Model(it) | Self::Load(hapo_model::LoadError::Folder(it)) => {
                 it.hint().map(str::to_owned)
             }
+            Self::Io { action: "read", .. } | Self::Data(hapo_data::Error::Io { .. }) => {
+                Some("paths are relative to the current folder".to_owned())
+            }
             Self::NotFinite { .. } => {
                 Some("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…".to_owned())
             }

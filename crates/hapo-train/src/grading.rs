@@ -1,11 +1,16 @@
 //! From completions to verdicts.
 
 use hapo_core::Verdict;
-use hapo_verify::Grader;
+use hapo_verify::{Gold, Grader};
 
 /// The verdict on one completion.
-pub fn verdict(grader: Grader, gold: &str, completion: &str) -> Verdict {
+pub fn verdict(grader: &Grader, gold: &str, completion: &str) -> Verdict {
     into_core(hapo_verify::grade(grader, gold, completion).verdict)
+}
+
+/// The verdict on one completion against a gold that was read before.
+pub fn verdict_of(gold: &Gold, completion: &str) -> Verdict {
+    into_core(gold.judge(completion).verdict)
 }
 
 /// The grader's verdict in the words of the algorithm.

@@ -7,7 +7,7 @@ use std::path::Path;
 use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory};
 use hapo_data::Dataset;
 use hapo_sampler::Dialogue;
-use hapo_verify::Grader;
+use hapo_verify::{Gold, Grader};
 
 use crate::error::{Error, Result};
 use crate::grading;
@@ -23,6 +23,8 @@ pub struct Prompt {
     pub problem: String,
     /// The gold answer.
     pub answer: String,
+    /// The gold answer as the grader reads it.
+    pub gold: Gold,
     /// The rendered prompt.
     pub tokens: Vec<u32>,
     /// The teacher's trajectory, if one is admissible (D9).
@@ -53,7 +55,7 @@ impl PromptTable {
         dataset: &Dataset,
         origin: &str,
         dialogue: &Dialogue,
-        grader: Grader,
+        grader: &Grader,
         limits: Limits,
     ) -> Result<Self> {
         let place = |number: usize, what: &str| {
@@ -86,7 +88,7 @@ impl PromptTable {
         for (number, (example, teacher)) in
             dataset.examples.iter().zip(admission.teachers).enumerate()
         {
-            hapo_verify::check_gold(grader, &example.answer).map_err(|reason| Error::Dataset {
+            let gold = Gold::new(grader, &example.answer).map_err(|reason| Error::Dataset {
                 problem: place(
                     number,
                     &format!(
@@ -115,6 +117,7 @@ impl PromptTable {
                 name: example.id.clone(),
                 problem: example.problem.clone(),
                 answer: example.answer.clone(),
+                gold,
                 tokens,
                 teacher,
             });

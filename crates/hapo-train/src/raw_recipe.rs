@@ -621,9 +621,9 @@ fn bad_toml(error: &toml::de::Error, origin: &str) -> Error {
     let hint = match unknown_and_known(&message) {
         Some((unknown, known)) => match nearest(unknown, &known) {
             Some(it) => format!("did you mean `{it}`?"),
-            None => "`hapo list recipes` shows recipes with every key".to_owned(),
+            None => "docs/recipes.md lists every key".to_owned(),
         },
-        None => "keys and their meaning are in docs/recipes.md".to_owned(),
+        None => "docs/recipes.md lists every key".to_owned(),
     };
     // The rendered error shows the line with the key under a caret; its first line is the place.
     let rendered = error.to_string();

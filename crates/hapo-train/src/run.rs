@@ -122,7 +122,6 @@ pub struct Run {
     pub(crate) dialogue: Dialogue,
     pub(crate) trainer: Trainer,
     pub(crate) method: Box<dyn Method>,
-    pub(crate) grader: Grader,
     schedule: Option<Schedule>,
     source: Source,
     companions: Vec<(&'static str, Vec<u8>)>,
@@ -153,8 +152,8 @@ impl Run {
         };
         let template = hapo_data::find_template(&raw.data.template)?;
         let dialogue = Dialogue::new(tokenizer, template, &model.config().eos)?;
-        let grader = hapo_verify::find_grader(&raw.data.grader).ok_or_else(|| Error::Dataset {
-            problem: format!("unknown grader `{}`", raw.data.grader),
+        let grader = hapo_verify::grader(&raw.data.grader).map_err(|it| Error::Dataset {
+            problem: it.to_string(),
             hint: "`hapo list graders` names them".to_owned(),
         })?;
         let source = load_source(recipe, &dialogue, grader)?;
@@ -193,7 +192,6 @@ impl Run {
             dialogue,
             trainer,
             method,
-            grader,
             schedule,
             source,
             companions,
@@ -429,7 +427,7 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
     }
 }
 
-fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: Grader) -> Result<Source> {
+fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: &Grader) -> Result<Source> {
     let raw = &recipe.raw;
     let dataset = match raw.data.train.as_str() {
         "builtin:corpus" => {

@@ -194,17 +194,11 @@ fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec
         .par_iter()
         .zip(sampled)
         .map(|(index, group)| {
-            let gold = &run.prompts()[*index].answer;
+            let gold = &run.prompts()[*index].gold;
             let verdicts = group
                 .rollouts()
                 .iter()
-                .map(|it| {
-                    Ok(grading::verdict(
-                        run.grader,
-                        gold,
-                        &run.dialogue.text(&it.tokens)?,
-                    ))
-                })
+                .map(|it| Ok(grading::verdict_of(gold, &run.dialogue.text(&it.tokens)?)))
                 .collect::<Result<Vec<_>>>()?;
             Ok(group.score(verdicts))
         })

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_data::Dataset;
+use hapo_data::task::{Split, TaskSet, make_set};
 use hapo_eval::{
     Answers, BENCHMARKS, Estimate, EvalSettings, average, benchmark, evaluate, pass_at_k,
 };
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     /// Hugging Face folder, or builtin:base
     #[arg(long)]
     model: String,
-    /// mini6, or names of `hapo list benchmarks`, separated by commas
+    /// mini6, names of `hapo list benchmarks`, or family:level of the built-in task, separated by commas
     #[arg(long, default_value = "mini6", conflicts_with = "data")]
     suite: String,
     /// A file of problems instead of a suite
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     /// Problems of each benchmark of the built-in task
     #[arg(long, default_value_t = 200)]
     problems: usize,
+    /// Split of the built-in task for family:level; choose settings on `development`
+    #[arg(long, value_enum, default_value_t = EvalSplit::HeldOut)]
+    split: EvalSplit,
     /// Completions of each problem
     #[arg(long, default_value_t = 2)]
     k: usize,
@@ -55,15 +59,17 @@ pub(crate) struct Args {
     json: bool,
 }
 
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum EvalSplit {
+    Development,
+    HeldOut,
+}
+
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let decoding = decoding(args.temperature, 1.0, 0)?;
     let template = hapo_data::find_template(&args.template)?;
-    let grader = hapo_verify::find_grader(&args.grader).ok_or_else(|| {
-        bad_input(
-            format!("unknown grader `{}`", args.grader),
-            "`hapo list graders` names them",
-        )
-    })?;
+    let grader = hapo_verify::grader(&args.grader)
+        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
     if args.k == 0 || args.problems == 0 {
         return Err(bad_input(
             "--k and --problems: expected at least 1, got 0",
@@ -146,16 +152,35 @@ fn sets(args: &Args) -> Result<Vec<(String, Dataset)>> {
     };
     names
         .into_iter()
-        .map(|name| {
-            let it = benchmark(name).ok_or_else(|| {
-                bad_input(
-                    format!("unknown benchmark `{name}`"),
-                    "`hapo list benchmarks` names them",
-                )
-            })?;
-            Ok((name.to_owned(), it.problems(args.problems)?))
-        })
+        .map(|name| Ok((name.to_owned(), problems_of(name, args)?)))
         .collect()
+}
+
+fn problems_of(name: &str, args: &Args) -> Result<Dataset> {
+    if let Some(it) = benchmark(name) {
+        return Ok(it.problems(args.problems)?);
+    }
+    let (family, level) = name
+        .split_once(':')
+        .and_then(|it| Some((it.0, it.1.parse().ok()?)))
+        .ok_or_else(|| {
+            bad_input(
+                format!("unknown benchmark `{name}`"),
+                "`hapo list benchmarks` names them",
+            )
+        })?;
+    let split = match args.split {
+        EvalSplit::Development => Split::Development,
+        EvalSplit::HeldOut => Split::HeldOut,
+    };
+    let levels = vec![(family.to_owned(), level)];
+    Ok(make_set(&TaskSet {
+        seed: 0,
+        levels,
+        split,
+        count: args.problems,
+        teacher_coverage: 0.0,
+    })?)
 }
 
 #[derive(serde::Serialize)]

@@ -1,12 +1,247 @@
 //! `hapo grade`: verdicts on completions.
 
-use anyhow::Result;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use hapo_verify::{Grader, Judgement, grade_batch};
+use serde_json::{Map, Value, json};
+
+use crate::failure::bad_input;
+use crate::parquet_rows;
 
 /// Grade completions against gold answers.
+///
+/// Reads JSONL (or Parquet) with a gold and a completion in each row, and writes one JSON line per row, in order:
+/// {"id", "verdict": "correct|wrong|unparsable", "reason", "extracted", `gold_parsed`, `answer_parsed`}. A row that
+/// cannot be read gets a null verdict and is named on standard error; the rest go on, and the exit code is 2.
 #[derive(clap::Args)]
-pub(crate) struct Args {}
+#[command(
+    before_help = "Example: echo '{\"gold\": \"1/2\", \"pred\": \"so \\\\boxed{0.5}\"}' | hapo grade --explain"
+)]
+pub(crate) struct Args {
+    /// JSONL or Parquet file; standard input (JSONL) when absent
+    file: Option<PathBuf>,
+    /// math, oat, exact or format
+    #[arg(long, default_value = "math")]
+    grader: String,
+    /// Field of the gold answer
+    #[arg(long, default_value = "gold")]
+    gold_key: String,
+    /// Field of the completion
+    #[arg(long, default_value = "pred")]
+    pred_key: String,
+    /// Say in words what was extracted, how both sides were read, and why
+    #[arg(long, conflicts_with = "json")]
+    explain: bool,
+    /// Print JSON (the default)
+    #[arg(long)]
+    json: bool,
+}
 
-pub(crate) fn run(_: &Args) -> Result<()> {
-    outln!("soon");
+/// Rows graded together.
+const BATCH: usize = 4096;
+/// Longest line, in bytes.
+const LINE_LIMIT: u64 = 64 << 20;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let grader = hapo_verify::grader(&args.grader)
+        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
+    let mut out = Output {
+        args,
+        grader,
+        writer: std::io::BufWriter::new(std::io::stdout().lock()),
+        counts: Counts::default(),
+    };
+    match &args.file {
+        Some(file) if parquet_rows::is_parquet(file)? => {
+            for batch in parquet_rows::read(file, BATCH)? {
+                out.batch(&batch?)?;
+            }
+        }
+        Some(file) => {
+            grade_lines(BufReader::new(open(file)?), &mut out)?;
+        }
+        None => grade_lines(std::io::stdin().lock(), &mut out)?,
+    }
+    out.writer.flush()?;
+    let it = out.counts;
+    eprintln!(
+        "{} rows: {} correct, {} wrong, {} unparsable, {} malformed",
+        it.rows, it.correct, it.wrong, it.unparsable, it.malformed
+    );
+    if it.malformed > 0 {
+        return Err(bad_input(
+            format!("{} of {} rows could not be read", it.malformed, it.rows),
+            format!(
+                "each row is an object with strings in `{}` and `{}`",
+                args.gold_key, args.pred_key
+            ),
+        ));
+    }
     Ok(())
+}
+
+/// A row as it was found: an object, or what is wrong with it.
+pub(crate) type Row = Result<Map<String, Value>, String>;
+
+fn grade_lines(mut reader: impl BufRead, out: &mut Output<'_>) -> Result<()> {
+    loop {
+        let mut rows = Vec::with_capacity(BATCH);
+        while rows.len() < BATCH {
+            let mut line = Vec::new();
+            let n = (&mut reader)
+                .take(LINE_LIMIT + 1)
+                .read_until(b'\n', &mut line)
+                .context("cannot read the input")?;
+            if n == 0 {
+                break;
+            }
+            if n as u64 > LINE_LIMIT {
+                let mut rest = Vec::new();
+                while line.last() != Some(&b'\n')
+                    && (&mut reader).take(1 << 20).read_until(b'\n', &mut rest)? > 0
+                {
+                    line.truncate(0);
+                    line.extend(rest.last());
+                    rest.clear();
+                }
+                rows.push(Err(format!(
+                    "expected a line of at most {LINE_LIMIT} bytes"
+                )));
+                continue;
+            }
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            rows.push(serde_json::from_slice(&line).map_err(|it| it.to_string()));
+        }
+        if rows.is_empty() {
+            return Ok(());
+        }
+        out.batch(&rows)?;
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    rows: usize,
+    correct: usize,
+    wrong: usize,
+    unparsable: usize,
+    malformed: usize,
+}
+
+struct Output<'a> {
+    args: &'a Args,
+    grader: &'static Grader,
+    writer: std::io::BufWriter<std::io::StdoutLock<'static>>,
+    counts: Counts,
+}
+
+impl Output<'_> {
+    /// Grades rows on all cores and writes their lines in order.
+    fn batch(&mut self, rows: &[Row]) -> Result<()> {
+        let read: Vec<Result<(Cow<'_, str>, Cow<'_, str>), String>> =
+            rows.iter().map(|it| pair(it, self.args)).collect();
+        let pairs: Vec<(&str, &str)> = read
+            .iter()
+            .filter_map(|it| it.as_ref().ok())
+            .map(|it| (&*it.0, &*it.1))
+            .collect();
+        let mut judgements = grade_batch(self.grader, &pairs).into_iter();
+        for (row, read) in rows.iter().zip(&read) {
+            self.counts.rows += 1;
+            let number = self.counts.rows;
+            let id = row
+                .as_ref()
+                .ok()
+                .and_then(|it| it.get("id"))
+                .cloned()
+                .unwrap_or(json!(number));
+            match read {
+                Ok((gold, _)) => {
+                    let judgement = judgements.next().expect("one judgement per pair");
+                    self.judged(&id, gold, &judgement)?;
+                }
+                Err(problem) => {
+                    self.counts.malformed += 1;
+                    let place = self
+                        .args
+                        .file
+                        .as_deref()
+                        .map_or("standard input", |it| it.to_str().unwrap_or("file"));
+                    eprintln!("{place}: row {number}: {problem}");
+                    let line = json!({ "id": id, "verdict": null, "reason": format!("row {number}: {problem}"),
+                        "extracted": null, "gold_parsed": null, "answer_parsed": null });
+                    writeln!(self.writer, "{line}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judged(&mut self, id: &Value, gold: &str, it: &Judgement) -> Result<()> {
+        let verdict = it.verdict.name();
+        match verdict {
+            "correct" => self.counts.correct += 1,
+            "wrong" => self.counts.wrong += 1,
+            _ => self.counts.unparsable += 1,
+        }
+        let reason = match it.verdict {
+            hapo_verify::Verdict::Unparsable(why) => format!("{why}: {}", it.reason),
+            _ => it.reason.to_string(),
+        };
+        if self.args.explain {
+            writeln!(self.writer, "{id}: {verdict}")?;
+            writeln!(self.writer, "  gold       {gold}")?;
+            writeln!(self.writer, "  read as    {}", it.gold_read)?;
+            writeln!(
+                self.writer,
+                "  extracted  {}",
+                it.extracted.as_deref().unwrap_or("(nothing)")
+            )?;
+            writeln!(self.writer, "  read as    {}", it.answer_read)?;
+            writeln!(self.writer, "  because    {reason}")?;
+        } else {
+            let line = json!({ "id": id, "verdict": verdict, "reason": reason, "extracted": it.extracted,
+                "gold_parsed": it.gold_read, "answer_parsed": it.answer_read });
+            writeln!(self.writer, "{line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Gold and completion of a row. A number counts as its text: golds are often bare.
+fn pair<'a>(row: &'a Row, args: &Args) -> Result<(Cow<'a, str>, Cow<'a, str>), String> {
+    let row = row.as_ref().map_err(Clone::clone)?;
+    let field = |key: &str| match row.get(key) {
+        Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
+        Some(Value::Number(it)) => Ok(Cow::Owned(it.to_string())),
+        Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
+        None => Err(format!("{key}: expected a string, got nothing")),
+    };
+    Ok((field(&args.gold_key)?, field(&args.pred_key)?))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) | Value::String(_) => "a value",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Opens an input file.
+pub(crate) fn open(file: &Path) -> Result<File> {
+    File::open(file).map_err(|it| {
+        bad_input(
+            format!("cannot read {}: {it}", file.display()),
+            "name a JSONL or Parquet file",
+        )
+    })
 }

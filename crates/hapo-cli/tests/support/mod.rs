@@ -5,19 +5,30 @@ use std::process::{Command, Output};
 
 /// A file of the repository.
 pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
 }
 
 /// Runs `hapo` in a folder.
 pub fn hapo(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapo")).args(args).current_dir(folder).env("NO_COLOR", "1").output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .args(args)
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap()
 }
 
 /// Runs `hapo` and expects success; gives what it printed.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub fn succeed(folder: &Path, args: &[&str]) -> String {
     let output = hapo(folder, args);
-    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -27,6 +38,10 @@ pub fn refuse(folder: &Path, args: &[&str]) -> String {
     let output = hapo(folder, args);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
-    assert!(output.stdout.is_empty(), "{args:?} printed {}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.stdout.is_empty(),
+        "{args:?} printed {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     message
 }

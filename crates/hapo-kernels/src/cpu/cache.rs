@@ -10,6 +10,7 @@ use super::matmul::CHAIN;
 use super::{Cpu, LINE, share::Shared};
 use crate::device::{AttentionShape, CacheRow, CacheSpan};
 use crate::isa::{fma, kernel};
+use crate::lanes::{Lanes, WIDTH, wide_kernel};
 
 /// Query heads a kernel walks through together.
 const HEADS: usize = 8;
@@ -166,9 +167,9 @@ fn attend<const G: usize>(task: &HeadTask, q: &[f32], scores: &mut [f32], out: &
     );
 }
 
-kernel! {
+wide_kernel! {
     /// Scores of `G` heads against the keys of a span, one chain over the width of a head.
-    fn span_scores<FMA, const G: usize>(
+    fn span_scores<V, const G: usize>(
         q: &[f32],
         keys: &[f32],
         capacity: usize,
@@ -176,44 +177,79 @@ kernel! {
         stride: usize,
         first: usize,
         scores: &mut [f32],
-    ) {
-        const BLOCK: usize = 32;
-        let width = q.len() / G;
-        let mut j = 0;
-        while j < len {
-            // Regions are a multiple of 16 long; what lies beyond `len` is computed and dropped.
-            let n = BLOCK.min(capacity - j);
-            let mut sums = [[0.0_f32; BLOCK]; G];
-            if n == BLOCK {
-                for d in 0..width {
-                    let at = d * capacity + j;
-                    let k: &[f32; BLOCK] =
-                        keys[at..at + BLOCK].try_into().expect("a block is BLOCK wide");
-                    for g in 0..G {
-                        let factor = q[g * width + d];
-                        for c in 0..BLOCK {
-                            sums[g][c] = fma::<FMA>(factor, k[c], sums[g][c]);
-                        }
-                    }
-                }
-            } else {
-                for d in 0..width {
-                    let k = &keys[d * capacity + j..][..n];
-                    for g in 0..G {
-                        let factor = q[g * width + d];
-                        for (s, &k) in sums[g].iter_mut().zip(k) {
-                            *s = fma::<FMA>(factor, k, *s);
-                        }
-                    }
-                }
+    ) = span_scores_body
+}
+
+#[inline(always)]
+fn span_scores_body<V: Lanes, const G: usize>(
+    q: &[f32],
+    keys: &[f32],
+    capacity: usize,
+    len: usize,
+    stride: usize,
+    first: usize,
+    scores: &mut [f32],
+) {
+    let mut j = 0;
+    while j < len {
+        let part = ScorePart {
+            q,
+            keys,
+            capacity,
+            first: j,
+            len,
+        };
+        let scores = &mut scores[first..];
+        // Regions are a multiple of 16 long; what lies beyond `len` is computed and dropped.
+        j += if G <= 4 && capacity - j >= 4 * WIDTH {
+            score_block::<V, G, 4>(part, stride, scores)
+        } else if capacity - j >= 2 * WIDTH {
+            score_block::<V, G, 2>(part, stride, scores)
+        } else {
+            score_block::<V, G, 1>(part, stride, scores)
+        };
+    }
+}
+
+/// Where a block of keys lies.
+#[derive(Clone, Copy)]
+struct ScorePart<'a> {
+    q: &'a [f32],
+    keys: &'a [f32],
+    capacity: usize,
+    first: usize,
+    len: usize,
+}
+
+/// `N · 16` keys; returns that number.
+#[inline(always)]
+fn score_block<V: Lanes, const G: usize, const N: usize>(
+    part: ScorePart,
+    stride: usize,
+    scores: &mut [f32],
+) -> usize {
+    let mut sums = [[V::splat(0.0); N]; G];
+    let width = part.q.len() / G;
+    for d in 0..width {
+        let k = &part.keys[d * part.capacity + part.first..][..N * WIDTH];
+        let k: [V; N] = std::array::from_fn(|n| V::load_part(&k[n * WIDTH..]));
+        for g in 0..G {
+            let factor = V::splat(part.q[g * width + d]);
+            for n in 0..N {
+                sums[g][n] = sums[g][n].add_product(factor, k[n]);
             }
-            let n = n.min(len - j);
-            for g in 0..G {
-                scores[g * stride + first + j..][..n].copy_from_slice(&sums[g][..n]);
-            }
-            j += n;
         }
     }
+    for (g, sums) in sums.iter().enumerate() {
+        for (n, sum) in sums.iter().enumerate() {
+            let j = part.first + n * WIDTH;
+            if j < part.len {
+                let room = WIDTH.min(part.len - j);
+                sum.store_part(&mut scores[g * stride + j..][..room]);
+            }
+        }
+    }
+    N * WIDTH
 }
 
 kernel! {
@@ -236,60 +272,80 @@ kernel! {
     }
 }
 
-kernel! {
+wide_kernel! {
     /// `out [G, width]` = Σ weight · value over all positions, one chain broken every [`CHAIN`].
-    fn weighted_values<FMA, const G: usize>(
+    fn weighted_values<V, const G: usize>(
         weights: &[f32],
         stride: usize,
         spans: [&[f32]; 3],
         width: usize,
         inverse: &[f32; G],
         out: &mut [f32],
-    ) {
-        let mut column = 0;
-        while column < width {
-            let rest = width - column;
-            column += match rest {
-                64.. if G < 8 => panel::<FMA, G, 64>(weights, stride, spans, width, column, inverse, out),
-                32.. => panel::<FMA, G, 32>(weights, stride, spans, width, column, inverse, out),
-                16.. => panel::<FMA, G, 16>(weights, stride, spans, width, column, inverse, out),
-                _ => panel::<FMA, G, 1>(weights, stride, spans, width, column, inverse, out),
-            };
-        }
-    }
+    ) = weighted_values_body
 }
 
-/// `P` columns of [`weighted_values`]; returns `P`.
 #[inline(always)]
-fn panel<const FMA: bool, const G: usize, const P: usize>(
+fn weighted_values_body<V: Lanes, const G: usize>(
     weights: &[f32],
     stride: usize,
     spans: [&[f32]; 3],
     width: usize,
+    inverse: &[f32; G],
+    out: &mut [f32],
+) {
+    let mut column = 0;
+    while column < width {
+        let part = ValuePart {
+            weights,
+            stride,
+            spans,
+            width,
+            column,
+        };
+        column += match width - column {
+            64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, out),
+            32.. => value_block::<V, G, 2>(part, inverse, out),
+            _ => value_block::<V, G, 1>(part, inverse, out),
+        };
+    }
+}
+
+/// Which columns of the values are summed.
+#[derive(Clone, Copy)]
+struct ValuePart<'a> {
+    weights: &'a [f32],
+    stride: usize,
+    spans: [&'a [f32]; 3],
+    width: usize,
     column: usize,
+}
+
+/// Up to `N · 16` columns; returns that number.
+#[inline(always)]
+fn value_block<V: Lanes, const G: usize, const N: usize>(
+    part: ValuePart,
     inverse: &[f32; G],
     out: &mut [f32],
 ) -> usize {
-    let mut sums = [[0.0_f32; P]; G];
-    let mut chain = [[0.0_f32; P]; G];
+    let columns = (N * WIDTH).min(part.width - part.column);
+    let mut sums = [[V::splat(0.0); N]; G];
+    let mut chain = sums;
     let mut position = 0;
-    for values in spans {
-        let rows = values.len() / width;
+    for values in part.spans {
+        let rows = values.len() / part.width;
         let mut row = 0;
         while row < rows {
             let steps = (rows - row).min(CHAIN - position % CHAIN);
-            let mut now = chain;
             let heads: [&[f32]; G] =
-                std::array::from_fn(|g| &weights[g * stride + position..][..steps]);
-            let values = &values[row * width + column..];
+                std::array::from_fn(|g| &part.weights[g * part.stride + position..][..steps]);
+            let mut now = chain;
             for i in 0..steps {
-                let v: &[f32; P] = values[i * width..][..P]
-                    .try_into()
-                    .expect("a panel is P wide");
+                let v = &values[(row + i) * part.width + part.column..][..columns];
+                let v: [V; N] = std::array::from_fn(|n| V::load_part(&v[n * WIDTH..]));
                 for g in 0..G {
-                    let weight = heads[g][i];
-                    for c in 0..P {
-                        now[g][c] = fma::<FMA>(weight, v[c], now[g][c]);
+                    let weight = V::splat(heads[g][i]);
+                    for n in 0..N {
+                        now[g][n] = now[g][n].add_product(weight, v[n]);
                     }
                 }
             }
@@ -298,18 +354,21 @@ fn panel<const FMA: bool, const G: usize, const P: usize>(
             row += steps;
             if position % CHAIN == 0 {
                 for g in 0..G {
-                    for c in 0..P {
-                        sums[g][c] += chain[g][c];
-                        chain[g][c] = 0.0;
+                    for n in 0..N {
+                        sums[g][n] = sums[g][n].add(chain[g][n]);
+                        chain[g][n] = V::splat(0.0);
                     }
                 }
             }
         }
     }
     for g in 0..G {
-        for c in 0..P {
-            out[g * width + column + c] = (sums[g][c] + chain[g][c]) * inverse[g];
+        let out = &mut out[g * part.width + part.column..][..columns];
+        for n in 0..N {
+            let sum = sums[g][n].add(chain[g][n]).times(V::splat(inverse[g]));
+            let end = columns.min((n + 1) * WIDTH);
+            sum.store_part(&mut out[n * WIDTH..end]);
         }
     }
-    P
+    columns
 }

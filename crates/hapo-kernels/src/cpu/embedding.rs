@@ -11,7 +11,7 @@ pub(super) fn embed(
     x: &mut [f32],
 ) {
     match layout {
-        EmbeddingLayout::Rows { width } => gather_rows(width, tokens, embedding, x),
+        EmbeddingLayout::Rows { width } => gather_rows(cpu, width, tokens, embedding, x),
         EmbeddingLayout::Columns { vocabulary } => {
             const ROWS: usize = 256;
             let width = embedding.len() / vocabulary;
@@ -68,17 +68,51 @@ pub(super) fn embed_grad(
     }
 }
 
-pub(super) fn gather_rows(width: usize, rows: &[u32], x: &[f32], y: &mut [f32]) {
-    for (&row, y) in rows.iter().zip(y.chunks_exact_mut(width)) {
-        let at = row as usize * width;
-        y.copy_from_slice(&x[at..at + width]);
-    }
+pub(super) fn gather_rows(cpu: &Cpu, width: usize, rows: &[u32], x: &[f32], y: &mut [f32]) {
+    assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
+    let y = Shared::new(y);
+    for_blocks(cpu, rows, |first, rows| {
+        // SAFETY: blocks of rows are disjoint.
+        let y = unsafe { y.part(first * width, rows.len() * width) };
+        for (&row, y) in rows.iter().zip(y.chunks_exact_mut(width)) {
+            let at = row as usize * width;
+            y.copy_from_slice(&x[at..at + width]);
+        }
+    });
 }
 
-pub(super) fn scatter_rows(width: usize, rows: &[u32], y: &[f32], x: &mut [f32]) {
-    x.fill(0.0);
-    for (&row, y) in rows.iter().zip(y.chunks_exact(width)) {
-        let at = row as usize * width;
-        x[at..at + width].copy_from_slice(y);
-    }
+pub(super) fn scatter_rows(cpu: &Cpu, width: usize, rows: &[u32], y: &[f32], x: &mut [f32]) {
+    assert!(
+        rows.windows(2).all(|pair| pair[0] < pair[1]),
+        "scattered rows ascend"
+    );
+    assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
+    let end = x.len() / width;
+    let x = Shared::new(x);
+    // Each row clears what lies between it and the next.
+    let clear = |from: usize, to: usize| {
+        // SAFETY: the rows between two ascending ones belong to one of them.
+        unsafe { x.part(from * width, (to - from) * width) }.fill(0.0);
+    };
+    clear(0, rows.first().map_or(end, |&row| row as usize));
+    for_blocks(cpu, rows, |first, block| {
+        for (i, &row) in block.iter().enumerate() {
+            let row = row as usize;
+            // SAFETY: ascending rows are distinct.
+            unsafe { x.part(row * width, width) }
+                .copy_from_slice(&y[(first + i) * width..][..width]);
+            clear(
+                row + 1,
+                rows.get(first + i + 1).map_or(end, |&next| next as usize),
+            );
+        }
+    });
+}
+
+fn for_blocks(cpu: &Cpu, rows: &[u32], work: impl Fn(usize, &[u32]) + Sync + Send) {
+    const ROWS: usize = 256;
+    cpu.for_tasks(rows.len().div_ceil(ROWS), |task| {
+        let first = task * ROWS;
+        work(first, &rows[first..(first + ROWS).min(rows.len())]);
+    });
 }

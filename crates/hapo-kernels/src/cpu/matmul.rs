@@ -9,7 +9,8 @@
 
 use super::{Cpu, CpuBuf, share::Shared};
 use crate::device::{MatShape, Onto};
-use crate::isa::{Isa, fma, kernel};
+use crate::isa::{Isa, kernel};
+use crate::lanes::{Lanes, WIDTH, wide_kernel};
 
 /// Steps of one chain of multiply-adds.
 pub(super) const CHAIN: usize = 512;
@@ -54,7 +55,7 @@ pub(super) fn forward(
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
     let y = Shared::new(y);
-    for_tiles(cpu, Cut::ByRows, [rows, outputs, inputs], |tile| {
+    for_tiles(cpu, [rows, outputs], TILE, |tile| {
         let start = match start {
             Start::Bias(bias) => {
                 for row in tile.rows() {
@@ -76,7 +77,7 @@ pub(super) fn forward(
         );
         // The chain of one row must not depend on the others, so `gemm`'s special cases for one row
         // are not taken.
-        if rows < FEW_ROWS || !Isa::current().fused() {
+        if rows < FEW_ROWS {
             for first in (0..tile.height).step_by(FEW_ROWS) {
                 let height = FEW_ROWS.min(tile.height - first);
                 // SAFETY: tiles are disjoint; one row of the tile at a time.
@@ -141,10 +142,10 @@ pub(super) fn input_grad(
     let add = matches!(start, Start::Existing);
     if rows >= MANY {
         with_copy(w.len(), |wt| {
-            transpose_tiles(cpu, w, inputs, outputs, wt);
+            transpose(cpu, w, [inputs, outputs], false, wt);
             let wt = &*wt;
             let dx = Shared::new(dx);
-            for_tiles(cpu, Cut::ByRows, [rows, inputs, outputs], |tile| {
+            for_tiles(cpu, [rows, inputs], TILE, |tile| {
                 let dst = dx.tile(
                     tile.row * inputs + tile.column,
                     tile.height,
@@ -177,13 +178,8 @@ pub(super) fn input_grad(
     }
     with_copy(dx.len(), |dxt| {
         let shared = Shared::new(dxt);
-        for_tiles(cpu, Cut::ByRows, [inputs, rows, outputs], |tile| {
-            let dst = shared.tile(
-                tile.row * rows + tile.column,
-                tile.height,
-                rows,
-                tile.width,
-            );
+        for_tiles(cpu, [inputs, rows], TILE, |tile| {
+            let dst = shared.tile(tile.row * rows + tile.column, tile.height, rows, tile.width);
             product(
                 Product {
                     m: tile.height,
@@ -205,14 +201,7 @@ pub(super) fn input_grad(
                 rows,
             );
         });
-        for (r, dx) in dx.chunks_exact_mut(inputs).enumerate() {
-            let column = dxt[r..].iter().step_by(rows);
-            if add {
-                dx.iter_mut().zip(column).for_each(|(d, &v)| *d += v);
-            } else {
-                dx.iter_mut().zip(column).for_each(|(d, &v)| *d = v);
-            }
-        }
+        transpose(cpu, dxt, [inputs, rows], add, dx);
     });
 }
 
@@ -235,7 +224,7 @@ pub(super) fn weight_grad(
     assert_eq!(dw.len(), inputs * outputs, "dw is [inputs, outputs]");
     let add = matches!(start, Start::Existing);
     let dw = Shared::new(dw);
-    for_tiles(cpu, Cut::ByColumns, [inputs, outputs, rows], |tile| {
+    for_tiles(cpu, [inputs, outputs], weight_tile(rows), |tile| {
         let dst = dw.tile(
             tile.row * outputs + tile.column,
             tile.height,
@@ -317,6 +306,11 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
     }
     let mut add = p.add;
     let mut first = 0;
+    if !Isa::current().fused() {
+        // `gemm` chooses its instructions by itself; the portable path has to be ours.
+        plain_product(p, dst, stride);
+        return;
+    }
     loop {
         let steps = CHAIN.min(k - first);
         // SAFETY: both factors are in bounds by the assertions above, the destination by the contract
@@ -352,6 +346,39 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
     }
 }
 
+/// [`product`] without fused multiply-adds, in the same order.
+fn plain_product(p: Product, dst: *mut f32, stride: usize) {
+    let Product {
+        m,
+        n,
+        k,
+        left,
+        right,
+        ..
+    } = p;
+    let mut chain = vec![0.0_f32; n];
+    for row in 0..m {
+        // SAFETY: the extent of the destination is the contract of `product`.
+        let out = unsafe { std::slice::from_raw_parts_mut(dst.add(row * stride), n) };
+        let mut add = p.add;
+        for first in (0..k.max(1)).step_by(CHAIN) {
+            chain.fill(0.0);
+            for step in first..k.min(first + CHAIN) {
+                let factor = left.data[row * left.row_stride + step * left.step_stride];
+                let weights = &right.data[step * right.step_stride..];
+                let weights = weights.iter().step_by(right.column_stride);
+                for (c, &weight) in chain.iter_mut().zip(weights) {
+                    *c += factor * weight;
+                }
+            }
+            for (o, &c) in out.iter_mut().zip(&chain) {
+                *o = if add { *o + c } else { c };
+            }
+            add = true;
+        }
+    }
+}
+
 /// A rectangle of the result.
 #[derive(Clone, Copy)]
 struct Tile {
@@ -367,39 +394,25 @@ impl Tile {
     }
 }
 
-/// Along which side a result is cut first. The factor of the other side is packed again by every
-/// tile.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cut {
-    ByRows,
-    ByColumns,
+/// Height and width of the tiles of a product: 64 columns of 512 steps stay close to the processor
+/// while the rows pass by. Measured, for eight rows as for six thousand.
+const TILE: [usize; 2] = [768, PANEL];
+
+/// The same for the gradient of weights, by the number of rows summed over: few rows pack once for a
+/// whole column, many are read where they lie (`gemm` packs beyond 48 times 128).
+fn weight_tile(rows: usize) -> [usize; 2] {
+    if rows < 1024 { [448, 64] } else { [48, 128] }
 }
 
-/// Cuts the result `[m, n]` of `k` steps into tiles of about equal work, by the shape alone.
+/// Runs `work` on tiles of the result of at most this height and width, heights balanced.
 fn for_tiles(
     cpu: &Cpu,
-    cut: Cut,
-    [m, n, k]: [usize; 3],
+    [m, n]: [usize; 2],
+    [height, width]: [usize; 2],
     work: impl Fn(Tile) + Sync + Send,
 ) {
-    const WORK: usize = 96 << 20;
-    const ROWS: usize = 768;
-    const COLUMNS: usize = 128;
-    const LEAST_ROWS: usize = 96;
-    let split = |len: usize, parts: usize, unit: usize| {
-        len.div_ceil(parts.max(1)).next_multiple_of(unit).min(len)
-    };
-    let parts = (m * n * k).div_ceil(WORK);
-    let (height, width) = match cut {
-        Cut::ByRows if m >= 2 * ROWS => (split(m, parts.min(m / ROWS), 6), n),
-        _ => (m, split(n, parts.min(n / COLUMNS), PANEL)),
-    };
-    // What one side could not give, the other does.
-    let left = parts.div_ceil(m.div_ceil(height) * n.div_ceil(width));
-    let (height, width) = match (height == m, width == n) {
-        (true, _) => (split(m, left.min(m / LEAST_ROWS), 6), width),
-        _ => (height, split(n, left.min(n / COLUMNS), PANEL)),
-    };
+    let down = m.div_ceil(height).max(1);
+    let height = m.div_ceil(down).next_multiple_of(6).max(1);
     let (down, across) = (m.div_ceil(height), n.div_ceil(width));
     cpu.for_tasks(down * across, |task| {
         let (row, column) = ((task / across) * height, (task % across) * width);
@@ -412,24 +425,55 @@ fn for_tiles(
     });
 }
 
-/// `[rows, columns]` to `[columns, rows]`.
-fn transpose_tiles(cpu: &Cpu, x: &[f32], rows: usize, columns: usize, y: &mut [f32]) {
-    const BAND: usize = 64;
+/// `[rows, columns]` to `[columns, rows]`, or added to it.
+fn transpose(cpu: &Cpu, x: &[f32], [rows, columns]: [usize; 2], add: bool, y: &mut [f32]) {
+    const BAND: usize = 32;
     let y = Shared::new(y);
     cpu.for_tasks(columns.div_ceil(BAND), |task| {
         let first = task * BAND;
         let n = BAND.min(columns - first);
         // SAFETY: bands of output rows are disjoint.
         let y = unsafe { y.part(first * rows, n * rows) };
-        for block in (0..rows).step_by(16) {
-            let height = 16.min(rows - block);
-            for (c, y) in y.chunks_exact_mut(rows).enumerate() {
-                for (r, y) in y[block..block + height].iter_mut().enumerate() {
-                    *y = x[(block + r) * columns + first + c];
+        transpose_band(x, [rows, columns], first, add, y);
+    });
+}
+
+kernel! {
+    fn transpose_band<FMA>(x: &[f32], shape: [usize; 2], first: usize, add: bool, y: &mut [f32]) {
+        const BLOCK: usize = 16;
+        let [rows, columns] = shape;
+        let n = y.len() / rows;
+        for block in (0..rows).step_by(BLOCK) {
+            for c0 in (0..n).step_by(BLOCK) {
+                let at = block * columns + first + c0;
+                if block + BLOCK <= rows && c0 + BLOCK <= n {
+                    let mut square = [[0.0_f32; BLOCK]; BLOCK];
+                    for r in 0..BLOCK {
+                        let row: &[f32; BLOCK] = x[at + r * columns..][..BLOCK]
+                            .try_into()
+                            .expect("a row of a square");
+                        for c in 0..BLOCK {
+                            square[c][r] = row[c];
+                        }
+                    }
+                    for (c, square) in square.iter().enumerate() {
+                        let y = &mut y[(c0 + c) * rows + block..][..BLOCK];
+                        for (y, &v) in y.iter_mut().zip(square) {
+                            *y = if add { *y + v } else { v };
+                        }
+                    }
+                } else {
+                    for c in c0..(c0 + BLOCK).min(n) {
+                        for r in block..(block + BLOCK).min(rows) {
+                            let v = x[r * columns + first + c];
+                            let y = &mut y[c * rows + r];
+                            *y = if add { *y + v } else { v };
+                        }
+                    }
                 }
             }
         }
-    });
+    }
 }
 
 thread_local! {
@@ -458,59 +502,83 @@ fn few_rows(x: &[f32], inputs: usize, w: &[f32], stride: usize, add: bool, y: &m
     }
 }
 
-kernel! {
-    fn rows_kernel<FMA, const R: usize>(
+wide_kernel! {
+    fn rows_kernel<V, const R: usize>(
         x: &[f32],
         inputs: usize,
         w: &[f32],
         stride: usize,
         add: bool,
         y: &mut [&mut [f32]],
-    ) {
-        let width = y[0].len();
-        let mut add = add;
-        let mut first = 0;
-        loop {
-            let steps = CHAIN.min(inputs - first);
-            for column in (0..width).step_by(PANEL) {
-                let panel = PANEL.min(width - column);
-                let mut sums = [[0.0_f32; PANEL]; R];
-                if panel == PANEL {
-                    for step in first..first + steps {
-                        let at = step * stride + column;
-                        let weights: &[f32; PANEL] =
-                            w[at..at + PANEL].try_into().expect("a panel is PANEL wide");
-                        for r in 0..R {
-                            let factor = x[r * inputs + step];
-                            for c in 0..PANEL {
-                                sums[r][c] = fma::<FMA>(factor, weights[c], sums[r][c]);
-                            }
-                        }
-                    }
-                } else {
-                    for step in first..first + steps {
-                        let at = step * stride + column;
-                        let weights = &w[at..at + panel];
-                        for r in 0..R {
-                            let factor = x[r * inputs + step];
-                            for (s, &weight) in sums[r].iter_mut().zip(weights) {
-                                *s = fma::<FMA>(factor, weight, *s);
-                            }
-                        }
-                    }
-                }
-                for r in 0..R {
-                    let out = &mut y[r][column..column + panel];
-                    for (o, &s) in out.iter_mut().zip(&sums[r]) {
-                        *o = if add { *o + s } else { s };
-                    }
-                }
-            }
-            add = true;
-            first += steps;
-            if first >= inputs {
-                return;
+    ) = rows_body
+}
+
+#[inline(always)]
+fn rows_body<V: Lanes, const R: usize>(
+    x: &[f32],
+    inputs: usize,
+    w: &[f32],
+    stride: usize,
+    add: bool,
+    y: &mut [&mut [f32]],
+) {
+    const N: usize = PANEL / WIDTH;
+    let width = y[0].len();
+    let mut add = add;
+    let mut first = 0;
+    loop {
+        let steps = CHAIN.min(inputs - first);
+        let mut column = 0;
+        while column < width {
+            column += if width - column >= PANEL {
+                rows_panel::<V, R, N>(x, inputs, w, stride, first..first + steps, column, add, y)
+            } else {
+                rows_panel::<V, R, 1>(x, inputs, w, stride, first..first + steps, column, add, y)
+            };
+        }
+        add = true;
+        first += steps;
+        if first >= inputs {
+            return;
+        }
+    }
+}
+
+/// Up to `N · 16` columns of `R` rows, one chain; returns the number of columns.
+#[inline(always)]
+fn rows_panel<V: Lanes, const R: usize, const N: usize>(
+    x: &[f32],
+    inputs: usize,
+    w: &[f32],
+    stride: usize,
+    steps: std::ops::Range<usize>,
+    column: usize,
+    add: bool,
+    y: &mut [&mut [f32]],
+) -> usize {
+    let columns = (N * WIDTH).min(y[0].len() - column);
+    let mut sums = [[V::splat(0.0); N]; R];
+    for step in steps {
+        let weights = &w[step * stride + column..][..columns];
+        let weights: [V; N] = std::array::from_fn(|n| V::load_part(&weights[n * WIDTH..]));
+        for r in 0..R {
+            let factor = V::splat(x[r * inputs + step]);
+            for n in 0..N {
+                sums[r][n] = sums[r][n].add_product(factor, weights[n]);
             }
         }
     }
+    for r in 0..R {
+        for n in 0..N {
+            let end = columns.min((n + 1) * WIDTH);
+            let out = &mut y[r][column + n * WIDTH..column + end];
+            let sum = if add {
+                V::load_part(out).add(sums[r][n])
+            } else {
+                sums[r][n]
+            };
+            sum.store_part(out);
+        }
+    }
+    columns
 }

@@ -85,12 +85,12 @@ pub(super) fn rms_norm_grad(
 }
 
 pub(super) fn add_column_sums(cpu: &Cpu, width: usize, dy: &[f32], out: &mut [f32]) {
+    const BLOCK: usize = 256;
     assert!(
         out.len() == width && dy.len().is_multiple_of(width),
         "dy is [rows, width], out [width]"
     );
     let rows = dy.len() / width;
-    const BLOCK: usize = 256;
     let parts = cpu.map_tasks(rows.div_ceil(BLOCK), |task| {
         let first = task * BLOCK;
         let n = BLOCK.min(rows - first);

@@ -33,10 +33,6 @@ impl<'a> Shared<'a> {
     ///
     /// # Safety
     /// No other reference to any of these elements is alive while the result is.
-    #[expect(
-        clippy::mut_from_ref,
-        reason = "the promise above is what makes it sound"
-    )]
     pub(super) unsafe fn part(&self, offset: usize, len: usize) -> &'a mut [f32] {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len),

@@ -1,0 +1,87 @@
+//! `hapo grade` on lines good and bad.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use support::{hapo, succeed};
+
+const ROWS: &str = r#"{"id": "half", "gold": "1/2", "pred": "so it is \\boxed{0.5}"}
+{"id": "off", "gold": "12", "pred": "so it is \\boxed{13}"}
+{"id": 7, "gold": 25, "pred": "the answer is \\boxed{25}."}
+{"id": "none", "gold": "3", "pred": "I do not know"}
+"#;
+
+fn verdicts(printed: &str) -> Vec<(Value, Value)> {
+    printed
+        .lines()
+        .map(|it| serde_json::from_str::<Value>(it).unwrap())
+        .map(|it| (it["id"].clone(), it["verdict"].clone()))
+        .collect()
+}
+
+fn expected() -> Vec<(Value, Value)> {
+    [(json!("half"), "correct"), (json!("off"), "wrong"), (json!(7), "correct"), (json!("none"), "unparsable")]
+        .map(|(id, verdict)| (id, json!(verdict)))
+        .to_vec()
+}
+
+#[test]
+fn one_line_per_row_in_order_from_a_file_or_standard_input() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("rows.jsonl"), ROWS).unwrap();
+    let printed = succeed(dir.path(), &["grade", "rows.jsonl"]);
+    assert_eq!(verdicts(&printed), expected());
+    let first: Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["extracted"], &first["gold_parsed"]), (&json!("0.5"), &json!("1/2")));
+
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .args(["grade", "--gold-key", "gold"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(ROWS.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), printed);
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "4 rows: 2 correct, 1 wrong, 1 unparsable, 0 malformed\n");
+}
+
+#[test]
+fn malformed_rows_are_named_and_the_rest_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = format!("{{\"gold\": \"1\"}}\nnot json\n[1]\n{{\"gold\": null, \"pred\": \"1\"}}\n\u{feff}\n{ROWS}");
+    fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
+    let output = hapo(dir.path(), &["grade", "rows.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(verdicts(&printed)[5..], expected());
+    assert!(verdicts(&printed)[..5].iter().all(|it| it.1.is_null()));
+    let messages = String::from_utf8(output.stderr).unwrap();
+    for (row, problem) in
+        [(1, "pred: expected a string, got nothing"), (2, "expected ident"), (3, "invalid type"), (4, "gold: expected a string, got null")]
+    {
+        let line = messages.lines().find(|it| it.starts_with(&format!("rows.jsonl: row {row}: ")));
+        assert!(line.is_some_and(|it| it.contains(problem)), "row {row}: {messages}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("rows.jsonl"), ROWS.repeat(20_000)).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .args(["grade", "rows.jsonl"])
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

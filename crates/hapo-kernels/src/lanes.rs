@@ -1,0 +1,241 @@
+//! Sixteen `f32` at once, for the kernels whose accumulators must stay in registers.
+//!
+//! Purpose: the compiler vectorises plain loops well, but not small arrays of accumulators; those
+//! kernels name their vectors.
+//!
+//! Price: one implementation per instruction set.
+
+use crate::isa::fma;
+
+/// Width of every vector.
+pub(crate) const WIDTH: usize = 16;
+
+/// Sixteen `f32`.
+///
+/// # Safety
+/// Values are only made inside [`wide_kernel`] functions, which run where the instructions of the
+/// implementation were detected.
+pub(crate) unsafe trait Lanes: Copy {
+    fn splat(value: f32) -> Self;
+    fn load(from: &[f32; WIDTH]) -> Self;
+    fn store(self, to: &mut [f32; WIDTH]);
+    /// `self + a · b`, rounded once where the instruction set can.
+    fn add_product(self, a: Self, b: Self) -> Self;
+    fn add(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+
+    /// The first elements of a slice, zeros beyond its end.
+    #[inline(always)]
+    fn load_part(from: &[f32]) -> Self {
+        if let Some(whole) = from.first_chunk() {
+            Self::load(whole)
+        } else {
+            let mut padded = [0.0; WIDTH];
+            padded[..from.len()].copy_from_slice(from);
+            Self::load(&padded)
+        }
+    }
+
+    /// As many elements as the slice has room for.
+    #[inline(always)]
+    fn store_part(self, to: &mut [f32]) {
+        if let Some(whole) = to.first_chunk_mut() {
+            self.store(whole);
+        } else {
+            let mut padded = [0.0; WIDTH];
+            self.store(&mut padded);
+            to.copy_from_slice(&padded[..to.len()]);
+        }
+    }
+}
+
+/// The compiler's baseline.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain([f32; WIDTH]);
+
+// SAFETY: needs no instruction beyond the baseline.
+unsafe impl Lanes for Plain {
+    #[inline(always)]
+    fn splat(value: f32) -> Self {
+        Self([value; WIDTH])
+    }
+
+    #[inline(always)]
+    fn load(from: &[f32; WIDTH]) -> Self {
+        Self(*from)
+    }
+
+    #[inline(always)]
+    fn store(self, to: &mut [f32; WIDTH]) {
+        *to = self.0;
+    }
+
+    #[inline(always)]
+    fn add_product(mut self, a: Self, b: Self) -> Self {
+        for i in 0..WIDTH {
+            self.0[i] = fma::<{ cfg!(target_arch = "aarch64") }>(a.0[i], b.0[i], self.0[i]);
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn add(mut self, other: Self) -> Self {
+        for i in 0..WIDTH {
+            self.0[i] += other.0[i];
+        }
+        self
+    }
+
+    #[inline(always)]
+    fn times(mut self, other: Self) -> Self {
+        for i in 0..WIDTH {
+            self.0[i] *= other.0[i];
+        }
+        self
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Avx2, Avx512};
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_mul_ps,
+        _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+        _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
+    };
+
+    use super::{Lanes, WIDTH};
+
+    /// One 512-bit register.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx512(__m512);
+
+    // SAFETY: every intrinsic needs AVX-512F, promised by the trait; loads and stores cover exactly
+    // the sixteen elements of the arrays.
+    unsafe impl Lanes for Avx512 {
+        #[inline(always)]
+        fn splat(value: f32) -> Self {
+            Self(unsafe { _mm512_set1_ps(value) })
+        }
+
+        #[inline(always)]
+        fn load(from: &[f32; WIDTH]) -> Self {
+            Self(unsafe { _mm512_loadu_ps(from.as_ptr()) })
+        }
+
+        #[inline(always)]
+        fn store(self, to: &mut [f32; WIDTH]) {
+            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), self.0) }
+        }
+
+        #[inline(always)]
+        fn add_product(self, a: Self, b: Self) -> Self {
+            Self(unsafe { _mm512_fmadd_ps(a.0, b.0, self.0) })
+        }
+
+        #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            Self(unsafe { _mm512_add_ps(self.0, other.0) })
+        }
+
+        #[inline(always)]
+        fn times(self, other: Self) -> Self {
+            Self(unsafe { _mm512_mul_ps(self.0, other.0) })
+        }
+    }
+
+    /// Two 256-bit registers.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Avx2(__m256, __m256);
+
+    // SAFETY: every intrinsic needs AVX2 and FMA, promised by the trait; loads and stores cover
+    // exactly the two halves of the arrays.
+    unsafe impl Lanes for Avx2 {
+        #[inline(always)]
+        fn splat(value: f32) -> Self {
+            let v = unsafe { _mm256_set1_ps(value) };
+            Self(v, v)
+        }
+
+        #[inline(always)]
+        fn load(from: &[f32; WIDTH]) -> Self {
+            unsafe {
+                Self(
+                    _mm256_loadu_ps(from.as_ptr()),
+                    _mm256_loadu_ps(from.as_ptr().add(8)),
+                )
+            }
+        }
+
+        #[inline(always)]
+        fn store(self, to: &mut [f32; WIDTH]) {
+            unsafe {
+                _mm256_storeu_ps(to.as_mut_ptr(), self.0);
+                _mm256_storeu_ps(to.as_mut_ptr().add(8), self.1);
+            }
+        }
+
+        #[inline(always)]
+        fn add_product(self, a: Self, b: Self) -> Self {
+            unsafe {
+                Self(
+                    _mm256_fmadd_ps(a.0, b.0, self.0),
+                    _mm256_fmadd_ps(a.1, b.1, self.1),
+                )
+            }
+        }
+
+        #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            unsafe {
+                Self(
+                    _mm256_add_ps(self.0, other.0),
+                    _mm256_add_ps(self.1, other.1),
+                )
+            }
+        }
+
+        #[inline(always)]
+        fn times(self, other: Self) -> Self {
+            unsafe {
+                Self(
+                    _mm256_mul_ps(self.0, other.0),
+                    _mm256_mul_ps(self.1, other.1),
+                )
+            }
+        }
+    }
+}
+
+/// As [`crate::isa::kernel`], for a body that is generic over its [`Lanes`].
+macro_rules! wide_kernel {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<V $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) = $body:ident) => {
+        $(#[$meta])*
+        $vis fn $name<$(const $cg: $cgt),*>($($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+            fn avx512<$(const $cg: $cgt),*>($($arg: $ty),*) {
+                $body::<$crate::lanes::Avx512 $(, $cg)*>($($arg),*);
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2<$(const $cg: $cgt),*>($($arg: $ty),*) {
+                $body::<$crate::lanes::Avx2 $(, $cg)*>($($arg),*);
+            }
+
+            match $crate::isa::Isa::current() {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: `Isa::current` says Avx512 only where these features were detected.
+                $crate::isa::Isa::Avx512 => unsafe { avx512::<$($cg),*>($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: as above, for Avx2.
+                $crate::isa::Isa::Avx2 => unsafe { avx2::<$($cg),*>($($arg),*) },
+                _ => $body::<$crate::lanes::Plain $(, $cg)*>($($arg),*),
+            }
+        }
+    };
+}
+pub(crate) use wide_kernel;

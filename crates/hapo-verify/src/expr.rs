@@ -1,0 +1,526 @@
+//! What an answer means: a small exact expression type.
+//!
+//! The shape follows what the reference grader can tell apart (an atomic number from a product of numbers, a set from
+//! a tuple from an interval), because its verdicts depend on it. The price is that nothing is simplified here; values
+//! are computed in [`crate::numeric`], within bounds.
+
+use crate::number::Rat;
+use std::fmt::{self, Write};
+
+/// A relation's operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+}
+
+impl Op {
+    /// The operator with its sides swapped; `None` where the reference knows none.
+    pub(crate) fn flipped(self) -> Option<Op> {
+        Some(match self {
+            Op::Eq => Op::Eq,
+            Op::Lt => Op::Gt,
+            Op::Le => Op::Ge,
+            Op::Gt => Op::Lt,
+            Op::Ge => Op::Le,
+            Op::Ne => return None,
+        })
+    }
+}
+
+/// A named function with a known meaning, or an unknown one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Func {
+    Sin,
+    Cos,
+    Tan,
+    Csc,
+    Sec,
+    Cot,
+    Asin,
+    Acos,
+    Atan,
+    Acsc,
+    Asec,
+    Acot,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    /// `Log(x, base)`.
+    Log,
+    Abs,
+    Floor,
+    Ceil,
+    Factorial,
+    Gamma,
+    Binomial,
+    Gcd,
+    Lcm,
+    Max,
+    Min,
+    Mod,
+    Norm,
+    Det,
+    Trace,
+    Transpose,
+    /// `Integral(body, variable)` or `Integral(body, variable, from, to)`.
+    Integral,
+    /// `Sum(body, variable, from, to)`.
+    Sum,
+    /// `Product(body, variable, from, to)`.
+    Product,
+    /// `Limit(body, variable, to)`.
+    Limit,
+    /// `Derivative(body, variable)`.
+    Derivative,
+    /// A function the reader does not know: equal only to itself at equal arguments.
+    Named(Box<str>),
+}
+
+/// A well-known set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Domain {
+    Naturals,
+    Integers,
+    Rationals,
+    Reals,
+    Complexes,
+    Empty,
+}
+
+/// An interval with its ends.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) start: Expr,
+    pub(crate) end: Expr,
+    pub(crate) left_open: bool,
+    pub(crate) right_open: bool,
+}
+
+/// An answer as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Expr {
+    /// An exact integer or fraction.
+    Num(Rat),
+    /// A literal decimal.
+    Float(Rat),
+    /// A percentage: the inner value times an unevaluated 1/100.
+    Percent(Box<Expr>),
+    /// A symbol; `complex` tells whether the text that it came from looked complex.
+    Sym {
+        name: Box<str>,
+        complex: bool,
+    },
+    Pi,
+    /// Euler's number.
+    E,
+    EulerGamma,
+    /// The imaginary unit.
+    I,
+    /// ∞; its negative is `Mul([-1, Infinity])` folded into `NegInfinity`.
+    Infinity,
+    NegInfinity,
+    /// A division by zero.
+    Undefined,
+    Add(Vec<Expr>),
+    Mul(Vec<Expr>),
+    Pow(Box<(Expr, Expr)>),
+    Call(Func, Vec<Expr>),
+    Matrix {
+        cols: usize,
+        cells: Vec<Expr>,
+    },
+    Rel(Op, Box<(Expr, Expr)>),
+    /// A chain `a < b < c` as `[a < b, b < c]`.
+    Chain(Vec<Expr>),
+    /// A finite set in the order it was written, duplicates kept.
+    Set(Vec<Expr>),
+    Tuple(Vec<Expr>),
+    Interval(Box<Interval>),
+    Union(Vec<Expr>),
+    Intersection(Vec<Expr>),
+    Complement(Box<(Expr, Expr)>),
+    Domain(Domain),
+}
+
+impl Expr {
+    pub(crate) fn int(n: i64) -> Expr {
+        Expr::Num(Rat::int(n))
+    }
+
+    pub(crate) fn pow(base: Expr, exponent: Expr) -> Expr {
+        Expr::Pow(Box::new((base, exponent)))
+    }
+
+    pub(crate) fn rel(op: Op, lhs: Expr, rhs: Expr) -> Expr {
+        Expr::Rel(op, Box::new((lhs, rhs)))
+    }
+
+    pub(crate) fn call(func: Func, arg: Expr) -> Expr {
+        Expr::Call(func, vec![arg])
+    }
+
+    /// `self + other`, one flat sum.
+    pub(crate) fn plus(self, other: Expr) -> Expr {
+        let mut terms = match self {
+            Expr::Add(terms) => terms,
+            it => vec![it],
+        };
+        match other {
+            Expr::Add(more) => terms.extend(more),
+            it => terms.push(it),
+        }
+        Expr::Add(terms)
+    }
+
+    /// `self · other`, one flat product.
+    pub(crate) fn times(self, other: Expr) -> Expr {
+        let mut factors = match self {
+            Expr::Mul(factors) => factors,
+            it => vec![it],
+        };
+        match other {
+            Expr::Mul(more) => factors.extend(more),
+            it => factors.push(it),
+        }
+        Expr::Mul(factors)
+    }
+
+    /// `-self`; numbers stay atomic.
+    pub(crate) fn negated(self) -> Expr {
+        match self {
+            Expr::Num(n) => Expr::Num(n.neg()),
+            Expr::Float(n) => Expr::Float(n.neg()),
+            Expr::Infinity => Expr::NegInfinity,
+            Expr::NegInfinity => Expr::Infinity,
+            it => Expr::int(-1).times(it),
+        }
+    }
+
+    /// `self / other`; a quotient of integers is one rational.
+    pub(crate) fn over(self, other: Expr) -> Expr {
+        if let (Expr::Num(a), Expr::Num(b)) = (&self, &other)
+            && a.is_integer()
+            && b.is_integer()
+        {
+            return if b.is_zero() {
+                Expr::Undefined
+            } else {
+                a.div(b).map_or(Expr::Undefined, Expr::Num)
+            };
+        }
+        // The reference keeps `a · b⁻¹` as two factors, which matters for nothing but the printed form.
+        Expr::Mul(vec![self, Expr::pow(other, Expr::int(-1))])
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        matches!(
+            self,
+            Expr::Set(_)
+                | Expr::Interval(_)
+                | Expr::Union(_)
+                | Expr::Intersection(_)
+                | Expr::Complement(_)
+                | Expr::Domain(_)
+        )
+    }
+
+    pub(crate) fn is_relation(&self) -> bool {
+        match self {
+            Expr::Rel(..) => true,
+            Expr::Chain(links) => links.iter().all(|it| matches!(it, Expr::Rel(..))),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_equation(&self) -> bool {
+        match self {
+            Expr::Rel(Op::Eq, _) => true,
+            Expr::Chain(links) => links.iter().all(|it| matches!(it, Expr::Rel(Op::Eq, _))),
+            _ => false,
+        }
+    }
+
+    /// An equation whose first left side is made of symbols only.
+    pub(crate) fn is_assignment(&self) -> bool {
+        match self {
+            Expr::Rel(Op::Eq, sides) => sides.0.is_only_symbols(),
+            Expr::Chain(links) => {
+                self.is_equation()
+                    && matches!(links.first(), Some(Expr::Rel(_, sides)) if sides.0.is_only_symbols())
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this is a symbol, or built of symbols alone (`A/S`, `(x, y)`, `f(x)`).
+    pub(crate) fn is_only_symbols(&self) -> bool {
+        match self {
+            Expr::Sym { .. } => true,
+            Expr::Pow(p) => {
+                let minus_one = matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE);
+                if minus_one {
+                    p.0.is_only_symbols()
+                } else {
+                    p.0.is_only_symbols() && p.1.is_only_symbols()
+                }
+            }
+            Expr::Add(it) | Expr::Mul(it) | Expr::Tuple(it) | Expr::Set(it) | Expr::Call(_, it) => {
+                !it.is_empty() && it.iter().all(Expr::is_only_symbols)
+            }
+            Expr::Rel(_, sides) => sides.0.is_only_symbols() && sides.1.is_only_symbols(),
+            _ => false,
+        }
+    }
+
+    /// The direct children.
+    pub(crate) fn children(&self) -> Vec<&Expr> {
+        match self {
+            Expr::Percent(a) => vec![a],
+            Expr::Pow(p) | Expr::Rel(_, p) | Expr::Complement(p) => vec![&p.0, &p.1],
+            Expr::Interval(i) => vec![&i.start, &i.end],
+            Expr::Add(v)
+            | Expr::Mul(v)
+            | Expr::Call(_, v)
+            | Expr::Chain(v)
+            | Expr::Set(v)
+            | Expr::Tuple(v)
+            | Expr::Union(v)
+            | Expr::Intersection(v)
+            | Expr::Matrix { cells: v, .. } => v.iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether `test` holds for this node or any below it.
+    pub(crate) fn any(&self, test: &mut dyn FnMut(&Expr) -> bool) -> bool {
+        test(self) || self.children().into_iter().any(|it| it.any(test))
+    }
+
+    /// Whether an infinity occurs anywhere.
+    pub(crate) fn has_infinity(&self) -> bool {
+        self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
+    }
+
+    /// This expression as one matrix, where it is made of matrices and factors.
+    pub(crate) fn as_matrix(&self) -> Option<Expr> {
+        match self {
+            Expr::Matrix { .. } => Some(self.clone()),
+            Expr::Add(terms) => {
+                let mut sum: Option<(usize, Vec<Expr>)> = None;
+                for it in terms {
+                    let Expr::Matrix { cols, cells } = it.as_matrix()? else {
+                        return None;
+                    };
+                    sum = Some(match sum {
+                        None => (cols, cells),
+                        Some((width, total)) if width == cols && total.len() == cells.len() => (
+                            width,
+                            total
+                                .into_iter()
+                                .zip(cells)
+                                .map(|(a, b)| a.plus(b))
+                                .collect(),
+                        ),
+                        Some(_) => return None,
+                    });
+                }
+                let (cols, cells) = sum?;
+                Some(Expr::Matrix { cols, cells })
+            }
+            Expr::Mul(factors) => {
+                let mut product: Option<Expr> = None;
+                let mut scalars = Vec::new();
+                for it in factors {
+                    match (it.as_matrix(), product.take()) {
+                        (None, before) => {
+                            scalars.push(it.clone());
+                            product = before;
+                        }
+                        (Some(matrix), None) => product = Some(matrix),
+                        (Some(right), Some(left)) => product = Some(matrix_product(&left, &right)?),
+                    }
+                }
+                let Expr::Matrix { cols, cells } = product? else {
+                    return None;
+                };
+                if scalars.is_empty() {
+                    return Some(Expr::Matrix { cols, cells });
+                }
+                let scalar = Expr::Mul(scalars);
+                let cells = cells
+                    .into_iter()
+                    .map(|it| scalar.clone().times(it))
+                    .collect();
+                Some(Expr::Matrix { cols, cells })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a literal decimal occurs anywhere.
+    pub(crate) fn has_float(&self) -> bool {
+        self.any(&mut |it| matches!(it, Expr::Float(_)))
+    }
+
+    pub(crate) fn has_symbol(&self) -> bool {
+        self.any(&mut |it| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)))
+    }
+}
+
+/// Largest product of matrices that is written out, in scalar products.
+const MAX_MATRIX_STEPS: usize = 1_000;
+
+fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
+    let (
+        Expr::Matrix {
+            cols: inner,
+            cells: a,
+        },
+        Expr::Matrix { cols, cells: b },
+    ) = (left, right)
+    else {
+        return None;
+    };
+    let rows = a.len() / inner;
+    if b.len() != inner * cols || rows * inner * cols > MAX_MATRIX_STEPS {
+        return None;
+    }
+    let cell = |row: usize, col: usize| {
+        let terms =
+            (0..*inner).map(|k| a[row * inner + k].clone().times(b[k * cols + col].clone()));
+        Expr::Add(terms.collect())
+    };
+    let cells = (0..rows)
+        .flat_map(|row| (0..*cols).map(move |col| (row, col)))
+        .map(|(row, col)| cell(row, col));
+    Some(Expr::Matrix {
+        cols: *cols,
+        cells: cells.collect(),
+    })
+}
+
+impl fmt::Display for Expr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = Limited {
+            out: String::new(),
+            left: 240,
+        };
+        if write_expr(&mut out, self).is_err() {
+            out.out.push('…');
+        }
+        f.write_str(&out.out)
+    }
+}
+
+/// A text that refuses to grow past a length, so that printing an answer is bounded too.
+struct Limited {
+    out: String,
+    left: usize,
+}
+
+impl Write for Limited {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        self.left = self.left.checked_sub(s.len()).ok_or(fmt::Error)?;
+        self.out.push_str(s);
+        Ok(())
+    }
+}
+
+fn write_expr(f: &mut Limited, e: &Expr) -> fmt::Result {
+    match e {
+        Expr::Num(n) => write!(f, "{n}"),
+        Expr::Float(n) => write!(f, "{}", n.to_f64()),
+        Expr::Percent(a) => {
+            write_expr(f, a)?;
+            f.write_str("%")
+        }
+        Expr::Sym { name, .. } => f.write_str(name),
+        Expr::Pi => f.write_str("pi"),
+        Expr::E => f.write_str("e"),
+        Expr::EulerGamma => f.write_str("EulerGamma"),
+        Expr::I => f.write_str("I"),
+        Expr::Infinity => f.write_str("oo"),
+        Expr::NegInfinity => f.write_str("-oo"),
+        Expr::Undefined => f.write_str("undefined"),
+        Expr::Add(v) => write_list(f, "(", v, " + ", ")"),
+        Expr::Mul(v) => write_list(f, "", v, "*", ""),
+        Expr::Pow(p) => {
+            write_expr(f, &p.0)?;
+            f.write_str("^")?;
+            write_expr(f, &p.1)
+        }
+        Expr::Call(func, v) => {
+            match func {
+                Func::Named(name) => f.write_str(name)?,
+                it => f.write_str(&format!("{it:?}").to_lowercase())?,
+            }
+            write_list(f, "(", v, ", ", ")")
+        }
+        Expr::Matrix { cols, cells } => {
+            f.write_str("[")?;
+            for (idx, row) in cells.chunks((*cols).max(1)).enumerate() {
+                write_list(f, if idx > 0 { ", [" } else { "[" }, row, ", ", "]")?;
+            }
+            f.write_str("]")
+        }
+        Expr::Rel(op, p) => {
+            write_expr(f, &p.0)?;
+            f.write_str(match op {
+                Op::Eq => " = ",
+                Op::Ne => " != ",
+                Op::Lt => " < ",
+                Op::Le => " <= ",
+                Op::Gt => " > ",
+                Op::Ge => " >= ",
+            })?;
+            write_expr(f, &p.1)
+        }
+        Expr::Chain(v) => write_list(f, "", v, " and ", ""),
+        Expr::Set(v) => write_list(f, "{", v, ", ", "}"),
+        Expr::Tuple(v) => write_list(f, "(", v, ", ", ")"),
+        Expr::Interval(i) => {
+            f.write_str(if i.left_open {
+                "interval ("
+            } else {
+                "interval ["
+            })?;
+            write_expr(f, &i.start)?;
+            f.write_str(", ")?;
+            write_expr(f, &i.end)?;
+            f.write_str(if i.right_open { ")" } else { "]" })
+        }
+        Expr::Union(v) => write_list(f, "", v, " U ", ""),
+        Expr::Intersection(v) => write_list(f, "", v, " ∩ ", ""),
+        Expr::Complement(p) => {
+            write_expr(f, &p.0)?;
+            f.write_str(" \\ ")?;
+            write_expr(f, &p.1)
+        }
+        Expr::Domain(d) => f.write_str(&format!("{d:?}")),
+    }
+}
+
+fn write_list(
+    f: &mut Limited,
+    open: &str,
+    items: &[Expr],
+    between: &str,
+    close: &str,
+) -> fmt::Result {
+    f.write_str(open)?;
+    for (idx, it) in items.iter().enumerate() {
+        if idx > 0 {
+            f.write_str(between)?;
+        }
+        write_expr(f, it)?;
+    }
+    f.write_str(close)
+}

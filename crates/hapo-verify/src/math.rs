@@ -1,0 +1,407 @@
+//! The grader `math`: Math-Verify 0.9.0's judgement with its defaults, as `verify(parse("$gold$"), parse(completion))`.
+//!
+//! A completion is scanned for candidates ([`crate::extract`]), each is normalised ([`crate::normalise`]) and read
+//! ([`crate::parse`]) until one has a meaning, and that meaning is compared with the gold's ([`crate::compare`]). Both
+//! sides also keep the normalised text of their first candidate, and equal texts are a match too.
+
+use crate::compare::Comparison;
+use crate::expr::Expr;
+use crate::extract::{Candidate, Found, Targets, candidates};
+use crate::normalise::{Boxes, normalise};
+use crate::parse::{self, Trouble};
+use crate::verdict::{GoldError, Judgement, Reason, Verdict};
+use std::borrow::Cow;
+
+/// How `5\%` compares with plain numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Percent {
+    /// Math-Verify 0.9.0: an integral percentage also equals the plain integer.
+    #[default]
+    V09,
+    /// Math-Verify up to 0.8: only the hundredth.
+    V08,
+}
+
+/// Whom to follow where the reference graders are plainly wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Strictness {
+    /// The peers: rewards are compared with published runs.
+    #[default]
+    Peer,
+    /// The truth: more spellings are read, and false accepts of the peers are refused.
+    Truth,
+}
+
+/// What happens when an answer cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Fallback {
+    /// Its text is compared with the gold's text (Math-Verify's `first_match`).
+    #[default]
+    Text,
+    /// It counts for nothing (`no_fallback`).
+    Nothing,
+}
+
+/// How many candidates are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Tries {
+    /// Until one can be read (`any_match`).
+    #[default]
+    Any,
+    /// Only the first (`first_match`).
+    First,
+}
+
+/// Whether symbols count by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Variables {
+    /// `x` is not `y` (Math-Verify's `strict = True`).
+    #[default]
+    ByName,
+    /// Symbols are matched by position (`strict = False`).
+    ByPosition,
+}
+
+/// The options of `math`. The defaults are Math-Verify 0.9.0's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MathOptions {
+    /// Percentages against plain numbers. Default: 0.9.0's rule.
+    pub percent: Percent,
+    /// Peers or truth. Default: peers.
+    pub strict: Strictness,
+    /// Whether a gold interval accepts an inequality. Default: no, as in 0.9.0.
+    pub allow_set_relation: bool,
+    /// Decimals to which a literal decimal is compared. Default: 6.
+    pub float_rounding: u32,
+    /// Symbols by name or by position. Default: by name.
+    pub variables: Variables,
+    /// What to look for in a gold. Default: everything but literal strings.
+    pub gold_targets: Targets,
+    /// What to look for in a completion. Default: everything but literal strings.
+    pub targets: Targets,
+    /// Unreadable answers. Default: compared as text.
+    pub fallback: Fallback,
+    /// Number of candidates. Default: any.
+    pub tries: Tries,
+}
+
+impl Default for MathOptions {
+    fn default() -> MathOptions {
+        MathOptions {
+            percent: Percent::V09,
+            strict: Strictness::Peer,
+            allow_set_relation: false,
+            float_rounding: 6,
+            variables: Variables::ByName,
+            gold_targets: Targets::default(),
+            targets: Targets::default(),
+            fallback: Fallback::Text,
+            tries: Tries::Any,
+        }
+    }
+}
+
+/// The meaning of one candidate.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    Expr(Expr),
+    /// One of the literal strings that were looked for.
+    Word(String),
+}
+
+/// All that was read from one text.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) value: Option<Value>,
+    /// The normalised text of the first candidate.
+    pub(crate) text: Option<String>,
+    /// The normalised text of the candidate that was read.
+    pub(crate) read_from: Option<String>,
+    /// Whether something was refused for its size.
+    pub(crate) too_large: bool,
+    /// How many candidates could not be read before one could.
+    pub(crate) n_skipped: usize,
+    /// The value is a numeral with a base.
+    pub(crate) based: bool,
+}
+
+/// A gold answer, read once.
+#[derive(Clone, Debug)]
+pub(crate) struct Gold {
+    reading: Reading,
+    shown: String,
+    options: MathOptions,
+}
+
+/// Reads a plain gold answer (`\frac{1}{2}`, not a completion).
+pub(crate) fn prepare(gold: &str, options: &MathOptions) -> Result<Gold, GoldError> {
+    let gold = gold.trim();
+    if gold.is_empty() {
+        return Err(GoldError::Empty);
+    }
+    prepare_text(&format!("${gold}$"), gold, options)
+}
+
+/// Reads a gold that is itself a text with delimiters, as Math-Verify's `parse` does.
+pub(crate) fn prepare_text(
+    text: &str,
+    gold: &str,
+    options: &MathOptions,
+) -> Result<Gold, GoldError> {
+    let reading = read(text, &options.gold_targets, options);
+    if reading.value.is_none() && reading.text.is_none() {
+        return Err(GoldError::Unreadable {
+            gold: gold.chars().take(80).collect(),
+            grader: "math",
+            expected: "a formula, a number or a text",
+        });
+    }
+    let shown = shown(&reading);
+    Ok(Gold {
+        reading,
+        shown,
+        options: options.clone(),
+    })
+}
+
+/// Judges a completion against a gold.
+pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
+    let answer = read(completion, &gold.options.targets, &gold.options);
+    let (same, reason) = compare(&gold.reading, &answer, &gold.options);
+    let nothing = answer.value.is_none() && answer.text.is_none();
+    let verdict = if same {
+        Verdict::Correct
+    } else if nothing {
+        Verdict::Unparsable(Reason::NoAnswer)
+    } else if answer.value.is_some() {
+        Verdict::Wrong
+    } else if answer.too_large {
+        Verdict::Unparsable(Reason::TooLarge)
+    } else {
+        Verdict::Unparsable(Reason::Unreadable)
+    };
+    let reason = match verdict {
+        Verdict::Unparsable(why) => Cow::Owned(why.to_string()),
+        _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
+            "{reason}; {} earlier candidates could not be read",
+            answer.n_skipped
+        )),
+        _ => Cow::Borrowed(reason),
+    };
+    Judgement {
+        verdict,
+        answer_read: shown(&answer),
+        extracted: answer.read_from.or(answer.text).map(reported),
+        gold_read: gold.shown.clone(),
+        reason,
+    }
+}
+
+fn shown(reading: &Reading) -> String {
+    match &reading.value {
+        Some(Value::Expr(it)) => it.to_string(),
+        Some(Value::Word(it)) => it.clone(),
+        None => reading
+            .text
+            .as_ref()
+            .map_or_else(String::new, |it| format!("the text {:?}", cut(it))),
+    }
+}
+
+/// Longest extracted answer that a judgement repeats, in characters.
+const MAX_REPORTED: usize = 1_000;
+
+/// An answer, shortened for the report.
+pub(crate) fn reported(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(MAX_REPORTED) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices()
+        .nth(120)
+        .map_or(text, |(at, _)| &text[..at])
+}
+
+/// Whether any meaning or text of the two readings meets.
+fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'static str) {
+    let mut reason = "different";
+    match (&gold.value, &answer.value) {
+        (Some(Value::Expr(_)), Some(Value::Expr(_))) if answer.based && !gold.based => {
+            reason = "a numeral with a base against a plain number";
+        }
+        (Some(Value::Expr(a)), Some(Value::Expr(b))) => {
+            let mut comparison = Comparison::new(options);
+            let same = if options.variables == Variables::ByPosition {
+                comparison.equal(a, &crate::compare::renamed(a, b))
+            } else {
+                comparison.equal(a, b)
+            };
+            if same {
+                return (true, comparison.reason);
+            }
+            reason = comparison.reason;
+            if let Some(other) =
+                other_readings(a, b, answer.read_from.as_deref().unwrap_or_default())
+            {
+                let mut comparison = Comparison::new(options);
+                if comparison.equal(a, &other) {
+                    return (true, comparison.reason);
+                }
+            }
+        }
+        (Some(Value::Word(a)), Some(Value::Word(b))) if a == b => return (true, "the same word"),
+        _ => {}
+    }
+    let word = |it: &Reading| match &it.value {
+        Some(Value::Word(word)) => Some(word.clone()),
+        _ => None,
+    };
+    let texts = |it: &Reading| [it.text.clone().map(|it| it.trim().to_owned()), word(it)];
+    for a in texts(gold).iter().flatten().filter(|it| !it.is_empty()) {
+        if texts(answer).iter().flatten().any(|b| a == b) {
+            return (true, "the same text");
+        }
+    }
+    (false, reason)
+}
+
+/// What else an answer can mean, where the reference's reading of it is not what anyone writes: `2.5e3` is a number
+/// (not 2.5·e·3), and `i` in an answer to a real gold is the imaginary unit.
+fn other_readings(gold: &Expr, answer: &Expr, text: &str) -> Option<Expr> {
+    if let Some(it) = parse::scientific(text) {
+        return Some(it);
+    }
+    if gold.has_symbol() || !answer.has_symbol() {
+        return None;
+    }
+    crate::compare::with_imaginary_unit(answer)
+}
+
+/// Reads the best candidate of `text` that can be read.
+pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Reading {
+    let mut reading = Reading::default();
+    candidates(text, targets, |group| {
+        for it in group {
+            let (value, normal) = read_candidate(text, it, &mut reading.too_large);
+            if reading.text.is_none() && !normal.is_empty() && options.fallback == Fallback::Text {
+                reading.text = Some(normal.clone());
+            }
+            if value.is_some() {
+                reading.based =
+                    matches!(value, Some(Value::Expr(Expr::Num(_)))) && has_base(&normal);
+                reading.value = value;
+                reading.read_from = Some(normal);
+                return true;
+            }
+            // What is too large to be read ends the search: a number picked out of it is no answer.
+            if options.tries == Tries::First || reading.too_large {
+                return true;
+            }
+            reading.n_skipped += 1;
+        }
+        false
+    });
+    reading
+}
+
+/// Whether a digit is followed by a subscript.
+fn has_base(text: &str) -> bool {
+    text.match_indices('_').any(|(at, _)| {
+        text[..at]
+            .trim_end()
+            .ends_with(|c: char| c.is_ascii_digit())
+    })
+}
+
+/// The meaning of one candidate and its normalised text.
+fn read_candidate(
+    text: &str,
+    candidate: &Candidate,
+    too_large: &mut bool,
+) -> (Option<Value>, String) {
+    match &candidate.found {
+        Found::Number {
+            integer,
+            decimal,
+            percent,
+        } => {
+            let digits: String = text[integer.clone()]
+                .chars()
+                .filter(|c| !matches!(c, ',' | ' '))
+                .collect();
+            let digits = digits.trim_start_matches('0');
+            let digits = if digits.is_empty() { "0" } else { digits };
+            let decimal = text[decimal.clone()].replace(',', ".");
+            let shown = format!("{digits}{decimal}");
+            let (negative, magnitude) = match shown.strip_prefix('-') {
+                Some(rest) => (true, rest),
+                None => (false, shown.as_str()),
+            };
+            let Ok(number) = parse::grammar::number(magnitude) else {
+                *too_large = true;
+                return (None, shown);
+            };
+            let number = if negative { number.negated() } else { number };
+            let value = if *percent {
+                Expr::Percent(Box::new(number))
+            } else {
+                number
+            };
+            (Some(Value::Expr(value)), shown)
+        }
+        Found::Arithmetic(range) => {
+            let source = &text[range.clone()];
+            match parse::arithmetic::parse(&source.replace('\n', " ")) {
+                Ok(it) => (Some(Value::Expr(it)), source.to_owned()),
+                Err(trouble) => {
+                    *too_large |= trouble == Trouble::Depth;
+                    (None, source.to_owned())
+                }
+            }
+        }
+        Found::Word(range) => {
+            let word = &text[range.clone()];
+            (Some(Value::Word(word.to_lowercase())), word.to_owned())
+        }
+        Found::Formulas(all) => {
+            let mut values = Vec::with_capacity(all.len());
+            let mut texts = Vec::with_capacity(all.len());
+            for it in all {
+                let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
+                let normal = normalise(&text[it.content.clone()], boxes);
+                match parse::latex(&normal) {
+                    Ok(value) => values.push(if it.percent {
+                        Expr::Percent(Box::new(value))
+                    } else {
+                        value
+                    }),
+                    Err(trouble) => *too_large |= trouble == Trouble::Depth,
+                }
+                texts.push(normal);
+            }
+            if values.len() == all.len() && all.len() > 1 {
+                let mut items = Vec::new();
+                for it in values {
+                    match it {
+                        Expr::Set(more) => items.extend(more),
+                        it => items.push(it),
+                    }
+                }
+                return (Some(Value::Expr(Expr::Set(items))), texts.join(" and "));
+            }
+            // Where one of several cannot be read, the first alone counts, if it can.
+            let first_is_read = all.len() == 1 && values.len() == 1
+                || all.len() > 1 && parse::latex(&texts[0]).is_ok();
+            let value = if first_is_read {
+                values.into_iter().next().map(Value::Expr)
+            } else {
+                None
+            };
+            (value, texts.swap_remove(0))
+        }
+    }
+}

@@ -1,0 +1,714 @@
+//! Real numbers known up to an error: doubles for a quick answer, 256-bit floats for a sure one.
+//!
+//! Every operation carries a bound of its error along, so that "differ" is a proof and "equal" means equal to at
+//! least 50 digits. The bounds are generous rather than tight.
+
+use crate::number::Rat;
+use num_bigint::{BigInt, Sign};
+use num_integer::Integer;
+use num_traits::{One, Signed, ToPrimitive, Zero};
+use std::cmp::Ordering;
+
+/// A real number with an error bound.
+pub(crate) trait Ball: Clone + Sized {
+    fn from_rat(value: &Rat) -> Self;
+    fn pi() -> Self;
+    fn euler_gamma() -> Self;
+    fn add(&self, other: &Self) -> Self;
+    fn neg(&self) -> Self;
+    fn mul(&self, other: &Self) -> Self;
+    /// `None` if the ball may hold zero.
+    fn recip(&self) -> Option<Self>;
+    /// For a ball that is not negative.
+    fn sqrt(&self) -> Option<Self>;
+    fn exp(&self) -> Option<Self>;
+    /// For a ball that is surely positive.
+    fn ln(&self) -> Option<Self>;
+    fn sin_cos(&self) -> Option<(Self, Self)>;
+    fn atan(&self) -> Self;
+    /// The sign, if the error leaves no doubt. An exact zero is `Equal`.
+    fn sign(&self) -> Option<Ordering>;
+    /// The largest integer not above, if there is no doubt.
+    fn floor(&self) -> Option<Rat>;
+    /// Whether the ball is as small as rounding alone explains: zero for every purpose of comparison.
+    fn is_negligible(&self) -> bool;
+}
+
+// ---- doubles ------------------------------------------------------------------------------------------------------
+
+/// A double and an absolute error.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Double {
+    pub(crate) value: f64,
+    pub(crate) error: f64,
+}
+
+const EPS: f64 = 4.0 * f64::EPSILON;
+
+impl Double {
+    fn rounded(value: f64, error: f64) -> Double {
+        Double {
+            value,
+            error: error * (1.0 + EPS) + value.abs() * EPS + f64::MIN_POSITIVE,
+        }
+    }
+
+    fn checked(self) -> Option<Double> {
+        (self.value.is_finite() && self.error.is_finite()).then_some(self)
+    }
+}
+
+impl Ball for Double {
+    fn from_rat(value: &Rat) -> Double {
+        let approximate = value.to_f64();
+        let exact = value.to_i64().is_some_and(|n| n.unsigned_abs() < 1 << 53);
+        if exact {
+            Double {
+                value: approximate,
+                error: 0.0,
+            }
+        } else {
+            Double::rounded(approximate, 0.0)
+        }
+    }
+
+    fn pi() -> Double {
+        Double::rounded(std::f64::consts::PI, 0.0)
+    }
+
+    fn euler_gamma() -> Double {
+        Double::rounded(0.577_215_664_901_532_9, 0.0)
+    }
+
+    fn add(&self, other: &Double) -> Double {
+        Double::rounded(self.value + other.value, self.error + other.error)
+    }
+
+    fn neg(&self) -> Double {
+        Double {
+            value: -self.value,
+            error: self.error,
+        }
+    }
+
+    fn mul(&self, other: &Double) -> Double {
+        let error = self.value.abs() * other.error
+            + other.value.abs() * self.error
+            + self.error * other.error;
+        Double::rounded(self.value * other.value, error)
+    }
+
+    fn recip(&self) -> Option<Double> {
+        let lowest = self.value.abs() - self.error;
+        if lowest <= 0.0 {
+            return None;
+        }
+        Double::rounded(1.0 / self.value, self.error / (self.value.abs() * lowest)).checked()
+    }
+
+    fn sqrt(&self) -> Option<Double> {
+        if self.value + self.error < 0.0 {
+            return None;
+        }
+        let root = self.value.max(0.0).sqrt();
+        let error = if self.error == 0.0 {
+            0.0
+        } else if root * root > 4.0 * self.error {
+            self.error / root
+        } else {
+            self.error.sqrt() * 3.0
+        };
+        Some(Double::rounded(root, error))
+    }
+
+    fn exp(&self) -> Option<Double> {
+        if self.error > 0.5 || self.value > 700.0 {
+            return None;
+        }
+        let value = self.value.exp();
+        Double::rounded(value, value * (self.error * 2.0 + self.value.abs() * EPS)).checked()
+    }
+
+    fn ln(&self) -> Option<Double> {
+        let lowest = self.value - self.error;
+        if lowest <= 0.0 {
+            return None;
+        }
+        let error = self.error / lowest;
+        Some(Double {
+            value: self.value.ln(),
+            error: error * (1.0 + EPS) + EPS * (1.0 + self.value.ln().abs()),
+        })
+    }
+
+    fn sin_cos(&self) -> Option<(Double, Double)> {
+        if self.value.abs() > 1e9 || self.error > 0.5 {
+            return None;
+        }
+        let (sin, cos) = self.value.sin_cos();
+        let error = self.error + EPS;
+        Some((Double { value: sin, error }, Double { value: cos, error }))
+    }
+
+    fn atan(&self) -> Double {
+        Double {
+            value: self.value.atan(),
+            error: self.error + EPS * 2.0,
+        }
+    }
+
+    fn sign(&self) -> Option<Ordering> {
+        if self.value.abs() > self.error {
+            return self.value.partial_cmp(&0.0);
+        }
+        (self.value == 0.0 && self.error == 0.0).then_some(Ordering::Equal)
+    }
+
+    fn floor(&self) -> Option<Rat> {
+        let (low, high) = (
+            (self.value - self.error).floor(),
+            (self.value + self.error).floor(),
+        );
+        (low == high && low.abs() < 9e15).then(|| Rat::int(low as i64))
+    }
+
+    fn is_negligible(&self) -> bool {
+        self.value.abs() <= self.error && self.error < 1e-9
+    }
+}
+
+// ---- big floats ---------------------------------------------------------------------------------------------------
+
+/// Bits of precision of a [`Big`].
+const BITS: u64 = 256;
+/// Extra bits inside the elementary functions.
+const GUARD: u64 = 48;
+
+/// `mantissa · 2^exponent`, with the logarithm (base 2) of its absolute error.
+#[derive(Clone, Debug)]
+pub(crate) struct Big {
+    mantissa: BigInt,
+    exponent: i64,
+    log_error: f64,
+}
+
+/// How often the argument of the exponential is halved, so that its series is short.
+const EXP_HALVINGS: u32 = 12;
+
+/// Largest exponent that is computed with: beyond it a number has no value here.
+const MAX_EXPONENT: i64 = 1 << 40;
+
+fn log_add(a: f64, b: f64) -> f64 {
+    let (high, low) = if a > b { (a, b) } else { (b, a) };
+    if high == f64::NEG_INFINITY || high - low > 60.0 {
+        return high + f64::from(u8::from(low > f64::NEG_INFINITY)) * 1e-9;
+    }
+    high + (low - high).exp2().ln_1p() * std::f64::consts::LOG2_E
+}
+
+impl Big {
+    fn zero() -> Big {
+        Big {
+            mantissa: BigInt::zero(),
+            exponent: 0,
+            log_error: f64::NEG_INFINITY,
+        }
+    }
+
+    /// Rounds to [`BITS`] bits, adding the rounding to the error.
+    fn rounded(mantissa: BigInt, exponent: i64, log_error: f64) -> Big {
+        let bits = mantissa.bits();
+        if bits <= BITS {
+            return Big {
+                mantissa,
+                exponent,
+                log_error,
+            };
+        }
+        let drop = bits - BITS;
+        let exponent = exponent.saturating_add(drop as i64);
+        Big {
+            mantissa: mantissa >> drop,
+            exponent,
+            log_error: log_add(log_error, exponent as f64),
+        }
+    }
+
+    /// Logarithm (base 2) of the absolute value, rounded up; −∞ for zero.
+    fn log_size(&self) -> f64 {
+        if self.mantissa.is_zero() {
+            return f64::NEG_INFINITY;
+        }
+        (self.mantissa.bits() as i64).saturating_add(self.exponent) as f64
+    }
+
+    /// As an integer multiple of `2^-scale`.
+    fn fixed(&self, scale: i64) -> BigInt {
+        let shift = self.exponent + scale;
+        if shift >= 0 {
+            &self.mantissa << shift as u64
+        } else {
+            &self.mantissa >> shift.unsigned_abs()
+        }
+    }
+
+    fn checked(self) -> Option<Big> {
+        (self.exponent.abs() < MAX_EXPONENT && self.log_error < 1e12).then_some(self)
+    }
+
+    /// The nearest double, for choosing a branch.
+    pub(crate) fn to_f64(&self) -> f64 {
+        let bits = self.mantissa.bits();
+        let drop = bits.saturating_sub(62);
+        let top = (&self.mantissa >> drop).to_f64().unwrap_or(f64::NAN);
+        let exponent = self
+            .exponent
+            .saturating_add(drop as i64)
+            .clamp(-2_000, 2_000) as i32;
+        top * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2)
+    }
+
+    /// `self · 10^places` rounded half to even.
+    pub(crate) fn round_scaled(&self, places: u32) -> Option<BigInt> {
+        if self.exponent > 4_096 || self.exponent < -70_000 {
+            return (self.exponent < 0).then(BigInt::zero);
+        }
+        let scaled = &self.mantissa * BigInt::from(10).pow(places);
+        if self.exponent >= 0 {
+            return Some(scaled << self.exponent as u64);
+        }
+        let shift = self.exponent.unsigned_abs();
+        Some((scaled + (BigInt::one() << (shift - 1))) >> shift)
+    }
+}
+
+impl Ball for Big {
+    fn from_rat(value: &Rat) -> Big {
+        let (n, d) = value.parts();
+        if d.is_one() {
+            return Big::rounded(n, 0, f64::NEG_INFINITY);
+        }
+        if n.is_zero() {
+            return Big::zero();
+        }
+        let shift = (BITS + d.bits()) as i64 - n.bits() as i64 + 1;
+        let quotient = if shift >= 0 {
+            (n << shift as u64) / d
+        } else {
+            n / (d << shift.unsigned_abs())
+        };
+        Big::rounded(quotient, -shift, -shift as f64)
+    }
+
+    fn pi() -> Big {
+        let scale = (BITS + GUARD) as i64;
+        Big::rounded(fixed_pi(scale), -scale, -(BITS as f64) - 8.0)
+    }
+
+    fn euler_gamma() -> Big {
+        // The first 80 digits; the rest is far below the error bound.
+        const DIGITS: &str =
+            "0.57721566490153286060651209008240243104215933593992359880576723488486772677766467";
+        Rat::parse_decimal(DIGITS).map_or_else(Big::zero, |it| {
+            let big = Big::from_rat(&it);
+            Big {
+                log_error: -260.0,
+                ..big
+            }
+        })
+    }
+
+    fn add(&self, other: &Big) -> Big {
+        let log_error = log_add(self.log_error, other.log_error);
+        if self.mantissa.is_zero() {
+            return Big {
+                log_error,
+                ..other.clone()
+            };
+        }
+        if other.mantissa.is_zero() {
+            return Big {
+                log_error,
+                ..self.clone()
+            };
+        }
+        let (high, low) = if self.exponent >= other.exponent {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let shift = high.exponent.saturating_sub(low.exponent);
+        if shift as u64 > 4 * BITS {
+            // The lower one is far below the last bit of the higher one, or is a short exact number; either way its
+            // size bounds the error of leaving it out.
+            return Big {
+                log_error: log_add(log_error, low.log_size()),
+                ..high.clone()
+            };
+        }
+        Big::rounded(
+            (&high.mantissa << shift as u64) + &low.mantissa,
+            low.exponent,
+            log_error,
+        )
+    }
+
+    fn neg(&self) -> Big {
+        Big {
+            mantissa: -&self.mantissa,
+            ..self.clone()
+        }
+    }
+
+    fn mul(&self, other: &Big) -> Big {
+        let cross = log_add(
+            self.log_error + other.log_size(),
+            other.log_error + self.log_size(),
+        );
+        let cross = if cross.is_nan() {
+            f64::NEG_INFINITY
+        } else {
+            cross
+        };
+        let log_error = log_add(cross, self.log_error + other.log_error);
+        let exponent = self.exponent.saturating_add(other.exponent);
+        Big::rounded(&self.mantissa * &other.mantissa, exponent, log_error)
+    }
+
+    fn recip(&self) -> Option<Big> {
+        if self.mantissa.is_zero() || self.log_error > self.log_size() - 3.0 {
+            return None;
+        }
+        let scale = self.mantissa.bits() + BITS + 1;
+        let quotient = (BigInt::one() << scale) / &self.mantissa;
+        let exponent = (-(scale as i64)).checked_sub(self.exponent)?;
+        // |δ(1/x)| ≤ δ / (|x|(|x|−δ)), and |x| is at least half of 2^log_size.
+        let log_error = log_add(
+            self.log_error - 2.0 * self.log_size() + 3.0,
+            exponent as f64,
+        );
+        Big::rounded(quotient, exponent, log_error).checked()
+    }
+
+    fn sqrt(&self) -> Option<Big> {
+        match self.sign() {
+            Some(Ordering::Less) => return None,
+            Some(Ordering::Equal) => return Some(Big::zero()),
+            _ => {}
+        }
+        if self.mantissa.sign() != Sign::Plus {
+            return Some(Big {
+                log_error: self.log_error / 2.0 + 1.0,
+                ..Big::zero()
+            });
+        }
+        let mut shift = (2 * BITS).saturating_sub(self.mantissa.bits()) as i64;
+        if (self.exponent - shift) % 2 != 0 {
+            shift += 1;
+        }
+        let root = (&self.mantissa << shift as u64).sqrt();
+        let exponent = (self.exponent - shift) / 2;
+        let half_size = self.log_size() / 2.0;
+        let spread = if self.log_error < self.log_size() - 3.0 {
+            self.log_error - half_size + 1.0
+        } else {
+            self.log_error / 2.0 + 2.0
+        };
+        Big::rounded(root, exponent, log_add(spread, exponent as f64)).checked()
+    }
+
+    fn exp(&self) -> Option<Big> {
+        if self.log_size() > 38.0 || self.log_error > -1.0 {
+            return None;
+        }
+        let scale = (BITS + GUARD + 48) as i64;
+        let ln2 = fixed_ln2(scale);
+        let x = self.fixed(scale);
+        let n_twos = (&x / &ln2).to_i64()?;
+        let rest = &x - &ln2 * n_twos;
+        // e^r = (e^(r/2^k))^(2^k), so that the series is short.
+        let small = &rest >> EXP_HALVINGS;
+        let one = BigInt::one() << scale as u64;
+        let mut sum = one.clone();
+        let mut term = one;
+        for k in 1..80_u32 {
+            term = ((&term * &small) >> scale as u64) / k;
+            if term.is_zero() {
+                break;
+            }
+            sum += &term;
+        }
+        for _ in 0..EXP_HALVINGS {
+            sum = (&sum * &sum) >> scale as u64;
+        }
+        let exponent = n_twos.checked_sub(scale)?;
+        let size = (sum.bits() as i64 + exponent) as f64;
+        let log_error = log_add(self.log_error + 1.0 + size, size - BITS as f64 - 8.0);
+        Big::rounded(sum, exponent, log_error).checked()
+    }
+
+    fn ln(&self) -> Option<Big> {
+        if self.sign() != Some(Ordering::Greater) {
+            return None;
+        }
+        let scale = (BITS + GUARD) as i64;
+        let bits = self.mantissa.bits() as i64;
+        // x = m · 2^k with m in [1/2, 1).
+        let m = Big {
+            mantissa: self.mantissa.clone(),
+            exponent: -bits,
+            log_error: f64::NEG_INFINITY,
+        }
+        .fixed(scale);
+        let k = self.exponent + bits;
+        let log = fixed_ln(&m, scale) + fixed_ln2(scale) * k;
+        let spread = self.log_error - self.log_size() + 2.0;
+        let log_error = log_add(
+            spread,
+            -(BITS as f64) - 8.0 + (k.unsigned_abs().max(1) as f64).log2(),
+        );
+        Big::rounded(log, -scale, log_error).checked()
+    }
+
+    fn sin_cos(&self) -> Option<(Big, Big)> {
+        if self.log_size() > 60.0 || self.log_error > -1.0 {
+            return None;
+        }
+        let scale = (BITS + GUARD + 64) as i64;
+        let x = self.fixed(scale);
+        let pi = fixed_pi(scale);
+        let half_pi: BigInt = &pi >> 1_u32;
+        let mut quadrant: BigInt = &x / &half_pi;
+        let mut rest = &x - &half_pi * &quadrant;
+        if rest.is_negative() {
+            rest += &half_pi;
+            quadrant -= 1;
+        }
+        let (sin, cos) = fixed_sin_cos(&rest, scale);
+        let quarter: BigInt = quadrant.mod_floor(&BigInt::from(4));
+        let (sin, cos) = match quarter.to_u8() {
+            Some(1) => (cos, -sin),
+            Some(2) => (-sin, -cos),
+            Some(3) => (-cos, sin),
+            _ => (sin, cos),
+        };
+        let log_error = log_add(self.log_error, -(BITS as f64) - 8.0);
+        Some((
+            Big::rounded(sin, -scale, log_error),
+            Big::rounded(cos, -scale, log_error),
+        ))
+    }
+
+    fn atan(&self) -> Big {
+        let scale = (BITS + GUARD) as i64;
+        let one = BigInt::one() << scale as u64;
+        let half_pi: BigInt = fixed_pi(scale) >> 1_u32;
+        if self.log_size() > 300.0 {
+            let value = if self.mantissa.is_negative() {
+                -half_pi
+            } else {
+                half_pi
+            };
+            return Big::rounded(value, -scale, -(BITS as f64));
+        }
+        let x = self.fixed(scale);
+        let turned = x.abs() > one;
+        let mut y = if turned {
+            (&one << scale as u64) / &x
+        } else {
+            x.clone()
+        };
+        // atan y = 2 atan(y / (1 + sqrt(1 + y²))).
+        for _ in 0..3 {
+            let root = ((&one << scale as u64) + &y * &y).sqrt();
+            y = (y << scale as u64) / (&one + root);
+        }
+        let square: BigInt = (&y * &y) >> scale as u64;
+        let mut power = y.clone();
+        let mut sum = y;
+        for k in 1..200_u32 {
+            power = -((power * &square) >> scale as u64);
+            let term = &power / (2 * k + 1);
+            if term.is_zero() {
+                break;
+            }
+            sum += term;
+        }
+        sum <<= 3_u32;
+        if turned {
+            sum = if x.is_negative() {
+                -half_pi - sum
+            } else {
+                half_pi - sum
+            };
+        }
+        let spread = if turned {
+            self.log_error - 2.0 * self.log_size() + 3.0
+        } else {
+            self.log_error + 1.0
+        };
+        Big::rounded(
+            sum,
+            -scale,
+            log_add(spread.min(self.log_error + 1.0), -(BITS as f64) - 8.0),
+        )
+    }
+
+    fn sign(&self) -> Option<Ordering> {
+        if self.mantissa.is_zero() {
+            return (self.log_error == f64::NEG_INFINITY).then_some(Ordering::Equal);
+        }
+        // |value| is at least 2^(log_size − 1).
+        if self.log_error >= self.log_size() - 1.0 {
+            return None;
+        }
+        Some(if self.mantissa.is_negative() {
+            Ordering::Less
+        } else {
+            Ordering::Greater
+        })
+    }
+
+    fn floor(&self) -> Option<Rat> {
+        if self.log_size() > 62.0 || self.log_error > -4.0 {
+            return None;
+        }
+        let value = self.fixed(64);
+        let margin = BigInt::one() << ((self.log_error + 65.0).max(0.0) as u64);
+        let (low, high) = ((&value - &margin) >> 64_u32, (&value + &margin) >> 64_u32);
+        if low == high {
+            return low.to_i64().map(Rat::int);
+        }
+        // An integer up to the error is that integer: the ball is tiny.
+        (self.log_error < -160.0)
+            .then(|| high.to_i64().map(Rat::int))
+            .flatten()
+    }
+
+    fn is_negligible(&self) -> bool {
+        self.sign().is_none_or(Ordering::is_eq) && self.log_error < -166.0
+    }
+}
+
+impl Big {
+    /// Whether `self` and `other` are the same number: `Some(false)` is a proof, `Some(true)` is agreement to at least
+    /// 50 digits, `None` is neither.
+    pub(crate) fn same(&self, other: &Big) -> Option<bool> {
+        let difference = self.add(&other.neg());
+        match difference.sign() {
+            Some(Ordering::Equal) => Some(true),
+            Some(_) => Some(false),
+            None => {
+                let size = self.log_size().max(other.log_size());
+                (difference.log_error < (size - 170.0).max(-200.0)).then_some(true)
+            }
+        }
+    }
+}
+
+thread_local! {
+    static CONSTANTS: std::cell::RefCell<Vec<(i64, BigInt, BigInt)>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// π and ln 2 at a scale; there are three scales, so they are kept.
+fn constants(scale: i64) -> (BigInt, BigInt) {
+    CONSTANTS.with_borrow_mut(|known| {
+        if let Some(it) = known.iter().find(|it| it.0 == scale) {
+            return (it.1.clone(), it.2.clone());
+        }
+        let wide = scale + 32;
+        let one = BigInt::one() << wide as u64;
+        // Machin: π = 16 atan(1/5) − 4 atan(1/239).
+        let pi: BigInt = (inverse_atan(5, &one) * 16 - inverse_atan(239, &one) * 4) >> 32_u32;
+        // ln 2 = 2 atanh(1/3).
+        let mut power: BigInt = &one / 3;
+        let mut sum = power.clone();
+        let mut k = 1_u32;
+        while !power.is_zero() {
+            power /= 9;
+            sum += &power / (2 * k + 1);
+            k += 1;
+        }
+        let ln2: BigInt = (sum * 2_u32) >> 32_u32;
+        known.push((scale, pi.clone(), ln2.clone()));
+        (pi, ln2)
+    })
+}
+
+fn inverse_atan(n: u32, one: &BigInt) -> BigInt {
+    let mut power: BigInt = one / n;
+    let mut sum = power.clone();
+    let mut k = 1_u32;
+    while !power.is_zero() {
+        power = -power / (n * n);
+        sum += &power / (2 * k + 1);
+        k += 1;
+    }
+    sum
+}
+
+fn fixed_pi(scale: i64) -> BigInt {
+    constants(scale).0
+}
+
+fn fixed_ln2(scale: i64) -> BigInt {
+    constants(scale).1
+}
+
+/// ln m for m in [1/2, 1], by ln m = 2^k ln(m^(1/2^k)) and the series of atanh.
+fn fixed_ln(m: &BigInt, scale: i64) -> BigInt {
+    const ROOTS: u32 = 6;
+    let wide = scale + 16;
+    let one = BigInt::one() << wide as u64;
+    let mut x = m << 16_u32;
+    for _ in 0..ROOTS {
+        x = (x << wide as u64).sqrt();
+    }
+    let z = ((&x - &one) << wide as u64) / (&x + &one);
+    let square: BigInt = (&z * &z) >> wide as u64;
+    let mut power = z.clone();
+    let mut sum = z;
+    for k in 1..120_u32 {
+        power = (power * &square) >> wide as u64;
+        let term = &power / (2 * k + 1);
+        if term.is_zero() {
+            break;
+        }
+        sum += term;
+    }
+    (sum << (ROOTS + 1)) >> 16_u32
+}
+
+/// sin and cos of x in [0, π/2].
+fn fixed_sin_cos(x: &BigInt, scale: i64) -> (BigInt, BigInt) {
+    const HALVINGS: u32 = 8;
+    let one = BigInt::one() << scale as u64;
+    let small: BigInt = x >> HALVINGS;
+    let square: BigInt = (&small * &small) >> scale as u64;
+    // Series of sin and of 1 − cos, which keeps its digits under doubling.
+    let mut sin = small.clone();
+    let mut term = small;
+    for k in 1..60_u32 {
+        term = -((&term * &square) >> scale as u64) / ((2 * k) * (2 * k + 1));
+        if term.is_zero() {
+            break;
+        }
+        sin += &term;
+    }
+    let mut versine: BigInt = &square >> 1_u32;
+    let mut term = versine.clone();
+    for k in 2..60_u32 {
+        term = -((&term * &square) >> scale as u64) / ((2 * k - 1) * (2 * k));
+        if term.is_zero() {
+            break;
+        }
+        versine += &term;
+    }
+    let mut cos = &one - versine;
+    for _ in 0..HALVINGS {
+        let double_sin = (&sin * &cos) >> (scale - 1) as u64;
+        cos = ((&cos * &cos) >> (scale - 1) as u64) - &one;
+        sin = double_sin;
+    }
+    (sin, cos)
+}

@@ -1,0 +1,150 @@
+//! Reads a normalised answer: LaTeX through [`lexer`] and [`grammar`], plain arithmetic through [`arithmetic`].
+
+pub(crate) mod arithmetic;
+mod fold;
+pub(crate) mod grammar;
+pub(crate) mod lexer;
+pub(crate) mod python;
+
+use crate::expr::Expr;
+use crate::number::Rat;
+pub(crate) use grammar::Trouble;
+
+/// Longest text that is read as a formula, in bytes. A longer one is compared as text.
+pub(crate) const MAX_FORMULA: usize = 32_768;
+
+/// Reads a normalised LaTeX answer; of an equation chain that cannot be read as a whole, its last part.
+pub(crate) fn latex(text: &str) -> Result<Expr, Trouble> {
+    if text.len() > MAX_FORMULA {
+        return Err(Trouble::Depth);
+    }
+    if let Some(n) = plain_integer(text) {
+        return Ok(Expr::Num(n));
+    }
+    let whole = latex_once(text);
+    if whole.is_err()
+        && let Some(last) = last_equation(text)
+    {
+        return latex_once(last);
+    }
+    whole
+}
+
+/// A text that is one number in e-notation, such as `-2.5e3`.
+pub(crate) fn scientific(text: &str) -> Option<Expr> {
+    let magnitude = text.strip_prefix('-').unwrap_or(text);
+    let (mantissa, exponent) = magnitude.split_once(['e', 'E'])?;
+    let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+    let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    if !all_digits(digits) || !mantissa.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let number = grammar::e_notation(magnitude).ok()?;
+    Some(if magnitude.len() < text.len() {
+        number.negated()
+    } else {
+        number
+    })
+}
+
+/// Up to 18 digits: the common case, without tokens.
+fn plain_integer(text: &str) -> Option<Rat> {
+    if text.is_empty() || text.len() > 18 {
+        return None;
+    }
+    let mut value = 0_i64;
+    for b in text.bytes() {
+        if !b.is_ascii_digit() {
+            return None;
+        }
+        value = value * 10 + i64::from(b - b'0');
+    }
+    Some(Rat::int(value))
+}
+
+fn latex_once(text: &str) -> Result<Expr, Trouble> {
+    if let Some(it) = grouped_number(text) {
+        return it;
+    }
+    let tokens = lexer::lex(text).map_err(|_| Trouble::Syntax)?;
+    let complex = looks_complex(text);
+    match grammar::parse(&tokens, complex) {
+        Err(Trouble::Depth) => grammar::parse(&fold::fold(tokens), complex),
+        it => it,
+    }
+}
+
+/// `1,234` and `-12,345.6`: one number, not a list. A leading zero makes the comma a decimal point.
+fn grouped_number(text: &str) -> Option<Result<Expr, Trouble>> {
+    let trimmed = text.trim();
+    let digits = trimmed.strip_prefix('-').unwrap_or(trimmed);
+    let (whole, fraction) = match digits.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (digits, None),
+    };
+    let mut groups = whole.split(',');
+    let first = groups.next()?;
+    let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    if first.len() > 3 || !all_digits(first) || !whole.contains(',') {
+        return None;
+    }
+    if !groups.all(|it| it.len() == 3 && all_digits(it))
+        || fraction.is_some_and(|it| !all_digits(it))
+    {
+        return None;
+    }
+    let negative = trimmed.starts_with('-');
+    let text = if !negative && first.starts_with('0') {
+        if whole.matches(',').count() > 1 || fraction.is_some() {
+            return Some(Err(Trouble::Syntax));
+        }
+        whole.replace(',', ".")
+    } else {
+        digits.replace(',', "")
+    };
+    Some(grammar::number(&text).map(|it| if negative { it.negated() } else { it }))
+}
+
+/// What follows the last `=` of a chain of at least two, where no list is in the way.
+fn last_equation(text: &str) -> Option<&str> {
+    if text.contains([',', ';']) {
+        return None;
+    }
+    let bytes = text.as_bytes();
+    let is_split = |at: usize| at == 0 || !matches!(bytes[at - 1], b'\\' | b'<' | b'!' | b'>');
+    let mut splits = text
+        .match_indices('=')
+        .map(|it| it.0)
+        .filter(|at| is_split(*at));
+    let (_, second) = (splits.next()?, splits.next()?);
+    let last = splits.next_back().unwrap_or(second);
+    Some(&text[last + 1..])
+}
+
+/// Whether the text speaks of complex numbers or matrices, in which case its symbols are not assumed to be real.
+pub(crate) fn looks_complex(text: &str) -> bool {
+    let word = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
+    let bytes = text.as_bytes();
+    let lone_i = bytes.iter().enumerate().any(|(at, b)| {
+        *b == b'i' && !word(bytes.get(at + 1)) && (at == 0 || !word(bytes.get(at - 1)))
+    });
+    lone_i
+        || text.contains('\\')
+            && [
+                "\\mathbb{C}",
+                "\\imath",
+                "\\det",
+                "\\operatorname{tr}",
+                "\\operatorname{rank}",
+                "\\text{rank}",
+                "\\arg{",
+                "\\Re{",
+                "\\Im{",
+                "\\operatorname{Re}",
+                "\\operatorname{Im}",
+                "\\text{Re}",
+                "\\text{Im}",
+            ]
+            .iter()
+            .any(|it| text.contains(it))
+}

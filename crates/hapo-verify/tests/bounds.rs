@@ -1,0 +1,215 @@
+//! Texts that are large, deep or hostile: a verdict comes out, soon, and it is the sane one.
+
+use hapo_verify::{MATH, OAT, grade};
+use std::time::{Duration, Instant};
+
+/// Far above what any case takes, even unoptimised on a busy machine; a hang or a quadratic scan is far above this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn check(gold: &str, completion: &str, verdict: &str) {
+    for grader in [&MATH, &OAT] {
+        let start = Instant::now();
+        let judgement = grade(grader, gold, completion);
+        let shown: String = completion.chars().take(80).collect();
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{} took {:?} on {shown}",
+            grader.name,
+            start.elapsed()
+        );
+        if grader.name == "math" {
+            assert_eq!(
+                judgement.verdict.name(),
+                verdict,
+                "{gold} against {shown}: {}",
+                judgement.reason
+            );
+        }
+    }
+}
+
+#[test]
+fn huge_values_are_not_computed() {
+    for answer in [
+        "7^{7^{7^{7}}}",
+        "3^{3^{3^{3^{3}}}}",
+        "88888888!",
+        "((8!)!)!",
+        "(((8!)!)!)!",
+        "\\Gamma(10^{12})",
+        "\\binom{10^{9}}{10^{8}}",
+        "\\sum_{k=1}^{10^{12}} k",
+        "\\prod_{k=1}^{10^{9}} k",
+        "\\lfloor 10^{10^{10}} \\rfloor",
+        "\\gcd(10^{10000}, 10^{10000}+1)",
+    ] {
+        check("4", &format!("\\boxed{{{answer}}}"), "wrong");
+    }
+    check("4", "\\boxed{7**7**7**7}", "unparsable");
+    check("4", "\\boxed{10**12!}", "unparsable");
+}
+
+#[test]
+fn powers_with_huge_exponents_are_still_compared() {
+    check("1", "\\boxed{1^{10^{40}}}", "correct");
+    check("e", "\\boxed{(1+10^{-12})^{10^{12}}}", "wrong");
+    check("(1+x)^{5000}", "\\boxed{(x+1)^{5000}}", "correct");
+    check("(a+b+c+d)^{80}", "\\boxed{(a+b+c-d)^{80}}", "wrong");
+    check("1", "\\boxed{i^{10^{12}}}", "correct");
+}
+
+#[test]
+fn nesting_is_read_or_refused() {
+    let nested = |open: &str, inner: &str, close: &str, n: usize| {
+        format!("\\boxed{{{}{inner}{}}}", open.repeat(n), close.repeat(n))
+    };
+    check("3", &nested("(", "3", ")", 60), "correct");
+    check("3", &nested("(", "3", ")", 3_000), "correct");
+    check("3", &nested("{", "3", "}", 3_000), "correct");
+    check("1", &nested("1^{", "1", "}", 4_000), "correct");
+    check(
+        "1",
+        &format!("\\boxed{{1{}}}", "!".repeat(3_000)),
+        "correct",
+    );
+    check("3", &nested("\\frac{1}{", "3", "}", 2_000), "unparsable");
+    check("3", &nested("\\sqrt{", "3", "}", 2_000), "unparsable");
+    check("3", &nested("\\sin ", "3", "", 4_000), "unparsable");
+    check("x", &nested("x_{", "x", "}", 2_000), "wrong");
+    check("3", &nested("-", "3", "", 3_000), "correct");
+    check("3", &nested("|", "3", "|", 1_000), "unparsable");
+    check("3", &nested("\\text{", "3", "}", 500), "unparsable");
+    check("3", &nested("\\left(", "3", "\\right)", 400), "correct");
+}
+
+#[test]
+fn long_texts_are_scanned_once() {
+    let box_3 = "\\boxed{3}";
+    let cases = [
+        (" ".repeat(1_000_000) + box_3, "correct"),
+        (
+            "\n".repeat(500_000) + box_3 + &"\n".repeat(500_000),
+            "correct",
+        ),
+        ("the quick brown fox ".repeat(50_000) + box_3, "correct"),
+        ("\\".repeat(500_000) + box_3, "correct"),
+        ("\\[".repeat(100_000) + box_3, "correct"),
+        ("$".repeat(200_000) + box_3, "correct"),
+        ("\\boxed".repeat(100_000), "unparsable"),
+        ("\\boxed{".repeat(100_000), "unparsable"),
+        ("\\boxed{3}".repeat(50_000), "correct"),
+        ("answer ".repeat(100_000), "unparsable"),
+        ("answer is: final answer ".repeat(30_000), "unparsable"),
+        ("final answer is $".repeat(30_000), "wrong"),
+        ("answer: = ".repeat(60_000), "unparsable"),
+        ("3 000 ".repeat(100_000), "wrong"),
+        ("9".repeat(1_000_000), "unparsable"),
+        ("1 + ".repeat(200_000), "unparsable"),
+        ("( 1 ".repeat(200_000), "wrong"),
+        ("**1".repeat(200_000), "unparsable"),
+        (" [".repeat(300_000), "unparsable"),
+        ("$\\boxed{3}".repeat(40_000), "correct"),
+        (
+            format!("\\boxed{{{}}}", "a".repeat(1_000_000)),
+            "unparsable",
+        ),
+        (
+            format!("\\boxed{{{}}}", "\\frac{1}{2}+".repeat(2_000)),
+            "wrong",
+        ),
+        (format!("\\boxed{{{}}}", "x+".repeat(10_000) + "1"), "wrong"),
+        (format!("\\boxed{{{}}}", "1,".repeat(10_000) + "1"), "wrong"),
+        (
+            format!("\\boxed{{{}}}", "\\frac".repeat(5_000)),
+            "unparsable",
+        ),
+        (
+            format!("\\boxed{{{}}}", "\\sqrt".repeat(5_000)),
+            "unparsable",
+        ),
+        (format!("\\boxed{{{}}}", "} {".repeat(5_000)), "unparsable"),
+        (format!("\\boxed{{{}}}", " ".repeat(30_000)), "unparsable"),
+        (format!("\\boxed{{{}}}", "and ".repeat(8_000)), "unparsable"),
+    ];
+    let mut failures = Vec::new();
+    for (completion, verdict) in cases {
+        let judgement = grade(&MATH, "3", &completion);
+        check("3", &completion, judgement.verdict.name());
+        if judgement.verdict.name() != verdict {
+            let shown: String = completion.chars().take(60).collect();
+            failures.push(format!(
+                "{shown}: {verdict} expected, {}",
+                judgement.verdict.name()
+            ));
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+    // What is reported of an answer is bounded too.
+    let judgement = grade(&MATH, "3", &format!("\\boxed{{{}}}", "b".repeat(1_000_000)));
+    assert!(judgement.extracted.unwrap().len() < 5_000 && judgement.answer_read.len() < 5_000);
+}
+
+#[test]
+fn hostile_texts_are_data() {
+    for answer in [
+        "__import__('os').system('true')",
+        "open('/etc/passwd').read()",
+        "[x for x in ().__class__.__base__.__subclasses__()]",
+        "'a'*10**9",
+        "\\input{/etc/passwd}",
+        "\\def\\x{\\x\\x}\\x",
+        "\u{202e}3\u{202c}",
+        "\u{0}",
+        "\\",
+        "\\frac",
+        "\\frac{}{}",
+        "\\sqrt[]{}",
+        "=",
+        "==",
+        "<",
+        ",",
+        ";",
+        "^",
+        "_",
+        "&",
+        "\\begin{pmatrix}",
+        "\\end{pmatrix}",
+        "\\left",
+        "|",
+        "||",
+        "!",
+        "'",
+        "1e",
+        "1e999999999999",
+        "1E-999999999999",
+        ".",
+        "\\int",
+        "\\sum_{k}^{3} k",
+        "\\lim_{x \\to}",
+    ] {
+        let judgement = grade(&MATH, "4", &format!("\\boxed{{{answer}}}"));
+        assert!(!judgement.verdict.is_correct(), "{answer}: {judgement:?}");
+        let _ = grade(&OAT, "4", &format!("\\boxed{{{answer}}}"));
+        let _ = grade(&MATH, answer, &format!("\\boxed{{{answer}}}"));
+    }
+}
+
+#[test]
+fn reading_is_linear_in_the_text() {
+    let time = |n: usize| {
+        let text =
+            "Some words with 12 numbers, $x = 3$ formulas and answers. ".repeat(n) + "\\boxed{3}";
+        let best = (0..3).map(|_| {
+            let start = Instant::now();
+            assert!(grade(&MATH, "3", &text).verdict.is_correct());
+            start.elapsed()
+        });
+        best.min().unwrap()
+    };
+    let (short, long) = (time(1_000), time(16_000));
+    // Sixteen times the text; a quadratic scan would take 256 times as long.
+    assert!(
+        long < short * 80 + Duration::from_millis(20),
+        "{short:?} for 57 KB, {long:?} for 912 KB"
+    );
+}

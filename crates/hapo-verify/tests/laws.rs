@@ -1,0 +1,123 @@
+//! Laws of the comparison, on generated answers: reflexive, symmetric and transitive where the rules promise it.
+
+use hapo_verify::{EXACT, MATH, Verdict, grade, grade_batch};
+use proptest::prelude::*;
+
+fn is_correct(gold: &str, answer: &str) -> bool {
+    grade(&MATH, gold, &format!("\\boxed{{{answer}}}"))
+        .verdict
+        .is_correct()
+}
+
+/// A rational number and one of its spellings.
+fn spelled_rational() -> impl Strategy<Value = (i64, i64, String)> {
+    (-400_i64..400, 1_i64..40, 0_u8..5, 1_i64..6).prop_map(|(n, d, form, k)| {
+        let text = match form {
+            0 => format!("\\frac{{{n}}}{{{d}}}"),
+            1 => format!("\\dfrac{{{}}}{{{}}}", n * k, d * k),
+            2 => format!("{n}/{d}"),
+            3 if n < 0 => format!("-\\frac{{{}}}{{{d}}}", -n),
+            3 => format!("{{{n} \\over {d}}}"),
+            _ => format!("\\left(\\frac{{{n}}}{{{d}}}\\right)"),
+        };
+        (n, d, text)
+    })
+}
+
+/// A formula in x and y, depth at most four.
+fn formula() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        (1_i64..30).prop_map(|n| n.to_string()),
+        Just("x".to_owned()),
+        Just("y".to_owned()),
+        Just("\\pi".to_owned()),
+        Just("\\sqrt{2}".to_owned()),
+    ];
+    leaf.prop_recursive(4, 24, 2, |inner| {
+        prop_oneof![
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a}+{b}")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a}-\\left({b}\\right)")),
+            (inner.clone(), inner.clone())
+                .prop_map(|(a, b)| format!("\\left({a}\\right) \\cdot \\left({b}\\right)")),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("\\frac{{{a}}}{{{b}+1}}")),
+            (inner.clone(), 2_u32..5).prop_map(|(a, n)| format!("\\left({a}\\right)^{{{n}}}")),
+            inner
+                .clone()
+                .prop_map(|a| format!("\\sin\\left({a}\\right)")),
+            inner.prop_map(|a| format!("e^{{{a}}}")),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rationals_are_equal_when_their_values_are((a, b, s) in spelled_rational(), (c, d, t) in spelled_rational()) {
+        prop_assert_eq!(is_correct(&s, &t), a * d == c * b, "{} against {}", s, t);
+        prop_assert_eq!(is_correct(&t, &s), a * d == c * b, "{} against {}", t, s);
+    }
+
+    #[test]
+    fn every_formula_equals_itself(f in formula()) {
+        prop_assert!(is_correct(&f, &f), "{}", f);
+    }
+
+    #[test]
+    fn formulas_are_compared_symmetrically(f in formula(), g in formula()) {
+        prop_assert_eq!(is_correct(&f, &g), is_correct(&g, &f), "{} and {}", f, g);
+    }
+
+    #[test]
+    fn rewriting_a_formula_keeps_its_meaning(f in formula(), g in formula(), h in formula()) {
+        let (a, b) = (format!("\\left({f}\\right) \\cdot \\left({g}+{h}\\right)"),
+            format!("\\left({h}\\right) \\cdot \\left({f}\\right)+\\left({g}\\right) \\cdot \\left({f}\\right)"));
+        let c = format!("{b}+0");
+        if is_correct(&a, &b) && is_correct(&b, &c) {
+            prop_assert!(is_correct(&a, &c), "{}", a);
+        }
+        // One more is another value.
+        prop_assert!(!is_correct(&a, &format!("{b}+1")), "{}", a);
+    }
+
+    #[test]
+    fn lists_are_unordered_and_complete(mut items in proptest::collection::btree_set(-99_i64..99, 2..7)) {
+        let list: Vec<i64> = items.iter().copied().collect();
+        let text = |v: &[i64]| v.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let mut turned = list.clone();
+        turned.reverse();
+        prop_assert!(is_correct(&text(&list), &text(&turned)));
+        prop_assert!(!is_correct(&text(&list), &text(&list[1..])));
+        prop_assert!(!is_correct(&text(&list[1..]), &text(&list)));
+        items.insert(100);
+        let more: Vec<i64> = items.iter().copied().collect();
+        prop_assert!(!is_correct(&text(&list), &text(&more)));
+    }
+
+    #[test]
+    fn any_text_has_a_verdict(text in any::<String>(), gold in any::<String>()) {
+        let _ = grade(&MATH, &gold, &text);
+        let boxed = format!("\\boxed{{{text}}}");
+        let _ = grade(&MATH, &gold, &boxed);
+        let judgement = grade(&EXACT, &gold, &text);
+        prop_assert_eq!(judgement.verdict == Verdict::Correct, !gold.trim().is_empty() && {
+            judgement.extracted.as_deref() == Some(gold.trim())
+        });
+    }
+
+    #[test]
+    fn latex_like_texts_have_verdicts(parts in proptest::collection::vec(prop_oneof![
+        Just("\\frac"), Just("{"), Just("}"), Just("\\sqrt"), Just("["), Just("]"), Just("("), Just(")"), Just("1"),
+        Just("2"), Just("x"), Just("^"), Just("_"), Just("+"), Just("-"), Just(","), Just(";"), Just("="), Just("<"),
+        Just("|"), Just("!"), Just("\\pm"), Just("\\cup"), Just("\\in"), Just("\\infty"), Just("\\text{a}"),
+        Just("\\left("), Just("\\right)"), Just("\\begin{pmatrix}"), Just("\\end{pmatrix}"), Just("&"), Just("\\\\"),
+        Just(" "), Just("e"), Just("d"), Just("\\sin"), Just("\\log"), Just("\\int"), Just("\\sum"), Just("0.5"),
+        Just("%"), Just("$"), Just("and"), Just("\\boxed{"), Just("i"), Just("\\%"), Just(":"), Just("/"), Just("\\{"),
+        Just("\\}"),
+    ], 0..24)) {
+        let text = parts.concat();
+        let judgement = grade(&MATH, &text, &format!("\\boxed{{{text}}}"));
+        let batch = grade_batch(&MATH, &[(&text, &format!("\\boxed{{{text}}}"))]);
+        prop_assert_eq!(&batch[0], &judgement);
+    }
+}
