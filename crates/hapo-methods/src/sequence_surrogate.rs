@@ -64,10 +64,15 @@ mod tests {
     fn value_and_slope_are_those_of_the_mean_ratio() {
         // Ratios e^0.3 and e^-0.1: s = e^0.1 = 1.10517.
         let mut slopes = [0.0; 2];
-        let it = sequence_surrogate(&[-1.0, -2.0], &[-1.3, -1.9], 0.5, CLIP, |i, g| slopes[i] = g);
+        let it = sequence_surrogate(&[-1.0, -2.0], &[-1.3, -1.9], 0.5, CLIP, |i, g| {
+            slopes[i] = g;
+        });
         let s = 0.1_f64.exp();
         assert!((it.objective - 2.0 * 0.5 * s).abs() < 1e-6, "{it:?}");
-        assert!(slopes.iter().all(|g| (g - 0.5 * s).abs() < 1e-6), "{slopes:?}");
+        assert!(
+            slopes.iter().all(|g| (g - 0.5 * s).abs() < 1e-6),
+            "{slopes:?}"
+        );
         assert!((it.ratio_sum - 2.0 * s).abs() < 1e-6 && it.clipped == 0);
         // A single token far outside does not matter; the sequence does: s = e^0.5 is clipped at 1.2.
         let it = sequence_surrogate(&[0.0, 0.0], &[-1.0, 0.0], 0.5, CLIP, |_, _| {

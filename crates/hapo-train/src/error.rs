@@ -114,7 +114,9 @@ impl Error {
             | Self::Busy { .. }
             | Self::Checkpoint { .. } => true,
             Self::Io { action, .. } => *action == "read",
-            Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => false,
+            Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => {
+                false
+            }
         }
     }
 
@@ -128,9 +130,9 @@ impl Error {
             Self::Io { action: "read", .. } | Self::Data(hapo_data::Error::Io { .. }) => {
                 Some("paths are relative to the current folder".to_owned())
             }
-            Self::NotFinite { .. } => {
-                Some("resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…".to_owned())
-            }
+            Self::NotFinite { .. } => Some(
+                "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…".to_owned(),
+            ),
             Self::OtherRecipe { .. } => Some(
                 "choose another --run-dir, or go on with the new recipe by --resume --force-recipe"
                     .to_owned(),

@@ -54,7 +54,10 @@ pub(crate) fn remove_leftovers(run_dir: &Path) -> Result<()> {
         let Ok(entries) = fs::read_dir(&folder) else {
             continue;
         };
-        for path in entries.filter_map(std::result::Result::ok).map(|it| it.path()) {
+        for path in entries
+            .filter_map(std::result::Result::ok)
+            .map(|it| it.path())
+        {
             let extension = path.extension().and_then(|it| it.to_str());
             let removed = match extension {
                 Some("partial") if path.is_dir() => fs::remove_dir_all(&path),

@@ -147,8 +147,14 @@ mod tests {
         assert_eq!(
             raised,
             [
-                (7, "entropy explodes: 2.100, 1.000 in the first 3 steps".to_owned()),
-                (8, "gradient norm 5.100e0, 1.000e0 on average over 3 steps".to_owned()),
+                (
+                    7,
+                    "entropy explodes: 2.100, 1.000 in the first 3 steps".to_owned()
+                ),
+                (
+                    8,
+                    "gradient norm 5.100e0, 1.000e0 on average over 3 steps".to_owned()
+                ),
             ]
         );
     }

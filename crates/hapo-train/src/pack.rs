@@ -100,9 +100,8 @@ pub fn token_group(
         .collect();
     // The entropy bonus and SRFT's weights reach every on-policy token, those of constant groups
     // included (D20, D21).
-    let has_signal = group.has_signal()
-        || objective.entropy_coef > 0.0
-        || objective.weights == Weights::Entropy;
+    let has_signal =
+        group.has_signal() || objective.entropy_coef > 0.0 || objective.weights == Weights::Entropy;
     TokenGroup {
         prompt,
         sequences,

@@ -56,9 +56,9 @@ pub struct Preflight {
     pub wants_teacher: bool,
 }
 
-/// Samples the first prompts of the run; none for a run that samples nothing.
+/// Samples the first `prompts` prompts of the run; none for a run that samples nothing.
 pub(crate) fn preflight(run: &mut Run, prompts: usize) -> Result<Option<Preflight>> {
-    let Some(order) = run.order() else {
+    let Some(order) = run.order().filter(|_| prompts > 0) else {
         return Ok(None);
     };
     let raw = run.recipe.raw.clone();
@@ -87,17 +87,21 @@ pub(crate) fn preflight(run: &mut Run, prompts: usize) -> Result<Option<Prefligh
     let started = Instant::now();
     let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
     let sampling = started.elapsed().as_secs_f64();
-    let lengths: Vec<usize> = completions.iter().flatten().map(|it| it.tokens.len()).collect();
+    let lengths: Vec<usize> = completions
+        .iter()
+        .flatten()
+        .map(|it| it.tokens.len())
+        .collect();
     let sampled = hapo_sampler::into_groups(&requests, completions);
 
     let (mut correct, mut readable, mut ended, mut all_fail, mut all_solved) = (0, 0, 0, 0, 0);
     let mut groups: Vec<TokenGroup> = Vec::new();
     for (index, group) in chosen.iter().zip(sampled) {
-        let gold = run.prompts()[*index].answer.clone();
+        let gold = &run.prompts()[*index].gold;
         let mut verdicts = Vec::new();
         for it in group.rollouts() {
             ended += usize::from(it.ended);
-            let verdict = grading::verdict(run.grader, &gold, &run.dialogue.text(&it.tokens)?);
+            let verdict = grading::verdict_of(gold, &run.dialogue.text(&it.tokens)?);
             correct += usize::from(verdict.is_correct());
             readable += usize::from(!matches!(verdict, Verdict::Unparsable(_)));
             verdicts.push(verdict);
@@ -192,7 +196,10 @@ impl Preflight {
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         if self.format == 0.0 {
-            all.push("no answer could be read from any response: is data.template the model's own?".to_owned());
+            all.push(
+                "no answer could be read from any response: is data.template the model's own?"
+                    .to_owned(),
+            );
         }
         if self.truncated > 0.5 {
             all.push(format!(
@@ -202,10 +209,15 @@ impl Preflight {
             ));
         }
         if self.wants_teacher && self.teacher_coverage == 0.0 {
-            all.push("no prompt has an admissible teacher: the method is plain GRPO here".to_owned());
+            all.push(
+                "no prompt has an admissible teacher: the method is plain GRPO here".to_owned(),
+            );
         }
         if self.all_fail == 1.0 && !(self.wants_teacher && self.teacher_coverage > 0.0) {
-            all.push("every group fails and no teacher helps: there is no signal to learn from".to_owned());
+            all.push(
+                "every group fails and no teacher helps: there is no signal to learn from"
+                    .to_owned(),
+            );
         }
         if self.all_solved == 1.0 {
             all.push("every group is solved: there is nothing left to learn".to_owned());
@@ -246,11 +258,39 @@ mod tests {
             "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"
         );
         let warned = |it: Preflight| it.warnings().join("\n");
-        assert!(warned(Preflight { format: 0.0, ..good.clone() }).contains("data.template"));
-        assert!(warned(Preflight { truncated: 0.8, ..good.clone() }).contains("80 %"));
-        assert!(warned(Preflight { teacher_coverage: 0.0, ..good.clone() }).contains("plain GRPO"));
-        let hopeless = Preflight { all_fail: 1.0, wants_teacher: false, ..good.clone() };
+        assert!(
+            warned(Preflight {
+                format: 0.0,
+                ..good.clone()
+            })
+            .contains("data.template")
+        );
+        assert!(
+            warned(Preflight {
+                truncated: 0.8,
+                ..good.clone()
+            })
+            .contains("80 %")
+        );
+        assert!(
+            warned(Preflight {
+                teacher_coverage: 0.0,
+                ..good.clone()
+            })
+            .contains("plain GRPO")
+        );
+        let hopeless = Preflight {
+            all_fail: 1.0,
+            wants_teacher: false,
+            ..good.clone()
+        };
         assert!(warned(hopeless).contains("no signal"));
-        assert!(warned(Preflight { all_fail: 1.0, ..good }).is_empty());
+        assert!(
+            warned(Preflight {
+                all_fail: 1.0,
+                ..good
+            })
+            .is_empty()
+        );
     }
 }

@@ -402,7 +402,9 @@ impl Default for RawGuard {
 }
 
 /// A λ by name or as a number.
-fn word_or_number<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<String, D::Error> {
+fn word_or_number<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<String, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Either {
@@ -518,15 +520,17 @@ pub(crate) fn parse_stages(
         problem,
         hint: hint.to_owned(),
     };
-    let stages: Vec<toml::Table> = stages.try_into().map_err(|_| {
-        bad("expected a list of tables".to_owned(), "write [[stage]]")
-    })?;
+    let stages: Vec<toml::Table> = stages
+        .try_into()
+        .map_err(|_| bad("expected a list of tables".to_owned(), "write [[stage]]"))?;
     let mut all: Vec<(Option<String>, RawRecipe)> = Vec::new();
     for (index, stage) in stages.into_iter().enumerate() {
         let name = match stage.get("name").and_then(toml::Value::as_str) {
             Some(it)
                 if !it.is_empty()
-                    && it.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+                    && it
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
                     && all.iter().all(|other| other.0.as_deref() != Some(it)) =>
             {
                 it.to_owned()
@@ -557,7 +561,8 @@ pub(crate) fn parse_stages(
     }
     for it in overrides.iter().filter_map(|it| it.strip_prefix("stage.")) {
         let known = |name: &Option<String>| {
-            name.as_ref().is_some_and(|name| it.starts_with(&format!("{name}.")))
+            name.as_ref()
+                .is_some_and(|name| it.starts_with(&format!("{name}.")))
         };
         if !all.iter().any(|stage| known(&stage.0)) {
             return Err(bad(
@@ -567,7 +572,10 @@ pub(crate) fn parse_stages(
         }
     }
     if all.is_empty() {
-        return Err(bad("expected at least one stage".to_owned(), "write [[stage]]"));
+        return Err(bad(
+            "expected at least one stage".to_owned(),
+            "write [[stage]]",
+        ));
     }
     Ok(all)
 }

@@ -397,7 +397,8 @@ impl Recipe {
         let gate = match &raw.hapo {
             None => None,
             Some(_) if !spec.kind.has_teacher() => {
-                let hint = "HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord";
+                let hint =
+                    "HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord";
                 return Err(fail(
                     "hapo",
                     format!("`{}` has no teacher term to gate", spec.name),

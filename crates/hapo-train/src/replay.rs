@@ -11,9 +11,7 @@ use hapo_core::{
     Step, TeacherWeight, Verdict, admit_teacher, intervene,
 };
 use hapo_kernels::AdamW;
-use hapo_methods::{
-    Clip, Normaliser, OPERATORS, Objective, OnInjection, Ratio, Weights, operator,
-};
+use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, OnInjection, Ratio, Weights, operator};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};

@@ -187,8 +187,6 @@ pub fn read(path: &Path) -> Result<Vec<RolloutLine>> {
         .map_err(|it| bad(it.to_string()))?;
     text.lines()
         .enumerate()
-        .map(|(n, it)| {
-            serde_json::from_str(it).map_err(|it| bad(format!("line {}: {it}", n + 1)))
-        })
+        .map(|(n, it)| serde_json::from_str(it).map_err(|it| bad(format!("line {}: {it}", n + 1))))
         .collect()
 }

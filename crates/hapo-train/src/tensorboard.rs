@@ -1,4 +1,4 @@
-//! TensorBoard event files beside `metrics.jsonl`.
+//! `TensorBoard` event files beside `metrics.jsonl`.
 //!
 //! An event file is a list of records, each a protobuf `Event` between its length and checksums
 //! (`tensorflow/core/lib/io/record_writer.h`, `tensorflow/core/util/event.proto`). Scalars are all that
@@ -26,10 +26,10 @@ impl Events {
     pub(crate) fn open(run_dir: &Path, steps_done: u64) -> Result<Self> {
         let seconds = now() as u64;
         // Names sort by age; two starts within a second need different ones.
-        let path = (0..)
+        let path = (0..1000)
             .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
             .find(|it| !it.exists())
-            .expect("one of the names is free");
+            .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
         let io = |source| Error::Io {
             action: "create",
             path: path.clone(),

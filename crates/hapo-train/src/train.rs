@@ -134,14 +134,15 @@ pub fn train(
             file.lines()
         ));
     }
-    if first == 0 && recipe.raw.metrics.preflight > 0 && observer.wants_preflight() {
-        if let Some(found) = preflight(&mut run, recipe.raw.metrics.preflight)? {
-            let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
-            write_atomically(&run_dir.join("preflight.json"), &json)?;
-            observer.preflight(&found);
-            for it in found.warnings() {
-                observer.warning(&it);
-            }
+    if first == 0
+        && observer.wants_preflight()
+        && let Some(found) = preflight(&mut run, recipe.raw.metrics.preflight)?
+    {
+        let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
+        write_atomically(&run_dir.join("preflight.json"), &json)?;
+        observer.preflight(&found);
+        for it in found.warnings() {
+            observer.warning(&it);
         }
     }
     let mut events = Events::open(run_dir, first)?;
@@ -231,14 +232,13 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
     let mut recipe = recipe.clone();
     if let ModelSource::Stage(name) = &recipe.model {
         let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
-        let (_, checkpoint) =
-            checkpoint::list(&beside)
-                .into_iter()
-                .next()
-                .ok_or_else(|| Error::Dataset {
-                    problem: format!("stage {name} has no checkpoint in {}", beside.display()),
-                    hint: "run the stages in their order with `hapo train`".to_owned(),
-                })?;
+        let (_, checkpoint) = checkpoint::list(&beside)
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::Dataset {
+                problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+                hint: "run the stages in their order with `hapo train`".to_owned(),
+            })?;
         checkpoint::verify(&checkpoint)?;
         recipe.model = ModelSource::Folder(checkpoint.display().to_string());
     }
@@ -340,11 +340,7 @@ fn differences(before: &str, after: &str) -> Vec<String> {
         .collect()
 }
 
-fn flatten(
-    path: &str,
-    value: &toml::Value,
-    all: &mut std::collections::BTreeMap<String, String>,
-) {
+fn flatten(path: &str, value: &toml::Value, all: &mut std::collections::BTreeMap<String, String>) {
     match value {
         toml::Value::Table(table) => {
             for (key, value) in table {
@@ -406,13 +402,11 @@ mod tests {
     #[test]
     fn differences_name_keys_and_both_values() {
         let before = "# resolved by hapo 0.1.0\nsteps = 10\n[optim]\nlr = 1e-4\n";
-        let after = "# resolved by hapo 0.2.0\nsteps = 10\n[optim]\nlr = 2e-4\n[hapo]\ngate = \"never\"\n";
+        let after =
+            "# resolved by hapo 0.2.0\nsteps = 10\n[optim]\nlr = 2e-4\n[hapo]\ngate = \"never\"\n";
         assert_eq!(
             differences(before, after),
-            [
-                "hapo.gate: absent → \"never\"",
-                "optim.lr: 0.0001 → 0.0002"
-            ]
+            ["hapo.gate: absent → \"never\"", "optim.lr: 0.0001 → 0.0002"]
         );
         assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
     }

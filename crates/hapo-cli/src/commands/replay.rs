@@ -50,7 +50,11 @@ fn step_of_run(run: &Path, step: u64, json: bool, threads: usize) -> Result<()> 
         outln!("step {step}, from the weights of step {}", it.from_step);
         outln!("              logged                 again");
         outln!("loss          {:<22e} {:e}", it.logged_loss, it.loss);
-        outln!("gradient norm {:<22e} {:e}", it.logged_grad_norm, it.grad_norm);
+        outln!(
+            "gradient norm {:<22e} {:e}",
+            it.logged_grad_norm,
+            it.grad_norm
+        );
     }
     if it.agrees() {
         return Ok(());

@@ -81,7 +81,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if args.json {
         let mut json = json_of(folder, last);
         if stages.len() > 1 {
-            let all = outcomes.iter().map(|it| (it.0.name.clone(), json_of(&it.1, &it.2)));
+            let all = outcomes
+                .iter()
+                .map(|it| (it.0.name.clone(), json_of(&it.1, &it.2)));
             json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
             json["finished"] = (last.finished && outcomes.len() == stages.len()).into();
         }

@@ -1,7 +1,7 @@
 """Reads a run's event files with TensorBoard's own reader and compares every scalar with metrics.jsonl.
 
     pip install tensorboard
-    python benches/tensorboard.py RUN_DIR
+    python benches/read_events.py RUN_DIR
 """
 import json
 import math
