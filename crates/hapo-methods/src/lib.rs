@@ -11,14 +11,20 @@
 
 mod gated;
 mod hosts;
+mod mixing;
 mod objective;
 mod operators;
+mod sequence_surrogate;
 mod surrogate;
 
 pub use gated::Gated;
 pub use hosts::{Host, METHODS, MethodKind, MethodSpec, method};
-pub use objective::{Normaliser, Objective, PolicyTokens, SequenceTerms, TeacherTokens};
+pub use mixing::Mu;
+pub use objective::{
+    Normaliser, Objective, OnInjection, PolicyTokens, Ratio, SequenceTerms, TeacherTokens, Weights,
+};
 pub use operators::{OPERATORS, Operator, operator};
+pub use sequence_surrogate::sequence_surrogate;
 pub use surrogate::{Clip, Surrogate, clipped_surrogate};
 
 use hapo_core::{OpenUpTo, SlotRule, Step};

@@ -9,6 +9,14 @@ pub struct Clip {
     pub high: f64,
 }
 
+impl Clip {
+    /// No trust region: every ratio counts as it is.
+    pub const OFF: Self = Self {
+        low: f64::INFINITY,
+        high: f64::INFINITY,
+    };
+}
+
 /// What one rollout adds to the objective (Eq. 3, inner sum) and what the logs want to know of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Surrogate {

@@ -23,6 +23,15 @@ use crate::trainer::Trainer;
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
+/// Files without which a run cannot go on.
+const ESSENTIAL: &[&str] = &[
+    "config.json",
+    "trainer_state/state.json",
+    "trainer_state/parameters.f32",
+    "trainer_state/first_moments.f32",
+    "trainer_state/second_moments.f32",
+];
+
 /// What a resumed run needs besides weights and moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
@@ -34,6 +43,8 @@ pub struct TrainerState {
     pub recipe: String,
     /// Hash of the prompt template.
     pub template_hash: String,
+    /// Mean of the `checkpoint.best` metric since the checkpoint before; higher is better.
+    pub score: Option<f64>,
 }
 
 /// Folder of the checkpoint after `step`.
@@ -62,6 +73,17 @@ pub fn list(run_dir: &Path) -> Vec<(u64, PathBuf)> {
     found
 }
 
+/// The whole checkpoint with the highest score, the earliest of equals.
+pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
+    let scored = list(run_dir).into_iter().filter_map(|(step, folder)| {
+        let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
+        let state: TrainerState = serde_json::from_slice(&state).ok()?;
+        Some((state.score.filter(|it| it.is_finite())?, step, folder))
+    });
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
+    Some((best.1, best.2))
+}
+
 /// What a checkpoint is made of.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'a> {
@@ -71,20 +93,56 @@ pub(crate) struct Contents<'a> {
     pub(crate) state: &'a TrainerState,
 }
 
-/// Writes the checkpoint after `state.step` and removes those beyond the `keep` latest.
+/// Writes the checkpoint after `state.step` and removes those that are neither among the `keep`
+/// latest nor the best.
 pub(crate) fn write(run_dir: &Path, contents: &Contents<'_>, keep: usize) -> Result<PathBuf> {
     let folder = folder_of(run_dir, contents.state.step);
-    let aside = folder.with_extension("partial");
-    let io = |action: &'static str, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io {
-            action,
-            path,
-            source,
+    write_folder(&folder, contents)?;
+    let best = best(run_dir).map(|it| it.0);
+    for (step, old) in list(run_dir).into_iter().skip(keep) {
+        if Some(step) != best {
+            remove(&old)?;
         }
-    };
+    }
+    Ok(folder)
+}
+
+/// Writes a checkpoint as `folder`, which appears whole or not at all.
+pub(crate) fn write_folder(folder: &Path, contents: &Contents<'_>) -> Result<()> {
+    let aside = folder.with_extension("partial");
+    let written = fill(&aside, contents);
+    if written.is_err() {
+        // A full disk needs the room back; the first cause is the one to report.
+        let _ = fs::remove_dir_all(&aside);
+        return written;
+    }
+    // A folder of this name was refused as torn, or this would be another step.
+    if folder.exists() {
+        remove(folder)?;
+    }
+    fs::rename(&aside, folder).map_err(io("rename", &aside))?;
+    sync_parent(folder)
+}
+
+/// Removes a checkpoint: renamed first, so that a kill on the way leaves no torn one behind.
+fn remove(folder: &Path) -> Result<()> {
+    let aside = folder.with_extension("removed.partial");
+    fs::rename(folder, &aside).map_err(io("remove", folder))?;
+    fs::remove_dir_all(&aside).map_err(io("remove", &aside))
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io {
+        action,
+        path,
+        source,
+    }
+}
+
+fn fill(aside: &Path, contents: &Contents<'_>) -> Result<()> {
     if aside.exists() {
-        fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
+        fs::remove_dir_all(aside).map_err(io("remove", aside))?;
     }
     create_folder(&aside.join("trainer_state"))?;
     let model = &contents.trainer.model;
@@ -98,7 +156,7 @@ pub(crate) fn write(run_dir: &Path, contents: &Contents<'_>, keep: usize) -> Res
         shard_bytes: SHARD_BYTES,
         companions: &companions,
     };
-    hapo_model::folder::write(&aside, model.config(), &layout, |spec| {
+    hapo_model::folder::write(aside, model.config(), &layout, |spec| {
         model
             .tensor(&spec.name)
             .expect("the folder's tensors are those of the decoder")
@@ -112,17 +170,8 @@ pub(crate) fn write(run_dir: &Path, contents: &Contents<'_>, keep: usize) -> Res
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
     let checksums =
-        serde_json::to_vec_pretty(&checksums(&aside)?).expect("checksums are plain data");
-    write_atomically(&aside.join("checksums.json"), &checksums)?;
-    if folder.exists() {
-        fs::remove_dir_all(&folder).map_err(io("remove", &folder))?;
-    }
-    fs::rename(&aside, &folder).map_err(io("rename", &aside))?;
-    sync_parent(&folder)?;
-    for (_, old) in list(run_dir).into_iter().skip(keep) {
-        fs::remove_dir_all(&old).map_err(io("remove", &old))?;
-    }
-    Ok(folder)
+        serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
+    write_atomically(&aside.join("checksums.json"), &checksums)
 }
 
 /// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.
@@ -204,6 +253,11 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
         |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
     let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)
         .map_err(|it| refuse(format!("checksums.json: {it}")))?;
+    for name in ESSENTIAL {
+        if !expected.contains_key(*name) {
+            return Err(refuse(format!("checksums.json does not list {name}")));
+        }
+    }
     for (name, expected) in &expected {
         let path = folder.join(name);
         if !path.exists() {

@@ -59,6 +59,33 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A run folder that was trained by another recipe.
+    #[error("{} is of another recipe: {differences}", folder.display())]
+    OtherRecipe {
+        /// The run folder, or its checkpoint.
+        folder: PathBuf,
+        /// The keys that differ, with both values.
+        differences: String,
+    },
+    /// A run folder in which another process trains.
+    #[error("run folder {} is in use by another process", folder.display())]
+    Busy {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A checkpoint that could not be written; what was saved before is untouched.
+    #[error("the checkpoint of step {step} is not saved: {cause}; {}", match kept {
+        Some(it) => format!("that of step {it} is whole"),
+        None => "there was none before".to_owned(),
+    })]
+    NotSaved {
+        /// The step.
+        step: u64,
+        /// The checkpoint before it.
+        kept: Option<u64>,
+        /// Why.
+        cause: Box<Error>,
+    },
     /// The sampler could not go on.
     #[error(transparent)]
     Sampler(#[from] hapo_sampler::Error),
@@ -83,9 +110,13 @@ impl Error {
             | Self::Dataset { .. }
             | Self::Model(_)
             | Self::Load(_)
+            | Self::OtherRecipe { .. }
+            | Self::Busy { .. }
             | Self::Checkpoint { .. } => true,
             Self::Io { action, .. } => *action == "read",
-            Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } => false,
+            Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => {
+                false
+            }
         }
     }
 
@@ -99,8 +130,19 @@ impl Error {
             Self::Io { action: "read", .. } | Self::Data(hapo_data::Error::Io { .. }) => {
                 Some("paths are relative to the current folder".to_owned())
             }
-            Self::NotFinite { .. } => {
-                Some("lower optim.lr, or resume from the last checkpoint".to_owned())
+            Self::NotFinite { .. } => Some(
+                "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…".to_owned(),
+            ),
+            Self::OtherRecipe { .. } => Some(
+                "choose another --run-dir, or go on with the new recipe by --resume --force-recipe"
+                    .to_owned(),
+            ),
+            Self::Busy { .. } => Some("wait for it, or choose another --run-dir".to_owned()),
+            Self::NotSaved { .. } => {
+                Some("make room on the disk, then go on with --resume".to_owned())
+            }
+            Self::Checkpoint { .. } => {
+                Some("restore the folder from a copy, or choose another --run-dir".to_owned())
             }
             _ => None,
         }

@@ -16,10 +16,17 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         }
     };
     let aside = path.with_extension("tmp");
-    let mut file = File::create(&aside).map_err(io("create"))?;
-    file.write_all(bytes).map_err(io("write"))?;
-    file.sync_all().map_err(io("write"))?;
-    fs::rename(&aside, path).map_err(io("rename"))?;
+    let write = || {
+        let mut file = File::create(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    };
+    write().map_err(|it| {
+        // A full disk needs the room back; the first cause is the one to report.
+        let _ = fs::remove_file(&aside);
+        io("write")(it)
+    })?;
     sync_parent(path)
 }
 
@@ -35,6 +42,36 @@ pub(crate) fn sync_parent(path: &Path) -> Result<()> {
             path: parent.to_owned(),
             source,
         })
+}
+
+/// Removes what a killed process left unfinished in a run folder.
+pub(crate) fn remove_leftovers(run_dir: &Path) -> Result<()> {
+    for folder in [
+        run_dir.to_owned(),
+        run_dir.join("checkpoints"),
+        run_dir.join("rollouts"),
+    ] {
+        let Ok(entries) = fs::read_dir(&folder) else {
+            continue;
+        };
+        for path in entries
+            .filter_map(std::result::Result::ok)
+            .map(|it| it.path())
+        {
+            let extension = path.extension().and_then(|it| it.to_str());
+            let removed = match extension {
+                Some("partial") if path.is_dir() => fs::remove_dir_all(&path),
+                Some("tmp") if path.is_file() => fs::remove_file(&path),
+                _ => continue,
+            };
+            removed.map_err(|source| Error::Io {
+                action: "remove",
+                path: path.clone(),
+                source,
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Creates a folder and those above it.

@@ -67,6 +67,7 @@ pub fn is_clock(name: &str) -> bool {
 pub struct MetricsFile {
     file: File,
     path: PathBuf,
+    lines: u64,
 }
 
 impl MetricsFile {
@@ -80,7 +81,7 @@ impl MetricsFile {
                 source,
             }
         };
-        let mut kept = Vec::new();
+        let (mut kept, mut lines) = (Vec::new(), 0);
         if path.exists() {
             let mut reader = BufReader::new(File::open(path).map_err(io("read"))?);
             let mut line = Vec::new();
@@ -91,6 +92,7 @@ impl MetricsFile {
                     break;
                 }
                 kept.extend_from_slice(&line);
+                lines += 1;
             }
         }
         crate::files::write_atomically(path, &kept)?;
@@ -101,6 +103,34 @@ impl MetricsFile {
         Ok(Self {
             file,
             path: path.to_owned(),
+            lines,
+        })
+    }
+
+    /// The lines of the file, for what looks back over steps.
+    pub(crate) fn history(&self) -> Result<Vec<serde_json::Value>> {
+        let text = std::fs::read_to_string(&self.path).map_err(|source| Error::Io {
+            action: "read",
+            path: self.path.clone(),
+            source,
+        })?;
+        Ok(text
+            .lines()
+            .filter_map(|it| serde_json::from_str(it).ok())
+            .collect())
+    }
+
+    /// Steps whose lines the file holds.
+    pub fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
+    pub fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|source| Error::Io {
+            action: "write",
+            path: self.path.clone(),
+            source,
         })
     }
 
@@ -113,7 +143,9 @@ impl MetricsFile {
                 action: "write",
                 path: self.path.clone(),
                 source,
-            })
+            })?;
+        self.lines += 1;
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use hapo_core::{Member, MixedGroup, advantages, teacher_weight};
-use hapo_methods::Objective;
+use hapo_methods::{Objective, OnInjection, Weights};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -29,6 +29,8 @@ pub enum Role {
         old_log_probs: Vec<f32>,
         /// A.
         advantage: f64,
+        /// Whether its verdict is Correct.
+        correct: bool,
     },
     /// The teacher's trajectory.
     Teacher {
@@ -75,6 +77,7 @@ pub fn token_group(
                 role: Role::Policy {
                     old_log_probs: it.rollout.log_probs.clone(),
                     advantage,
+                    correct: it.verdict.is_correct(),
                 },
             },
             Member::Teacher { trajectory, .. } => {
@@ -90,9 +93,15 @@ pub fn token_group(
                 }
             }
         })
+        .filter(|it: &Sequence| {
+            let dropped = group.injected() && objective.on_injection == OnInjection::DropRollouts;
+            !dropped || matches!(it.role, Role::Teacher { .. })
+        })
         .collect();
-    // The entropy bonus reaches every on-policy token, those of constant groups included (D20).
-    let has_signal = group.has_signal() || objective.entropy_coef > 0.0;
+    // The entropy bonus and SRFT's weights reach every on-policy token, those of constant groups
+    // included (D20, D21).
+    let has_signal =
+        group.has_signal() || objective.entropy_coef > 0.0 || objective.weights == Weights::Entropy;
     TokenGroup {
         prompt,
         sequences,
@@ -100,19 +109,30 @@ pub fn token_group(
     }
 }
 
-/// Packs the groups that have a signal into micro-batches of at most `budget` tokens (one sequence
-/// with its prompt may exceed it alone).
-pub fn pack(groups: &[TokenGroup], budget: usize, inverse_temperature: f32) -> Vec<MicroBatch> {
+/// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one
+/// sequence with its prompt may exceed it alone).
+pub fn pack(
+    groups: &[TokenGroup],
+    budget: usize,
+    inverse_temperature: f32,
+    wanted: impl Fn(&TokenGroup, &Sequence) -> bool,
+) -> Vec<MicroBatch> {
     let mut done = Vec::new();
     let mut open = Packer::default();
-    for (g, group) in groups.iter().enumerate().filter(|it| it.1.has_signal) {
-        let whole = group.prompt.len() + group.sequences.iter().map(fed_tokens).sum::<usize>();
+    for (g, group) in groups.iter().enumerate() {
+        let wanted = |it: &(usize, &Sequence)| wanted(group, it.1);
+        let picked: Vec<(usize, &Sequence)> =
+            group.sequences.iter().enumerate().filter(wanted).collect();
+        if picked.is_empty() {
+            continue;
+        }
+        let whole = group.prompt.len() + picked.iter().map(|it| fed_tokens(it.1)).sum::<usize>();
         if !open.is_empty() && open.tokens() + whole > budget {
             done.push(open.close());
         }
         open.begin_group(&group.prompt);
         let mut in_this_batch = 0;
-        for (s, sequence) in group.sequences.iter().enumerate() {
+        for (s, sequence) in picked {
             if in_this_batch > 0 && open.tokens() + fed_tokens(sequence) > budget {
                 done.push(open.close());
                 open.begin_group(&group.prompt);
@@ -187,6 +207,7 @@ mod tests {
                 role: Role::Policy {
                     old_log_probs: vec![0.0; it.len()],
                     advantage: 1.0,
+                    correct: true,
                 },
             })
             .collect();
@@ -244,7 +265,7 @@ mod tests {
         ];
         groups[1].has_signal = false;
         for budget in 1..40 {
-            let batches = pack(&groups, budget, 1.0);
+            let batches = pack(&groups, budget, 1.0, |group, _| group.has_signal);
             let all: Vec<_> = batches.iter().flat_map(predictions).collect();
             assert_eq!(all, expected(&groups), "budget {budget}");
             for it in &batches {
@@ -254,6 +275,9 @@ mod tests {
                 );
             }
         }
-        assert_eq!(pack(&groups, 1000, 1.0).len(), 1);
+        assert_eq!(
+            pack(&groups, 1000, 1.0, |group, _| group.has_signal).len(),
+            1
+        );
     }
 }

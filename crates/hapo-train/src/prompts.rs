@@ -175,6 +175,23 @@ impl Order {
         let first = within as usize * self.per_step;
         order[first..first + self.per_step].to_vec()
     }
+
+    /// Up to `count` prompts in the place of those of step `step` that gave no signal, for round
+    /// `round` of refilling, counted from 1: a draw of its own, without those `taken` by the step
+    /// already.
+    pub fn refill(self, step: u64, round: u64, count: usize, taken: &[usize]) -> Vec<usize> {
+        let taken: std::collections::HashSet<usize> = taken.iter().copied().collect();
+        let mut fresh: Vec<usize> = (0..self.prompts).filter(|it| !taken.contains(it)).collect();
+        let place = Place {
+            step,
+            prompt: 0,
+            rollout: round,
+            position: 0,
+        };
+        Draws::new(self.seed, Purpose::Shuffle, place).shuffle(&mut fresh);
+        fresh.truncate(count);
+        fresh
+    }
 }
 
 /// Reads the data set that `data.train` names; bad rows are errors that name the first of them.
@@ -192,6 +209,23 @@ pub fn load_file(path: &Path) -> Result<Dataset> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refill_takes_prompts_that_the_step_has_not() {
+        let order = Order {
+            seed: 3,
+            prompts: 12,
+            per_step: 5,
+        };
+        let taken = order.of_step(2);
+        let fresh = order.refill(2, 1, 4, &taken);
+        assert_eq!(fresh.len(), 4);
+        assert!(fresh.iter().all(|it| !taken.contains(it)));
+        assert_eq!(fresh, order.refill(2, 1, 4, &taken));
+        assert_ne!(fresh, order.refill(2, 2, 4, &taken));
+        // Seven are left; more cannot be had.
+        assert_eq!(order.refill(2, 1, 50, &taken).len(), 7);
+    }
 
     #[test]
     fn every_epoch_visits_each_prompt_at_most_once_in_its_own_order() {

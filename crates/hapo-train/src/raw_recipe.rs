@@ -39,6 +39,9 @@ pub struct RawRecipe {
     /// The teacher's term, for the methods that have one.
     #[serde(default)]
     pub teacher: RawTeacher,
+    /// SRFT's own weights.
+    #[serde(default)]
+    pub srft: RawSrft,
     /// The HAPO wrapper; absent = the bare host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hapo: Option<RawHapo>,
@@ -51,6 +54,9 @@ pub struct RawRecipe {
     /// Metrics beside the loss.
     #[serde(default)]
     pub metrics: RawMetrics,
+    /// Alarms (D23).
+    #[serde(default)]
+    pub guard: RawGuard,
 }
 
 /// `[model]`: exactly one of `path` and `init`.
@@ -133,6 +139,9 @@ pub struct RawSampling {
     pub max_new_tokens: usize,
     /// Sequences decoded at once.
     pub max_sequences: usize,
+    /// Rounds in which groups without signal are replaced by groups of fresh prompts (dynamic
+    /// sampling); 0 = they stay.
+    pub refill: usize,
 }
 
 /// `[loss]`.
@@ -143,7 +152,9 @@ pub struct RawLoss {
     pub clip_low: f64,
     /// ε above 1.
     pub clip_high: f64,
-    /// `constant` or `token_mean` (D16).
+    /// Whose importance ratio is clipped: `token` or `sequence` (GSPO).
+    pub ratio: String,
+    /// `constant`, `token_mean` or `sequence_mean` (D16).
     pub normaliser: String,
     /// Weight of the on-policy entropy bonus (D17).
     pub entropy_coef: f64,
@@ -165,8 +176,32 @@ pub struct RawAdvantage {
 pub struct RawTeacher {
     /// The operators' d (D14).
     pub d: f64,
-    /// λ: `one`, `one-minus-confidence`, `linear`, `advantage` or a number (D15).
+    /// λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number (D15).
+    #[serde(deserialize_with = "word_or_number")]
     pub weight: String,
+    /// How the two terms are mixed over the run; absent = the method's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mu: Option<RawMu>,
+}
+
+/// `[teacher.mu]`: (1 − μ)·policy + μ·teacher.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawMu {
+    /// μ at the first step.
+    pub start: f64,
+    /// μ at the end of the slope and after it.
+    pub end: f64,
+    /// Steps of the slope.
+    pub steps: u64,
+}
+
+/// `[srft]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawSrft {
+    /// `plain` or `entropy` (D21).
+    pub weights: String,
 }
 
 /// `[hapo]`: when the teacher enters, and how long.
@@ -226,16 +261,41 @@ pub struct RawOptim {
 pub struct RawCheckpoint {
     /// Steps between checkpoints; 0 = only at the end.
     pub every: u64,
-    /// How many to keep.
+    /// How many of the latest to keep.
     pub keep: usize,
+    /// The metric whose best checkpoint is kept too, by its mean since the checkpoint before; with a
+    /// minus before the name the lowest is best, and an empty name keeps none.
+    pub best: String,
 }
 
 /// `[metrics]`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawMetrics {
     /// Steps between measurements of the KL to the initial policy; 0 = never (D18).
     pub kl_every: u64,
+    /// Steps between those whose rollouts are kept; 0 = none are.
+    pub rollouts_every: u64,
+    /// Prompts sampled before the first step, to say what the run has to expect; 0 = none.
+    pub preflight: usize,
+}
+
+/// `[guard]`: alarms (D23). They warn; with `stop` the run saves and ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawGuard {
+    /// End the run at an alarm.
+    pub stop: bool,
+    /// Steps without alarms at the start.
+    pub warmup: usize,
+    /// Steps over which means are taken.
+    pub window: usize,
+    /// Rise of the mean β from one window to the next that is an alarm.
+    pub beta_rise: f64,
+    /// Entropy over that of the first window that is an alarm.
+    pub entropy_factor: f64,
+    /// Gradient norm over the window's mean that is an alarm.
+    pub grad_norm_factor: f64,
 }
 
 impl Default for RawModel {
@@ -274,6 +334,7 @@ impl Default for RawSampling {
             top_k: 0,
             max_new_tokens: 8192,
             max_sequences: 256,
+            refill: 0,
         }
     }
 }
@@ -283,6 +344,7 @@ impl Default for RawLoss {
         Self {
             clip_low: 0.2,
             clip_high: 0.2,
+            ratio: "token".to_owned(),
             normaliser: "constant".to_owned(),
             entropy_coef: 0.0,
         }
@@ -303,8 +365,56 @@ impl Default for RawTeacher {
         Self {
             d: 0.1,
             weight: "one".to_owned(),
+            mu: None,
         }
     }
+}
+
+impl Default for RawSrft {
+    fn default() -> Self {
+        Self {
+            weights: "plain".to_owned(),
+        }
+    }
+}
+
+impl Default for RawMetrics {
+    fn default() -> Self {
+        Self {
+            kl_every: 0,
+            rollouts_every: 1,
+            preflight: 64,
+        }
+    }
+}
+
+impl Default for RawGuard {
+    fn default() -> Self {
+        Self {
+            stop: false,
+            warmup: 10,
+            window: 10,
+            beta_rise: 0.25,
+            entropy_factor: 3.0,
+            grad_norm_factor: 20.0,
+        }
+    }
+}
+
+/// A λ by name or as a number.
+fn word_or_number<'de, D: serde::Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<String, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Word(String),
+        Number(f64),
+    }
+    Ok(match Either::deserialize(from)? {
+        Either::Word(it) => it,
+        Either::Number(it) => it.to_string(),
+    })
 }
 
 impl Default for RawHapo {
@@ -341,7 +451,11 @@ impl Default for RawOptim {
 
 impl Default for RawCheckpoint {
     fn default() -> Self {
-        Self { every: 0, keep: 3 }
+        Self {
+            every: 0,
+            keep: 3,
+            best: "reward/policy_only".to_owned(),
+        }
     }
 }
 
@@ -361,8 +475,19 @@ mod defaults {
 impl RawRecipe {
     /// Reads a recipe and applies `overrides` (`section.key=value`) to it. `origin` names the text
     /// in messages.
+    ///
+    /// # Errors
+    /// No TOML, unknown keys, values of another kind, or a recipe of several stages.
     pub fn parse(text: &str, origin: &str, overrides: &[String]) -> Result<Self> {
         let mut table: toml::Table = toml::from_str(text).map_err(|e| bad_toml(&e, origin))?;
+        if table.contains_key("stage") {
+            return Err(Error::Recipe {
+                origin: origin.to_owned(),
+                field: "stage".to_owned(),
+                problem: "expected a recipe of one stage".to_owned(),
+                hint: "`hapo train` runs the stages one after the other".to_owned(),
+            });
+        }
         for it in overrides {
             apply_override(&mut table, it)?;
         }
@@ -373,6 +498,97 @@ impl RawRecipe {
         table
             .try_into()
             .map_err(|e| bad_toml(&e, &format!("{origin} with --set")))
+    }
+}
+
+/// The stages of a recipe, each with its name; one without a name for a recipe of one stage.
+///
+/// A `[[stage]]` has a `name` and any keys of a recipe; what it does not say it takes from the
+/// recipe around it. `--set key=value` holds for every stage, `--set stage.NAME.key=value` for one.
+pub(crate) fn parse_stages(
+    text: &str,
+    origin: &str,
+    overrides: &[String],
+) -> Result<Vec<(Option<String>, RawRecipe)>> {
+    let mut table: toml::Table = toml::from_str(text).map_err(|e| bad_toml(&e, origin))?;
+    let Some(stages) = table.remove("stage") else {
+        return Ok(vec![(None, RawRecipe::parse(text, origin, overrides)?)]);
+    };
+    let bad = |problem: String, hint: &str| Error::Recipe {
+        origin: origin.to_owned(),
+        field: "stage".to_owned(),
+        problem,
+        hint: hint.to_owned(),
+    };
+    let stages: Vec<toml::Table> = stages
+        .try_into()
+        .map_err(|_| bad("expected a list of tables".to_owned(), "write [[stage]]"))?;
+    let mut all: Vec<(Option<String>, RawRecipe)> = Vec::new();
+    for (index, stage) in stages.into_iter().enumerate() {
+        let name = match stage.get("name").and_then(toml::Value::as_str) {
+            Some(it)
+                if !it.is_empty()
+                    && it
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+                    && all.iter().all(|other| other.0.as_deref() != Some(it)) =>
+            {
+                it.to_owned()
+            }
+            _ => {
+                return Err(bad(
+                    format!("stage {}: expected a name of its own", index + 1),
+                    "name it with letters, digits, `-` and `_`: it is the stage's folder",
+                ));
+            }
+        };
+        let mut merged = table.clone();
+        merge(&mut merged, stage);
+        for it in overrides {
+            match it.strip_prefix("stage.") {
+                Some(rest) => {
+                    if let Some(own) = rest.strip_prefix(&format!("{name}.")) {
+                        apply_override(&mut merged, own)?;
+                    }
+                }
+                None => apply_override(&mut merged, it)?,
+            }
+        }
+        let raw = merged
+            .try_into()
+            .map_err(|e| bad_toml(&e, &format!("{origin}, stage {name}")))?;
+        all.push((Some(name), raw));
+    }
+    for it in overrides.iter().filter_map(|it| it.strip_prefix("stage.")) {
+        let known = |name: &Option<String>| {
+            name.as_ref()
+                .is_some_and(|name| it.starts_with(&format!("{name}.")))
+        };
+        if !all.iter().any(|stage| known(&stage.0)) {
+            return Err(bad(
+                format!("--set stage.{it}: the recipe has no such stage"),
+                "write --set stage.NAME.key=value",
+            ));
+        }
+    }
+    if all.is_empty() {
+        return Err(bad(
+            "expected at least one stage".to_owned(),
+            "write [[stage]]",
+        ));
+    }
+    Ok(all)
+}
+
+/// Lays `over` onto `table`: tables key by key, everything else as a whole.
+fn merge(table: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (table.get_mut(&key), value) {
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => merge(below, above),
+            (_, value) => {
+                table.insert(key, value);
+            }
+        }
     }
 }
 

@@ -6,21 +6,24 @@ use hapo_core::{
     AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, SlotRule, TeacherWeight, Threshold,
 };
 use hapo_methods::{
-    Clip, METHODS, MethodKind, MethodSpec, Normaliser, Objective, method, operator,
+    Clip, METHODS, MethodKind, MethodSpec, Mu, Normaliser, Objective, OnInjection, Ratio, Weights,
+    method, operator,
 };
 use hapo_model::Dtype;
 use hapo_sampler::{Decoding, Truncation};
 
 use crate::error::{Error, Result};
-use crate::raw_recipe::{RawHapo, RawInit, RawRecipe, nearest};
+use crate::raw_recipe::{RawHapo, RawInit, RawRecipe, nearest, parse_stages};
 
 /// What a run does.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The text this was made from, defaults filled in: what the run folder keeps.
     pub raw: RawRecipe,
-    /// Name of the run.
+    /// Name of the run; of the stage, in a recipe of several.
     pub name: String,
+    /// Name of the stage and of its folder, in a recipe of several.
+    pub stage: Option<String>,
     /// The host.
     pub method: &'static MethodSpec,
     /// What its tokens are worth.
@@ -44,6 +47,8 @@ pub struct Recipe {
 pub enum ModelSource {
     /// A Hugging Face folder, or `builtin:base`.
     Folder(String),
+    /// The last checkpoint of an earlier stage of the run: `stage:NAME`.
+    Stage(String),
     /// Random weights of this shape.
     Init(RawInit),
 }
@@ -93,6 +98,56 @@ impl Recipe {
             .file_stem()
             .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
         Self::check(raw, &origin, &stem)
+    }
+
+    /// Reads and checks a recipe file of any number of stages, in the order in which they run. A
+    /// recipe of one stage has no `stage`.
+    ///
+    /// # Errors
+    /// As [`Recipe::load`], and a stage that starts from one that does not come before it.
+    pub fn load_stages(path: &Path, overrides: &[String]) -> Result<Vec<Self>> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let stem = path
+            .file_stem()
+            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
+        Self::parse_stages(&text, &path.display().to_string(), &stem, overrides)
+    }
+
+    /// As [`Recipe::load_stages`], of a text.
+    ///
+    /// # Errors
+    /// As [`Recipe::load_stages`].
+    pub fn parse_stages(
+        text: &str,
+        origin: &str,
+        name: &str,
+        overrides: &[String],
+    ) -> Result<Vec<Self>> {
+        let mut all: Vec<Self> = Vec::new();
+        for (stage, raw) in parse_stages(text, origin, overrides)? {
+            let origin = match &stage {
+                Some(it) => format!("{origin}, stage {it}"),
+                None => origin.to_owned(),
+            };
+            let mut recipe = Self::check(raw, &origin, name)?;
+            if let ModelSource::Stage(from) = &recipe.model
+                && !all.iter().any(|it| it.stage.as_ref() == Some(from))
+            {
+                return Err(Error::Recipe {
+                    origin,
+                    field: "model.path".to_owned(),
+                    problem: format!("no stage `{from}` comes before this one"),
+                    hint: "write stage:NAME with the name of an earlier [[stage]]".to_owned(),
+                });
+            }
+            recipe.stage = stage;
+            all.push(recipe);
+        }
+        Ok(all)
     }
 
     /// Checks a recipe. `origin` names it in messages; `name` is the run's when it has none itself.
@@ -160,14 +215,14 @@ impl Recipe {
         )?;
         range(
             "loss.clip_low",
-            finite(l.clip_low) && l.clip_low > 0.0 && l.clip_low < 1.0,
-            "a number in (0, 1)",
+            l.clip_low > 0.0 && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY),
+            "a number in (0, 1), or inf for no clip",
             l.clip_low.to_string(),
         )?;
         range(
             "loss.clip_high",
-            finite(l.clip_high) && l.clip_high > 0.0,
-            "a number above 0",
+            l.clip_high > 0.0,
+            "a number above 0, or inf for no clip",
             l.clip_high.to_string(),
         )?;
         range(
@@ -232,11 +287,12 @@ impl Recipe {
                 max_response: s.max_new_tokens,
             },
             "token_mean" => Normaliser::TokenMean,
+            "sequence_mean" => Normaliser::SequenceMean,
             other => {
                 return Err(one_of(
                     "loss.normaliser",
                     other,
-                    &["constant", "token_mean"],
+                    &["constant", "token_mean", "sequence_mean"],
                 ));
             }
         };
@@ -271,6 +327,49 @@ impl Recipe {
                 }
             },
         };
+        let ratio = match l.ratio.as_str() {
+            "token" => Ratio::Token,
+            "sequence" => Ratio::Sequence,
+            other => return Err(one_of("loss.ratio", other, &["token", "sequence"])),
+        };
+        let weights = match raw.srft.weights.as_str() {
+            "plain" => Weights::Plain,
+            "entropy" => Weights::Entropy,
+            other => return Err(one_of("srft.weights", other, &["plain", "entropy"])),
+        };
+        let mu = match &raw.teacher.mu {
+            None => spec.mu,
+            Some(it) => {
+                for (field, value) in [("teacher.mu.start", it.start), ("teacher.mu.end", it.end)] {
+                    range(
+                        field,
+                        (0.0..=1.0).contains(&value),
+                        "a share in [0, 1]",
+                        value.to_string(),
+                    )?;
+                }
+                range(
+                    "teacher.mu.steps",
+                    it.steps > 0,
+                    "at least 1",
+                    it.steps.to_string(),
+                )?;
+                Some(Mu {
+                    start: it.start,
+                    end: it.end,
+                    steps: it.steps,
+                })
+            }
+        };
+        let g = &raw.guard;
+        positive("guard.window", g.window)?;
+        for (field, value) in [
+            ("guard.beta_rise", g.beta_rise),
+            ("guard.entropy_factor", g.entropy_factor),
+            ("guard.grad_norm_factor", g.grad_norm_factor),
+        ] {
+            range(field, value > 0.0, "a number above 0", value.to_string())?;
+        }
         let objective = Objective {
             clip: Clip {
                 low: l.clip_low,
@@ -285,11 +384,21 @@ impl Recipe {
                 group,
                 std: raw.advantage.std,
             },
+            ratio,
+            weights,
+            on_injection: match spec.kind {
+                MethodKind::Switch { .. } => OnInjection::DropRollouts,
+                _ => OnInjection::KeepRollouts,
+            },
+            mu,
+            policy_scale: 1.0,
+            teacher_scale: 1.0,
         };
         let gate = match &raw.hapo {
             None => None,
-            Some(_) if !matches!(spec.kind, MethodKind::Mixed { .. }) => {
-                let hint = "HAPO wraps a method that has a teacher: luffy, srft or trapo";
+            Some(_) if !spec.kind.has_teacher() => {
+                let hint =
+                    "HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord";
                 return Err(fail(
                     "hapo",
                     format!("`{}` has no teacher term to gate", spec.name),
@@ -304,7 +413,10 @@ impl Recipe {
             min_p: 0.0,
         };
         let model = match (&raw.model.path, &raw.model.init) {
-            (Some(path), None) => ModelSource::Folder(path.clone()),
+            (Some(path), None) => match path.strip_prefix("stage:") {
+                Some(stage) => ModelSource::Stage(stage.to_owned()),
+                None => ModelSource::Folder(path.clone()),
+            },
             (None, Some(init)) => ModelSource::Init(check_init(init, &range)?),
             _ => {
                 let hint = "name a model folder with model.path, or a shape with [model.init]";
@@ -345,6 +457,7 @@ impl Recipe {
         };
         Ok(Self {
             name,
+            stage: None,
             method: spec,
             objective,
             gate,
@@ -360,6 +473,16 @@ impl Recipe {
     /// What a reader should know before the run starts, though it may go on.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
+        if let Some((
+            Gate::Confidence {
+                annealing: Annealing::Off,
+                ..
+            },
+            _,
+        )) = &self.gate
+        {
+            all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected (D23)".to_owned());
+        }
         if self.raw.sampling.top_p < 1.0 || self.raw.sampling.top_k > 0 {
             all.push("sampling.top_p or top_k samples from another distribution than the importance ratio assumes (D25)".to_owned());
         }

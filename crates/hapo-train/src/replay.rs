@@ -11,7 +11,7 @@ use hapo_core::{
     Step, TeacherWeight, Verdict, admit_teacher, intervene,
 };
 use hapo_kernels::AdamW;
-use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, operator};
+use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, OnInjection, Ratio, Weights, operator};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -166,6 +166,12 @@ fn objective_of(case: &Case, origin: &str) -> Result<Objective> {
             group: AdvantageGroup::Mixed,
             std: case.advantage_std,
         },
+        ratio: Ratio::Token,
+        weights: Weights::Plain,
+        on_injection: OnInjection::KeepRollouts,
+        mu: None,
+        policy_scale: 1.0,
+        teacher_scale: 1.0,
     })
 }
 

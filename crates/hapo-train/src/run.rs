@@ -1,9 +1,8 @@
-//! A run: what it is made of, and its loop over steps.
+//! A run in memory: model, data and method put together, and its next step.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Draws, Place, PromptId, Purpose, Schedule, Step};
+use hapo_core::{Draws, MixedGroup, Place, PromptId, Purpose, Schedule, Step};
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::Cpu;
 use hapo_methods::{Gated, Host, Method, MethodKind};
@@ -13,14 +12,15 @@ use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
 use crate::error::{Error, Result};
-use crate::files::{create_folder, write_atomically};
-use crate::metrics::{Metrics, MetricsFile};
+use crate::files::create_folder;
+use crate::metrics::Metrics;
 use crate::pack::{Role, Sequence, TokenGroup};
 use crate::prompts::{Limits, Order, Prompt, PromptTable, load_file};
 use crate::raw_recipe::RawInit;
 use crate::recipe::{ModelSource, Recipe};
+use crate::rollouts::{self, RolloutWriter};
 use crate::step::{imitation_step, rollout_step};
-use crate::trainer::Trainer;
+use crate::trainer::{Batching, Trainer};
 
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
@@ -126,144 +126,9 @@ pub struct Run {
     source: Source,
     companions: Vec<(&'static str, Vec<u8>)>,
     steps_done: u64,
-}
-
-/// What a run tells while it goes.
-pub trait Observer {
-    /// A step is done.
-    fn step(&mut self, step: u64, metrics: &Metrics);
-
-    /// Something the reader should know.
-    fn warning(&mut self, _text: &str) {}
-
-    /// Whether the run should stop after the step at hand, saving what it has.
-    fn stop_requested(&self) -> bool {
-        false
-    }
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Steps done.
-    pub steps: u64,
-    /// The last checkpoint.
-    pub checkpoint: PathBuf,
-    /// Whether every step of the recipe is done.
-    pub finished: bool,
-}
-
-/// Trains by a recipe into `run_dir`. With `resume`, goes on from the latest whole checkpoint.
-pub fn train(
-    recipe: &Recipe,
-    run_dir: &Path,
-    resume: bool,
-    threads: usize,
-    observer: &mut dyn Observer,
-) -> Result<Outcome> {
-    // Before anything is loaded: a finished run has nothing to do.
-    let started = run_dir.join("recipe.toml").exists();
-    if started && !resume {
-        return Err(Error::Dataset {
-            problem: format!("{} already holds a run", run_dir.display()),
-            hint: "continue it with --resume, or choose another --run-dir".to_owned(),
-        });
-    }
-    let resolved = resolved_recipe(recipe);
-    let restored = if resume {
-        latest_checkpoint(run_dir, &resolved, observer)?
-    } else {
-        None
-    };
-    if let Some((state, folder)) = &restored
-        && state.step >= recipe.raw.steps
-    {
-        return Ok(Outcome {
-            steps: state.step,
-            checkpoint: folder.clone(),
-            finished: true,
-        });
-    }
-    let mut run = Run::new(recipe, threads)?;
-    for it in recipe.warnings().into_iter().chain(run.warnings()) {
-        observer.warning(&it);
-    }
-    create_folder(&run_dir.join("checkpoints"))?;
-    write_atomically(&run_dir.join("recipe.toml"), resolved.as_bytes())?;
-    if let Some(schedule) = &run.schedule {
-        let table = serde_json::to_vec(&schedule.table(recipe.raw.steps))
-            .expect("a schedule is plain data");
-        write_atomically(&run_dir.join("gate.json"), &table)?;
-    }
-    if let Some((state, folder)) = &restored {
-        checkpoint::restore(folder, &mut run.trainer)?;
-        run.trainer.updates = state.updates;
-        run.steps_done = state.step;
-    }
-    let mut file = MetricsFile::open(&run_dir.join("metrics.jsonl"), run.steps_done)?;
-    let mut saved_at = restored.map(|it| (it.0.step, it.1));
-    while run.steps_done < recipe.raw.steps {
-        let metrics = run.step()?;
-        file.append(&metrics)?;
-        observer.step(run.steps_done, &metrics);
-        let stop = observer.stop_requested();
-        let every = recipe.raw.checkpoint.every;
-        let due = every > 0 && run.steps_done.is_multiple_of(every);
-        if due || stop || run.steps_done == recipe.raw.steps {
-            saved_at = Some((run.steps_done, run.save(run_dir, &resolved)?));
-        }
-        if stop {
-            break;
-        }
-    }
-    let (_, checkpoint) = saved_at.expect("a run has at least one step, and its last one is saved");
-    Ok(Outcome {
-        steps: run.steps_done,
-        checkpoint,
-        finished: run.steps_done == recipe.raw.steps,
-    })
-}
-
-/// The recipe with its defaults filled in, as the run folder keeps it.
-fn resolved_recipe(recipe: &Recipe) -> String {
-    let body = toml::to_string(&recipe.raw).expect("a recipe is plain data");
-    format!("# resolved by hapo {}\n{body}", env!("CARGO_PKG_VERSION"))
-}
-
-/// The latest checkpoint that is whole; torn ones are named and passed over.
-fn latest_checkpoint(
-    run_dir: &Path,
-    resolved: &str,
-    observer: &mut dyn Observer,
-) -> Result<Option<(TrainerState, PathBuf)>> {
-    for (_, folder) in checkpoint::list(run_dir) {
-        match checkpoint::verify(&folder) {
-            Ok(state) if state.recipe == resolved => return Ok(Some((state, folder))),
-            Ok(state) => {
-                let differences = differing_lines(&state.recipe, resolved);
-                return Err(Error::Checkpoint {
-                    folder,
-                    problem: format!("it is of another recipe: {differences}"),
-                });
-            }
-            Err(it) => observer.warning(&format!("{it}; trying the one before")),
-        }
-    }
-    Ok(None)
-}
-
-fn differing_lines(before: &str, after: &str) -> String {
-    let missing = |a: &str, b: &str| {
-        a.lines()
-            .filter(|it| !b.lines().any(|other| other == *it))
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
-    format!(
-        "it had [{}], now [{}]",
-        missing(before, after).join("; "),
-        missing(after, before).join("; ")
-    )
+    /// Where rollouts are kept; nowhere outside [`train`](crate::train).
+    rollouts: Option<PathBuf>,
+    writer: RolloutWriter,
 }
 
 impl Run {
@@ -278,6 +143,12 @@ impl Run {
         } = match &recipe.model {
             ModelSource::Folder(path) => open_model(path, context, threads)?,
             ModelSource::Init(init) => init_model(init, context, raw.seed, threads)?,
+            ModelSource::Stage(name) => {
+                return Err(Error::Dataset {
+                    problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
+                    hint: "run the recipe of all stages with `hapo train`".to_owned(),
+                });
+            }
         };
         let template = hapo_data::find_template(&raw.data.template)?;
         let dialogue = Dialogue::new(tokenizer, template, &model.config().eos)?;
@@ -311,7 +182,10 @@ impl Run {
                 )
             }
         };
-        let trainer = Trainer::new(model, recipe.recompute)?;
+        let mut trainer = Trainer::new(model, recipe.recompute)?;
+        if raw.metrics.kl_every > 0 {
+            trainer.keep_initial()?;
+        }
         let recipe = recipe.clone();
         Ok(Self {
             recipe,
@@ -322,10 +196,12 @@ impl Run {
             source,
             companions,
             steps_done: 0,
+            rollouts: None,
+            writer: RolloutWriter::default(),
         })
     }
 
-    fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self) -> Vec<String> {
         let mut all: Vec<String> = self
             .schedule
             .iter()
@@ -350,6 +226,16 @@ impl Run {
         }
     }
 
+    /// The order in which prompts are sampled; none for imitation.
+    pub(crate) fn order(&self) -> Option<Order> {
+        match &self.source {
+            Source::Prompts { order, .. } if self.recipe.method.kind != MethodKind::Imitation => {
+                Some(*order)
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn prompt(&self, id: PromptId) -> &Prompt {
         // A prompt's id is its row; only imitation, which samples nothing, has removed rows.
         &self.prompts()[id.0 as usize]
@@ -359,6 +245,14 @@ impl Run {
         match &self.source {
             Source::Prompts { order, .. } => order.steps_per_epoch(),
             Source::Corpus(_) => self.recipe.raw.steps,
+        }
+    }
+
+    /// How the run's mini-batches are run.
+    pub(crate) fn batching(&self) -> Batching {
+        Batching {
+            micro_batch_tokens: self.recipe.raw.optim.micro_batch_tokens,
+            inverse_temperature: 1.0 / self.recipe.raw.sampling.temperature,
         }
     }
 
@@ -378,10 +272,6 @@ impl Run {
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let metrics = match (&self.source, self.recipe.method.kind) {
-            (Source::Prompts { order, .. }, MethodKind::OnPolicy | MethodKind::Mixed { .. }) => {
-                let prompts = order.of_step(step.0);
-                rollout_step(self, &prompts, step)?
-            }
             (Source::Prompts { order, table }, MethodKind::Imitation) => {
                 let groups: Vec<TokenGroup> = order
                     .of_step(step.0)
@@ -390,6 +280,7 @@ impl Run {
                     .collect();
                 imitation_step(self, &groups, step)?
             }
+            (Source::Prompts { order, .. }, _) => rollout_step(self, *order, step)?,
             (Source::Corpus(corpus), _) => {
                 let per_step = self.recipe.raw.sampling.prompts_per_step as u64;
                 let first = (step.0 - 1) * per_step;
@@ -403,20 +294,108 @@ impl Run {
         Ok(metrics)
     }
 
-    fn save(&self, run_dir: &Path, resolved: &str) -> Result<PathBuf> {
-        let state = TrainerState {
+    /// Steps done.
+    pub fn steps_done(&self) -> u64 {
+        self.steps_done
+    }
+
+    /// The gate's table over the run, as `gate.json` keeps it; none for a bare host.
+    pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
+        let table = self.schedule.as_ref()?.table(self.recipe.raw.steps);
+        Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
+    }
+
+    /// Keeps the rollouts of the steps to come in a run folder.
+    pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
+        create_folder(&run_dir.join("rollouts"))?;
+        self.rollouts = Some(run_dir.to_owned());
+        Ok(())
+    }
+
+    /// Begins to write the rollouts of a step, if they are kept.
+    pub(crate) fn keep_rollouts(&mut self, groups: &[MixedGroup], step: Step) -> Result<()> {
+        let every = self.recipe.raw.metrics.rollouts_every;
+        let Some(run_dir) = &self.rollouts else {
+            return Ok(());
+        };
+        if every == 0 || !step.0.is_multiple_of(every) {
+            return Ok(());
+        }
+        let path = rollouts::file_of(run_dir, step.0);
+        let mut lines = Vec::new();
+        for it in groups {
+            let text = |tokens: &[u32]| Ok(self.dialogue.text(tokens)?);
+            let prompt = self.prompt(it.prompt());
+            lines.extend(rollouts::lines_of(it, prompt, step.0, &text)?);
+        }
+        self.writer.write(path, lines)
+    }
+
+    /// Waits until the rollouts of the steps done are on the disk.
+    pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
+        self.writer.wait()
+    }
+
+    /// Goes back to a checkpoint.
+    pub(crate) fn restore(&mut self, state: &TrainerState, folder: &Path) -> Result<()> {
+        checkpoint::restore(folder, &mut self.trainer)?;
+        self.trainer.updates = state.updates;
+        self.steps_done = state.step;
+        Ok(())
+    }
+
+    /// Writes the checkpoint after the steps done.
+    pub(crate) fn save(
+        &self,
+        run_dir: &Path,
+        resolved: &str,
+        score: Option<f64>,
+    ) -> Result<PathBuf> {
+        let state = self.state(resolved, score);
+        let keep = self.recipe.raw.checkpoint.keep;
+        checkpoint::write(run_dir, &self.contents(&state), keep)
+    }
+
+    /// Saves what there is when a step cannot be finished (D23). In the midst of a step the folder is
+    /// `halted-step-N`, which no run goes on from; before its first update it is the checkpoint of
+    /// the step before, and there is nothing to save where that exists.
+    pub(crate) fn save_halted(
+        &self,
+        run_dir: &Path,
+        resolved: &str,
+        in_the_midst: bool,
+    ) -> Result<Option<PathBuf>> {
+        let state = self.state(resolved, None);
+        let folder = if in_the_midst {
+            let name = format!("halted-step-{:06}", self.steps_done + 1);
+            run_dir.join("checkpoints").join(name)
+        } else {
+            checkpoint::folder_of(run_dir, self.steps_done)
+        };
+        if !in_the_midst && (folder.exists() || self.steps_done == 0) {
+            return Ok(None);
+        }
+        checkpoint::write_folder(&folder, &self.contents(&state))?;
+        Ok(Some(folder))
+    }
+
+    fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
+        TrainerState {
             step: self.steps_done,
             updates: self.trainer.updates,
             recipe: resolved.to_owned(),
             template_hash: hapo_data::template_hash(self.dialogue.template),
-        };
-        let contents = Contents {
+            score,
+        }
+    }
+
+    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a> {
+        Contents {
             trainer: &self.trainer,
             dtype: self.recipe.dtype,
             companions: &self.companions,
-            state: &state,
-        };
-        checkpoint::write(run_dir, &contents, self.recipe.raw.checkpoint.keep)
+            state,
+        }
     }
 }
 
@@ -525,16 +504,4 @@ pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
             })
         })
         .collect()
-}
-
-/// Removes a run's folder if it holds one; used by commands that own their output folder.
-pub fn clear_run(run_dir: &Path) -> Result<()> {
-    if run_dir.join("recipe.toml").exists() {
-        fs::remove_dir_all(run_dir).map_err(|source| Error::Io {
-            action: "remove",
-            path: run_dir.to_owned(),
-            source,
-        })?;
-    }
-    Ok(())
 }

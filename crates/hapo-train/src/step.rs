@@ -14,21 +14,39 @@ use rayon::prelude::*;
 use crate::error::Result;
 use crate::metrics::Metrics;
 use crate::pack::{TokenGroup, token_group};
+use crate::prompts::Order;
 use crate::run::Run;
 use crate::update::{self, UpdateReport};
 use crate::{grading, memory};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
-pub(crate) fn rollout_step(run: &mut Run, prompts: &[usize], step: Step) -> Result<Metrics> {
+pub(crate) fn rollout_step(run: &mut Run, order: Order, step: Step) -> Result<Metrics> {
     let mut clock = Clock::start();
-    let sampled = sample(run, prompts, step)?;
-    clock.lap("sample");
-    let scored = score(run, prompts, sampled.groups)?;
-    clock.lap("verify");
-    let (scored, dropped) = drop_short_groups(scored);
-    let mixed: Vec<MixedGroup> = scored.into_iter().map(|it| mix(run, it, step)).collect();
-    let statistics = BatchStatistics::of(&mixed, dropped);
-    let groups: Vec<TokenGroup> = mixed.iter().map(|it| tokens_of(run, it)).collect();
+    let mut prompts = order.of_step(step.0);
+    let mut batch = collect(run, &prompts, step, &mut clock)?;
+    let mut refilled = 0;
+    for round in 1..=run.recipe.raw.sampling.refill as u64 {
+        let without_signal = batch.without_signal();
+        let fresh = order.refill(step.0, round, without_signal.len(), &prompts);
+        if fresh.is_empty() {
+            break;
+        }
+        let more = collect(run, &fresh, step, &mut clock)?;
+        refilled += more.groups.len();
+        batch.replace(&without_signal, more);
+        prompts.extend(fresh);
+    }
+    let statistics = BatchStatistics::of(&batch.groups, batch.dropped);
+    let groups: Vec<TokenGroup> = batch.groups.iter().map(|it| tokens_of(run, it)).collect();
+    run.keep_rollouts(&batch.groups, step)?;
+    clock.lap("other");
+    let kl_every = run.recipe.raw.metrics.kl_every;
+    let kl = if kl_every > 0 && step.0.is_multiple_of(kl_every) {
+        run.trainer.kl_to_initial(&groups, run.batching())?
+    } else {
+        None
+    };
+    clock.lap("kl");
     let report = update::update(run, &groups, step.0)?;
     clock.lap("train");
 
@@ -36,21 +54,69 @@ pub(crate) fn rollout_step(run: &mut Run, prompts: &[usize], step: Step) -> Resu
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
     report_groups(&mut metrics, &statistics, run.method.as_ref(), step);
-    report_responses(&mut metrics, &sampled.lengths, sampled.truncated);
+    report_responses(&mut metrics, &batch.lengths, batch.truncated);
     report_update(&mut metrics, &report);
-    metrics.set("policy/entropy", sampled.entropy_mean);
+    let sampled: usize = batch.lengths.iter().sum();
+    report_entropies(&mut metrics, batch.entropy, sampled, &report);
+    if run.recipe.raw.sampling.refill > 0 {
+        metrics.set("groups/refilled", refilled as f64);
+    }
+    if let Some(it) = kl {
+        metrics.set("policy/kl_to_initial", it);
+    }
     metrics.set("sampler/logprob_gap_max", report.log_prob_gap_max);
     metrics.set("verify/correct", statistics.correct as f64);
     metrics.set("verify/wrong", statistics.wrong as f64);
     metrics.set("verify/unparsable", statistics.unparsable as f64);
     metrics.set("verify/ms", clock.seconds("verify") * 1e3);
-    report_clock(
-        &mut metrics,
-        &clock,
-        sampled.lengths.iter().sum(),
-        report.tokens,
-    );
+    report_clock(&mut metrics, &clock, sampled, report.tokens);
     Ok(metrics)
+}
+
+/// Prompts to groups that have met the gate: sample → score → intervene.
+fn collect(run: &Run, prompts: &[usize], step: Step, clock: &mut Clock) -> Result<Batch> {
+    let sampled = sample(run, prompts, step)?;
+    clock.lap("sample");
+    let scored = score(run, prompts, sampled.groups)?;
+    clock.lap("verify");
+    let (scored, dropped) = drop_short_groups(scored);
+    let groups = scored.into_iter().map(|it| mix(run, it, step)).collect();
+    Ok(Batch {
+        groups,
+        dropped,
+        lengths: sampled.lengths,
+        truncated: sampled.truncated,
+        entropy: sampled.entropy,
+    })
+}
+
+/// The groups of a step after the gate, and what the logs want to know of all that was sampled.
+struct Batch {
+    groups: Vec<MixedGroup>,
+    dropped: usize,
+    lengths: Vec<usize>,
+    truncated: usize,
+    entropy: f64,
+}
+
+impl Batch {
+    /// Positions of the groups that cannot move the weights (D20).
+    fn without_signal(&self) -> Vec<usize> {
+        let groups = self.groups.iter().enumerate();
+        let dull = groups.filter(|it| !it.1.has_signal());
+        dull.map(|it| it.0).collect()
+    }
+
+    /// Puts the groups of `more` in the places `at`, one each.
+    fn replace(&mut self, at: &[usize], more: Self) {
+        for (place, group) in at.iter().zip(more.groups) {
+            self.groups[*place] = group;
+        }
+        self.dropped += more.dropped;
+        self.lengths.extend(more.lengths);
+        self.truncated += more.truncated;
+        self.entropy += more.entropy;
+    }
 }
 
 /// A step of imitation: the demonstrations of a batch and the update made from them.
@@ -74,7 +140,8 @@ struct Sampled {
     groups: Vec<SampledGroup>,
     lengths: Vec<usize>,
     truncated: usize,
-    entropy_mean: f64,
+    /// Σ H over the sampled tokens, at temperature 1.
+    entropy: f64,
 }
 
 fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
@@ -109,7 +176,6 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
     let all = || completions.iter().flatten();
     let lengths: Vec<usize> = all().map(|it| it.tokens.len()).collect();
     let truncated = all().filter(|it| !it.ended).count();
-    let tokens = lengths.iter().sum::<usize>().max(1);
     let entropy = all()
         .flat_map(|it| &it.entropies)
         .map(|it| f64::from(*it))
@@ -119,7 +185,7 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
         groups,
         lengths,
         truncated,
-        entropy_mean: entropy / tokens as f64,
+        entropy,
     })
 }
 
@@ -139,7 +205,7 @@ fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec
         .collect()
 }
 
-fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
+pub(crate) fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
     let teacher = run.prompt(group.prompt()).teacher.as_ref();
     let slot = Slot {
         rule: run.method.slot(),
@@ -149,7 +215,7 @@ fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
     intervene(group, teacher, run.method.open_up_to(step), slot)
 }
 
-fn tokens_of(run: &Run, group: &MixedGroup) -> TokenGroup {
+pub(crate) fn tokens_of(run: &Run, group: &MixedGroup) -> TokenGroup {
     let prompt = run.prompt(group.prompt()).tokens.clone();
     token_group(
         group,
@@ -165,6 +231,7 @@ fn report_groups(metrics: &mut Metrics, it: &BatchStatistics, method: &dyn Metho
     metrics.set("groups/all_fail", it.all_fail as f64);
     metrics.set("groups/all_solved", it.all_solved as f64);
     metrics.set("groups/mixed", it.mixed as f64);
+    metrics.set("groups/without_signal", it.without_signal as f64);
     metrics.set("groups/dropped", it.dropped as f64);
     metrics.set("gate/threshold", method.threshold(step));
     metrics.set("gate/open_up_to", f64::from(method.open_up_to(step).get()));
@@ -189,12 +256,26 @@ fn report_responses(metrics: &mut Metrics, lengths: &[usize], truncated: usize) 
     metrics.set("response_length/truncated", truncated as f64 / n as f64);
 }
 
+/// Entropies at temperature 1: of everything sampled, of the teacher's tokens under the weights that
+/// sampled or the mini-batches after them, and of all of these.
+fn report_entropies(metrics: &mut Metrics, sum: f64, sampled: usize, report: &UpdateReport) {
+    let mean = |sum: f64, tokens: usize| sum / tokens.max(1) as f64;
+    let teacher = report.teacher_entropy * report.teacher_tokens as f64;
+    metrics.set("policy/entropy", mean(sum, sampled));
+    metrics.set("teacher/entropy", report.teacher_entropy);
+    metrics.set(
+        "entropy/all",
+        mean(sum + teacher, sampled + report.teacher_tokens),
+    );
+}
+
 fn report_update(metrics: &mut Metrics, it: &UpdateReport) {
     metrics.set("loss", it.policy_loss + it.teacher_loss);
     metrics.set("policy/loss", it.policy_loss);
     metrics.set("teacher/loss", it.teacher_loss);
     metrics.set("teacher/token_share", it.teacher_token_share);
     metrics.set("teacher/mean_prob", it.teacher_mean_prob);
+    metrics.set("teacher/grad_norm", it.teacher_grad_norm);
     metrics.set("policy/clip_fraction", it.clip_fraction);
     metrics.set("policy/ratio_mean", it.ratio_mean);
     metrics.set("policy/ratio_max", it.ratio_max);
@@ -244,10 +325,8 @@ impl Clock {
     }
 
     fn seconds(&self, name: &str) -> f64 {
-        self.laps
-            .iter()
-            .find(|it| it.0 == name)
-            .map_or(0.0, |it| it.1)
+        let laps = self.laps.iter().filter(|it| it.0 == name);
+        laps.map(|it| it.1).sum()
     }
 
     fn total(&self) -> f64 {

@@ -1,11 +1,11 @@
 //! A model under training: weights, gradient, moments, and the two things done with them.
 
-use hapo_kernels::{AdamW, Buffer, Cpu, Device};
+use hapo_kernels::{AdamW, Buffer, Cpu, CpuBuf, Device};
 use hapo_methods::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
-use hapo_model::{Gradients, Model, Moments, Recompute, Tape};
+use hapo_model::{EngineError, Gradients, Model, Moments, Recompute, Tape};
 
 use crate::error::Result;
-use crate::pack::{MicroBatch, Role, TokenGroup, pack};
+use crate::pack::{MicroBatch, Role, Sequence, TokenGroup, pack};
 
 /// A model under training.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Trainer {
     pub(crate) moments: Moments<Cpu>,
     /// Updates made.
     pub(crate) updates: u64,
+    /// The weights to measure the KL to, where it is measured (D18).
+    initial: Option<CpuBuf>,
 }
 
 /// How a mini-batch is run. None of it changes the loss.
@@ -41,6 +43,10 @@ pub struct Sums {
     pub teacher_tokens: usize,
     /// Σ π over the teacher's tokens.
     pub teacher_prob: f64,
+    /// Σ H over the teacher's tokens, at temperature 1.
+    pub teacher_entropy: f64,
+    /// Norm of the gradient of the teacher's term alone, before clipping.
+    pub teacher_gradient_norm: f64,
     /// On-policy tokens outside the trust region.
     pub clipped: usize,
     /// Σ r over on-policy tokens.
@@ -73,6 +79,8 @@ impl Sums {
         self.policy_tokens += it.policy_tokens;
         self.teacher_tokens += it.teacher_tokens;
         self.teacher_prob += it.teacher_prob;
+        self.teacher_entropy += it.teacher_entropy;
+        self.teacher_gradient_norm += it.teacher_gradient_norm;
         self.clipped += it.clipped;
         self.ratio += it.ratio;
         self.ratio_max = self.ratio_max.max(it.ratio_max);
@@ -92,11 +100,15 @@ impl Trainer {
             gradients,
             moments,
             updates: 0,
+            initial: None,
         })
     }
 
     /// Computes the loss of a mini-batch and its gradient. The normaliser is that of the whole
     /// mini-batch (D16), groups without signal included (D20).
+    ///
+    /// The teacher's sequences are run first, so that the norm of their gradient alone is known
+    /// without a second backward pass; the price is that an injected group's prompt is read twice.
     pub fn gradient(
         &mut self,
         objective: &Objective,
@@ -110,10 +122,27 @@ impl Trainer {
         let divisor = objective.normaliser.divisor(lengths);
         self.gradients.clear();
         let mut sums = Sums::default();
+        self.accumulate(objective, groups, batching, divisor, is_teacher, &mut sums)?;
+        sums.teacher_gradient_norm = self.gradient_norm();
+        self.accumulate(objective, groups, batching, divisor, is_policy, &mut sums)?;
+        Ok(sums)
+    }
+
+    /// Adds the loss and the gradient of the sequences that `wanted` picks.
+    fn accumulate(
+        &mut self,
+        objective: &Objective,
+        groups: &[TokenGroup],
+        batching: Batching,
+        divisor: f64,
+        wanted: fn(&Sequence) -> bool,
+        sums: &mut Sums,
+    ) -> Result<()> {
         for micro_batch in pack(
             groups,
             batching.micro_batch_tokens,
             batching.inverse_temperature,
+            |group, sequence| group.has_signal && wanted(sequence),
         ) {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             let n = outputs.log_probs.len();
@@ -141,7 +170,60 @@ impl Trainer {
                 &mut self.gradients,
             )?;
         }
-        Ok(sums)
+        Ok(())
+    }
+
+    /// Keeps the weights of this moment as those that [`Trainer::kl_to_initial`] measures from.
+    pub(crate) fn keep_initial(&mut self) -> Result<()> {
+        let weights = self.model.params();
+        let device = self.model.device();
+        let mut kept = device.alloc(weights.len()).map_err(EngineError::from)?;
+        let len = weights.len();
+        device.upload(weights.as_slice(), kept.first_mut(len));
+        self.initial = Some(kept);
+        Ok(())
+    }
+
+    /// Mean over the rollouts' tokens of the k3 estimator of KL(`π_old` ‖ `π_initial`), exp(q) − q − 1 with
+    /// q = log `π_initial` − log `π_old`, both at the sampling temperature (D18). None where no initial
+    /// weights are kept, or nothing was sampled.
+    pub(crate) fn kl_to_initial(
+        &mut self,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Option<f64>> {
+        let Some(mut initial) = self.initial.take() else {
+            return Ok(None);
+        };
+        std::mem::swap(self.model.params_mut(), &mut initial);
+        let measured = self.mean_k3(groups, batching);
+        std::mem::swap(self.model.params_mut(), &mut initial);
+        self.initial = Some(initial);
+        measured
+    }
+
+    fn mean_k3(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        let (mut sum, mut tokens) = (0.0, 0_usize);
+        for micro_batch in pack(
+            groups,
+            batching.micro_batch_tokens,
+            batching.inverse_temperature,
+            |_, sequence| is_policy(sequence),
+        ) {
+            let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
+            for (group, sequence, targets) in &micro_batch.spans {
+                let Role::Policy { old_log_probs, .. } = &groups[*group].sequences[*sequence].role
+                else {
+                    continue;
+                };
+                for (initial, old) in outputs.log_probs[targets.clone()].iter().zip(old_log_probs) {
+                    let q = f64::from(*initial) - f64::from(*old);
+                    sum += q.exp() - q - 1.0;
+                }
+                tokens += old_log_probs.len();
+            }
+        }
+        Ok((tokens > 0).then(|| sum / tokens as f64))
     }
 
     /// Norm of each tensor's gradient, by its published name.
@@ -194,6 +276,14 @@ impl Trainer {
     }
 }
 
+fn is_teacher(sequence: &Sequence) -> bool {
+    matches!(sequence.role, Role::Teacher { .. })
+}
+
+fn is_policy(sequence: &Sequence) -> bool {
+    !is_teacher(sequence)
+}
+
 /// What the decoder says of a micro-batch's targets.
 #[derive(Clone, Copy)]
 struct Seen<'a> {
@@ -227,6 +317,7 @@ fn loss(
             Role::Policy {
                 old_log_probs,
                 advantage,
+                correct,
             } => {
                 let entropies = &seen.entropies[targets.clone()];
                 let tokens = PolicyTokens {
@@ -234,6 +325,7 @@ fn loss(
                     old_log_probs,
                     entropies,
                     advantage: *advantage,
+                    correct: *correct,
                 };
                 let d_entropies = &mut by.entropies[targets.clone()];
                 sums.add_policy(
@@ -247,12 +339,15 @@ fn loss(
                 sums.log_prob_gap_max = gap.fold(sums.log_prob_gap_max, f64::max);
             }
             Role::Teacher { weight } => {
+                let entropies = &seen.entropies[targets.clone()];
                 let tokens = TeacherTokens {
                     log_probs,
+                    entropies,
                     weight: *weight,
                 };
                 sums.teacher_objective += objective.teacher_terms(tokens, divisor, d_log_probs);
                 sums.teacher_tokens += log_probs.len();
+                sums.teacher_entropy += entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
                 sums.teacher_prob += log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
             }
         }

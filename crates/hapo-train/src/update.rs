@@ -5,7 +5,7 @@ use hapo_kernels::AdamW;
 use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
 use crate::run::Run;
-use crate::trainer::{Batching, Sums};
+use crate::trainer::Sums;
 
 /// What the updates of one step did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +18,12 @@ pub(crate) struct UpdateReport {
     pub(crate) teacher_token_share: f64,
     /// Mean π of the teacher's tokens in the first pass.
     pub(crate) teacher_mean_prob: f64,
+    /// Mean entropy of the teacher's tokens in the first pass, at temperature 1.
+    pub(crate) teacher_entropy: f64,
+    /// Norm of the gradient of the teacher's term alone, mean over the first pass's mini-batches.
+    pub(crate) teacher_grad_norm: f64,
+    /// Teacher tokens of the first pass.
+    pub(crate) teacher_tokens: usize,
     /// On-policy tokens outside the trust region, over all passes.
     pub(crate) clip_fraction: f64,
     /// Mean importance ratio, over all passes.
@@ -36,7 +42,7 @@ pub(crate) struct UpdateReport {
 
 /// Makes the updates of one batch.
 pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<UpdateReport> {
-    let objective = *run.method.objective();
+    let objective = run.method.objective().at(step);
     let total_updates = run.total_updates();
     let optim = &run.recipe.raw.optim;
     let per_mini_batch = if optim.mini_batch_prompts == 0 {
@@ -44,10 +50,7 @@ pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<
     } else {
         optim.mini_batch_prompts
     };
-    let batching = Batching {
-        micro_batch_tokens: optim.micro_batch_tokens,
-        inverse_temperature: 1.0 / run.recipe.raw.sampling.temperature,
-    };
+    let batching = run.batching();
     let (mut first_pass, mut all) = (Sums::default(), Sums::default());
     let (mut updates, mut norm_sum, mut learning_rate) = (0_u32, 0.0, 0.0);
     for pass in 0..optim.passes {
@@ -99,6 +102,9 @@ pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<
         teacher_loss: -first_pass.teacher_objective / mini_batches + 0.0,
         teacher_token_share: share(first_pass.teacher_tokens as f64, response_tokens),
         teacher_mean_prob: share(first_pass.teacher_prob, first_pass.teacher_tokens),
+        teacher_entropy: share(first_pass.teacher_entropy, first_pass.teacher_tokens),
+        teacher_grad_norm: first_pass.teacher_gradient_norm / mini_batches,
+        teacher_tokens: first_pass.teacher_tokens,
         clip_fraction: share(all.clipped as f64, all.policy_tokens),
         ratio_mean: share(all.ratio, all.policy_tokens),
         ratio_max: all.ratio_max,

@@ -1,32 +1,70 @@
 //! `hapo replay`: a recorded batch, computed again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_train::{Trainer, replay};
 
 use crate::failure::bad_input;
 
-/// Recompute a recorded batch: losses, gradient norms, parameters after each step.
+/// Recompute a recorded batch, or a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder
-    #[arg(long)]
-    model: String,
+    /// Hugging Face folder of a recorded batch
+    #[arg(long, requires = "batch")]
+    model: Option<String>,
     /// An array of cases, laid out as testdata/fixtures/losses/cases.json
-    #[arg(long)]
-    batch: PathBuf,
+    #[arg(long, requires = "model")]
+    batch: Option<PathBuf>,
+    /// Folder of a run whose step is computed again from the rollouts it kept
+    #[arg(long, requires = "step", conflicts_with_all = ["model", "batch"])]
+    run: Option<PathBuf>,
+    /// The step of the run
+    #[arg(long, requires = "run")]
+    step: Option<u64>,
     /// Print JSON: per case, losses, gradient norms and parameter norms of each step
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let origin = args.batch.display().to_string();
-    let text = std::fs::read_to_string(&args.batch).map_err(|it| {
+    match (&args.run, args.step, &args.model, &args.batch) {
+        (Some(run), Some(step), _, _) => step_of_run(run, step, args.json, threads),
+        (_, _, Some(model), Some(batch)) => recorded(model, batch, args.json, threads),
+        _ => Err(bad_input(
+            "nothing to replay",
+            "name a recorded batch by --model and --batch, or a step of a run by --run and --step",
+        )),
+    }
+}
+
+/// A step of a run, from its kept rollouts, beside what was logged.
+fn step_of_run(run: &Path, step: u64, json: bool, threads: usize) -> Result<()> {
+    let it = hapo_train::replay_run::replay_run(run, step, threads)?;
+    if json {
+        outln!("{}", serde_json::to_string(&it)?);
+    } else {
+        outln!("step {step}, from the weights of step {}", it.from_step);
+        outln!("              logged                 again");
+        outln!("loss          {:<22e} {:e}", it.logged_loss, it.loss);
+        outln!(
+            "gradient norm {:<22e} {:e}",
+            it.logged_grad_norm,
+            it.grad_norm
+        );
+    }
+    if it.agrees() {
+        return Ok(());
+    }
+    anyhow::bail!("step {step} of {} is not what was logged", run.display())
+}
+
+fn recorded(model: &str, batch: &Path, json: bool, threads: usize) -> Result<()> {
+    let origin = batch.display().to_string();
+    let text = std::fs::read_to_string(batch).map_err(|it| {
         bad_input(
             format!("cannot read {origin}: {it}"),
             "name a JSON file of cases",
@@ -37,10 +75,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut all = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         // Every case starts from the weights of the folder.
-        let model = hapo_train::open_model(&args.model, context, threads)?.model;
+        let model = hapo_train::open_model(model, context, threads)?.model;
         let mut trainer = Trainer::new(model, hapo_model::Recompute::None)?;
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
-        if !args.json {
+        if !json {
             for (step, it) in steps.iter().enumerate() {
                 outln!(
                     "case {index} step {}: loss {:.9e} gradient norm {:.9e}",
@@ -52,7 +90,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
         all.push(serde_json::json!({ "steps": steps }));
     }
-    if args.json {
+    if json {
         outln!("{}", serde_json::to_string(&all)?);
     }
     Ok(())

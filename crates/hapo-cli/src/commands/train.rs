@@ -1,11 +1,11 @@
 //! `hapo train`: any method, by a recipe.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use hapo_train::{Metrics, Observer, Recipe};
+use hapo_train::{Begin, Metrics, Observer, Outcome, Preflight, Recipe};
 
 use crate::progress::StepProgress;
 
@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// Go on from the latest checkpoint of the folder
     #[arg(long)]
     resume: bool,
+    /// With --resume: go on although the recipe has changed
+    #[arg(long, requires = "resume")]
+    force_recipe: bool,
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
@@ -35,44 +38,96 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let recipe = Recipe::load(&args.recipe, &args.overrides)?;
+    let stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
+    let name = match stages.as_slice() {
+        [one] if one.stage.is_none() => one.name.clone(),
+        _ => args
+            .recipe
+            .file_stem()
+            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned()),
+    };
     let run_dir = args
         .run_dir
         .clone()
-        .unwrap_or_else(|| PathBuf::from("runs").join(&recipe.name));
-    let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
-    let outcome = hapo_train::train(&recipe, &run_dir, args.resume, threads, &mut observer)?;
-    observer.progress.finish();
+        .unwrap_or_else(|| PathBuf::from("runs").join(name));
+    let begin = match (args.resume, args.force_recipe) {
+        (true, true) => Begin::ResumeWithRecipe,
+        (resume, _) => Begin::from(resume),
+    };
+    if begin == Begin::Fresh {
+        // A later stage must not be found taken when the earlier ones are done.
+        for it in &stages {
+            hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
+        }
+    }
+    let mut outcomes = Vec::new();
+    for recipe in &stages {
+        let folder = hapo_train::stage_folder(&run_dir, recipe);
+        let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
+        observer.preflight = !args.quiet;
+        let outcome = hapo_train::train(recipe, &folder, begin, threads, &mut observer);
+        observer.progress.finish();
+        let outcome = outcome?;
+        if !args.json {
+            say(&recipe.name, &outcome)?;
+        }
+        let finished = outcome.finished;
+        outcomes.push((recipe, folder, outcome));
+        if !finished {
+            break;
+        }
+    }
+    let (_, folder, last) = outcomes.last().expect("a recipe has a stage");
     if args.json {
-        let json = serde_json::json!({
-            "run_dir": run_dir, "steps": outcome.steps, "checkpoint": outcome.checkpoint, "finished": outcome.finished,
-        });
+        let mut json = json_of(folder, last);
+        if stages.len() > 1 {
+            let all = outcomes
+                .iter()
+                .map(|it| (it.0.name.clone(), json_of(&it.1, &it.2)));
+            json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
+            json["finished"] = (last.finished && outcomes.len() == stages.len()).into();
+        }
         outln!("{json}");
-    } else if outcome.finished {
-        outln!(
-            "{} steps done; the model is in {}",
-            outcome.steps,
-            outcome.checkpoint.display()
-        );
-    } else {
-        outln!(
-            "stopped after step {}; saved in {}",
-            outcome.steps,
-            outcome.checkpoint.display()
-        );
+    } else if !last.finished {
         outln!(
             "to go on: hapo train {} --run-dir {} --resume",
             args.recipe.display(),
             run_dir.display()
         );
     }
+    match &last.stopped_by {
+        Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),
+        None => Ok(()),
+    }
+}
+
+fn say(name: &str, outcome: &Outcome) -> Result<()> {
+    let Outcome {
+        steps, checkpoint, ..
+    } = outcome;
+    let checkpoint = checkpoint.display();
+    match (outcome.finished, outcome.steps_now) {
+        (true, 0) => outln!(
+            "{name}: all {steps} steps were done before; nothing to do, the model is in {checkpoint}"
+        ),
+        (true, _) => outln!("{name}: {steps} steps done; the model is in {checkpoint}"),
+        (false, _) => outln!("{name}: stopped after step {steps}; saved in {checkpoint}"),
+    }
     Ok(())
+}
+
+fn json_of(folder: &Path, it: &Outcome) -> serde_json::Value {
+    serde_json::json!({
+        "run_dir": folder, "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint,
+        "finished": it.finished, "stopped_by": it.stopped_by,
+    })
 }
 
 /// Shows a run's steps and passes on the user's wish to stop.
 pub(crate) struct Shown {
     pub(crate) progress: StepProgress,
     stop: Arc<AtomicBool>,
+    preflight: bool,
 }
 
 impl Shown {
@@ -80,6 +135,7 @@ impl Shown {
         Ok(Self {
             progress: StepProgress::new(label, steps, quiet),
             stop: crate::interrupt::flag()?,
+            preflight: false,
         })
     }
 }
@@ -91,6 +147,16 @@ impl Observer for Shown {
 
     fn warning(&mut self, text: &str) {
         self.progress.line(&format!("warning: {text}"));
+    }
+
+    fn wants_preflight(&self) -> bool {
+        self.preflight
+    }
+
+    fn preflight(&mut self, found: &Preflight) {
+        for it in found.lines() {
+            self.progress.line(&it);
+        }
     }
 
     fn stop_requested(&self) -> bool {

@@ -6,4 +6,5 @@ pub(super) const METHOD: MethodSpec = MethodSpec {
     name: "grpo",
     summary: "on-policy only: clipped surrogate on group-relative advantages",
     kind: MethodKind::OnPolicy,
+    mu: None,
 };

@@ -6,4 +6,5 @@ pub(super) const METHOD: MethodSpec = MethodSpec {
     name: "luffy",
     summary: "GRPO with the teacher in every group, shaped by π/(π+d)",
     kind: MethodKind::Mixed { operator: "luffy" },
+    mu: None,
 };

@@ -1,14 +1,16 @@
 //! Host methods: what runs when no gate is wrapped around it.
 
+mod chord;
 mod grpo;
+mod hpt;
 mod luffy;
 mod sft;
 mod srft;
 mod trapo;
 
-use hapo_core::{Gate, GateError, OpenUpTo, Schedule, SlotRule, Step};
+use hapo_core::{Annealing, Gate, GateError, OpenUpTo, Schedule, SlotRule, Step, Threshold};
 
-use crate::{Method, Objective};
+use crate::{Method, Mu, Objective};
 
 /// A host method: one file, one entry in [`METHODS`]. The doc comment of its constant is its page
 /// in the documentation.
@@ -20,6 +22,8 @@ pub struct MethodSpec {
     pub summary: &'static str,
     /// What it trains on.
     pub kind: MethodKind,
+    /// How its two terms are mixed, where they are not simply added.
+    pub mu: Option<Mu>,
 }
 
 /// What a method trains on.
@@ -34,14 +38,24 @@ pub enum MethodKind {
         /// Operator on the teacher's tokens.
         operator: &'static str,
     },
+    /// Rollouts, and for a group that fails the teacher alone: the rollouts are dropped.
+    Switch {
+        /// Operator on the teacher's tokens.
+        operator: &'static str,
+    },
 }
 
 impl MethodKind {
+    /// Whether rollouts are sampled and a teacher may enter their groups: what a gate can wrap.
+    pub fn has_teacher(self) -> bool {
+        matches!(self, Self::Mixed { .. } | Self::Switch { .. })
+    }
+
     /// The operator on the teacher's tokens. Plain imitation where the host names none.
     pub fn operator(self) -> &'static str {
         match self {
             Self::Imitation | Self::OnPolicy => "srft",
-            Self::Mixed { operator } => operator,
+            Self::Mixed { operator } | Self::Switch { operator } => operator,
         }
     }
 }
@@ -53,6 +67,8 @@ pub const METHODS: &[MethodSpec] = &[
     luffy::METHOD,
     srft::METHOD,
     trapo::METHOD,
+    hpt::METHOD,
+    chord::METHOD,
 ];
 
 /// The method of that name.
@@ -79,6 +95,10 @@ impl Host {
         let gate = match spec.kind {
             MethodKind::Mixed { .. } => Gate::Always,
             MethodKind::OnPolicy | MethodKind::Imitation => Gate::Never,
+            MethodKind::Switch { .. } => Gate::Confidence {
+                threshold: Threshold::Derived { failure_level: 0 },
+                annealing: Annealing::Off,
+            },
         };
         Ok(Self {
             spec,
@@ -109,7 +129,9 @@ impl Method for Host {
         // An on-policy host has no slot for a teacher; every rollout is sampled.
         match self.spec.kind {
             MethodKind::Mixed { .. } => SlotRule::Fixed,
-            MethodKind::OnPolicy | MethodKind::Imitation => SlotRule::LowestReward,
+            MethodKind::OnPolicy | MethodKind::Imitation | MethodKind::Switch { .. } => {
+                SlotRule::LowestReward
+            }
         }
     }
 

@@ -7,4 +7,5 @@ pub(super) const METHOD: MethodSpec = MethodSpec {
     name: "sft",
     summary: "imitates the teacher trajectories; nothing is sampled",
     kind: MethodKind::Imitation,
+    mu: None,
 };

@@ -6,4 +6,5 @@ pub(super) const METHOD: MethodSpec = MethodSpec {
     name: "srft",
     summary: "GRPO with the teacher in every group, imitated by log π",
     kind: MethodKind::Mixed { operator: "srft" },
+    mu: None,
 };

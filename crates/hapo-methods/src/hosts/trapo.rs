@@ -6,4 +6,5 @@ pub(super) const METHOD: MethodSpec = MethodSpec {
     name: "trapo",
     summary: "GRPO with the teacher in every group, shaped by a trust region at π = d",
     kind: MethodKind::Mixed { operator: "trapo" },
+    mu: None,
 };

@@ -5,6 +5,7 @@
 //! weight in place of F. Both functions take log π, so that they stay finite for tokens that the
 //! policy finds impossible.
 
+mod chord;
 mod luffy;
 mod srft;
 mod trapo;
@@ -23,7 +24,12 @@ pub struct Operator {
 }
 
 /// Every operator.
-pub const OPERATORS: &[Operator] = &[luffy::OPERATOR, srft::OPERATOR, trapo::OPERATOR];
+pub const OPERATORS: &[Operator] = &[
+    luffy::OPERATOR,
+    srft::OPERATOR,
+    trapo::OPERATOR,
+    chord::OPERATOR,
+];
 
 /// The operator of that name.
 pub fn operator(name: &str) -> Option<&'static Operator> {
@@ -74,6 +80,7 @@ mod tests {
                 [1.0, 1.0, 1.0],
             ),
             ("trapo", [0.5, 1.0, 1.0 + 9.0_f64.ln()], [0.5, 1.0, 1.0]),
+            ("chord", [0.04875, 0.095, 0.495], [0.0475, 0.09, 0.09]),
         ];
         for (name, values, weights) in expected {
             let it = operator(name).unwrap();

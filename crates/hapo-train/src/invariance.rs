@@ -1,0 +1,401 @@
+//! What must not change the numbers: how a batch is cut, the order of its sequences, threads,
+//! recomputation, a gate that is closed.
+
+use std::path::Path;
+
+use hapo_core::{Draws, Place, Purpose};
+use hapo_kernels::{AdamW, Cpu};
+use hapo_methods::Objective;
+use hapo_model::{Model, Recompute, Tape};
+
+use crate::metrics::{Metrics, is_clock};
+use crate::pack::{Role, Sequence, TokenGroup, pack};
+use crate::raw_recipe::RawRecipe;
+use crate::recipe::Recipe;
+use crate::run::{Run, open_model};
+use crate::trainer::{Batching, Trainer};
+
+fn fixture(threads: usize) -> Model<Cpu> {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2");
+    open_model(path.to_str().unwrap(), 128, threads)
+        .unwrap()
+        .model
+}
+
+/// Four groups of four sequences of unlike lengths; in every second one the last is the teacher's. The
+/// old log-probabilities are those of the model, moved a little.
+fn groups() -> Vec<TokenGroup> {
+    let model = fixture(1);
+    let vocab = model.config().vocab_size as u64;
+    let place = |prompt| Place {
+        prompt,
+        ..Place::default()
+    };
+    let mut groups: Vec<TokenGroup> = (0..4)
+        .map(|g| {
+            let mut draws = Draws::new(5, Purpose::Generate, place(g));
+            let mut tokens =
+                |n: u64| -> Vec<u32> { (0..n).map(|_| draws.below(vocab) as u32).collect() };
+            let prompt = tokens(3 + g);
+            let sequences = (0..4)
+                .map(|s| Sequence {
+                    response: tokens(2 + (7 * g + 11 * s) % 23),
+                    role: if s == 3 && g % 2 == 0 {
+                        Role::Teacher { weight: 0.7 }
+                    } else {
+                        Role::Policy {
+                            old_log_probs: Vec::new(),
+                            advantage: [0.875, -0.125, 0.4, -0.3][s as usize],
+                            correct: s % 2 == 0,
+                        }
+                    },
+                })
+                .collect();
+            TokenGroup {
+                prompt,
+                sequences,
+                has_signal: g != 3,
+            }
+        })
+        .collect();
+    let mut tape = Tape::new(Recompute::None);
+    let mut draws = Draws::new(5, Purpose::Generate, place(99));
+    for batch in pack(&groups.clone(), 1 << 20, 1.0, |_, _| true) {
+        let log_probs = model.forward(&batch.packed, &mut tape).unwrap().log_probs;
+        for (g, s, targets) in batch.spans {
+            if let Role::Policy { old_log_probs, .. } = &mut groups[g].sequences[s].role {
+                *old_log_probs = log_probs[targets]
+                    .iter()
+                    .map(|it| it + 0.2 * draws.normal() as f32)
+                    .collect();
+            }
+        }
+    }
+    groups
+}
+
+fn recipe(text: &str) -> Recipe {
+    let raw = RawRecipe::parse(text, "test", &[]).unwrap();
+    Recipe::check(raw, "test", "test").unwrap()
+}
+
+fn objective(normaliser: &str) -> Objective {
+    recipe(&format!(
+        "method = \"trapo\"\nmodel.path = \"x\"\nsampling.max_new_tokens = 32\n\
+         loss.normaliser = \"{normaliser}\"\nloss.entropy_coef = 0.01\n"
+    ))
+    .objective
+}
+
+/// Losses and gradients of three updates, and the parameters after them.
+struct Trained {
+    losses: Vec<f64>,
+    gradients: Vec<Vec<f32>>,
+    parameters: Vec<f32>,
+}
+
+fn train(
+    groups: &[TokenGroup],
+    objective: &Objective,
+    micro_batch_tokens: usize,
+    threads: usize,
+    recompute: Recompute,
+) -> Trained {
+    let mut trainer = Trainer::new(fixture(threads), recompute).unwrap();
+    let batching = Batching {
+        micro_batch_tokens,
+        inverse_temperature: 1.0,
+    };
+    let (mut losses, mut gradients) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let sums = trainer.gradient(objective, groups, batching).unwrap();
+        losses.push(sums.loss());
+        gradients.push(trainer.gradients.buf().as_slice().to_vec());
+        let norm = trainer.gradient_norm();
+        let settings = AdamW {
+            learning_rate: 1e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+            step: 0,
+            gradient_scale: 1.0,
+        };
+        trainer.apply(settings, norm, 1.0);
+    }
+    Trained {
+        losses,
+        gradients,
+        parameters: trainer.model.params().as_slice().to_vec(),
+    }
+}
+
+/// ‖a − b‖ / ‖b‖.
+fn relative(a: &[f32], b: &[f32]) -> f64 {
+    let norm = |it: &mut dyn Iterator<Item = f64>| it.map(|it| it * it).sum::<f64>().sqrt();
+    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    difference / norm(&mut b.iter().map(|it| f64::from(*it)))
+}
+
+fn assert_same(got: &Trained, expected: &Trained, what: &str) {
+    for (got, expected) in got.losses.iter().zip(&expected.losses) {
+        let error = (got - expected).abs() / expected.abs();
+        assert!(error < 1e-6, "{what}: loss {got} {expected}");
+    }
+    for (step, (got, expected)) in got.gradients.iter().zip(&expected.gradients).enumerate() {
+        let error = relative(got, expected);
+        // From the second step on the parameters differ in their last bits, which AdamW's division by
+        // small moments magnifies.
+        let bound = if step == 0 { 1e-6 } else { 3e-6 };
+        assert!(
+            error < bound,
+            "{what}: gradient of step {step} by {error:.2e}"
+        );
+    }
+    let error = relative(&got.parameters, &expected.parameters);
+    assert!(error < 1e-6, "{what}: parameters by {error:.2e}");
+}
+
+fn reversed(groups: &[TokenGroup]) -> Vec<TokenGroup> {
+    let mut groups = groups.to_vec();
+    groups.reverse();
+    for it in &mut groups {
+        it.sequences.reverse();
+    }
+    groups
+}
+
+#[test]
+fn d16_no_cut_and_no_order_changes_the_update() {
+    let groups = groups();
+    for normaliser in ["constant", "token_mean", "sequence_mean"] {
+        let objective = objective(normaliser);
+        let whole = train(&groups, &objective, 1 << 20, 1, Recompute::None);
+        assert!(
+            whole.losses.iter().all(|it| it.abs() > 1e-4),
+            "{:?}",
+            whole.losses
+        );
+        // A budget of 1 runs every sequence alone, with its prompt.
+        for budget in [1, 17, 40, 64, 100, 150] {
+            let cut = train(&groups, &objective, budget, 1, Recompute::None);
+            assert_same(&cut, &whole, &format!("{normaliser}, {budget} tokens"));
+        }
+        let other = train(&reversed(&groups), &objective, 64, 1, Recompute::None);
+        assert_same(&other, &whole, &format!("{normaliser}, reversed"));
+    }
+}
+
+#[test]
+fn threads_change_no_bit_and_recomputation_no_number() {
+    let groups = groups();
+    let objective = objective("constant");
+    let one = train(&groups, &objective, 100, 1, Recompute::None);
+    let two = train(&groups, &objective, 100, 2, Recompute::None);
+    assert_eq!(one.losses, two.losses);
+    assert_eq!(one.gradients, two.gradients);
+    assert_eq!(one.parameters, two.parameters);
+    let again = train(&groups, &objective, 100, 2, Recompute::Layers);
+    assert_same(&again, &one, "recompute");
+}
+
+/// D20: a group without signal counts in the normaliser and is not run.
+#[test]
+fn d20_a_group_without_signal_counts_and_is_not_run() {
+    let mut groups = groups();
+    let objective = Objective {
+        entropy_coef: 0.0,
+        ..objective("constant")
+    };
+    for it in &mut groups[3].sequences {
+        if let Role::Policy { advantage, .. } = &mut it.role {
+            *advantage = 0.0;
+        }
+    }
+    let skipped = train(&groups, &objective, 100, 1, Recompute::None);
+    groups[3].has_signal = true;
+    let run = train(&groups, &objective, 100, 1, Recompute::None);
+    assert_same(&skipped, &run, "skipped");
+    groups.remove(3);
+    let without = train(&groups, &objective, 100, 1, Recompute::None);
+    // Without it the normaliser is that of three groups, not four.
+    let ratio = without.losses[0] / skipped.losses[0];
+    assert!((ratio - 4.0 / 3.0).abs() < 1e-6, "{ratio}");
+}
+
+/// A run with a small random decoder; the entropy bonus moves it where no answer is correct.
+fn tiny(extra: &str) -> Recipe {
+    recipe(&format!(
+        "steps = 8\n\
+         model.init = {{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }}\n\
+         data = {{ prompts = 16, levels = [\"multiply:2\"], teacher_coverage = 0.5, max_prompt_tokens = 32 }}\n\
+         sampling = {{ group_size = 4, prompts_per_step = 4, max_new_tokens = 48 }}\n\
+         loss.entropy_coef = 0.05\noptim = {{ lr = 1e-3, mini_batch_prompts = 2 }}\n{extra}"
+    ))
+}
+
+fn weights(run: &Run) -> Vec<f32> {
+    run.trainer.model.params().as_slice().to_vec()
+}
+
+fn numbers(metrics: &Metrics) -> Vec<(&'static str, u64)> {
+    let wanted = metrics.iter().filter(|it| !is_clock(it.0));
+    wanted
+        .map(|(name, value)| (name, value.to_bits()))
+        .collect()
+}
+
+#[test]
+fn a_gate_that_never_opens_is_grpo_bit_for_bit() {
+    let mut bare = Run::new(&tiny("method = \"grpo\""), 2).unwrap();
+    for host in ["trapo", "luffy", "srft", "hpt"] {
+        let text = format!("method = \"{host}\"\n[hapo]\ngate = \"never\"");
+        let mut gated = Run::new(&tiny(&text), 1).unwrap();
+        let mut bare_again = Run::new(&tiny("method = \"grpo\""), 1).unwrap();
+        for _ in 0..3 {
+            let (a, b) = (gated.step().unwrap(), bare_again.step().unwrap());
+            assert_eq!(numbers(&a), numbers(&b), "{host}");
+        }
+        assert_eq!(weights(&gated), weights(&bare_again), "{host}");
+    }
+    let before = weights(&bare);
+    bare.step().unwrap();
+    assert_ne!(
+        weights(&bare),
+        before,
+        "the comparison must be of runs that move"
+    );
+}
+
+#[test]
+fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
+    // Four steps are an epoch, so the gate of m = 0 closes at step 3 (D1, D2).
+    for host in ["trapo", "luffy", "srft"] {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!("method = \"{host}\"\n[hapo]\nturn_off_epoch = 0.75");
+        let mut hapo = Run::new(&tiny(&text), 2).unwrap();
+        let open = [hapo.step().unwrap(), hapo.step().unwrap()];
+        assert!(open.iter().any(|it| it.get("gate/beta").unwrap() > 0.0));
+        std::fs::create_dir(dir.path().join("checkpoints")).unwrap();
+        let folder = hapo.save(dir.path(), "", None).unwrap();
+        let state = crate::checkpoint::verify(&folder).unwrap();
+        let mut grpo = Run::new(&tiny("method = \"grpo\""), 2).unwrap();
+        grpo.restore(&state, &folder).unwrap();
+        for _ in 0..3 {
+            let (a, b) = (hapo.step().unwrap(), grpo.step().unwrap());
+            assert_eq!(a.get("gate/open_up_to"), Some(-1.0));
+            let of_policy = |it: &Metrics| {
+                let all = numbers(it);
+                // The threshold is a log of the gate and decides nothing (D1).
+                all.into_iter()
+                    .filter(|it| it.0 != "gate/threshold")
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(of_policy(&a), of_policy(&b), "{host}");
+        }
+        assert_eq!(weights(&hapo), weights(&grpo), "{host}");
+    }
+}
+
+/// D18: the KL to the initial policy is 0 before the first update and positive after, and measuring it
+/// changes nothing.
+#[test]
+fn d18_kl_is_a_metric_and_no_term() {
+    let text = |extra: &str| format!("method = \"trapo\"\n{extra}");
+    let mut measured = Run::new(&tiny(&text("metrics.kl_every = 1")), 2).unwrap();
+    let mut plain = Run::new(&tiny(&text("")), 2).unwrap();
+    let kl: Vec<f64> = (0..3)
+        .map(|_| {
+            plain.step().unwrap();
+            measured
+                .step()
+                .unwrap()
+                .get("policy/kl_to_initial")
+                .unwrap()
+        })
+        .collect();
+    assert!(kl[0].abs() < 1e-9, "{kl:?}");
+    assert!(kl[1] > 1e-7 && kl[2] > kl[1], "{kl:?}");
+    assert_eq!(weights(&measured), weights(&plain));
+}
+
+/// Dynamic sampling: groups of prompts that gave no signal give way to fresh ones, a bounded number
+/// of times.
+#[test]
+fn refilling_is_bounded_and_keeps_the_size_of_the_batch() {
+    let mut raw = tiny("method = \"grpo\"").raw;
+    raw.sampling.refill = 2;
+    let mut run = Run::new(&Recipe::check(raw, "test", "test").unwrap(), 2).unwrap();
+    let metrics = run.step().unwrap();
+    // A random decoder answers nothing: every round replaces all four groups by fresh prompts.
+    assert_eq!(metrics.get("groups/refilled"), Some(8.0));
+    assert_eq!(metrics.get("groups/all_fail"), Some(4.0));
+}
+
+/// HPT: a failed group is its demonstration alone.
+#[test]
+fn hpt_drops_the_rollouts_of_a_failed_group() {
+    let mut run = Run::new(&recipe_without_bonus("hpt"), 2).unwrap();
+    let metrics = run.step().unwrap();
+    assert!(metrics.get("gate/beta").unwrap() > 0.0);
+    assert!(metrics.get("teacher/token_share").unwrap() > 0.0);
+    assert!(metrics.get("teacher/grad_norm").unwrap() > 0.0);
+    assert_eq!(
+        metrics.get("grad_norm").unwrap().to_bits(),
+        metrics.get("teacher/grad_norm").unwrap().to_bits(),
+        "nothing but the demonstrations has a gradient"
+    );
+}
+
+fn recipe_without_bonus(method: &str) -> Recipe {
+    let mut it = tiny(&format!("method = \"{method}\""));
+    it.raw.loss.entropy_coef = 0.0;
+    Recipe::check(it.raw, "test", "test").unwrap()
+}
+
+/// Every host, bare and gated, makes a step that moves the weights.
+#[test]
+fn every_method_trains() {
+    for spec in hapo_methods::METHODS {
+        let mut texts = vec![format!("method = \"{}\"", spec.name)];
+        if spec.kind.has_teacher() {
+            texts.push(format!("{}\n[hapo]\nturn_off_epoch = 1.5", texts[0]));
+        }
+        for text in texts {
+            let mut run = Run::new(&tiny(&text), 2).unwrap();
+            let before = weights(&run);
+            for _ in 0..2 {
+                let metrics = run.step().unwrap();
+                for (name, value) in metrics.iter().filter(|it| !is_clock(it.0)) {
+                    assert!(value.is_finite(), "{text}: {name} is {value}");
+                }
+            }
+            assert_ne!(weights(&run), before, "{text}");
+        }
+    }
+}
+
+/// Every CPU-sized recipe makes its first steps, with a decoder and a batch small enough for a test.
+#[test]
+fn every_mini_recipe_runs() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini");
+    let small = tiny("method = \"grpo\"").raw;
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        for recipe in Recipe::load_stages(&path, &[]).unwrap() {
+            let mut raw = recipe.raw;
+            raw.model = small.model.clone();
+            raw.data.prompts = 32;
+            raw.sampling.prompts_per_step = 4;
+            raw.optim.mini_batch_prompts = raw.optim.mini_batch_prompts.min(2);
+            let name = path.display().to_string();
+            let mut run = Run::new(&Recipe::check(raw, &name, "x").unwrap(), 2).unwrap();
+            let metrics = run.step().unwrap();
+            assert!(metrics.get("loss").unwrap().is_finite(), "{name}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 26, "{seen} stages");
+}

@@ -1,0 +1,147 @@
+//! A step of a run, computed again from what the run kept.
+//!
+//! The weights before the step are those of the latest whole checkpoint before it, moved by the kept
+//! rollouts of the steps between; nothing is sampled. The price is one update per step since that
+//! checkpoint.
+
+use std::path::Path;
+
+use hapo_core::{Rollout, SampledGroup, Step};
+use serde::Serialize;
+
+use crate::checkpoint;
+use crate::error::{Error, Result};
+use crate::pack::TokenGroup;
+use crate::raw_recipe::RawRecipe;
+use crate::recipe::Recipe;
+use crate::rollouts::{self, RolloutLine};
+use crate::run::Run;
+use crate::step::{mix, tokens_of};
+use crate::train::with_model_of_stage;
+use crate::update::update;
+
+/// A step as it was logged and as it is computed again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReplayedRunStep {
+    /// The step.
+    pub step: u64,
+    /// The step whose weights the replay began with.
+    pub from_step: u64,
+    /// Loss of the log.
+    pub logged_loss: f64,
+    /// Loss computed again.
+    pub loss: f64,
+    /// Gradient norm of the log.
+    pub logged_grad_norm: f64,
+    /// Gradient norm computed again.
+    pub grad_norm: f64,
+}
+
+impl ReplayedRunStep {
+    /// Whether both numbers are those of the log, bit for bit.
+    pub fn agrees(&self) -> bool {
+        self.loss.to_bits() == self.logged_loss.to_bits()
+            && self.grad_norm.to_bits() == self.logged_grad_norm.to_bits()
+    }
+}
+
+/// Computes step `step` of the run in `run_dir` again.
+///
+/// # Errors
+/// A folder that holds no run, a step that is not logged or whose rollouts are not kept.
+pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
+    let read = |name: &str| {
+        let path = run_dir.join(name);
+        std::fs::read_to_string(&path).map_err(|source| Error::Io {
+            action: "read",
+            path,
+            source,
+        })
+    };
+    let origin = run_dir.join("recipe.toml").display().to_string();
+    let raw = RawRecipe::parse(&read("recipe.toml")?, &origin, &[])?;
+    let recipe = with_model_of_stage(&Recipe::check(raw, &origin, "replay")?, run_dir)?;
+    let (logged_loss, logged_grad_norm) = logged(&read("metrics.jsonl")?, run_dir, step)?;
+
+    let mut run = Run::new(&recipe, threads)?;
+    let mut from_step = 0;
+    for (at, folder) in checkpoint::list(run_dir) {
+        if at < step
+            && let Ok(state) = checkpoint::verify(&folder)
+        {
+            run.restore(&state, &folder)?;
+            from_step = at;
+            break;
+        }
+    }
+    let mut report = None;
+    for it in from_step + 1..=step {
+        let groups = groups_of(&run, &rollouts::read(&rollouts::file_of(run_dir, it))?, it)?;
+        report = Some(update(&mut run, &groups, it)?);
+    }
+    let report = report.expect("the checkpoint is of a step before");
+    Ok(ReplayedRunStep {
+        step,
+        from_step,
+        logged_loss,
+        loss: report.policy_loss + report.teacher_loss,
+        logged_grad_norm,
+        grad_norm: report.grad_norm,
+    })
+}
+
+fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
+    let lines = metrics
+        .lines()
+        .filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
+    let found = lines
+        .into_iter()
+        .find(|it| it["step"].as_f64() == Some(step as f64));
+    let number = |name: &str| found.as_ref()?.get(name)?.as_f64();
+    match (number("loss"), number("grad_norm")) {
+        (Some(loss), Some(norm)) => Ok((loss, norm)),
+        _ => Err(Error::Dataset {
+            problem: format!("step {step} is not logged in {}", run_dir.display()),
+            hint: "steps are counted from 1; metrics.jsonl has one line for each".to_owned(),
+        }),
+    }
+}
+
+/// The kept trajectories as groups, through the gate again.
+fn groups_of(run: &Run, lines: &[RolloutLine], step: u64) -> Result<Vec<TokenGroup>> {
+    let mut groups: Vec<Vec<&RolloutLine>> = Vec::new();
+    for it in lines {
+        match groups.last_mut() {
+            Some(last) if last[0].prompt_id == it.prompt_id => last.push(it),
+            _ => groups.push(vec![it]),
+        }
+    }
+    groups
+        .into_iter()
+        .map(|lines| {
+            let id = lines[0].prompt_id;
+            let known = run.prompts().get(id as usize);
+            if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
+                return Err(Error::Dataset {
+                    problem: format!("the rollouts of prompt {id} are of another data set"),
+                    hint: "the run's data and template must be those it was trained with"
+                        .to_owned(),
+                });
+            }
+            let sampled: Vec<&&RolloutLine> =
+                lines.iter().filter(|it| it.role != "teacher").collect();
+            let rollouts: Vec<Rollout> = sampled
+                .iter()
+                .map(|it| Rollout {
+                    tokens: it.tokens.clone(),
+                    log_probs: it.log_probs.clone(),
+                    ended: it.ended,
+                })
+                .collect();
+            let verdicts = sampled.iter().map(|it| it.core_verdict()).collect();
+            let n = rollouts.len();
+            let scored = SampledGroup::new(hapo_core::PromptId(id), n, rollouts).score(verdicts);
+            Ok(tokens_of(run, &mix(run, scored, Step(step))))
+        })
+        .collect()
+}

@@ -1,0 +1,176 @@
+//! `TensorBoard` event files beside `metrics.jsonl`.
+//!
+//! An event file is a list of records, each a protobuf `Event` between its length and checksums
+//! (`tensorflow/core/lib/io/record_writer.h`, `tensorflow/core/util/event.proto`). Scalars are all that
+//! is written, so the two messages are encoded by hand; a protobuf crate would be larger than this
+//! file. A resumed run begins a file of its own and says from which step it counts, and the reader
+//! drops what older files hold of that step and later ones.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, Result};
+use crate::metrics::Metrics;
+
+/// The open event file of a run.
+#[derive(Debug)]
+pub(crate) struct Events {
+    file: File,
+    path: PathBuf,
+}
+
+impl Events {
+    /// Begins an event file for a run that has done `steps_done` steps.
+    pub(crate) fn open(run_dir: &Path, steps_done: u64) -> Result<Self> {
+        let seconds = now() as u64;
+        // Names sort by age; two starts within a second need different ones.
+        let path = (0..1000)
+            .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
+            .find(|it| !it.exists())
+            .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
+        let io = |source| Error::Io {
+            action: "create",
+            path: path.clone(),
+            source,
+        };
+        let file = OpenOptions::new()
+            .create_new(true)
+            .append(true)
+            .open(&path)
+            .map_err(io)?;
+        let mut it = Self { file, path };
+        it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
+        // SessionLog { status: START }: what older files hold from this step on is stale.
+        it.write(&event(steps_done + 1, |out| string(out, 7, &[0x08, 1])))?;
+        Ok(it)
+    }
+
+    /// Appends the scalars of a step.
+    pub(crate) fn append(&mut self, step: u64, metrics: &Metrics) -> Result<()> {
+        let mut summary = Vec::new();
+        for (name, value) in metrics.iter().filter(|it| it.0 != "step") {
+            let mut one = Vec::new();
+            string(&mut one, 1, name.as_bytes());
+            one.push(0x15);
+            one.extend((value as f32).to_le_bytes());
+            string(&mut summary, 1, &one);
+        }
+        self.write(&event(step, |out| string(out, 5, &summary)))
+    }
+
+    fn write(&mut self, event: &[u8]) -> Result<()> {
+        self.file
+            .write_all(&record(event))
+            .map_err(|source| Error::Io {
+                action: "write",
+                path: self.path.clone(),
+                source,
+            })
+    }
+}
+
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |it| it.as_secs_f64())
+}
+
+/// `Event { wall_time, step, .. }`.
+fn event(step: u64, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = vec![0x09];
+    out.extend(now().to_le_bytes());
+    out.push(0x10);
+    varint(&mut out, step);
+    body(&mut out);
+    out
+}
+
+/// A length-delimited field.
+fn string(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Length, its checksum, the data, their checksum.
+fn record(data: &[u8]) -> Vec<u8> {
+    let length = (data.len() as u64).to_le_bytes();
+    let mut out = length.to_vec();
+    out.extend(masked(crc32c(&length)).to_le_bytes());
+    out.extend_from_slice(data);
+    out.extend(masked(crc32c(data)).to_le_bytes());
+    out
+}
+
+fn masked(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// CRC-32C (Castagnoli), bit by bit: a step has a few kilobytes.
+fn crc32c(data: &[u8]) -> u32 {
+    !data.iter().fold(!0, |mut crc, byte| {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+        }
+        crc
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checksums_are_those_of_the_standard() {
+        // RFC 3720, B.4.
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn a_file_is_whole_records_with_the_scalars_in_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut events = Events::open(dir.path(), 6).unwrap();
+        let mut metrics = Metrics::default();
+        metrics.set("step", 7.0);
+        metrics.set("reward/mean", 0.25);
+        metrics.set("grad_norm", 3.0);
+        events.append(7, &metrics).unwrap();
+        let bytes = std::fs::read(&events.path).unwrap();
+        let mut at = 0;
+        let mut found = Vec::new();
+        while at < bytes.len() {
+            let word = |i: usize| u32::from_le_bytes(bytes[i..i + 4].try_into().unwrap());
+            let n = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+            assert_eq!(word(at + 8), masked(crc32c(&bytes[at..at + 8])));
+            let data = &bytes[at + 12..at + 12 + n];
+            assert_eq!(word(at + 12 + n), masked(crc32c(data)));
+            found.push(data[9..].to_vec());
+            at += 16 + n;
+        }
+        assert_eq!(found[0], b"\x10\x00\x1a\x0dbrain.Event:2");
+        assert_eq!(found[1], b"\x10\x07\x3a\x02\x08\x01");
+        let mut expected = b"\x10\x07\x2a\x24".to_vec();
+        expected.extend(b"\x0a\x12\x0a\x0breward/mean\x15");
+        expected.extend(0.25_f32.to_le_bytes());
+        expected.extend(b"\x0a\x10\x0a\x09grad_norm\x15");
+        expected.extend(3.0_f32.to_le_bytes());
+        expected[3] = (expected.len() - 4) as u8;
+        assert_eq!(found[2], expected);
+        // A second start within the second has a file of its own.
+        let other = Events::open(dir.path(), 7).unwrap();
+        assert_ne!(other.path, events.path);
+    }
+}

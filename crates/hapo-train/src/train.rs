@@ -1,0 +1,430 @@
+//! The loop over a run's steps and everything that lets it survive: one process per folder, files
+//! that are whole or absent, a resume that goes on with the same bits.
+//!
+//! The price: every checkpoint waits for the disk. Between checkpoints nothing does.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hapo_methods::MethodKind;
+
+use crate::checkpoint::{self, TrainerState};
+use crate::error::{Error, Result};
+use crate::files::{create_folder, remove_leftovers, write_atomically};
+use crate::guard::Guard;
+use crate::lock::RunLock;
+use crate::metrics::{Metrics, MetricsFile};
+use crate::preflight::{Preflight, preflight};
+use crate::recipe::{ModelSource, Recipe};
+use crate::run::Run;
+use crate::tensorboard::Events;
+
+/// What a run tells while it goes.
+pub trait Observer {
+    /// A step is done.
+    fn step(&mut self, step: u64, metrics: &Metrics);
+
+    /// Something the reader should know.
+    fn warning(&mut self, _text: &str) {}
+
+    /// Whether a new run should sample some prompts before its first step and say what it met.
+    fn wants_preflight(&self) -> bool {
+        false
+    }
+
+    /// What the pre-flight met.
+    fn preflight(&mut self, _found: &Preflight) {}
+
+    /// Whether the run should stop after the step at hand, saving what it has.
+    fn stop_requested(&self) -> bool {
+        false
+    }
+}
+
+/// How a run begins in its folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// From the start; a folder that holds a run is refused.
+    Fresh,
+    /// From the latest whole checkpoint, if there is one; a run of another recipe is refused.
+    Resume,
+    /// As [`Begin::Resume`], and a changed recipe is taken as it is.
+    ResumeWithRecipe,
+}
+
+impl From<bool> for Begin {
+    fn from(resume: bool) -> Self {
+        if resume { Self::Resume } else { Self::Fresh }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Steps done, over all calls.
+    pub steps: u64,
+    /// Steps done by this call; 0 when the run was finished already.
+    pub steps_now: u64,
+    /// The last checkpoint.
+    pub checkpoint: PathBuf,
+    /// Whether every step of the recipe is done.
+    pub finished: bool,
+    /// The alarm that ended the run (D23).
+    pub stopped_by: Option<String>,
+}
+
+/// Trains by a recipe into `run_dir`.
+///
+/// # Errors
+/// A folder that another process trains in, holds another run, or whose checkpoints are all torn; a
+/// disk that is full; a loss that is no number, after saving what there is.
+pub fn train(
+    recipe: &Recipe,
+    run_dir: &Path,
+    begin: impl Into<Begin>,
+    threads: usize,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    let begin = begin.into();
+    if begin == Begin::Fresh {
+        require_no_run(run_dir)?;
+    }
+    create_folder(run_dir)?;
+    let _lock = RunLock::take(run_dir)?;
+    let resolved = resolved_recipe(recipe);
+    let restored = if begin == Begin::Fresh {
+        None
+    } else {
+        latest_checkpoint(run_dir, &resolved, begin, observer)?
+    };
+    // Before anything is loaded or written: a finished run has nothing to do.
+    if let Some((state, folder)) = &restored
+        && state.step >= recipe.raw.steps
+    {
+        return Ok(Outcome {
+            steps: state.step,
+            steps_now: 0,
+            checkpoint: folder.clone(),
+            finished: true,
+            stopped_by: None,
+        });
+    }
+    let recipe = &with_model_of_stage(recipe, run_dir)?;
+    let mut run = Run::new(recipe, threads)?;
+    for it in recipe.warnings().into_iter().chain(run.warnings()) {
+        observer.warning(&it);
+    }
+    create_folder(&run_dir.join("checkpoints"))?;
+    remove_leftovers(run_dir)?;
+    write_atomically(&run_dir.join("recipe.toml"), resolved.as_bytes())?;
+    if let Some(table) = run.gate_table() {
+        write_atomically(&run_dir.join("gate.json"), &table)?;
+    }
+    if let Some((state, folder)) = &restored {
+        run.restore(state, folder)?;
+    }
+    if recipe.raw.metrics.rollouts_every > 0 && recipe.method.kind != MethodKind::Imitation {
+        run.keep_rollouts_in(run_dir)?;
+    }
+    let first = run.steps_done();
+    let mut file = MetricsFile::open(&run_dir.join("metrics.jsonl"), first)?;
+    if file.lines() < first {
+        observer.warning(&format!(
+            "metrics.jsonl holds {} of the {first} steps done; the others are lost",
+            file.lines()
+        ));
+    }
+    if first == 0
+        && observer.wants_preflight()
+        && let Some(found) = preflight(&mut run, recipe.raw.metrics.preflight)?
+    {
+        let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
+        write_atomically(&run_dir.join("preflight.json"), &json)?;
+        observer.preflight(&found);
+        for it in found.warnings() {
+            observer.warning(&it);
+        }
+    }
+    let mut events = Events::open(run_dir, first)?;
+    let mut saved_at = restored.map(|it| (it.0.step, it.1));
+    let mut score = Score::new(&recipe.raw.checkpoint.best);
+    let mut guard = Guard::new(&recipe.raw.guard, &file.history()?);
+    let mut stopped_by = None;
+    while run.steps_done() < recipe.raw.steps {
+        let updates_before = run.trainer.updates;
+        let metrics = match run.step() {
+            Ok(it) => it,
+            Err(it @ Error::NotFinite { .. }) => {
+                file.sync()?;
+                let halted = run.trainer.updates > updates_before;
+                if let Some(folder) = run.save_halted(run_dir, &resolved, halted)? {
+                    observer.warning(&format!("the weights are saved in {}", folder.display()));
+                }
+                return Err(it);
+            }
+            Err(it) => return Err(it),
+        };
+        file.append(&metrics)?;
+        events.append(run.steps_done(), &metrics)?;
+        score.add(&metrics);
+        let step = run.steps_done();
+        observer.step(step, &metrics);
+        if let Some(alarm) = guard.alarm(&metrics) {
+            observer.warning(&format!("step {step}: {alarm}"));
+            if recipe.raw.guard.stop {
+                stopped_by = Some(alarm);
+            }
+        }
+        let stop = observer.stop_requested() || stopped_by.is_some();
+        let every = recipe.raw.checkpoint.every;
+        let due = every > 0 && step.is_multiple_of(every);
+        if due || stop || step == recipe.raw.steps {
+            let kept = saved_at.as_ref().map(|it| it.0);
+            let saved = file
+                .sync()
+                .and_then(|()| run.wait_for_rollouts())
+                .and_then(|()| run.save(run_dir, &resolved, score.take()));
+            let folder = saved.map_err(|cause| Error::NotSaved {
+                step,
+                kept,
+                cause: Box::new(cause),
+            })?;
+            saved_at = Some((step, folder));
+        }
+        if stop {
+            break;
+        }
+    }
+    let (_, checkpoint) = saved_at.expect("a run has at least one step, and its last one is saved");
+    Ok(Outcome {
+        steps: run.steps_done(),
+        steps_now: run.steps_done() - first,
+        checkpoint,
+        finished: run.steps_done() == recipe.raw.steps,
+        stopped_by,
+    })
+}
+
+/// Refuses a folder that holds a run.
+///
+/// # Errors
+/// When it does.
+pub fn require_no_run(run_dir: &Path) -> Result<()> {
+    if run_dir.join("recipe.toml").exists() {
+        return Err(Error::Dataset {
+            problem: format!("{} already holds a run", run_dir.display()),
+            hint: "continue it with --resume, or choose another --run-dir".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Folder of a stage: the run's own for a recipe of one.
+pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
+    match &recipe.stage {
+        Some(name) => run_dir.join(name),
+        None => run_dir.to_owned(),
+    }
+}
+
+/// The recipe with `stage:NAME` replaced by that stage's last checkpoint, which lies beside `run_dir`.
+pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Recipe> {
+    let mut recipe = recipe.clone();
+    if let ModelSource::Stage(name) = &recipe.model {
+        let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
+        let (_, checkpoint) = checkpoint::list(&beside)
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::Dataset {
+                problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+                hint: "run the stages in their order with `hapo train`".to_owned(),
+            })?;
+        checkpoint::verify(&checkpoint)?;
+        recipe.model = ModelSource::Folder(checkpoint.display().to_string());
+    }
+    Ok(recipe)
+}
+
+/// Removes a run's folder if it holds one; used by commands that own their output folder.
+pub fn clear_run(run_dir: &Path) -> Result<()> {
+    if run_dir.join("recipe.toml").exists() {
+        fs::remove_dir_all(run_dir).map_err(|source| Error::Io {
+            action: "remove",
+            path: run_dir.to_owned(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// The recipe with its defaults filled in, as the run folder keeps it.
+pub(crate) fn resolved_recipe(recipe: &Recipe) -> String {
+    let body = toml::to_string(&recipe.raw).expect("a recipe is plain data");
+    format!("# resolved by hapo {}\n{body}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The latest checkpoint that is whole; torn ones are named and passed over.
+fn latest_checkpoint(
+    run_dir: &Path,
+    resolved: &str,
+    begin: Begin,
+    observer: &mut dyn Observer,
+) -> Result<Option<(TrainerState, PathBuf)>> {
+    let mut check = |before: &str, folder: &Path| {
+        let differences = differences(before, resolved);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let differences = differences.join("; ");
+        if begin != Begin::ResumeWithRecipe {
+            return Err(Error::OtherRecipe {
+                folder: folder.to_owned(),
+                differences,
+            });
+        }
+        observer.warning(&format!("going on with another recipe: {differences}"));
+        Ok(())
+    };
+    let found = checkpoint::list(run_dir);
+    let Some((_, latest)) = found.first() else {
+        // Killed before its first checkpoint: the same run begins again, another one does not.
+        if let Ok(before) = fs::read_to_string(run_dir.join("recipe.toml")) {
+            check(&before, run_dir)?;
+        }
+        return Ok(None);
+    };
+    let mut torn = Vec::new();
+    for (_, folder) in &found {
+        match checkpoint::verify(folder) {
+            Ok(state) => {
+                check(&state.recipe, folder)?;
+                for it in torn {
+                    observer.warning(&format!("{it}; using the one before"));
+                }
+                return Ok(Some((state, folder.clone())));
+            }
+            Err(it) => torn.push(it),
+        }
+    }
+    // Going back to step 0 would silently throw the run away.
+    let all: Vec<String> = torn.iter().map(ToString::to_string).collect();
+    Err(Error::Checkpoint {
+        folder: latest.clone(),
+        problem: format!("no checkpoint of the run is whole: {}", all.join("; ")),
+    })
+}
+
+/// Keys whose values differ between two recipes, as `key: before → after`.
+fn differences(before: &str, after: &str) -> Vec<String> {
+    let flat = |text: &str| {
+        let mut all = std::collections::BTreeMap::new();
+        match text.parse::<toml::Table>() {
+            Ok(it) => flatten("", &toml::Value::Table(it), &mut all),
+            Err(it) => {
+                all.insert("recipe".to_owned(), format!("unreadable: {}", it.message()));
+            }
+        }
+        all
+    };
+    let (before, after) = (flat(before), flat(after));
+    let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let absent = || "absent".to_owned();
+    keys.into_iter()
+        .filter(|it| before.get(*it) != after.get(*it))
+        .map(|it| {
+            let value = |of: &std::collections::BTreeMap<String, String>| {
+                of.get(it).cloned().unwrap_or_else(absent)
+            };
+            format!("{it}: {} → {}", value(&before), value(&after))
+        })
+        .collect()
+}
+
+fn flatten(path: &str, value: &toml::Value, all: &mut std::collections::BTreeMap<String, String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                let path = if path.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{path}.{key}")
+                };
+                flatten(&path, value, all);
+            }
+        }
+        other => {
+            all.insert(path.to_owned(), other.to_string());
+        }
+    }
+}
+
+/// Mean of one metric since the last checkpoint: what `checkpoint.best` compares.
+struct Score<'a> {
+    metric: &'a str,
+    sign: f64,
+    sum: f64,
+    steps: u32,
+}
+
+impl<'a> Score<'a> {
+    /// `rule` is the metric's name, with a minus before it where lower is better.
+    fn new(rule: &'a str) -> Self {
+        let (metric, sign) = match rule.strip_prefix('-') {
+            Some(it) => (it, -1.0),
+            None => (rule, 1.0),
+        };
+        Self {
+            metric,
+            sign,
+            sum: 0.0,
+            steps: 0,
+        }
+    }
+
+    fn add(&mut self, metrics: &Metrics) {
+        if let Some(it) = metrics.get(self.metric) {
+            self.sum += it * self.sign;
+            self.steps += 1;
+        }
+    }
+
+    fn take(&mut self) -> Option<f64> {
+        let mean = (self.steps > 0).then(|| self.sum / f64::from(self.steps));
+        (self.sum, self.steps) = (0.0, 0);
+        mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_keys_and_both_values() {
+        let before = "# resolved by hapo 0.1.0\nsteps = 10\n[optim]\nlr = 1e-4\n";
+        let after =
+            "# resolved by hapo 0.2.0\nsteps = 10\n[optim]\nlr = 2e-4\n[hapo]\ngate = \"never\"\n";
+        assert_eq!(
+            differences(before, after),
+            ["hapo.gate: absent → \"never\"", "optim.lr: 0.0001 → 0.0002"]
+        );
+        assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
+    }
+
+    #[test]
+    fn a_score_is_the_mean_since_the_last_checkpoint() {
+        let metrics = |value: f64| {
+            let mut it = Metrics::default();
+            it.set("loss", value);
+            it
+        };
+        let mut score = Score::new("-loss");
+        score.add(&metrics(1.0));
+        score.add(&metrics(2.0));
+        assert_eq!(score.take(), Some(-1.5));
+        assert_eq!(score.take(), None);
+        let mut other = Score::new("reward/policy_only");
+        other.add(&metrics(1.0));
+        assert_eq!(other.take(), None);
+    }
+}

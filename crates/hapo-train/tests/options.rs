@@ -1,0 +1,265 @@
+//! Every numbered departure that is an option is reachable from a recipe: each test writes the recipe's
+//! keys and reads what the run will do.
+
+use hapo_core::{AdvantageGroup, Annealing, Gate, SlotRule, Step, TeacherWeight, Threshold};
+use hapo_methods::{Clip, Normaliser, OnInjection, Ratio, Weights};
+use hapo_sampler::{Decoding, Truncation};
+use hapo_train::{RawRecipe, Recipe};
+
+fn resolve(text: &str) -> Result<Recipe, String> {
+    let text = format!("model.path = \"builtin:base\"\n{text}");
+    let raw = RawRecipe::parse(&text, "test", &[]).map_err(|it| it.to_string())?;
+    Recipe::check(raw, "test", "test").map_err(|it| it.to_string())
+}
+
+fn trapo(text: &str) -> Recipe {
+    resolve(&format!("method = \"trapo\"\n{text}")).unwrap()
+}
+
+fn gate(text: &str) -> (Gate, SlotRule) {
+    trapo(&format!("[hapo]\n{text}")).gate.unwrap()
+}
+
+/// `m_t` of a gate at the steps of epochs of 10, for groups of 8.
+fn open_up_to(gate: &Gate, steps: &[u64]) -> Vec<i32> {
+    let schedule = hapo_core::Schedule::new(gate, 8, 10).unwrap();
+    let at = steps.iter().map(|it| schedule.open_up_to(Step(*it)).get());
+    at.collect()
+}
+
+#[test]
+fn d1_d2_the_default_gate_is_a_hard_cut_at_the_turn_off_epoch() {
+    for steepness in ["10", "0.5"] {
+        let (gate, slot) = gate(&format!("turn_off_epoch = 1.5\nsteepness = {steepness}"));
+        assert_eq!(open_up_to(&gate, &[1, 14, 15, 16]), [0, 0, -1, -1]);
+        assert_eq!(slot, SlotRule::LowestReward);
+    }
+    let (smooth, _) = gate("turn_off_epoch = 1.5\nfailure_level = 3\nsteepness = 5");
+    let open = open_up_to(&smooth, &[1, 11, 15, 17, 40]);
+    assert!(open.windows(2).all(|it| it[0] >= it[1]) && open[0] == 3 && open[4] == -1);
+}
+
+#[test]
+fn d3_thresholds_by_hand_are_their_rungs() {
+    for (gamma0, m) in [("0.3", 1), ("0.5", 3), ("0.7", 5)] {
+        let (gate, _) = gate(&format!("gamma0 = {gamma0}\nannealing = \"off\""));
+        assert_eq!(open_up_to(&gate, &[1, 500]), [m, m]);
+    }
+    let refused = resolve("method = \"trapo\"\n[hapo]\ngamma0 = 0.1\nannealing = \"off\"");
+    assert!(refused.unwrap_err().contains("never opens"));
+    let refused =
+        resolve("method = \"trapo\"\n[hapo]\ngamma0 = 0.3\nfailure_level = 1\nannealing = \"off\"");
+    assert!(refused.unwrap_err().contains("got both"));
+}
+
+#[test]
+fn d4_d5_always_never_and_not_annealed_are_modes() {
+    assert_eq!(gate("gate = \"always\"").0, Gate::Always);
+    assert_eq!(gate("gate = \"never\"").0, Gate::Never);
+    let (off, _) = gate("annealing = \"off\"");
+    assert!(matches!(
+        off,
+        Gate::Confidence {
+            threshold: Threshold::Derived { failure_level: 0 },
+            annealing: Annealing::Off
+        }
+    ));
+    let refused = resolve("method = \"trapo\"\n[hapo]\nfailure_level = 8\nannealing = \"off\"");
+    assert!(refused.unwrap_err().contains("expected 0 to 7, got 8"));
+}
+
+#[test]
+fn d7_d8_every_slot_rule_is_a_word() {
+    for (word, rule) in [
+        ("lowest-reward", SlotRule::LowestReward),
+        ("first", SlotRule::First),
+        ("random", SlotRule::Random),
+        ("longest", SlotRule::Longest),
+    ] {
+        assert_eq!(
+            gate(&format!("turn_off_epoch = 1\nslot = \"{word}\"")).1,
+            rule
+        );
+    }
+    assert_eq!(
+        gate("gate = \"always\"\nslot = \"fixed\"").1,
+        SlotRule::Fixed
+    );
+    let refused = resolve("method = \"trapo\"\n[hapo]\nturn_off_epoch = 1\nslot = \"fixed\"");
+    assert!(refused.unwrap_err().contains("gate = \"always\""));
+}
+
+#[test]
+fn d12_d13_advantages() {
+    let it = trapo("").objective.advantage;
+    assert!(!it.std && it.group == AdvantageGroup::Mixed);
+    let it = trapo("advantage = { std = true, group = \"policy-only\" }")
+        .objective
+        .advantage;
+    assert!(it.std && it.group == AdvantageGroup::PolicyOnly);
+    let it = trapo("advantage.group = \"sampled\"").objective.advantage;
+    assert_eq!(it.group, AdvantageGroup::Sampled);
+}
+
+#[test]
+fn d14_operators_come_with_their_hosts() {
+    for (host, operator) in [
+        ("luffy", "luffy"),
+        ("srft", "srft"),
+        ("trapo", "trapo"),
+        ("chord", "chord"),
+        ("hpt", "srft"),
+    ] {
+        let it = resolve(&format!("method = \"{host}\"\nteacher.d = 0.2"))
+            .unwrap()
+            .objective;
+        assert_eq!((it.operator.name, it.d), (operator, 0.2));
+    }
+}
+
+#[test]
+fn d15_teacher_weights() {
+    for (word, weight) in [
+        ("\"one\"", TeacherWeight::One),
+        (
+            "\"one-minus-confidence\"",
+            TeacherWeight::OneMinusConfidence,
+        ),
+        ("\"relative\"", TeacherWeight::Relative),
+        ("\"advantage\"", TeacherWeight::Advantage),
+        ("0.5", TeacherWeight::Constant(0.5)),
+        ("\"0.5\"", TeacherWeight::Constant(0.5)),
+        ("0", TeacherWeight::Constant(0.0)),
+    ] {
+        assert_eq!(
+            trapo(&format!("teacher.weight = {word}"))
+                .objective
+                .teacher_weight,
+            weight
+        );
+    }
+}
+
+#[test]
+fn d16_d17_normaliser_and_entropy_bonus() {
+    let it = trapo("sampling.max_new_tokens = 77").objective;
+    assert_eq!(it.normaliser, Normaliser::Constant { max_response: 77 });
+    assert_eq!(it.entropy_coef, 0.0);
+    let it = trapo("loss = { normaliser = \"token_mean\", entropy_coef = 0.001 }").objective;
+    assert_eq!(
+        (it.normaliser, it.entropy_coef),
+        (Normaliser::TokenMean, 0.001)
+    );
+}
+
+#[test]
+fn d18_d19_d20_kl_mini_batches_and_passes() {
+    let it = trapo("metrics.kl_every = 5\noptim = { mini_batch_prompts = 64, passes = 2 }").raw;
+    assert_eq!(
+        (
+            it.metrics.kl_every,
+            it.optim.mini_batch_prompts,
+            it.optim.passes
+        ),
+        (5, 64, 2)
+    );
+}
+
+#[test]
+fn d21_srft_weights() {
+    let of = |text: &str| {
+        resolve(&format!("method = \"srft\"\n{text}"))
+            .unwrap()
+            .objective
+            .weights
+    };
+    assert_eq!(of(""), Weights::Plain);
+    assert_eq!(of("srft.weights = \"entropy\""), Weights::Entropy);
+}
+
+#[test]
+fn d23_guards_and_the_warning_without_annealing() {
+    let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }")
+        .raw
+        .guard;
+    assert!(it.stop && it.window == 5 && it.beta_rise == 0.1);
+    let warned = |text: &str| {
+        trapo(text)
+            .warnings()
+            .join("\n")
+            .contains("positive feedback")
+    };
+    assert!(warned("[hapo]\nannealing = \"off\""));
+    assert!(!warned("[hapo]\nturn_off_epoch = 1.5"));
+}
+
+#[test]
+fn d25_temperature_and_truncated_draws() {
+    let it = trapo("sampling = { temperature = 0.7, top_p = 0.9, top_k = 20 }");
+    let Decoding::Sample {
+        temperature,
+        truncation,
+    } = it.decoding
+    else {
+        panic!("training samples");
+    };
+    assert_eq!(
+        (temperature, truncation),
+        (
+            0.7,
+            Truncation {
+                top_k: 20,
+                top_p: 0.9,
+                min_p: 0.0
+            }
+        )
+    );
+    assert!(it.warnings()[0].contains("D25"));
+    assert!(trapo("").warnings().is_empty());
+}
+
+#[test]
+fn luffy_original_is_advantage_without_clip() {
+    let it = resolve(
+        "method = \"luffy\"\nteacher.weight = \"advantage\"\nloss = { clip_low = inf, clip_high = inf }",
+    );
+    let it = it.unwrap().objective;
+    assert_eq!(
+        (it.clip, it.teacher_weight),
+        (Clip::OFF, TeacherWeight::Advantage)
+    );
+}
+
+#[test]
+fn the_extra_methods_are_a_key_each() {
+    let grpo = |text: &str| resolve(&format!("method = \"grpo\"\n{text}")).unwrap();
+    let dapo = grpo("loss.clip_high = 0.28\nsampling.refill = 3");
+    assert_eq!(
+        dapo.objective.clip,
+        Clip {
+            low: 0.2,
+            high: 0.28
+        }
+    );
+    assert_eq!(dapo.raw.sampling.refill, 3);
+    let gspo = grpo("loss = { ratio = \"sequence\", normaliser = \"sequence_mean\" }").objective;
+    assert_eq!(
+        (gspo.ratio, gspo.normaliser),
+        (Ratio::Sequence, Normaliser::SequenceMean)
+    );
+    let hpt = resolve("method = \"hpt\"").unwrap().objective;
+    assert_eq!(hpt.on_injection, OnInjection::DropRollouts);
+    let mu = |text: &str| {
+        resolve(text)
+            .unwrap()
+            .objective
+            .mu
+            .map(|it| (it.start, it.end, it.steps))
+    };
+    assert_eq!(mu("method = \"chord\""), Some((0.9, 0.05, 200)));
+    assert_eq!(
+        mu("method = \"trapo\"\nteacher.mu = { start = 1, end = 0, steps = 9 }"),
+        Some((1.0, 0.0, 9))
+    );
+    assert_eq!(mu("method = \"trapo\""), None);
+}
