@@ -1,6 +1,7 @@
 //! The real binary, killed at random moments, goes on with the same bits. The number of kills is
 //! `HAPO_KILLS` (4 unless told); `benches/kill.sh` runs the long form.
 
+#![expect(clippy::print_stderr, reason = "the kill test tells what it did")]
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
