@@ -57,7 +57,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences` (recipe.toml: line 8, column 1)
+            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml: line 8, column 1)
             hint: did you mean `temperature`?
         "#]],
     );
@@ -68,7 +68,7 @@ fn unknown_key() {
             &["train", "recipe.toml", "--set", "sampling.group_sise=4"],
         ),
         &expect![[r#"
-            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences` (recipe.toml with --set)
+            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml with --set)
             hint: did you mean `group_size`?
         "#]],
     );
@@ -81,7 +81,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected one of sft, grpo, luffy, srft, trapo, got `grop` (recipe.toml: method)
+            error: expected one of sft, grpo, luffy, srft, trapo, hpt, chord, got `grop` (recipe.toml: method)
             hint: did you mean `grpo`?
         "#]],
     );
@@ -123,7 +123,7 @@ fn wrong_value() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: `grpo` has no teacher term to gate (recipe.toml: hapo)
-            hint: HAPO wraps a method that has a teacher: luffy, srft or trapo
+            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord
         "#]],
     );
 }
@@ -282,9 +282,9 @@ fn ids_beyond_the_vocabulary() {
     check(
         &String::from_utf8(output.stderr).unwrap(),
         &expect![[r#"
-        error: ids.jsonl:2: token 99999 at row 1: the vocabulary has 384
-        hint: ids are those of the model's tokenizer
-    "#]],
+            error: ids.jsonl:2: token 99999 at row 1: the vocabulary has 64
+            hint: ids are those of the model's tokenizer
+        "#]],
     );
 }
 

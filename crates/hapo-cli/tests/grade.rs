@@ -24,9 +24,14 @@ fn verdicts(printed: &str) -> Vec<(Value, Value)> {
 }
 
 fn expected() -> Vec<(Value, Value)> {
-    [(json!("half"), "correct"), (json!("off"), "wrong"), (json!(7), "correct"), (json!("none"), "unparsable")]
-        .map(|(id, verdict)| (id, json!(verdict)))
-        .to_vec()
+    [
+        (json!("half"), "correct"),
+        (json!("off"), "wrong"),
+        (json!(7), "correct"),
+        (json!("none"), "unparsable"),
+    ]
+    .map(|(id, verdict)| (id, json!(verdict)))
+    .to_vec()
 }
 
 #[test]
@@ -36,7 +41,10 @@ fn one_line_per_row_in_order_from_a_file_or_standard_input() {
     let printed = succeed(dir.path(), &["grade", "rows.jsonl"]);
     assert_eq!(verdicts(&printed), expected());
     let first: Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
-    assert_eq!((&first["extracted"], &first["gold_parsed"]), (&json!("0.5"), &json!("1/2")));
+    assert_eq!(
+        (&first["extracted"], &first["gold_parsed"]),
+        (&json!("0.5"), &json!("1/2"))
+    );
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
         .args(["grade", "--gold-key", "gold"])
@@ -45,16 +53,26 @@ fn one_line_per_row_in_order_from_a_file_or_standard_input() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(ROWS.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(ROWS.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), printed);
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "4 rows: 2 correct, 1 wrong, 1 unparsable, 0 malformed\n");
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "4 rows: 2 correct, 1 wrong, 1 unparsable, 0 malformed\n"
+    );
 }
 
 #[test]
 fn malformed_rows_are_named_and_the_rest_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let rows = format!("{{\"gold\": \"1\"}}\nnot json\n[1]\n{{\"gold\": null, \"pred\": \"1\"}}\n\u{feff}\n{ROWS}");
+    let rows = format!(
+        "{{\"gold\": \"1\"}}\nnot json\n[1]\n{{\"gold\": null, \"pred\": \"1\"}}\n\u{feff}\n{ROWS}"
+    );
     fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
     let output = hapo(dir.path(), &["grade", "rows.jsonl"]);
     assert_eq!(output.status.code(), Some(2));
@@ -62,11 +80,19 @@ fn malformed_rows_are_named_and_the_rest_go_on() {
     assert_eq!(verdicts(&printed)[5..], expected());
     assert!(verdicts(&printed)[..5].iter().all(|it| it.1.is_null()));
     let messages = String::from_utf8(output.stderr).unwrap();
-    for (row, problem) in
-        [(1, "pred: expected a string, got nothing"), (2, "expected ident"), (3, "invalid type"), (4, "gold: expected a string, got null")]
-    {
-        let line = messages.lines().find(|it| it.starts_with(&format!("rows.jsonl: row {row}: ")));
-        assert!(line.is_some_and(|it| it.contains(problem)), "row {row}: {messages}");
+    for (row, problem) in [
+        (1, "pred: expected a string, got nothing"),
+        (2, "expected ident"),
+        (3, "invalid type"),
+        (4, "gold: expected a string, got null"),
+    ] {
+        let line = messages
+            .lines()
+            .find(|it| it.starts_with(&format!("rows.jsonl: row {row}: ")));
+        assert!(
+            line.is_some_and(|it| it.contains(problem)),
+            "row {row}: {messages}"
+        );
     }
 }
 
@@ -83,5 +109,9 @@ fn a_closed_pipe_is_no_failure() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -795,9 +795,9 @@ fn token_budget_is_as_documented() {
     );
     check_lengths(
         "linear",
-        &expect![[r"
-        level 5: prompt 24 concise 15 teacher 69
-        level 6: prompt 25 concise 17 teacher 81
-    "]],
+        &expect![[r#"
+            level 4: prompt 23 concise 13 teacher 57
+            level 5: prompt 24 concise 15 teacher 69
+        "#]],
     );
 }
