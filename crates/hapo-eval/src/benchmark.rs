@@ -26,8 +26,8 @@ pub const BENCHMARKS: &[Benchmark] = &[
     mini(1, "n-digit × 1-digit products, 7 digits"),
     mini(2, "sums of three numbers, 5 digits"),
     mini(3, "sums of three numbers, 6 digits"),
-    mini(4, "solutions of a*x+b=c, 5 digits"),
-    mini(5, "solutions of a*x+b=c, 6 digits"),
+    mini(4, "solutions of a*x+b=c, 4 digits"),
+    mini(5, "solutions of a*x+b=c, 5 digits"),
 ];
 
 const fn mini(index: usize, summary: &'static str) -> Benchmark {

@@ -12,12 +12,14 @@ use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut show = String::new();
+    let mut slow_ms = 2.0;
     let mut grader_name = String::from("math");
     let mut files = Vec::new();
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--show" => show = args.next().unwrap_or_default(),
+            "--slow" => slow_ms = args.next().unwrap_or_default().parse()?,
             "--grader" => grader_name = args.next().unwrap_or_default(),
             _ => files.push(arg),
         }
@@ -95,7 +97,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
             }
             let budget = case["budget_ms"].as_f64().unwrap_or(50.0);
-            if ms > budget.min(2.0) {
+            if ms > budget.min(slow_ms) {
                 println!(
                     "SLOW {ms:.1} ms (budget {budget}) {} {}",
                     case["kind"], case["id"]

@@ -19,6 +19,30 @@
 //! assert!(check_gold(&MATH, "").is_err());
 //! assert!(GRADERS.iter().any(|it| it.name == "oat"));
 //! ```
+//!
+//! # The stages of `math`
+//!
+//! `extract` finds the candidates for the final answer, best first; `normalise` opens boxes, drops units and expands
+//! shorthand; `parse` reads LaTeX or plain arithmetic into a small exact expression; `compare` asks, in Math-Verify's
+//! order, whether two expressions mean the same; `numeric` decides values: exactly where rational, modulo a prime for
+//! rational functions of symbols, else to 50 digits at fixed points. Each [`Judgement`] says what was extracted, how
+//! both sides were read, and which rule decided.
+//!
+//! # The bounds
+//!
+//! | what | bound |
+//! |---|---|
+//! | nesting that is read | 96 levels; constant towers are folded however deep |
+//! | a formula | 32,768 bytes |
+//! | a number literal | 8,192 digits |
+//! | a computed number | 65,536 bits; beyond, values are compared in floating point or not at all |
+//! | a factorial, a binomial | 5,000 |
+//! | a sum or product that is added up | 2,000 terms; sums of polynomials have a closed form |
+//! | one judgement | 100,000 steps, large operations counted by their size |
+//! | candidates in one priority group | 48 |
+//!
+//! Scans of a completion are linear: a megabyte takes a few milliseconds. [`grade`] on a boxed number takes a few
+//! microseconds, and [`grade_batch`] uses all cores.
 
 mod compare;
 mod exact;
@@ -31,6 +55,7 @@ mod number;
 mod numeric;
 mod oat;
 mod parse;
+mod spelling;
 mod verdict;
 
 pub use extract::{Search, Targets};

@@ -8,7 +8,9 @@ use crate::compare::Comparison;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Found, Targets, candidates};
 use crate::normalise::{Boxes, normalise};
-use crate::parse::{self, Trouble};
+use crate::numeric;
+use crate::parse::{self, Style, Trouble};
+use crate::spelling::as_meant;
 use crate::verdict::{GoldError, Judgement, Reason, Verdict};
 use std::borrow::Cow;
 
@@ -148,6 +150,7 @@ pub(crate) fn prepare_text(
     gold: &str,
     options: &MathOptions,
 ) -> Result<Gold, GoldError> {
+    numeric::refuel();
     let reading = read(text, &options.gold_targets, options);
     if reading.value.is_none() && reading.text.is_none() {
         return Err(GoldError::Unreadable {
@@ -166,6 +169,7 @@ pub(crate) fn prepare_text(
 
 /// Judges a completion against a gold.
 pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
+    numeric::refuel();
     let answer = read(completion, &gold.options.targets, &gold.options);
     let (same, reason) = compare(&gold.reading, &answer, &gold.options);
     let nothing = answer.value.is_none() && answer.text.is_none();
@@ -286,7 +290,7 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
     let mut reading = Reading::default();
     candidates(text, targets, |group| {
         for it in group {
-            let (value, normal) = read_candidate(text, it, &mut reading.too_large);
+            let (value, normal) = read_candidate(text, it, options.strict, &mut reading.too_large);
             if reading.text.is_none() && !normal.is_empty() && options.fallback == Fallback::Text {
                 reading.text = Some(normal.clone());
             }
@@ -321,6 +325,7 @@ fn has_base(text: &str) -> bool {
 fn read_candidate(
     text: &str,
     candidate: &Candidate,
+    strict: Strictness,
     too_large: &mut bool,
 ) -> (Option<Value>, String) {
     match &candidate.found {
@@ -370,10 +375,29 @@ fn read_candidate(
         Found::Formulas(all) => {
             let mut values = Vec::with_capacity(all.len());
             let mut texts = Vec::with_capacity(all.len());
+            let mut first_is_read = None;
             for it in all {
                 let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
-                let normal = normalise(&text[it.content.clone()], boxes);
-                match parse::latex(&normal) {
+                let content = &text[it.content.clone()];
+                let (normal, value) = match strict {
+                    Strictness::Peer => {
+                        let normal = normalise(content, boxes);
+                        let value = parse::latex(&normal, Style::Peer);
+                        (normal, value)
+                    }
+                    Strictness::Truth => {
+                        let normal = normalise(&as_meant(content), boxes);
+                        let value = match parse::scientific(&normal) {
+                            Some(it) => Ok(it),
+                            None => {
+                                parse::latex(&normal, Style::Meant).map(crate::compare::complex)
+                            }
+                        };
+                        (normal, value)
+                    }
+                };
+                first_is_read.get_or_insert(value.is_ok());
+                match value {
                     Ok(value) => values.push(if it.percent {
                         Expr::Percent(Box::new(value))
                     } else {
@@ -394,9 +418,7 @@ fn read_candidate(
                 return (Some(Value::Expr(Expr::Set(items))), texts.join(" and "));
             }
             // Where one of several cannot be read, the first alone counts, if it can.
-            let first_is_read = all.len() == 1 && values.len() == 1
-                || all.len() > 1 && parse::latex(&texts[0]).is_ok();
-            let value = if first_is_read {
+            let value = if first_is_read == Some(true) {
                 values.into_iter().next().map(Value::Expr)
             } else {
                 None

@@ -47,6 +47,15 @@ impl Rat {
         Some(Rat::Big(Box::new((n.into(), d.into()))))
     }
 
+    /// Parts without a common factor, the denominator positive.
+    fn coprime(n: BigInt, d: BigInt) -> Rat {
+        if let (Some(n), Some(d)) = (n.to_i64(), d.to_i64()) {
+            return Rat::Small(n, d);
+        }
+        Rat::Big(Box::new((n, d)))
+    }
+
+    /// `n / d`, reduced; `None` for a zero denominator and beyond [`MAX_BITS`].
     pub(crate) fn from_big(n: BigInt, d: BigInt) -> Option<Rat> {
         if d.is_zero() || n.bits() > 2 * MAX_BITS || d.bits() > 2 * MAX_BITS {
             return None;
@@ -185,7 +194,14 @@ impl Rat {
     pub(crate) fn recip(&self) -> Option<Rat> {
         match self {
             Rat::Small(n, d) => Rat::new((*d).into(), (*n).into()),
-            Rat::Big(b) => Rat::from_big(b.1.clone(), b.0.clone()),
+            Rat::Big(b) => {
+                // Still in lowest terms.
+                let (n, d) = (b.1.clone(), b.0.clone());
+                if d.is_zero() {
+                    return None;
+                }
+                Some(Rat::coprime(if d.is_negative() { -n } else { n }, d.abs()))
+            }
         }
     }
 
@@ -219,7 +235,7 @@ impl Rat {
             Rat::Small(n, d)
         } else {
             let (n, d) = self.parts();
-            Rat::from_big(n.pow(size), d.pow(size))?
+            Rat::coprime(n.pow(size), d.pow(size))
         };
         if exponent < 0 {
             power.recip()

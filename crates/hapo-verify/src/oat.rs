@@ -56,6 +56,7 @@ fn in_dollars(text: &str) -> String {
 }
 
 pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
+    numeric::refuel();
     let answer = match last_box(completion) {
         LastBox::Content(it) if !later_box(completion) => it,
         LastBox::None => return without_answer(gold, Reason::NoAnswer),

@@ -213,3 +213,50 @@ fn reading_is_linear_in_the_text() {
         "{short:?} for 57 KB, {long:?} for 912 KB"
     );
 }
+
+#[test]
+fn costly_comparisons_stop_at_their_budget() {
+    let list =
+        |item: &dyn Fn(usize) -> String, n: usize| (0..n).map(item).collect::<Vec<_>>().join(", ");
+    let factorials = list(&|k| format!("\\frac{{1}}{{{}!}}", 2_000 + k), 60);
+    let shifted = list(&|k| format!("\\frac{{1}}{{{}!}}", 2_001 + k), 60);
+    let sines = list(&|k| format!("\\sin({k}) + \\sqrt{{{}}}", k + 2), 300);
+    let cosines = list(&|k| format!("\\cos({k}) + \\sqrt{{{}}}", k + 2), 300);
+    let sum = list(&|k| format!("\\frac{{1}}{{{}^{{40}}}}", 1_000 + 7 * k), 500).replace(", ", "+");
+    let union = (0..60)
+        .map(|k| format!("({k}, {k}+\\frac{{1}}{{3000!}})"))
+        .collect::<Vec<_>>()
+        .join(" \\cup ");
+    for (gold, answer) in [
+        (&factorials, &shifted),
+        (&sines, &cosines),
+        (&sum, &format!("{sum}+1")),
+        (&union, &union.replace("3000", "3001")),
+        (
+            &"5".to_owned(),
+            &format!(
+                "\\sum_{{k=1}}^{{2000}} \\frac{{1}}{{k^{{50}}}} \\cdot {}!",
+                3_000
+            ),
+        ),
+        (&"5".to_owned(), &"\\binom{5000}{2500}".repeat(30)),
+        (
+            &"5".to_owned(),
+            &"\\sin ".repeat(90).replace(' ', "(").replace('(', " "),
+        ),
+        (
+            &"5".to_owned(),
+            &format!("x^{{{}}}", "3000!+".repeat(200) + "1"),
+        ),
+    ] {
+        let start = Instant::now();
+        let judgement = grade(&MATH, gold, &format!("\\boxed{{{answer}}}"));
+        assert!(!judgement.verdict.is_correct());
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{:?} for {:.60}",
+            start.elapsed(),
+            answer
+        );
+    }
+}

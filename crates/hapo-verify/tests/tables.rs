@@ -1,8 +1,18 @@
 //! Runs the tables in `tests/tables`: one line per case, gold, answer, verdict and why.
 
-use hapo_verify::{Grader, MATH, OAT, grade};
+use hapo_verify::{Gold, Grader, Judgement, MATH, MathOptions, OAT, Strictness, grade};
 
 fn check(table: &str, grader: &Grader, completion: impl Fn(&str) -> String) {
+    check_with(table, completion, |gold, completion| {
+        grade(grader, gold, completion)
+    });
+}
+
+fn check_with(
+    table: &str,
+    completion: impl Fn(&str) -> String,
+    judge: impl Fn(&str, &str) -> Judgement,
+) {
     let mut failures = Vec::new();
     let mut n_cases = 0;
     for (idx, line) in table.lines().enumerate() {
@@ -18,7 +28,7 @@ fn check(table: &str, grader: &Grader, completion: impl Fn(&str) -> String) {
                 .trim_start_matches('`')
         };
         let (gold, answer, verdict) = (cell(), cell(), cell());
-        let judgement = grade(grader, gold, &completion(answer));
+        let judgement = judge(gold, &completion(answer));
         n_cases += 1;
         if judgement.verdict.name() != verdict {
             failures.push(format!(
@@ -65,4 +75,21 @@ fn the_best_candidate_is_the_answer() {
 #[test]
 fn oat_is_followed_where_a_rule_can_say_it() {
     check(include_str!("tables/oat.md"), &OAT, boxed);
+}
+
+#[test]
+fn truth_reads_what_is_meant() {
+    let options = MathOptions {
+        strict: Strictness::Truth,
+        ..MathOptions::default()
+    };
+    check_with(
+        include_str!("tables/truth.md"),
+        boxed,
+        |gold, completion| {
+            Gold::with_options(&MATH, gold, &options)
+                .unwrap()
+                .judge(completion)
+        },
+    );
 }

@@ -16,7 +16,7 @@ pub(super) const FAMILY: Family = Family {
     name: "linear",
     summary: "the solution, of `level` digits, of a*x+b=c with one-digit a and b",
     levels: (1, 7),
-    hard_levels: [5, 6],
+    hard_levels: [4, 5],
     problem,
     concise,
     teacher,

@@ -24,7 +24,7 @@
 //! | `add` | n | 3n + 12 | 2n + 6 | 12n + 4 |
 //! | | 5, 6 (hard) | 27, 30 | 16, 18 | 64, 76 |
 //! | `linear` | n | n + 19 | 2n + 5 | 12n + 9 |
-//! | | 5, 6 (hard) | 24, 25 | 15, 17 | 69, 81 |
+//! | | 4, 5 (hard) | 23, 24 | 13, 15 | 57, 69 |
 //!
 //! A document of [`recommended_mixture`] has 41 tokens on average, 19 of them the prompt's.
 //! [`RESPONSE_LIMIT`] is 96 and a context of 128 tokens holds every hard problem.

@@ -204,14 +204,14 @@ pub const MINI6: &[HeldOutSet] = &[
         level: 6,
     },
     HeldOutSet {
+        name: "linear-4",
+        family: "linear",
+        level: 4,
+    },
+    HeldOutSet {
         name: "linear-5",
         family: "linear",
         level: 5,
-    },
-    HeldOutSet {
-        name: "linear-6",
-        family: "linear",
-        level: 6,
     },
 ];
 

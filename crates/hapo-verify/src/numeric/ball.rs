@@ -11,6 +11,8 @@ use std::cmp::Ordering;
 
 /// A real number with an error bound.
 pub(crate) trait Ball: Clone + Sized {
+    /// Steps that an elementary function costs.
+    const COST: u32;
     fn from_rat(value: &Rat) -> Self;
     fn pi() -> Self;
     fn euler_gamma() -> Self;
@@ -59,6 +61,8 @@ impl Double {
 }
 
 impl Ball for Double {
+    const COST: u32 = 4;
+
     fn from_rat(value: &Rat) -> Double {
         let approximate = value.to_f64();
         let exact = value.to_i64().is_some_and(|n| n.unsigned_abs() < 1 << 53);
@@ -283,6 +287,8 @@ impl Big {
 }
 
 impl Ball for Big {
+    const COST: u32 = 40;
+
     fn from_rat(value: &Rat) -> Big {
         let (n, d) = value.parts();
         if d.is_one() {

@@ -7,6 +7,7 @@
 
 mod analysis;
 mod ball;
+mod sums;
 
 use crate::expr::{Expr, Func};
 use crate::number::{MAX_BITS, Rat};
@@ -20,6 +21,12 @@ const BUDGET: u32 = 20_000;
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
+
+/// Largest entry of a determinant that is expanded, in bits.
+const MAX_ENTRY_BITS: u64 = 512;
+
+/// Largest number whose roots and logarithms are looked for among the integers, in bits.
+const MAX_ROOT_BITS: u64 = 4_096;
 
 /// Longest sum or product that is added up.
 const MAX_TERMS: i64 = 2_000;
@@ -46,6 +53,12 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
             "equal as exact rationals",
             "different as exact rationals",
         );
+    }
+    if sums::concerns(a) || sums::concerns(b) {
+        let (x, y) = (sums::closed(a), sums::closed(b));
+        if x != *a || y != *b {
+            return same_value(&x, &y);
+        }
     }
     if analysis::concerns(a) || analysis::concerns(b) {
         return same_by_quadrature(a, b);
@@ -273,7 +286,34 @@ type Bound<'a> = (&'a Expr, Rat);
 
 fn spend(budget: &mut u32, steps: u32) -> Option<()> {
     *budget = budget.checked_sub(steps)?;
-    Some(())
+    FUEL.with(|fuel| {
+        let left = fuel.get().checked_sub(steps);
+        fuel.set(left.unwrap_or(0));
+        left.map(|_| ())
+    })
+}
+
+/// What adding or multiplying two numbers costs, in steps; asked before it is done.
+fn cost(a: &Rat, b: &Rat) -> u32 {
+    let words = ((a.bits() + b.bits()) / 64) as u32;
+    // Fractions are reduced, which is quadratic.
+    if a.is_integer() && b.is_integer() {
+        words
+    } else {
+        words * words / 2
+    }
+}
+
+/// Steps of one judgement, all comparisons in it together.
+const FUEL_PER_JUDGEMENT: u32 = 100_000;
+
+thread_local! {
+    static FUEL: std::cell::Cell<u32> = const { std::cell::Cell::new(FUEL_PER_JUDGEMENT) };
+}
+
+/// Grants a new judgement its steps.
+pub(crate) fn refuel() {
+    FUEL.with(|fuel| fuel.set(FUEL_PER_JUDGEMENT));
 }
 
 fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
@@ -289,14 +329,18 @@ fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
         Expr::Add(v) => {
             let mut sum = Rat::ZERO;
             for it in v {
-                sum = sum.add(&exact_in(it, bound, budget)?)?;
+                let term = exact_in(it, bound, budget)?;
+                spend(budget, cost(&sum, &term))?;
+                sum = sum.add(&term)?;
             }
             Some(sum)
         }
         Expr::Mul(v) => {
             let mut product = Rat::ONE;
             for it in v {
-                product = product.mul(&exact_in(it, bound, budget)?)?;
+                let factor = exact_in(it, bound, budget)?;
+                spend(budget, cost(&product, &factor))?;
+                product = product.mul(&factor)?;
             }
             Some(product)
         }
@@ -309,7 +353,7 @@ fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
     };
     let result = result?;
     // Large numbers cost in proportion to their size.
-    spend(budget, (result.bits() / 512) as u32)?;
+    spend(budget, (result.bits() / 64) as u32)?;
     Some(result)
 }
 
@@ -324,7 +368,7 @@ fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
     let Rat::Small(p, q @ 2..=64) = exponent else {
         return None;
     };
-    if base.is_negative() {
+    if base.is_negative() || base.bits() > MAX_ROOT_BITS {
         return None;
     }
     let (n, d) = base.parts();
@@ -359,12 +403,12 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             for k in first..=last {
                 inner.last_mut()?.1 = Rat::int(k);
                 let term = exact_in(body, &inner, budget)?;
+                spend(budget, cost(&total, &term))?;
                 total = if *func == Func::Sum {
                     total.add(&term)?
                 } else {
                     total.mul(&term)?
                 };
-                spend(budget, (total.bits() / 512) as u32)?;
             }
             return Some(total);
         }
@@ -377,7 +421,11 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             }
             let mut values = Vec::with_capacity(cells.len());
             for it in cells {
-                values.push(exact_in(it, bound, budget)?);
+                let value = exact_in(it, bound, budget)?;
+                if value.bits() > MAX_ENTRY_BITS {
+                    return None;
+                }
+                values.push(value);
             }
             return determinant(values, *cols);
         }
@@ -387,7 +435,9 @@ fn exact_call(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32)
             };
             let mut sum = Rat::ZERO;
             for it in cells.iter().step_by(cols + 1).take(*cols) {
-                sum = sum.add(&exact_in(it, bound, budget)?)?;
+                let term = exact_in(it, bound, budget)?;
+                spend(budget, cost(&sum, &term))?;
+                sum = sum.add(&term)?;
             }
             return Some(sum);
         }
@@ -431,7 +481,12 @@ fn exact_log(x: &Rat, base: &Rat) -> Option<Rat> {
     if x.is_one() {
         return Some(Rat::ZERO);
     }
-    if !base.is_integer() || base.is_negative() || *base <= Rat::ONE {
+    if !base.is_integer()
+        || *base <= Rat::ONE
+        || x.is_negative()
+        || x.is_zero()
+        || x.bits() > MAX_ROOT_BITS
+    {
         return None;
     }
     let (target, sign) = if *x < Rat::ONE {
@@ -462,12 +517,17 @@ fn factorial(n: i64, budget: &mut u32) -> Option<Rat> {
     if !(0..=5_000).contains(&n) {
         return None;
     }
-    spend(budget, (n as u32) / 4)?;
-    let mut product = Rat::ONE;
-    for k in 2..=n {
-        product = product.mul(&Rat::int(k))?;
+    spend(budget, (n as u32) / 2)?;
+    Rat::from_big(product_of_range(1, n), BigInt::from(1))
+}
+
+/// `from · (from + 1) · … · to`, halves first, so that the factors stay of one size.
+fn product_of_range(from: i64, to: i64) -> BigInt {
+    if to - from < 12 {
+        return (from..=to).fold(BigInt::from(1), |product, k| product * k);
     }
-    Some(product)
+    let middle = i64::midpoint(from, to);
+    product_of_range(from, middle) * product_of_range(middle + 1, to)
 }
 
 fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
@@ -479,10 +539,23 @@ fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
         Some(n) if n >= 0 => k.min(n - k),
         _ => k,
     };
-    if k > 5_000 {
+    if k > 5_000 || !n.is_integer() && k > 64 {
         return None;
     }
     spend(budget, k as u32)?;
+    if n.is_integer() {
+        // Every partial product is an integer, so nothing needs to be reduced.
+        let (n, _) = n.parts();
+        let mut value = BigInt::from(1);
+        for j in 0..k {
+            value = value * (&n - j) / (j + 1);
+            if value.bits() > MAX_BITS {
+                return None;
+            }
+            spend(budget, (value.bits() / 2_048) as u32)?;
+        }
+        return Rat::from_big(value, BigInt::from(1));
+    }
     let mut value = Rat::ONE;
     for j in 0..k {
         value = value.mul(&n.sub(&Rat::int(j))?)?.div(&Rat::int(j + 1))?;
@@ -655,7 +728,7 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
             Modular::Value(product)
         }
         Expr::Pow(p) => {
-            let Some(exponent) = exact(&p.1).and_then(|it| it.to_i64()) else {
+            let Some(exponent) = exact_in(&p.1, &[], budget).and_then(|it| it.to_i64()) else {
                 return Modular::Other;
             };
             match eval_mod(&p.0, atoms, probe, budget) {
@@ -684,11 +757,12 @@ struct Complex<T> {
     im: Option<T>,
 }
 
-/// The value of the `idx`-th atom at the `probe`-th point: between 0.3 and 3, positive at even points, of mixed sign
-/// at odd ones.
+/// The value of the `idx`-th atom at the `probe`-th point: between 0.3 and 3 at the first two points and between 2 and
+/// 18 at the others (where floors and steps have more than one value); of mixed sign at odd ones.
 fn point(idx: usize, probe: u64) -> Rat {
     let z = spread(idx, probe);
-    let size = 300 + (z % 2_689) as i64;
+    let scale = if probe < 2 { 1 } else { 6 };
+    let size = (300 + (z % 2_689) as i64) * scale;
     let negative = probe % 2 == 1 && !(z >> 40).is_multiple_of(3);
     Rat::new(i128::from(if negative { -size } else { size }), 997).unwrap_or(Rat::ONE)
 }
@@ -718,7 +792,7 @@ fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
             _ => {}
         }
     }
-    if n_good >= n_points.min(2) {
+    if n_good >= n_points.min(3) {
         Decision::Same("equal to 50 digits")
     } else {
         Decision::Unknown
@@ -1041,14 +1115,16 @@ fn eval_pow<T: Ball>(
     budget: &mut u32,
 ) -> Option<Complex<T>> {
     if *base == Expr::E {
+        spend(budget, T::COST)?;
         return eval(exponent, values, budget)?.exp();
     }
-    if let Some(n) = exact(exponent) {
+    if let Some(n) = exact_in(exponent, &[], budget) {
         if let Some(n) = n.to_i64() {
             let base = eval(base, values, budget)?;
             spend(budget, 64)?;
             return base.powi(n);
         }
+        spend(budget, T::COST)?;
         let base = eval(base, values, budget)?;
         if base.is_zero() {
             return (!n.is_negative()).then(|| Complex::int(0));
@@ -1062,6 +1138,7 @@ fn eval_pow<T: Ball>(
         }
         return base.ln()?.mul(&Complex::rat(&n)).exp();
     }
+    spend(budget, 2 * T::COST)?;
     let base = eval(base, values, budget)?;
     let exponent = eval(exponent, values, budget)?;
     base.ln()?.mul(&exponent).exp()
@@ -1073,7 +1150,7 @@ fn eval_call<T: Ball>(
     values: &[(&Expr, Complex<T>)],
     budget: &mut u32,
 ) -> Option<Complex<T>> {
-    spend(budget, 8)?;
+    spend(budget, T::COST)?;
     match func {
         Func::Sum | Func::Product => {
             let [body, variable, first, last] = args else {

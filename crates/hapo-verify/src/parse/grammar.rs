@@ -4,6 +4,7 @@
 //! alternative that reads the whole text. Where that needs unbounded look-ahead (is this bracket a set or a group?)
 //! the bracket pairs are matched beforehand, so no text is read more than a constant number of times.
 
+use super::Style;
 use super::lexer::{Bracket, Fn1, MAX_TOKENS, Token, function_by_name};
 use crate::expr::{Domain, Expr, Func, Interval, Op};
 use crate::number::Rat;
@@ -27,9 +28,8 @@ pub(crate) enum Trouble {
 
 type Read<T> = Result<T, Trouble>;
 
-/// Reads all of `tokens`. `complex` marks the symbols; `whole_number` is the reading of a text that is one number with
-/// thousands separators.
-pub(crate) fn parse(tokens: &[Token<'_>], complex: bool) -> Read<Expr> {
+/// Reads all of `tokens`; `complex` marks the symbols.
+pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> Read<Expr> {
     if tokens.is_empty() || tokens.len() > MAX_TOKENS {
         return Err(Trouble::Syntax);
     }
@@ -40,6 +40,7 @@ pub(crate) fn parse(tokens: &[Token<'_>], complex: bool) -> Read<Expr> {
         pos,
         end: tokens.len(),
         depth: 0,
+        style,
         complex,
         bars: 0,
     };
@@ -119,6 +120,7 @@ struct Parser<'t, 'a> {
     /// One past the last token this parser may use.
     end: usize,
     depth: usize,
+    style: Style,
     complex: bool,
     /// How many `|…|` groups are open.
     bars: usize,
@@ -584,7 +586,7 @@ impl<'a> Parser<'_, 'a> {
             return Err(Trouble::Meaning);
         }
         while let Some(left) = factors.pop() {
-            right = juxtapose(left, right);
+            right = juxtapose(left, right, self.style);
         }
         Ok(right)
     }
@@ -1539,7 +1541,7 @@ fn derivative_of(e: &Expr) -> Option<&Expr> {
 }
 
 /// `left right` without a sign between them.
-fn juxtapose(left: Expr, right: Expr) -> Expr {
+fn juxtapose(left: Expr, right: Expr, style: Style) -> Expr {
     if derivative_of(&left).is_some()
         && let Expr::Call(_, args) = left
     {
@@ -1553,6 +1555,7 @@ fn juxtapose(left: Expr, right: Expr) -> Expr {
         && whole.is_integer()
         && !part.is_negative()
         && !part.is_zero()
+        && (style == Style::Peer || *part < Rat::ONE)
     {
         let sum = if whole.is_negative() {
             whole.sub(part)

@@ -10,22 +10,31 @@ use crate::expr::Expr;
 use crate::number::Rat;
 pub(crate) use grammar::Trouble;
 
+/// Whose reading of an ambiguous notation is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// The reference's: an integer before any positive number is a mixed number, a lone `i` makes symbols complex.
+    Peer,
+    /// A reader's: only a proper fraction makes a mixed number.
+    Meant,
+}
+
 /// Longest text that is read as a formula, in bytes. A longer one is compared as text.
 pub(crate) const MAX_FORMULA: usize = 32_768;
 
 /// Reads a normalised LaTeX answer; of an equation chain that cannot be read as a whole, its last part.
-pub(crate) fn latex(text: &str) -> Result<Expr, Trouble> {
+pub(crate) fn latex(text: &str, style: Style) -> Result<Expr, Trouble> {
     if text.len() > MAX_FORMULA {
         return Err(Trouble::Depth);
     }
     if let Some(n) = plain_integer(text) {
         return Ok(Expr::Num(n));
     }
-    let whole = latex_once(text);
+    let whole = latex_once(text, style);
     if whole.is_err()
         && let Some(last) = last_equation(text)
     {
-        return latex_once(last);
+        return latex_once(last, style);
     }
     whole
 }
@@ -62,14 +71,14 @@ fn plain_integer(text: &str) -> Option<Rat> {
     Some(Rat::int(value))
 }
 
-fn latex_once(text: &str) -> Result<Expr, Trouble> {
+fn latex_once(text: &str, style: Style) -> Result<Expr, Trouble> {
     if let Some(it) = grouped_number(text) {
         return it;
     }
     let tokens = lexer::lex(text).map_err(|_| Trouble::Syntax)?;
-    let complex = looks_complex(text);
-    match grammar::parse(&tokens, complex) {
-        Err(Trouble::Depth) => grammar::parse(&fold::fold(tokens), complex),
+    let complex = style == Style::Peer && looks_complex(text);
+    match grammar::parse(&tokens, style, complex) {
+        Err(Trouble::Depth) => grammar::parse(&fold::fold(tokens), style, complex),
         it => it,
     }
 }
