@@ -562,6 +562,13 @@ fn check_gate(
             ));
         }
     };
+    hapo_core::check_slot_rule(&gate, slot).map_err(|it| {
+        fail(
+            "hapo.slot",
+            it.to_string(),
+            "use slot = \"lowest-reward\" with a gate that may be closed",
+        )
+    })?;
     // The schedule is built when the data are known; what it would refuse is refused here.
     hapo_core::Schedule::new(&gate, group_size, 1).map_err(|it| {
         fail(
