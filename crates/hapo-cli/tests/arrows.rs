@@ -10,7 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-kernels", &[]),
     ("hapo-data", &["hapo-core"]),
     ("hapo-methods", &["hapo-core"]),
-    ("hapo-model", &["hapo-core", "hapo-kernels"]),
+    ("hapo-model", &["hapo-kernels"]),
     (
         "hapo-sampler",
         &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"],

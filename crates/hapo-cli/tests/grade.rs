@@ -43,7 +43,7 @@ fn one_line_per_row_in_order_from_a_file_or_standard_input() {
     let first: Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
     assert_eq!(
         (&first["extracted"], &first["gold_parsed"]),
-        (&json!("0.5"), &json!("1/2"))
+        (&json!("\\frac{1}{2}"), &json!("1/2"))
     );
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))

@@ -1,4 +1,4 @@
-//! The binary against the numbers that PyTorch recorded in testdata/fixtures.
+//! The binary against the numbers that `PyTorch` recorded in testdata/fixtures.
 
 mod support;
 
@@ -52,11 +52,16 @@ fn replay_recomputes_the_nine_loss_cases() {
         assert_eq!(got.len(), expected.len());
         for (step, (got, expected)) in got.iter().zip(expected).enumerate() {
             let at = |what: &str| format!("case {case} step {step} {what}");
-            close(
-                number(&got["loss"]),
-                number(&expected["loss"]),
-                1e-6,
-                &at("loss"),
+            // The second step starts from weights that AdamW moved by rounding noise: the slowest
+            // rotary pairs of the keys' bias have next to no gradient. PyTorch's own f32 losses there
+            // are up to 1.9e-6 (case 7) from its f64 ones.
+            let (loss, recorded) = (number(&got["loss"]), number(&expected["loss"]));
+            let noise = if step == 0 { 0.0 } else { 2e-7 };
+            let bound = noise + 1e-6 * recorded.abs();
+            assert!(
+                (loss - recorded).abs() <= bound,
+                "{}: expected {recorded}, got {loss}",
+                at("loss")
             );
             close(
                 number(&got["grad_norm"]),

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Tokens of the greedy continuation
     #[arg(long, default_value_t = 0)]
     greedy: usize,
-    /// Print logits too: {"logits": [T][vocabulary]}
+    /// Print logits too, a row of the vocabulary for each id
     #[arg(long)]
     logits: bool,
 }

@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// A file of the repository.
-pub fn repository(path: &str) -> PathBuf {
+#[allow(dead_code, reason = "not every test file needs every helper")]
+pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../..")
         .join(path)
 }
 
 /// Runs `hapo` in a folder.
-pub fn hapo(folder: &Path, args: &[&str]) -> Output {
+pub(crate) fn hapo(folder: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_hapo"))
         .args(args)
         .current_dir(folder)
@@ -22,7 +23,7 @@ pub fn hapo(folder: &Path, args: &[&str]) -> Output {
 
 /// Runs `hapo` and expects success; gives what it printed.
 #[allow(dead_code, reason = "not every test file needs every helper")]
-pub fn succeed(folder: &Path, args: &[&str]) -> String {
+pub(crate) fn succeed(folder: &Path, args: &[&str]) -> String {
     let output = hapo(folder, args);
     assert!(
         output.status.success(),
@@ -34,7 +35,7 @@ pub fn succeed(folder: &Path, args: &[&str]) -> String {
 
 /// Runs `hapo`, expects exit code 2 and gives the message.
 #[allow(dead_code, reason = "not every test file needs every helper")]
-pub fn refuse(folder: &Path, args: &[&str]) -> String {
+pub(crate) fn refuse(folder: &Path, args: &[&str]) -> String {
     let output = hapo(folder, args);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
