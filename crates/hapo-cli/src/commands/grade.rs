@@ -144,7 +144,7 @@ struct Output<'a> {
 impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
-        let read: Vec<Result<(Cow<'_, str>, Cow<'_, str>), String>> =
+        let read: Vec<Result<Pair<'_>, String>> =
             rows.iter().map(|it| pair(it, self.args)).collect();
         let pairs: Vec<(&str, &str)> = read
             .iter()
@@ -214,8 +214,11 @@ impl Output<'_> {
     }
 }
 
+/// Gold and completion.
+type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
+
 /// Gold and completion of a row. A number counts as its text: golds are often bare.
-fn pair<'a>(row: &'a Row, args: &Args) -> Result<(Cow<'a, str>, Cow<'a, str>), String> {
+fn pair<'a>(row: &'a Row, args: &Args) -> Result<Pair<'a>, String> {
     let row = row.as_ref().map_err(Clone::clone)?;
     let field = |key: &str| match row.get(key) {
         Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),

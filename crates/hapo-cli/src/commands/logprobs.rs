@@ -14,8 +14,8 @@ use crate::failure::bad_input;
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
 ///
-/// A line {"`input_ids"`: [T ids]} gives a line {"logprobs": [T-1, of each token given those before],
-/// "entropy": [T], "greedy": [N ids]}.
+/// A line with `input_ids`, T ids, gives a line with `logprobs` (T - 1 numbers, of each token given those before),
+/// `entropy` (T numbers) and `greedy` (the ids that would follow).
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: echo '{\"input_ids\": [5, 17, 3]}' | hapo logprobs --model DIR --input - --greedy 8"

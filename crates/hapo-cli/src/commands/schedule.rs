@@ -97,9 +97,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     if let Some(step) = table.extinct_at_step {
-        outln!("closed for good from step {}", step.0)
+        outln!("closed for good from step {}", step.0);
     } else {
-        outln!("never closes for good")
+        outln!("never closes for good");
     }
     Ok(())
 }

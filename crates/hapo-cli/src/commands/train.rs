@@ -14,6 +14,10 @@ use crate::progress::StepProgress;
 #[command(
     before_help = "Example: hapo train recipes/quickstart/hapo.toml --set steps=20 --run-dir runs/try"
 )]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub(crate) struct Args {
     /// The recipe
     recipe: PathBuf,

@@ -1,7 +1,7 @@
 //! Tokens per second of training and decoding, beside the product rate and the memory bandwidth of
 //! the same run.
 //!
-//!     cargo run --release -p hapo-model --example bench -- [tiny|0.5b] [train|decode|all] [threads] [batch]
+//!     cargo run --release -p hapo-model --example decoder_bench -- [tiny|0.5b] [train|decode|all] [threads] [batch]
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints")]
 
