@@ -168,42 +168,7 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
             None,
         );
     }
-    let theta = config.rope.theta;
-    if !(theta.is_finite() && theta >= 1.0) {
-        return refuse(
-            "rope_theta",
-            "a finite number of at least 1".to_owned(),
-            theta.to_string(),
-            None,
-        );
-    }
-    if let Some(scaling) = config.rope.llama3 {
-        if !(scaling.factor.is_finite() && scaling.factor >= 1.0) {
-            return refuse(
-                "rope_scaling.factor",
-                "a finite number of at least 1".to_owned(),
-                scaling.factor.to_string(),
-                None,
-            );
-        }
-        let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
-        if !(low > 0.0 && high > low && high.is_finite()) {
-            return refuse(
-                "rope_scaling.high_freq_factor",
-                format!("a finite number above low_freq_factor ({low}), both positive"),
-                high.to_string(),
-                None,
-            );
-        }
-        if !(1..=1 << 31).contains(&scaling.original_max_positions) {
-            return refuse(
-                "rope_scaling.original_max_position_embeddings",
-                size_between(1 << 31),
-                scaling.original_max_positions.to_string(),
-                None,
-            );
-        }
-    }
+    check_rope(file, &config.rope, "rope_scaling")?;
     let special = (config.eos.iter().map(|id| ("eos_token_id", *id)))
         .chain(config.bos.map(|id| ("bos_token_id", id)))
         .chain(config.pad.map(|id| ("pad_token_id", id)));
@@ -256,6 +221,53 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
             format!("at most {MAX_PARAMETERS} parameters in all"),
             parameters.to_string(),
             None,
+        );
+    }
+    Ok(())
+}
+
+/// `object` is the field that holds the scaling: each dialect has its own.
+fn check_rope(file: &Path, rope: &Rope, object: &str) -> Result<(), Error> {
+    let refuse = |field: String, expected: String, got: String| {
+        Err(Error::Config {
+            file: file.to_owned(),
+            field,
+            expected,
+            got,
+            hint: None,
+        })
+    };
+    if !(rope.theta.is_finite() && rope.theta >= 1.0) {
+        let field = match object {
+            "rope_scaling" => "rope_theta".to_owned(),
+            object => format!("{object}.rope_theta"),
+        };
+        let expected = "a finite number of at least 1".to_owned();
+        return refuse(field, expected, rope.theta.to_string());
+    }
+    let Some(scaling) = rope.llama3 else {
+        return Ok(());
+    };
+    if !(scaling.factor.is_finite() && scaling.factor >= 1.0) {
+        return refuse(
+            format!("{object}.factor"),
+            "a finite number of at least 1".to_owned(),
+            scaling.factor.to_string(),
+        );
+    }
+    let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
+    if !(low > 0.0 && high > low && high.is_finite()) {
+        return refuse(
+            format!("{object}.high_freq_factor"),
+            format!("a finite number above low_freq_factor ({low}), both positive"),
+            high.to_string(),
+        );
+    }
+    if !(1..=1 << 31).contains(&scaling.original_max_positions) {
+        return refuse(
+            format!("{object}.original_max_position_embeddings"),
+            size_between(1 << 31),
+            scaling.original_max_positions.to_string(),
         );
     }
     Ok(())
@@ -631,7 +643,9 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
         }
     };
     inner.refuse_the_rest()?;
-    Ok(Rope { theta, llama3 })
+    let rope = Rope { theta, llama3 };
+    check_rope(fields.file, &rope, name)?;
+    Ok(rope)
 }
 
 fn declared_dtype(fields: &mut Fields<'_>) -> Result<Option<Dtype>, Error> {

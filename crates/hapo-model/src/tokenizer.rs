@@ -4,10 +4,12 @@
 //! truncation, no padding, no special tokens added. The templates write those out themselves, and
 //! they become their ids wherever they appear in a text.
 
+use std::fmt;
+use std::panic;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, excerpt};
 use crate::folder::read_bounded;
@@ -66,9 +68,10 @@ impl Tokenizer {
                 Some("set model.dropout to null"),
             );
         }
-        // The library cuts this many bytes from every merged token, whether it has them or not.
+        // The library would panic on the two that follow: it cuts the prefix from tokens that may
+        // be shorter, and writes merged tokens into a buffer as long as the longest known one.
         let prefix = model.continuing_subword_prefix.unwrap_or_default();
-        if model.merges.is_some() && !prefix.is_empty() {
+        if model.merges.longest > 0 && !prefix.is_empty() {
             return unsupported(
                 "model.continuing_subword_prefix",
                 "null in a byte-pair vocabulary",
@@ -76,8 +79,24 @@ impl Tokenizer {
                 None,
             );
         }
-        let mut inner = tokenizers::Tokenizer::from_bytes(text)
-            .map_err(|cause| malformed(cause.to_string()))?;
+        if model.merges.longest > model.vocab.longest {
+            return unsupported(
+                "model.merges",
+                "merges that make tokens of the vocabulary",
+                format!(
+                    "one of {} bytes where the longest token has {}",
+                    model.merges.longest, model.vocab.longest
+                ),
+                Some("take tokenizer.json of the model this one was trained from"),
+            );
+        }
+        // A net for what is not known of the library; nothing outlives a panic of its parser.
+        let parsed = panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(text));
+        let mut inner = match parsed {
+            Ok(Ok(inner)) => inner,
+            Ok(Err(cause)) => return Err(malformed(cause.to_string())),
+            Err(_) => return Err(malformed("one on which the library fails".to_owned())),
+        };
         inner
             .with_padding(None)
             .with_truncation(None)
@@ -179,5 +198,91 @@ struct Sketch {
 struct Model {
     dropout: Option<f64>,
     continuing_subword_prefix: Option<String>,
-    merges: Option<IgnoredAny>,
+    #[serde(default)]
+    vocab: Tokens,
+    #[serde(default)]
+    merges: Merges,
+}
+
+/// The longest key of a vocabulary, in bytes; 0 for one that is no object.
+#[derive(Default)]
+struct Tokens {
+    longest: usize,
+}
+
+/// The longest token that a merge makes, in bytes; 0 without merges. A merge is `["a", "b"]` or
+/// `"a b"`.
+#[derive(Default)]
+struct Merges {
+    longest: usize,
+}
+
+impl<'de> Deserialize<'de> for Tokens {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let longest = deserializer.deserialize_any(Longest)?;
+        Ok(Self { longest })
+    }
+}
+
+impl<'de> Deserialize<'de> for Merges {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let longest = deserializer.deserialize_any(LongestMerge)?;
+        Ok(Self { longest })
+    }
+}
+
+/// Walks over an object of any size without keeping it.
+struct Longest;
+
+impl<'de> Visitor<'de> for Longest {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a vocabulary")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<usize, A::Error> {
+        let mut longest = 0;
+        while let Some((token, _)) = map.next_entry::<String, IgnoredAny>()? {
+            longest = longest.max(token.len());
+        }
+        Ok(longest)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(0)
+    }
+}
+
+/// Walks over a list of any length without keeping it.
+struct LongestMerge;
+
+impl<'de> Visitor<'de> for LongestMerge {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of merges")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Merge {
+            Pair(String, String),
+            Line(String),
+        }
+        let mut longest = 0;
+        while let Some(merge) = list.next_element()? {
+            longest = longest.max(match merge {
+                Merge::Pair(left, right) => left.len() + right.len(),
+                Merge::Line(line) => line.len().saturating_sub(1),
+            });
+        }
+        Ok(longest)
+    }
+
+    fn visit_unit<E>(self) -> Result<usize, E> {
+        Ok(0)
+    }
 }

@@ -503,17 +503,11 @@ fn missing_files_are_named() {
         "expected model.safetensors or model.safetensors.index.json, got neither (DIR)"
     );
     fs::remove_file(out.path().join("config.json")).unwrap();
-    assert_eq!(
-        refusal(out.path()),
-        "cannot open config.json: No such file or directory (os error 2)"
-    );
+    assert!(refusal(out.path()).starts_with("cannot open config.json: "));
 
     let out = copy("tiny-qwen2-bf16-sharded");
     fs::remove_file(out.path().join("model-00002-of-00003.safetensors")).unwrap();
-    assert_eq!(
-        refusal(out.path()),
-        "cannot open model-00002-of-00003.safetensors: No such file or directory (os error 2)"
-    );
+    assert!(refusal(out.path()).starts_with("cannot open model-00002-of-00003.safetensors: "));
 }
 
 #[test]

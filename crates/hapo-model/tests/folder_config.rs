@@ -523,6 +523,19 @@ fn sizes_are_bounded_and_agree() {
     for (config, expected) in cases {
         assert_eq!(read(&config, None).unwrap_err().to_string(), expected);
     }
+    let error = read(
+        &with(
+            qwen3(),
+            "rope_parameters",
+            json!({"rope_theta": 0.5, "rope_type": "default"}),
+        ),
+        None,
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "expected a finite number of at least 1, got 0.5 (config.json: rope_parameters.rope_theta)"
+    );
     let error = read(&qwen25(), Some(&json!({"eos_token_id": "x"}))).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -178,7 +178,16 @@ fn files_that_are_no_tokenizer_are_refused() {
         Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
         "expected null, so that a text has one encoding, got 0.1 (tokenizer.json: model.dropout)"
     );
-    // The library would panic on this one.
+    // The library would panic on these two.
+    let bytes = edited(|value| {
+        let vocab = value["model"]["vocab"].as_object_mut().unwrap();
+        let longest = vocab.keys().map(String::len).max().unwrap();
+        vocab.retain(|token, _| token.len() < longest);
+    });
+    assert_eq!(
+        Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
+        "expected merges that make tokens of the vocabulary, got one of 11 bytes where the longest token has 9 (tokenizer.json: model.merges)"
+    );
     let bytes = edited(|value| value["model"]["continuing_subword_prefix"] = json!("##"));
     assert_eq!(
         Tokenizer::from_bytes(file, &bytes).unwrap_err().to_string(),
