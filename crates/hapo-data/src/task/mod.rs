@@ -158,5 +158,20 @@ fn boxed(digits: &[u64]) -> String {
     format!("\\boxed{{{number}}}")
 }
 
+/// The digits, units first, of a result computed column by column from the units up: each total's last digit, and
+/// what the last column carries.
+fn digits_of_columns(totals: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut digits = Vec::new();
+    let mut carry = 0;
+    for total in totals {
+        digits.push(total % 10);
+        carry = total / 10;
+    }
+    if carry > 0 {
+        digits.push(carry);
+    }
+    digits
+}
+
 #[cfg(test)]
 mod tests;

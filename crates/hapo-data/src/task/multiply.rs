@@ -4,7 +4,7 @@
 //! carry implicit), teacher `9*6+0:54,2*6+5:17,…\boxed{2842974}` (one column per digit: digit, factor,
 //! carry in, and the two-digit result whose tens are the next carry).
 
-use super::{Family, Problem, boxed, number_of_digits};
+use super::{Family, Problem, boxed, digits_of_columns, number_of_digits};
 use hapo_core::Draws;
 
 /// This family's entry in [`super::FAMILIES`].
@@ -76,14 +76,5 @@ fn columns(problem: &Problem) -> Vec<Column> {
 
 /// The product's digits, units first.
 fn product(columns: &[Column]) -> Vec<u64> {
-    let mut digits: Vec<u64> = columns.iter().map(|column| column.total % 10).collect();
-    let last = columns
-        .last()
-        .expect("a number has at least one digit")
-        .total
-        / 10;
-    if last > 0 {
-        digits.push(last);
-    }
-    digits
+    digits_of_columns(columns.iter().map(|column| column.total))
 }
