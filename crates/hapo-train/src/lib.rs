@@ -35,5 +35,5 @@ pub use prompts::{Limits, Order, Prompt, PromptTable, load_file};
 pub use raw_recipe::*;
 pub use recipe::{LearningRateSchedule, ModelSource, Recipe};
 pub use run::{BUILTIN_BASE, Run, levels, open_model};
-pub use train::{Begin, Observer, Outcome, clear_run, require_no_run, stage_folder, train};
+pub use train::{Begin, Observer, Outcome, require_no_run, stage_folder, train};
 pub use trainer::{Batching, Sums, Trainer};

@@ -245,18 +245,6 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
     Ok(recipe)
 }
 
-/// Removes a run's folder if it holds one; used by commands that own their output folder.
-pub fn clear_run(run_dir: &Path) -> Result<()> {
-    if run_dir.join("recipe.toml").exists() {
-        fs::remove_dir_all(run_dir).map_err(|source| Error::Io {
-            action: "remove",
-            path: run_dir.to_owned(),
-            source,
-        })?;
-    }
-    Ok(())
-}
-
 /// The recipe with its defaults filled in, as the run folder keeps it.
 pub(crate) fn resolved_recipe(recipe: &Recipe) -> String {
     let body = toml::to_string(&recipe.raw).expect("a recipe is plain data");
