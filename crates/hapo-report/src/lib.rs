@@ -1,0 +1,1 @@
+//! Run folders to pages: the report, its figures, the live view.

@@ -1,0 +1,1 @@
+//! Verified traces from any OpenAI-compatible server.
