@@ -75,17 +75,7 @@ pub struct ModelFolder {
 /// # Errors
 /// [`Error::Io`] for a file that cannot be read, otherwise the variant of the first thing refused.
 pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
-    let config_file = dir.join(CONFIG);
-    let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
-    let generation_file = dir.join(GENERATION);
-    let generation = if generation_file.exists() {
-        Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
-    } else {
-        None
-    };
-    let generation = (generation.as_deref()).map(|text| (generation_file.as_path(), text));
-    let (config, declared_dtype) = config_json::parse(&config_file, &text, generation)?;
-
+    let (config, declared_dtype) = read_config(dir)?;
     let mut files = Vec::new();
     for name in weight_files(dir)? {
         files.push(WeightFile::open(dir.join(name))?);
@@ -99,6 +89,24 @@ pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
         stored,
     };
     Ok(folder)
+}
+
+/// The shape of a folder's model and the number format it declares, from `config.json` and
+/// `generation_config.json` alone; the weights need not be there.
+///
+/// # Errors
+/// As [`open`], for these two files.
+pub fn read_config(dir: &Path) -> Result<(Config, Option<Dtype>), Error> {
+    let config_file = dir.join(CONFIG);
+    let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
+    let generation_file = dir.join(GENERATION);
+    let generation = if generation_file.exists() {
+        Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
+    } else {
+        None
+    };
+    let generation = (generation.as_deref()).map(|text| (generation_file.as_path(), text));
+    config_json::parse(&config_file, &text, generation)
 }
 
 /// Hands every tensor of the folder to `sink` in the order of [`Config::tensors`], as f32, row by

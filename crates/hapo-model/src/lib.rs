@@ -9,6 +9,7 @@ mod error;
 pub mod folder;
 mod kv_cache;
 mod load;
+pub mod memory;
 mod model;
 mod optim;
 mod params;

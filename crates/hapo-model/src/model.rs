@@ -343,6 +343,30 @@ pub(crate) struct RawHeads<D: Device> {
 }
 
 impl<D: Device> LayerKept<D> {
+    /// Bytes of its buffers.
+    pub(crate) fn bytes(&self) -> u64 {
+        let raw = self
+            .raw
+            .iter()
+            .flat_map(|it| [&it.q, &it.k, &it.inverse_q, &it.inverse_k]);
+        let plain = [
+            &self.n1,
+            &self.inverse1,
+            &self.q,
+            &self.k,
+            &self.v,
+            &self.o,
+            &self.log_sums,
+            &self.middle,
+            &self.n2,
+            &self.inverse2,
+            &self.gate,
+            &self.up,
+        ];
+        let numbers: usize = plain.into_iter().chain(raw).map(Buffer::len).sum();
+        (numbers * size_of::<f32>()) as u64
+    }
+
     pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, EngineError> {
         let (wide, narrow) = (
             config.heads * config.head_dim,

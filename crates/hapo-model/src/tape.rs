@@ -12,6 +12,7 @@ use hapo_kernels::{Buffer, Device, HeadPart, Onto};
 
 use crate::batch::{Limits, PackedBatch, Prepared, prepare};
 use crate::engine_error::EngineError;
+use crate::memory::TapeBytes;
 use crate::model::{LayerKept, Model};
 use crate::params::Range;
 
@@ -142,7 +143,15 @@ struct Head<D: Device> {
 }
 
 /// Numbers per target in the statistics of the head.
-const STATS: usize = 6;
+pub(crate) const STATS: usize = 6;
+
+/// Default bytes of logits held at once.
+pub(crate) const KEEP_LOGITS: usize = 128 << 20;
+
+/// Rows of logits that `bytes` have room for.
+pub(crate) fn chunk_rows(vocabulary: usize, bytes: usize) -> usize {
+    (bytes / (vocabulary * size_of::<f32>())).max(6) / 6 * 6
+}
 
 impl<D: Device> Default for Tape<D> {
     fn default() -> Self {
@@ -155,7 +164,7 @@ impl<D: Device> Tape<D> {
     pub fn new(recompute: Recompute) -> Self {
         Self {
             recompute,
-            keep_logits: 128 << 20,
+            keep_logits: KEEP_LOGITS,
             rows: 0,
             head_rows: 0,
             logit_rows: 0,
@@ -172,6 +181,35 @@ impl<D: Device> Tape<D> {
     pub fn with_logit_bytes(mut self, bytes: usize) -> Self {
         self.keep_logits = bytes;
         self
+    }
+
+    /// Bytes of the buffers held now.
+    pub fn bytes(&self) -> TapeBytes {
+        let len = |it: &D::Buf| (it.len() * size_of::<f32>()) as u64;
+        let mut bytes = TapeBytes::default();
+        if let Some(body) = &self.body {
+            bytes.activations = body.x.iter().map(len).sum::<u64>()
+                + body.kept.iter().map(LayerKept::bytes).sum::<u64>()
+                + len(&body.h);
+            if let Some(it) = &body.gradient {
+                let all = [&it.x, &it.n, &it.wide, &it.q, &it.k, &it.v];
+                bytes.gradients = all.into_iter().map(len).sum();
+            }
+        }
+        if let Some(it) = &self.head {
+            let all = [
+                &it.x,
+                &it.n,
+                &it.inverse,
+                &it.dn,
+                &it.dx,
+                &it.stats,
+                &it.gradients,
+            ];
+            bytes.head = all.into_iter().map(len).sum();
+            bytes.logits = len(&it.logits);
+        }
+        bytes
     }
 
     fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), EngineError> {
@@ -252,8 +290,7 @@ impl<D: Device> Tape<D> {
     }
 
     fn chunk_rows(&self, model: &Model<D>) -> usize {
-        let row = model.config.vocab_size * size_of::<f32>();
-        (self.keep_logits / row).max(6) / 6 * 6
+        chunk_rows(model.config.vocab_size, self.keep_logits)
     }
 }
 

@@ -8,6 +8,7 @@ mod error;
 mod files;
 pub mod grading;
 mod guard;
+mod init;
 #[cfg(test)]
 mod invariance;
 mod lock;

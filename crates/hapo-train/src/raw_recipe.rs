@@ -66,7 +66,7 @@ pub struct RawModel {
     /// A Hugging Face folder, or `builtin:base`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Random weights of this shape, with the built-in tokenizer.
+    /// Random weights of this shape.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub init: Option<RawInit>,
     /// Number format of the weights that checkpoints write: `f32`, `bf16` or `f16`.
@@ -87,6 +87,9 @@ pub struct RawInit {
     pub kv_heads: usize,
     /// Width of the `SwiGLU` block.
     pub ffn: usize,
+    /// A `tokenizer.json`, or a folder that has one; absent = the built-in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<String>,
     /// Base of the rotary frequencies.
     #[serde(default = "defaults::rope_theta")]
     pub rope_theta: f64,

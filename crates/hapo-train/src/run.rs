@@ -2,21 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Draws, MixedGroup, Place, PromptId, Purpose, Schedule, Step};
+use hapo_core::{MixedGroup, PromptId, Schedule, Step};
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::Cpu;
 use hapo_methods::{Gated, Host, Method, MethodKind};
-use hapo_model::{Config, Family, LoadedModel, Model, Rope, Tokenizer};
+use hapo_model::LoadedModel;
 use hapo_sampler::Dialogue;
 use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
 use crate::error::{Error, Result};
 use crate::files::create_folder;
+use crate::init::init_model;
 use crate::metrics::Metrics;
 use crate::pack::{Role, Sequence, TokenGroup};
 use crate::prompts::{Limits, Order, Prompt, PromptTable, load_file};
-use crate::raw_recipe::RawInit;
 use crate::recipe::{ModelSource, Recipe};
 use crate::rollouts::{self, RolloutWriter};
 use crate::step::{imitation_step, rollout_step};
@@ -37,77 +37,8 @@ pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedMo
     })?)
 }
 
-fn cpu(threads: usize) -> Result<Cpu> {
+pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
     Ok(Cpu::new(threads).map_err(hapo_model::EngineError::from)?)
-}
-
-/// A decoder with random weights and the built-in tokenizer.
-fn init_model(
-    init: &RawInit,
-    context: usize,
-    seed: u64,
-    threads: usize,
-) -> Result<LoadedModel<Cpu>> {
-    let json = hapo_data::task::tokenizer_json();
-    let tokenizer = Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), json.as_bytes())?;
-    let id = |token: &str| {
-        tokenizer
-            .id(token)
-            .expect("the built-in vocabulary has the token")
-    };
-    let config = Config {
-        family: Family::Qwen2,
-        vocab_size: tokenizer.vocab_size(),
-        hidden: init.hidden,
-        layers: init.layers,
-        heads: init.heads,
-        kv_heads: init.kv_heads,
-        head_dim: init.hidden / init.heads,
-        ffn: init.ffn,
-        rms_eps: 1e-6,
-        rope: Rope {
-            theta: init.rope_theta,
-            llama3: None,
-        },
-        tied: true,
-        qkv_bias: true,
-        qk_norm: false,
-        max_positions: context,
-        eos: vec![id("<|im_end|>"), id("<|endoftext|>")],
-        bos: None,
-        pad: Some(id("<|endoftext|>")),
-    };
-    let mut model = Model::new(cpu(threads)?, config.clone(), context)?;
-    for (index, spec) in config.tensors().iter().enumerate() {
-        let n: usize = spec.shape.iter().product();
-        let values: Vec<f32> = if spec.name.ends_with("bias") {
-            vec![0.0; n]
-        } else if spec.shape.len() == 1 {
-            vec![1.0; n]
-        } else {
-            let place = Place {
-                step: 0,
-                prompt: index as u64,
-                rollout: 0,
-                position: 0,
-            };
-            let mut draws = Draws::new(seed, Purpose::Init, place);
-            (0..n).map(|_| (draws.normal() * init.std) as f32).collect()
-        };
-        model.set_tensor(&spec.name, &values)?;
-    }
-    let companions = vec![
-        ("tokenizer.json", json.into_bytes()),
-        (
-            "tokenizer_config.json",
-            hapo_data::task::tokenizer_config_json().into_bytes(),
-        ),
-    ];
-    Ok(LoadedModel {
-        model,
-        tokenizer,
-        companions,
-    })
 }
 
 /// What a run trains on.

@@ -1,0 +1,139 @@
+//! A decoder from nothing: `[model.init]`.
+
+use std::path::Path;
+
+use hapo_core::{Draws, Place, Purpose};
+use hapo_kernels::Cpu;
+use hapo_model::{Config, Family, LoadedModel, Model, Rope, Tokenizer};
+
+use crate::error::{Error, Result};
+use crate::raw_recipe::RawInit;
+use crate::run::cpu;
+
+/// Tokens that end an assistant's turn in published vocabularies.
+const END_TOKENS: &[&str] = &[
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|end_of_text|>",
+    "</s>",
+];
+
+/// Files that go with a model: name and bytes.
+type Companions = Vec<(&'static str, Vec<u8>)>;
+
+/// A Qwen2-shaped decoder with random weights, and its tokenizer.
+pub(crate) fn init_model(
+    init: &RawInit,
+    context: usize,
+    seed: u64,
+    threads: usize,
+) -> Result<LoadedModel<Cpu>> {
+    let (tokenizer, companions) = tokenizer_of(init)?;
+    let config = config_of(init, &tokenizer, context)?;
+    let mut model = Model::new(cpu(threads)?, config.clone(), context)?;
+    for (index, spec) in config.tensors().iter().enumerate() {
+        let n: usize = spec.shape.iter().product();
+        let values: Vec<f32> = if spec.name.ends_with("bias") {
+            vec![0.0; n]
+        } else if spec.shape.len() == 1 {
+            vec![1.0; n]
+        } else {
+            let place = Place {
+                step: 0,
+                prompt: index as u64,
+                rollout: 0,
+                position: 0,
+            };
+            let mut draws = Draws::new(seed, Purpose::Init, place);
+            (0..n).map(|_| (draws.normal() * init.std) as f32).collect()
+        };
+        model.set_tensor(&spec.name, &values)?;
+    }
+    Ok(LoadedModel {
+        model,
+        tokenizer,
+        companions,
+    })
+}
+
+/// The shape of `[model.init]` over a tokenizer's vocabulary.
+pub(crate) fn config_of(init: &RawInit, tokenizer: &Tokenizer, context: usize) -> Result<Config> {
+    let eos: Vec<u32> = END_TOKENS
+        .iter()
+        .filter_map(|it| tokenizer.id(it))
+        .collect();
+    if eos.is_empty() {
+        return Err(Error::Dataset {
+            problem: "model.init.tokenizer: expected a vocabulary with an end token, got none"
+                .to_owned(),
+            hint: format!("known ones are {}", END_TOKENS.join(" ")),
+        });
+    }
+    Ok(Config {
+        family: Family::Qwen2,
+        vocab_size: tokenizer.vocab_size(),
+        hidden: init.hidden,
+        layers: init.layers,
+        heads: init.heads,
+        kv_heads: init.kv_heads,
+        head_dim: init.hidden / init.heads,
+        ffn: init.ffn,
+        rms_eps: 1e-6,
+        rope: Rope {
+            theta: init.rope_theta,
+            llama3: None,
+        },
+        tied: true,
+        qkv_bias: true,
+        qk_norm: false,
+        max_positions: context,
+        eos,
+        bos: None,
+        pad: tokenizer.id("<|endoftext|>"),
+    })
+}
+
+/// The tokenizer of `[model.init]`, and the files that go with it: a folder's, a `tokenizer.json`, or
+/// the built-in one.
+pub(crate) fn tokenizer_of(init: &RawInit) -> Result<(Tokenizer, Companions)> {
+    let Some(path) = &init.tokenizer else {
+        let json = hapo_data::task::tokenizer_json();
+        let tokenizer =
+            Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), json.as_bytes())?;
+        let companions = vec![
+            ("tokenizer.json", json.into_bytes()),
+            (
+                "tokenizer_config.json",
+                hapo_data::task::tokenizer_config_json().into_bytes(),
+            ),
+        ];
+        return Ok((tokenizer, companions));
+    };
+    let path = Path::new(path);
+    let folder = if path.is_dir() {
+        path
+    } else {
+        path.parent().unwrap_or(Path::new("."))
+    };
+    let file = if path.is_dir() {
+        path.join("tokenizer.json")
+    } else {
+        path.to_owned()
+    };
+    let read = |file: &Path| {
+        std::fs::read(file).map_err(|source| Error::Io {
+            action: "read",
+            path: file.to_owned(),
+            source,
+        })
+    };
+    let json = read(&file)?;
+    let tokenizer = Tokenizer::from_bytes(&file, &json)?;
+    let mut companions = vec![("tokenizer.json", json)];
+    let config = folder.join("tokenizer_config.json");
+    if config.exists() {
+        companions.push(("tokenizer_config.json", read(&config)?));
+    }
+    Ok((tokenizer, companions))
+}
