@@ -15,13 +15,14 @@ macro_rules! outln {
 mod commands;
 mod failure;
 mod interrupt;
+mod machine;
 mod model;
 mod parquet_rows;
 mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, train};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
@@ -57,6 +58,8 @@ enum Command {
     Replay(replay::Args),
     /// The gate's table: when the teacher may enter, step by step
     Schedule(schedule::Args),
+    /// Memory and time of a run, before it starts
+    Plan(plan::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
 }
@@ -76,6 +79,7 @@ fn main() -> std::process::ExitCode {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
+        Command::Plan(args) => plan::run(&args, threads),
         Command::List(args) => list::run(&args),
     };
     match done {

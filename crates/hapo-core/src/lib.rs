@@ -14,7 +14,7 @@
 //!     annealing: Annealing::Sigmoid { turn_off_epoch: "1.5".parse()?, steepness: 10.into() },
 //! };
 //! let schedule = Schedule::new(&gate, 8, 62)?;
-//! let rollout = Rollout { tokens: vec![5, 2], log_probs: vec![-0.5, -0.1], ended: true };
+//! let rollout = Rollout { tokens: vec![5, 2], hint: 0, log_probs: vec![-0.5, -0.1], ended: true };
 //! let sampled = SampledGroup::new(PromptId(412), 8, vec![rollout; 8]);
 //! let scored = sampled.score(vec![Verdict::Wrong; 8]);
 //! assert_eq!(scored.confidence(), 0.1);
@@ -37,6 +37,7 @@ mod decide;
 mod decimal;
 mod gate;
 mod group;
+mod hints;
 mod logarithm;
 mod random;
 mod rollout;
@@ -51,6 +52,7 @@ pub use gate::{Annealing, Gate, GateError, GateWarning, Threshold, check_slot_ru
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
+pub use hints::{HINTED_GROUP_SIZE, MICRO_GROUPS, MicroGroup, WHOLE_HINT_BELOW};
 pub use random::{Draws, Place, Purpose, philox4x64, uniform};
 pub use rollout::{
     PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher,

@@ -29,6 +29,12 @@ pub enum Purpose {
     Bootstrap = 7,
     /// The next token of a response that is asked for outside a run.
     Generate = 8,
+    /// The next token of a rollout of the second micro-group (D22).
+    SampleSecond = 9,
+    /// The next token of a rollout of the third micro-group (D22).
+    SampleThird = 10,
+    /// The next token of the rollout in the teacher's place, where no hint is needed (D22).
+    SampleLast = 11,
 }
 
 /// Where a draw is made; fields that do not apply are 0.

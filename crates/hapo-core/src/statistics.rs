@@ -31,7 +31,8 @@ pub struct BatchStatistics {
     pub teacher_trajectories: f64,
     /// Mean reward of the trajectories trained on, the teacher's included (D11), 0 for an empty step.
     pub reward_mean: f64,
-    /// Mean reward of the sampled rollouts, the replaced ones included, 0 for an empty step.
+    /// Mean reward of the sampled rollouts, the replaced ones included and those with a hint (D22) left
+    /// out; 0 for an empty step.
     pub reward_policy_only: f64,
     /// Sampled rollouts that are correct.
     pub correct: usize,
@@ -50,6 +51,7 @@ impl BatchStatistics {
             ..Self::default()
         };
         let (mut trajectories, mut rewards) = (0_usize, 0.0);
+        let (mut unaided, mut unaided_correct) = (0, 0_u32);
         for group in groups {
             match (group.successes(), group.n_eff()) {
                 (0, _) => it.all_fail += 1,
@@ -63,6 +65,10 @@ impl BatchStatistics {
             }
             it.without_signal += usize::from(!group.has_signal());
             for member in group.sampled() {
+                if member.rollout.hint == 0 {
+                    unaided += 1;
+                    unaided_correct += u32::from(member.verdict.is_correct());
+                }
                 match member.verdict {
                     Verdict::Correct => it.correct += 1,
                     Verdict::Wrong => it.wrong += 1,
@@ -72,11 +78,10 @@ impl BatchStatistics {
             trajectories += group.members().len();
             rewards += group.rewards().iter().sum::<f64>();
         }
-        let sampled = it.correct + it.wrong + it.unparsable;
         it.beta = ratio(it.injected as f64, it.groups);
         it.teacher_trajectories = ratio(it.injected as f64, trajectories);
         it.reward_mean = ratio(rewards, trajectories);
-        it.reward_policy_only = ratio(it.correct as f64, sampled);
+        it.reward_policy_only = ratio(f64::from(unaided_correct), unaided);
         it
     }
 }

@@ -69,6 +69,7 @@ pub fn into_groups(
                 .into_iter()
                 .map(|it| Rollout {
                     tokens: it.tokens,
+                    hint: 0,
                     log_probs: it.log_probs,
                     ended: it.ended,
                 })

@@ -9,7 +9,7 @@ use hapo_methods::Objective;
 use hapo_model::{Model, Recompute, Tape};
 
 use crate::metrics::{Metrics, is_clock};
-use crate::pack::{Role, Sequence, TokenGroup, pack};
+use crate::pack::{Hint, Role, Sequence, TokenGroup, pack};
 use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
@@ -45,6 +45,7 @@ fn groups() -> Vec<TokenGroup> {
                         Role::Teacher { weight: 0.7 }
                     } else {
                         Role::Policy {
+                            hint: None,
                             old_log_probs: Vec::new(),
                             advantage: [0.875, -0.125, 0.4, -0.3][s as usize],
                             correct: s % 2 == 0,
@@ -398,4 +399,50 @@ fn every_mini_recipe_runs() {
         }
     }
     assert!(seen >= 26, "{seen} stages");
+}
+
+#[test]
+fn a_hint_is_the_teachers_and_the_rest_the_policys() {
+    let (prompt, hint) = (vec![5, 9, 2, 7], vec![3, 4, 8]);
+    let rest = vec![11, 12, 13, 14, 15];
+    let policy = |hint: Option<Hint>| Role::Policy {
+        hint,
+        old_log_probs: vec![-4.0, -5.0, -4.5, -5.5, -4.2],
+        advantage: 0.6,
+        correct: true,
+    };
+    let group = |prompt: &[u32], response: &[u32], role| TokenGroup {
+        prompt: prompt.to_vec(),
+        sequences: vec![Sequence {
+            response: response.to_vec(),
+            role,
+        }],
+        has_signal: true,
+    };
+    let begun = [prompt.as_slice(), &hint].concat();
+    let whole = [hint.as_slice(), &rest].concat();
+    let as_one = Some(Hint {
+        tokens: 3,
+        weight: 0.7,
+    });
+    let hinted = [group(&prompt, &whole, policy(as_one))];
+    let apart = [
+        group(&prompt, &hint, Role::Teacher { weight: 0.7 }),
+        group(&begun, &rest, policy(None)),
+    ];
+    let objective = objective("token_mean");
+    let of = |groups: &[TokenGroup]| {
+        let mut trainer = Trainer::new(fixture(1), Recompute::None).unwrap();
+        // Another temperature than 1 for the ratio, so that a hint read at it would show (D25).
+        let batching = Batching {
+            micro_batch_tokens: 64,
+            inverse_temperature: 0.8,
+        };
+        let sums = trainer.gradient(&objective, groups, batching).unwrap();
+        (sums, trainer.gradients.buf().as_slice().to_vec())
+    };
+    let ((one, one_gradient), (two, two_gradient)) = (of(&hinted), of(&apart));
+    assert!((one.loss() - two.loss()).abs() < 1e-6 * two.loss().abs());
+    assert_eq!((one.policy_tokens, one.teacher_tokens), (5, 3));
+    assert!(relative(&one_gradient, &two_gradient) < 1e-6);
 }

@@ -15,6 +15,7 @@ mod lock;
 mod memory;
 mod metrics;
 pub mod pack;
+pub mod plan;
 mod preflight;
 mod prompts;
 mod raw_recipe;

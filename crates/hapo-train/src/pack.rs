@@ -25,7 +25,9 @@ pub struct Sequence {
 pub enum Role {
     /// A rollout of the policy.
     Policy {
-        /// Recorded log-probabilities at the sampling temperature (D19).
+        /// Its first tokens, if it went on from a part of the teacher's trajectory (D22).
+        hint: Option<Hint>,
+        /// Recorded log-probabilities of the tokens after the hint, at the sampling temperature (D19).
         old_log_probs: Vec<f32>,
         /// A.
         advantage: f64,
@@ -37,6 +39,15 @@ pub enum Role {
         /// λ.
         weight: f64,
     },
+}
+
+/// The part of a rollout that the teacher wrote.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hint {
+    /// Its tokens.
+    pub tokens: usize,
+    /// λ.
+    pub weight: f64,
 }
 
 /// The sequences of one prompt.
@@ -67,6 +78,14 @@ pub fn token_group(
     initial_threshold: f64,
 ) -> TokenGroup {
     let advantages = advantages(group, objective.advantage);
+    let weight = |advantage| {
+        teacher_weight(
+            objective.teacher_weight,
+            group,
+            initial_threshold,
+            advantage,
+        )
+    };
     let sequences = group
         .members()
         .iter()
@@ -75,23 +94,21 @@ pub fn token_group(
             Member::Policy(it) => Sequence {
                 response: it.rollout.tokens.clone(),
                 role: Role::Policy {
+                    hint: (it.rollout.hint > 0).then(|| Hint {
+                        tokens: it.rollout.hint,
+                        weight: weight(advantage),
+                    }),
                     old_log_probs: it.rollout.log_probs.clone(),
                     advantage,
                     correct: it.verdict.is_correct(),
                 },
             },
-            Member::Teacher { trajectory, .. } => {
-                let weight = teacher_weight(
-                    objective.teacher_weight,
-                    group,
-                    initial_threshold,
-                    advantage,
-                );
-                Sequence {
-                    response: trajectory.tokens().to_vec(),
-                    role: Role::Teacher { weight },
-                }
-            }
+            Member::Teacher { trajectory, .. } => Sequence {
+                response: trajectory.tokens().to_vec(),
+                role: Role::Teacher {
+                    weight: weight(advantage),
+                },
+            },
         })
         .filter(|it: &Sequence| {
             let dropped = group.injected() && objective.on_injection == OnInjection::DropRollouts;
@@ -175,13 +192,16 @@ impl Packer {
 
     fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
         // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
-        let inverse_temperature = match sequence.role {
-            Role::Policy { .. } => inverse_temperature,
-            Role::Teacher { .. } => 1.0,
+        let teacher_tokens = match &sequence.role {
+            Role::Policy { hint, .. } => hint.map_or(0, |it| it.tokens),
+            Role::Teacher { .. } => sequence.response.len(),
         };
         let first_target = self.packed.targets.len();
         self.packed
             .push_response(self.prompt, &sequence.response, inverse_temperature);
+        for it in &mut self.packed.targets[first_target..][..teacher_tokens] {
+            it.inverse_temperature = 1.0;
+        }
         self.spans
             .push((group, index, first_target..self.packed.targets.len()));
     }
@@ -205,6 +225,7 @@ mod tests {
             .map(|it| Sequence {
                 response: it.to_vec(),
                 role: Role::Policy {
+                    hint: None,
                     old_log_probs: vec![0.0; it.len()],
                     advantage: 1.0,
                     correct: true,

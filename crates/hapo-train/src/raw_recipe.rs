@@ -39,6 +39,9 @@ pub struct RawRecipe {
     /// The teacher's term, for the methods that have one.
     #[serde(default)]
     pub teacher: RawTeacher,
+    /// TRAPO's own mechanisms.
+    #[serde(default)]
+    pub trapo: RawTrapo,
     /// SRFT's own weights.
     #[serde(default)]
     pub srft: RawSrft,
@@ -197,6 +200,14 @@ pub struct RawMu {
     pub end: f64,
     /// Steps of the slope.
     pub steps: u64,
+}
+
+/// `[trapo]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawTrapo {
+    /// `off` or `micro-groups` (D22).
+    pub hints: String,
 }
 
 /// `[srft]`.
@@ -369,6 +380,14 @@ impl Default for RawTeacher {
             d: 0.1,
             weight: "one".to_owned(),
             mu: None,
+        }
+    }
+}
+
+impl Default for RawTrapo {
+    fn default() -> Self {
+        Self {
+            hints: "off".to_owned(),
         }
     }
 }

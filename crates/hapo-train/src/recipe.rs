@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, SlotRule, TeacherWeight, Threshold,
+    AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, HINTED_GROUP_SIZE, SlotRule,
+    TeacherWeight, Threshold,
 };
 use hapo_methods::{
     Clip, METHODS, MethodKind, MethodSpec, Mu, Normaliser, Objective, OnInjection, Ratio, Weights,
@@ -30,6 +31,8 @@ pub struct Recipe {
     pub objective: Objective,
     /// The gate and its slot rule, when the host is wrapped.
     pub gate: Option<(Gate, SlotRule)>,
+    /// Whether groups are sampled in micro-groups with hints (D22).
+    pub hints: bool,
     /// How rollouts are drawn.
     pub decoding: Decoding,
     /// The model to start from.
@@ -407,6 +410,31 @@ impl Recipe {
             }
             Some(hapo) => Some(check_gate(hapo, s.group_size, &fail, &one_of)?),
         };
+        let hints = match raw.trapo.hints.as_str() {
+            "off" => false,
+            "micro-groups" => true,
+            other => return Err(one_of("trapo.hints", other, &["off", "micro-groups"])),
+        };
+        if hints {
+            let problem = if spec.name != "trapo" {
+                Some(format!("`{}` has no hints", spec.name))
+            } else if gate.is_some() {
+                Some("the hints decide in the gate's place when the teacher helps".to_owned())
+            } else if s.group_size != HINTED_GROUP_SIZE {
+                Some(format!(
+                    "expected sampling.group_size = {HINTED_GROUP_SIZE}, got {}",
+                    s.group_size
+                ))
+            } else if normaliser == Normaliser::SequenceMean {
+                Some("a sequence of two parts has no length of its own for loss.normaliser = \"sequence_mean\"".to_owned())
+            } else {
+                None
+            };
+            if let Some(problem) = problem {
+                let hint = "hints are TRAPO's own: method = \"trapo\" without [hapo], groups of 4 + 2 + 1 + 1";
+                return Err(fail("trapo.hints", problem, hint));
+            }
+        }
         let truncation = Truncation {
             top_k: s.top_k,
             top_p: s.top_p,
@@ -461,6 +489,7 @@ impl Recipe {
             method: spec,
             objective,
             gate,
+            hints,
             decoding,
             model,
             dtype,

@@ -219,6 +219,7 @@ fn group_of(
         .iter()
         .map(|it| Rollout {
             tokens: it.response.clone(),
+            hint: 0,
             log_probs: it.old_logprobs.clone(),
             ended: true,
         })

@@ -134,6 +134,7 @@ fn groups_of(run: &Run, lines: &[RolloutLine], step: u64) -> Result<Vec<TokenGro
                 .iter()
                 .map(|it| Rollout {
                     tokens: it.tokens.clone(),
+                    hint: it.hint,
                     log_probs: it.log_probs.clone(),
                     ended: it.ended,
                 })

@@ -42,7 +42,10 @@ pub struct RolloutLine {
     pub completion: String,
     /// The response's tokens, the end token included.
     pub tokens: Vec<u32>,
-    /// log `π_old` of each token at the sampling temperature; empty for the teacher.
+    /// So many of the first tokens are the teacher's (D22).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hint: usize,
+    /// log `π_old` of each token after the hint at the sampling temperature; empty for the teacher.
     pub log_probs: Vec<f32>,
     /// False when the response was truncated.
     pub ended: bool,
@@ -51,6 +54,14 @@ pub struct RolloutLine {
     /// Why no answer could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(it: &usize) -> bool {
+    *it == 0
 }
 
 impl RolloutLine {
@@ -91,6 +102,7 @@ pub(crate) fn lines_of(
             injected: group.injected(),
             completion: text(tokens)?,
             tokens: tokens.to_vec(),
+            hint: 0,
             log_probs: Vec::new(),
             ended: true,
             verdict: "correct".to_owned(),
@@ -104,6 +116,7 @@ pub(crate) fn lines_of(
             Verdict::Unparsable(reason) => ("unparsable", Some(reason.clone())),
         };
         Ok(RolloutLine {
+            hint: it.rollout.hint,
             log_probs: it.rollout.log_probs.clone(),
             ended: it.rollout.ended,
             verdict: verdict.to_owned(),

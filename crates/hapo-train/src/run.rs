@@ -66,7 +66,11 @@ impl Run {
     /// Loads model and data and puts the method together.
     pub fn new(recipe: &Recipe, threads: usize) -> Result<Self> {
         let raw = &recipe.raw;
-        let context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
+        let mut context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
+        if recipe.hints {
+            // A hint is read with the prompt, and the response behind it may be as long as any.
+            context += raw.sampling.max_new_tokens;
+        }
         let LoadedModel {
             model,
             tokenizer,
@@ -97,7 +101,11 @@ impl Run {
             problem: it.to_string(),
             hint: "see the gate's section of docs/recipes.md".to_owned(),
         };
-        let host = Host::new(recipe.method, recipe.objective, group_size).map_err(gate_error)?;
+        let mut host =
+            Host::new(recipe.method, recipe.objective, group_size).map_err(gate_error)?;
+        if recipe.hints {
+            host = host.with_hints(group_size).map_err(gate_error)?;
+        }
         let (method, schedule): (Box<dyn Method>, _) = match &recipe.gate {
             None => (Box::new(host), None),
             Some((gate, slot)) => {

@@ -1,14 +1,16 @@
 //! One training step on one screen: sample → score → intervene → advantages → pack → loss → update
 //! → report, each taking one type and returning the next.
 
+mod hints;
+
 use std::time::Instant;
 
 use hapo_core::{
-    BatchStatistics, MixedGroup, SampledGroup, ScoredGroup, Slot, Step, drop_short_groups,
-    intervene, rollouts_to_sample,
+    BatchStatistics, MixedGroup, Purpose, Rollout, SampledGroup, ScoredGroup, Slot, Step, Verdict,
+    drop_short_groups, intervene, rollouts_to_sample,
 };
 use hapo_methods::Method;
-use hapo_sampler::{GroupRequest, SampleSettings};
+use hapo_sampler::{Completion, GroupRequest, SampleSettings};
 use rayon::prelude::*;
 
 use crate::error::Result;
@@ -54,10 +56,10 @@ pub(crate) fn rollout_step(run: &mut Run, order: Order, step: Step) -> Result<Me
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
     report_groups(&mut metrics, &statistics, run.method.as_ref(), step);
-    report_responses(&mut metrics, &batch.lengths, batch.truncated);
+    report_responses(&mut metrics, &batch.tokens);
     report_update(&mut metrics, &report);
-    let sampled: usize = batch.lengths.iter().sum();
-    report_entropies(&mut metrics, batch.entropy, sampled, &report);
+    let sampled: usize = batch.tokens.lengths.iter().sum();
+    report_entropies(&mut metrics, batch.tokens.entropy, sampled, &report);
     if run.recipe.raw.sampling.refill > 0 {
         metrics.set("groups/refilled", refilled as f64);
     }
@@ -75,28 +77,32 @@ pub(crate) fn rollout_step(run: &mut Run, order: Order, step: Step) -> Result<Me
 
 /// Prompts to groups that have met the gate: sample → score → intervene.
 fn collect(run: &Run, prompts: &[usize], step: Step, clock: &mut Clock) -> Result<Batch> {
+    if run.recipe.hints {
+        return hints::collect(run, prompts, step, clock);
+    }
     let sampled = sample(run, prompts, step)?;
     clock.lap("sample");
     let scored = score(run, prompts, sampled.groups)?;
     clock.lap("verify");
+    Ok(gate(run, step, scored, sampled.tokens))
+}
+
+/// Scored groups through the gate.
+fn gate(run: &Run, step: Step, scored: Vec<ScoredGroup>, tokens: SampledTokens) -> Batch {
     let (scored, dropped) = drop_short_groups(scored);
     let groups = scored.into_iter().map(|it| mix(run, it, step)).collect();
-    Ok(Batch {
+    Batch {
         groups,
         dropped,
-        lengths: sampled.lengths,
-        truncated: sampled.truncated,
-        entropy: sampled.entropy,
-    })
+        tokens,
+    }
 }
 
 /// The groups of a step after the gate, and what the logs want to know of all that was sampled.
 struct Batch {
     groups: Vec<MixedGroup>,
     dropped: usize,
-    lengths: Vec<usize>,
-    truncated: usize,
-    entropy: f64,
+    tokens: SampledTokens,
 }
 
 impl Batch {
@@ -113,9 +119,7 @@ impl Batch {
             self.groups[*place] = group;
         }
         self.dropped += more.dropped;
-        self.lengths.extend(more.lengths);
-        self.truncated += more.truncated;
-        self.entropy += more.entropy;
+        self.tokens.add(more.tokens);
     }
 }
 
@@ -138,10 +142,38 @@ pub(crate) fn imitation_step(run: &mut Run, groups: &[TokenGroup], step: Step) -
 /// The groups of a step and what the logs want to know of their tokens.
 struct Sampled {
     groups: Vec<SampledGroup>,
+    tokens: SampledTokens,
+}
+
+/// What the logs want to know of sampled tokens.
+#[derive(Default)]
+struct SampledTokens {
+    /// Length of each response.
     lengths: Vec<usize>,
+    /// Responses without an end token.
     truncated: usize,
-    /// Σ H over the sampled tokens, at temperature 1.
+    /// Σ H over the tokens, at temperature 1.
     entropy: f64,
+}
+
+impl SampledTokens {
+    fn of(completions: &[Vec<Completion>]) -> Self {
+        let all = || completions.iter().flatten();
+        Self {
+            lengths: all().map(|it| it.tokens.len()).collect(),
+            truncated: all().filter(|it| !it.ended).count(),
+            entropy: all()
+                .flat_map(|it| &it.entropies)
+                .map(|it| f64::from(*it))
+                .sum::<f64>(),
+        }
+    }
+
+    fn add(&mut self, more: Self) {
+        self.lengths.extend(more.lengths);
+        self.truncated += more.truncated;
+        self.entropy += more.entropy;
+    }
 }
 
 fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
@@ -162,31 +194,25 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
             }
         })
         .collect();
-    let settings = SampleSettings {
+    let settings = settings(run, Purpose::Sample, step);
+    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
+    let tokens = SampledTokens::of(&completions);
+    let groups = hapo_sampler::into_groups(&requests, completions);
+    Ok(Sampled { groups, tokens })
+}
+
+fn settings(run: &Run, purpose: Purpose, step: Step) -> SampleSettings<'_> {
+    let sampling = &run.recipe.raw.sampling;
+    SampleSettings {
         decoding: run.recipe.decoding,
         stop: &run.dialogue.stop,
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
         usable_vocab: run.dialogue.tokenizer.vocab_size(),
         seed: run.recipe.raw.seed,
-        purpose: hapo_core::Purpose::Sample,
+        purpose,
         step: step.0,
-    };
-    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
-    let all = || completions.iter().flatten();
-    let lengths: Vec<usize> = all().map(|it| it.tokens.len()).collect();
-    let truncated = all().filter(|it| !it.ended).count();
-    let entropy = all()
-        .flat_map(|it| &it.entropies)
-        .map(|it| f64::from(*it))
-        .sum::<f64>();
-    let groups = hapo_sampler::into_groups(&requests, completions);
-    Ok(Sampled {
-        groups,
-        lengths,
-        truncated,
-        entropy,
-    })
+    }
 }
 
 fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec<ScoredGroup>> {
@@ -194,14 +220,18 @@ fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec
         .par_iter()
         .zip(sampled)
         .map(|(index, group)| {
-            let gold = &run.prompts()[*index].gold;
-            let verdicts = group
-                .rollouts()
-                .iter()
-                .map(|it| Ok(grading::verdict_of(gold, &run.dialogue.text(&it.tokens)?)))
-                .collect::<Result<Vec<_>>>()?;
+            let verdicts = verdicts(run, *index, group.rollouts())?;
             Ok(group.score(verdicts))
         })
+        .collect()
+}
+
+/// What the verifier says of responses to the prompt at `index`.
+fn verdicts(run: &Run, index: usize, rollouts: &[Rollout]) -> Result<Vec<Verdict>> {
+    let gold = &run.prompts()[index].gold;
+    rollouts
+        .iter()
+        .map(|it| Ok(grading::verdict_of(gold, &run.dialogue.text(&it.tokens)?)))
         .collect()
 }
 
@@ -240,8 +270,8 @@ fn report_groups(metrics: &mut Metrics, it: &BatchStatistics, method: &dyn Metho
     metrics.set("gate/open_no_teacher", it.open_no_teacher as f64);
 }
 
-fn report_responses(metrics: &mut Metrics, lengths: &[usize], truncated: usize) {
-    let mut sorted = lengths.to_vec();
+fn report_responses(metrics: &mut Metrics, tokens: &SampledTokens) {
+    let mut sorted = tokens.lengths.clone();
     sorted.sort_unstable();
     let n = sorted.len().max(1);
     metrics.set(
@@ -253,7 +283,10 @@ fn report_responses(metrics: &mut Metrics, lengths: &[usize], truncated: usize) 
         .copied()
         .unwrap_or(0);
     metrics.set("response_length/p95", p95 as f64);
-    metrics.set("response_length/truncated", truncated as f64 / n as f64);
+    metrics.set(
+        "response_length/truncated",
+        tokens.truncated as f64 / n as f64,
+    );
 }
 
 /// Entropies at temperature 1: of everything sampled, of the teacher's tokens under the weights that

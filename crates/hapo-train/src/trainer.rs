@@ -108,7 +108,8 @@ impl Trainer {
     /// mini-batch (D16), groups without signal included (D20).
     ///
     /// The teacher's sequences are run first, so that the norm of their gradient alone is known
-    /// without a second backward pass; the price is that an injected group's prompt is read twice.
+    /// without a second backward pass; the price is that an injected group's prompt is read twice. Hints
+    /// (D22) are run with the rollouts that they begin.
     pub fn gradient(
         &mut self,
         objective: &Objective,
@@ -212,11 +213,16 @@ impl Trainer {
         ) {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             for (group, sequence, targets) in &micro_batch.spans {
-                let Role::Policy { old_log_probs, .. } = &groups[*group].sequences[*sequence].role
+                let Role::Policy {
+                    hint,
+                    old_log_probs,
+                    ..
+                } = &groups[*group].sequences[*sequence].role
                 else {
                     continue;
                 };
-                for (initial, old) in outputs.log_probs[targets.clone()].iter().zip(old_log_probs) {
+                let ours = targets.start + hint.map_or(0, |it| it.tokens)..targets.end;
+                for (initial, old) in outputs.log_probs[ours].iter().zip(old_log_probs) {
                     let q = f64::from(*initial) - f64::from(*old);
                     sum += q.exp() - q - 1.0;
                 }
@@ -311,45 +317,56 @@ fn loss(
         ..Sums::default()
     };
     for (group, sequence, targets) in &micro_batch.spans {
-        let log_probs = &seen.log_probs[targets.clone()];
-        let d_log_probs = &mut by.log_probs[targets.clone()];
-        match &groups[*group].sequences[*sequence].role {
-            Role::Policy {
+        let role = &groups[*group].sequences[*sequence].role;
+        let (theirs, ours) = match role {
+            Role::Policy { hint: Some(it), .. } => {
+                let end = targets.start + it.tokens;
+                (Some((it.weight, targets.start..end)), end..targets.end)
+            }
+            Role::Policy { hint: None, .. } => (None, targets.clone()),
+            Role::Teacher { weight } => (Some((*weight, targets.clone())), 0..0),
+        };
+        if let Some((weight, targets)) = theirs {
+            let log_probs = &seen.log_probs[targets.clone()];
+            let entropies = &seen.entropies[targets.clone()];
+            let tokens = TeacherTokens {
+                log_probs,
+                entropies,
+                weight,
+            };
+            sums.teacher_objective +=
+                objective.teacher_terms(tokens, divisor, &mut by.log_probs[targets]);
+            sums.teacher_tokens += log_probs.len();
+            sums.teacher_entropy += entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
+            sums.teacher_prob += log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
+        }
+        if let Role::Policy {
+            old_log_probs,
+            advantage,
+            correct,
+            ..
+        } = role
+        {
+            let log_probs = &seen.log_probs[ours.clone()];
+            let entropies = &seen.entropies[ours.clone()];
+            let tokens = PolicyTokens {
+                log_probs,
                 old_log_probs,
-                advantage,
-                correct,
-            } => {
-                let entropies = &seen.entropies[targets.clone()];
-                let tokens = PolicyTokens {
-                    log_probs,
-                    old_log_probs,
-                    entropies,
-                    advantage: *advantage,
-                    correct: *correct,
-                };
-                let d_entropies = &mut by.entropies[targets.clone()];
-                sums.add_policy(
-                    objective.policy_terms(tokens, divisor, d_log_probs, d_entropies),
-                    log_probs.len(),
-                );
-                let gap = log_probs
-                    .iter()
-                    .zip(old_log_probs)
-                    .map(|(new, old)| f64::from((new - old).abs()));
-                sums.log_prob_gap_max = gap.fold(sums.log_prob_gap_max, f64::max);
-            }
-            Role::Teacher { weight } => {
-                let entropies = &seen.entropies[targets.clone()];
-                let tokens = TeacherTokens {
-                    log_probs,
-                    entropies,
-                    weight: *weight,
-                };
-                sums.teacher_objective += objective.teacher_terms(tokens, divisor, d_log_probs);
-                sums.teacher_tokens += log_probs.len();
-                sums.teacher_entropy += entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
-                sums.teacher_prob += log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
-            }
+                entropies,
+                advantage: *advantage,
+                correct: *correct,
+            };
+            let d_log_probs = &mut by.log_probs[ours.clone()];
+            let d_entropies = &mut by.entropies[ours];
+            sums.add_policy(
+                objective.policy_terms(tokens, divisor, d_log_probs, d_entropies),
+                log_probs.len(),
+            );
+            let gap = log_probs
+                .iter()
+                .zip(old_log_probs)
+                .map(|(new, old)| f64::from((new - old).abs()));
+            sums.log_prob_gap_max = gap.fold(sums.log_prob_gap_max, f64::max);
         }
     }
     sums

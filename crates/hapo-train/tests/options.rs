@@ -178,6 +178,31 @@ fn d21_srft_weights() {
 }
 
 #[test]
+fn d22_hints_are_trapos_own() {
+    let of = |text: &str| resolve(&format!("{text}\ntrapo.hints = \"micro-groups\""));
+    assert!(!trapo("").hints);
+    assert!(of("method = \"trapo\"").unwrap().hints);
+    for (text, problem) in [
+        ("method = \"luffy\"", "`luffy` has no hints"),
+        (
+            "method = \"trapo\"\nhapo.turn_off_epoch = 1.5",
+            "in the gate's place",
+        ),
+        (
+            "method = \"trapo\"\nsampling.group_size = 4",
+            "group_size = 8, got 4",
+        ),
+        (
+            "method = \"trapo\"\nloss.normaliser = \"sequence_mean\"",
+            "no length of its own",
+        ),
+    ] {
+        let error = of(text).unwrap_err();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
 fn d23_guards_and_the_warning_without_annealing() {
     let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }")
         .raw

@@ -5,6 +5,7 @@ pub(crate) mod generate;
 pub(crate) mod grade;
 pub(crate) mod list;
 pub(crate) mod logprobs;
+pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod replay;
 pub(crate) mod schedule;

@@ -13,6 +13,7 @@ pub const END: TokenId = 2;
 pub fn rollout(length: usize, ended: bool) -> Rollout {
     Rollout {
         tokens: vec![9; length],
+        hint: 0,
         log_probs: vec![-0.25; length],
         ended,
     }

@@ -8,7 +8,9 @@ mod sft;
 mod srft;
 mod trapo;
 
-use hapo_core::{Annealing, Gate, GateError, OpenUpTo, Schedule, SlotRule, Step, Threshold};
+use hapo_core::{
+    Annealing, Gate, GateError, OpenUpTo, Schedule, SlotRule, Step, Threshold, WHOLE_HINT_BELOW,
+};
 
 use crate::{Method, Mu, Objective};
 
@@ -105,6 +107,24 @@ impl Host {
             objective,
             schedule: Schedule::new(&gate, group_size, 1)?,
         })
+    }
+}
+
+impl Host {
+    /// The host with hints: its teacher enters when fewer than [`WHOLE_HINT_BELOW`] of the rollouts
+    /// sampled before it succeeded (D22).
+    ///
+    /// # Errors
+    /// Groups of fewer members than that.
+    pub fn with_hints(mut self, group_size: usize) -> Result<Self, GateError> {
+        let gate = Gate::Confidence {
+            threshold: Threshold::Derived {
+                failure_level: WHOLE_HINT_BELOW - 1,
+            },
+            annealing: Annealing::Off,
+        };
+        self.schedule = Schedule::new(&gate, group_size, 1)?;
+        Ok(self)
     }
 }
 

@@ -1,0 +1,191 @@
+//! `hapo plan`: memory and time of a run before it starts.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hapo_kernels::Cpu;
+use hapo_train::Recipe;
+use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
+
+use crate::failure::bad_input;
+use crate::machine;
+
+/// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
+///
+/// Memory is that of the longest prompts and responses the recipe allows. Time is a roofline: operations at
+/// a share of the device's peak, or bytes at a share of its bandwidth, whichever takes longer; the shares
+/// are 40 % and 60 % of a card's data sheet, and 70 % of what is measured on this machine. Cards are
+/// reckoned with bf16 activations and working weights; training itself runs on the processor.
+#[derive(clap::Args)]
+#[command(before_help = "Example: hapo plan recipes/paper/3b/hapo-method.toml --device h200")]
+pub(crate) struct Args {
+    /// The recipe
+    recipe: PathBuf,
+    /// Override a key: section.key=value
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// cpu (this machine, measured), b200, h200, h100, a100-80gb, a100-40gb, l40s, rtx4090, rtx3090
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Mean prompt in tokens, for the times [default: the longest allowed]
+    #[arg(long)]
+    prompt_tokens: Option<f64>,
+    /// Mean response in tokens, for the times [default: the longest allowed]
+    #[arg(long)]
+    response_tokens: Option<f64>,
+    /// A folder with the config.json to plan for, in the place of the recipe's model
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    let stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
+    let device = if args.device == "cpu" {
+        this_machine(threads)?
+    } else {
+        DeviceSpec::card(&args.device).ok_or_else(|| {
+            let known: Vec<&str> = DeviceSpec::cards().collect();
+            bad_input(
+                format!(
+                    "--device: expected cpu or a known card, got `{}`",
+                    args.device
+                ),
+                &format!("known cards are {}", known.join(", ")),
+            )
+        })?
+    };
+    for (option, value) in [
+        ("--prompt-tokens", args.prompt_tokens),
+        ("--response-tokens", args.response_tokens),
+    ] {
+        if value.is_some_and(|it| !(it >= 1.0 && it.is_finite())) {
+            let got = value.unwrap_or_default();
+            return Err(bad_input(
+                format!("{option}: expected a number of tokens from 1, got {got}"),
+                "leave it out for the longest that the recipe allows",
+            ));
+        }
+    }
+    let mut plans: Vec<Plan> = Vec::new();
+    let mut config = match &args.model {
+        Some(dir) => Some(hapo_model::folder::read_config(dir)?.0),
+        None => None,
+    };
+    for recipe in &stages {
+        // A later stage goes on with the model of the one before.
+        if args.model.is_none() && !matches!(recipe.model, hapo_train::ModelSource::Stage(_)) {
+            config = Some(config_of(recipe)?);
+        }
+        let Some(config) = &config else {
+            continue;
+        };
+        let lengths = Lengths {
+            prompt: args
+                .prompt_tokens
+                .unwrap_or(recipe.raw.data.max_prompt_tokens as f64),
+            response: args
+                .response_tokens
+                .unwrap_or(recipe.raw.sampling.max_new_tokens as f64),
+        };
+        plans.push(plan(recipe, config, &device, lengths));
+    }
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&plans)?);
+    } else {
+        for it in &plans {
+            print(it)?;
+        }
+    }
+    Ok(())
+}
+
+fn this_machine(threads: usize) -> Result<DeviceSpec> {
+    let cpu = Cpu::new(threads)?;
+    let rates = machine::rates(&cpu, machine::LARGE_PRODUCT)?;
+    let memory = machine::memory_bytes().unwrap_or(u64::MAX);
+    Ok(DeviceSpec::cpu(
+        &format!("{}, {threads} threads", machine::processor()),
+        memory,
+        rates.flops,
+        rates.bandwidth,
+    ))
+}
+
+fn print(plan: &Plan) -> Result<()> {
+    let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
+    outln!(
+        "{}: {} parameters on {}",
+        plan.name,
+        grouped(plan.parameters),
+        plan.device.name
+    );
+    outln!("\nmemory");
+    for it in &plan.memory {
+        outln!("  {:<20} {:>12}", it.name, gb(it.bytes));
+    }
+    outln!(
+        "  {:<20} {:>12}  of {}",
+        "all",
+        gb(plan.total_bytes),
+        gb(plan.device.memory_bytes)
+    );
+    if !plan.fits {
+        outln!("  does not fit; what lowers it and leaves the loss as it is:");
+    }
+    for it in &plan.changes {
+        let fits = if it.total_bytes <= plan.device.memory_bytes {
+            ""
+        } else {
+            "  (not enough alone)"
+        };
+        outln!("    --set {:<38} {:>12}{fits}", it.set, gb(it.total_bytes));
+    }
+    outln!(
+        "\na step of {:.0}-token prompts and {:.0}-token responses",
+        plan.lengths.prompt,
+        plan.lengths.response
+    );
+    outln!(
+        "  sampling  {:>12} tokens  {:>10.3} TFLOP  {:>9}",
+        grouped(plan.sampled_tokens as u64),
+        plan.sampling_flops / 1e12,
+        duration(plan.sampling_seconds)
+    );
+    outln!(
+        "  training  {:>12} tokens  {:>10.3} TFLOP  {:>9}",
+        grouped(plan.trained_tokens as u64),
+        plan.training_flops / 1e12,
+        duration(plan.training_seconds)
+    );
+    outln!(
+        "  {} steps: {}\n",
+        plan.steps,
+        duration(plan.step_seconds() * plan.steps as f64)
+    );
+    Ok(())
+}
+
+fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
+        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86400.0),
+    }
+}

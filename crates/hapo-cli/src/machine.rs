@@ -1,0 +1,86 @@
+//! This machine: its name, its memory, and what it reaches.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use hapo_kernels::{Buffer, Cpu, Device, MatShape, Onto};
+
+/// What a processor reaches.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct Rates {
+    /// Operations per second of a matrix product.
+    pub(crate) flops: f64,
+    /// Bytes per second of reading memory.
+    pub(crate) bandwidth: f64,
+}
+
+/// Measures the processor, in under two seconds: the best of several products of `shape`, and of several
+/// readings of 512 MB.
+pub(crate) fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
+    Ok(Rates {
+        flops: product_rate(cpu, shape)?,
+        bandwidth: bandwidth(cpu)?,
+    })
+}
+
+/// A product of a decoder of half a billion parameters.
+pub(crate) const LARGE_PRODUCT: MatShape = MatShape {
+    rows: 1024,
+    inputs: 896,
+    outputs: 4864,
+};
+
+fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
+    let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
+    let (x, w) = (cpu.alloc(m * k)?, cpu.alloc(k * n)?);
+    let mut y = cpu.alloc(m * n)?;
+    let best = best_of(20, || {
+        cpu.enter(|| {
+            cpu.matmul(
+                shape,
+                x.first(m * k),
+                w.first(k * n),
+                Onto::Nothing,
+                y.first_mut(m * n),
+            );
+        });
+    });
+    Ok(2.0 * (m * n * k) as f64 / best)
+}
+
+fn bandwidth(cpu: &Cpu) -> Result<f64> {
+    let mut x = cpu.alloc(128 << 20)?;
+    let len = x.len();
+    cpu.fill(x.first_mut(len), 1.0);
+    let best = best_of(4, || {
+        let sum = cpu.enter(|| cpu.squared_norm(x.first(len)));
+        std::hint::black_box(sum);
+    });
+    Ok((len * size_of::<f32>()) as f64 / best)
+}
+
+fn best_of(times: usize, mut work: impl FnMut()) -> f64 {
+    (0..times)
+        .map(|_| {
+            let started = Instant::now();
+            work();
+            started.elapsed().as_secs_f64()
+        })
+        .fold(f64::INFINITY, f64::min)
+}
+
+/// The processor's name, where the system says.
+pub(crate) fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|it| it.starts_with("model name"));
+    let name = line.and_then(|it| it.split_once(':')).map(|it| it.1.trim());
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), ToOwned::to_owned)
+}
+
+/// Bytes of memory, where the system says.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|it| it.starts_with("MemTotal:"))?;
+    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kilobytes * 1024)
+}

@@ -1,0 +1,163 @@
+//! Groups that are sampled in micro-groups, each with a longer hint if the ones before failed (D22).
+
+use hapo_core::{
+    HINTED_GROUP_SIZE, MICRO_GROUPS, PromptId, Purpose, Rollout, SampledGroup, Step, Verdict,
+};
+use hapo_sampler::GroupRequest;
+use rayon::prelude::*;
+
+use super::{Batch, Clock, SampledTokens, gate, settings, verdicts};
+use crate::error::Result;
+use crate::run::Run;
+
+/// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
+const PURPOSES: [Purpose; MICRO_GROUPS.len()] =
+    [Purpose::Sample, Purpose::SampleSecond, Purpose::SampleThird];
+
+/// A group as far as it is sampled.
+#[derive(Default)]
+struct Partial {
+    rollouts: Vec<Rollout>,
+    verdicts: Vec<Verdict>,
+}
+
+impl Partial {
+    fn successes(&self) -> usize {
+        self.verdicts.iter().filter(|it| it.is_correct()).count()
+    }
+}
+
+/// One micro-group of one prompt.
+struct Part<'a> {
+    /// Position of the prompt in the step.
+    at: usize,
+    hint: &'a [u32],
+    rollouts: usize,
+}
+
+/// Prompts to groups that have met the gate: sample → score for each micro-group, then intervene, where
+/// the whole trajectory is the last hint. A prompt without a teacher gets no hints and a full group.
+pub(super) fn collect(
+    run: &Run,
+    prompts: &[usize],
+    step: Step,
+    clock: &mut Clock,
+) -> Result<Batch> {
+    let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
+    let mut tokens = SampledTokens::default();
+    for (micro_group, purpose) in MICRO_GROUPS.into_iter().zip(PURPOSES) {
+        let parts = prompts
+            .iter()
+            .zip(&groups)
+            .enumerate()
+            .map(|(at, (it, group))| Part {
+                at,
+                hint: match &run.prompts()[*it].teacher {
+                    Some(teacher) => micro_group.hint(group.successes(), teacher),
+                    None => &[],
+                },
+                rollouts: micro_group.rollouts,
+            });
+        let parts = parts.collect();
+        extend(
+            run,
+            prompts,
+            parts,
+            (purpose, step),
+            (&mut groups, &mut tokens),
+            clock,
+        )?;
+    }
+    let last = prompts
+        .iter()
+        .zip(&groups)
+        .enumerate()
+        .filter_map(|(at, (it, group))| {
+            let taught = run.prompts()[*it].teacher.is_some()
+                && run.method.open_up_to(step).is_open(group.successes());
+            (!taught).then_some(Part {
+                at,
+                hint: &[],
+                rollouts: 1,
+            })
+        });
+    let last = last.collect();
+    extend(
+        run,
+        prompts,
+        last,
+        (Purpose::SampleLast, step),
+        (&mut groups, &mut tokens),
+        clock,
+    )?;
+    let scored = prompts
+        .iter()
+        .zip(groups)
+        .map(|(it, group)| {
+            let n = group.rollouts.len();
+            debug_assert!(
+                n + 1 >= HINTED_GROUP_SIZE,
+                "only the teacher's place may be free"
+            );
+            let id: PromptId = run.prompts()[*it].id;
+            SampledGroup::new(id, n, group.rollouts).score(group.verdicts)
+        })
+        .collect();
+    Ok(gate(run, step, scored, tokens))
+}
+
+/// Samples and scores parts of groups, and puts them behind what the groups have.
+fn extend(
+    run: &Run,
+    prompts: &[usize],
+    parts: Vec<Part<'_>>,
+    (purpose, step): (Purpose, Step),
+    (groups, tokens): (&mut [Partial], &mut SampledTokens),
+    clock: &mut Clock,
+) -> Result<()> {
+    let begun: Vec<Vec<u32>> = parts
+        .iter()
+        .map(|it| [&run.prompts()[prompts[it.at]].tokens, it.hint].concat())
+        .collect();
+    let requests: Vec<GroupRequest<'_>> = parts
+        .iter()
+        .zip(&begun)
+        .map(|(part, begun)| GroupRequest {
+            prompt: run.prompts()[prompts[part.at]].id,
+            tokens: begun,
+            completions: part.rollouts,
+        })
+        .collect();
+    let settings = settings(run, purpose, step);
+    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
+    tokens.add(SampledTokens::of(&completions));
+    clock.lap("sample");
+    let scored: Vec<(Vec<Rollout>, Vec<Verdict>)> = parts
+        .par_iter()
+        .zip(completions)
+        .map(|(part, completions)| {
+            let rollouts: Vec<Rollout> = completions
+                .into_iter()
+                .map(|it| {
+                    // The hint counts against the limit of a response.
+                    let room = settings.max_new_tokens - part.hint.len();
+                    let kept = it.tokens.len().min(room);
+                    Rollout {
+                        tokens: [part.hint, &it.tokens[..kept]].concat(),
+                        hint: part.hint.len(),
+                        log_probs: it.log_probs[..kept].to_vec(),
+                        ended: it.ended && kept == it.tokens.len(),
+                    }
+                })
+                .collect();
+            let verdicts = verdicts(run, prompts[part.at], &rollouts)?;
+            Ok((rollouts, verdicts))
+        })
+        .collect::<Result<_>>()?;
+    for (part, (rollouts, verdicts)) in parts.iter().zip(scored) {
+        groups[part.at].rollouts.extend(rollouts);
+        groups[part.at].verdicts.extend(verdicts);
+    }
+    clock.lap("verify");
+    Ok(())
+}

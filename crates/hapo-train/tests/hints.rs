@@ -1,0 +1,81 @@
+//! D22: groups sampled in micro-groups with hints.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hapo_train::rollouts::{RolloutLine, file_of, read};
+use hapo_train::{Begin, Metrics, Observer, Recipe, replay_run, train};
+
+struct Silent;
+
+impl Observer for Silent {
+    fn step(&mut self, _: u64, _: &Metrics) {}
+}
+
+fn run(folder: &Path) {
+    let recipe =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini/trapo-original.toml");
+    let sets = [
+        "steps=2",
+        "data.prompts=12",
+        "data.teacher_coverage=0.7",
+        "sampling.prompts_per_step=6",
+        "optim.mini_batch_prompts=3",
+        "metrics.kl_every=1",
+        "metrics.preflight=0",
+    ];
+    let recipe = Recipe::load_stages(&recipe, &sets.map(ToOwned::to_owned)).unwrap();
+    train(&recipe[0], folder, Begin::Fresh, 2, &mut Silent).unwrap();
+}
+
+#[test]
+fn d22_hints_follow_the_successes_before_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let run_dir = folder.path().join("run");
+    run(&run_dir);
+    let mut with_teacher = 0;
+    for step in 1..=2 {
+        let mut groups: BTreeMap<u64, Vec<RolloutLine>> = BTreeMap::new();
+        for it in read(&file_of(&run_dir, step)).unwrap() {
+            groups.entry(it.prompt_id).or_default().push(it);
+        }
+        assert_eq!(groups.len(), 6);
+        for group in groups.values() {
+            assert_eq!(group.len(), 8, "a group has eight members");
+            let teacher = group.iter().find(|it| it.role == "teacher");
+            let sampled: Vec<&RolloutLine> =
+                group.iter().filter(|it| it.role == "policy").collect();
+            let successes = |n: usize| {
+                let first = sampled[..n].iter();
+                first.filter(|it| it.verdict == "correct").count()
+            };
+            for it in &sampled {
+                assert_eq!(it.log_probs.len(), it.tokens.len() - it.hint);
+            }
+            let Some(teacher) = teacher else {
+                assert!(sampled.iter().all(|it| it.hint == 0));
+                continue;
+            };
+            with_teacher += 1;
+            let hint = |percent, before, below| {
+                let helped = successes(before) < below;
+                if helped {
+                    teacher.tokens.len() * percent / 100
+                } else {
+                    0
+                }
+            };
+            let expected = [0, 0, 0, 0, hint(25, 4, 2), hint(25, 4, 2), hint(50, 6, 4)];
+            let hints: Vec<usize> = sampled.iter().map(|it| it.hint).collect();
+            assert_eq!(hints, expected);
+            for it in &sampled {
+                assert_eq!(it.tokens[..it.hint], teacher.tokens[..it.hint]);
+            }
+            assert!(successes(7) < 7);
+        }
+    }
+    assert!(with_teacher > 3, "the test looks at hints");
+    // The second step is computed again from what was kept, hints included.
+    let replayed = replay_run::replay_run(&run_dir, 2, 1).unwrap();
+    assert!(replayed.agrees(), "{replayed:?}");
+}
