@@ -5,8 +5,9 @@
 //! takes as long as its operations at a share of the device's peak, or as long as the bytes it reads at
 //! a share of its bandwidth, whichever is longer. The shares are stated with each device.
 
+use hapo_kernels::Cpu;
 use hapo_methods::MethodKind;
-use hapo_model::{Config, Recompute, memory};
+use hapo_model::{Config, KvCache, Recompute, memory};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -278,11 +279,18 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     if samples(recipe) {
         let s = &raw.sampling;
         let sequences = s.max_sequences.min(s.prompts_per_step * s.group_size);
+        // As `hapo_sampler::sample` reserves it.
         let prompts = sequences + s.prompts_per_step.min(PROMPTS_AT_ONCE);
-        let room = sequences * s.max_new_tokens + prompts * raw.data.max_prompt_tokens;
+        let room = sequences * KvCache::<Cpu>::cost(s.max_new_tokens)
+            + prompts * KvCache::<Cpu>::cost(raw.data.max_prompt_tokens);
         parts.push(Part {
             name: "keys and values",
             bytes: number(room as u64 * memory::kv_bytes_per_token(config)),
+        });
+        // The decoder's, and the copy that tokens are drawn from.
+        parts.push(Part {
+            name: "logits of a token",
+            bytes: 2 * 4 * (sequences * config.vocab_size) as u64,
         });
     }
     parts

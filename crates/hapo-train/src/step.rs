@@ -194,16 +194,21 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
             }
         })
         .collect();
-    let settings = settings(run, Purpose::Sample, step);
-    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
+    let completions = complete(run, &requests, Purpose::Sample, step)?;
     let tokens = SampledTokens::of(&completions);
     let groups = hapo_sampler::into_groups(&requests, completions);
     Ok(Sampled { groups, tokens })
 }
 
-fn settings(run: &Run, purpose: Purpose, step: Step) -> SampleSettings<'_> {
+/// The completions of every request, as the recipe samples them.
+fn complete(
+    run: &Run,
+    requests: &[GroupRequest<'_>],
+    purpose: Purpose,
+    step: Step,
+) -> Result<Vec<Vec<Completion>>> {
     let sampling = &run.recipe.raw.sampling;
-    SampleSettings {
+    let settings = SampleSettings {
         decoding: run.recipe.decoding,
         stop: &run.dialogue.stop,
         max_new_tokens: sampling.max_new_tokens,
@@ -212,7 +217,14 @@ fn settings(run: &Run, purpose: Purpose, step: Step) -> SampleSettings<'_> {
         seed: run.recipe.raw.seed,
         purpose,
         step: step.0,
-    }
+    };
+    Ok(hapo_sampler::sample_until(
+        &run.trainer.model,
+        requests,
+        &settings,
+        &run.dialogue.tokenizer,
+        &sampling.stop,
+    )?)
 }
 
 fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec<ScoredGroup>> {

@@ -6,7 +6,7 @@ use hapo_core::{
 use hapo_sampler::GroupRequest;
 use rayon::prelude::*;
 
-use super::{Batch, Clock, SampledTokens, gate, settings, verdicts};
+use super::{Batch, Clock, SampledTokens, complete, gate, verdicts};
 use crate::error::Result;
 use crate::run::Run;
 
@@ -128,8 +128,8 @@ fn extend(
             completions: part.rollouts,
         })
         .collect();
-    let settings = settings(run, purpose, step);
-    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
+    let completions = complete(run, &requests, purpose, step)?;
+    let limit = run.recipe.raw.sampling.max_new_tokens;
     tokens.add(SampledTokens::of(&completions));
     clock.lap("sample");
     let scored: Vec<(Vec<Rollout>, Vec<Verdict>)> = parts
@@ -140,7 +140,7 @@ fn extend(
                 .into_iter()
                 .map(|it| {
                     // The hint counts against the limit of a response.
-                    let room = settings.max_new_tokens - part.hint.len();
+                    let room = limit - part.hint.len();
                     let kept = it.tokens.len().min(room);
                     Rollout {
                         tokens: [part.hint, &it.tokens[..kept]].concat(),
