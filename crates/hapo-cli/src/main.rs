@@ -24,11 +24,14 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, train};
 
+/// The version and, where it is known, the commit.
+const VERSION: &str = env!("HAPO_VERSION");
+
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
 #[derive(Parser)]
 #[command(
-    version,
+    version = VERSION,
     arg_required_else_help = true,
     after_help = "Start with `hapo quickstart`: a whole run in minutes, no downloads."
 )]

@@ -35,6 +35,11 @@ pub trait Observer {
     /// What the pre-flight met.
     fn preflight(&mut self, _found: &Preflight) {}
 
+    /// The build that runs, for the run folder.
+    fn build(&self) -> String {
+        format!("hapo {}", env!("CARGO_PKG_VERSION"))
+    }
+
     /// Whether the run should stop after the step at hand, saving what it has.
     fn stop_requested(&self) -> bool {
         false
@@ -91,7 +96,7 @@ pub fn train(
     }
     create_folder(run_dir)?;
     let _lock = RunLock::take(run_dir)?;
-    let resolved = resolved_recipe(recipe);
+    let resolved = resolved_recipe(recipe, &observer.build());
     let restored = if begin == Begin::Fresh {
         None
     } else {
@@ -246,9 +251,9 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
 }
 
 /// The recipe with its defaults filled in, as the run folder keeps it.
-pub(crate) fn resolved_recipe(recipe: &Recipe) -> String {
+pub(crate) fn resolved_recipe(recipe: &Recipe, build: &str) -> String {
     let body = toml::to_string(&recipe.raw).expect("a recipe is plain data");
-    format!("# resolved by hapo {}\n{body}", env!("CARGO_PKG_VERSION"))
+    format!("# resolved by {build}\n{body}")
 }
 
 /// The latest checkpoint that is whole; torn ones are named and passed over.

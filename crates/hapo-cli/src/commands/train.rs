@@ -163,6 +163,10 @@ impl Observer for Shown {
         }
     }
 
+    fn build(&self) -> String {
+        format!("hapo {}", crate::VERSION)
+    }
+
     fn stop_requested(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
