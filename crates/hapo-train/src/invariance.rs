@@ -115,7 +115,7 @@ fn train(
         gradients.push(trainer.gradients.buf().as_slice().to_vec());
         let norm = trainer.gradient_norm();
         let settings = AdamW {
-            learning_rate: 1e-4,
+            learning_rate: 5e-6,
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
@@ -146,16 +146,16 @@ fn assert_same(got: &Trained, expected: &Trained, what: &str) {
     }
     for (step, (got, expected)) in got.gradients.iter().zip(&expected.gradients).enumerate() {
         let error = relative(got, expected);
-        // From the second step on the parameters differ in their last bits, which AdamW's division by
-        // small moments magnifies.
-        let bound = if step == 0 { 1e-6 } else { 3e-6 };
+        // Weights that agree to their last bit (below) still move this gradient by up to 1e-6: from the
+        // second step on that comes on top, and no smaller learning rate takes it away.
+        let bound = if step == 0 { 1e-6 } else { 1.5e-6 };
         assert!(
             error < bound,
             "{what}: gradient of step {step} by {error:.2e}"
         );
     }
     let error = relative(&got.parameters, &expected.parameters);
-    assert!(error < 1e-6, "{what}: parameters by {error:.2e}");
+    assert!(error < 1e-7, "{what}: parameters by {error:.2e}");
 }
 
 fn reversed(groups: &[TokenGroup]) -> Vec<TokenGroup> {
