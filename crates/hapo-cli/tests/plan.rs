@@ -1,0 +1,90 @@
+//! `hapo plan`, from a recipe and a config.json alone.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn plan(recipe: &str, args: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .current_dir(root)
+        .args(["plan", recipe])
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// A folder with nothing but the config.json of a model of Qwen2.5-3B's shape.
+fn config_of_3b(folder: &Path) -> PathBuf {
+    let config = r#"{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 2048,
+        "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2, "intermediate_size": 11008,
+        "vocab_size": 151936, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
+        "tie_word_embeddings": true, "eos_token_id": 151643, "hidden_act": "silu"}"#;
+    std::fs::write(folder.join("config.json"), config).unwrap();
+    folder.to_owned()
+}
+
+#[test]
+fn what_does_not_fit_is_told_what_to_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = config_of_3b(folder.path());
+    let model = model.to_str().unwrap();
+    let it = plan(
+        "recipes/paper/3b/hapo-method.toml",
+        &["--device", "rtx4090", "--model", model, "--json"],
+    );
+    assert!(
+        it.status.success(),
+        "{}",
+        String::from_utf8_lossy(&it.stderr)
+    );
+    let plans: serde_json::Value = serde_json::from_slice(&it.stdout).unwrap();
+    let plan = &plans[0];
+    assert_eq!(plan["parameters"], 3_085_938_688_u64);
+    assert_eq!(plan["fits"], false);
+    let parts = plan["memory"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|it| it["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(plan["total_bytes"], sum);
+    // Weights and their bf16 copy, gradients, moments: 4 + 2 + 4 + 8 bytes a parameter.
+    let states: u64 = ["weights", "gradients", "moments"]
+        .iter()
+        .map(|name| {
+            let part = parts.iter().find(|it| it["name"] == *name).unwrap();
+            part["bytes"].as_u64().unwrap()
+        })
+        .sum();
+    assert!(states.abs_diff(18 * 3_085_938_688) < 1_000_000);
+    let changes = plan["changes"].as_array().unwrap();
+    assert!(changes.iter().any(|it| {
+        it["set"]
+            .as_str()
+            .unwrap()
+            .starts_with("sampling.max_sequences=")
+    }));
+}
+
+#[test]
+fn both_stages_are_planned_with_the_model_of_the_first() {
+    let it = plan("recipes/mini/sft-grpo.toml", &["--device", "h100"]);
+    let text = String::from_utf8(it.stdout).unwrap();
+    assert!(it.status.success());
+    for line in [
+        "sft: 1,588,160 parameters on h100",
+        "grpo: 1,588,160 parameters on h100",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn a_card_that_is_not_known_and_a_model_that_is_not_there() {
+    let it = plan("recipes/mini/grpo.toml", &["--device", "h300"]);
+    assert_eq!(it.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&it.stderr).into_owned();
+    assert!(
+        text.contains("`h300`") && text.contains("known cards are b200"),
+        "{text}"
+    );
+    let it = plan("recipes/paper/3b/grpo.toml", &["--device", "h100"]);
+    assert_eq!(it.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&it.stderr).contains("config.json"));
+}
