@@ -35,6 +35,8 @@ pub enum Purpose {
     SampleThird = 10,
     /// The next token of the rollout in the teacher's place, where no hint is needed (D22).
     SampleLast = 11,
+    /// Whether an unreliable grader's verdict is turned around.
+    Flip = 12,
 }
 
 /// Where a draw is made; fields that do not apply are 0.

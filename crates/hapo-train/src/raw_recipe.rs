@@ -125,6 +125,8 @@ pub struct RawData {
     pub max_prompt_tokens: usize,
     /// Grader of completions: an entry of `hapo list graders`.
     pub grader: String,
+    /// Share of the rollouts' verdicts that are turned around: an unreliable grader, for studies.
+    pub flip_verdicts: f64,
 }
 
 /// `[sampling]`.
@@ -339,6 +341,7 @@ impl Default for RawData {
             template: "chatml".to_owned(),
             max_prompt_tokens: 1024,
             grader: "math".to_owned(),
+            flip_verdicts: 0.0,
         }
     }
 }

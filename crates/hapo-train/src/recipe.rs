@@ -295,6 +295,13 @@ impl Recipe {
             raw.data.teacher_coverage.to_string(),
         )?;
 
+        range(
+            "data.flip_verdicts",
+            (0.0..1.0).contains(&raw.data.flip_verdicts),
+            "a share in [0, 1)",
+            raw.data.flip_verdicts.to_string(),
+        )?;
+
         let normaliser = match l.normaliser.as_str() {
             // Plain imitation is a mean over tokens (the table of hosts); it has no constant form.
             _ if spec.kind == MethodKind::Imitation => Normaliser::TokenMean,
@@ -523,6 +530,12 @@ impl Recipe {
         )) = &self.gate
         {
             all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected (D23)".to_owned());
+        }
+        if self.raw.data.flip_verdicts > 0.0 {
+            all.push(format!(
+                "data.flip_verdicts turns {:.1} % of the verdicts around",
+                self.raw.data.flip_verdicts * 100.0
+            ));
         }
         let s = &self.raw.sampling;
         if s.top_p < 1.0 || s.top_k > 0 || s.min_p > 0.0 {

@@ -6,8 +6,8 @@ mod hints;
 use std::time::Instant;
 
 use hapo_core::{
-    BatchStatistics, MixedGroup, Purpose, Rollout, SampledGroup, ScoredGroup, Slot, Step, Verdict,
-    drop_short_groups, intervene, rollouts_to_sample,
+    BatchStatistics, MixedGroup, Place, Purpose, Rollout, SampledGroup, ScoredGroup, Slot, Step,
+    Verdict, drop_short_groups, intervene, rollouts_to_sample, uniform,
 };
 use hapo_methods::Method;
 use hapo_sampler::{Completion, GroupRequest, SampleSettings};
@@ -82,7 +82,7 @@ fn collect(run: &Run, prompts: &[usize], step: Step, clock: &mut Clock) -> Resul
     }
     let sampled = sample(run, prompts, step)?;
     clock.lap("sample");
-    let scored = score(run, prompts, sampled.groups)?;
+    let scored = score(run, prompts, sampled.groups, step)?;
     clock.lap("verify");
     Ok(gate(run, step, scored, sampled.tokens))
 }
@@ -227,23 +227,51 @@ fn complete(
     )?)
 }
 
-fn score(run: &Run, prompts: &[usize], sampled: Vec<SampledGroup>) -> Result<Vec<ScoredGroup>> {
+fn score(
+    run: &Run,
+    prompts: &[usize],
+    sampled: Vec<SampledGroup>,
+    step: Step,
+) -> Result<Vec<ScoredGroup>> {
     prompts
         .par_iter()
         .zip(sampled)
         .map(|(index, group)| {
-            let verdicts = verdicts(run, *index, group.rollouts())?;
+            let verdicts = verdicts(run, *index, group.rollouts(), (step, 0))?;
             Ok(group.score(verdicts))
         })
         .collect()
 }
 
-/// What the verifier says of responses to the prompt at `index`.
-fn verdicts(run: &Run, index: usize, rollouts: &[Rollout]) -> Result<Vec<Verdict>> {
-    let gold = &run.prompts()[index].gold;
+/// What the verifier says of responses to the prompt at `index`; the first is rollout `first` of the
+/// prompt's group. A recipe may make the verifier unreliable.
+fn verdicts(
+    run: &Run,
+    index: usize,
+    rollouts: &[Rollout],
+    (step, first): (Step, usize),
+) -> Result<Vec<Verdict>> {
+    let prompt = &run.prompts()[index];
+    let flipped = run.recipe.raw.data.flip_verdicts;
     rollouts
         .iter()
-        .map(|it| Ok(grading::verdict_of(gold, &run.dialogue.text(&it.tokens)?)))
+        .zip(first as u64..)
+        .map(|(it, rollout)| {
+            let verdict = grading::verdict_of(&prompt.gold, &run.dialogue.text(&it.tokens)?);
+            let place = Place {
+                step: step.0,
+                prompt: prompt.id.0,
+                rollout,
+                position: 0,
+            };
+            if flipped > 0.0 && uniform(run.recipe.raw.seed, Purpose::Flip, place) < flipped {
+                return Ok(match verdict {
+                    Verdict::Correct => Verdict::Wrong,
+                    Verdict::Wrong | Verdict::Unparsable(_) => Verdict::Correct,
+                });
+            }
+            Ok(verdict)
+        })
         .collect()
 }
 

@@ -13,6 +13,10 @@ impl Observer for Silent {
 }
 
 fn run(folder: &Path) {
+    run_with(folder, &[]);
+}
+
+fn run_with(folder: &Path, more: &[&str]) {
     let recipe =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini/trapo-original.toml");
     let sets = [
@@ -24,8 +28,40 @@ fn run(folder: &Path) {
         "metrics.kl_every=1",
         "metrics.preflight=0",
     ];
-    let recipe = Recipe::load_stages(&recipe, &sets.map(ToOwned::to_owned)).unwrap();
+    let recipe = Recipe::load_stages(
+        &recipe,
+        &[&sets, more]
+            .concat()
+            .iter()
+            .map(|it| (*it).to_owned())
+            .collect::<Vec<_>>(),
+    )
+    .unwrap();
     train(&recipe[0], folder, Begin::Fresh, 2, &mut Silent).unwrap();
+}
+
+/// The share of verdicts that an unreliable grader turns around, and that the answers themselves show.
+#[test]
+fn an_unreliable_grader_turns_verdicts_around() {
+    let folder = tempfile::tempdir().unwrap();
+    let run_dir = folder.path().join("run");
+    run_with(&run_dir, &["data.flip_verdicts=0.3"]);
+    let (mut flipped, mut all) = (0, 0);
+    for step in 1..=2 {
+        for it in read(&file_of(&run_dir, step)).unwrap() {
+            if it.role != "teacher" {
+                let boxed = format!("\\boxed{{{}}}", it.answer);
+                flipped +=
+                    usize::from(it.completion.ends_with(&boxed) != (it.verdict == "correct"));
+                all += 1;
+            }
+        }
+    }
+    let share = flipped as f64 / f64::from(all);
+    assert!(
+        all >= 84 && (0.15..0.45).contains(&share),
+        "{flipped} of {all}"
+    );
 }
 
 #[test]

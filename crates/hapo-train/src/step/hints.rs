@@ -150,7 +150,8 @@ fn extend(
                     }
                 })
                 .collect();
-            let verdicts = verdicts(run, prompts[part.at], &rollouts)?;
+            let first = groups[part.at].rollouts.len();
+            let verdicts = verdicts(run, prompts[part.at], &rollouts, (step, first))?;
             Ok((rollouts, verdicts))
         })
         .collect::<Result<_>>()?;
