@@ -1,5 +1,4 @@
 //! Tells the binary the commit it was built from, for run folders and `--version`.
-#![expect(clippy::print_stdout, reason = "cargo reads what is printed")]
 
 use std::process::Command;
 

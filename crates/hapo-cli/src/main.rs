@@ -22,7 +22,9 @@ mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, train};
+use crate::commands::{
+    eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study, train,
+};
 
 /// The version and, where it is known, the commit.
 const VERSION: &str = env!("HAPO_VERSION");
@@ -61,6 +63,8 @@ enum Command {
     Replay(replay::Args),
     /// The gate's table: when the teacher may enter, step by step
     Schedule(schedule::Args),
+    /// The paper's tables in miniature: every method, several seeds, intervals
+    Study(study::Args),
     /// Memory and time of a run, before it starts
     Plan(plan::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
@@ -82,6 +86,7 @@ fn main() -> std::process::ExitCode {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
+        Command::Study(args) => study::run(&args, threads),
         Command::Plan(args) => plan::run(&args, threads),
         Command::List(args) => list::run(&args),
     };

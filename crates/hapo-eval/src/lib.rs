@@ -2,8 +2,10 @@
 
 mod benchmark;
 mod evaluate;
+mod seeds;
 mod statistics;
 
 pub use benchmark::{BENCHMARKS, Benchmark, benchmark};
 pub use evaluate::{Answer, Answers, Error, EvalSettings, average, evaluate};
+pub use seeds::{difference_over_seeds, estimate_over_seeds};
 pub use statistics::{Estimate, estimate, paired_difference, pass_at_k};

@@ -9,4 +9,5 @@ pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod replay;
 pub(crate) mod schedule;
+pub(crate) mod study;
 pub(crate) mod train;

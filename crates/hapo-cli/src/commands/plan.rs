@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
                     "--device: expected cpu or a known card, got `{}`",
                     args.device
                 ),
-                &format!("known cards are {}", known.join(", ")),
+                format!("known cards are {}", known.join(", ")),
             )
         })?
     };

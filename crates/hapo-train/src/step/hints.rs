@@ -58,11 +58,11 @@ pub(super) fn collect(
                 },
                 rollouts: micro_group.rollouts,
             });
-        let parts = parts.collect();
+        let parts: Vec<Part<'_>> = parts.collect();
         extend(
             run,
             prompts,
-            parts,
+            &parts,
             (purpose, step),
             (&mut groups, &mut tokens),
             clock,
@@ -81,11 +81,11 @@ pub(super) fn collect(
                 rollouts: 1,
             })
         });
-    let last = last.collect();
+    let last: Vec<Part<'_>> = last.collect();
     extend(
         run,
         prompts,
-        last,
+        &last,
         (Purpose::SampleLast, step),
         (&mut groups, &mut tokens),
         clock,
@@ -110,7 +110,7 @@ pub(super) fn collect(
 fn extend(
     run: &Run,
     prompts: &[usize],
-    parts: Vec<Part<'_>>,
+    parts: &[Part<'_>],
     (purpose, step): (Purpose, Step),
     (groups, tokens): (&mut [Partial], &mut SampledTokens),
     clock: &mut Clock,
