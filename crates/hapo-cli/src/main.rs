@@ -21,7 +21,9 @@ mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{
+    bench, eval, generate, grade, list, logprobs, quickstart, replay, schedule, train,
+};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
@@ -57,6 +59,8 @@ enum Command {
     Replay(replay::Args),
     /// The gate's table: when the teacher may enter, step by step
     Schedule(schedule::Args),
+    /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
+    Bench(bench::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
 }
@@ -76,6 +80,7 @@ fn main() -> std::process::ExitCode {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
+        Command::Bench(args) => bench::run(&args, threads),
         Command::List(args) => list::run(&args),
     };
     match done {
