@@ -23,7 +23,7 @@ mod progress;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study, train,
+    bench, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study, train,
 };
 
 /// The version and, where it is known, the commit.
@@ -67,6 +67,8 @@ enum Command {
     Study(study::Args),
     /// Memory and time of a run, before it starts
     Plan(plan::Args),
+    /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
+    Bench(bench::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
 }
@@ -88,6 +90,7 @@ fn main() -> std::process::ExitCode {
         Command::Schedule(args) => schedule::run(&args),
         Command::Study(args) => study::run(&args, threads),
         Command::Plan(args) => plan::run(&args, threads),
+        Command::Bench(args) => bench::run(&args, threads),
         Command::List(args) => list::run(&args),
     };
     match done {

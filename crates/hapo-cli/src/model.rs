@@ -15,7 +15,8 @@ pub(crate) fn open(
     threads: usize,
 ) -> Result<(Model<Cpu>, Dialogue)> {
     const PROMPT_ROOM: usize = 4096;
-    let loaded = hapo_train::open_model(path, PROMPT_ROOM + max_new_tokens, threads)?;
+    let mut loaded = hapo_train::open_model(path, PROMPT_ROOM + max_new_tokens, threads)?;
+    loaded.model.pack_exact()?;
     let dialogue = Dialogue::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     Ok((loaded.model, dialogue))
 }

@@ -280,6 +280,22 @@ pub trait Device: Send + Sync + Sized + Debug {
         onto: Onto<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
+    /// Elements of a buffer for weights `[inputs, outputs]` in the form that [`Device::matmul_packed`]
+    /// reads, bf16 in an order of the device's own; `None` where it has none.
+    fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize>;
+    /// Packs weights, rounded to the nearest bf16.
+    fn pack(&self, inputs: usize, outputs: usize, w: Span<Self::Buf>, packed: SpanMut<Self::Buf>);
+    /// Whether every element is a bf16 number, so that packing loses nothing.
+    fn is_bf16(&self, x: Span<Self::Buf>) -> bool;
+    /// [`Device::matmul`] with packed weights: the same bits where packing lost nothing. For few rows.
+    fn matmul_packed(
+        &self,
+        shape: MatShape,
+        x: Span<Self::Buf>,
+        packed: Span<Self::Buf>,
+        onto: Onto<Self::Buf>,
+        y: SpanMut<Self::Buf>,
+    );
     /// `dx [rows, inputs] = onto + dy [rows, outputs] · wᵀ`; `onto` is never a bias.
     fn matmul_input_grad(
         &self,

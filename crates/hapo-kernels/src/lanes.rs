@@ -24,6 +24,9 @@ pub(crate) unsafe trait Lanes: Copy {
     fn add(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
 
+    /// Two vectors of bf16 numbers, one in the low and one in the high halves of the words.
+    fn load_halves(from: &[u32; WIDTH]) -> [Self; 2];
+
     /// The first elements of a slice, zeros beyond its end.
     #[inline(always)]
     fn load_part(from: &[f32]) -> Self {
@@ -71,6 +74,14 @@ unsafe impl Lanes for Plain {
     }
 
     #[inline(always)]
+    fn load_halves(from: &[u32; WIDTH]) -> [Self; 2] {
+        [
+            Self(from.map(|it| f32::from_bits(it << 16))),
+            Self(from.map(|it| f32::from_bits(it & 0xffff_0000))),
+        ]
+    }
+
+    #[inline(always)]
     fn add_product(mut self, a: Self, b: Self) -> Self {
         for i in 0..WIDTH {
             self.0[i] = fma::<{ cfg!(target_arch = "aarch64") }>(a.0[i], b.0[i], self.0[i]);
@@ -101,12 +112,17 @@ pub(crate) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_mul_ps,
-        _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-        _mm512_mul_ps, _mm512_set1_ps, _mm512_storeu_ps,
+        __m256, __m512, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps,
+        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps,
+        _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
+        _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32,
+        _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
     };
 
     use super::{Lanes, WIDTH};
+
+    /// The high half of a word.
+    const HIGH: i32 = !0xffff;
 
     /// One 512-bit register.
     #[derive(Clone, Copy)]
@@ -128,6 +144,15 @@ mod x86 {
         #[inline(always)]
         fn store(self, to: &mut [f32; WIDTH]) {
             unsafe { _mm512_storeu_ps(to.as_mut_ptr(), self.0) }
+        }
+
+        #[inline(always)]
+        fn load_halves(from: &[u32; WIDTH]) -> [Self; 2] {
+            unsafe {
+                let words = _mm512_loadu_si512(from.as_ptr().cast());
+                let high = _mm512_and_si512(words, _mm512_set1_epi32(HIGH));
+                [_mm512_slli_epi32::<16>(words), high].map(|it| Self(_mm512_castsi512_ps(it)))
+            }
         }
 
         #[inline(always)]
@@ -174,6 +199,17 @@ mod x86 {
             unsafe {
                 _mm256_storeu_ps(to.as_mut_ptr(), self.0);
                 _mm256_storeu_ps(to.as_mut_ptr().add(8), self.1);
+            }
+        }
+
+        #[inline(always)]
+        fn load_halves(from: &[u32; WIDTH]) -> [Self; 2] {
+            unsafe {
+                let words = [0, 8].map(|at| _mm256_loadu_si256(from.as_ptr().add(at).cast()));
+                let low = words.map(|it| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(it)));
+                let high = words
+                    .map(|it| _mm256_castsi256_ps(_mm256_and_si256(it, _mm256_set1_epi32(HIGH))));
+                [Self(low[0], low[1]), Self(high[0], high[1])]
             }
         }
 

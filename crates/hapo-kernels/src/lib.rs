@@ -35,4 +35,4 @@ pub use device::{
     HeadPart, HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut, TableItem,
 };
 pub use isa::Isa;
-pub use row::{RowStats, entropy, exp, log_prob, log_sum_exp, row_stats};
+pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};

@@ -49,6 +49,16 @@ pub fn entropy(logits: &[f32], inverse_temperature: f32) -> f32 {
     row_stats(logits, inverse_temperature).entropy
 }
 
+/// Largest element; −∞ for none. NaN is skipped.
+pub fn max(x: &[f32]) -> f32 {
+    max_of(x)
+}
+
+/// Σ exp((z − max) / T) in f64 of blocks in f32.
+pub fn exp_sum(logits: &[f32], max: f32, inverse_temperature: f32) -> f64 {
+    sums(logits, max, inverse_temperature).0
+}
+
 /// eˣ to about one unit in the last place; 0 below −87.3, large and finite above 88.
 pub fn exp(x: f32) -> f32 {
     let mut one = [x];

@@ -445,12 +445,14 @@ impl<D: Device> Model<D> {
         let (to, buf) = (&mut *prompt, &mut cache.buf);
         let host = &mut logits;
         device.enter(|| {
+            let packed = self.packed_for(rows);
             self.embed_rows(device, rows, &tokens, &mut work);
             for layer in 0..self.config.layers {
                 let [x, next] = &mut work.x;
                 let at = layer * len * narrow;
                 self.layer_forward(
                     device,
+                    packed,
                     layer,
                     rows,
                     &positions,
@@ -619,11 +621,13 @@ impl<D: Device> Model<D> {
         let narrow = shape.kv_width();
         let buf = &mut cache.buf;
         device.enter(|| {
+            let packed = self.packed_for(rows);
             self.embed_rows(device, rows, &tokens, &mut work);
             for layer in 0..self.config.layers {
                 let [x, next] = &mut work.x;
                 self.layer_forward(
                     device,
+                    packed,
                     layer,
                     rows,
                     &positions,
@@ -756,6 +760,7 @@ impl<D: Device> Model<D> {
         let (tokens, positions) = (device.table(tokens), device.table(&positions));
         let rows = device.table(rows);
         device.enter(|| {
+            let packed = self.packed_for(n);
             self.embed_rows(device, n, &tokens, work);
             for layer in 0..self.config.layers {
                 let Workspace {
@@ -769,6 +774,7 @@ impl<D: Device> Model<D> {
                 let [x, next] = x;
                 self.layer_forward(
                     device,
+                    packed,
                     layer,
                     n,
                     &positions,
@@ -846,13 +852,13 @@ impl<D: Device> Model<D> {
             work.inverse.first_mut(rows),
             None,
         );
-        device.matmul(
-            Self::mat(rows, hidden, vocabulary),
-            work.normed.first(rows * hidden),
-            self.param(self.roles.head),
-            Onto::Nothing,
-            work.logits.first_mut(rows * vocabulary),
-        );
+        let shape = Self::mat(rows, hidden, vocabulary);
+        let x = work.normed.first(rows * hidden);
+        let y = work.logits.first_mut(rows * vocabulary);
+        match self.packed_for(rows) {
+            Some(it) => device.matmul_packed(shape, x, it.at(it.head), Onto::Nothing, y),
+            None => device.matmul(shape, x, self.param(self.roles.head), Onto::Nothing, y),
+        }
         device.download(work.logits.first(rows * vocabulary), logits);
     }
 }

@@ -3,12 +3,16 @@
 //! Purpose: the one place where the order of operations is written, for training, for the prompt and
 //! for decoding.
 //!
-//! Price: weights are plain `f32`; sampler and trainer borrow the same ones.
+//! Price: weights are plain `f32`; sampler and trainer borrow the same ones, but for the bf16 copy that
+//! decoding may read ([`crate::Packed`]).
 
-use hapo_kernels::{AttentionShape, Buffer, Device, EmbeddingLayout, MatShape, Onto, Span};
+use hapo_kernels::{
+    AttentionShape, Buffer, Device, EmbeddingLayout, MatShape, Onto, Span, SpanMut,
+};
 
 use crate::config::Config;
 use crate::engine_error::EngineError;
+use crate::packed::{PackedLayer, PackedWeights};
 use crate::params::{ParamLayout, Range, Roles};
 use crate::rope::{self, rope_frequencies};
 
@@ -22,6 +26,7 @@ pub struct Model<D: Device> {
     pub(crate) params: D::Buf,
     pub(crate) angles: D::Buf,
     pub(crate) positions: usize,
+    pub(crate) packed: Option<PackedWeights<D>>,
 }
 
 impl<D: Device> Model<D> {
@@ -44,6 +49,7 @@ impl<D: Device> Model<D> {
             params,
             angles,
             positions,
+            packed: None,
         };
         model.set_rope_frequencies(&rope_frequencies(&model.config))?;
         Ok(model)
@@ -96,6 +102,7 @@ impl<D: Device> Model<D> {
 
     /// All weights, to write.
     pub fn params_mut(&mut self) -> &mut D::Buf {
+        self.outdate_packed();
         &mut self.params
     }
 
@@ -104,6 +111,7 @@ impl<D: Device> Model<D> {
     /// # Panics
     /// When the buffer has another length.
     pub fn set_params(&mut self, flat: &[f32]) {
+        self.outdate_packed();
         let to = self.params.at_mut(0, flat.len());
         self.device.upload(flat, to);
     }
@@ -117,6 +125,7 @@ impl<D: Device> Model<D> {
         let data = param.to_buffer(published)?;
         let to = self.params.at_mut(param.offset, param.len);
         self.device.upload(&data, to);
+        self.outdate_packed();
         Ok(())
     }
 
@@ -176,11 +185,29 @@ impl<D: Device> Model<D> {
         self.angles.first(self.angles.len())
     }
 
-    /// Runs layer `layer` on `rows` rows. `attend(q, k, v, o)` is what differs between packed and
-    /// decoded rows.
+    /// A product with a matrix, read from its bf16 copy where there is one.
+    fn product(
+        &self,
+        device: &D,
+        shape: MatShape,
+        x: Span<D::Buf>,
+        full: Range,
+        copy: Option<Span<D::Buf>>,
+        onto: Onto<D::Buf>,
+        y: SpanMut<D::Buf>,
+    ) {
+        match copy {
+            Some(copy) => device.matmul_packed(shape, x, copy, onto, y),
+            None => device.matmul(shape, x, self.param(full), onto, y),
+        }
+    }
+
+    /// Runs layer `layer` on `rows` rows, with the bf16 copy of its matrices where one is given.
+    /// `attend(q, k, v, o)` is what differs between packed and decoded rows.
     pub(crate) fn layer_forward(
         &self,
         device: &D,
+        packed: Option<&PackedWeights<D>>,
         layer: usize,
         rows: usize,
         positions: &D::Table<u32>,
@@ -195,6 +222,9 @@ impl<D: Device> Model<D> {
         let shape = self.attention_shape();
         let (wide, narrow) = (shape.q_width(), shape.kv_width());
         let all = rows * c.hidden;
+        let copies = packed.map(|it| (it, it.layers[layer]));
+        let copied =
+            |pick: fn(PackedLayer) -> Range| copies.map(|(it, ranges)| it.at(pick(ranges)));
         device.rms_norm(
             c.rms_eps,
             x.first(all),
@@ -212,6 +242,7 @@ impl<D: Device> Model<D> {
             None => Onto::Nothing,
         };
         let n1 = kept.n1.first(all);
+        let copies_of = [copied(|it| it.q), copied(|it| it.k), copied(|it| it.v)];
         for (i, (w, width, to)) in [
             (p.q, wide, q_to),
             (p.k, narrow, k_to),
@@ -220,10 +251,12 @@ impl<D: Device> Model<D> {
         .into_iter()
         .enumerate()
         {
-            device.matmul(
+            self.product(
+                device,
                 Self::mat(rows, c.hidden, width),
                 n1,
-                self.param(w),
+                w,
+                copies_of[i],
                 bias(i),
                 to.first_mut(rows * width),
             );
@@ -269,10 +302,12 @@ impl<D: Device> Model<D> {
                 log_sums: &mut kept.log_sums,
             },
         );
-        device.matmul(
+        self.product(
+            device,
             Self::mat(rows, wide, c.hidden),
             kept.o.first(rows * wide),
-            self.param(p.o),
+            p.o,
+            copied(|it| it.o),
             Onto::Existing,
             kept.middle.first_mut(all),
         );
@@ -285,21 +320,29 @@ impl<D: Device> Model<D> {
             Some(x_next.first_mut(all)),
         );
         let n2 = kept.n2.first(all);
-        for (w, to) in [(p.gate, &mut kept.gate), (p.up, &mut kept.up)] {
-            device.matmul(
+        let copies_of = [copied(|it| it.gate), copied(|it| it.up)];
+        for ((w, to), copy) in [(p.gate, &mut kept.gate), (p.up, &mut kept.up)]
+            .into_iter()
+            .zip(copies_of)
+        {
+            self.product(
+                device,
                 Self::mat(rows, c.hidden, c.ffn),
                 n2,
-                self.param(w),
+                w,
+                copy,
                 Onto::Nothing,
                 to.first_mut(rows * c.ffn),
             );
         }
         let ffn = rows * c.ffn;
         device.swiglu(kept.gate.first(ffn), kept.up.first(ffn), h.first_mut(ffn));
-        device.matmul(
+        self.product(
+            device,
             Self::mat(rows, c.ffn, c.hidden),
             h.first(ffn),
-            self.param(p.down),
+            p.down,
+            copied(|it| it.down),
             Onto::Existing,
             x_next.first_mut(all),
         );

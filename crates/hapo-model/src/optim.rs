@@ -36,6 +36,7 @@ impl<D: Device> Model<D> {
         if gradients.is_cleared() {
             return;
         }
+        self.outdate_packed();
         let Self { device, params, .. } = self;
         let len = params.len();
         device.enter(|| {

@@ -441,6 +441,7 @@ impl<D: Device> Model<D> {
             .expect("a layer has an input and an output");
         self.layer_forward(
             &self.device,
+            None,
             layer,
             rows,
             &batch.positions,

@@ -4,7 +4,7 @@
 //! whose interval of the cumulative distribution holds it, tokens in id order. The price against
 //! Gumbel noise is one pass more; in return a draw is one number and can be replayed by hand.
 
-use hapo_kernels::{log_prob, row_stats};
+use hapo_kernels::{exp, exp_sum, log_prob, max, row_stats};
 
 /// How the next token is chosen from the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -113,7 +113,51 @@ fn argmax(values: &[f32]) -> usize {
 }
 
 /// The token whose interval of the cumulative distribution holds `uniform`.
+///
+/// Weights are summed block by block, with the exponential of the kernels. In a short row the sum over
+/// single tokens has the last word: where `uniform` is too close to the edge of an interval for the
+/// rounding of the blocks, [`invert_slowly`] decides.
 fn invert(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
+    /// Tokens of a block.
+    const BLOCK: usize = 256;
+    /// Tokens of a short row.
+    const SHORT: usize = 4096;
+    /// Far above the rounding of a sum of blocks, as a share of the whole.
+    const DOUBT: f64 = 1e-5;
+    let max = max(logits);
+    let sums: Vec<f64> = logits
+        .chunks(BLOCK)
+        .map(|it| exp_sum(it, max, inverse_temperature))
+        .collect();
+    let total: f64 = sums.iter().sum();
+    let target = uniform * total;
+    let mut before = 0.0;
+    let mut block = 0;
+    while block + 1 < sums.len() && before + sums[block] <= target {
+        before += sums[block];
+        block += 1;
+    }
+    let mut found = None;
+    let first = block * BLOCK;
+    for (i, it) in logits[first..].iter().take(BLOCK).enumerate() {
+        let weight = f64::from(exp((it - max) * inverse_temperature));
+        if weight > 0.0 {
+            let sure = (target - before).min(before + weight - target) > DOUBT * total;
+            found = Some((first + i, sure));
+            before += weight;
+            if before > target {
+                break;
+            }
+        }
+    }
+    match found {
+        Some((token, sure)) if sure || logits.len() > SHORT => token,
+        _ => invert_slowly(logits, inverse_temperature, uniform),
+    }
+}
+
+/// One token after the other, in f64.
+fn invert_slowly(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
     let max = logits[argmax(logits)];
     let weight = |it: f32| f64::from(((it - max) * inverse_temperature).exp());
     let total: f64 = logits.iter().map(|it| weight(*it)).sum();
@@ -177,6 +221,52 @@ fn invert_truncated(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn blocks_draw_the_token_that_the_sum_over_tokens_draws() {
+        for (n, spread) in [
+            (1, 1.0),
+            (5, 3.0),
+            (255, 0.1),
+            (257, 20.0),
+            (1000, 4.0),
+            (4095, 1.5),
+        ] {
+            let logits: Vec<f32> = (0..n)
+                .map(|i| ((i * 7919 % 1013) as f32 / 1013.0 - 0.5) * spread)
+                .collect();
+            for k in 0..500 {
+                let uniform = (f64::from(k) + 0.37) / 500.0;
+                for inverse in [1.0, 1.7] {
+                    assert_eq!(
+                        invert(&logits, inverse, uniform),
+                        invert_slowly(&logits, inverse, uniform),
+                        "{n} tokens, {uniform}"
+                    );
+                }
+            }
+            for uniform in [0.0, 1.0 - f64::EPSILON] {
+                assert_eq!(
+                    invert(&logits, 1.0, uniform),
+                    invert_slowly(&logits, 1.0, uniform)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn frequencies_in_a_long_row_follow_the_softmax() {
+        // Tokens 100, 5,000 and 9,999 have probabilities 1/2, 1/4 and 1/4, the others next to none.
+        let mut logits = vec![-40.0; 10_000];
+        (logits[100], logits[5_000], logits[9_999]) = (2.0_f32.ln(), 0.0, 0.0);
+        let mut counts = [0; 3];
+        for i in 0..1000 {
+            let token = invert(&logits, 1.0, (f64::from(i) + 0.5) / 1000.0);
+            let place = [100, 5_000, 9_999].iter().position(|it| *it == token);
+            counts[place.expect("one of the three")] += 1;
+        }
+        assert_eq!(counts, [500, 250, 250]);
+    }
 
     const SAMPLE: Decoding = Decoding::Sample {
         temperature: 1.0,

@@ -12,6 +12,7 @@ mod embedding;
 mod head;
 mod matmul;
 mod norm;
+mod packed;
 mod rope;
 mod share;
 mod swiglu;
@@ -246,6 +247,30 @@ impl Device for Cpu {
     ) {
         let onto = matmul::Start::of(&onto);
         matmul::forward(self, shape, x.read(), w.read(), onto, y.write());
+    }
+
+    fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
+        Some(packed::words(inputs, outputs))
+    }
+
+    fn pack(&self, inputs: usize, outputs: usize, w: Span<CpuBuf>, to: SpanMut<CpuBuf>) {
+        packed::pack(self, inputs, outputs, w.read(), to.write());
+    }
+
+    fn is_bf16(&self, x: Span<CpuBuf>) -> bool {
+        packed::is_bf16(self, x.read())
+    }
+
+    fn matmul_packed(
+        &self,
+        shape: MatShape,
+        x: Span<CpuBuf>,
+        packed: Span<CpuBuf>,
+        onto: Onto<CpuBuf>,
+        y: SpanMut<CpuBuf>,
+    ) {
+        let onto = matmul::Start::of(&onto);
+        packed::forward(self, shape, x.read(), packed.read(), onto, y.write());
     }
 
     fn matmul_input_grad(

@@ -1,0 +1,647 @@
+//! `hapo bench`: what this machine does per second, on random weights of a known shape.
+//!
+//! Every number stands beside two others of the same run: the rate of a large product in f32 and the
+//! rate of reading memory. Absolute numbers of a busy machine say little, shares of those two do.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use hapo_core::{
+    OpenUpTo, PromptId, Purpose, SampledGroup, Slot, SlotRule, Step, Verdict, intervene,
+};
+use hapo_kernels::{AdamW, Buffer, Cpu, Device, Isa, MatShape, Onto};
+use hapo_methods::{Clip, Normaliser, Objective, OnInjection, Ratio, Weights, operator};
+use hapo_model::{
+    Config, Family, Gradients, Model, Moments, Packed, PackedBatch, Recompute, Rope, Tape, Target,
+};
+use hapo_sampler::{
+    Decoding, DrawKey, Engine, GroupRequest, Limits, Request, SampleSettings, Truncation,
+    into_groups, sample,
+};
+use hapo_train::{Batching, Trainer, pack::token_group};
+use serde::Serialize;
+
+/// Measure tokens per second: training, sampling, decoding, a whole step, grading.
+#[derive(clap::Args)]
+#[command(
+    before_help = "Example: hapo bench --shape bench-tiny --only training --json",
+    after_help = "bench-tiny takes about half a minute, qwen2.5-0.5b about two minutes and 9 GB (two cores of 2025)."
+)]
+pub(crate) struct Args {
+    /// Shape of the model; its weights are random
+    #[arg(long, value_enum, default_value_t = Shape::BenchTiny)]
+    shape: Shape,
+    /// Only these parts; may be given several times
+    #[arg(long, value_enum)]
+    only: Vec<Part>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Shape {
+    /// Hidden 192, 4 layers, 6 heads and 2 key/value heads of 32, ffn 512, vocabulary 512
+    BenchTiny,
+    /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
+    #[value(name = "qwen2.5-0.5b")]
+    Qwen05b,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Forward, backward and AdamW on packed sequences
+    Training,
+    /// Prompts of 32 tokens and 64 new ones each, prefill included
+    Sampling,
+    /// New tokens alone, weights in f32 and in bf16
+    Decoding,
+    /// A whole GRPO step: 32 prompts, 8 completions of 64 tokens each, one update
+    Step,
+    /// Answers graded per second
+    Grading,
+}
+
+/// What came out.
+#[derive(Serialize)]
+struct Report {
+    shape: &'static str,
+    parameters: usize,
+    processor: String,
+    instructions: String,
+    threads: usize,
+    /// Rate of a large product in f32, in 10⁹ operations per second.
+    product_gflops: f64,
+    /// Rate of reading memory, in 10⁹ bytes per second.
+    memory_gb_per_s: f64,
+    results: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    part: &'static str,
+    case: String,
+    /// Median of a repetition.
+    seconds: f64,
+    /// Fastest repetition.
+    best_seconds: f64,
+    /// Tokens (grading: pairs) per second at the median.
+    per_second: f64,
+    /// Of the product rate, at the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_product: Option<f64>,
+    /// Of the memory rate, at the median: weights read once per step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_memory: Option<f64>,
+    /// Largest resident set while it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
+    let cpu = Cpu::new(threads)?;
+    let (name, config) = match args.shape {
+        Shape::BenchTiny => ("bench-tiny", shape(192, 4, 6, 2, 32, 512, 512)),
+        Shape::Qwen05b => ("qwen2.5-0.5b", shape(896, 24, 14, 2, 64, 4864, 151_936)),
+    };
+    let tiny = args.shape == Shape::BenchTiny;
+    eprintln!(
+        "bench: {name} on {threads} threads; about {}",
+        if tiny { "30 s" } else { "2 min" }
+    );
+    let product_gflops = product_rate(&cpu, tiny)?;
+    let memory_gb_per_s = memory_rate(&cpu)?;
+    let mut report = Report {
+        shape: name,
+        parameters: 0,
+        processor: processor(),
+        instructions: format!("{:?}", Isa::current()).to_lowercase(),
+        threads: cpu.threads(),
+        product_gflops,
+        memory_gb_per_s,
+        results: Vec::new(),
+    };
+    if args.only != [Part::Grading] {
+        let mut model = Model::new(cpu, config, 1024)?;
+        randomise(&mut model)?;
+        report.parameters = model.layout().parameters();
+        // Decoding comes first: training changes the weights.
+        if wanted(Part::Sampling) && tiny {
+            for sequences in [64, 256] {
+                report.add("sampling", sampling(&model, sequences)?);
+            }
+        }
+        if wanted(Part::Decoding) {
+            for sequences in [8, 64] {
+                report.add("decoding", decoding(&model, sequences, memory_gb_per_s)?);
+            }
+            if model.pack_exact()? == Packed::Exact {
+                for sequences in [8, 64] {
+                    report.add("decoding", decoding(&model, sequences, memory_gb_per_s)?);
+                }
+            }
+        }
+        if wanted(Part::Training) {
+            let cases: &[(usize, usize)] = if tiny {
+                &[(64, 96)]
+            } else {
+                &[(1, 128), (4, 512)]
+            };
+            for case in cases {
+                report.add("training", training(&mut model, *case, product_gflops)?);
+            }
+        }
+        if wanted(Part::Step) && tiny {
+            report.add("step", grpo_step(model)?);
+        }
+    }
+    if wanted(Part::Grading) {
+        report.add("grading", grading()?);
+    }
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    outln!(
+        "{} ({} parameters), {}, {} threads, {}",
+        report.shape,
+        report.parameters,
+        report.processor,
+        report.threads,
+        report.instructions
+    );
+    outln!("product {product_gflops:.0} GFLOP/s, memory {memory_gb_per_s:.1} GB/s");
+    for it in &report.results {
+        let percent = |share: Option<f64>, of: &str| {
+            share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
+        };
+        outln!(
+            "{:<9} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
+            it.part,
+            it.case,
+            it.seconds,
+            it.per_second,
+            percent(it.share_of_product, "product"),
+            percent(it.share_of_memory, "memory"),
+            it.peak_bytes.map_or(String::new(), |it| format!(
+                "  peak {:.2} GB",
+                it as f64 / 1e9
+            )),
+        );
+    }
+    Ok(())
+}
+
+impl Report {
+    fn add(&mut self, part: &'static str, it: Case) {
+        let mut times = it.times;
+        times.sort_by(f64::total_cmp);
+        let seconds = times[times.len() / 2];
+        eprintln!("bench: {part}, {}: {seconds:.4} s", it.name);
+        self.results.push(Measured {
+            part,
+            case: it.name,
+            seconds,
+            best_seconds: times[0],
+            per_second: it.items / seconds,
+            share_of_product: it.product_seconds.map(|it| it / seconds),
+            share_of_memory: it.memory_seconds.map(|it| it / seconds),
+            peak_bytes: peak_bytes(),
+        });
+        forget_peak();
+    }
+}
+
+/// One case, measured.
+struct Case {
+    name: String,
+    times: Vec<f64>,
+    /// Tokens or pairs of a repetition.
+    items: f64,
+    /// What the arithmetic alone would take at the product rate.
+    product_seconds: Option<f64>,
+    /// What reading the weights alone would take at the memory rate.
+    memory_seconds: Option<f64>,
+}
+
+fn shape(
+    hidden: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    ffn: usize,
+    vocab_size: usize,
+) -> Config {
+    Config {
+        family: Family::Qwen2,
+        vocab_size,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        head_dim,
+        ffn,
+        rms_eps: 1e-6,
+        rope: Rope {
+            theta: 1e6,
+            llama3: None,
+        },
+        tied: true,
+        qkv_bias: true,
+        qk_norm: false,
+        max_positions: 1024,
+        eos: Vec::new(),
+        bos: None,
+        pad: None,
+    }
+}
+
+/// Uniform weights with a deviation of 0.02, all of them bf16 numbers.
+fn randomise(model: &mut Model<Cpu>) -> Result<()> {
+    let mut state = 1_u64;
+    for param in model.layout().params().to_vec() {
+        let norm = param.shape.len() == 1 && !param.name.ends_with("bias");
+        let values: Vec<f32> = (0..param.len)
+            .map(|_| {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let x = ((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07;
+                let x = if norm { 1.0 + x } else { x };
+                f32::from_bits(x.to_bits() & 0xffff_0000)
+            })
+            .collect();
+        model.set_tensor(&param.name, &values)?;
+    }
+    Ok(())
+}
+
+/// GFLOP/s of a large product, at best.
+fn product_rate(cpu: &Cpu, tiny: bool) -> Result<f64> {
+    let (rows, inputs, outputs) = if tiny {
+        (6144, 192, 512)
+    } else {
+        (1024, 896, 4864)
+    };
+    let shape = MatShape {
+        rows,
+        inputs,
+        outputs,
+    };
+    let x = cpu.alloc(rows * inputs)?;
+    let w = cpu.alloc(inputs * outputs)?;
+    let mut y = cpu.alloc(rows * outputs)?;
+    let times = repeat(20, || {
+        cpu.enter(|| {
+            let (x, w) = (x.first(x.len()), w.first(w.len()));
+            cpu.matmul(shape, x, w, Onto::Nothing, y.first_mut(rows * outputs));
+        });
+        Ok(())
+    })?;
+    Ok(2.0 * (rows * inputs * outputs) as f64 / best(&times) / 1e9)
+}
+
+/// GB/s of reading 512 MB, at best.
+fn memory_rate(cpu: &Cpu) -> Result<f64> {
+    let mut x = cpu.alloc(128 << 20)?;
+    let len = x.len();
+    cpu.fill(x.first_mut(len), 1.0);
+    let times = repeat(6, || {
+        cpu.enter(|| std::hint::black_box(cpu.squared_norm(x.first(len))));
+        Ok(())
+    })?;
+    Ok(4.0 * len as f64 / best(&times) / 1e9)
+}
+
+fn best(times: &[f64]) -> f64 {
+    times.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// Seconds of each repetition, after one that does not count.
+fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+    work()?;
+    (0..n)
+        .map(|_| {
+            let start = Instant::now();
+            work()?;
+            Ok(start.elapsed().as_secs_f64())
+        })
+        .collect()
+}
+
+fn training(
+    model: &mut Model<Cpu>,
+    (sequences, length): (usize, usize),
+    gflops: f64,
+) -> Result<Case> {
+    let vocabulary = model.config().vocab_size as u32;
+    let mut batch = PackedBatch::default();
+    for s in 0..sequences {
+        let tokens: Vec<u32> = (0..=length)
+            .map(|i| (i * 7919 + s * 104_729) as u32 % vocabulary)
+            .collect();
+        let index = batch.push(&tokens[..length], None);
+        let start = batch.segments[index].start;
+        batch.targets.extend((0..length).map(|i| Target {
+            row: start + i,
+            token: tokens[i + 1],
+            inverse_temperature: 1.0,
+        }));
+    }
+    let n = batch.targets.len();
+    let mut tape = Tape::new(Recompute::None);
+    let mut gradients = Gradients::new(model)?;
+    let mut moments = Moments::new(model)?;
+    let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
+    let mut step = 0;
+    let reps = if model.config().hidden < 512 { 15 } else { 3 };
+    let times = repeat(reps, || {
+        step += 1;
+        model.forward(&batch, &mut tape)?;
+        gradients.clear();
+        model.backward(&mut tape, &d, &zero, &mut gradients)?;
+        let norm = gradients.squared_norms(model).iter().sum::<f64>().sqrt();
+        model.adamw(adamw(step, (1.0 / norm).min(1.0)), &gradients, &mut moments);
+        Ok(())
+    })?;
+    let c = model.config();
+    let wide = c.heads * c.head_dim;
+    // Products of the weights, and of causal attention, whose backward is 2.5 forwards.
+    let flops = 6.0 * (matrices(c) * n) as f64
+        + 3.5 * 2.0 * (c.layers * wide * sequences * length * length) as f64;
+    Ok(Case {
+        name: format!("{sequences} x {length} tokens"),
+        times,
+        items: n as f64,
+        product_seconds: Some(flops / gflops / 1e9),
+        memory_seconds: None,
+    })
+}
+
+/// Elements of all matrices, the head included.
+fn matrices(c: &Config) -> usize {
+    let (wide, narrow) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+    let layer = c.hidden * (2 * wide + 2 * narrow) + 3 * c.hidden * c.ffn;
+    c.layers * layer + c.hidden * c.vocab_size
+}
+
+fn adamw(step: u64, gradient_scale: f64) -> AdamW {
+    AdamW {
+        learning_rate: 1e-6,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+        step,
+        gradient_scale,
+    }
+}
+
+const PROMPT: usize = 32;
+const NEW: usize = 64;
+const DECODING: Decoding = Decoding::Sample {
+    temperature: 1.0,
+    truncation: Truncation::NONE,
+};
+
+fn prompts(n: usize, vocabulary: usize) -> Vec<Vec<u32>> {
+    (0..n)
+        .map(|s| {
+            (0..PROMPT)
+                .map(|i| ((i * 31 + s * 17) % vocabulary) as u32)
+                .collect()
+        })
+        .collect()
+}
+
+fn settings(sequences: usize, vocabulary: usize, step: u64) -> SampleSettings<'static> {
+    SampleSettings {
+        decoding: DECODING,
+        stop: &[],
+        max_new_tokens: NEW,
+        max_sequences: sequences,
+        usable_vocab: vocabulary,
+        seed: 0,
+        purpose: Purpose::Generate,
+        step,
+    }
+}
+
+fn groups_of(prompts: &[Vec<u32>], completions: usize) -> Vec<GroupRequest<'_>> {
+    prompts
+        .iter()
+        .zip(0..)
+        .map(|(tokens, id)| GroupRequest {
+            prompt: PromptId(id),
+            tokens,
+            completions,
+        })
+        .collect()
+}
+
+fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
+    let vocabulary = model.config().vocab_size;
+    let prompts = prompts(sequences, vocabulary);
+    let requests = groups_of(&prompts, 1);
+    let settings = settings(sequences, vocabulary, 0);
+    let times = repeat(15, || {
+        sample(model, &requests, &settings)?;
+        Ok(())
+    })?;
+    Ok(Case {
+        name: format!("{sequences} sequences, {PROMPT} + {NEW}"),
+        times,
+        items: (sequences * NEW) as f64,
+        product_seconds: None,
+        memory_seconds: None,
+    })
+}
+
+/// One time per step of the engine.
+fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case> {
+    let c = model.config();
+    let new = if c.hidden < 512 { NEW } else { 24 };
+    let limits = Limits {
+        max_sequences: sequences,
+        cache_tokens: sequences * (PROMPT + NEW),
+        prefill_tokens: sequences * PROMPT,
+        usable_vocab: c.vocab_size,
+    };
+    let mut engine = Engine::new(model, None, limits)?;
+    let mut times = Vec::new();
+    for round in 0..3 {
+        for (prompt, id) in prompts(sequences, c.vocab_size).into_iter().zip(0..) {
+            engine.submit(Request {
+                prompt,
+                completions: 1,
+                decoding: DECODING,
+                max_tokens: new,
+                stop_tokens: Vec::new(),
+                stop_strings: Vec::new(),
+                text: false,
+                top_log_probs: 0,
+                draws: DrawKey {
+                    seed: 0,
+                    purpose: Purpose::Generate,
+                    step: round,
+                    prompt: PromptId(id),
+                },
+            })?;
+        }
+        // The first step reads the prompts.
+        engine.step()?;
+        while !engine.is_idle() {
+            let start = Instant::now();
+            engine.step()?;
+            if round > 0 {
+                times.push(start.elapsed().as_secs_f64());
+            }
+        }
+    }
+    let (weights, bytes) = match model.packed() {
+        Packed::No => ("f32", 4),
+        Packed::Exact | Packed::Rounded => ("bf16", 2),
+    };
+    Ok(Case {
+        name: format!("{sequences} sequences, {weights} weights, a step"),
+        times,
+        items: sequences as f64,
+        product_seconds: None,
+        memory_seconds: Some((matrices(c) * bytes) as f64 / gb_per_s / 1e9),
+    })
+}
+
+/// 32 prompts × 8 completions × 64 tokens, every other completion right, one update.
+fn grpo_step(model: Model<Cpu>) -> Result<Case> {
+    const GROUPS: usize = 32;
+    const COMPLETIONS: usize = 8;
+    let vocabulary = model.config().vocab_size;
+    let prompts = prompts(GROUPS, vocabulary);
+    let requests = groups_of(&prompts, COMPLETIONS);
+    let objective = Objective {
+        clip: Clip {
+            low: 0.2,
+            high: 0.2,
+        },
+        operator: operator("luffy").expect("an operator of the table"),
+        d: 0.1,
+        teacher_weight: hapo_core::TeacherWeight::One,
+        normaliser: Normaliser::Constant { max_response: NEW },
+        entropy_coef: 0.0,
+        advantage: hapo_core::AdvantageRule::default(),
+        ratio: Ratio::Token,
+        weights: Weights::Plain,
+        on_injection: OnInjection::KeepRollouts,
+        mu: None,
+        policy_scale: 1.0,
+        teacher_scale: 1.0,
+    };
+    let batching = Batching {
+        micro_batch_tokens: 8192,
+        inverse_temperature: 1.0,
+    };
+    let mut trainer = Trainer::new(model, Recompute::None)?;
+    let mut step = 0;
+    let times = repeat(8, || {
+        step += 1;
+        let settings = settings(GROUPS * COMPLETIONS, vocabulary, step);
+        let completions = sample(&trainer.model, &requests, &settings)?;
+        let groups: Vec<_> = into_groups(&requests, completions)
+            .into_iter()
+            .zip(&prompts)
+            .map(|(group, prompt)| token_group(&mixed(group), prompt.clone(), &objective, 0.0))
+            .collect();
+        trainer.gradient(&objective, &groups, batching)?;
+        let norm = trainer.gradient_norm();
+        trainer.apply(adamw(0, 1.0), norm, 1.0);
+        Ok(())
+    })?;
+    Ok(Case {
+        name: format!("{GROUPS} prompts x {COMPLETIONS} x {NEW} tokens"),
+        times,
+        items: (GROUPS * COMPLETIONS * NEW) as f64,
+        product_seconds: None,
+        memory_seconds: None,
+    })
+}
+
+/// A group in which every other completion is right, past a closed gate.
+fn mixed(group: SampledGroup) -> hapo_core::MixedGroup {
+    let verdicts = (0..group.rollouts().len())
+        .map(|i| {
+            if i % 2 == 0 {
+                Verdict::Correct
+            } else {
+                Verdict::Wrong
+            }
+        })
+        .collect();
+    let slot = Slot {
+        rule: SlotRule::LowestReward,
+        seed: 0,
+        step: Step(1),
+    };
+    intervene(group.score(verdicts), None, OpenUpTo::CLOSED, slot)
+}
+
+/// Pairs of every kind of answer.
+const PAIRS: [(&str, &str); 10] = [
+    ("42", "The sum is 40 + 2, so the answer is \\boxed{42}."),
+    ("\\frac{1}{2}", "Therefore $x = \\boxed{0.5}$."),
+    ("2\\sqrt{3}", "We get \\boxed{\\sqrt{12}}."),
+    ("(1, 2)", "The point is \\boxed{(1,2)}."),
+    ("x^2 + 2x + 1", "Expanding gives $\\boxed{(x+1)^2}$"),
+    ("\\{1, 2, 3\\}", "so the set is \\boxed{\\{3, 2, 1\\}}"),
+    ("[0, 1)", "It holds on \\boxed{[0, 1)}."),
+    (
+        "\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix}",
+        "\\boxed{\\begin{pmatrix} 1 & 2 \\\\ 3 & 5 \\end{pmatrix}}",
+    ),
+    ("1000", "That is \\boxed{1,000} dollars."),
+    ("x = 3", "I am not sure what the answer is."),
+];
+
+fn grading() -> Result<Case> {
+    const ROUNDS: usize = 200;
+    let grader = hapo_verify::grader("math")?;
+    let times = repeat(10, || {
+        for _ in 0..ROUNDS {
+            for (gold, completion) in PAIRS {
+                std::hint::black_box(hapo_verify::grade(grader, gold, completion));
+            }
+        }
+        Ok(())
+    })?;
+    Ok(Case {
+        name: "pairs of gold and completion".to_owned(),
+        times,
+        items: (ROUNDS * PAIRS.len()) as f64,
+        product_seconds: None,
+        memory_seconds: None,
+    })
+}
+
+/// The processor's name, where the system says.
+fn processor() -> String {
+    std::fs::read_to_string("/proc/cpuinfo")
+        .ok()
+        .and_then(|it| {
+            let line = it.lines().find(|it| it.starts_with("model name"))?;
+            Some(line.split_once(':')?.1.trim().to_owned())
+        })
+        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// Largest resident set since [`forget_peak`], where the system says.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|it| it.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// Where this is not allowed, peaks are those of the whole run.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
