@@ -16,12 +16,11 @@ mod commands;
 mod failure;
 mod interrupt;
 mod model;
-mod parquet_rows;
 mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{data, eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
@@ -51,6 +50,8 @@ enum Command {
     Generate(generate::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),
+    /// Look at files of problems, check them, convert them
+    Data(data::Args),
     /// Log-probabilities, entropies and greedy continuations of token sequences
     Logprobs(logprobs::Args),
     /// Recompute a recorded batch: losses, gradient norms, parameters after each step
@@ -73,6 +74,7 @@ fn main() -> std::process::ExitCode {
         Command::Eval(args) => eval::run(&args, threads),
         Command::Generate(args) => generate::run(&args, threads),
         Command::Grade(args) => grade::run(&args),
+        Command::Data(args) => data::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod grade;
