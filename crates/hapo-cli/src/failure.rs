@@ -68,6 +68,8 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
             it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_model::Error>() {
             it.hint().map(std::string::ToString::to_string)
+        } else if let Some(it) = it.downcast_ref::<hapo_data::Error>() {
+            it.hint()
         } else {
             None
         }

@@ -17,13 +17,13 @@ mod failure;
 mod interrupt;
 mod machine;
 mod model;
-mod parquet_rows;
 mod progress;
 
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study, train,
+    bench, data, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study,
+    train,
 };
 
 /// The version and, where it is known, the commit.
@@ -57,6 +57,8 @@ enum Command {
     Generate(generate::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),
+    /// Look at files of problems, check them, convert them
+    Data(data::Args),
     /// Log-probabilities, entropies and greedy continuations of token sequences
     Logprobs(logprobs::Args),
     /// Recompute a recorded batch: losses, gradient norms, parameters after each step
@@ -85,6 +87,7 @@ fn main() -> std::process::ExitCode {
         Command::Eval(args) => eval::run(&args, threads),
         Command::Generate(args) => generate::run(&args, threads),
         Command::Grade(args) => grade::run(&args),
+        Command::Data(args) => data::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),

@@ -14,12 +14,55 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No entry of [`DATASET_LAYOUTS`](crate::DATASET_LAYOUTS) recognises the file's content.
-    #[error("{}: no known dataset layout, expected one of: {known}", path.display())]
+    #[error("{}: no known dataset layout, expected one of: {known}; got {found}", path.display())]
     UnknownLayout {
         /// The file.
         path: PathBuf,
+        /// What the first rows look like.
+        found: String,
         /// Names and keys of the known layouts.
         known: String,
+    },
+    /// None of the first rows of a file can be read.
+    #[error("{first}; no row can be read")]
+    NoRows {
+        /// The first of them.
+        first: crate::BadRow,
+    },
+    /// A file that contradicts itself or is cut: nothing after this place can be read.
+    #[error("{}: {}{problem}", path.display(), match row {
+        Some(row) => format!("row {row}: "),
+        None => String::new(),
+    })]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The row, from 1, where one was being read.
+        row: Option<u64>,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A row that has no place in the layout that is written.
+    #[error("{}: row {row}: {field}: {problem} has no place in this layout", path.display())]
+    Unwritable {
+        /// The file that was being written.
+        path: PathBuf,
+        /// The row of the file that was read.
+        row: u64,
+        /// The field.
+        field: &'static str,
+        /// What it holds.
+        problem: String,
+    },
+    /// A prompt that the file holds with another template already around it, or as a dialogue.
+    #[error("row {row}, id {id}: {problem}")]
+    Prompt {
+        /// The row of the file.
+        row: u64,
+        /// Its id.
+        id: String,
+        /// What the prompt is, and why the template does not go with it.
+        problem: String,
     },
     /// A name that is in none of the tables of this crate.
     #[error("unknown {kind} `{name}`, expected one of: {known}")]
@@ -69,4 +112,24 @@ pub enum Error {
         /// What was given.
         got: f64,
     },
+}
+
+impl Error {
+    /// What the reader can do about it, if anything is known.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Error::Io { .. } => "paths are relative to the current folder",
+            Error::UnknownLayout { .. } | Error::NoRows { .. } => {
+                "docs/data.md has an example of every layout"
+            }
+            Error::Damaged { .. } => "take the file again from where it comes",
+            Error::Prompt { .. } => {
+                "use the template that the file is rendered with, `none` for its prompts as they are, or \
+                 `hapo data convert --to own` for the problems alone"
+            }
+            Error::Unwritable { .. } => "`hapo data check --drop-bad` leaves bad rows out",
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
 }

@@ -7,19 +7,33 @@
 //! [`task`] makes problems of exact arithmetic with solutions checked step by step.
 //!
 //! Price: the crate knows no model, no tokenizer and no grader of ours. Whoever needs token counts
-//! or verdicts passes them in as functions. A dataset lives in memory whole.
+//! or verdicts passes them in as functions. A dataset in use lives in memory whole; a file that is only
+//! looked at or converted does not.
 
+mod container;
 mod dataset;
 mod error;
-mod jsonl;
+mod layouts;
+mod row;
 pub mod task;
 mod teacher;
 mod template;
+mod value;
+mod write;
 
-pub use dataset::{DATASET_LAYOUTS, Dataset, Example, Layout, Loaded, load, load_as};
+pub use container::Container;
+pub use dataset::{
+    Dataset, Example, JsonRows, Loaded, Message, PromptText, Rows, json_rows, load, load_as, open,
+    open_reader, prompt_text, question_hash, read_rows,
+};
 pub use error::Error;
-pub use jsonl::{BadRow, LINE_LIMIT, Row, Rows, read_rows, write_file, write_row};
+pub use layouts::{DATASET_LAYOUTS, Layout};
+pub use row::{BadRow, LINE_LIMIT, Row};
 pub use teacher::{Admission, Refused, admit};
 pub use template::{
     EndOfTurn, TEMPLATES, Template, find_template, render, teacher_prompt, template_hash,
 };
+pub use write::{Format, Writer, Written, write_file, write_row};
+
+#[cfg(test)]
+mod tests;

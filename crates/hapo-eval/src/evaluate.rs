@@ -105,7 +105,7 @@ pub fn evaluate(
     let prompts = dataset
         .examples
         .iter()
-        .map(|it| dialogue.prompt(&it.problem))
+        .map(|it| dialogue.prompt_of(it))
         .collect::<Result<Vec<_>, _>>()?;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()

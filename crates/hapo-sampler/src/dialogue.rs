@@ -1,7 +1,7 @@
 //! How a problem becomes a prompt's tokens, and a completion's tokens text: the same for training
 //! and evaluation. Token in, token out: a sampled sequence is never tokenised again.
 
-use hapo_data::{EndOfTurn, Template};
+use hapo_data::{EndOfTurn, Example, PromptText, Template};
 use hapo_model::Tokenizer;
 
 use crate::Error;
@@ -67,6 +67,14 @@ impl Dialogue {
             text.truncate(at);
         }
         Ok(text)
+    }
+
+    /// The tokens of an example's prompt, which its file may hold with a template already around it.
+    pub fn prompt_of(&self, example: &Example) -> Result<Vec<u32>, Error> {
+        match hapo_data::prompt_text(example, self.template)? {
+            PromptText::Problem(problem) => self.prompt(problem),
+            PromptText::Whole(text) => Ok(self.tokenizer.encode(text)?),
+        }
     }
 
     /// The text of a completion, without the token that ends it.

@@ -24,6 +24,9 @@ pub enum Error {
     /// The tokenizer refused a text or an id.
     #[error(transparent)]
     Tokenizer(#[from] hapo_model::Error),
+    /// A prompt that does not go with the template.
+    #[error(transparent)]
+    Prompt(#[from] hapo_data::Error),
     /// The decoder refused.
     #[error(transparent)]
     Engine(#[from] hapo_model::EngineError),

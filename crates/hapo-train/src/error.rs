@@ -127,7 +127,8 @@ impl Error {
             Self::Model(it) | Self::Load(hapo_model::LoadError::Folder(it)) => {
                 it.hint().map(str::to_owned)
             }
-            Self::Io { action: "read", .. } | Self::Data(hapo_data::Error::Io { .. }) => {
+            Self::Data(it) => it.hint(),
+            Self::Io { action: "read", .. } => {
                 Some("paths are relative to the current folder".to_owned())
             }
             Self::NotFinite { .. } => Some(

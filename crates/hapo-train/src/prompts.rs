@@ -38,6 +38,8 @@ pub struct PromptTable {
     pub prompts: Vec<Prompt>,
     /// Teacher trajectories that were not admitted, with the reason (D9).
     pub refused_teachers: Vec<String>,
+    /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
+    pub copies: u64,
 }
 
 /// What a table asks of its rows.
@@ -61,10 +63,14 @@ impl PromptTable {
         let place = |number: usize, what: &str| {
             format!(
                 "{what} (row {}, id {}, {origin})",
-                number + 1,
+                match dataset.examples[number].row {
+                    0 => number as u64 + 1,
+                    row => row,
+                },
                 dataset.examples[number].id
             )
         };
+        let dataset = &*dataset.after_prompts_ending(&hapo_data::render(dialogue.template, ""));
         // An encoder never fails on text it was made for; if this one does, the run must not start.
         let encoding_failed = RefCell::new(None);
         let encode = |text: &str| {
@@ -88,6 +94,18 @@ impl PromptTable {
         for (number, (example, teacher)) in
             dataset.examples.iter().zip(admission.teachers).enumerate()
         {
+            if !example.other_answers.is_empty() {
+                return Err(Error::Dataset {
+                    problem: place(
+                        number,
+                        &format!(
+                            "expected one gold answer, got {}",
+                            example.other_answers.len() + 1
+                        ),
+                    ),
+                    hint: "keep the answer that is to count".to_owned(),
+                });
+            }
             let gold = Gold::new(grader, &example.answer).map_err(|reason| Error::Dataset {
                 problem: place(
                     number,
@@ -98,7 +116,15 @@ impl PromptTable {
                 ),
                 hint: "correct or remove the row".to_owned(),
             })?;
-            let tokens = dialogue.prompt(&example.problem)?;
+            let tokens = match dialogue.prompt_of(example) {
+                Err(hapo_sampler::Error::Prompt(it)) => {
+                    return Err(Error::Dataset {
+                        hint: it.hint().unwrap_or_default(),
+                        problem: format!("{it} ({origin})"),
+                    });
+                }
+                tokens => tokens?,
+            };
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
                 let limit = limits.prompt_tokens;
                 return Err(Error::Dataset {
@@ -127,9 +153,11 @@ impl PromptTable {
             .iter()
             .map(|it| place(it.example, &it.why.to_string()))
             .collect();
+        let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
         Ok(Self {
             prompts,
             refused_teachers,
+            copies: copies.sum(),
         })
     }
 
@@ -200,7 +228,10 @@ pub fn load_file(path: &Path) -> Result<Dataset> {
     if let Some(bad) = loaded.bad_rows.first() {
         return Err(Error::Dataset {
             problem: format!("{bad} ({} bad rows in all)", loaded.bad_row_count),
-            hint: "correct or remove the rows".to_owned(),
+            hint: format!(
+                "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
+                path.display()
+            ),
         });
     }
     Ok(loaded.dataset)

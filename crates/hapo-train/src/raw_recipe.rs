@@ -105,7 +105,7 @@ pub struct RawInit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawData {
-    /// A JSONL file, `builtin` (the built-in task's training prompts) or `builtin:corpus` (its
+    /// A file of problems in any layout of docs/data.md, `builtin` (the built-in task's training prompts) or `builtin:corpus` (its
     /// documents for a base model).
     pub train: String,
     /// Prompts drawn from the built-in task.

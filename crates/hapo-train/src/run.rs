@@ -155,6 +155,15 @@ impl Run {
                 table.refused_teachers.len()
             ));
         }
+        if let Source::Prompts { table, .. } = &self.source
+            && table.copies > 0
+        {
+            all.push(format!(
+                "{} rows of the data are copies of others; an epoch visits each of the {} prompts once",
+                table.copies,
+                table.prompts.len()
+            ));
+        }
         all
     }
 

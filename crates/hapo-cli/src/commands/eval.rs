@@ -1,14 +1,15 @@
 //! `hapo eval`: a model on held-out problems.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, make_set};
+use hapo_data::{Dataset, Template};
 use hapo_eval::{
     Answers, BENCHMARKS, Estimate, EvalSettings, average, benchmark, evaluate, pass_at_k,
 };
+use hapo_verify::{Gold, Grader};
 
 use crate::commands::generate::decoding;
 use crate::failure::bad_input;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "ask for one",
         ));
     }
-    let sets = sets(args)?;
+    let sets = sets(args, template, grader)?;
     let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
     let settings = EvalSettings {
         completions: args.k,
@@ -138,12 +139,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     Ok(())
 }
 
-fn sets(args: &Args) -> Result<Vec<(String, Dataset)>> {
+fn sets(
+    args: &Args,
+    template: &'static Template,
+    grader: &'static Grader,
+) -> Result<Vec<(String, Dataset)>> {
     if let Some(file) = &args.data {
-        return Ok(vec![(
-            file.display().to_string(),
-            hapo_train::load_file(file)?,
-        )]);
+        let dataset = hapo_train::load_file(file)?;
+        check(&dataset, file, template, grader)?;
+        return Ok(vec![(file.display().to_string(), dataset)]);
     }
     let names: Vec<&str> = if args.suite == "mini6" {
         BENCHMARKS.iter().map(|it| it.name).collect()
@@ -154,6 +158,42 @@ fn sets(args: &Args) -> Result<Vec<(String, Dataset)>> {
         .into_iter()
         .map(|name| Ok((name.to_owned(), problems_of(name, args)?)))
         .collect()
+}
+
+/// Whether every row of a file can be asked in this template and graded; says how often a file that
+/// repeats its problems wants them asked.
+fn check(dataset: &Dataset, file: &Path, template: &Template, grader: &Grader) -> Result<()> {
+    for it in &dataset.examples {
+        hapo_data::prompt_text(it, template)?;
+        let problem = match Gold::new(grader, &it.answer) {
+            Ok(_) if it.other_answers.is_empty() => continue,
+            Ok(_) => format!(
+                "expected one gold answer, got {}",
+                it.other_answers.len() + 1
+            ),
+            Err(reason) => format!(
+                "the grader cannot read the gold answer `{}`: {reason}",
+                it.answer
+            ),
+        };
+        return Err(bad_input(
+            format!(
+                "{problem} (row {}, id {}, {})",
+                it.row,
+                it.id,
+                file.display()
+            ),
+            "`hapo data check` names all such rows, --drop-bad -o OUT writes the others",
+        ));
+    }
+    let k = dataset.examples.iter().map(hapo_data::Example::k).max();
+    if let Some(k) = k.filter(|it| *it > 1) {
+        eprintln!(
+            "{}: problems stand there up to {k} times; each is asked --k times",
+            file.display()
+        );
+    }
+    Ok(())
 }
 
 fn problems_of(name: &str, args: &Args) -> Result<Dataset> {

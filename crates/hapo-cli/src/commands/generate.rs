@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_core::{PromptId, Purpose};
+use hapo_data::Example;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 
 use crate::failure::bad_input;
@@ -21,7 +22,7 @@ pub(crate) struct Args {
     /// The problem
     #[arg(long, conflicts_with = "input", required_unless_present = "input")]
     prompt: Option<String>,
-    /// A file of problems (JSONL with "id", "problem", "answer")
+    /// A file of problems, in any layout of `hapo list layouts`
     #[arg(long)]
     input: Option<PathBuf>,
     /// Completions of each problem
@@ -88,13 +89,13 @@ pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decod
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let problems: Vec<(String, String)> = match (&args.prompt, &args.input) {
-        (Some(prompt), _) => vec![("0".to_owned(), prompt.clone())],
-        (None, Some(file)) => hapo_train::load_file(file)?
-            .examples
-            .into_iter()
-            .map(|it| (it.id, it.problem))
-            .collect(),
+    let problems: Vec<Example> = match (&args.prompt, &args.input) {
+        (Some(prompt), _) => vec![Example {
+            id: "0".to_owned(),
+            problem: prompt.clone(),
+            ..Example::default()
+        }],
+        (None, Some(file)) => hapo_train::load_file(file)?.examples,
         (None, None) => unreachable!("clap requires one of the two"),
     };
     let truncation = Truncation {
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
     let prompts = problems
         .iter()
-        .map(|it| dialogue.prompt(&it.1))
+        .map(|it| dialogue.prompt_of(it))
         .collect::<std::result::Result<Vec<_>, _>>()?;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
@@ -141,7 +142,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         &dialogue.tokenizer,
         &args.stop,
     )?;
-    for ((id, problem), completions) in problems.iter().zip(sampled) {
+    for (Example { id, problem, .. }, completions) in problems.iter().zip(sampled) {
         for (index, it) in completions.iter().enumerate() {
             let text = dialogue.text_before(&it.tokens, &args.stop)?;
             if args.json {

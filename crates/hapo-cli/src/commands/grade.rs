@@ -6,15 +6,15 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use hapo_data::Container;
 use hapo_verify::{Grader, Judgement, grade_batch};
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
-use crate::parquet_rows;
 
 /// Grade completions against gold answers.
 ///
-/// Reads JSONL (or Parquet) with a gold and a completion in each row, and writes one JSON line per row, in order:
+/// Reads JSON lines, a JSON array, Parquet or Arrow IPC with a gold and a completion in each row, and writes one JSON line per row, in order:
 /// {"id", "verdict": "correct|wrong|unparsable", "reason", "extracted", `gold_parsed`, `answer_parsed`}. A row that
 /// cannot be read gets a null verdict and is named on standard error; the rest go on, and the exit code is 2.
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ use crate::parquet_rows;
     before_help = "Example: echo '{\"gold\": \"1/2\", \"pred\": \"so \\\\boxed{0.5}\"}' | hapo grade --explain"
 )]
 pub(crate) struct Args {
-    /// JSONL or Parquet file; standard input (JSONL) when absent
+    /// File of rows; standard input (JSON lines) when absent
     file: Option<PathBuf>,
     /// math, oat, exact or format
     #[arg(long, default_value = "math")]
@@ -56,13 +56,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         counts: Counts::default(),
     };
     match &args.file {
-        Some(file) if parquet_rows::is_parquet(file)? => {
-            for batch in parquet_rows::read(file, BATCH)? {
-                out.batch(&batch?)?;
-            }
-        }
         Some(file) => {
-            grade_lines(BufReader::new(open(file)?), &mut out)?;
+            let plain = open(file)?;
+            let rows = hapo_data::json_rows(file)?;
+            if rows.container == Container::JsonLines && rows.compression.is_none() {
+                grade_lines(BufReader::new(plain), &mut out)?;
+            } else {
+                let mut rows = rows.peekable();
+                while rows.peek().is_some() {
+                    let batch: Result<Vec<Row>, _> = rows.by_ref().take(BATCH).collect();
+                    out.batch(&batch?)?;
+                }
+            }
         }
         None => grade_lines(std::io::stdin().lock(), &mut out)?,
     }
@@ -85,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// A row as it was found: an object, or what is wrong with it.
-pub(crate) type Row = Result<Map<String, Value>, String>;
+type Row = Result<Map<String, Value>, String>;
 
 fn grade_lines(mut reader: impl BufRead, out: &mut Output<'_>) -> Result<()> {
     loop {
@@ -240,7 +245,7 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// Opens an input file.
-pub(crate) fn open(file: &Path) -> Result<File> {
+fn open(file: &Path) -> Result<File> {
     File::open(file).map_err(|it| {
         bad_input(
             format!("cannot read {}: {it}", file.display()),

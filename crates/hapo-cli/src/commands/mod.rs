@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod bench;
+pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod grade;

@@ -151,6 +151,7 @@ pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
                 source: Some(family.name.to_owned()),
                 level: Some(level.to_string()),
                 subject: Some("arithmetic".to_owned()),
+                ..Example::default()
             });
         columns.push(examples.collect::<Vec<_>>().into_iter());
     }

@@ -1,7 +1,10 @@
-use super::*;
-use crate::{DATASET_LAYOUTS, load, load_as};
+use crate::{
+    DATASET_LAYOUTS, Dataset, Example, Row, load, load_as, read_rows, write_file, write_row,
+};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::io::BufReader;
 
 fn rows(bytes: &[u8]) -> Vec<Row> {
     read_rows(bytes, "f.jsonl", 1000)
@@ -13,7 +16,8 @@ fn good(bytes: &[u8]) -> Vec<Example> {
     rows(bytes)
         .into_iter()
         .map(|row| match row {
-            Row::Good(example) => example,
+            // Where a row stood is not what these tests compare.
+            Row::Good(example) => Example { row: 0, ..example },
             Row::Bad(bad) => panic!("{bad}"),
         })
         .collect()
@@ -46,6 +50,7 @@ fn all_fields_are_read() {
             source: text_of("s"),
             level: text_of("3"),
             subject: text_of("x"),
+            ..Example::default()
         },
         Example {
             id: "7".into(),
@@ -257,11 +262,14 @@ fn files_are_recognised_by_content_and_come_back() {
                 source: Some("s".into()),
                 level: Some("3".into()),
                 subject: Some(String::new()),
+                row: 1,
+                ..Example::default()
             },
             Example {
                 id: "b".into(),
                 problem: "p".into(),
                 answer: "1".into(),
+                row: 2,
                 ..Example::default()
             },
         ],
@@ -275,12 +283,12 @@ fn files_are_recognised_by_content_and_come_back() {
     let loaded = load(&path).unwrap();
     assert_eq!(
         (loaded.dataset, loaded.layout, loaded.bad_row_count),
-        (dataset, "jsonl", 0)
+        (dataset, "own", 0)
     );
-    assert_eq!(load_as(&path, "jsonl").unwrap().dataset.examples.len(), 2);
+    assert_eq!(load_as(&path, "own").unwrap().dataset.examples.len(), 2);
     assert_eq!(
-        load_as(&path, "verl").unwrap_err().to_string(),
-        "unknown layout `verl`, expected one of: jsonl"
+        load_as(&path, "csv").unwrap_err().to_string(),
+        "unknown layout `csv`, expected one of: own, verl, luffy, trapo, simplerl-zoo, simplerl-v0, oat, gsm8k, trl-grpo, trl-sft, openrlhf, luffy-sft"
     );
 }
 
@@ -300,27 +308,53 @@ fn every_bad_row_of_a_file_counts_and_the_first_thousand_are_kept() {
     );
 }
 
-#[test]
-fn files_that_are_not_ours_are_refused_by_name() {
+fn check_refused(content: impl AsRef<[u8]>, expected: &Expect) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other");
-    for content in [
-        "",
-        "PAR1",
-        "[{\"problem\":\"p\"}]",
-        "{\"prompt\":\"p\"}",
-        "problem,answer\n",
-    ] {
-        std::fs::write(&path, content).unwrap();
-        let message = load(&path).unwrap_err().to_string();
-        assert_eq!(
-            message,
-            format!(
-                "{}: no known dataset layout, expected one of: jsonl (JSON lines: id, problem, answer, teacher?, source?, level?, subject?)",
-                path.display()
-            )
-        );
-    }
+    std::fs::write(&path, content).unwrap();
+    let message = load(&path).unwrap_err().to_string();
+    let (message, _) = message
+        .split_once(", expected one of")
+        .unwrap_or((&message, ""));
+    expected.assert_eq(&message.replace(&path.display().to_string(), "f"));
+}
+
+#[test]
+fn files_that_are_not_ours_are_refused_by_name() {
+    check_refused("", &expect!["f: no known dataset layout"]);
+    check_refused("PAR1", &expect!["f: a Parquet file has 12 bytes at least"]);
+    check_refused("[]", &expect!["f: no known dataset layout"]);
+    check_refused(
+        "[1]",
+        &expect!["f: row 1: row: expected one JSON object, got 1; no row can be read"],
+    );
+    check_refused("{\"x\":\"p\"}", &expect!["f: no known dataset layout"]);
+    check_refused(
+        "problem,answer\n1+1,2\n",
+        &expect![
+            "f:1: row: expected one JSON object, got expected value at column 1 of problem,answer; no row can be read"
+        ],
+    );
+    check_refused(
+        "\x1f\u{8b}",
+        &expect![
+            "f:1: row: expected one JSON object, got expected value at column 1 of ��; no row can be read"
+        ],
+    );
+    check_refused(
+        [0x1f, 0x8b, 8, 0],
+        &expect!["f: row 1: unexpected end of file"],
+    );
+    check_refused(
+        [0x28, 0xb5, 0x2f, 0xfd, 9],
+        &expect!["f: row 1: incomplete frame"],
+    );
+    check_refused(
+        [0xff; 40],
+        &expect!["f: row 1: a message of 4294967295 bytes of metadata cannot be"],
+    );
+    check_refused("ARROW1\0\0", &expect!["f: no known dataset layout"]);
+    let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     assert!(
         load(&missing)
@@ -329,7 +363,7 @@ fn files_that_are_not_ours_are_refused_by_name() {
             .starts_with(&missing.display().to_string())
     );
     assert!(load(folder.path()).is_err());
-    assert_eq!(DATASET_LAYOUTS.len(), 1);
+    assert_eq!(DATASET_LAYOUTS.len(), 12);
 }
 
 proptest! {

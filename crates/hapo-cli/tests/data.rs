@@ -1,0 +1,111 @@
+//! `hapo data` on files of several layouts.
+
+mod support;
+
+use std::fs;
+
+use expect_test::{Expect, expect};
+use support::{hapo, refuse, succeed};
+
+const GRPO: &str = r#"{"prompt":[{"role":"user","content":"1+1?"}],"solution":"2"}
+{"prompt":[{"role":"user","content":"2+2?"}],"solution":"so \\boxed{\\frac{8}{2}}"}
+{"prompt":[{"role":"user","content":"2+2?"}],"solution":"so \\boxed{\\frac{8}{2}}"}
+"#;
+
+const DIRTY: &str = r#"{"question":"Eggs?","answer":"many\n#### 13"}
+{"question":"","answer":"many\n#### 13"}
+{"question":"Miles?","answer":"many\n#### \\frac{"}
+{"question":"Loss?","answer":"none"}
+{"question":"Gain?","answer":"so #### 1,250"}
+"#;
+
+fn check(text: &str, expected: &Expect) {
+    expected.assert_eq(text);
+}
+
+#[test]
+fn stats_say_what_a_file_is() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("grpo.jsonl"), GRPO).unwrap();
+    check(
+        &succeed(dir.path(), &["data", "stats", "grpo.jsonl"]),
+        &expect![""],
+    );
+    let json = succeed(dir.path(), &["data", "stats", "grpo.jsonl", "--json"]);
+    let it: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(it["prompts_by_copies"], serde_json::json!({"1": 1, "2": 1}));
+    let (layout, rows) = (&it["layout"], &it["rows"]);
+    assert_eq!(
+        (layout.as_str(), rows.as_u64()),
+        (Some("trl-grpo"), Some(3))
+    );
+}
+
+#[test]
+fn check_names_every_bad_row_and_writes_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("dirty.jsonl"), DIRTY).unwrap();
+    let output = hapo(dir.path(), &["data", "check", "dirty.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    let named = String::from_utf8(output.stdout).unwrap();
+    check(&named, &expect![""]);
+    check(&String::from_utf8(output.stderr).unwrap(), &expect![""]);
+
+    succeed(
+        dir.path(),
+        &[
+            "data",
+            "check",
+            "dirty.jsonl",
+            "--drop-bad",
+            "-o",
+            "clean.jsonl",
+        ],
+    );
+    check(
+        &fs::read_to_string(dir.path().join("clean.jsonl")).unwrap(),
+        &expect![""],
+    );
+    assert_eq!(succeed(dir.path(), &["data", "check", "clean.jsonl"]), "");
+}
+
+#[test]
+fn convert_goes_to_verl_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("grpo.jsonl"), GRPO).unwrap();
+    let convert = |from: &str, to: &str, out: &str| {
+        succeed(
+            dir.path(),
+            &["data", "convert", from, "--to", to, "-o", out],
+        );
+    };
+    convert("grpo.jsonl", "own", "direct.jsonl");
+    convert("grpo.jsonl", "verl", "there.parquet");
+    convert("there.parquet", "trl", "on.jsonl");
+    convert("on.jsonl", "own", "back.jsonl");
+    let read = |name: &str| {
+        // verl names an ability, which our own layout calls a subject.
+        let text = fs::read_to_string(dir.path().join(name)).unwrap();
+        text.replace(",\"subject\":\"math\"", "")
+    };
+    check(&read("direct.jsonl"), &expect![""]);
+    assert_eq!(read("direct.jsonl"), read("back.jsonl"));
+
+    fs::write(dir.path().join("dirty.jsonl"), DIRTY).unwrap();
+    check(
+        &refuse(
+            dir.path(),
+            &[
+                "data",
+                "convert",
+                "dirty.jsonl",
+                "--to",
+                "own",
+                "-o",
+                "out.jsonl",
+            ],
+        ),
+        &expect![""],
+    );
+    assert!(!dir.path().join("out.jsonl").exists());
+}

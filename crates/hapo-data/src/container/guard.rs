@@ -1,0 +1,38 @@
+//! A fence around readers of other people's that may panic on damaged files.
+//!
+//! The Parquet and Arrow crates assert what their formats promise; a damaged file breaks the promise.
+//! A panic inside them becomes an error that names the file. Nothing of ours runs inside the fence,
+//! and the readers are dropped after a panic, so no half-changed state is seen.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+thread_local! {
+    static FENCED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `read`; a panic becomes its message.
+pub(crate) fn fenced<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    // The default hook prints every panic, also one that is caught; inside the fence it is silent.
+    HOOK.call_once(|| {
+        let others = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |it| {
+            if !FENCED.get() {
+                others(it);
+            }
+        }));
+    });
+    FENCED.set(true);
+    let done = catch_unwind(AssertUnwindSafe(read));
+    FENCED.set(false);
+    done.map_err(|it| {
+        let text = it
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| it.downcast_ref::<&str>().copied())
+            .unwrap_or("the reader gave up");
+        format!("the file contradicts itself ({text})")
+    })
+}

@@ -1,0 +1,179 @@
+//! What a file is made of, told by its first bytes: lines of JSON, one JSON array, Parquet, Arrow
+//! IPC, and each of them inside gzip or zstd.
+//!
+//! Purpose: every container gives rows one by one as the same [`Object`], numbered, with the fault of
+//! a row beside the good ones. No container is read whole, and no length that a file claims is
+//! believed before the file has shown the bytes.
+//!
+//! Price: a row is a tree of values before a layout looks at it.
+
+mod array;
+mod arrow;
+mod guard;
+mod lines;
+pub(crate) mod parquet;
+mod thrift;
+
+use crate::value::{Fault, Object};
+use crate::{Error, LINE_LIMIT};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::path::Path;
+
+pub(crate) use lines::Lines;
+
+/// What a file is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Container {
+    /// One JSON object per line.
+    JsonLines,
+    /// One JSON array of objects.
+    JsonArray,
+    /// Parquet.
+    Parquet,
+    /// Arrow IPC, as a stream or as a file.
+    Arrow,
+}
+
+impl Container {
+    /// Its name in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Container::JsonLines => "JSON lines",
+            Container::JsonArray => "JSON array",
+            Container::Parquet => "Parquet",
+            Container::Arrow => "Arrow IPC",
+        }
+    }
+}
+
+/// One row as it was found.
+#[derive(Debug)]
+pub(crate) struct RawRow {
+    /// From 1; the line in a file of lines.
+    pub(crate) number: u64,
+    pub(crate) fields: Result<Object, Fault>,
+}
+
+/// The rows of a file. An error ends them: what comes after it cannot be found.
+pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Error>> + 'a>;
+
+/// A file that was opened.
+pub(crate) struct Opened {
+    pub(crate) container: Container,
+    /// `gzip` or `zstd`, where the whole file is compressed.
+    pub(crate) compression: Option<&'static str>,
+    pub(crate) rows: RawRows<'static>,
+}
+
+/// Opens a file whatever it is made of.
+pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
+    let io = |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = File::open(path).map_err(io)?;
+    let mut magic = [0; 4];
+    let whole = read_up_to(&mut file, &mut magic).map_err(io)?;
+    file.rewind().map_err(io)?;
+    if &magic[..whole] == parquet::MAGIC {
+        return Ok(Opened {
+            container: Container::Parquet,
+            compression: None,
+            rows: parquet::rows(file, path)?,
+        });
+    }
+    open_reader(file, path)
+}
+
+/// Opens what a reader gives; `path` is its name in messages.
+pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Opened, Error> {
+    let io = |source| Error::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let mut reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, reader));
+    let compression = match reader.fill_buf().map_err(io)? {
+        [0x1f, 0x8b, ..] => Some("gzip"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Some("zstd"),
+        _ => None,
+    };
+    reader = match compression {
+        Some("gzip") => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(reader))),
+        Some(_) => Box::new(BufReader::new(
+            zstd::stream::read::Decoder::with_buffer(reader).map_err(io)?,
+        )),
+        None => reader,
+    };
+    // A decoder may give its first bytes one by one.
+    let mut head = Vec::new();
+    reader
+        .by_ref()
+        .take(64)
+        .read_to_end(&mut head)
+        .map_err(|it| damage(path, 1, &it))?;
+    let container = match &head[..] {
+        [b'P', b'A', b'R', b'1', ..] => Container::Parquet,
+        [0xff, 0xff, 0xff, 0xff, ..] | [b'A', b'R', b'R', b'O', b'W', b'1', ..] => Container::Arrow,
+        text => {
+            let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+            match text.trim_ascii_start().first() {
+                Some(b'[') => Container::JsonArray,
+                _ => Container::JsonLines,
+            }
+        }
+    };
+    let reader = io::Cursor::new(head).chain(reader);
+    let rows: RawRows<'static> = match container {
+        Container::JsonLines => Box::new(Lines::new(reader, path, LINE_LIMIT)),
+        Container::JsonArray => Box::new(array::Elements::new(reader, path, LINE_LIMIT)),
+        Container::Arrow => Box::new(arrow::rows(reader, path)),
+        Container::Parquet => {
+            // Parquet is read from its end; what cannot be sought in goes aside, on the disk.
+            let mut aside = tempfile::tempfile().map_err(io)?;
+            let mut reader = reader;
+            io::copy(&mut reader, &mut aside).map_err(|it| damage(path, 1, &it))?;
+            parquet::rows(aside, path)?
+        }
+    };
+    Ok(Opened {
+        container,
+        compression,
+        rows,
+    })
+}
+
+/// An error of reading: the system's, or of compressed bytes that are damaged.
+fn damage(path: &Path, row: u64, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(code) => Error::Io {
+            path: path.to_owned(),
+            source: io::Error::from_raw_os_error(code),
+        },
+        None => damaged(path, Some(row), error.to_string()),
+    }
+}
+
+/// A container that is broken at a row, or as a whole.
+fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Error {
+    Error::Damaged {
+        path: path.to_owned(),
+        row,
+        problem: crate::value::shorten(problem.as_ref()),
+    }
+}
+
+/// Fills as much of a buffer as there is.
+fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match reader.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,299 @@
+//! Parquet, row by row: one page of each column is in memory at a time.
+//!
+//! Purpose: the Parquet crate reads; before it does, the footer and every page header are looked at
+//! here, because that crate reserves what a header claims and walks what a schema nests. A claim that
+//! the file's own bytes cannot support is an error that names the column.
+//!
+//! Price: the headers are read twice. Delta encodings, whose claims lie inside compressed pages, are
+//! refused.
+
+use super::guard::fenced;
+use super::thrift::{self, Thrift};
+use super::{RawRow, RawRows, damaged, read_up_to};
+use crate::Error;
+use crate::value::{Object, Value};
+use parquet::file::reader::SerializedFileReader;
+use parquet::record::Field;
+use parquet::record::reader::RowIter;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// What a Parquet file begins and ends with.
+pub(super) const MAGIC: &[u8] = b"PAR1";
+
+/// Longest footer that is read, in bytes.
+const FOOTER_LIMIT: u64 = 64 << 20;
+
+/// Groups in groups of a schema.
+const NESTING: usize = 32;
+
+/// The rows of a file.
+pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Error> {
+    check(&mut file).map_err(|fault| match fault {
+        Fault::Io(source) => Error::Io {
+            path: path.to_owned(),
+            source,
+        },
+        Fault::Damaged(problem) => damaged(path, None, problem),
+    })?;
+    let opened = fenced(|| {
+        let reader = SerializedFileReader::new(file)?;
+        Ok(RowIter::from_file_into(Box::new(reader)))
+    });
+    let iterator = flatten(opened).map_err(|it| damaged(path, None, it))?;
+    Ok(Box::new(Rows {
+        iterator: Some(iterator),
+        path: path.to_owned(),
+        row: 0,
+    }))
+}
+
+struct Rows {
+    iterator: Option<RowIter<'static>>,
+    path: PathBuf,
+    row: u64,
+}
+
+impl Iterator for Rows {
+    type Item = Result<RawRow, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let iterator = self.iterator.as_mut()?;
+        self.row += 1;
+        match flatten(fenced(|| iterator.next().transpose())) {
+            Ok(row) => Some(Ok(RawRow {
+                number: self.row,
+                fields: Ok(object(row?)),
+            })),
+            Err(problem) => {
+                self.iterator = None;
+                Some(Err(damaged(&self.path, Some(self.row), problem)))
+            }
+        }
+    }
+}
+
+fn flatten<T>(read: Result<parquet::errors::Result<T>, String>) -> Result<T, String> {
+    read.and_then(|it| it.map_err(|it| it.to_string()))
+}
+
+fn object(row: parquet::record::Row) -> Object {
+    let fields = row.into_columns().into_iter();
+    Object(fields.map(|(name, it)| (name, value(it))).collect())
+}
+
+fn value(field: Field) -> Value {
+    match field {
+        Field::Null => Value::Null,
+        Field::Bool(it) => Value::Bool(it),
+        Field::Byte(it) => Value::Int(it.into()),
+        Field::Short(it) => Value::Int(it.into()),
+        Field::Int(it) => Value::Int(it.into()),
+        Field::Long(it) => Value::Int(it.into()),
+        Field::UByte(it) => Value::Int(it.into()),
+        Field::UShort(it) => Value::Int(it.into()),
+        Field::UInt(it) => Value::Int(it.into()),
+        Field::ULong(it) => Value::Int(it.into()),
+        Field::Float16(it) => Value::Float(it.to_f64()),
+        Field::Float(it) => Value::Float(it.into()),
+        Field::Double(it) => Value::Float(it),
+        Field::Str(it) => Value::Text(it),
+        Field::Bytes(it) => match std::str::from_utf8(it.data()) {
+            Ok(text) => Value::Text(text.to_owned()),
+            Err(_) => Value::Other("bytes that are no text"),
+        },
+        Field::Group(row) => Value::Object(object(row)),
+        Field::ListInternal(list) => {
+            Value::List(list.elements().iter().cloned().map(value).collect())
+        }
+        Field::Decimal(_) => Value::Other("a decimal of fixed precision"),
+        Field::MapInternal(_) => Value::Other("a map"),
+        Field::Date(_)
+        | Field::TimeMillis(_)
+        | Field::TimeMicros(_)
+        | Field::TimestampMillis(_)
+        | Field::TimestampMicros(_) => Value::Other("a date or a time"),
+    }
+}
+
+enum Fault {
+    Io(io::Error),
+    Damaged(String),
+}
+
+impl From<io::Error> for Fault {
+    fn from(it: io::Error) -> Self {
+        Fault::Io(it)
+    }
+}
+
+fn broken<T>(problem: impl Into<String>) -> Result<T, Fault> {
+    Err(Fault::Damaged(problem.into()))
+}
+
+/// Looks at everything that the file claims about its sizes.
+fn check(file: &mut File) -> Result<(), Fault> {
+    let length = file.seek(SeekFrom::End(0))?;
+    if length < 12 {
+        return broken("a Parquet file has 12 bytes at least");
+    }
+    let mut tail = [0; 8];
+    read_at(file, length - 8, &mut tail)?;
+    if &tail[4..] != MAGIC {
+        return broken("the file does not end as Parquet files do: it is cut");
+    }
+    let footer_length = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
+    if footer_length > (length - 8).min(FOOTER_LIMIT) {
+        return broken(format!("a footer of {footer_length} bytes cannot be"));
+    }
+    let mut footer = vec![0; footer_length as usize];
+    read_at(file, length - 8 - footer_length, &mut footer)?;
+    let (footer, _) = thrift::structure(&footer)
+        .map_err(|it| Fault::Damaged(format!("the footer cannot be read: {it}")))?;
+    check_schema(footer.list(2).unwrap_or_default())?;
+    let mut n_values_of_group = Vec::new();
+    for (number, group) in footer.list(4).unwrap_or_default().iter().enumerate() {
+        let columns = group.list(1).unwrap_or_default();
+        n_values_of_group.clear();
+        for (column, chunk) in columns.iter().enumerate() {
+            let Some(chunk) = chunk.field(3) else {
+                return broken(format!("row group {number}, column {column}: no metadata"));
+            };
+            check_pages(file, chunk, length).map_err(|it| match it {
+                Fault::Damaged(it) => Fault::Damaged(format!(
+                    "row group {}, column {}: {it}",
+                    number + 1,
+                    column + 1
+                )),
+                io @ Fault::Io(_) => io,
+            })?;
+            n_values_of_group.push(chunk.int(5).unwrap_or(0));
+        }
+        let n_rows = group.int(3).unwrap_or(-1);
+        // A column has a value, if only a null, for every row.
+        if n_rows < 0 || n_values_of_group.iter().any(|it| *it < n_rows) {
+            return broken(format!("row group {}: {n_rows} rows cannot be", number + 1));
+        }
+    }
+    Ok(())
+}
+
+/// The tree that the list of elements stands for: not deep, not cut, and with a column.
+fn check_schema(elements: &[Thrift]) -> Result<(), Fault> {
+    let mut open: Vec<i64> = Vec::new();
+    for (number, element) in elements.iter().enumerate() {
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+        match open.last_mut() {
+            Some(left) => *left -= 1,
+            None if number == 0 => {}
+            None => return broken("the schema has columns outside its root"),
+        }
+        let is_leaf = element.field(1).is_some();
+        let children = element.int(5).unwrap_or(0);
+        if is_leaf {
+            continue;
+        }
+        if children < 1 || children > elements.len() as i64 {
+            return broken(format!("a group of {children} columns cannot be"));
+        }
+        open.push(children);
+        if open.len() > NESTING {
+            return broken("the schema is nested too deeply");
+        }
+    }
+    if elements.len() < 2 || open.iter().any(|it| *it != 0) {
+        return broken("the schema is incomplete");
+    }
+    Ok(())
+}
+
+/// Walks the page headers of a column chunk.
+fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<(), Fault> {
+    let offset = |id| chunk.int(id).map(u64::try_from);
+    let (Some(Ok(start)), Some(Ok(size))) = (offset(11).or(offset(9)), offset(7)) else {
+        return broken("no place in the file");
+    };
+    let Some(end) = start.checked_add(size).filter(|it| *it <= file_length) else {
+        return broken("it lies beyond the end of the file");
+    };
+    let codec = chunk.int(4).unwrap_or(0);
+    let mut place = start;
+    let mut header = Vec::new();
+    while place < end {
+        // Most headers are short; those with statistics of long texts are not.
+        let mut parsed = Err("");
+        for room in [256, 1 << 14, 1 << 20] {
+            header.resize((end - place).min(room) as usize, 0);
+            read_at(file, place, &mut header)?;
+            parsed = thrift::structure(&header);
+            if parsed.is_ok() {
+                break;
+            }
+        }
+        let (page, header_length) =
+            parsed.map_err(|it| Fault::Damaged(format!("a page header cannot be read: {it}")))?;
+        let compressed = page.int(3).unwrap_or(-1);
+        let uncompressed = page.int(2).unwrap_or(-1);
+        let body = place + header_length as u64;
+        if compressed < 0 || compressed as u64 > end - body {
+            return broken(format!("a page of {compressed} bytes cannot be"));
+        }
+        // What the best compression of each kind can do, and some.
+        let most = match codec {
+            0 => compressed,
+            1 => compressed * 64 + (64 << 10),
+            6 => compressed * 2048 + (16 << 20),
+            _ => compressed * 1100 + (64 << 10),
+        };
+        if !(0..=most.min(1 << 30)).contains(&uncompressed) {
+            return broken(format!(
+                "a page of {compressed} bytes cannot hold {uncompressed}"
+            ));
+        }
+        let n_values = |header: &Thrift| header.int(1).unwrap_or(-1);
+        if let Some(dictionary) = page.field(7)
+            && !(0..=uncompressed).contains(&n_values(dictionary))
+        {
+            let n = n_values(dictionary);
+            return broken(format!(
+                "{n} words do not fit into a dictionary of {uncompressed} bytes"
+            ));
+        }
+        for (header, encoding) in [(page.field(5), 2), (page.field(8), 4)] {
+            let Some(header) = header else { continue };
+            let encoding = header.int(encoding).unwrap_or(-1);
+            if ![0, 2, 3, 8].contains(&encoding) {
+                return broken(format!(
+                    "encoding {} is not read; write the file with PLAIN or dictionary pages",
+                    encoding_name(encoding)
+                ));
+            }
+            if n_values(header) < 0 {
+                return broken(format!("a page of {} values cannot be", n_values(header)));
+            }
+        }
+        place = body + compressed as u64;
+    }
+    Ok(())
+}
+
+fn encoding_name(encoding: i64) -> String {
+    match encoding {
+        5 => "DELTA_BINARY_PACKED".to_owned(),
+        6 => "DELTA_LENGTH_BYTE_ARRAY".to_owned(),
+        7 => "DELTA_BYTE_ARRAY".to_owned(),
+        9 => "BYTE_STREAM_SPLIT".to_owned(),
+        other => format!("{other}"),
+    }
+}
+
+fn read_at(file: &mut File, place: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+    file.seek(SeekFrom::Start(place))?;
+    if read_up_to(file, buffer)? < buffer.len() {
+        return broken("the file ends too early");
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! What several layouts read alike: prompts of messages, golds, the last box of a solution.
+
+use crate::value::{Fault, Object, Value, fault, unexpected};
+use crate::{Example, Message, TEMPLATES, render};
+
+/// A text with something in it.
+pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
+    match row.get(field) {
+        Some(Value::Text(text)) if !text.trim().is_empty() => Ok(text.clone()),
+        other => Err(unexpected(field, "a string that is not empty", other)),
+    }
+}
+
+/// A text, or nothing.
+pub(super) fn optional_text(row: &Object, field: &str) -> Result<Option<String>, Fault> {
+    match row.some(field) {
+        None => Ok(None),
+        Some(Value::Text(text)) => Ok(Some(text.clone())),
+        other => Err(unexpected(field, "a string", other)),
+    }
+}
+
+/// A text or a number, as text, or nothing.
+pub(super) fn optional_label(row: &Object, field: &str) -> Result<Option<String>, Fault> {
+    match row.some(field) {
+        None => Ok(None),
+        Some(Value::Text(text)) => Ok(Some(text.clone())),
+        Some(value) => match value.number() {
+            Some(number) => Ok(Some(number)),
+            None => Err(unexpected(field, "a string or a number", Some(value))),
+        },
+    }
+}
+
+/// The messages of a dialogue, at least one, none empty of keys.
+pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>, Fault> {
+    const EXPECTED: &str = "a list of messages with role and content";
+    let Some(Value::List(items)) = value else {
+        return Err(unexpected(field, EXPECTED, value));
+    };
+    if items.is_empty() {
+        return Err(fault(field, EXPECTED, "an empty list"));
+    }
+    let message = |(number, item): (usize, &Value)| {
+        let place = |key: &str| format!("{field}[{number}]{key}");
+        let Value::Object(item) = item else {
+            return Err(unexpected(
+                place(""),
+                "a message with role and content",
+                Some(item),
+            ));
+        };
+        let part = |key: &str| match item.get(key) {
+            Some(Value::Text(text)) => Ok(text.clone()),
+            other => Err(unexpected(place(&format!(".{key}")), "a string", other)),
+        };
+        Ok(Message {
+            role: part("role")?,
+            content: part("content")?,
+        })
+    };
+    items.iter().enumerate().map(message).collect()
+}
+
+/// Puts the messages of a prompt into an example: the last user's text is the problem, a system text
+/// that begins is kept, and so is a whole dialogue of more turns.
+pub(super) fn set_prompt(
+    example: &mut Example,
+    messages: Vec<Message>,
+    field: &str,
+) -> Result<(), Fault> {
+    let Some(user) = messages.iter().rev().find(|it| it.role == "user") else {
+        return Err(fault(field, "a message of the user", "none"));
+    };
+    if user.content.trim().is_empty() {
+        let expected = "a message of the user that is not empty";
+        return Err(fault(field, expected, "an empty one"));
+    }
+    example.problem.clone_from(&user.content);
+    if let [first, ..] = &messages[..]
+        && first.role == "system"
+    {
+        example.system = Some(first.content.clone());
+    }
+    if messages.len() > 1 + usize::from(example.system.is_some()) {
+        example.messages = messages;
+    }
+    Ok(())
+}
+
+/// A prompt that is a text or a list of messages.
+pub(super) fn set_text_or_messages(
+    example: &mut Example,
+    row: &Object,
+    field: &str,
+) -> Result<(), Fault> {
+    match row.get(field) {
+        Some(Value::Text(text)) if !text.trim().is_empty() => {
+            set_rendered_or_plain(example, text);
+            Ok(())
+        }
+        Some(list @ Value::List(_)) => set_prompt(example, messages(Some(list), field)?, field),
+        other => Err(unexpected(
+            field,
+            "a string that is not empty or a list of messages",
+            other,
+        )),
+    }
+}
+
+/// A prompt as text: the problem, or a whole prompt that a template was already put around.
+pub(super) fn set_rendered_or_plain(example: &mut Example, text: &str) {
+    match problem_in(text) {
+        Some(problem) => {
+            example.problem = problem;
+            example.rendered = Some(text.to_owned());
+        }
+        None => text.clone_into(&mut example.problem),
+    }
+}
+
+/// The problem inside a prompt that some template was already put around; `None` for a text that
+/// shows no sign of one.
+pub(super) fn problem_in(text: &str) -> Option<String> {
+    for template in TEMPLATES {
+        // NUL marks the place: no template has one.
+        let rendered = render(template, "\0");
+        let (before, after) = rendered.split_once('\0')?;
+        if before.len() + after.len() > 0
+            && let Some(problem) = text.strip_prefix(before)
+            && let Some(problem) = problem.strip_suffix(after)
+        {
+            return Some(problem.to_owned());
+        }
+    }
+    // Another template of the same dialect: the last turn of the user.
+    let (_, turn) = text.rsplit_once("<|im_start|>user\n")?;
+    let (problem, _) = turn.split_once("<|im_end|>")?;
+    Some(problem.to_owned())
+}
+
+/// A gold answer: a text, a number, or a list of them, of which any counts. The first and the others.
+pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<String>), Fault> {
+    const EXPECTED: &str =
+        "a gold answer: a string that is not empty, a finite number or a list of them";
+    let one = |value: &Value| match value {
+        Value::Text(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        other => other
+            .number()
+            .ok_or_else(|| unexpected(field, EXPECTED, Some(other))),
+    };
+    match value {
+        Some(Value::List(items)) if !items.is_empty() => {
+            let mut golds = items.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+            let first = golds.remove(0);
+            golds.retain(|it| *it != first);
+            Ok((first, golds))
+        }
+        Some(value) => Ok((one(value)?, Vec::new())),
+        None => Err(unexpected(field, EXPECTED, None)),
+    }
+}
+
+/// The gold in the first of the fields that the row has; a worked solution stands for its last box.
+/// `None` when it has none of them.
+pub(super) fn gold_of(
+    row: &Object,
+    fields: &[&str],
+) -> Result<Option<(String, Vec<String>)>, Fault> {
+    let Some(field) = fields.iter().find(|it| row.has(it)) else {
+        return Ok(None);
+    };
+    let (answer, others) = gold(row.get(field), field)?;
+    Ok(Some((unboxed(answer, field)?, others)))
+}
+
+/// What stands in the last box of a text that has one; the text itself otherwise.
+fn unboxed(text: String, field: &str) -> Result<String, Fault> {
+    match last_boxed(&text) {
+        None => Ok(text),
+        Some(answer) if answer.trim().is_empty() => {
+            Err(fault(field, "an answer in the last box", "an empty box"))
+        }
+        Some(answer) => Ok(answer.trim().to_owned()),
+    }
+}
+
+/// Puts the gold of a teacher's solution into an example that has no other: its last box, if any.
+pub(super) fn gold_from_teacher(example: &mut Example) {
+    if let Some(answer) = example.teachers.first().and_then(|it| last_boxed(it)) {
+        answer.trim().clone_into(&mut example.answer);
+    }
+}
+
+/// What the last `\boxed` of a text holds, braces balanced; `\boxed 5` holds `5`.
+pub(crate) fn last_boxed(text: &str) -> Option<&str> {
+    let (_, rest) = text.rsplit_once("\\boxed")?;
+    let rest = rest.trim_start();
+    let Some(inside) = rest.strip_prefix('{') else {
+        let end = rest
+            .find(|it: char| it.is_whitespace() || it == '$' || it == '\\')
+            .unwrap_or(rest.len());
+        return Some(rest[..end].trim_end_matches(['.', ',']));
+    };
+    let (mut depth, mut escaped) = (1_u32, false);
+    for (place, it) in inside.char_indices() {
+        match it {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '{' => depth += 1,
+            '}' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(&inside[..place]);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A teacher's solution without the end token that the template adds again.
+pub(super) fn without_end_token(text: &str) -> &str {
+    let trimmed = text.trim_end();
+    ["<|im_end|>", "<|endoftext|>"]
+        .iter()
+        .find_map(|end| trimmed.strip_suffix(end))
+        .unwrap_or(text)
+}
+
+/// An assistant's text: a string, or messages of which the last is the assistant's.
+pub(super) fn completion(row: &Object, field: &str) -> Result<String, Fault> {
+    let text = match row.get(field) {
+        Some(Value::Text(text)) => text.clone(),
+        Some(list @ Value::List(_)) => messages(Some(list), field)?
+            .pop()
+            .map(|it| it.content)
+            .unwrap_or_default(),
+        other => {
+            return Err(unexpected(field, "a string or a list of messages", other));
+        }
+    };
+    let text = without_end_token(&text);
+    if text.trim().is_empty() {
+        return Err(fault(
+            field,
+            "a completion that is not empty",
+            "an empty one",
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// Identification that rows of others carry under various names.
+pub(super) fn set_labels(example: &mut Example, row: &Object) -> Result<(), Fault> {
+    for field in ["id", "unique_id", "uuid"] {
+        if let Some(id) = optional_label(row, field)? {
+            example.id = id;
+            break;
+        }
+    }
+    for field in ["source", "data_source", "dataset"] {
+        if let Some(source) = optional_text(row, field)? {
+            example.source = Some(source);
+            break;
+        }
+    }
+    if let Some(level) = optional_label(row, "level")? {
+        example.level = Some(level);
+    }
+    if let Some(subject) = optional_text(row, "subject")? {
+        example.subject = Some(subject);
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! GSM8K: `question`, and an `answer` that is a worked solution ending in `#### 18`. The solution has no
+//! box and is no teacher; what follows the last `####` is the gold, without separators of thousands.
+
+use super::Layout;
+use super::fields::{set_labels, text};
+use crate::value::{Fault, Object, Value, fault};
+use crate::{Container, Example};
+
+pub(super) const LAYOUT: Layout = Layout {
+    name: "gsm8k",
+    summary: "question, answer that ends in #### and the gold",
+    keys: &["question", "answer", "id"],
+    fit,
+    read,
+};
+
+fn fit(row: &Object, _: Container) -> u32 {
+    let marked = matches!(row.get("answer"), Some(Value::Text(text)) if text.contains("####"));
+    u32::from(row.has("question") && marked) * 8
+}
+
+fn read(row: &Object) -> Result<Example, Fault> {
+    let solution = text(row, "answer")?;
+    let gold = solution
+        .rsplit_once("####")
+        .map(|(_, gold)| gold.trim().replace(',', ""))
+        .filter(|gold| !gold.is_empty())
+        .ok_or_else(|| {
+            let got = Value::Text(solution.clone()).to_string();
+            fault("answer", "a solution that ends in #### and the gold", &got)
+        })?;
+    let mut example = Example {
+        problem: text(row, "question")?,
+        answer: gold,
+        ..Example::default()
+    };
+    set_labels(&mut example, row)?;
+    Ok(example)
+}

@@ -1,0 +1,63 @@
+//! `OpenRLHF`: `input` (a string or messages) with `output`, a solution, or `label`, the gold; its other
+//! usual names are `question` and `instruction` for the first, `response` for the second. Without a
+//! label the last box of the solution is the gold.
+
+use super::Layout;
+use super::fields::{
+    completion, gold_from_teacher, gold_of, optional_text, set_labels, set_text_or_messages,
+};
+use crate::value::{Fault, Object};
+use crate::{Container, Example};
+
+pub(super) const LAYOUT: Layout = Layout {
+    name: "openrlhf",
+    summary: "input or question or instruction, output or response, label?",
+    keys: &[
+        "input",
+        "question",
+        "instruction",
+        "output",
+        "response",
+        "label",
+        "id",
+        "source",
+        "dataset",
+    ],
+    fit,
+    read,
+};
+
+const INPUTS: [&str; 3] = ["input", "question", "instruction"];
+const OUTPUTS: [&str; 2] = ["output", "response"];
+
+fn fit(row: &Object, _: Container) -> u32 {
+    let any = |names: &[&str]| names.iter().any(|it| row.has(it));
+    let v0 = any(&["gt_answer", "ground_truth_answer"]);
+    u32::from(any(&INPUTS) && (any(&OUTPUTS) || row.has("label")) && !v0) * 4
+}
+
+fn read(row: &Object) -> Result<Example, Fault> {
+    let first = |names: &[&'static str]| names.iter().copied().find(|it| row.has(it));
+    let mut example = Example::default();
+    // Alpaca's rows have an instruction and an input that may be empty.
+    if row.has("instruction") {
+        set_text_or_messages(&mut example, row, "instruction")?;
+        if let Some(input) = optional_text(row, "input")?.filter(|it| !it.trim().is_empty()) {
+            example.problem = format!("{}\n{input}", example.problem);
+            example.rendered = None;
+        }
+    } else {
+        set_text_or_messages(&mut example, row, first(&INPUTS).unwrap_or("input"))?;
+    }
+    if let Some(output) = first(&OUTPUTS) {
+        example.teachers.push(completion(row, output)?);
+    } else if !row.has("label") {
+        completion(row, "output")?;
+    }
+    match gold_of(row, &["label"])? {
+        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
+        None => gold_from_teacher(&mut example),
+    }
+    set_labels(&mut example, row)?;
+    Ok(example)
+}

@@ -1,0 +1,79 @@
+//! Our own layout.
+//!
+//! `{"id": "a-1", "problem": "1+1?", "answer": "2", "teacher": "1+1:2, \\boxed{2}", "source": "…", "level": 1,
+//! "subject": "…"}`. `id` (a string or a whole number), `problem` and `answer` are required; `teacher`
+//! is a string or a list of strings, without end token; `level` is a string or a number; optional fields may
+//! be null. Other fields are ignored and counted. An id belongs to one row.
+
+use super::Layout;
+use super::fields::{optional_label, optional_text, text};
+use crate::value::{Fault, Object, Value, fault, unexpected};
+use crate::{Container, Example};
+
+pub(crate) const LAYOUT: Layout = Layout {
+    name: "own",
+    summary: "id, problem, answer, teacher?, source?, level?, subject?",
+    keys: &[
+        "id", "problem", "answer", "teacher", "source", "level", "subject",
+    ],
+    fit,
+    read,
+};
+
+fn fit(row: &Object, _: Container) -> u32 {
+    match (row.has("problem"), row.has("id")) {
+        (true, true) => 8,
+        (true, false) => 1,
+        (false, _) => 0,
+    }
+}
+
+fn read(row: &Object) -> Result<Example, Fault> {
+    Ok(Example {
+        id: match row.get("id") {
+            Some(Value::Int(number)) if *number >= 0 => number.to_string(),
+            Some(Value::Text(text)) if !text.is_empty() => text.clone(),
+            other => return Err(unexpected("id", "a string or a whole number", other)),
+        },
+        problem: text(row, "problem")?,
+        answer: text(row, "answer")?,
+        teachers: teachers(row.get("teacher"))?,
+        source: optional_text(row, "source")?,
+        level: optional_label(row, "level")?,
+        subject: optional_text(row, "subject")?,
+        ..Example::default()
+    })
+}
+
+fn teachers(value: Option<&Value>) -> Result<Vec<String>, Fault> {
+    const EXPECTED: &str = "a string or a list of strings, none empty";
+    let texts = match value {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Text(text)) => vec![text.clone()],
+        Some(Value::List(values)) => values
+            .iter()
+            .map(|value| match value {
+                Value::Text(text) => Ok(text.clone()),
+                other => Err(unexpected("teacher", EXPECTED, Some(other))),
+            })
+            .collect::<Result<_, _>>()?,
+        other => return Err(unexpected("teacher", EXPECTED, other)),
+    };
+    for text in &texts {
+        if text.trim().is_empty() {
+            return Err(fault("teacher", EXPECTED, "an empty string"));
+        }
+        // The template adds the end token; a second one would be trained on.
+        if let Some(end) = ["<|im_end|>", "<|endoftext|>"]
+            .into_iter()
+            .find(|end| text.trim_end().ends_with(end))
+        {
+            return Err(fault(
+                "teacher",
+                "a solution without its end token",
+                &format!("one that ends in {end}"),
+            ));
+        }
+    }
+    Ok(texts)
+}

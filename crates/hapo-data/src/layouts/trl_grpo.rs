@@ -1,0 +1,46 @@
+//! TRL's GRPO: `prompt`, a string or messages, and the gold in a column that the reward function
+//! reads: `answer`, `solution`, `ground_truth` or `label`. A worked solution stands for its last box. A
+//! file with prompts alone has no golds.
+
+use super::Layout;
+use super::fields::{gold_of, set_labels, set_text_or_messages};
+use crate::value::{Fault, Object};
+use crate::{Container, Example};
+
+pub(super) const LAYOUT: Layout = Layout {
+    name: "trl-grpo",
+    summary: "prompt (string or messages), answer or solution or ground_truth or label",
+    keys: &[
+        "prompt",
+        "answer",
+        "solution",
+        "ground_truth",
+        "label",
+        "id",
+        "source",
+        "level",
+        "subject",
+    ],
+    fit,
+    read,
+};
+
+pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
+
+fn fit(row: &Object, _: Container) -> u32 {
+    let has_completion = row.has("completion") || row.has("target") || row.has("reward_model");
+    let has_gold = GOLDS.iter().any(|it| row.has(it));
+    if !row.has("prompt") || has_completion {
+        return 0;
+    }
+    // Prompts alone in columns are verl's.
+    if has_gold { 4 } else { 1 }
+}
+
+fn read(row: &Object) -> Result<Example, Fault> {
+    let mut example = Example::default();
+    set_text_or_messages(&mut example, row, "prompt")?;
+    (example.answer, example.other_answers) = gold_of(row, GOLDS)?.unwrap_or_default();
+    set_labels(&mut example, row)?;
+    Ok(example)
+}

@@ -1,0 +1,94 @@
+//! TRL's SFT: `prompt` and `completion`, or the whole dialogue in `messages`, or in `text`. The
+//! assistant's last turn is the teacher's solution. The gold is that of TRL's GRPO columns where the
+//! row has one, and the last box of the solution otherwise; a row with neither has no gold. A text that is
+//! no `ChatML` dialogue is a document without a problem.
+
+use super::Layout;
+use super::fields::{
+    completion, gold_from_teacher, gold_of, messages, problem_in, set_labels, set_prompt,
+    set_text_or_messages, text, without_end_token,
+};
+use super::trl_grpo::GOLDS;
+use crate::value::{Fault, Object, fault};
+use crate::{Container, Example};
+
+pub(super) const LAYOUT: Layout = Layout {
+    name: "trl-sft",
+    summary: "prompt and completion, or messages, or text",
+    keys: &[
+        "prompt",
+        "completion",
+        "messages",
+        "text",
+        "answer",
+        "solution",
+        "ground_truth",
+        "label",
+        "id",
+        "source",
+        "level",
+        "subject",
+    ],
+    fit,
+    read,
+};
+
+fn fit(row: &Object, _: Container) -> u32 {
+    let pair = row.has("prompt") && row.has("completion");
+    let text_alone = row.has("text") && !row.has("problem") && !row.has("prompt");
+    if pair || row.has("messages") {
+        8
+    } else {
+        u32::from(text_alone) * 2
+    }
+}
+
+fn read(row: &Object) -> Result<Example, Fault> {
+    let mut example = Example::default();
+    if row.has("prompt") {
+        set_text_or_messages(&mut example, row, "prompt")?;
+        example.teachers.push(completion(row, "completion")?);
+    } else if row.has("messages") {
+        let mut turns = messages(row.get("messages"), "messages")?;
+        let last = turns.pop().filter(|it| it.role == "assistant");
+        let Some(last) = last.filter(|it| !it.content.trim().is_empty()) else {
+            return Err(fault(
+                "messages",
+                "an assistant's message that is not empty at the end",
+                "another one",
+            ));
+        };
+        set_prompt(&mut example, turns, "messages")?;
+        let solution = without_end_token(&last.content);
+        example.teachers.push(solution.to_owned());
+    } else {
+        split_text(&mut example, &text(row, "text")?);
+    }
+    match gold_of(row, GOLDS)? {
+        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
+        None => gold_from_teacher(&mut example),
+    }
+    set_labels(&mut example, row)?;
+    Ok(example)
+}
+
+/// A dialogue in one text is taken apart where it is rendered as `ChatML`. There is no telling where
+/// the prompt of any other text ends: it is a document, all of it the teacher's.
+fn split_text(example: &mut Example, text: &str) {
+    const MARK: &str = "<|im_start|>assistant\n";
+    let parts = text.rsplit_once(MARK).and_then(|(prompt, solution)| {
+        let prompt = [prompt, MARK].concat();
+        let solution = without_end_token(solution);
+        let problem = problem_in(&prompt).filter(|it| !it.trim().is_empty())?;
+        (!solution.trim().is_empty()).then_some((problem, prompt, solution))
+    });
+    let solution = match parts {
+        Some((problem, prompt, solution)) => {
+            example.problem = problem;
+            example.rendered = Some(prompt);
+            solution
+        }
+        None => without_end_token(text),
+    };
+    example.teachers.push(solution.to_owned());
+}

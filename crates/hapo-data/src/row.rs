@@ -1,0 +1,51 @@
+//! One row of a file: an example, or what is wrong with it.
+
+use crate::Example;
+use std::fmt;
+
+/// Longest line, or element of a JSON array, that is read, in bytes; a longer one is a bad row.
+pub const LINE_LIMIT: usize = 16 << 20;
+
+/// One row of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Row {
+    /// A row that can be used.
+    Good(Example),
+    /// A row that cannot, and why.
+    Bad(BadRow),
+}
+
+/// Why a row of a file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRow {
+    /// The file.
+    pub file: String,
+    /// From 1.
+    pub row: u64,
+    /// Whether the file is one of lines and `row` is the line.
+    pub is_line: bool,
+    /// The field, or `row` for the whole line.
+    pub field: String,
+    /// What should be there.
+    pub expected: String,
+    /// What is there, shortened.
+    pub got: String,
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadRow {
+            file,
+            row,
+            is_line,
+            field,
+            expected,
+            got,
+        } = self;
+        let place = if *is_line { ":" } else { ": row " };
+        write!(
+            f,
+            "{file}{place}{row}: {field}: expected {expected}, got {got}"
+        )
+    }
+}

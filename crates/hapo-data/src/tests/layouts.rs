@@ -1,0 +1,543 @@
+//! What each layout and each container gives.
+
+use super::samples::{self, Ipc, Sample};
+use crate::{
+    Container, DATASET_LAYOUTS, Error, Example, Loaded, PromptText, Row, find_template, load, open,
+    open_reader, prompt_text,
+};
+use expect_test::{Expect, expect};
+use std::io::{Cursor, Write};
+use std::path::Path;
+
+/// Loads bytes as a file.
+fn load_bytes(bytes: &[u8]) -> Result<Loaded, Error> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    load(file.path())
+}
+
+fn show(example: &Example) -> String {
+    let mut text = format!(
+        "{} row {} x{}: {:?} = {:?}",
+        example.id,
+        example.row,
+        example.k(),
+        example.problem,
+        example.answer
+    );
+    if !example.other_answers.is_empty() {
+        text += &format!(" or {:?}", example.other_answers);
+    }
+    for (name, part) in [
+        ("source", &example.source),
+        ("level", &example.level),
+        ("subject", &example.subject),
+        ("system", &example.system),
+        ("rendered", &example.rendered),
+    ] {
+        if let Some(part) = part {
+            text += &format!(" {name} {part:?}");
+        }
+    }
+    if !example.teachers.is_empty() {
+        text += &format!(" teachers {:?}", example.teachers);
+    }
+    if !example.messages.is_empty() {
+        text += &format!(" {} messages", example.messages.len());
+    }
+    text + "\n"
+}
+
+fn check(name: &str, bytes: &[u8], expected: &Expect) {
+    let loaded = load_bytes(bytes).unwrap();
+    let mut text = format!("{} in {}\n", loaded.layout, loaded.container.name());
+    for bad in &loaded.bad_rows {
+        text += &format!("bad: {}\n", bad.to_string().split_once(':').unwrap().1);
+    }
+    for (field, rows) in &loaded.ignored_fields {
+        text += &format!("ignored: {field} in {rows}\n");
+    }
+    text.extend(loaded.dataset.examples.iter().map(show));
+    assert!(!text.contains("/tmp"), "{name}");
+    expected.assert_eq(&text);
+}
+
+#[test]
+fn every_layout_has_a_sample_that_it_recognises() {
+    let samples = samples::all();
+    for layout in DATASET_LAYOUTS {
+        assert!(
+            samples.iter().any(|it| it.layout == layout.name),
+            "{}",
+            layout.name
+        );
+    }
+    for Sample {
+        layout,
+        name,
+        bytes,
+        rows,
+    } in samples
+    {
+        let loaded = load_bytes(&bytes).unwrap();
+        assert_eq!((loaded.layout, loaded.bad_row_count), (layout, 0), "{name}");
+        let n: u64 = loaded
+            .dataset
+            .examples
+            .iter()
+            .map(|it| u64::from(it.k()))
+            .sum();
+        assert_eq!(n, rows, "{layout}, {name}");
+        assert!(
+            loaded.ignored_fields.is_empty(),
+            "{layout}: {:?}",
+            loaded.ignored_fields
+        );
+    }
+}
+
+#[test]
+fn own_rows_are_read() {
+    check(
+        "own",
+        samples::OWN.as_bytes(),
+        &expect![[r#"
+        own in JSON lines
+        a row 1 x1: "1+1?" = "2" source "s" level "3" subject "x" teachers ["so \\boxed{2}"]
+        b row 2 x1: "2+2?" = "4" teachers ["one \\boxed{4}", "two \\boxed{4}"]
+        7 row 3 x1: "3+3?" = "6"
+    "#]],
+    );
+}
+
+#[test]
+fn verl_rows_are_read_and_copies_grouped() {
+    check(
+        "verl",
+        &samples::verl(),
+        &expect![[r#"
+        verl in Parquet
+        row-1 row 1 x1: "1+1?" = "2" source "amc" subject "math" system "Think."
+        row-2 row 2 x2: "2+2?" = "025" source "aime" subject "math"
+    "#]],
+    );
+}
+
+#[test]
+fn verl_prompts_alone_have_no_golds() {
+    let schema = "message schema { optional group prompt (LIST) { repeated group list {
+        optional group element { optional binary content (STRING); optional binary role (STRING); } } } }";
+    let rows = "{\"prompt\":[{\"content\":\"8,3:9,4\",\"role\":\"user\"}]}";
+    let bytes = samples::parquet(schema, samples::zstd(), rows);
+    check(
+        "prompts",
+        &bytes,
+        &expect![[r#"
+        verl in Parquet
+        row-1 row 1 x1: "8,3:9,4" = ""
+    "#]],
+    );
+}
+
+#[test]
+fn luffy_targets_are_teachers() {
+    check(
+        "luffy",
+        &samples::luffy(),
+        &expect![[r#"
+        luffy in Parquet
+        row-1 row 1 x1: "1+1?" = "2" source "m" subject "math" system "Think." teachers ["<think>\nwell\n</think>\n\\boxed{2}"]
+        row-2 row 2 x1: "2+2?" = "4" source "m" subject "math"
+        row-3 row 3 x1: "3+3?" = "6" source "m" teachers ["\\boxed{6}"]
+    "#]],
+    );
+}
+
+#[test]
+fn trapo_thoughts_are_teachers() {
+    check(
+        "trapo",
+        &samples::trapo(),
+        &expect![[r#"
+        trapo in Parquet
+        row-1 row 1 x1: "1+1?" = "2" source "m" subject "math" teachers ["\nfirst\n", "plain \\boxed{2}"]
+        row-2 row 2 x1: "2+2?" = "4" source "m" subject "math"
+        row-3 row 3 x1: "3+3?" = "6" source "m" subject "math"
+    "#]],
+    );
+}
+
+#[test]
+fn simplerl_zoo_prompts_are_known_to_be_rendered() {
+    check(
+        "zoo",
+        &samples::zoo(),
+        &expect![[r#"
+        simplerl-zoo in Parquet
+        row-1 row 1 x1: "1+1?" = "2" source "z" rendered "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n1+1?\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n"
+        row-2 row 2 x1: "2+2?" = "4" source "z" rendered "Question:\n2+2?\nAnswer:\nLet's think step by step.\n"
+        row-3 row 3 x1: "3+3?" = "6" source "z" rendered "<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant"
+    "#]],
+    );
+}
+
+#[test]
+fn simplerl_v0_target_is_no_solution() {
+    check(
+        "v0",
+        samples::SIMPLERL_V0.as_bytes(),
+        &expect![[r#"
+        simplerl-v0 in JSON array
+        row-1 row 1 x1: "1+1, [2]?" = "2" level "5" subject "Algebra" rendered "<|im_start|>system\nPut your answer into \\boxed{}.<|im_end|>\n<|im_start|>user\n1+1, [2]?<|im_end|>\n<|im_start|>assistant"
+        row-2 row 2 x1: "\"2\"+2?" = "4" rendered "<|im_start|>user\n\"2\"+2?<|im_end|>\n<|im_start|>assistant"
+        row-3 row 3 x1: "3+3?" = "6" level "1" rendered "3+3?"
+    "#]],
+    );
+}
+
+#[test]
+fn oat_answers_are_numbers_or_lists() {
+    check(
+        "numbers",
+        &samples::oat_numbers(Ipc::Stream),
+        &expect![[r#"
+        oat in Arrow IPC
+        row-1 row 1 x1: "1+1?" = "2" level "1"
+        row-2 row 2 x1: "1/8?" = "0.125" level "2"
+        row-3 row 3 x1: "3+3?" = "6"
+    "#]],
+    );
+    check("lists", &samples::oat_lists(Ipc::File), &expect![""]);
+}
+
+#[test]
+fn gsm8k_golds_follow_the_marks() {
+    check(
+        "gsm8k",
+        samples::GSM8K.as_bytes(),
+        &expect![[r#"
+        gsm8k in JSON lines
+        row-1 row 1 x1: "Eggs?" = "13"
+        row-2 row 2 x1: "Miles?" = "1250"
+        row-3 row 3 x1: "Loss?" = "-5"
+    "#]],
+    );
+}
+
+#[test]
+fn trl_grpo_solutions_stand_for_their_last_box() {
+    check(
+        "grpo",
+        samples::TRL_GRPO.as_bytes(),
+        &expect![[r#"
+        trl-grpo in JSON lines
+        row-1 row 1 x1: "1+1?" = "2"
+        row-2 row 2 x1: "2+2?" = "\\frac{8}{2}" system "Think."
+        c row 3 x1: "3+3?" = "6"
+    "#]],
+    );
+}
+
+#[test]
+fn trl_sft_comes_in_three_shapes() {
+    check(
+        "pairs",
+        samples::TRL_SFT.as_bytes(),
+        &expect![[r#"
+        trl-sft in JSON lines
+        row-1 row 1 x1: "1+1?" = "2" teachers ["It is \\boxed{2}."]
+        row-2 row 2 x1: "2+2?" = "4" teachers ["It is \\boxed 4"]
+        row-3 row 3 x1: "3+3?" = "6" teachers ["It is 6"]
+    "#]],
+    );
+    check(
+        "messages",
+        samples::TRL_MESSAGES.as_bytes(),
+        &expect![[r#"
+        trl-sft in JSON lines
+        row-1 row 1 x1: "1+1?" = "2" system "Think." teachers ["\\boxed{2}"]
+    "#]],
+    );
+    check(
+        "text",
+        samples::TRL_TEXT.as_bytes(),
+        &expect![[r#"
+        trl-sft in JSON lines
+        row-1 row 1 x1: "1+1?" = "2" rendered "<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n" teachers ["\\boxed{2}"]
+        row-2 row 2 x1: "" = "" teachers ["A document without turns."]
+    "#]],
+    );
+}
+
+#[test]
+fn openrlhf_outputs_are_teachers() {
+    check(
+        "openrlhf",
+        samples::OPENRLHF.as_bytes(),
+        &expect![[r#"
+        openrlhf in JSON lines
+        row-1 row 1 x1: "1+1?" = "2" teachers ["It is \\boxed{2}"]
+        row-2 row 2 x1: "2+2?" = "4"
+        row-3 row 3 x1: "3+3?" = "6" teachers ["It is six"]
+    "#]],
+    );
+    let alpaca = r#"{"instruction":"Add.","input":"1+1","output":"\\boxed{2}"}
+{"instruction":"Say 4.","input":"","output":"\\boxed{4}"}"#;
+    check(
+        "alpaca",
+        alpaca.as_bytes(),
+        &expect![[r#"
+        openrlhf in JSON lines
+        row-1 row 1 x1: "Add.\n1+1" = "2" teachers ["\\boxed{2}"]
+        row-2 row 2 x1: "Say 4." = "4" teachers ["\\boxed{4}"]
+    "#]],
+    );
+}
+
+#[test]
+fn luffy_sft_targets_are_teachers() {
+    check(
+        "luffy-sft",
+        samples::LUFFY_SFT.as_bytes(),
+        &expect![[r#"
+        luffy-sft in JSON lines
+        row-1 row 1 x1: "1+1?" = "2" system "Think." teachers ["<think>\nwell\n</think>\n\\boxed{2}"]
+        row-2 row 2 x1: "2+2?" = "4" teachers ["\\boxed{4}"]
+        row-3 row 3 x1: "3+3?" = "" teachers ["no box"]
+    "#]],
+    );
+}
+
+#[test]
+fn bad_rows_of_other_layouts_are_named() {
+    let rows = r#"{"prompt":[{"role":"user","content":"1+1?"}],"solution":"2"}
+{"prompt":[],"solution":"2"}
+{"prompt":[{"role":"user"}],"solution":"2"}
+{"prompt":[{"role":"user","content":5}],"solution":"2"}
+{"prompt":["text"],"solution":"2"}
+{"prompt":[{"role":"system","content":"s"}],"solution":"2"}
+{"prompt":"p","solution":null}
+{"prompt":"p","solution":"  "}
+{"prompt":"p","solution":"\\boxed{}"}
+{"prompt":"p","solution":{}}
+{"prompt":"p","solution":[]}
+{"prompt":"p","prompt":"p","solution":"2"}
+{"prompt":"p","solution":"2","level":[]}
+{"solution":"2"}
+"#;
+    check(
+        "grpo",
+        rows.as_bytes(),
+        &expect![[r#"
+        trl-grpo in JSON lines
+        bad: 2: prompt: expected a list of messages with role and content, got an empty list
+        bad: 3: prompt[0].content: expected a string, got nothing
+        bad: 4: prompt[0].content: expected a string, got 5
+        bad: 5: prompt[0]: expected a message with role and content, got "text"
+        bad: 6: prompt: expected a message of the user, got none
+        bad: 7: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got null
+        bad: 8: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got "  "
+        bad: 9: solution: expected an answer in the last box, got an empty box
+        bad: 10: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got an object
+        bad: 11: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got a list of 0
+        bad: 12: prompt: expected the field once, got it twice
+        bad: 13: level: expected a string or a number, got a list of 0
+        bad: 14: prompt: expected a string that is not empty or a list of messages, got nothing
+        row-1 row 1 x1: "1+1?" = "2"
+    "#]],
+    );
+}
+
+#[test]
+fn rows_of_columns_are_named_by_their_number() {
+    let schema = "message schema { optional binary problem (STRING); optional double answer; }";
+    let rows = "{\"problem\":\"p\",\"answer\":1.0}\n{\"problem\":null,\"answer\":2.0}\n{\"problem\":\"r\",\"answer\":null}";
+    let bytes = samples::parquet(schema, samples::gzip(), rows);
+    check(
+        "oat in Parquet",
+        &bytes,
+        &expect![[r#"
+        oat in Parquet
+        bad:  row 2: problem: expected a string that is not empty, got null
+        bad:  row 3: answer: expected a gold answer: a string that is not empty, a finite number or a list of them, got null
+        row-1 row 1 x1: "p" = "1"
+    "#]],
+    );
+}
+
+#[test]
+fn last_box_is_found_as_people_write_it() {
+    use crate::layouts::last_boxed;
+    for (text, expected) in [
+        ("no", None),
+        ("\\boxed{1} then \\boxed{2}", Some("2")),
+        ("\\boxed{\\frac{1}{2}}.", Some("\\frac{1}{2}")),
+        ("\\boxed 5.", Some("5")),
+        ("$\\boxed 5$", Some("5")),
+        ("\\boxed{\\{1\\}}", Some("\\{1\\}")),
+        ("\\boxed{}", Some("")),
+        ("\\boxed{never ends", None),
+    ] {
+        assert_eq!(last_boxed(text), expected, "{text}");
+    }
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn compressed_files_give_the_same_rows() {
+    for Sample { layout, bytes, .. } in samples::all() {
+        let plain = load_bytes(&bytes).unwrap();
+        for (kind, packed) in [
+            ("gzip", gzipped(&bytes)),
+            ("zstd", zstd::encode_all(&bytes[..], 1).unwrap()),
+        ] {
+            let file = Path::new("f");
+            let rows = open_reader(Cursor::new(packed.clone()), file).unwrap();
+            assert_eq!(rows.compression(), Some(kind));
+            let loaded = load_bytes(&packed).unwrap();
+            assert_eq!(loaded.dataset, plain.dataset, "{layout} in {kind}");
+            assert_eq!(loaded.container, plain.container, "{layout} in {kind}");
+            // A cut file is no shorter dataset.
+            let cut = open_reader(Cursor::new(packed[..packed.len() - 9].to_vec()), file)
+                .and_then(|rows| rows.collect::<Result<Vec<_>, _>>());
+            let message = cut.unwrap_err().to_string();
+            assert!(
+                message.starts_with("f: row "),
+                "{layout} in {kind}: {message}"
+            );
+        }
+    }
+}
+
+#[test]
+fn arrow_files_and_streams_are_the_same() {
+    let stream = load_bytes(&samples::oat_numbers(Ipc::Stream)).unwrap();
+    let file = load_bytes(&samples::oat_numbers(Ipc::File)).unwrap();
+    assert_eq!(stream.dataset, file.dataset);
+    assert_eq!(file.container, Container::Arrow);
+}
+
+#[test]
+fn json_array_is_read_element_by_element() {
+    let text = r#"[{"id":"a","problem":"]},{[\"\\","answer":"1"}, 5 ,{"id":"b"}, {"id":"c","problem":"p","answer":"1"}]  "#;
+    check(
+        "array",
+        text.as_bytes(),
+        &expect![[r#"
+        own in JSON array
+        bad:  row 2: row: expected one JSON object, got 5
+        bad:  row 3: problem: expected a string that is not empty, got nothing
+        a row 1 x1: "]},{[\"\\" = "1"
+        c row 4 x1: "p" = "1"
+    "#]],
+    );
+    // A reader that gives three bytes at a time takes the same path through every piece.
+    let slow = std::io::BufReader::with_capacity(3, Cursor::new(text.as_bytes().to_vec()));
+    let rows = open_reader(slow, Path::new("f")).unwrap();
+    let good = rows.filter(|it| matches!(it, Ok(Row::Good(_)))).count();
+    assert_eq!(good, 2);
+}
+
+#[test]
+fn a_cut_array_gives_its_whole_rows_and_then_the_place() {
+    let text = r#"[{"id":"a","problem":"p","answer":"1"},{"id":"b","pro"#;
+    let mut rows = open_reader(Cursor::new(text.as_bytes()), Path::new("f")).unwrap();
+    assert!(matches!(rows.next(), Some(Ok(Row::Good(_)))));
+    let message = rows.next().unwrap().unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "f: row 2: the JSON array ends before its closing bracket"
+    );
+    assert!(rows.next().is_none());
+}
+
+#[test]
+fn long_elements_are_skipped_whole_and_named() {
+    let long = "x".repeat(crate::LINE_LIMIT);
+    let text = format!(
+        "[{{\"id\":\"a\",\"problem\":\"p\",\"answer\":\"1\"}},{{\"id\":\"{long}\"}},{{\"id\":\"c\",\"problem\":\"p\",\"answer\":\"1\"}}]"
+    );
+    let rows = open_reader(Cursor::new(text.into_bytes()), Path::new("f")).unwrap();
+    let rows: Vec<_> = rows.map(Result::unwrap).collect();
+    let [Row::Good(_), Row::Bad(bad), Row::Good(_)] = &rows[..] else {
+        panic!("{rows:?}");
+    };
+    assert_eq!(
+        bad.to_string(),
+        "f: row 2: row: expected at most 16777216 bytes in a row, got 16777225 bytes"
+    );
+}
+
+#[test]
+fn opening_reads_no_more_than_the_first_rows() {
+    // The file could be of any size: what comes after the first rows is not touched before it is asked for.
+    struct Endless(u64);
+    impl std::io::Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.0 += 1;
+            let line = format!("{{\"question\":\"{}\",\"answer\":\"so #### 1\"}}\n", self.0);
+            buffer[..line.len()].copy_from_slice(line.as_bytes());
+            Ok(line.len())
+        }
+    }
+    let rows = open_reader(Endless(0), Path::new("f")).unwrap();
+    assert_eq!(rows.layout().name, "gsm8k");
+    assert_eq!(
+        rows.take(5000)
+            .filter(|it| matches!(it, Ok(Row::Good(_))))
+            .count(),
+        5000
+    );
+}
+
+#[test]
+fn the_open_file_says_what_it_is() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&samples::zoo()).unwrap();
+    let rows = open(file.path()).unwrap();
+    assert_eq!(
+        (rows.layout().name, rows.container(), rows.compression()),
+        ("simplerl-zoo", Container::Parquet, None)
+    );
+}
+
+#[test]
+fn rendered_prompts_go_only_with_their_template() {
+    let zoo = load_bytes(&samples::zoo()).unwrap().dataset.examples;
+    let text = |example: &Example, template: &str| match prompt_text(
+        example,
+        find_template(template).unwrap(),
+    ) {
+        Ok(PromptText::Problem(it)) => format!("problem {it}"),
+        Ok(PromptText::Whole(it)) => format!("whole {it}"),
+        Err(it) => it.to_string(),
+    };
+    assert_eq!(text(&zoo[0], "qwen-boxed"), "problem 1+1?");
+    assert_eq!(text(&zoo[1], "abel"), "problem 2+2?");
+    // The template's line break at the end may be missing.
+    assert_eq!(text(&zoo[2], "chatml"), "problem 3+3?");
+    let whole = "whole <|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant";
+    assert_eq!(text(&zoo[2], "none"), whole);
+    assert_eq!(
+        text(&zoo[1], "chatml"),
+        "row 2, id row-2: the prompt is already rendered, and not with template `chatml`"
+    );
+    let document = load_bytes(samples::TRL_TEXT.as_bytes()).unwrap().dataset;
+    assert_eq!(
+        text(&document.examples[1], "none"),
+        "row 2, id row-2: a document without a problem"
+    );
+}
+
+#[test]
+fn thoughts_do_not_begin_twice() {
+    let dataset = load_bytes(&samples::luffy()).unwrap().dataset;
+    let first = |end: &str| dataset.after_prompts_ending(end).examples[0].teachers[0].clone();
+    assert_eq!(first("assistant\n<think>\n"), "well\n</think>\n\\boxed{2}");
+    assert_eq!(first("assistant\n"), "<think>\nwell\n</think>\n\\boxed{2}");
+}

@@ -1,0 +1,237 @@
+//! Small files of every layout, made here.
+
+use crate::value::Object;
+use crate::write::columns::{Compression, Table};
+use arrow_array::builder::{Float64Builder, ListBuilder, StringBuilder};
+use arrow_array::{ArrayRef, RecordBatch};
+use std::io::{Read, Seek};
+use std::sync::Arc;
+
+/// A file of a layout, as bytes.
+pub(super) struct Sample {
+    pub(super) layout: &'static str,
+    pub(super) name: &'static str,
+    pub(super) bytes: Vec<u8>,
+    /// Rows in it.
+    pub(super) rows: u64,
+}
+
+/// One of each layout, and more where a layout comes in several shapes.
+pub(super) fn all() -> Vec<Sample> {
+    let sample = |layout, name, bytes, rows| Sample {
+        layout,
+        name,
+        bytes,
+        rows,
+    };
+    vec![
+        sample("own", "JSON lines", OWN.into(), 3),
+        sample("verl", "Parquet, snappy", verl(), 3),
+        sample("luffy", "Parquet, zstd", luffy(), 3),
+        sample("trapo", "Parquet, zstd", trapo(), 3),
+        sample("simplerl-zoo", "Parquet, gzip", zoo(), 3),
+        sample("simplerl-v0", "JSON array", SIMPLERL_V0.into(), 3),
+        sample(
+            "oat",
+            "Arrow stream of numbers",
+            oat_numbers(Ipc::Stream),
+            3,
+        ),
+        sample("gsm8k", "JSON lines", GSM8K.into(), 3),
+        sample("trl-grpo", "JSON lines of messages", TRL_GRPO.into(), 3),
+        sample("trl-sft", "prompt and completion", TRL_SFT.into(), 3),
+        sample("openrlhf", "JSON lines", OPENRLHF.into(), 3),
+        sample("luffy-sft", "JSON lines", LUFFY_SFT.into(), 3),
+        sample("oat", "Arrow file of lists", oat_lists(Ipc::File), 2),
+        sample("trl-sft", "messages", TRL_MESSAGES.into(), 1),
+        sample("trl-sft", "text", TRL_TEXT.into(), 2),
+    ]
+}
+
+pub(super) const OWN: &str = r#"{"id":"a","problem":"1+1?","answer":"2","teacher":"so \\boxed{2}","source":"s","level":3,"subject":"x"}
+{"id":"b","problem":"2+2?","answer":"4","teacher":["one \\boxed{4}","two \\boxed{4}"]}
+{"id":7,"problem":"3+3?","answer":"6","level":null}
+"#;
+
+pub(super) const SIMPLERL_V0: &str = r#"[
+  {
+    "input": "<|im_start|>system\nPut your answer into \\boxed{}.<|im_end|>\n<|im_start|>user\n1+1, [2]?<|im_end|>\n<|im_start|>assistant",
+    "answer": "2", "gt_answer": "2", "subject": "Algebra", "level": 5,
+    "question": "1+1, [2]?", "ground_truth_answer": "2", "target": "2"
+  },
+  {"input": "<|im_start|>user\n\"2\"+2?<|im_end|>\n<|im_start|>assistant", "gt_answer": "4", "target": "4"},
+  {"input": "3+3?", "ground_truth_answer": 6, "level": 1, "target": "6"}
+]
+"#;
+
+pub(super) const GSM8K: &str = r#"{"question":"Eggs?","answer":"16 - 3 = <<16-3=13>>13 eggs.\n#### 13"}
+{"question":"Miles?","answer":"Many.\n#### 1,250"}
+{"question":"Loss?","answer":"Some.\n#### -5"}
+"#;
+
+pub(super) const TRL_GRPO: &str = r#"{"prompt":[{"role":"user","content":"1+1?"}],"solution":"2"}
+{"prompt":[{"role":"system","content":"Think."},{"role":"user","content":"2+2?"}],"solution":"First \\boxed{5}, no: \\boxed{\\frac{8}{2}}."}
+{"prompt":"3+3?","answer":6,"id":"c"}
+"#;
+
+pub(super) const TRL_SFT: &str = r#"{"prompt":[{"role":"user","content":"1+1?"}],"completion":[{"role":"assistant","content":"It is \\boxed{2}.<|im_end|>\n"}]}
+{"prompt":"2+2?","completion":"It is \\boxed 4"}
+{"prompt":"3+3?","completion":"It is 6","solution":"6"}
+"#;
+
+pub(super) const TRL_MESSAGES: &str = r#"{"messages":[{"role":"system","content":"Think."},{"role":"user","content":"1+1?"},{"role":"assistant","content":"\\boxed{2}"}]}
+"#;
+
+pub(super) const TRL_TEXT: &str = r#"{"text":"<|im_start|>user\n1+1?<|im_end|>\n<|im_start|>assistant\n\\boxed{2}<|im_end|>\n"}
+{"text":"A document without turns."}
+"#;
+
+pub(super) const OPENRLHF: &str = r#"{"input":"1+1?","output":"It is \\boxed{2}"}
+{"input":"2+2?","label":"4"}
+{"input":[{"role":"user","content":"3+3?"}],"output":"It is six","label":6}
+"#;
+
+pub(super) const LUFFY_SFT: &str = r#"{"prompt":[{"content":"Think.","role":"system"},{"content":"1+1?","role":"user"}],"target":[{"content":"<think>\nwell\n</think>\n\\boxed{2}","role":"assistant"}]}
+{"prompt":[{"content":"2+2?","role":"user"}],"target":[{"content":"\\boxed{4}","role":"assistant"}]}
+{"prompt":[{"content":"3+3?","role":"user"}],"target":[{"content":"no box","role":"assistant"}]}
+"#;
+
+const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
+    optional binary content (STRING); optional binary role (STRING); } } }";
+
+fn schema(target: bool, answer_list: bool) -> String {
+    format!(
+        "message schema {{
+           optional binary data_source (STRING);
+           optional group prompt {MESSAGES}
+           {}
+           optional binary ability (STRING);
+           optional group reward_model {{
+             optional binary ground_truth (STRING); optional binary style (STRING); }}
+           optional group extra_info {{ {}
+             optional int64 index; optional binary split (STRING); }}
+           optional int64 __index_level_0__;
+         }}",
+        if target {
+            format!("optional group target {MESSAGES}")
+        } else {
+            String::new()
+        },
+        if answer_list {
+            "optional group answer_list (LIST) { repeated group list { optional binary element (STRING); } }"
+        } else {
+            ""
+        },
+    )
+}
+
+/// Rows given as JSON, in the columns of a schema.
+pub(super) fn parquet(schema: &str, compression: Compression, rows: &str) -> Vec<u8> {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut table = Table::new(file.try_clone().unwrap(), schema, compression).unwrap();
+    for row in rows.lines() {
+        table
+            .push(&serde_json::from_str::<Object>(row).unwrap())
+            .unwrap();
+    }
+    table.close().unwrap();
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+pub(super) fn verl() -> Vec<u8> {
+    let rows = r#"{"data_source":"amc","prompt":[{"role":"system","content":"Think."},{"role":"user","content":"1+1?"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"2"},"extra_info":{"index":0,"split":"default"},"__index_level_0__":0}
+{"data_source":"aime","prompt":[{"role":"user","content":"2+2?"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"025"},"extra_info":{"index":0,"split":"default"},"__index_level_0__":1}
+{"data_source":"aime","prompt":[{"role":"user","content":"2+2?"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"025"},"extra_info":{"index":0,"split":"default"},"__index_level_0__":2}"#;
+    parquet(&schema(false, false), Compression::SNAPPY, rows)
+}
+
+pub(super) fn luffy() -> Vec<u8> {
+    let rows = r#"{"data_source":"m","prompt":[{"role":"system","content":"Think."},{"role":"user","content":"1+1?"}],"target":[{"role":"assistant","content":"<think>\nwell\n</think>\n\\boxed{2}"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"2"},"extra_info":{"index":0,"split":"default"}}
+{"data_source":"m","prompt":[{"role":"user","content":"2+2?"}],"target":null,"ability":"math","reward_model":{"style":"rule","ground_truth":"4"},"extra_info":{"index":1,"split":"default"}}
+{"data_source":"m","prompt":[{"role":"user","content":"3+3?"}],"target":[{"role":"assistant","content":"\\boxed{6}"},{"role":"assistant","content":"unused"}],"reward_model":{"style":"rule","ground_truth":"6"},"extra_info":null}"#;
+    parquet(&schema(true, false), zstd(), rows)
+}
+
+pub(super) fn trapo() -> Vec<u8> {
+    let rows = r#"{"data_source":"m","prompt":[{"role":"system","content":"Think."},{"role":"user","content":"1+1?"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"2"},"extra_info":{"answer_list":["<think>\nfirst\n</think>\n\\boxed{2}","plain \\boxed{2}","a third"],"index":0,"split":"train"}}
+{"data_source":"m","prompt":[{"role":"user","content":"2+2?"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"4"},"extra_info":{"answer_list":[],"index":1,"split":"train"}}
+{"data_source":"m","prompt":[{"role":"user","content":"3+3?"}],"ability":"math","reward_model":{"style":"rule","ground_truth":"6"},"extra_info":{"answer_list":null,"index":2,"split":"train"}}"#;
+    parquet(&schema(false, true), zstd(), rows)
+}
+
+pub(super) fn zoo() -> Vec<u8> {
+    let rows = r#"{"data_source":"z","prompt":[{"role":"user","content":"<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n1+1?\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n"}],"reward_model":{"style":"rule","ground_truth":"2"},"extra_info":{"index":0,"split":"train"}}
+{"data_source":"z","prompt":[{"role":"user","content":"Question:\n2+2?\nAnswer:\nLet's think step by step.\n"}],"reward_model":{"style":"rule","ground_truth":"4"},"extra_info":{"index":1,"split":"train"}}
+{"data_source":"z","prompt":[{"role":"user","content":"<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant"}],"reward_model":{"style":"rule","ground_truth":"6"},"extra_info":{"index":2,"split":"train"}}"#;
+    parquet(&schema(false, false), gzip(), rows)
+}
+
+pub(super) fn zstd() -> Compression {
+    Compression::ZSTD(parquet::basic::ZstdLevel::default())
+}
+
+pub(super) fn gzip() -> Compression {
+    Compression::GZIP(parquet::basic::GzipLevel::default())
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Ipc {
+    Stream,
+    File,
+}
+
+pub(super) fn oat_numbers(kind: Ipc) -> Vec<u8> {
+    let mut problems = StringBuilder::new();
+    problems.extend(["1+1?", "1/8?", "3+3?"].map(Some));
+    let mut answers = Float64Builder::new();
+    answers.append_slice(&[2.0, 0.125, 6.0]);
+    let mut difficulty = Float64Builder::new();
+    difficulty.append_slice(&[1.0, 2.0]);
+    difficulty.append_null();
+    ipc(
+        kind,
+        vec![
+            ("problem", Arc::new(problems.finish()) as ArrayRef),
+            ("answer", Arc::new(answers.finish())),
+            ("difficulty", Arc::new(difficulty.finish())),
+        ],
+    )
+}
+
+pub(super) fn oat_lists(kind: Ipc) -> Vec<u8> {
+    let mut problems = StringBuilder::new();
+    problems.extend(["4+5.6?", "x^2=4?"].map(Some));
+    let mut answers = ListBuilder::new(StringBuilder::new());
+    answers.append_value([Some("9.6\n")]);
+    answers.append_value([Some("2"), Some("-2")]);
+    ipc(
+        kind,
+        vec![
+            ("problem", Arc::new(problems.finish()) as ArrayRef),
+            ("answer", Arc::new(answers.finish())),
+        ],
+    )
+}
+
+pub(super) fn ipc(kind: Ipc, columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut bytes = Vec::new();
+    match kind {
+        Ipc::Stream => {
+            let mut writer =
+                arrow_ipc::writer::StreamWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+            writer.write(&batch).unwrap();
+            writer.finish().unwrap();
+        }
+        Ipc::File => {
+            let mut writer =
+                arrow_ipc::writer::FileWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+            writer.write(&batch).unwrap();
+            writer.finish().unwrap();
+        }
+    }
+    bytes
+}

@@ -1,0 +1,197 @@
+//! Whatever is written is read back.
+
+use super::samples;
+use crate::{Dataset, Error, Example, Format, Message, Row, Writer, Written, load, open};
+use proptest::prelude::*;
+use std::path::Path;
+
+fn write(path: &Path, format: Format, examples: &[Example]) -> Result<Written, Error> {
+    let mut writer = Writer::create(path, format)?;
+    for it in examples {
+        writer.write(it)?;
+    }
+    writer.finish()
+}
+
+/// Everything that a layout keeps.
+fn content(dataset: &Dataset) -> Vec<Example> {
+    let examples = dataset.examples.iter().cloned();
+    examples.map(|it| Example { row: 0, ..it }).collect()
+}
+
+fn examples() -> Vec<Example> {
+    let text = |it: &str| Some(it.to_owned());
+    vec![
+        Example {
+            id: "a".into(),
+            problem: "1+1?\n½😀".into(),
+            answer: "2".into(),
+            teachers: vec!["<think>\nwell\n</think>\n\\boxed{2}".into()],
+            source: text("s"),
+            level: text("3"),
+            subject: text("arithmetic"),
+            ..Example::default()
+        },
+        Example {
+            id: "b".into(),
+            problem: "2+2?".into(),
+            answer: "025".into(),
+            subject: text("arithmetic"),
+            ..Example::default()
+        },
+        Example {
+            id: "c".into(),
+            problem: "3+3?".into(),
+            answer: "\\frac{1}{2}".into(),
+            teachers: vec!["one".into()],
+            subject: text("arithmetic"),
+            ..Example::default()
+        },
+    ]
+}
+
+fn check(format: Format, layout: &str, examples: &[Example]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    let written = write(&path, format, examples).unwrap();
+    assert_eq!(written.rows, examples.len() as u64);
+    let loaded = load(&path).unwrap();
+    assert_eq!((loaded.layout, &loaded.bad_rows[..]), (layout, &[][..]));
+    assert_eq!(content(&loaded.dataset), examples);
+    let files = std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 1, "nothing else is left beside the file");
+}
+
+#[test]
+fn every_format_comes_back() {
+    let mut examples = examples();
+    check(Format::Own, "own", &examples);
+    check(Format::Verl { teachers: 1 }, "luffy", &examples);
+    for it in &mut examples {
+        it.system = Some("Think.".into());
+    }
+    check(Format::Verl { teachers: 1 }, "luffy", &examples);
+    check(Format::Trl, "trl-sft", &examples[..1]);
+    check(Format::Trl, "trl-grpo", &examples[1..2]);
+    examples[1].teachers = vec!["one".into(), "two".into()];
+    check(Format::Verl { teachers: 2 }, "luffy", &examples);
+    for it in &mut examples {
+        it.teachers.clear();
+    }
+    check(Format::Verl { teachers: 0 }, "verl", &examples);
+    examples[0].system = None;
+    examples[0].messages = ["user", "assistant", "user"]
+        .map(|role| Message {
+            role: role.into(),
+            content: format!("{role} speaks"),
+        })
+        .into();
+    examples[0].problem = "user speaks".into();
+    check(Format::Verl { teachers: 0 }, "verl", &examples);
+    check(Format::Trl, "trl-grpo", &examples);
+}
+
+#[test]
+fn every_sample_can_be_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    for sample in samples::all() {
+        std::fs::write(&from, &sample.bytes).unwrap();
+        let examples: Vec<Example> = open(&from)
+            .unwrap()
+            .map(|row| match row.unwrap() {
+                Row::Good(it) => it,
+                Row::Bad(it) => panic!("{it}"),
+            })
+            // Documents without a problem, golds that are several or missing have no place in every layout.
+            .filter(|it| !it.problem.is_empty() && !it.answer.is_empty())
+            .map(|it| Example {
+                other_answers: vec![],
+                ..it
+            })
+            .collect();
+        let teachers = examples
+            .iter()
+            .map(|it| it.teachers.len())
+            .max()
+            .unwrap_or(0);
+        for format in [Format::Own, Format::Verl { teachers }] {
+            write(&to, format, &examples).unwrap();
+            let loaded = load(&to).unwrap();
+            assert_eq!(loaded.bad_row_count, 0);
+            let key = |it: &Example| {
+                (
+                    it.id.clone(),
+                    it.problem.clone(),
+                    it.answer.clone(),
+                    it.teachers.clone(),
+                )
+            };
+            let back: Vec<_> = loaded.dataset.examples.iter().map(key).collect();
+            let mut expected: Vec<_> = examples.iter().map(key).collect();
+            if format != Format::Own {
+                // Copies are one example again.
+                expected.dedup_by(|a, b| a.1 == b.1 && a.2 == b.2);
+            }
+            assert_eq!(back, expected, "{} as {format:?}", sample.layout);
+        }
+    }
+}
+
+#[test]
+fn rows_without_a_place_are_refused_and_nothing_appears() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    std::fs::write(&path, "before").unwrap();
+    let mut rows = examples();
+    rows[1].answer.clear();
+    rows[1].row = 17;
+    let message = write(&path, Format::Own, &rows).unwrap_err().to_string();
+    assert_eq!(
+        message,
+        format!(
+            "{}: row 17: answer: a row without a gold answer has no place in this layout",
+            path.display()
+        )
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "before");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn teachers_beyond_the_first_are_counted_for_trl() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = examples();
+    rows[0].teachers.push("two".into());
+    let written = write(&folder.path().join("out"), Format::Trl, &rows).unwrap();
+    assert_eq!(
+        written,
+        Written {
+            rows: 3,
+            teachers_left_out: 1
+        }
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn parquet_keeps_every_text(rows in proptest::collection::vec(("\\PC{1,30}", "\\PC{1,9}", proptest::collection::vec("\\PC{1,20}", 0..3)), 1..40)) {
+        let rows: Vec<Example> = rows.into_iter().zip(0..).map(|((problem, answer, teachers), number)| Example {
+            id: format!("i{number}"),
+            problem: format!("{number}{problem}"),
+            answer: format!("1{}", answer.trim()),
+            // Equal teachers of a row are one.
+            teachers: teachers.into_iter().zip(0..).map(|(it, n)| format!("{it}{n}.")).collect(),
+            ..Example::default()
+        }).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        write(&path, Format::Verl { teachers: 2 }, &rows).unwrap();
+        let back: Vec<Example> = content(&load(&path).unwrap().dataset)
+            .into_iter()
+            .map(|it| Example { subject: None, ..it })
+            .collect();
+        prop_assert_eq!(back, rows);
+    }
+}

@@ -1,0 +1,63 @@
+//! Our own layout, written line by line.
+
+use crate::{Dataset, Error, Example};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+/// Writes one example as one line, fields in the order of the layout, absent ones left out.
+pub fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
+    let fields = WrittenRow {
+        id: &example.id,
+        problem: &example.problem,
+        answer: &example.answer,
+        teacher: match &example.teachers[..] {
+            [] => None,
+            [teacher] => Some(WrittenTeacher::One(teacher)),
+            several => Some(WrittenTeacher::Several(several)),
+        },
+        source: example.source.as_deref(),
+        level: example.level.as_deref(),
+        subject: example.subject.as_deref(),
+    };
+    serde_json::to_writer(&mut *writer, &fields)?;
+    writer.write_all(b"\n")
+}
+
+#[derive(Serialize)]
+struct WrittenRow<'a> {
+    id: &'a str,
+    problem: &'a str,
+    answer: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    teacher: Option<WrittenTeacher<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum WrittenTeacher<'a> {
+    One(&'a str),
+    Several(&'a [String]),
+}
+
+/// Writes a dataset; an existing file is replaced.
+pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Error> {
+    let write = || {
+        let mut writer = BufWriter::new(File::create(path)?);
+        for example in &dataset.examples {
+            write_row(&mut writer, example)?;
+        }
+        writer.flush()
+    };
+    write().map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,127 @@
+//! verl's Parquet, with the field types that verl's own preparation writes: strings, a list of
+//! structures for `prompt`, structures with their fields in alphabetical order, `index` of 64 bits.
+//! Teachers go where LUFFY has them: the first into `target`, all of them into `target_lst` where there
+//! are several. What verl has no column for lies in `extra_info`.
+
+use super::columns::{self, Compression};
+use crate::value::{Object, Value};
+use crate::{Example, Message};
+use std::fs::File;
+use std::io;
+
+const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
+    optional binary content (STRING); optional binary role (STRING); } } }";
+
+/// The columns of a file in which a row has at most so many teachers.
+fn schema(teachers: usize) -> String {
+    let target = match teachers {
+        0 => String::new(),
+        _ => format!("optional group target {MESSAGES}"),
+    };
+    let targets = match teachers {
+        0 | 1 => String::new(),
+        _ => format!(
+            "optional group target_lst (LIST) {{ repeated group list {{
+               optional group element {MESSAGES} }} }}"
+        ),
+    };
+    format!(
+        "message schema {{
+           optional binary data_source (STRING);
+           optional group prompt {MESSAGES}
+           {target} {targets}
+           optional binary ability (STRING);
+           optional group reward_model {{
+             optional binary ground_truth (STRING); optional binary style (STRING); }}
+           optional group extra_info {{
+             optional binary id (STRING); optional int64 index; optional binary level (STRING);
+             optional binary split (STRING); optional binary subject (STRING); }}
+         }}"
+    )
+}
+
+/// A file that is being written.
+pub(super) struct Table {
+    table: columns::Table,
+    teachers: usize,
+    index: i128,
+}
+
+impl Table {
+    pub(super) fn new(file: File, teachers: usize) -> io::Result<Self> {
+        let table = columns::Table::new(file, &schema(teachers), Compression::SNAPPY)?;
+        Ok(Table {
+            table,
+            teachers,
+            index: 0,
+        })
+    }
+
+    pub(super) fn push(&mut self, example: &Example) -> io::Result<()> {
+        let row = row(example, self.index, self.teachers);
+        self.index += 1;
+        Ok(self.table.push(&row)?)
+    }
+
+    pub(super) fn close(&mut self) -> io::Result<()> {
+        Ok(self.table.close()?)
+    }
+}
+
+fn row(example: &Example, index: i128, teachers: usize) -> Object {
+    let text = |it: &str| Value::Text(it.to_owned());
+    let optional = |it: &Option<String>| it.as_deref().map_or(Value::Null, text);
+    let object = |fields: Vec<(&str, Value)>| {
+        let fields = fields.into_iter();
+        Object(fields.map(|(name, it)| (name.to_owned(), it)).collect())
+    };
+    let message = |role: &str, content: &str| {
+        let fields = vec![("content", text(content)), ("role", text(role))];
+        Value::Object(object(fields))
+    };
+    let prompt = if example.messages.is_empty() {
+        let system = example.system.iter();
+        let system = system.map(|it| message("system", it));
+        system.chain([message("user", &example.problem)]).collect()
+    } else {
+        let turn = |it: &Message| message(&it.role, &it.content);
+        example.messages.iter().map(turn).collect()
+    };
+    let target = |it: &String| Value::List(vec![message("assistant", it)]);
+    let targets = if teachers < 2 || example.teachers.len() < 2 {
+        Value::Null
+    } else {
+        Value::List(example.teachers.iter().map(target).collect())
+    };
+    let ground_truth = match example.answer.as_str() {
+        "" => Value::Null,
+        answer => text(answer),
+    };
+    object(vec![
+        ("data_source", optional(&example.source)),
+        ("prompt", Value::List(prompt)),
+        (
+            "target",
+            example.teachers.first().map_or(Value::Null, target),
+        ),
+        ("target_lst", targets),
+        ("ability", text("math")),
+        (
+            "reward_model",
+            Value::Object(object(vec![
+                ("ground_truth", ground_truth),
+                ("style", text("rule")),
+            ])),
+        ),
+        (
+            "extra_info",
+            Value::Object(object(vec![
+                ("id", text(&example.id)),
+                ("index", Value::Int(index)),
+                ("level", optional(&example.level)),
+                ("split", text("default")),
+                ("subject", optional(&example.subject)),
+            ])),
+        ),
+    ])
+}
