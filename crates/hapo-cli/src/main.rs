@@ -21,7 +21,9 @@ mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{
+    eval, generate, grade, list, logprobs, quickstart, replay, schedule, teacher, train,
+};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
@@ -55,6 +57,8 @@ enum Command {
     Logprobs(logprobs::Args),
     /// Recompute a recorded batch: losses, gradient norms, parameters after each step
     Replay(replay::Args),
+    /// Ask a teacher for solutions, verify them, and keep the best
+    Teacher(teacher::Args),
     /// The gate's table: when the teacher may enter, step by step
     Schedule(schedule::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
@@ -75,6 +79,7 @@ fn main() -> std::process::ExitCode {
         Command::Grade(args) => grade::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
+        Command::Teacher(args) => teacher::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
         Command::List(args) => list::run(&args),
     };
