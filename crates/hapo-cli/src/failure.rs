@@ -70,6 +70,10 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
             it.hint().map(std::string::ToString::to_string)
         } else if let Some(it) = it.downcast_ref::<hapo_data::Error>() {
             it.hint()
+        } else if let Some(it) = it.downcast_ref::<hapo_eval::Error>() {
+            it.hint().map(std::string::ToString::to_string)
+        } else if let Some(it) = it.downcast_ref::<hapo_teacher::Error>() {
+            it.hint().map(std::string::ToString::to_string)
         } else {
             None
         }
@@ -84,5 +88,11 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
             || it
                 .downcast_ref::<hapo_train::Error>()
                 .is_some_and(hapo_train::Error::is_bad_input)
+            || it
+                .downcast_ref::<hapo_eval::Error>()
+                .is_some_and(hapo_eval::Error::is_bad_input)
+            || it
+                .downcast_ref::<hapo_teacher::Error>()
+                .is_some_and(hapo_teacher::Error::is_bad_input)
     })
 }

@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     bench, data, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study,
-    train,
+    teacher, train,
 };
 
 /// The version and, where it is known, the commit.
@@ -63,6 +63,8 @@ enum Command {
     Logprobs(logprobs::Args),
     /// Recompute a recorded batch: losses, gradient norms, parameters after each step
     Replay(replay::Args),
+    /// Ask a teacher for solutions, verify them, and keep the best
+    Teacher(teacher::Args),
     /// The gate's table: when the teacher may enter, step by step
     Schedule(schedule::Args),
     /// The paper's tables in miniature: every method, several seeds, intervals
@@ -90,6 +92,7 @@ fn main() -> std::process::ExitCode {
         Command::Data(args) => data::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
+        Command::Teacher(args) => teacher::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
         Command::Study(args) => study::run(&args, threads),
         Command::Plan(args) => plan::run(&args, threads),

@@ -73,6 +73,62 @@ impl StepProgress {
     }
 }
 
+/// Shows how many of many pieces of work are done.
+pub(crate) struct CountProgress {
+    bar: Option<ProgressBar>,
+    label: String,
+    unit: &'static str,
+    total: u64,
+    started: Instant,
+}
+
+impl CountProgress {
+    pub(crate) fn new(label: &str, total: u64, unit: &'static str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(total);
+            let style =
+                ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
+                    .expect("the template is a constant")
+                    .progress_chars("━╸ ");
+            bar.set_style(style);
+            bar.set_prefix(label.to_owned());
+            bar
+        });
+        Self {
+            bar,
+            label: label.to_owned(),
+            unit,
+            total,
+            started: Instant::now(),
+        }
+    }
+
+    /// `done` pieces are done.
+    pub(crate) fn at(&self, done: u64, text: &str) {
+        let tenth = (self.total / 10).max(1);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(done);
+                bar.set_message(text.to_owned());
+            }
+            None if done.is_multiple_of(tenth) || done == self.total => {
+                let seconds = self.started.elapsed().as_secs_f64();
+                eprintln!(
+                    "{} {done}/{} {}, {text}, {seconds:.0} s",
+                    self.label, self.total, self.unit
+                );
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 fn summary(metrics: &Metrics) -> String {
     let get = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
     if metrics.get("reward/policy_only").is_some() {

@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
+    ("hapo-teacher", &["hapo-core", "hapo-data", "hapo-verify"]),
     (
         "hapo-cli",
         &[
@@ -48,6 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-methods",
             "hapo-model",
             "hapo-sampler",
+            "hapo-teacher",
             "hapo-train",
             "hapo-verify",
         ],

@@ -1,27 +1,150 @@
-//! Benchmarks as data: one entry each.
+//! Benchmarks and suites as data: one entry each.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, held_out};
+
+use crate::evaluate::Error;
 
 /// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
     /// Name on the command line.
     pub name: &'static str,
+    /// Head of its column in tables.
+    pub title: &'static str,
     /// One line for `hapo list benchmarks`.
     pub summary: &'static str,
-    set: &'static HeldOutSet,
+    /// k: completions of each problem that its score is defined by; `None` leaves it to the user.
+    pub completions: Option<usize>,
+    source: Source,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// Made by the built-in task.
+    Task(&'static HeldOutSet),
+    /// Read from a file of the user's: how many problems it holds, and names under which it goes, in letters and digits
+    /// alone.
+    File {
+        problems: usize,
+        stems: &'static [&'static str],
+    },
+}
+
+/// Benchmarks that are reported together.
+#[derive(Clone, Copy, Debug)]
+pub struct Suite {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Its benchmarks, in the order of the table.
+    pub benchmarks: &'static [Benchmark],
+    /// Longest completion, in tokens, that its scores are defined by.
+    pub max_tokens: Option<usize>,
 }
 
 impl Benchmark {
     /// Its first `count` problems, the same for every run.
-    pub fn problems(&self, count: usize) -> Result<Dataset, hapo_data::Error> {
-        held_out(self.set, count)
+    ///
+    /// # Errors
+    /// [`Error::NeedsFile`] for a benchmark that is read from a file.
+    pub fn problems(&self, count: usize) -> Result<Dataset, Error> {
+        match self.source {
+            Source::Task(set) => Ok(held_out(set, count)?),
+            Source::File { .. } => Err(Error::NeedsFile { name: self.name }),
+        }
+    }
+
+    /// Whether its problems are read from a file.
+    pub fn is_file(&self) -> bool {
+        matches!(self.source, Source::File { .. })
+    }
+
+    /// Its problems from the file in `folder` that has one of its names. Rows that repeat a problem, as files for avg@32
+    /// hold them, are grouped.
+    ///
+    /// # Errors
+    /// [`Error::NoFile`], [`Error::Rows`] for rows that cannot be used, [`Error::Count`] when the number of problems is
+    /// not the benchmark's.
+    pub fn read(&self, folder: &Path) -> Result<Dataset, Error> {
+        let Source::File { problems, stems } = self.source else {
+            return Err(Error::NoFile {
+                name: self.name,
+                folder: folder.to_owned(),
+                stems: "no file: it is made by the built-in task".to_owned(),
+            });
+        };
+        let path = find(folder, stems)?.ok_or_else(|| Error::NoFile {
+            name: self.name,
+            folder: folder.to_owned(),
+            stems: stems.join(", "),
+        })?;
+        let loaded = hapo_data::load(&path)?;
+        if let Some(bad) = loaded.bad_rows.first() {
+            return Err(Error::Rows {
+                first: bad.to_string(),
+                count: loaded.bad_row_count,
+            });
+        }
+        let rows = loaded.dataset.examples.len();
+        let dataset = if rows == problems {
+            loaded.dataset
+        } else {
+            grouped(loaded.dataset)
+        };
+        if dataset.examples.len() != problems {
+            return Err(Error::Count {
+                path,
+                name: self.name,
+                expected: problems,
+                found: dataset.examples.len(),
+                rows,
+            });
+        }
+        Ok(dataset)
     }
 }
 
-/// Every benchmark: `mini6`, the six held-out sets of the built-in task.
-pub const BENCHMARKS: &[Benchmark] = &[
+/// The first of each kind of row, by problem and answer.
+fn grouped(dataset: Dataset) -> Dataset {
+    let mut seen = HashSet::new();
+    let mut examples = dataset.examples;
+    examples.retain(|it| seen.insert((it.problem.clone(), it.answer.clone())));
+    Dataset { examples }
+}
+
+/// The file whose name up to the first dot is one of `stems`; of several, the first by name.
+fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Error> {
+    let io = |source| {
+        Error::Data(hapo_data::Error::Io {
+            path: folder.to_owned(),
+            source,
+        })
+    };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .map_err(io)?
+        .map(|it| it.map(|it| it.path()))
+        .collect::<Result<_, _>>()
+        .map_err(io)?;
+    files.sort();
+    Ok(files.into_iter().find(|it| {
+        let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
+        let plain: String = name
+            .split('.')
+            .next()
+            .unwrap_or("")
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|it| it.to_ascii_lowercase())
+            .collect();
+        it.is_file() && stems.contains(&plain.as_str())
+    }))
+}
+
+/// `mini6`: the six held-out sets of the built-in task.
+const MINI: &[Benchmark] = &[
     mini(0, "n-digit × 1-digit products, 6 digits"),
     mini(1, "n-digit × 1-digit products, 7 digits"),
     mini(2, "sums of three numbers, 5 digits"),
@@ -30,15 +153,190 @@ pub const BENCHMARKS: &[Benchmark] = &[
     mini(5, "solutions of a*x+b=c, 5 digits"),
 ];
 
+/// `math6`: the paper's Table 1.
+const MATH: &[Benchmark] = &[
+    file(
+        "math500",
+        "Math-500",
+        "MATH-500, 500 problems, pass@1; from --data",
+        1,
+        500,
+        &["math500", "math500test", "math"],
+    ),
+    file(
+        "olympiad",
+        "Olympiad Bench",
+        "OlympiadBench, 675 problems, pass@1; from --data",
+        1,
+        675,
+        &["olympiad", "olympiadbench", "olympiadbenchmath"],
+    ),
+    file(
+        "minerva",
+        "Minerva",
+        "Minerva, 272 problems, pass@1; from --data",
+        1,
+        272,
+        &["minerva", "minervamath"],
+    ),
+    file(
+        "aime24",
+        "AIME24",
+        "AIME 2024, 30 problems, avg@32; from --data",
+        32,
+        30,
+        &["aime24", "aime2024", "aime"],
+    ),
+    file(
+        "amc",
+        "AMC",
+        "AMC, 83 problems, avg@32; from --data",
+        32,
+        83,
+        &["amc", "amc23", "amc2223"],
+    ),
+    file(
+        "aime25",
+        "AIME25",
+        "AIME 2025, 30 problems, avg@32; from --data",
+        32,
+        30,
+        &["aime25", "aime2025"],
+    ),
+];
+
+/// Every benchmark.
+pub const BENCHMARKS: &[Benchmark] = &{
+    let mut all = [MINI[0]; 12];
+    let mut i = 0;
+    while i < 6 {
+        all[i] = MINI[i];
+        all[6 + i] = MATH[i];
+        i += 1;
+    }
+    all
+};
+
+/// Every suite.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "mini6",
+        benchmarks: MINI,
+        max_tokens: None,
+    },
+    Suite {
+        name: "math6",
+        benchmarks: MATH,
+        max_tokens: Some(8192),
+    },
+];
+
 const fn mini(index: usize, summary: &'static str) -> Benchmark {
     Benchmark {
         name: MINI6[index].name,
+        title: MINI6[index].name,
         summary,
-        set: &MINI6[index],
+        completions: None,
+        source: Source::Task(&MINI6[index]),
+    }
+}
+
+const fn file(
+    name: &'static str,
+    title: &'static str,
+    summary: &'static str,
+    completions: usize,
+    problems: usize,
+    stems: &'static [&'static str],
+) -> Benchmark {
+    Benchmark {
+        name,
+        title,
+        summary,
+        completions: Some(completions),
+        source: Source::File { problems, stems },
     }
 }
 
 /// The benchmark of that name.
 pub fn benchmark(name: &str) -> Option<&'static Benchmark> {
     BENCHMARKS.iter().find(|it| it.name == name)
+}
+
+/// The suite of that name.
+pub fn suite(name: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|it| it.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapo_data::Example;
+
+    fn write(path: &Path, problems: usize, times: usize) {
+        let example = |i: usize| Example {
+            id: i.to_string(),
+            problem: format!("p{}", i / times),
+            answer: "1".into(),
+            ..Example::default()
+        };
+        let examples = (0..problems * times).map(example).collect();
+        hapo_data::write_file(path, &Dataset { examples }).unwrap();
+    }
+
+    #[test]
+    fn the_papers_suite_has_the_papers_counts() {
+        let it: Vec<(&str, Option<usize>)> = suite("math6")
+            .unwrap()
+            .benchmarks
+            .iter()
+            .map(|it| (it.title, it.completions))
+            .collect();
+        let expected = [
+            ("Math-500", Some(1)),
+            ("Olympiad Bench", Some(1)),
+            ("Minerva", Some(1)),
+            ("AIME24", Some(32)),
+            ("AMC", Some(32)),
+            ("AIME25", Some(32)),
+        ];
+        assert_eq!(it, expected);
+        assert_eq!(BENCHMARKS.len(), 12);
+        for it in BENCHMARKS {
+            assert_eq!(benchmark(it.name).unwrap().name, it.name);
+        }
+    }
+
+    #[test]
+    fn files_are_found_by_name_grouped_and_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let aime = benchmark("aime24").unwrap();
+        let message = aime.read(folder.path()).unwrap_err().to_string();
+        assert!(message.starts_with("no file for aime24 in "), "{message}");
+        let path = folder.path().join("AIME_2024.jsonl");
+        write(&path, 30, 1);
+        assert_eq!(aime.read(folder.path()).unwrap().examples.len(), 30);
+        write(&path, 30, 32);
+        let dataset = aime.read(folder.path()).unwrap();
+        assert_eq!(dataset.examples.len(), 30);
+        assert_eq!(dataset.examples[1].id, "32");
+        write(&path, 29, 32);
+        assert_eq!(
+            aime.read(folder.path()).unwrap_err().to_string(),
+            format!(
+                "{}: expected the 30 problems of aime24, found 29 in 928 rows",
+                path.display()
+            )
+        );
+        write(&folder.path().join("aime25.jsonl"), 30, 1);
+        assert_eq!(
+            benchmark("aime25")
+                .unwrap()
+                .read(folder.path())
+                .unwrap()
+                .examples
+                .len(),
+            30
+        );
+    }
 }

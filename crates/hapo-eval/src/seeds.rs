@@ -5,9 +5,7 @@
 
 use hapo_core::{Draws, Place, Purpose};
 
-use crate::statistics::Estimate;
-
-const RESAMPLES: u64 = 2000;
+use crate::statistics::{Estimate, RESAMPLES, quantile};
 
 /// Mean of `values[seed][problem]` with its 95 % interval: percentile bootstrap over seeds and, within
 /// them, over problems (the same problems for every seed of a resample). `None` when there are none.
@@ -43,12 +41,11 @@ pub fn estimate_over_seeds(values: &[Vec<f64>], seed: u64) -> Option<Estimate> {
         })
         .collect();
     means.sort_by(f64::total_cmp);
-    let at = |q: f64| means[(q * (RESAMPLES - 1) as f64).round() as usize];
     let all = values.iter().flatten();
     Some(Estimate {
         mean: all.sum::<f64>() / (seeds * problems) as f64,
-        low: at(0.025),
-        high: at(0.975),
+        low: quantile(&means, 0.025),
+        high: quantile(&means, 0.975),
     })
 }
 

@@ -6,7 +6,7 @@
 use hapo_core::{Draws, Place, Purpose};
 
 /// A mean with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
@@ -17,37 +17,55 @@ pub struct Estimate {
 }
 
 /// Resamples behind every interval.
-const RESAMPLES: u64 = 2000;
+pub(crate) const RESAMPLES: u64 = 2000;
 
 /// Mean of the values, one per problem, with the percentile-bootstrap interval over problems.
 /// `None` when there are none.
 pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
-    if values.is_empty() {
+    estimate_mean_of(&[values], seed)
+}
+
+/// Mean of the means of several sets, each weighing the same, as the average over benchmarks; problems are resampled
+/// within their sets. `None` when there is no set or one of them is empty.
+pub fn estimate_mean_of(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
+    if sets.is_empty() || sets.iter().any(|it| it.is_empty()) {
         return None;
     }
-    let n = values.len();
+    let mean_of = |mean: &dyn Fn(usize, &[f64]) -> f64| {
+        let means = sets.iter().enumerate().map(|(n, values)| mean(n, values));
+        means.sum::<f64>() / sets.len() as f64
+    };
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|resample| {
-            let place = Place {
-                step: resample,
-                prompt: 0,
-                rollout: 0,
-                position: 0,
-            };
-            let mut draws = Draws::new(seed, Purpose::Bootstrap, place);
-            (0..n)
-                .map(|_| values[draws.below(n as u64) as usize])
-                .sum::<f64>()
-                / n as f64
+            mean_of(&|set, values| {
+                let place = Place {
+                    step: resample,
+                    prompt: set as u64,
+                    rollout: 0,
+                    position: 0,
+                };
+                let mut draws = Draws::new(seed, Purpose::Bootstrap, place);
+                let drawn = values
+                    .iter()
+                    .map(|_| values[draws.below(values.len() as u64) as usize]);
+                drawn.sum::<f64>() / values.len() as f64
+            })
         })
         .collect();
     means.sort_by(f64::total_cmp);
-    let at = |q: f64| means[(q * (RESAMPLES - 1) as f64).round() as usize];
     Some(Estimate {
-        mean: values.iter().sum::<f64>() / n as f64,
-        low: at(0.025),
-        high: at(0.975),
+        mean: mean_of(&|_, values| values.iter().sum::<f64>() / values.len() as f64),
+        low: quantile(&means, 0.025),
+        high: quantile(&means, 0.975),
     })
+}
+
+/// Quantile of sorted values, linear between neighbours (definition 7 of Hyndman and Fan, numpy's default).
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let place = q * (sorted.len() - 1) as f64;
+    let below = place.floor() as usize;
+    let above = (below + 1).min(sorted.len() - 1);
+    sorted[below] + (place - below as f64) * (sorted[above] - sorted[below])
 }
 
 /// Difference of two models on the same problems, with its interval over problems: paired, so the
@@ -80,9 +98,89 @@ pub fn pass_at_k(n: usize, c: usize, k: usize) -> Option<f64> {
     Some(1.0 - all_wrong)
 }
 
+/// maj@k: the score of the answer that most completions give. `votes` holds one answer per completion, equal numbers for
+/// equal answers and `None` for a completion without one, which does not vote; `correct` is the number of the correct
+/// answer. Where several answers have the most votes, each counts alike: the score is the share of correct ones among
+/// them, what a fair draw would give on average.
+pub fn majority(votes: &[Option<usize>], correct: Option<usize>) -> f64 {
+    let mut counts = std::collections::BTreeMap::new();
+    for it in votes.iter().flatten() {
+        *counts.entry(*it).or_insert(0_usize) += 1;
+    }
+    let Some(most) = counts.values().max() else {
+        return 0.0;
+    };
+    let winners = counts.values().filter(|it| *it == most).count();
+    let right = correct.is_some_and(|it| counts.get(&it) == Some(most));
+    f64::from(u8::from(right)) / winners as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Reference {
+        pass_at_k: Vec<(usize, usize, usize, f64)>,
+        majority: Vec<Voted>,
+        intervals: Vec<Interval>,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Voted {
+        votes: Vec<i64>,
+        score: f64,
+    }
+
+    #[derive(serde::Deserialize)]
+    struct Interval {
+        seed: u64,
+        values: Vec<f64>,
+        baseline: Vec<f64>,
+        single: [f64; 3],
+        paired: [f64; 3],
+    }
+
+    /// `testdata/eval/make_reference.py` computed the values with scipy.
+    #[test]
+    fn scores_and_intervals_are_those_of_scipy() {
+        let text = include_str!("../../../testdata/eval/reference.json");
+        let it: Reference = serde_json::from_str(text).unwrap();
+        let near = |got: f64, expected: f64| (got - expected).abs() < 1e-9;
+        assert!(it.pass_at_k.len() > 100 && it.majority.len() == 60 && it.intervals.len() == 4);
+        for (n, c, k, expected) in it.pass_at_k {
+            let got = pass_at_k(n, c, k).unwrap();
+            assert!(near(got, expected), "{n} {c} {k}: {got} {expected}");
+        }
+        for it in it.majority {
+            let votes: Vec<Option<usize>> = it
+                .votes
+                .iter()
+                .map(|it| usize::try_from(*it).ok())
+                .collect();
+            assert!(near(majority(&votes, Some(0)), it.score), "{votes:?}");
+        }
+        for it in it.intervals {
+            let check = |got: Estimate, expected: [f64; 3]| {
+                for (got, expected) in [got.mean, got.low, got.high].into_iter().zip(expected) {
+                    assert!(near(got, expected), "{got} {expected}");
+                }
+            };
+            check(estimate(&it.values, it.seed).unwrap(), it.single);
+            let paired = paired_difference(&it.values, &it.baseline, it.seed);
+            check(paired.unwrap(), it.paired);
+        }
+    }
+
+    #[test]
+    fn a_tied_majority_counts_by_its_share() {
+        assert_eq!(majority(&[Some(0), Some(0), Some(1)], Some(0)), 1.0);
+        assert_eq!(majority(&[Some(0), Some(1), Some(2)], Some(1)), 1.0 / 3.0);
+        assert_eq!(majority(&[Some(0), Some(0), Some(1)], Some(1)), 0.0);
+        assert_eq!(majority(&[None, None, Some(1)], Some(1)), 1.0);
+        assert_eq!(majority(&[None, None], Some(1)), 0.0);
+        assert_eq!(majority(&[Some(3)], None), 0.0);
+    }
 
     #[test]
     fn pass_at_k_is_the_share_of_subsets_with_a_success() {

@@ -12,4 +12,5 @@ pub(crate) mod quickstart;
 pub(crate) mod replay;
 pub(crate) mod schedule;
 pub(crate) mod study;
+pub(crate) mod teacher;
 pub(crate) mod train;

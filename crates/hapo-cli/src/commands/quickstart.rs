@@ -254,7 +254,7 @@ fn table(rows: &[Evaluated], levels: &[(String, u32)], folder: &Path, seed: u64)
             let lengths: Vec<usize> = all
                 .iter()
                 .flat_map(|it| &it.completions)
-                .map(|it| it.tokens)
+                .filter_map(|it| it.tokens)
                 .collect();
             Row {
                 model: it.label.clone(),

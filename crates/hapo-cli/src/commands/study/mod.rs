@@ -421,7 +421,7 @@ fn score(
             Ok(BenchmarkScores {
                 name: benchmark.name.to_owned(),
                 problems: answers.iter().map(Answers::success).collect(),
-                tokens: all().map(|it| it.tokens).sum::<usize>() as f64 / n,
+                tokens: all().filter_map(|it| it.tokens).sum::<usize>() as f64 / n,
                 truncated: all().filter(|it| !it.ended).count() as f64 / n,
             })
         })

@@ -1,0 +1,152 @@
+//! `hapo eval` as a program: a server asked, a record resumed, evaluations side by side.
+
+#[path = "../../hapo-teacher/tests/support/mod.rs"]
+mod server;
+mod support;
+
+use std::fs;
+
+use server::{Mood, Server, prompts};
+use support::{refuse, succeed};
+
+#[test]
+fn a_server_is_evaluated_and_a_cut_record_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(12)).unwrap();
+    let server = Server::start(Mood::Calm);
+    let run = |out: &str| {
+        let fixed = [
+            "eval",
+            "--model",
+            "sums",
+            "--data",
+            "sums.jsonl",
+            "--k",
+            "4",
+            "--json",
+        ];
+        let arguments = ["--endpoint", &server.endpoint, "--out", out];
+        succeed(dir.path(), &[&fixed[..], &arguments].concat())
+    };
+    let whole = run("whole.jsonl");
+    assert_eq!(server.answers(), 48);
+    let scores: serde_json::Value = serde_json::from_str(&whole).unwrap();
+    let it = &scores[0];
+    assert_eq!((&it["problems"], &it["k"]), (&12.into(), &4.into()));
+    let (low, mean, high) = (
+        &it["average"]["low"],
+        &it["average"]["mean"],
+        &it["average"]["high"],
+    );
+    assert!(
+        low.as_f64() < mean.as_f64() && mean.as_f64() < high.as_f64(),
+        "{it}"
+    );
+    assert!(
+        it["truncated"].as_f64() > Some(0.0) && it["no_answer"].as_f64() > Some(0.0),
+        "{it}"
+    );
+
+    // Half of the record is asked again, and gives the same scores.
+    let text = fs::read(dir.path().join("whole.jsonl")).unwrap();
+    fs::write(dir.path().join("cut.jsonl"), &text[..text.len() / 2]).unwrap();
+    server.set(Mood::Calm);
+    assert_eq!(run("cut.jsonl"), whole);
+    assert!(
+        (20..=28).contains(&server.answers()),
+        "{}",
+        server.answers()
+    );
+    server.set(Mood::Calm);
+    assert_eq!(run("cut.jsonl"), whole);
+    assert_eq!(server.answers(), 0);
+
+    // A record of other settings is refused.
+    let message = refuse(
+        dir.path(),
+        &[
+            "eval",
+            "--model",
+            "other",
+            "--data",
+            "sums.jsonl",
+            "--k",
+            "4",
+            "--endpoint",
+            &server.endpoint,
+            "--out",
+            "cut.jsonl",
+        ],
+    );
+    assert_eq!(
+        message,
+        "error: cut.jsonl holds an evaluation with other settings: model was \"sums\", is \"other\"\n\
+         hint: use the settings it was begun with, or another --out\n"
+    );
+}
+
+#[test]
+fn local_evaluations_stand_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    for (seed, out) in [("0", "LUFFY.jsonl"), ("1", "hapo.jsonl")] {
+        let arguments = [
+            "eval",
+            "--model",
+            "builtin:base",
+            "--suite",
+            "add-5,linear-4",
+            "--problems",
+            "10",
+        ];
+        let printed = succeed(
+            dir.path(),
+            &[&arguments[..], &["--seed", seed, "--out", out]].concat(),
+        );
+        assert!(
+            printed.contains("maj@k") && printed.contains("linear-4"),
+            "{printed}"
+        );
+    }
+    let table = succeed(
+        dir.path(),
+        &[
+            "eval",
+            "--compare",
+            "LUFFY.jsonl",
+            "LUFFY-HAPO=hapo.jsonl",
+            "--layout",
+            "markdown",
+        ],
+    );
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "| Method | add-5 | linear-4 | Avg Acc |");
+    assert!(
+        lines[2].starts_with("| LUFFY | ") && !lines[2].contains('('),
+        "{table}"
+    );
+    assert!(
+        lines[3].starts_with("| LUFFY-HAPO | ") && lines[3].matches('(').count() == 3,
+        "{table}"
+    );
+}
+
+#[test]
+fn the_papers_suite_is_read_from_a_folder_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let message = refuse(dir.path(), &["eval", "--model", "m", "--suite", "math6"]);
+    assert_eq!(
+        message,
+        "error: the problems of math500 are read from a file\nhint: --data names the folder with the benchmarks' files\n"
+    );
+    hapo_data::write_file(&dir.path().join("aime_2024.jsonl"), &prompts(29)).unwrap();
+    let message = refuse(
+        dir.path(),
+        &["eval", "--model", "m", "--suite", "aime24", "--data", "."],
+    );
+    assert!(
+        message.starts_with(
+            "error: ./aime_2024.jsonl: expected the 30 problems of aime24, found 29 in 29 rows\n"
+        ),
+        "{message}"
+    );
+}
