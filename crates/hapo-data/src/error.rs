@@ -31,6 +31,16 @@ pub enum Error {
         /// The names that exist.
         known: String,
     },
+    /// A model's chat template is no template, or refuses a dialogue.
+    #[error("chat template of {model}{}: {problem}", line.map_or_else(String::new, |it| format!(", line {it}")))]
+    ChatTemplate {
+        /// Whose template.
+        model: String,
+        /// The template's line, from 1, where there is one to name.
+        line: Option<usize>,
+        /// What is wrong.
+        problem: String,
+    },
     /// A family of the built-in task has no such level.
     #[error("family `{family}` has no level {level}, expected {min} to {max}")]
     Level {

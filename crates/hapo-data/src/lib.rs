@@ -9,6 +9,7 @@
 //! Price: the crate knows no model, no tokenizer and no grader of ours. Whoever needs token counts
 //! or verdicts passes them in as functions. A dataset lives in memory whole.
 
+mod chat_template;
 mod dataset;
 mod error;
 mod jsonl;
@@ -16,6 +17,9 @@ pub mod task;
 mod teacher;
 mod template;
 
+pub use chat_template::{
+    ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, Message, RECURSION, Rendering,
+};
 pub use dataset::{DATASET_LAYOUTS, Dataset, Example, Layout, Loaded, load, load_as};
 pub use error::Error;
 pub use jsonl::{BadRow, LINE_LIMIT, Row, Rows, read_rows, write_file, write_row};
