@@ -57,7 +57,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml: line 8, column 1)
+            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml: line 8, column 1)
             hint: did you mean `temperature`?
         "#]],
     );
@@ -68,7 +68,7 @@ fn unknown_key() {
             &["train", "recipe.toml", "--set", "sampling.group_sise=4"],
         ),
         &expect![[r#"
-            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml with --set)
+            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml with --set)
             hint: did you mean `group_size`?
         "#]],
     );

@@ -12,6 +12,7 @@
 use hapo_kernels::{Buffer, CacheRow, CacheSpan, Device, Onto, SegmentRow};
 
 use crate::batch::check_tokens;
+use crate::config::Config;
 use crate::engine_error::EngineError;
 use crate::model::{LayerKept, Model};
 
@@ -71,6 +72,29 @@ struct Sequence {
     prompt: usize,
     span: CacheSpan,
     reserved: usize,
+}
+
+/// A prompt that is read in pieces, so that others decode in between. Its keys and values lie beside
+/// the cache as well until it is whole: `length · (layers · 2 · kv_heads + 2 · heads) · head_dim · 4`
+/// bytes and a little.
+#[derive(Debug)]
+pub struct PartialPrompt<D: Device> {
+    tokens: Vec<u32>,
+    read: usize,
+    span: CacheSpan,
+    /// `[layers, length, kv_width]`.
+    keys: D::Buf,
+    values: D::Buf,
+    q: D::Buf,
+    out: D::Buf,
+    log_sums: D::Buf,
+}
+
+impl<D: Device> PartialPrompt<D> {
+    /// Tokens not read yet.
+    pub fn left(&self) -> usize {
+        self.tokens.len() - self.read
+    }
 }
 
 /// Buffers of one block of rows on its way through the layers.
@@ -140,6 +164,21 @@ impl<D: Device> KvCache<D> {
             prefill: None,
             blocks: Vec::new(),
         })
+    }
+
+    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim · 4`.
+    pub fn bytes(config: &Config, tokens: usize) -> usize {
+        let kv_width = config.kv_heads * config.head_dim;
+        tokens.next_multiple_of(UNIT) * config.layers * 2 * kv_width * size_of::<f32>()
+    }
+
+    /// Gives back the room of a prompt that is not wanted any more.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the prompt is of no more use"
+    )]
+    pub fn abandon(&mut self, prompt: PartialPrompt<D>) {
+        self.free_span(prompt.span);
     }
 
     /// Tokens the cache has room for.
@@ -266,6 +305,21 @@ impl<D: Device> KvCache<D> {
         })
     }
 
+    /// A slot for a prompt of `len` tokens that was read into `span`.
+    fn keep_prompt(&mut self, mut span: CacheSpan, len: usize) -> PromptSlot {
+        span.len = len as u32;
+        self.generation += 1;
+        let generation = self.generation;
+        let prompt = Prompt {
+            generation,
+            span,
+            sequences: 0,
+            released: false,
+        };
+        let index = place(&mut self.prompts, prompt);
+        PromptSlot { index, generation }
+    }
+
     fn free_span(&mut self, span: CacheSpan) {
         self.free
             .give(span.base as usize / self.per_token, span.capacity as usize);
@@ -290,6 +344,194 @@ impl<D: Device> KvCache<D> {
 }
 
 impl<D: Device> Model<D> {
+    /// Bytes beside the cache that decoding up to `rows` rows and reading up to `prefill` prompt tokens
+    /// of up to `prompts` prompts at once may take, the longest prompt in pieces included.
+    pub fn workspace_bytes(&self, rows: usize, prefill: usize, prompts: usize) -> usize {
+        let c = &self.config;
+        let (wide, narrow) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+        let raw = if c.qk_norm {
+            wide + narrow + c.heads + c.kv_heads
+        } else {
+            0
+        };
+        let kept = 3 * c.hidden + 2 + raw + 2 * wide + 2 * narrow + c.heads + 2 * c.ffn;
+        let row = 2 * c.hidden + kept + c.ffn;
+        let head_row = 2 * c.hidden + 1 + c.vocab_size;
+        let weight_bytes = self.layout.len() * size_of::<f32>();
+        // A block keeps the size of the largest step it was part of.
+        let mut blocks: Vec<usize> = Vec::new();
+        for n in 1..=rows {
+            let size = n.div_ceil(self.device.blocks(n, weight_bytes).max(1));
+            for (i, first) in (0..n).step_by(size).enumerate() {
+                let here = size.min(n - first).next_multiple_of(4);
+                match blocks.get_mut(i) {
+                    Some(it) => *it = here.max(*it),
+                    None => blocks.push(here),
+                }
+            }
+        }
+        let decoded: usize = blocks.iter().sum();
+        let decode = decoded * (row + head_row + 2 * c.layers * narrow) + rows * c.vocab_size;
+        let read = prefill * row + prompts * (head_row + 2 * c.vocab_size);
+        let piecewise = self.positions * (2 * c.layers * narrow + 2 * wide + c.heads);
+        (decode + read + piecewise) * size_of::<f32>()
+    }
+
+    /// Reserves room for a prompt that [`Model::read_prompt`] reads in pieces.
+    ///
+    /// # Errors
+    /// An empty or too long prompt, an unknown token, no room.
+    pub fn begin_prompt(
+        &self,
+        cache: &mut KvCache<D>,
+        tokens: &[u32],
+    ) -> Result<PartialPrompt<D>, EngineError> {
+        self.check_prompt(tokens)?;
+        let (shape, len) = (self.attention_shape(), tokens.len());
+        let all = self.config.layers * len * shape.kv_width();
+        let (keys, values) = (self.device.alloc(all)?, self.device.alloc(all)?);
+        let q = self.device.alloc(len * shape.q_width())?;
+        let out = self.device.alloc(len * shape.q_width())?;
+        let log_sums = self.device.alloc(len * shape.heads)?;
+        Ok(PartialPrompt {
+            tokens: tokens.to_vec(),
+            read: 0,
+            span: cache.region(len, End::High)?,
+            keys,
+            values,
+            q,
+            out,
+            log_sums,
+        })
+    }
+
+    /// Reads at most `most` more tokens of a prompt; its slot and the logits after it once it is whole.
+    /// The pieces change no bits.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn read_prompt(
+        &self,
+        cache: &mut KvCache<D>,
+        prompt: &mut PartialPrompt<D>,
+        most: usize,
+    ) -> Result<Option<(PromptSlot, Vec<f32>)>, EngineError> {
+        let (done, len) = (prompt.read, prompt.tokens.len());
+        let rows = most.min(len - done);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let mut work = self.prefill_workspace(cache, rows, 1)?;
+        let device = &self.device;
+        let tokens = device.table(&prompt.tokens[done..done + rows]);
+        let positions: Vec<u32> = (done as u32..(done + rows) as u32).collect();
+        let positions = device.table(&positions);
+        let segment = device.table(&[SegmentRow {
+            start: done as u32,
+            len: rows as u32,
+            prefix_start: 0,
+            prefix_len: done as u32,
+            family: 0,
+        }]);
+        let shape = self.attention_shape();
+        let (wide, narrow) = (shape.q_width(), shape.kv_width());
+        let end = done + rows;
+        let last = end == len;
+        let mut logits = vec![0.0; if last { self.config.vocab_size } else { 0 }];
+        let span = CacheSpan {
+            len: done as u32,
+            ..prompt.span
+        };
+        let (to, buf) = (&mut *prompt, &mut cache.buf);
+        let host = &mut logits;
+        device.enter(|| {
+            self.embed_rows(device, rows, &tokens, &mut work);
+            for layer in 0..self.config.layers {
+                let [x, next] = &mut work.x;
+                let at = layer * len * narrow;
+                self.layer_forward(
+                    device,
+                    layer,
+                    rows,
+                    &positions,
+                    x,
+                    next,
+                    &mut work.kept,
+                    &mut work.h,
+                    |device, a| {
+                        let here = rows * narrow;
+                        device.copy(a.k, to.keys.at_mut(at + done * narrow, here));
+                        device.copy(a.v, to.values.at_mut(at + done * narrow, here));
+                        device.copy(a.q, to.q.at_mut(done * wide, rows * wide));
+                        device.attention(
+                            shape,
+                            &segment,
+                            to.q.first(end * wide),
+                            to.keys.at(at, end * narrow),
+                            to.values.at(at, end * narrow),
+                            to.out.first_mut(end * wide),
+                            to.log_sums.first_mut(end * shape.heads),
+                        );
+                        device.copy(
+                            to.out.at(done * wide, rows * wide),
+                            a.out.first_mut(rows * wide),
+                        );
+                    },
+                );
+                work.x.swap(0, 1);
+                let (k, v) = (
+                    work.kept.k.first(rows * narrow),
+                    work.kept.v.first(rows * narrow),
+                );
+                device.cache_append(shape, layer, span, k, v, buf);
+            }
+            if last {
+                let hidden = self.config.hidden;
+                device.copy(
+                    work.x[0].at((rows - 1) * hidden, hidden),
+                    work.last.first_mut(hidden),
+                );
+                self.head_rows(device, 1, &mut work, host);
+            }
+        });
+        cache.prefill = Some(work);
+        prompt.read = end;
+        if !last {
+            return Ok(None);
+        }
+        let slot = cache.keep_prompt(prompt.span, len);
+        Ok(Some((slot, logits)))
+    }
+
+    fn check_prompt(&self, prompt: &[u32]) -> Result<(), EngineError> {
+        if prompt.is_empty() {
+            return Err(EngineError::Empty { what: "prompt" });
+        }
+        if prompt.len() > self.positions {
+            return Err(EngineError::TooLong {
+                length: prompt.len(),
+                positions: self.positions,
+            });
+        }
+        check_tokens(prompt, self.config.vocab_size)
+    }
+
+    /// The workspace of the last prompts if it is large enough, else a larger one.
+    fn prefill_workspace(
+        &self,
+        cache: &mut KvCache<D>,
+        rows: usize,
+        head_rows: usize,
+    ) -> Result<Workspace<D>, EngineError> {
+        match cache.prefill.take() {
+            Some(work) if work.rows >= rows && work.head_rows >= head_rows => Ok(work),
+            old => {
+                let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
+                Workspace::new(self, rows.max(r), head_rows.max(h), false)
+            }
+        }
+    }
+
     /// Reads prompts into the cache.
     ///
     /// # Errors
@@ -300,16 +542,7 @@ impl<D: Device> Model<D> {
         prompts: &[&[u32]],
     ) -> Result<Prefill, EngineError> {
         for prompt in prompts {
-            if prompt.is_empty() {
-                return Err(EngineError::Empty { what: "prompt" });
-            }
-            if prompt.len() > self.positions {
-                return Err(EngineError::TooLong {
-                    length: prompt.len(),
-                    positions: self.positions,
-                });
-            }
-            check_tokens(prompt, self.config.vocab_size)?;
+            self.check_prompt(prompt)?;
         }
         let mut spans: Vec<CacheSpan> = Vec::with_capacity(prompts.len());
         for prompt in prompts {
@@ -350,21 +583,7 @@ impl<D: Device> Model<D> {
         let slots = prompts
             .iter()
             .zip(spans)
-            .map(|(prompt, mut span)| {
-                span.len = prompt.len() as u32;
-                cache.generation += 1;
-                let generation = cache.generation;
-                let index = place(
-                    &mut cache.prompts,
-                    Prompt {
-                        generation,
-                        span,
-                        sequences: 0,
-                        released: false,
-                    },
-                );
-                PromptSlot { index, generation }
-            })
+            .map(|(prompt, span)| cache.keep_prompt(span, prompt.len()))
             .collect();
         Ok(Prefill { slots, logits })
     }
@@ -390,14 +609,7 @@ impl<D: Device> Model<D> {
             positions.extend(0..prompt.len() as u32);
             last_rows.push(positions.len() as u32 - 1);
         }
-        let fits = |w: &Workspace<D>| w.rows >= rows && w.head_rows >= prompts.len();
-        let mut work = match cache.prefill.take() {
-            Some(work) if fits(&work) => work,
-            old => {
-                let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
-                Workspace::new(self, rows.max(r), prompts.len().max(h), false)?
-            }
-        };
+        let mut work = self.prefill_workspace(cache, rows, prompts.len())?;
         let device = &self.device;
         let tokens = device.table(&tokens);
         let positions = device.table(&positions);

@@ -22,7 +22,7 @@ pub use dtype::Dtype;
 pub use engine_error::EngineError;
 pub use error::Error;
 pub use folder::ModelFolder;
-pub use kv_cache::{KvCache, Prefill, PromptSlot, SeqSlot};
+pub use kv_cache::{KvCache, PartialPrompt, Prefill, PromptSlot, SeqSlot};
 pub use load::{LoadError, LoadedModel, load};
 pub use model::Model;
 pub use optim::Moments;

@@ -5,6 +5,7 @@ use hapo_data::{EndOfTurn, Template};
 use hapo_model::Tokenizer;
 
 use crate::Error;
+use crate::text::first_stop;
 
 /// A tokenizer and a template, put together.
 #[derive(Debug)]
@@ -53,6 +54,19 @@ impl Dialogue {
         Ok(self
             .tokenizer
             .encode(&hapo_data::render(self.template, problem))?)
+    }
+
+    /// The text of a completion before the stop string that ended it.
+    pub fn text_before(
+        &self,
+        completion: &[u32],
+        stop_strings: &[String],
+    ) -> Result<String, Error> {
+        let mut text = self.text(completion)?;
+        if let Some((at, _)) = first_stop(&text, stop_strings) {
+            text.truncate(at);
+        }
+        Ok(text)
     }
 
     /// The text of a completion, without the token that ends it.

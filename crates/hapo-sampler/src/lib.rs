@@ -1,17 +1,21 @@
 //! Problems to prompts, prompts to completions.
 //!
-//! Every group's prompt is read once and shared by its completions; a sequence that ends frees its
+//! [`Engine`] serves requests that come at any time, a token of each per step; [`sample`] is a loop
+//! over it for requests that are all known. Every group's prompt is read once and shared by its completions; a sequence that ends frees its
 //! place at once, and the next one takes it. Each draw is a pure function of (seed, purpose, step,
 //! prompt, rollout, position), and a row's arithmetic does not depend on the rows beside it, so the
 //! completions are the same bits whatever the batch size and the number of threads.
 
 mod dialogue;
 mod draw;
+mod engine;
 mod local;
+mod text;
 
 pub use dialogue::Dialogue;
 pub use draw::{Decoding, Drawn, Truncation, draw};
-pub use local::{Completion, GroupRequest, SampleSettings, into_groups, sample};
+pub use engine::{DrawKey, Engine, Event, EventKind, Finish, Limits, NewToken, Request, RequestId};
+pub use local::{Completion, GroupRequest, SampleSettings, into_groups, sample, sample_until};
 
 /// Why sampling cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -32,13 +36,36 @@ pub enum Error {
         missing: String,
     },
     /// A request that cannot be served.
-    #[error("request {index}: expected {expected}, got {got}")]
+    #[error("{field}: expected {expected}, got {got}")]
     Request {
-        /// Its index.
-        index: usize,
+        /// The field that forbids it.
+        field: &'static str,
         /// What it should be.
-        expected: &'static str,
+        expected: String,
         /// What it is.
         got: String,
     },
+    /// One of several requests.
+    #[error("request {index}: {source}")]
+    InGroup {
+        /// Its index.
+        index: usize,
+        /// Why it cannot be served.
+        source: Box<Error>,
+    },
+    /// A limit of an engine.
+    #[error("{name}: expected at least 1, got 0")]
+    Limit {
+        /// Its name.
+        name: &'static str,
+    },
+}
+
+impl Error {
+    fn of_group(self, index: usize) -> Self {
+        Self::InGroup {
+            index,
+            source: Box::new(self),
+        }
+    }
 }

@@ -1,13 +1,15 @@
 //! Sampling in this process, on the weights that are being trained.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
-use hapo_core::{Place, PromptId, Purpose, Rollout, SampledGroup, uniform};
+use hapo_core::{PromptId, Purpose, Rollout, SampledGroup};
 use hapo_kernels::Device;
-use hapo_model::{EngineError, KvCache, Model, PromptSlot, SeqSlot};
-use rayon::prelude::*;
+use hapo_model::{KvCache, Model, Tokenizer};
 
-use crate::{Decoding, Drawn, Error, draw};
+use crate::engine::PROMPTS_AT_ONCE;
+use crate::{
+    Decoding, DrawKey, Drawn, Engine, Error, EventKind, Finish, Limits, NewToken, Request,
+};
 
 /// A prompt and how many completions of it are wanted.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +54,19 @@ pub struct Completion {
     pub log_probs_t1: Vec<f32>,
     /// Entropy in nats, at temperature 1, of the distribution each token was drawn from.
     pub entropies: Vec<f32>,
-    /// Whether a stop token ended it.
+    /// Whether a stop token or a stop string ended it, and not its length.
     pub ended: bool,
+    /// What ended it.
+    pub finish: Finish,
+}
+
+impl Completion {
+    fn push(&mut self, drawn: Drawn) {
+        self.tokens.push(drawn.token);
+        self.log_probs.push(drawn.log_prob);
+        self.log_probs_t1.push(drawn.log_prob_t1);
+        self.entropies.push(drawn.entropy);
+    }
 }
 
 /// Groups of completions as the training step takes them.
@@ -68,9 +81,9 @@ pub fn into_groups(
             let rollouts = group
                 .into_iter()
                 .map(|it| Rollout {
+                    ended: it.ended,
                     tokens: it.tokens,
                     log_probs: it.log_probs,
-                    ended: it.ended,
                 })
                 .collect();
             SampledGroup::new(request.prompt, request.completions, rollouts)
@@ -79,309 +92,94 @@ pub fn into_groups(
 }
 
 /// Samples every request's completions; the result is in the order of the requests.
+///
+/// # Errors
+/// A request that cannot be served, no memory.
 pub fn sample<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
 ) -> Result<Vec<Vec<Completion>>, Error> {
-    check(requests, settings)?;
-    let mut batch = Batch::new(model, requests, settings)?;
-    while !batch.is_done() {
-        batch.admit()?;
-        batch.advance()?;
-    }
-    Ok(batch.done)
+    run(model, requests, settings, None)
 }
 
-fn check(requests: &[GroupRequest<'_>], settings: &SampleSettings<'_>) -> Result<(), Error> {
-    let bad = |index, expected, got: String| {
-        Err(Error::Request {
-            index,
-            expected,
-            got,
-        })
+/// As [`sample`], and a completion ends as well with the token after which its text contains one of
+/// these strings. The tokens are kept whole; [`Dialogue::text_before`](crate::Dialogue::text_before)
+/// cuts the text.
+///
+/// # Errors
+/// Those of [`sample`], an empty string.
+pub fn sample_until<D: Device>(
+    model: &Model<D>,
+    requests: &[GroupRequest<'_>],
+    settings: &SampleSettings<'_>,
+    tokenizer: &Tokenizer,
+    stop_strings: &[String],
+) -> Result<Vec<Vec<Completion>>, Error> {
+    run(model, requests, settings, Some((tokenizer, stop_strings)))
+}
+
+fn run<D: Device>(
+    model: &Model<D>,
+    requests: &[GroupRequest<'_>],
+    settings: &SampleSettings<'_>,
+    until: Option<(&Tokenizer, &[String])>,
+) -> Result<Vec<Vec<Completion>>, Error> {
+    let mut done: Vec<Vec<Completion>> = requests
+        .iter()
+        .map(|it| vec![Completion::default(); it.completions])
+        .collect();
+    let wanted = requests.iter().map(|it| it.completions).sum::<usize>();
+    if wanted == 0 {
+        return Ok(done);
+    }
+    let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
+    let sequences = settings.max_sequences.min(wanted);
+    // Every sequence under way may have a prompt of its own, and as many may be read ahead.
+    let prompts = sequences + PROMPTS_AT_ONCE.min(requests.len());
+    let limits = Limits {
+        max_sequences: sequences,
+        cache_tokens: sequences * KvCache::<D>::cost(settings.max_new_tokens)
+            + prompts * KvCache::<D>::cost(longest),
+        prefill_tokens: usize::MAX,
+        usable_vocab: settings.usable_vocab,
     };
-    for (index, it) in requests.iter().enumerate() {
-        if it.tokens.is_empty() {
-            return bad(
-                index,
-                "a prompt of at least one token",
-                "an empty one".to_owned(),
-            );
-        }
-    }
-    if settings.max_new_tokens == 0 || settings.max_sequences == 0 || settings.usable_vocab == 0 {
-        return bad(
-            0,
-            "room for at least one token, sequence and id",
-            "none".to_owned(),
-        );
-    }
-    if let Decoding::Sample { temperature, .. } = settings.decoding
-        && !(temperature.is_finite() && temperature > 0.0)
-    {
-        return bad(0, "a temperature above 0", temperature.to_string());
-    }
-    Ok(())
-}
-
-/// Completions under way and those that wait for a place.
-struct Batch<'a, D: Device> {
-    model: &'a Model<D>,
-    requests: &'a [GroupRequest<'a>],
-    settings: &'a SampleSettings<'a>,
-    cache: KvCache<D>,
-    /// Completions not begun, in order.
-    waiting: VecDeque<(usize, usize)>,
-    /// Prompts that were read and still have completions to begin, with the logits after them.
-    prompts: Vec<Option<ReadPrompt>>,
-    active: Vec<Active>,
-    done: Vec<Vec<Completion>>,
-    logits: Vec<f32>,
-}
-
-struct ReadPrompt {
-    slot: PromptSlot,
-    logits: Vec<f32>,
-    to_begin: usize,
-}
-
-/// A completion under way; it has at least its first token.
-struct Active {
-    group: usize,
-    rollout: usize,
-    slot: SeqSlot,
-    completion: Completion,
-}
-
-/// Prompts read together when places are free.
-const PROMPTS_AT_ONCE: usize = 64;
-
-impl<'a, D: Device> Batch<'a, D> {
-    fn new(
-        model: &'a Model<D>,
-        requests: &'a [GroupRequest<'a>],
-        settings: &'a SampleSettings<'a>,
-    ) -> Result<Self, Error> {
-        let waiting: VecDeque<(usize, usize)> = requests
-            .iter()
-            .enumerate()
-            .flat_map(|(group, it)| (0..it.completions).map(move |rollout| (group, rollout)))
-            .collect();
-        let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
-        let sequences = settings.max_sequences.min(waiting.len()).max(1);
-        // Every sequence under way may have a prompt of its own, and as many may be read ahead.
-        let prompts = sequences + PROMPTS_AT_ONCE.min(requests.len());
-        let tokens = sequences * KvCache::<D>::cost(settings.max_new_tokens)
-            + prompts * KvCache::<D>::cost(longest);
-        Ok(Self {
-            model,
-            requests,
-            settings,
-            cache: KvCache::new(model, tokens)?,
-            waiting,
-            prompts: requests.iter().map(|_| None).collect(),
-            active: Vec::new(),
-            done: requests
-                .iter()
-                .map(|it| vec![Completion::default(); it.completions])
-                .collect(),
-            logits: Vec::new(),
-        })
-    }
-
-    fn is_done(&self) -> bool {
-        self.active.is_empty() && self.waiting.is_empty()
-    }
-
-    /// Begins waiting completions while places are free: reads their prompts, draws their first
-    /// tokens. What finds no room waits for a sequence under way to end.
-    fn admit(&mut self) -> Result<(), Error> {
-        while self.active.len() < self.settings.max_sequences && !self.waiting.is_empty() {
-            let free = self.settings.max_sequences - self.active.len();
-            let wanted = self.waiting.drain(..free.min(self.waiting.len())).collect();
-            let begun = self.reserve(wanted)?;
-            if begun.is_empty() {
-                return Ok(());
-            }
-            let drawn: Vec<Drawn> = self.on_threads(|| {
-                begun
-                    .par_iter()
-                    .map(|it| {
-                        let prompt = self.prompts[it.group]
-                            .as_ref()
-                            .expect("its prompt was just read");
-                        self.draw(&prompt.logits, it.group, it.rollout, 0)
-                    })
-                    .collect()
-            });
-            for (mut it, drawn) in begun.into_iter().zip(drawn) {
-                self.push(&mut it.completion, drawn);
-                let prompt = self.prompts[it.group]
-                    .as_mut()
-                    .expect("its prompt was just read");
-                prompt.to_begin -= 1;
-                if prompt.to_begin == 0 {
-                    self.cache.release_prompt(prompt.slot)?;
-                    self.prompts[it.group] = None;
-                }
-                self.keep_or_finish(it)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Room for completions about to begin, as far as there is any; the rest goes back to wait.
-    fn reserve(&mut self, wanted: VecDeque<(usize, usize)>) -> Result<Vec<Active>, Error> {
-        let mut begun = Vec::with_capacity(wanted.len());
-        let mut wanted = wanted;
-        while let Some((group, rollout)) = wanted.pop_front() {
-            let slot = match self.read_prompt_ahead(group, &wanted) {
-                Ok(prompt) => self.cache.fork(prompt, self.settings.max_new_tokens),
-                Err(it) => Err(it),
-            };
-            match slot {
-                Ok(slot) => begun.push(Active {
-                    group,
-                    rollout,
-                    slot,
-                    completion: Completion::default(),
-                }),
-                Err(EngineError::CacheFull { .. })
-                    if !(begun.is_empty() && self.active.is_empty()) =>
-                {
-                    wanted.push_front((group, rollout));
-                    break;
-                }
-                Err(it) => return Err(it.into()),
-            }
-        }
-        while let Some(it) = wanted.pop_back() {
-            self.waiting.push_front(it);
-        }
-        Ok(begun)
-    }
-
-    /// The prompt of a group, read if it was not, together with those of the groups that come next.
-    fn read_prompt_ahead(
-        &mut self,
-        group: usize,
-        next: &VecDeque<(usize, usize)>,
-    ) -> Result<PromptSlot, EngineError> {
-        if let Some(it) = &self.prompts[group] {
-            return Ok(it.slot);
-        }
-        let mut groups = vec![group];
-        groups.extend(
-            next.iter()
-                .map(|it| it.0)
-                .filter(|it| self.prompts[*it].is_none()),
-        );
-        groups.dedup();
-        groups.truncate(PROMPTS_AT_ONCE);
-        let tokens: Vec<&[u32]> = groups.iter().map(|it| self.requests[*it].tokens).collect();
-        let (groups, read) = match self.model.prefill(&mut self.cache, &tokens) {
-            // Room for this prompt alone is enough to go on.
-            Err(EngineError::CacheFull { .. }) => (
-                &groups[..1],
-                self.model.prefill(&mut self.cache, &tokens[..1])?,
-            ),
-            read => (&groups[..], read?),
-        };
-        let vocab = self.model.config().vocab_size;
-        for ((group, slot), logits) in groups
-            .iter()
-            .zip(read.slots)
-            .zip(read.logits.chunks_exact(vocab))
-        {
-            let to_begin = self.requests[*group].completions;
-            self.prompts[*group] = Some(ReadPrompt {
-                slot,
-                logits: logits.to_vec(),
-                to_begin,
-            });
-        }
-        Ok(self.prompts[group]
-            .as_ref()
-            .expect("its prompt was just read")
-            .slot)
-    }
-
-    /// Puts a completion among those under way, or away if it is over.
-    fn keep_or_finish(&mut self, it: Active) -> Result<(), Error> {
-        if self.is_over(&it.completion) {
-            self.cache.release(it.slot)?;
-            self.done[it.group][it.rollout] = it.completion;
-        } else {
-            self.active.push(it);
-        }
-        Ok(())
-    }
-
-    /// One more token for every completion under way; those that end free their places.
-    fn advance(&mut self) -> Result<(), Error> {
-        if self.active.is_empty() {
-            return Ok(());
-        }
-        let step: Vec<(SeqSlot, u32)> = self
-            .active
-            .iter()
-            .map(|it| {
-                (
-                    it.slot,
-                    *it.completion.tokens.last().expect("it has its first token"),
-                )
+    let mut engine = Engine::new(model, until.map(|it| it.0), limits)?;
+    let mut group_of = HashMap::new();
+    for (group, it) in requests.iter().enumerate() {
+        let id = engine
+            .submit(Request {
+                prompt: it.tokens.to_vec(),
+                completions: it.completions,
+                decoding: settings.decoding,
+                max_tokens: settings.max_new_tokens,
+                stop_tokens: settings.stop.to_vec(),
+                stop_strings: until.map(|it| it.1.to_vec()).unwrap_or_default(),
+                text: false,
+                top_log_probs: 0,
+                draws: DrawKey {
+                    seed: settings.seed,
+                    purpose: settings.purpose,
+                    step: settings.step,
+                    prompt: it.prompt,
+                },
             })
-            .collect();
-        let mut logits = std::mem::take(&mut self.logits);
-        self.model.decode(&mut self.cache, &step, &mut logits)?;
-        let drawn: Vec<Drawn> = self.on_threads(|| {
-            self.active
-                .par_iter()
-                .zip(logits.par_chunks_exact(self.model.config().vocab_size))
-                .map(|(it, row)| self.draw(row, it.group, it.rollout, it.completion.tokens.len()))
-                .collect()
-        });
-        self.logits = logits;
-        for (mut it, drawn) in std::mem::take(&mut self.active).into_iter().zip(drawn) {
-            self.push(&mut it.completion, drawn);
-            self.keep_or_finish(it)?;
+            .map_err(|it| it.of_group(group))?;
+        group_of.insert(id, group);
+    }
+    while !engine.is_idle() {
+        for it in engine.step()? {
+            let completion = &mut done[group_of[&it.request]][it.completion];
+            match it.kind {
+                EventKind::Token(NewToken { drawn, .. }) => completion.push(drawn),
+                EventKind::Finished { reason, .. } => {
+                    completion.ended = reason != Finish::Length;
+                    completion.finish = reason;
+                }
+            }
         }
-        Ok(())
     }
-
-    fn on_threads<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.model.device().enter(work)
-    }
-
-    /// The next token of a completion that has `position` tokens.
-    fn draw(&self, logits: &[f32], group: usize, rollout: usize, position: usize) -> Drawn {
-        let it = self.settings;
-        let place = Place {
-            step: it.step,
-            prompt: self.requests[group].prompt.0,
-            rollout: rollout as u64,
-            position: position as u64,
-        };
-        draw(
-            logits,
-            it.decoding,
-            uniform(it.seed, it.purpose, place),
-            it.usable_vocab,
-        )
-    }
-
-    fn push(&self, completion: &mut Completion, drawn: Drawn) {
-        completion.tokens.push(drawn.token);
-        completion.log_probs.push(drawn.log_prob);
-        completion.log_probs_t1.push(drawn.log_prob_t1);
-        completion.entropies.push(drawn.entropy);
-        completion.ended = self.settings.stop.contains(&drawn.token);
-    }
-
-    fn is_over(&self, completion: &Completion) -> bool {
-        completion.ended || completion.tokens.len() >= self.settings.max_new_tokens
-    }
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -389,7 +187,7 @@ mod tests {
     use super::*;
     use crate::Truncation;
     use hapo_kernels::Cpu;
-    use hapo_model::{PackedBatch, Recompute, Tape};
+    use hapo_model::{EngineError, PackedBatch, Recompute, Tape};
     use std::path::Path;
 
     fn model(threads: usize) -> Model<Cpu> {
@@ -509,17 +307,18 @@ mod tests {
         };
         assert!(matches!(
             sample(&model(1), &[request], &settings(1, 1.0)),
-            Err(Error::Request { index: 0, .. })
+            Err(Error::InGroup { index: 0, .. })
         ));
         let request = GroupRequest {
             prompt: PromptId(0),
             tokens: &[9999],
             completions: 1,
         };
-        assert!(matches!(
-            sample(&model(1), &[request], &settings(1, 1.0)),
-            Err(Error::Engine(EngineError::Token { .. }))
-        ));
+        let Err(Error::InGroup { source, .. }) = sample(&model(1), &[request], &settings(1, 1.0))
+        else {
+            panic!("a token beyond the vocabulary is refused");
+        };
+        assert!(matches!(*source, Error::Engine(EngineError::Token { .. })));
         assert_eq!(
             sample(&model(1), &[], &settings(1, 1.0)).unwrap(),
             Vec::<Vec<Completion>>::new()

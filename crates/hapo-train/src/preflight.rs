@@ -85,7 +85,13 @@ pub(crate) fn preflight(run: &mut Run, prompts: usize) -> Result<Option<Prefligh
         step: 0,
     };
     let started = Instant::now();
-    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
+    let completions = hapo_sampler::sample_until(
+        &run.trainer.model,
+        &requests,
+        &settings,
+        &run.dialogue.tokenizer,
+        &raw.sampling.stop,
+    )?;
     let sampling = started.elapsed().as_secs_f64();
     let lengths: Vec<usize> = completions
         .iter()

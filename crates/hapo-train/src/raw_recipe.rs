@@ -135,6 +135,11 @@ pub struct RawSampling {
     pub top_p: f32,
     /// Most likely tokens to draw from; 0 = all (D25).
     pub top_k: usize,
+    /// Only tokens at least this fraction as likely as the likeliest one; 0 = all (D25).
+    pub min_p: f32,
+    /// Strings that end a response. Its tokens are kept whole, its graded text is that of its tokens,
+    /// the string included.
+    pub stop: Vec<String>,
     /// Longest response in tokens, end token included; also the L of the constant normaliser.
     pub max_new_tokens: usize,
     /// Sequences decoded at once.
@@ -332,6 +337,8 @@ impl Default for RawSampling {
             temperature: 1.0,
             top_p: 1.0,
             top_k: 0,
+            min_p: 0.0,
+            stop: Vec::new(),
             max_new_tokens: 8192,
             max_sequences: 256,
             refill: 0,

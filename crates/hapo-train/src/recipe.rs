@@ -214,6 +214,18 @@ impl Recipe {
             s.top_p.to_string(),
         )?;
         range(
+            "sampling.min_p",
+            (0.0..=1.0).contains(&s.min_p),
+            "a number in [0, 1]",
+            s.min_p.to_string(),
+        )?;
+        range(
+            "sampling.stop",
+            !s.stop.iter().any(String::is_empty),
+            "strings of at least one character",
+            "an empty one".to_owned(),
+        )?;
+        range(
             "loss.clip_low",
             l.clip_low > 0.0 && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY),
             "a number in (0, 1), or inf for no clip",
@@ -410,7 +422,7 @@ impl Recipe {
         let truncation = Truncation {
             top_k: s.top_k,
             top_p: s.top_p,
-            min_p: 0.0,
+            min_p: s.min_p,
         };
         let model = match (&raw.model.path, &raw.model.init) {
             (Some(path), None) => match path.strip_prefix("stage:") {
@@ -483,8 +495,9 @@ impl Recipe {
         {
             all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected (D23)".to_owned());
         }
-        if self.raw.sampling.top_p < 1.0 || self.raw.sampling.top_k > 0 {
-            all.push("sampling.top_p or top_k samples from another distribution than the importance ratio assumes (D25)".to_owned());
+        let s = &self.raw.sampling;
+        if s.top_p < 1.0 || s.top_k > 0 || s.min_p > 0.0 {
+            all.push("sampling.top_p, top_k or min_p samples from another distribution than the importance ratio assumes (D25)".to_owned());
         }
         all
     }

@@ -172,7 +172,13 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
         purpose: hapo_core::Purpose::Sample,
         step: step.0,
     };
-    let completions = hapo_sampler::sample(&run.trainer.model, &requests, &settings)?;
+    let completions = hapo_sampler::sample_until(
+        &run.trainer.model,
+        &requests,
+        &settings,
+        &run.dialogue.tokenizer,
+        &sampling.stop,
+    )?;
     let all = || completions.iter().flatten();
     let lengths: Vec<usize> = all().map(|it| it.tokens.len()).collect();
     let truncated = all().filter(|it| !it.ended).count();

@@ -66,7 +66,7 @@ enum EvalSplit {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let decoding = decoding(args.temperature, 1.0, 0)?;
+    let decoding = decoding(args.temperature, hapo_sampler::Truncation::NONE)?;
     let template = hapo_data::find_template(&args.template)?;
     let grader = hapo_verify::grader(&args.grader)
         .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;

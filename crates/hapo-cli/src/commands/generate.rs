@@ -36,6 +36,12 @@ pub(crate) struct Args {
     /// Most likely tokens to draw from; 0 = all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
+    /// Draw only tokens at least this fraction as likely as the likeliest one; 0 = all
+    #[arg(long, default_value_t = 0.0)]
+    min_p: f32,
+    /// End a completion where its text contains this string; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
     /// Longest completion in tokens
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
@@ -51,7 +57,8 @@ pub(crate) struct Args {
 }
 
 /// Decoding by temperature, 0 meaning greedy.
-pub(crate) fn decoding(temperature: f32, top_p: f32, top_k: usize) -> Result<Decoding> {
+pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {
+    let Truncation { top_p, min_p, .. } = truncation;
     if !(temperature.is_finite() && temperature >= 0.0) {
         return Err(bad_input(
             format!("--temperature: expected a number from 0, got {temperature}"),
@@ -64,11 +71,12 @@ pub(crate) fn decoding(temperature: f32, top_p: f32, top_k: usize) -> Result<Dec
             "1 keeps every token",
         ));
     }
-    let truncation = Truncation {
-        top_k,
-        top_p,
-        min_p: 0.0,
-    };
+    if !(0.0..=1.0).contains(&min_p) {
+        return Err(bad_input(
+            format!("--min-p: expected a number in [0, 1], got {min_p}"),
+            "0 keeps every token",
+        ));
+    }
     Ok(if temperature == 0.0 {
         Decoding::Greedy
     } else {
@@ -89,7 +97,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             .collect(),
         (None, None) => unreachable!("clap requires one of the two"),
     };
-    let decoding = decoding(args.temperature, args.top_p, args.top_k)?;
+    let truncation = Truncation {
+        top_k: args.top_k,
+        top_p: args.top_p,
+        min_p: args.min_p,
+    };
+    let decoding = decoding(args.temperature, truncation)?;
+    if args.stop.iter().any(String::is_empty) {
+        return Err(bad_input(
+            "--stop: expected at least one character, got none",
+            "leave the option out to stop at end tokens alone",
+        ));
+    }
     let template = hapo_data::find_template(&args.template)?;
     let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
     let prompts = problems
@@ -115,14 +134,20 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         purpose: Purpose::Generate,
         step: 0,
     };
-    let sampled = hapo_sampler::sample(&model, &requests, &settings)?;
+    let sampled = hapo_sampler::sample_until(
+        &model,
+        &requests,
+        &settings,
+        &dialogue.tokenizer,
+        &args.stop,
+    )?;
     for ((id, problem), completions) in problems.iter().zip(sampled) {
         for (index, it) in completions.iter().enumerate() {
-            let text = dialogue.text(&it.tokens)?;
+            let text = dialogue.text_before(&it.tokens, &args.stop)?;
             if args.json {
                 let json = serde_json::json!({
                     "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
-                    "logprobs": it.log_probs, "logprobs_t1": it.log_probs_t1, "ended": it.ended,
+                    "logprobs": it.log_probs, "logprobs_t1": it.log_probs_t1, "ended": it.ended, "finish": it.finish.name(),
                 });
                 outln!("{json}");
             } else {

@@ -191,7 +191,7 @@ fn evaluate_row(
     let grader = &hapo_verify::MATH;
     let settings = EvalSettings {
         completions: COMPLETIONS,
-        decoding: decoding(TEMPERATURE, 1.0, 0)?,
+        decoding: decoding(TEMPERATURE, hapo_sampler::Truncation::NONE)?,
         max_new_tokens,
         max_sequences: 256,
         seed: args.seed,
