@@ -14,6 +14,7 @@ macro_rules! outln {
 
 mod commands;
 mod failure;
+mod hub;
 mod interrupt;
 mod model;
 mod parquet_rows;
@@ -21,7 +22,9 @@ mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{
+    eval, generate, grade, list, logprobs, quickstart, replay, schedule, serve, train,
+};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
@@ -49,6 +52,8 @@ enum Command {
     Eval(eval::Args),
     /// Sample completions
     Generate(generate::Args),
+    /// Serve a model to OpenAI's clients
+    Serve(serve::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),
     /// Log-probabilities, entropies and greedy continuations of token sequences
@@ -72,6 +77,7 @@ fn main() -> std::process::ExitCode {
         Command::Train(args) => train::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
         Command::Generate(args) => generate::run(&args, threads),
+        Command::Serve(args) => serve::run(&args, threads),
         Command::Grade(args) => grade::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),

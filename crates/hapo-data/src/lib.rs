@@ -25,5 +25,6 @@ pub use error::Error;
 pub use jsonl::{BadRow, LINE_LIMIT, Row, Rows, read_rows, write_file, write_row};
 pub use teacher::{Admission, Refused, admit};
 pub use template::{
-    EndOfTurn, TEMPLATES, Template, find_template, render, teacher_prompt, template_hash,
+    CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
+    find_template, render, teacher_prompt, template_hash,
 };

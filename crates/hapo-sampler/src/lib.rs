@@ -12,7 +12,7 @@ mod engine;
 mod local;
 mod text;
 
-pub use dialogue::Dialogue;
+pub use dialogue::{Dialogue, choose_template};
 pub use draw::{Decoding, Drawn, Truncation, draw};
 pub use engine::{DrawKey, Engine, Event, EventKind, Finish, Limits, NewToken, Request, RequestId};
 pub use local::{Completion, GroupRequest, SampleSettings, into_groups, sample, sample_until};
@@ -27,6 +27,9 @@ pub enum Error {
     /// The decoder refused.
     #[error(transparent)]
     Engine(#[from] hapo_model::EngineError),
+    /// A template that is unknown, or that refuses a problem or a dialogue.
+    #[error(transparent)]
+    Data(#[from] hapo_data::Error),
     /// A template that does not go with the model.
     #[error("template `{template}` does not fit the model: {missing}")]
     Template {
@@ -67,5 +70,15 @@ impl Error {
             index,
             source: Box::new(self),
         }
+    }
+}
+
+impl Error {
+    /// Whether what was asked for is to blame rather than the run or the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Data(_) | Self::Template { .. } | Self::Tokenizer(_) | Self::Request { .. }
+        )
     }
 }

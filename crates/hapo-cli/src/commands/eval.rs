@@ -18,7 +18,7 @@ use crate::model;
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo eval --model builtin:base --suite mini6 --k 4")]
 pub(crate) struct Args {
-    /// Hugging Face folder, or builtin:base
+    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// mini6, names of `hapo list benchmarks`, or family:level of the built-in task, separated by commas
@@ -42,9 +42,15 @@ pub(crate) struct Args {
     /// Longest completion in tokens
     #[arg(long, default_value_t = 96)]
     max_tokens: usize,
-    /// Prompt template
+    /// Prompt template; `chat` is the model's own
     #[arg(long, default_value = "chatml")]
     template: String,
+    /// System text, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// What follows the problem in the user's turn, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    suffix: Option<String>,
     /// Grader
     #[arg(long, default_value = "math")]
     grader: String,
@@ -67,7 +73,12 @@ enum EvalSplit {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let decoding = decoding(args.temperature, hapo_sampler::Truncation::NONE)?;
-    let template = hapo_data::find_template(&args.template)?;
+    let template = hapo_data::TemplateChoice {
+        name: &args.template,
+        system: args.system.as_deref(),
+        suffix: args.suffix.as_deref(),
+    };
+    template.check()?;
     let grader = hapo_verify::grader(&args.grader)
         .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
     if args.k == 0 || args.problems == 0 {
@@ -78,6 +89,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let sets = sets(args)?;
     let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
+    model::warn_of_another_template(&args.model, &dialogue);
     let settings = EvalSettings {
         completions: args.k,
         decoding,
@@ -142,7 +154,7 @@ fn sets(args: &Args) -> Result<Vec<(String, Dataset)>> {
     if let Some(file) = &args.data {
         return Ok(vec![(
             file.display().to_string(),
-            hapo_train::load_file(file)?,
+            hapo_train::load_file(&crate::hub::data_file(file)?)?,
         )]);
     }
     let names: Vec<&str> = if args.suite == "mini6" {

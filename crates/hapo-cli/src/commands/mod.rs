@@ -8,4 +8,5 @@ pub(crate) mod logprobs;
 pub(crate) mod quickstart;
 pub(crate) mod replay;
 pub(crate) mod schedule;
+pub(crate) mod serve;
 pub(crate) mod train;
