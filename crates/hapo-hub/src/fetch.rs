@@ -14,8 +14,10 @@ use ureq::{Agent, Body};
 use crate::Error;
 use crate::id::{DatasetFile, RepoId, is_plain_path};
 
-/// How often a request that may succeed later is made in all.
+/// How often a request for a file is made in all, where it may succeed later.
 const ATTEMPTS: u32 = 6;
+/// The same for the first request: without a network the cache should not be long in coming.
+const FIRST_ATTEMPTS: u32 = 3;
 /// Longest time that a server may ask us to wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Most bytes of an answer that is not a file.
@@ -701,6 +703,10 @@ impl<'a> Fetcher<'a> {
         progress: &mut dyn Progress,
         mut attempt: impl FnMut(&mut dyn Progress) -> Result<T, Failure>,
     ) -> Result<T, Error> {
+        let attempts = match name {
+            Some(_) => ATTEMPTS,
+            None => FIRST_ATTEMPTS,
+        };
         let mut wait = self.hub.backoff;
         let mut made = 0;
         loop {
@@ -709,7 +715,7 @@ impl<'a> Fetcher<'a> {
                 Ok(it) => return Ok(it),
                 Err(Failure::Never(it)) => return Err(it),
                 Err(Failure::Later(cause, asked)) => {
-                    if made == ATTEMPTS {
+                    if made == attempts {
                         return Err(Error::Unreachable {
                             what: self.what(name),
                             endpoint: self.hub.endpoint.clone(),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, Response, StatusCode, header};
+use axum::http::{HeaderMap, Method, Response, header};
+use futures::{StreamExt, stream};
 use hapo_hub::{DatasetFile, Error, Hub, NoProgress, Progress, RepoId};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -154,27 +155,15 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
     if let Some(Fault::Cut(bytes)) = fault {
         repository.faults.remove(0);
         let part = Bytes::copy_from_slice(&content[from..from + bytes]);
-        let pieces = vec![Ok(part), Err(std::io::Error::other("cut"))];
-        return answer.body(Body::from_stream(Pieces(pieces))).unwrap();
+        let cut = async {
+            // What was written before must reach the client first.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Err(std::io::Error::other("cut"))
+        };
+        let pieces = stream::once(async { Ok(part) }).chain(stream::once(cut));
+        return answer.body(Body::from_stream(pieces)).unwrap();
     }
     answer.body(Body::from(content[from..].to_vec())).unwrap()
-}
-
-/// A body of pieces, the last of which may be a cut.
-struct Pieces(Vec<std::io::Result<Bytes>>);
-
-impl futures::Stream for Pieces {
-    type Item = std::io::Result<Bytes>;
-
-    fn poll_next(
-        mut self: std::pin::Pin<&mut Self>,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Self::Item>> {
-        if self.0.is_empty() {
-            return std::task::Poll::Ready(None);
-        }
-        std::task::Poll::Ready(Some(self.0.remove(0)))
-    }
 }
 
 /// A server and a cache of its own.

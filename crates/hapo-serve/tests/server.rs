@@ -256,7 +256,6 @@ async fn requests_at_once_get_what_each_gets_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_joins_to_the_whole_answer() {
     let client = start(settings()).await;
-    let (_, dialogue) = load();
     for path in [CHAT, COMPLETIONS] {
         for stop in [json!(null), json!(["e", "the "])] {
             let fields = json!({
@@ -314,7 +313,6 @@ async fn a_stream_joins_to_the_whole_answer() {
             }
         }
     }
-    let _ = dialogue;
 }
 
 #[tokio::test(flavor = "multi_thread")]
