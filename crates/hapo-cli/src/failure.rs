@@ -66,6 +66,8 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
             it.hint.clone()
         } else if let Some(it) = it.downcast_ref::<hapo_train::Error>() {
             it.hint()
+        } else if let Some(it) = it.downcast_ref::<hapo_hub::Error>() {
+            it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_model::Error>() {
             it.hint().map(std::string::ToString::to_string)
         } else if let Some(it) = it.downcast_ref::<hapo_data::Error>() {
@@ -85,6 +87,12 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
         it.is::<BadInput>()
             || it.is::<hapo_model::Error>()
             || it.is::<hapo_data::Error>()
+            || it
+                .downcast_ref::<hapo_hub::Error>()
+                .is_some_and(hapo_hub::Error::is_bad_input)
+            || it
+                .downcast_ref::<hapo_sampler::Error>()
+                .is_some_and(hapo_sampler::Error::is_bad_input)
             || it
                 .downcast_ref::<hapo_train::Error>()
                 .is_some_and(hapo_train::Error::is_bad_input)

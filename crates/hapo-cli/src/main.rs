@@ -14,6 +14,7 @@ macro_rules! outln {
 
 mod commands;
 mod failure;
+mod hub;
 mod interrupt;
 mod machine;
 mod model;
@@ -22,8 +23,8 @@ mod progress;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, data, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, study,
-    teacher, train,
+    bench, data, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, serve,
+    study, teacher, train,
 };
 
 /// The version and, where it is known, the commit.
@@ -55,6 +56,8 @@ enum Command {
     Eval(eval::Args),
     /// Sample completions
     Generate(generate::Args),
+    /// Serve a model to OpenAI's clients
+    Serve(serve::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),
     /// Look at files of problems, check them, convert them
@@ -88,6 +91,7 @@ fn main() -> std::process::ExitCode {
         Command::Train(args) => train::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
         Command::Generate(args) => generate::run(&args, threads),
+        Command::Serve(args) => serve::run(&args, threads),
         Command::Grade(args) => grade::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),

@@ -1,22 +1,54 @@
 //! Opening a model for a command.
 
 use anyhow::Result;
-use hapo_data::Template;
+use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
-use hapo_model::Model;
+use hapo_model::{LoadedModel, Model};
 use hapo_sampler::Dialogue;
+
+use crate::hub;
 
 /// A model and the dialogue it is asked in. The longest sequence is the model's own limit, or
 /// `PROMPT_ROOM` and `max_new_tokens`, whichever is shorter.
-pub(crate) fn open(
+pub(crate) fn open<'a>(
     path: &str,
-    template: &'static Template,
+    template: impl Into<TemplateChoice<'a>>,
     max_new_tokens: usize,
     threads: usize,
 ) -> Result<(Model<Cpu>, Dialogue)> {
     const PROMPT_ROOM: usize = 4096;
-    let mut loaded = hapo_train::open_model(path, PROMPT_ROOM + max_new_tokens, threads)?;
+    let template = template.into();
+    template.check()?;
+    let mut loaded = open_loaded(path, PROMPT_ROOM + max_new_tokens, threads)?;
+    let template = hapo_sampler::choose_template(template, path, &loaded.companions)?;
     loaded.model.pack_exact()?;
     let dialogue = Dialogue::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     Ok((loaded.model, dialogue))
+}
+
+/// A model by its folder or its name on the hub, for sequences of `context` tokens.
+pub(crate) fn open_loaded(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
+    Ok(hapo_train::open_model(
+        &hub::model_folder(path)?,
+        context,
+        threads,
+    )?)
+}
+
+/// Warns where a checkpoint of ours is asked in other words than it was trained with.
+pub(crate) fn warn_of_another_template(path: &str, dialogue: &Dialogue) {
+    let trained = hapo_train::checkpoint::trained_template(std::path::Path::new(path));
+    if let Some((name, hash)) = trained
+        && hash != dialogue.template.hash()
+    {
+        eprintln!(
+            "warning: {path} was trained with template `{name}`, and is asked with `{}`{}",
+            dialogue.template.name(),
+            if name == dialogue.template.name() {
+                " of another text"
+            } else {
+                ""
+            }
+        );
+    }
 }

@@ -9,7 +9,7 @@
 use crate::container::{self, Container, Lines, Opened, RawRow, RawRows};
 use crate::layouts::{self, DATASET_LAYOUTS, Layout};
 use crate::value::{Fault, Object, fault, shorten};
-use crate::{BadRow, Error, Row, Template, render};
+use crate::{BadRow, Error, Message, PromptTemplate, Row};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -63,15 +63,22 @@ pub enum PromptText<'a> {
     Problem(&'a str),
     /// The whole prompt.
     Whole(&'a str),
+    /// Several turns; the model's own template goes around them.
+    Turns(&'a [Message]),
 }
 
 /// What the prompt of an example is made from under a template. A prompt that its file holds with a
 /// template already around it is taken whole under the template `none`; under any other template it
-/// must be, but for white space at its end, what that template makes of the problem.
+/// must be, but for white space at its end, what that template makes of the problem. A dialogue of
+/// several turns needs the model's own template.
 ///
 /// # Errors
-/// When the prompt is rendered with another template, is a dialogue of several turns, or is missing.
-pub fn prompt_text<'a>(example: &'a Example, template: &Template) -> Result<PromptText<'a>, Error> {
+/// When the prompt is rendered with another template, is a dialogue that the template has no place for, or
+/// is missing.
+pub fn prompt_text<'a>(
+    example: &'a Example,
+    template: &PromptTemplate,
+) -> Result<PromptText<'a>, Error> {
     let refuse = |problem: String| {
         Err(Error::Prompt {
             row: example.row,
@@ -79,17 +86,20 @@ pub fn prompt_text<'a>(example: &'a Example, template: &Template) -> Result<Prom
             problem,
         })
     };
-    let name = template.name;
+    let name = template.name();
     if let Some(whole) = &example.rendered {
         if name == "none" {
             return Ok(PromptText::Whole(whole));
         }
-        if render(template, &example.problem).trim_end() != whole.trim_end() {
+        if template.render(&example.problem)?.trim_end() != whole.trim_end() {
             return refuse(format!(
                 "the prompt is already rendered, and not with template `{name}`"
             ));
         }
     } else if !example.messages.is_empty() {
+        if let PromptTemplate::Chat(_) = template {
+            return Ok(PromptText::Turns(&example.messages));
+        }
         return refuse(format!(
             "the prompt is a dialogue of {} turns, for which template `{name}` has no place",
             example.messages.len()
@@ -98,15 +108,6 @@ pub fn prompt_text<'a>(example: &'a Example, template: &Template) -> Result<Prom
         return refuse("a document without a problem".to_owned());
     }
     Ok(PromptText::Problem(&example.problem))
-}
-
-/// One turn of a dialogue.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Message {
-    /// `system`, `user` or `assistant`.
-    pub role: String,
-    /// What is said.
-    pub content: String,
 }
 
 /// Examples in the order of their file.

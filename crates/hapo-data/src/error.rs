@@ -74,6 +74,32 @@ pub enum Error {
         /// The names that exist.
         known: String,
     },
+    /// A text that goes with the model's own template only.
+    #[error("template `{template}` takes no {what}, only template `chat` does")]
+    TemplateText {
+        /// The template that was asked for.
+        template: &'static str,
+        /// Which text.
+        what: &'static str,
+    },
+    /// A dialogue for a template that stands around one problem.
+    #[error("template `{template}` takes one user turn, got: {got}")]
+    Dialogue {
+        /// The template.
+        template: &'static str,
+        /// The roles of the dialogue.
+        got: String,
+    },
+    /// A model's chat template is no template, or refuses a dialogue.
+    #[error("chat template of {model}{}: {problem}", line.map_or_else(String::new, |it| format!(", line {it}")))]
+    ChatTemplate {
+        /// Whose template.
+        model: String,
+        /// The template's line, from 1, where there is one to name.
+        line: Option<usize>,
+        /// What is wrong.
+        problem: String,
+    },
     /// A family of the built-in task has no such level.
     #[error("family `{family}` has no level {level}, expected {min} to {max}")]
     Level {

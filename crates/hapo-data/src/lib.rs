@@ -10,6 +10,7 @@
 //! or verdicts passes them in as functions. A dataset in use lives in memory whole; a file that is only
 //! looked at or converted does not.
 
+mod chat_template;
 mod container;
 mod dataset;
 mod error;
@@ -21,9 +22,12 @@ mod template;
 mod value;
 mod write;
 
+pub use chat_template::{
+    ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, Message, RECURSION, Rendering,
+};
 pub use container::Container;
 pub use dataset::{
-    Dataset, Example, JsonRows, Loaded, Message, PromptText, Rows, json_rows, load, load_as, open,
+    Dataset, Example, JsonRows, Loaded, PromptText, Rows, json_rows, load, load_as, open,
     open_reader, prompt_text, question_hash, read_rows,
 };
 pub use error::Error;
@@ -31,7 +35,8 @@ pub use layouts::{DATASET_LAYOUTS, Layout};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use teacher::{Admission, Refused, admit};
 pub use template::{
-    EndOfTurn, TEMPLATES, Template, find_template, render, teacher_prompt, template_hash,
+    CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
+    find_template, render, teacher_prompt, template_hash,
 };
 pub use write::{Format, Writer, Written, write_file, write_row};
 

@@ -4,7 +4,7 @@
 //! with a name and a hash that a run records. Texts are byte for byte those of the published code
 //! that each names.
 
-use crate::Error;
+use crate::{ChatTemplate, Error, Message, Rendering};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
@@ -19,6 +19,157 @@ pub struct Template {
     pub text: &'static str,
     /// What ends the assistant's turn, in sampling and in the teacher's solution (D10).
     pub end_of_turn: EndOfTurn,
+}
+
+/// Name of the template that is the model's own ([`ChatTemplate`]).
+pub const CHAT: &str = "chat";
+
+/// Where [`CHAT`] comes from, in one line.
+pub const CHAT_ORIGIN: &str =
+    "the model's own chat template (Jinja), with an optional system text and suffix";
+
+/// A template as a command or a recipe asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TemplateChoice<'a> {
+    /// A name of [`TEMPLATES`], or [`CHAT`].
+    pub name: &'a str,
+    /// Text of the system turn; for [`CHAT`] only.
+    pub system: Option<&'a str>,
+    /// What follows the problem in the user's turn, its spaces included; for [`CHAT`] only.
+    pub suffix: Option<&'a str>,
+}
+
+impl<'a> TemplateChoice<'a> {
+    /// A template by its name alone.
+    pub fn named(name: &'a str) -> Self {
+        Self {
+            name,
+            system: None,
+            suffix: None,
+        }
+    }
+
+    /// The template, where it is one of the table; none where it is the model's own.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`], and [`Error::TemplateText`] for a text that the template does not take.
+    pub fn check(&self) -> Result<Option<&'static Template>, Error> {
+        if self.name == CHAT {
+            return Ok(None);
+        }
+        let template = find_template(self.name)?;
+        let what = match (self.system, self.suffix) {
+            (None, None) => return Ok(Some(template)),
+            (Some(_), _) => "system text",
+            (None, Some(_)) => "suffix",
+        };
+        Err(Error::TemplateText {
+            template: template.name,
+            what,
+        })
+    }
+}
+
+impl From<&'static Template> for TemplateChoice<'_> {
+    fn from(template: &'static Template) -> Self {
+        Self::named(template.name)
+    }
+}
+
+/// What stands around a problem, whoever wrote it.
+#[derive(Debug, Clone)]
+pub enum PromptTemplate {
+    /// One of [`TEMPLATES`].
+    Named(&'static Template),
+    /// The model's own.
+    Chat(Box<ChatPrompt>),
+}
+
+/// A chat template with the texts that a run adds to a problem.
+#[derive(Debug, Clone)]
+pub struct ChatPrompt {
+    /// The model's template.
+    pub template: ChatTemplate,
+    /// Text of the system turn; without it the template's own default holds.
+    pub system: Option<String>,
+    /// What follows the problem in the user's turn.
+    pub suffix: Option<String>,
+}
+
+impl From<&'static Template> for PromptTemplate {
+    fn from(template: &'static Template) -> Self {
+        Self::Named(template)
+    }
+}
+
+impl PromptTemplate {
+    /// Its name in recipes.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Named(it) => it.name,
+            Self::Chat(_) => CHAT,
+        }
+    }
+
+    /// The prompt of a problem.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when the model's own template refuses it.
+    pub fn render(&self, problem: &str) -> Result<String, Error> {
+        let chat = match self {
+            Self::Named(it) => return Ok(render(it, problem)),
+            Self::Chat(it) => it,
+        };
+        let content = [problem, chat.suffix.as_deref().unwrap_or_default()].concat();
+        let mut messages = Vec::with_capacity(2);
+        if let Some(system) = &chat.system {
+            messages.push(Message::new("system", system));
+        }
+        messages.push(Message::new("user", content));
+        chat.template.render(&messages, &Rendering::prompt())
+    }
+
+    /// A whole dialogue. A template of the table takes a single user turn, which is its problem.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when the template refuses the dialogue, [`Error::Dialogue`] when it
+    /// takes none.
+    pub fn render_dialogue(
+        &self,
+        messages: &[Message],
+        rendering: &Rendering,
+    ) -> Result<String, Error> {
+        match (self, messages) {
+            (Self::Chat(it), _) => it.template.render(&messages, rendering),
+            (Self::Named(template), [only]) if only.role == "user" => {
+                Ok(render(template, &only.content))
+            }
+            (Self::Named(template), _) => Err(Error::Dialogue {
+                template: template.name,
+                got: messages
+                    .iter()
+                    .map(|it| it.role.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            }),
+        }
+    }
+
+    /// SHA-256, in hexadecimal, of everything that stands around a problem: two runs with the same
+    /// hash have asked in the same words. For a template of the table it is [`template_hash`].
+    pub fn hash(&self) -> String {
+        match self {
+            Self::Named(it) => template_hash(it),
+            Self::Chat(it) => {
+                let mut digest = it.template.digest();
+                for text in [&it.system, &it.suffix] {
+                    digest.update([0, u8::from(text.is_some())]);
+                    digest.update(text.as_deref().unwrap_or_default());
+                }
+                hexadecimal(&digest.finalize())
+            }
+        }
+    }
 }
 
 /// What ends an assistant's turn.
@@ -89,6 +240,7 @@ pub fn find_template(name: &str) -> Result<&'static Template, Error> {
             known: TEMPLATES
                 .iter()
                 .map(|template| template.name)
+                .chain([CHAT])
                 .collect::<Vec<_>>()
                 .join(", "),
         })
@@ -115,6 +267,10 @@ pub fn template_hash(template: &Template) -> String {
         .chain_update([0])
         .chain_update(end)
         .finalize();
+    hexadecimal(&digest)
+}
+
+fn hexadecimal(digest: &[u8]) -> String {
     digest
         .iter()
         .fold(String::with_capacity(64), |mut hex, byte| {
@@ -220,6 +376,71 @@ Please reason step by step, and put your final answer within \boxed{}.
         );
     }
 
+    fn chat_prompt(source: &str, system: Option<&str>, suffix: Option<&str>) -> PromptTemplate {
+        let tokens = [("eos_token".to_owned(), "</s>".to_owned())].into();
+        PromptTemplate::Chat(Box::new(ChatPrompt {
+            template: ChatTemplate::new("tiny", source, tokens).unwrap(),
+            system: system.map(str::to_owned),
+            suffix: suffix.map(str::to_owned),
+        }))
+    }
+
+    const ROLES: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+    #[test]
+    fn the_models_own_template_takes_a_system_text_and_a_suffix() {
+        let plain = chat_prompt(ROLES, None, None);
+        assert_eq!(plain.render("1+1=?").unwrap(), "<user>1+1=?</s><assistant>");
+        let dressed = chat_prompt(ROLES, Some("Be exact."), Some("\nThink."));
+        assert_eq!(
+            dressed.render("1+1=?").unwrap(),
+            "<system>Be exact.</s><user>1+1=?\nThink.</s><assistant>"
+        );
+        assert_eq!(dressed.name(), "chat");
+        let hashes: std::collections::BTreeSet<String> = [
+            plain,
+            dressed,
+            chat_prompt(ROLES, None, Some("Be exact.")),
+            chat_prompt(ROLES, Some("Be exact."), None),
+            chat_prompt(ROLES, Some(""), None),
+            chat_prompt("{{ messages }}", None, None),
+        ]
+        .iter()
+        .map(PromptTemplate::hash)
+        .collect();
+        assert_eq!(hashes.len(), 6);
+    }
+
+    #[test]
+    fn a_template_of_the_table_takes_one_user_turn_and_no_further_text() {
+        let template = PromptTemplate::Named(find_template("chatml").unwrap());
+        let turn = |role| Message::new(role, "a");
+        let rendering = Rendering::prompt();
+        assert_eq!(
+            template
+                .render_dialogue(&[turn("user")], &rendering)
+                .unwrap(),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        );
+        let two = [turn("system"), turn("user")];
+        assert_eq!(
+            template
+                .render_dialogue(&two, &rendering)
+                .unwrap_err()
+                .to_string(),
+            "template `chatml` takes one user turn, got: system, user"
+        );
+        let choice = TemplateChoice {
+            suffix: Some("."),
+            ..TemplateChoice::named("chatml")
+        };
+        assert_eq!(
+            choice.check().unwrap_err().to_string(),
+            "template `chatml` takes no suffix, only template `chat` does"
+        );
+        assert_eq!(TemplateChoice::named("chat").check().unwrap(), None);
+    }
+
     #[test]
     fn teacher_prompt_is_the_papers() {
         let expected = r"You will be given a problem and its answer. Generate step-by-step reasoning that leads to this answer.
@@ -237,7 +458,7 @@ Provide your step-by-step solution:";
         let message = find_template("qwen").unwrap_err().to_string();
         assert_eq!(
             message,
-            "unknown template `qwen`, expected one of: qwen-boxed, paper-literal, qwen25-math-cot, chatml, none, abel, r1"
+            "unknown template `qwen`, expected one of: qwen-boxed, paper-literal, qwen25-math-cot, chatml, none, abel, r1, chat"
         );
     }
 }

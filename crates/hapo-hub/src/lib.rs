@@ -1,1 +1,145 @@
 //! Models and data sets by the names they have on the Hugging Face hub.
+//!
+//! Purpose: wherever a folder is accepted, `org/name` or `org/name@revision` is too. Files lie in the
+//! cache that Python's `huggingface_hub` uses (`HF_HOME`, `HF_HUB_CACHE`), in its layout and under
+//! its locks, so nothing is fetched twice and each finds what the other has fetched. `HF_ENDPOINT`,
+//! `HF_TOKEN` and `HF_HUB_OFFLINE` mean what its users expect.
+//!
+//! The layout of the cache and the addresses are those of the `hf-hub` crate. Its transfers are not
+//! used: it keeps a truncated file, never tries again after a 429, has no offline mode, and drops
+//! the server's own words from an error.
+//!
+//! Price: blocking calls, one file at a time.
+
+mod fetch;
+mod id;
+
+pub use fetch::{Hub, NoProgress, Progress, Snapshot};
+pub use id::{DatasetFile, ParsedName, RepoId, parse_name};
+
+use std::path::PathBuf;
+
+/// Why a model or a data set cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A text that is neither a path nor a name of the hub.
+    #[error("{name}: {problem}")]
+    Name {
+        /// The text.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The hub has no such repository, revision or file, or does not show it.
+    #[error("{what} is not on {endpoint}{}", said(message))]
+    NotFound {
+        /// The repository, with its revision, or a file in it.
+        what: String,
+        /// The hub.
+        endpoint: String,
+        /// What the hub said.
+        message: String,
+    },
+    /// The hub wants a token, or another one.
+    #[error("{endpoint} refuses {what} ({status}){}", said(message))]
+    Denied {
+        /// The repository, with its revision, or a file in it.
+        what: String,
+        /// The hub.
+        endpoint: String,
+        /// The address of the repository's page, where access is asked for.
+        page: String,
+        /// 401 or 403.
+        status: u16,
+        /// Whether a token was sent.
+        token_sent: bool,
+        /// What the hub said.
+        message: String,
+    },
+    /// The hub could not be reached, or failed again and again.
+    #[error("cannot fetch {what} from {endpoint}: {cause}")]
+    Unreachable {
+        /// The repository, with its revision, or a file in it.
+        what: String,
+        /// The hub.
+        endpoint: String,
+        /// The last failure.
+        cause: String,
+    },
+    /// Nothing may be fetched, and the cache does not have it.
+    #[error("{what} is not in the cache ({}), and HF_HUB_OFFLINE is set", cache.display())]
+    Offline {
+        /// The repository, with its revision, or a file in it.
+        what: String,
+        /// The cache.
+        cache: PathBuf,
+    },
+    /// The repository has not what is looked for.
+    #[error("{what} has {problem}")]
+    Content {
+        /// The repository, with its revision.
+        what: String,
+        /// What it has, or has not.
+        problem: String,
+    },
+    /// The cache cannot be read or written.
+    #[error("cannot {action} {}: {cause}", file.display())]
+    Io {
+        /// Verb.
+        action: &'static str,
+        /// The file or folder.
+        file: PathBuf,
+        /// What the operating system said.
+        cause: std::io::Error,
+    },
+}
+
+fn said(message: &str) -> String {
+    if message.is_empty() {
+        String::new()
+    } else {
+        format!(": {message}")
+    }
+}
+
+impl Error {
+    /// What the reader can do about it, if anything is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Name { .. } => Some(
+                "give a folder or file that exists, org/name[@revision] of a model, or hf://datasets/org/name[@revision][/file]"
+                    .to_owned(),
+            ),
+            Self::NotFound { .. } => {
+                Some("check the spelling; there is no folder of that name here either".to_owned())
+            }
+            Self::Denied {
+                token_sent: false, ..
+            } => Some("set HF_TOKEN, or log in with `hf auth login`".to_owned()),
+            Self::Denied { page, .. } => Some(format!(
+                "ask for access at {page} with the account that the token belongs to"
+            )),
+            Self::Unreachable { .. } => Some(
+                "check the network and HF_ENDPOINT; the next call goes on where this one stopped (if a folder was meant: there is none of that name)"
+                    .to_owned(),
+            ),
+            Self::Offline { .. } => {
+                Some("unset HF_HUB_OFFLINE once, or give a folder".to_owned())
+            }
+            Self::Content { .. } | Self::Io { .. } => None,
+        }
+    }
+
+    /// Whether what was asked for is to blame rather than the network or the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Name { .. }
+                | Self::NotFound { .. }
+                | Self::Denied { .. }
+                | Self::Offline { .. }
+                | Self::Content { .. }
+        )
+    }
+}

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use serde_json::{Map, Value, json};
 
+use crate::chat;
 use crate::config::{Config, TensorSpec};
 use crate::config_json;
 use crate::dtype::{self, Dtype};
@@ -172,38 +173,14 @@ impl ModelFolder {
     /// [`Error::Io`], [`Error::Malformed`] for a file that is no text or no JSON, and
     /// [`Error::Config`] for a field that is neither a text nor a list with a default.
     pub fn chat_template(&self) -> Result<Option<String>, Error> {
-        let jinja = self.dir.join("chat_template.jinja");
-        if jinja.exists() {
-            let bytes = read_bounded(&jinja, MAX_JSON_BYTES)?;
-            return match String::from_utf8(bytes) {
-                Ok(text) => Ok(Some(text)),
-                Err(cause) => Err(malformed(&jinja, "UTF-8 text", cause.to_string())),
-            };
+        let mut found = Vec::new();
+        for name in [chat::JINJA, chat::TOKENIZER_CONFIG] {
+            let file = self.dir.join(name);
+            if file.exists() {
+                found.push((name, read_bounded(&file, MAX_JSON_BYTES)?));
+            }
         }
-        let file = self.dir.join("tokenizer_config.json");
-        if !file.exists() {
-            return Ok(None);
-        }
-        let text = read_bounded(&file, MAX_JSON_BYTES)?;
-        let fields: Value = serde_json::from_slice(&text)
-            .map_err(|cause| malformed(&file, "a JSON object", cause.to_string()))?;
-        let field = &fields["chat_template"];
-        let named = || {
-            let several = field.as_array()?;
-            let default = several.iter().find(|one| one["name"] == "default")?;
-            default["template"].as_str()
-        };
-        match field.as_str().or_else(named) {
-            Some(template) => Ok(Some(template.to_owned())),
-            None if field.is_null() => Ok(None),
-            None => Err(Error::Config {
-                file,
-                field: "chat_template".to_owned(),
-                expected: "a text, or a list with one named default".to_owned(),
-                got: excerpt(&field.to_string()),
-                hint: None,
-            }),
-        }
+        chat::template(&found, &self.dir)
     }
 }
 

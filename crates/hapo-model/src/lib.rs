@@ -1,6 +1,7 @@
 //! Decoder-only language models: their shape, their weights on disk, their arithmetic.
 
 mod batch;
+mod chat;
 mod config;
 pub mod config_json;
 mod dtype;
@@ -19,6 +20,7 @@ mod tape;
 mod tokenizer;
 
 pub use batch::{PackedBatch, Segment, Target};
+pub use chat::{ChatFiles, chat_files};
 pub use config::{Config, Family, Llama3Scaling, Rope, TensorSpec};
 pub use dtype::Dtype;
 pub use engine_error::EngineError;

@@ -1,7 +1,12 @@
 //! How a problem becomes a prompt's tokens, and a completion's tokens text: the same for training
 //! and evaluation. Token in, token out: a sampled sequence is never tokenised again.
 
-use hapo_data::{EndOfTurn, Example, PromptText, Template};
+use std::path::Path;
+
+use hapo_data::{
+    CHAT, ChatPrompt, ChatTemplate, EndOfTurn, Example, Message, PromptTemplate, PromptText,
+    Rendering, TemplateChoice,
+};
 use hapo_model::Tokenizer;
 
 use crate::Error;
@@ -13,31 +18,73 @@ pub struct Dialogue {
     /// The model's tokenizer.
     pub tokenizer: Tokenizer,
     /// The prompt template.
-    pub template: &'static Template,
+    pub template: PromptTemplate,
     /// The token that ends an assistant's turn, and every teacher trajectory (D10).
     pub end_token: u32,
     /// Tokens at which sampling stops: the end token and the model's own.
     pub stop: Vec<u32>,
 }
 
+/// The template of that choice, for a model: one of the table, or the one that its companion files
+/// (name and bytes) hold. `model` names it in messages.
+///
+/// # Errors
+/// [`Error::Data`] for a choice that is none, [`Error::Template`] where the model's own is asked for
+/// and there is none, [`Error::Tokenizer`] for a companion file that cannot be read.
+pub fn choose_template(
+    choice: TemplateChoice<'_>,
+    model: &str,
+    companions: &[(&'static str, Vec<u8>)],
+) -> Result<PromptTemplate, Error> {
+    if let Some(named) = choice.check()? {
+        return Ok(named.into());
+    }
+    let files = hapo_model::chat_files(companions, Path::new(model))?;
+    let source = files.template.ok_or_else(|| Error::Template {
+        template: CHAT,
+        missing: format!(
+            "{model} has no chat_template.jinja, and no chat_template in tokenizer_config.json"
+        ),
+    })?;
+    Ok(PromptTemplate::Chat(Box::new(ChatPrompt {
+        template: ChatTemplate::new(model, &source, files.special_tokens)?,
+        system: choice.system.map(str::to_owned),
+        suffix: choice.suffix.map(str::to_owned),
+    })))
+}
+
 impl Dialogue {
-    /// `eos` are the ids that the model's folder names.
+    /// `eos` are the ids that the model's folder names, `generation_config.json` first.
+    ///
+    /// # Errors
+    /// [`Error::Template`] when neither the tokenizer nor `eos` has what ends a turn, and
+    /// [`Error::Data`] when the model's own template refuses a question with its answer.
     pub fn new(
         tokenizer: Tokenizer,
-        template: &'static Template,
+        template: impl Into<PromptTemplate>,
         eos: &[u32],
     ) -> Result<Self, Error> {
+        let template = template.into();
         let missing = |what: String| Error::Template {
-            template: template.name,
+            template: template.name(),
             missing: what,
         };
-        let end_token = match template.end_of_turn {
-            EndOfTurn::Token(token) => tokenizer
-                .id(token)
-                .ok_or_else(|| missing(format!("the tokenizer has no token `{token}`")))?,
-            EndOfTurn::TokenizerEos => *eos
-                .first()
-                .ok_or_else(|| missing("the model names no eos_token_id".to_owned()))?,
+        let first_eos = || {
+            eos.first()
+                .copied()
+                .ok_or_else(|| missing("the model names no eos_token_id".to_owned()))
+        };
+        let end_token = match &template {
+            PromptTemplate::Named(named) => match named.end_of_turn {
+                EndOfTurn::Token(token) => tokenizer
+                    .id(token)
+                    .ok_or_else(|| missing(format!("the tokenizer has no token `{token}`")))?,
+                EndOfTurn::TokenizerEos => first_eos()?,
+            },
+            PromptTemplate::Chat(chat) => match end_of_turn(&chat.template, &tokenizer)? {
+                Some(token) => token,
+                None => first_eos()?,
+            },
         };
         let mut stop = vec![end_token];
         stop.extend(eos.iter().filter(|it| **it != end_token));
@@ -51,9 +98,7 @@ impl Dialogue {
 
     /// The tokens of a problem's prompt.
     pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Error> {
-        Ok(self
-            .tokenizer
-            .encode(&hapo_data::render(self.template, problem))?)
+        Ok(self.tokenizer.encode(&self.template.render(problem)?)?)
     }
 
     /// The text of a completion before the stop string that ended it.
@@ -71,9 +116,16 @@ impl Dialogue {
 
     /// The tokens of an example's prompt, which its file may hold with a template already around it.
     pub fn prompt_of(&self, example: &Example) -> Result<Vec<u32>, Error> {
-        match hapo_data::prompt_text(example, self.template)? {
+        match hapo_data::prompt_text(example, &self.template)? {
             PromptText::Problem(problem) => self.prompt(problem),
             PromptText::Whole(text) => Ok(self.tokenizer.encode(text)?),
+            PromptText::Turns(messages) => {
+                let PromptTemplate::Chat(chat) = &self.template else {
+                    unreachable!("turns are given to the model's own template only");
+                };
+                let text = chat.template.render(messages, &Rendering::prompt())?;
+                Ok(self.tokenizer.encode(&text)?)
+            }
         }
     }
 
@@ -84,5 +136,97 @@ impl Dialogue {
             _ => completion,
         };
         Ok(self.tokenizer.decode(text)?)
+    }
+}
+
+/// The special token that a chat template writes behind the assistant's text: `<|im_end|>`,
+/// `<|eot_id|>`. None where it writes no special token there.
+fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<u32>, Error> {
+    const ANSWER: &str = "the answer";
+    let messages = [
+        Message::new("user", "a question"),
+        Message::new("assistant", ANSWER),
+    ];
+    let rendering = Rendering {
+        add_generation_prompt: false,
+        ..Rendering::prompt()
+    };
+    let text = template.render(&messages, &rendering)?;
+    let Some(at) = text.rfind(ANSWER) else {
+        return Ok(None);
+    };
+    let rest = tokenizer.encode(text[at + ANSWER.len()..].trim_start())?;
+    let Some(first) = rest.first() else {
+        return Ok(None);
+    };
+    let is_special = tokenizer.decode_without_special(&[*first])?.is_empty();
+    Ok(is_special.then_some(*first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokenizer() -> Tokenizer {
+        let folder =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen3");
+        Tokenizer::open(&folder).unwrap()
+    }
+
+    fn own(source: &str) -> PromptTemplate {
+        let companions = [("chat_template.jinja", source.as_bytes().to_vec())];
+        choose_template(TemplateChoice::named("chat"), "tiny", &companions).unwrap()
+    }
+
+    #[test]
+    fn sampling_stops_at_what_the_models_own_template_writes_and_at_its_eos() {
+        let check = |source: &str, eos: &[u32], end: &str, stops: usize| {
+            let dialogue = Dialogue::new(tokenizer(), own(source), eos).unwrap();
+            let id = tokenizer().id(end).unwrap();
+            assert_eq!(dialogue.end_token, id, "{source}");
+            assert_eq!(dialogue.stop[0], id);
+            assert_eq!(dialogue.stop.len(), stops, "{source}");
+        };
+        let im_end = tokenizer().id("<|im_end|>").unwrap();
+        let end_of_text = tokenizer().id("<|endoftext|>").unwrap();
+        let turns = |end: &str| {
+            format!("{{% for m in messages %}}<|im_start|>{{{{ m.content }}}}{end}{{% endfor %}}")
+        };
+        check(&turns("<|im_end|>\n"), &[end_of_text], "<|im_end|>", 2);
+        check(&turns("\n <|im_end|>"), &[im_end], "<|im_end|>", 1);
+        check(
+            &turns("\nUser:"),
+            &[end_of_text, im_end],
+            "<|endoftext|>",
+            2,
+        );
+        check(&turns(""), &[end_of_text], "<|endoftext|>", 1);
+        let error = Dialogue::new(tokenizer(), own(&turns("")), &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "template `chat` does not fit the model: the model names no eos_token_id"
+        );
+    }
+
+    #[test]
+    fn a_model_without_a_template_of_its_own_has_no_chat() {
+        let error = choose_template(TemplateChoice::named("chat"), "models/m", &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "template `chat` does not fit the model: models/m has no chat_template.jinja, and no chat_template in tokenizer_config.json"
+        );
+    }
+
+    #[test]
+    fn the_models_own_chatml_gives_the_tokens_of_the_named_one() {
+        let source = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+        let own = Dialogue::new(tokenizer(), own(source), &[]).unwrap();
+        let named = hapo_data::find_template("chatml").unwrap();
+        let named = Dialogue::new(tokenizer(), named, &[]).unwrap();
+        assert_eq!(
+            own.prompt("2 + 2 = ?").unwrap(),
+            named.prompt("2 + 2 = ?").unwrap()
+        );
+        assert_eq!(own.end_token, named.end_token);
     }
 }

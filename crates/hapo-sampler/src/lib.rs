@@ -12,7 +12,7 @@ mod engine;
 mod local;
 mod text;
 
-pub use dialogue::Dialogue;
+pub use dialogue::{Dialogue, choose_template};
 pub use draw::{Decoding, Drawn, Truncation, draw};
 pub use engine::{DrawKey, Engine, Event, EventKind, Finish, Limits, NewToken, Request, RequestId};
 pub use local::{Completion, GroupRequest, SampleSettings, into_groups, sample, sample_until};
@@ -24,12 +24,12 @@ pub enum Error {
     /// The tokenizer refused a text or an id.
     #[error(transparent)]
     Tokenizer(#[from] hapo_model::Error),
-    /// A prompt that does not go with the template.
-    #[error(transparent)]
-    Prompt(#[from] hapo_data::Error),
     /// The decoder refused.
     #[error(transparent)]
     Engine(#[from] hapo_model::EngineError),
+    /// A template that is unknown, or a prompt that does not go with it.
+    #[error(transparent)]
+    Data(#[from] hapo_data::Error),
     /// A template that does not go with the model.
     #[error("template `{template}` does not fit the model: {missing}")]
     Template {
@@ -70,5 +70,15 @@ impl Error {
             index,
             source: Box::new(self),
         }
+    }
+}
+
+impl Error {
+    /// Whether what was asked for is to blame rather than the run or the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::Data(_) | Self::Template { .. } | Self::Tokenizer(_) | Self::Request { .. }
+        )
     }
 }

@@ -1,1 +1,129 @@
 //! An OpenAI-compatible server over the local sampler.
+//!
+//! Purpose: a trained model can be talked to, evaluated by other people's harnesses and used as a
+//! teacher. `/v1/chat/completions` renders the dialogue with the model's template, `/v1/completions`
+//! takes text or token ids as they are; both stream. All requests share one
+//! [`Engine`](hapo_sampler::Engine), so a new one joins the batch at the next token. A request with a
+//! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whoever else is being served.
+//!
+//! Price: no authentication and no encryption, so it belongs on the loopback address or behind a
+//! proxy. What cannot be given (tools, penalties, logit bias, JSON modes) is refused by name rather
+//! than passed over.
+
+mod api_error;
+mod handlers;
+mod request;
+mod response;
+mod worker;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use hapo_kernels::Device;
+use hapo_model::Model;
+use hapo_sampler::{Dialogue, Limits};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::worker::{Stats, Worker};
+
+/// How a model is served.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The model's name in requests and answers.
+    pub name: String,
+    /// Sequences decoded at once.
+    pub max_sequences: usize,
+    /// Tokens of the key/value cache, over all sequences.
+    pub cache_tokens: usize,
+    /// Prompt tokens read between two decoded tokens of the others.
+    pub prefill_tokens: usize,
+    /// Requests under way and waiting; the next one is told to come again.
+    pub max_requests: usize,
+    /// Longest completion where a chat request does not say, in tokens.
+    pub default_max_tokens: usize,
+    /// Longest body of a request, in bytes.
+    pub body_bytes: usize,
+    /// Seed of the requests that bring none.
+    pub seed: u64,
+    /// Unix time in seconds, for `created` and for templates that ask for the day.
+    pub clock: fn() -> i64,
+}
+
+/// Why a server cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine cannot be made.
+    #[error(transparent)]
+    Sampler(#[from] hapo_sampler::Error),
+    /// The system refused.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// What the handlers and the worker share.
+pub(crate) struct Served<D: Device> {
+    pub(crate) model: Model<D>,
+    pub(crate) dialogue: Dialogue,
+    pub(crate) settings: Settings,
+    pub(crate) stats: Stats,
+    pub(crate) places: Arc<Semaphore>,
+    pub(crate) requests: AtomicU64,
+    pub(crate) started: i64,
+}
+
+/// Prompt and completion are each rounded up in the cache, by less than this together.
+const ROUNDING: usize = 32;
+
+impl<D: Device> Served<D> {
+    /// Longest prompt and completion together.
+    pub(crate) fn context(&self) -> usize {
+        let cache = self.settings.cache_tokens.saturating_sub(ROUNDING);
+        self.model.positions().min(cache)
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        let settings = &self.settings;
+        Limits {
+            max_sequences: settings.max_sequences,
+            cache_tokens: settings.cache_tokens,
+            prefill_tokens: settings.prefill_tokens,
+            usable_vocab: self.dialogue.tokenizer.vocab_size(),
+        }
+    }
+}
+
+/// Serves a model on `listener` until `stop` is done; requests under way are then finished.
+///
+/// # Errors
+/// A limit of zero, no memory for the cache, or a listener that fails.
+pub async fn serve<D>(
+    model: Model<D>,
+    dialogue: Dialogue,
+    settings: Settings,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error>
+where
+    D: Device + 'static,
+    Model<D>: Send + Sync,
+{
+    let served = Arc::new(Served {
+        model,
+        dialogue,
+        stats: Stats::default(),
+        places: Arc::new(Semaphore::new(settings.max_requests)),
+        requests: AtomicU64::new(0),
+        started: (settings.clock)(),
+        settings,
+    });
+    let worker = Worker::start(&served)?;
+    let router = handlers::router(served, worker.sender());
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop)
+        .await?;
+    worker.stop();
+    Ok(())
+}

@@ -84,6 +84,16 @@ pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
     Some((best.1, best.2))
 }
 
+/// The prompt template that the model in `folder` was trained with: its name and its hash. None for
+/// a folder that is no checkpoint of ours.
+pub fn trained_template(folder: &Path) -> Option<(String, String)> {
+    let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
+    let state: TrainerState = serde_json::from_slice(&state).ok()?;
+    let recipe = crate::raw_recipe::RawRecipe::parse(&state.recipe, "state.json", &[]);
+    let name = recipe.map_or_else(|_| "another".to_owned(), |it| it.data.template);
+    Some((name, state.template_hash))
+}
+
 /// What a checkpoint is made of.
 #[derive(Clone, Copy)]
 pub(crate) struct Contents<'a> {

@@ -114,9 +114,8 @@ impl Error {
             | Self::Busy { .. }
             | Self::Checkpoint { .. } => true,
             Self::Io { action, .. } => *action == "read",
-            Self::Sampler(_) | Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => {
-                false
-            }
+            Self::Sampler(it) => it.is_bad_input(),
+            Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => false,
         }
     }
 

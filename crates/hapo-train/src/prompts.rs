@@ -70,7 +70,8 @@ impl PromptTable {
                 dataset.examples[number].id
             )
         };
-        let dataset = &*dataset.after_prompts_ending(&hapo_data::render(dialogue.template, ""));
+        let any_prompt = dialogue.template.render("a problem")?;
+        let dataset = &*dataset.after_prompts_ending(&any_prompt);
         // An encoder never fails on text it was made for; if this one does, the run must not start.
         let encoding_failed = RefCell::new(None);
         let encode = |text: &str| {
@@ -117,7 +118,7 @@ impl PromptTable {
                 hint: "correct or remove the row".to_owned(),
             })?;
             let tokens = match dialogue.prompt_of(example) {
-                Err(hapo_sampler::Error::Prompt(it)) => {
+                Err(hapo_sampler::Error::Data(it)) => {
                     return Err(Error::Dataset {
                         hint: it.hint().unwrap_or_default(),
                         problem: format!("{it} ({origin})"),

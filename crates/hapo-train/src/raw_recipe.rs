@@ -121,6 +121,12 @@ pub struct RawData {
     pub teacher_coverage: f64,
     /// Prompt template: an entry of `hapo list templates`.
     pub template: String,
+    /// Text of the system turn; with `template = "chat"` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template_system: Option<String>,
+    /// What follows the problem in the user's turn; with `template = "chat"` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template_suffix: Option<String>,
     /// Longest rendered prompt in tokens; longer ones are refused at load.
     pub max_prompt_tokens: usize,
     /// Grader of completions: an entry of `hapo list graders`.
@@ -339,6 +345,8 @@ impl Default for RawData {
             levels: Vec::new(),
             teacher_coverage: 0.25,
             template: "chatml".to_owned(),
+            template_system: None,
+            template_suffix: None,
             max_prompt_tokens: 1024,
             grader: "math".to_owned(),
             flip_verdicts: 0.0,
@@ -429,6 +437,17 @@ impl Default for RawGuard {
             beta_rise: 0.25,
             entropy_factor: 3.0,
             grad_norm_factor: 20.0,
+        }
+    }
+}
+
+impl RawData {
+    /// The template that prompts are rendered with.
+    pub fn template_choice(&self) -> hapo_data::TemplateChoice<'_> {
+        hapo_data::TemplateChoice {
+            name: &self.template,
+            system: self.template_system.as_deref(),
+            suffix: self.template_suffix.as_deref(),
         }
     }
 }

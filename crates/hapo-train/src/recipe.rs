@@ -37,6 +37,8 @@ pub struct Recipe {
     pub decoding: Decoding,
     /// The model to start from.
     pub model: ModelSource,
+    /// The file of `data.train`, where that is a name which the caller has found the file of.
+    pub train_file: Option<std::path::PathBuf>,
     /// Number format of checkpoints.
     pub dtype: Dtype,
     /// Optimiser schedule.
@@ -185,6 +187,13 @@ impl Recipe {
         };
 
         let names: Vec<&str> = METHODS.iter().map(|it| it.name).collect();
+        raw.data.template_choice().check().map_err(|it| {
+            fail(
+                "data.template",
+                it.to_string(),
+                "`hapo list templates` names them",
+            )
+        })?;
         let spec = method(&raw.method).ok_or_else(|| one_of("method", &raw.method, &names))?;
 
         let (s, l, o) = (&raw.sampling, &raw.loss, &raw.optim);
@@ -511,6 +520,7 @@ impl Recipe {
             hints,
             decoding,
             model,
+            train_file: None,
             dtype,
             schedule,
             recompute,

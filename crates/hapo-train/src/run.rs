@@ -7,7 +7,7 @@ use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::Cpu;
 use hapo_methods::{Gated, Host, Method, MethodKind};
 use hapo_model::LoadedModel;
-use hapo_sampler::Dialogue;
+use hapo_sampler::{Dialogue, choose_template};
 use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
@@ -85,7 +85,11 @@ impl Run {
                 });
             }
         };
-        let template = hapo_data::find_template(&raw.data.template)?;
+        let name = match &recipe.model {
+            ModelSource::Folder(path) => path,
+            _ => "the model",
+        };
+        let template = choose_template(raw.data.template_choice(), name, &companions)?;
         let dialogue = Dialogue::new(tokenizer, template, &model.config().eos)?;
         let grader = hapo_verify::grader(&raw.data.grader).map_err(|it| Error::Dataset {
             problem: it.to_string(),
@@ -332,7 +336,7 @@ impl Run {
             step: self.steps_done,
             updates: self.trainer.updates,
             recipe: resolved.to_owned(),
-            template_hash: hapo_data::template_hash(self.dialogue.template),
+            template_hash: self.dialogue.template.hash(),
             score,
         }
     }
@@ -399,7 +403,7 @@ fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: &Grader) -> Result<
             count: raw.data.prompts,
             teacher_coverage: raw.data.teacher_coverage,
         })?,
-        file => load_file(Path::new(file))?,
+        file => load_file(recipe.train_file.as_deref().unwrap_or(Path::new(file)))?,
     };
     let limits = Limits {
         prompt_tokens: raw.data.max_prompt_tokens,

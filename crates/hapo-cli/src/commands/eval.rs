@@ -30,7 +30,7 @@ use crate::progress::CountProgress;
     before_help = "Examples: hapo eval --model builtin:base --suite mini6 --k 4\n          hapo eval --model ./run/best --suite math6 --data benchmarks/ --template qwen-boxed --out best.jsonl\n          hapo eval --compare GRPO=grpo.jsonl TRAPO=trapo.jsonl TRAPO-HAPO=hapo.jsonl"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, or builtin:base; with --endpoint the model's name at the server
+    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base; with --endpoint the model's name at the server
     #[arg(long, required_unless_present = "compare")]
     model: Option<String>,
     /// Base address of an OpenAI-compatible server to ask instead of a local model
@@ -61,9 +61,15 @@ pub(crate) struct Args {
     /// Longest completion in tokens [default: the suite's own, else 96]
     #[arg(long)]
     max_tokens: Option<usize>,
-    /// Prompt template of a local model
+    /// Prompt template of a local model; `chat` is its own
     #[arg(long, default_value = "chatml")]
     template: String,
+    /// System text, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// What follows the problem in the user's turn, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    suffix: Option<String>,
     /// What follows a problem that is sent to a server
     #[arg(
         long,
@@ -134,6 +140,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ));
     }
     decoding(args.temperature, truncation(args))?;
+    template(args).check()?;
     let (sets, max_tokens) = sets(args)?;
     let model = args.model.as_deref().unwrap_or_default();
     let settings = json!({
@@ -279,10 +286,10 @@ fn local(
     keep: &mut Keep<'_>,
 ) -> Result<()> {
     const PROBLEMS_AT_ONCE: usize = 64;
-    let template = hapo_data::find_template(&args.template)?;
-    let (model, dialogue) = model::open(model, template, max_tokens, threads)?;
+    let (opened, dialogue) = model::open(model, template(args), max_tokens, threads)?;
+    model::warn_of_another_template(model, &dialogue);
     let asked = Asked {
-        model: &model,
+        model: &opened,
         dialogue: &dialogue,
     };
     for (n, set) in keep.sets.iter().enumerate() {
@@ -483,6 +490,14 @@ fn print_scores(args: &Args, scores: &[Score]) -> Result<()> {
     Ok(())
 }
 
+fn template(args: &Args) -> hapo_data::TemplateChoice<'_> {
+    hapo_data::TemplateChoice {
+        name: &args.template,
+        system: args.system.as_deref(),
+        suffix: args.suffix.as_deref(),
+    }
+}
+
 fn truncation(args: &Args) -> hapo_sampler::Truncation {
     hapo_sampler::Truncation {
         top_p: args.top_p,
@@ -538,7 +553,7 @@ fn sets(args: &Args) -> Result<(Vec<Set>, usize)> {
                 "leave out --suite to evaluate on the file",
             ));
         }
-        let dataset = hapo_train::load_file(file)?;
+        let dataset = hapo_train::load_file(&crate::hub::data_file(file)?)?;
         check(&dataset, file, args)?;
         let set = Set {
             name: file.display().to_string(),
@@ -588,16 +603,12 @@ fn sets(args: &Args) -> Result<(Vec<Set>, usize)> {
     Ok((sets, args.max_tokens.or(max_tokens).unwrap_or(MAX_TOKENS)))
 }
 
-/// Whether every row of a file can be asked in the template and graded; says how often a file that repeats
+/// Whether every row of a file can be graded; says how often a file that repeats
 /// its problems wants them asked.
 fn check(dataset: &Dataset, file: &Path, args: &Args) -> Result<()> {
-    let template = hapo_data::find_template(&args.template)?;
     let grader = hapo_verify::grader(&args.grader)
         .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
     for it in &dataset.examples {
-        if args.endpoint.is_none() {
-            hapo_data::prompt_text(it, template)?;
-        }
         let problem = match Gold::new(grader, &it.answer) {
             Ok(_) if it.other_answers.is_empty() => continue,
             Ok(_) => format!(

@@ -16,7 +16,7 @@ use crate::model;
     before_help = "Example: hapo generate --model builtin:base --prompt '4738*6=?' -n 4 --temperature 0.6"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, or builtin:base
+    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// The problem
@@ -46,9 +46,15 @@ pub(crate) struct Args {
     /// Longest completion in tokens
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// Prompt template
+    /// Prompt template; `chat` is the model's own
     #[arg(long, default_value = "chatml")]
     template: String,
+    /// System text, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// What follows the problem in the user's turn, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    suffix: Option<String>,
     /// Seed of the draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -95,7 +101,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             problem: prompt.clone(),
             ..Example::default()
         }],
-        (None, Some(file)) => hapo_train::load_file(file)?.examples,
+        (None, Some(file)) => hapo_train::load_file(&crate::hub::data_file(file)?)?.examples,
         (None, None) => unreachable!("clap requires one of the two"),
     };
     let truncation = Truncation {
@@ -110,7 +116,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "leave the option out to stop at end tokens alone",
         ));
     }
-    let template = hapo_data::find_template(&args.template)?;
+    let template = hapo_data::TemplateChoice {
+        name: &args.template,
+        system: args.system.as_deref(),
+        suffix: args.suffix.as_deref(),
+    };
     let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
     let prompts = problems
         .iter()

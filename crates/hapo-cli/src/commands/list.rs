@@ -57,6 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             hapo_data::TEMPLATES
                 .iter()
                 .map(|it| (it.name, it.origin))
+                .chain([(hapo_data::CHAT, hapo_data::CHAT_ORIGIN)])
                 .collect(),
         ),
         (

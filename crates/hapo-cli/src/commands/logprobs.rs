@@ -21,7 +21,7 @@ use crate::failure::bad_input;
     before_help = "Example: echo '{\"input_ids\": [5, 17, 3]}' | hapo logprobs --model DIR --input - --greedy 8"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, or builtin:base
+    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// JSONL file, or - for standard input
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         lines.push((place, parsed.input_ids));
     }
     let longest = lines.iter().map(|it| it.1.len()).max().unwrap_or(1);
-    let loaded = hapo_train::open_model(&args.model, longest + args.greedy, threads)?;
+    let loaded = crate::model::open_loaded(&args.model, longest + args.greedy, threads)?;
     let mut tape = Tape::new(hapo_model::Recompute::Layers);
     let mut out = std::io::stdout().lock();
     for (place, ids) in &lines {

@@ -11,6 +11,7 @@ pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod replay;
 pub(crate) mod schedule;
+pub(crate) mod serve;
 pub(crate) mod study;
 pub(crate) mod teacher;
 pub(crate) mod train;

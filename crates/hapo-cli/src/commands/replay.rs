@@ -75,7 +75,7 @@ fn recorded(model: &str, batch: &Path, json: bool, threads: usize) -> Result<()>
     let mut all = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         // Every case starts from the weights of the folder.
-        let model = hapo_train::open_model(model, context, threads)?.model;
+        let model = crate::model::open_loaded(model, context, threads)?.model;
         let mut trainer = Trainer::new(model, hapo_model::Recompute::None)?;
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
         if !json {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use hapo_train::{Begin, Metrics, Observer, Outcome, Preflight, Recipe};
+use hapo_train::{Begin, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe};
 
+use crate::hub;
 use crate::progress::StepProgress;
 
 /// Train by a recipe.
@@ -42,7 +43,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
+    let mut stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
     let name = match stages.as_slice() {
         [one] if one.stage.is_none() => one.name.clone(),
         _ => args
@@ -62,6 +63,14 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         // A later stage must not be found taken when the earlier ones are done.
         for it in &stages {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
+        }
+    }
+    for it in &mut stages {
+        if let ModelSource::Folder(path) = &mut it.model {
+            *path = hub::model_folder(path)?;
+        }
+        if it.raw.data.train.starts_with("hf://") {
+            it.train_file = Some(hub::data_file(Path::new(&it.raw.data.train))?);
         }
     }
     let mut outcomes = Vec::new();

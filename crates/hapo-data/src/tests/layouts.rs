@@ -511,10 +511,11 @@ fn rendered_prompts_go_only_with_their_template() {
     let zoo = load_bytes(&samples::zoo()).unwrap().dataset.examples;
     let text = |example: &Example, template: &str| match prompt_text(
         example,
-        find_template(template).unwrap(),
+        &find_template(template).unwrap().into(),
     ) {
         Ok(PromptText::Problem(it)) => format!("problem {it}"),
         Ok(PromptText::Whole(it)) => format!("whole {it}"),
+        Ok(PromptText::Turns(it)) => format!("{} turns", it.len()),
         Err(it) => it.to_string(),
     };
     assert_eq!(text(&zoo[0], "qwen-boxed"), "problem 1+1?");

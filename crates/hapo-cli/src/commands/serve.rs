@@ -1,0 +1,154 @@
+//! `hapo serve`: a model behind OpenAI's interface.
+
+use std::net::IpAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use hapo_data::TemplateChoice;
+use hapo_sampler::{Dialogue, choose_template};
+use hapo_serve::Settings;
+
+use crate::failure::bad_input;
+use crate::model;
+
+/// Serve a model to OpenAI's clients.
+#[derive(clap::Args)]
+#[command(before_help = "Example: hapo serve --model runs/try/checkpoints/step-000100 --port 8000")]
+pub(crate) struct Args {
+    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
+    #[arg(long)]
+    model: String,
+    /// Address to listen on; there is no authentication
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port; 0 takes a free one
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+    /// Sequences decoded at once
+    #[arg(long, default_value_t = 16)]
+    max_sequences: usize,
+    /// Tokens of the key/value cache, over all sequences
+    #[arg(long, default_value_t = 32_768)]
+    max_tokens_total: usize,
+    /// Requests under way and waiting; more are told to come again
+    #[arg(long, default_value_t = 256)]
+    max_requests: usize,
+    /// Longest completion of a chat request that does not say
+    #[arg(long, default_value_t = 1024)]
+    max_tokens: usize,
+    /// The model's name in requests and answers [default: as given by --model]
+    #[arg(long, value_name = "NAME")]
+    served_model_name: Option<String>,
+    /// Prompt template of chats [default: the model's own, or `none` where it has none]
+    #[arg(long)]
+    template: Option<String>,
+    /// Seed of the requests that bring none [default: the clock]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    for (name, value) in [
+        ("--max-sequences", args.max_sequences),
+        ("--max-tokens-total", args.max_tokens_total),
+        ("--max-requests", args.max_requests),
+        ("--max-tokens", args.max_tokens),
+    ] {
+        if value == 0 {
+            return Err(bad_input(
+                format!("{name}: expected at least 1, got 0"),
+                "`hapo serve --help` has the defaults",
+            ));
+        }
+    }
+    let named = args.template.as_deref().map(TemplateChoice::named);
+    if let Some(it) = named {
+        it.check()?;
+    }
+    let loaded = model::open_loaded(&args.model, args.max_tokens_total, threads)?;
+    let own = hapo_model::chat_files(&loaded.companions, args.model.as_ref())?.template;
+    let choice = match (named, own) {
+        (Some(it), _) => it,
+        (None, Some(_)) => TemplateChoice::named(hapo_data::CHAT),
+        (None, None) => {
+            eprintln!(
+                "note: the model has no chat template; a chat of one user turn is sent as it is (--template names another)"
+            );
+            TemplateChoice::named("none")
+        }
+    };
+    let template = choose_template(choice, &args.model, &loaded.companions)?;
+    let dialogue = Dialogue::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+    let settings = Settings {
+        name: args
+            .served_model_name
+            .clone()
+            .unwrap_or_else(|| args.model.clone()),
+        max_sequences: args.max_sequences,
+        cache_tokens: args.max_tokens_total,
+        prefill_tokens: 512,
+        max_requests: args.max_requests,
+        default_max_tokens: args.max_tokens,
+        body_bytes: 8 << 20,
+        seed: args.seed.unwrap_or_else(|| unix_time() as u64),
+        clock: unix_time,
+    };
+    // The engine has threads of its own.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let address = (args.host.as_str(), args.port);
+        let listener = tokio::net::TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {}:{}", args.host, args.port))?;
+        let address = listener.local_addr()?;
+        if !is_loopback(address.ip()) {
+            eprintln!(
+                "warning: whoever reaches {address} can use the model; there is no authentication"
+            );
+        }
+        eprintln!("serving {} at http://{address}/v1", settings.name);
+        hapo_serve::serve(loaded.model, dialogue, settings, listener, stopped()).await?;
+        Ok(())
+    })
+}
+
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+fn unix_time() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |it| it.as_secs() as i64)
+}
+
+/// Done at the first Ctrl-C or SIGTERM; the second ends the program.
+async fn stopped() {
+    signal().await;
+    eprintln!("\nfinishing what is under way; once more to stop at once");
+    tokio::spawn(async {
+        signal().await;
+        std::process::exit(130);
+    });
+}
+
+async fn signal() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+            }
+            return;
+        }
+    }
+    // Without a handler the system's own way of ending the program stays.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

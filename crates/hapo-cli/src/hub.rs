@@ -1,0 +1,90 @@
+//! Names of the hub where a path is expected.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hapo_hub::{Hub, ParsedName, Progress, parse_name};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::bad_input;
+
+/// The folder of a model: itself where it is one (or a built-in), fetched where it is a name of the hub.
+pub(crate) fn model_folder(name: &str) -> Result<String> {
+    if name == hapo_train::BUILTIN_BASE {
+        return Ok(name.to_owned());
+    }
+    match parse_name(name)? {
+        ParsedName::Path => Ok(name.to_owned()),
+        ParsedName::Model(id) => {
+            let snapshot = Hub::from_env().model(&id, &mut Shown::default())?;
+            Ok(snapshot.folder.display().to_string())
+        }
+        ParsedName::Dataset(_) => Err(bad_input(
+            format!("{name}: expected a model, got a data set"),
+            "models are named org/name[@revision]",
+        )),
+    }
+}
+
+/// A file of data: itself, or fetched where it is `hf://datasets/…`.
+pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
+    let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
+        return Ok(file.to_owned());
+    };
+    match parse_name(name)? {
+        ParsedName::Path => Ok(file.to_owned()),
+        ParsedName::Dataset(wanted) => Ok(Hub::from_env().dataset(&wanted, &mut Shown::default())?),
+        ParsedName::Model(_) => Err(bad_input(
+            format!("{name}: expected a data set, got a model"),
+            "data sets are named hf://datasets/org/name[@revision][/file]",
+        )),
+    }
+}
+
+/// Transfers on standard error: a bar on a terminal, a line per file otherwise.
+#[derive(Default)]
+struct Shown {
+    bar: Option<ProgressBar>,
+}
+
+impl Progress for Shown {
+    fn begin(&mut self, file: &str, done: u64, total: u64) {
+        if !std::io::stderr().is_terminal() {
+            if done == 0 {
+                eprintln!("fetching {file} ({total} bytes)");
+            } else {
+                eprintln!("fetching {file} ({total} bytes, from byte {done})");
+            }
+            return;
+        }
+        let style = ProgressStyle::with_template(
+            "{msg} {bar:28} {bytes}/{total_bytes} {bytes_per_sec} eta {eta}",
+        )
+        .expect("the template is a constant")
+        .progress_chars("━╸ ");
+        let bar = ProgressBar::new(total).with_style(style);
+        bar.set_message(file.to_owned());
+        bar.set_position(done);
+        self.bar = Some(bar);
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Names of the hub, the model's own template and the server, through the binary.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use support::repository;
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A cache with the tiny model as `org/tiny` and a data set as `org/data`.
+fn cache(home: &Path) {
+    let add = |repository: &str, files: &[(&str, Vec<u8>)]| {
+        let folder = home.join("hub").join(repository);
+        let snapshot = folder.join("snapshots").join(COMMIT);
+        fs::create_dir_all(&snapshot).unwrap();
+        fs::create_dir_all(folder.join("refs")).unwrap();
+        fs::write(folder.join("refs/main"), COMMIT).unwrap();
+        for (name, bytes) in files {
+            fs::write(snapshot.join(name), bytes).unwrap();
+        }
+    };
+    let names = [
+        "config.json",
+        "generation_config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ];
+    let files: Vec<(&str, Vec<u8>)> = names
+        .into_iter()
+        .map(|name| {
+            let file = repository("testdata/fixtures/models/tiny-qwen2").join(name);
+            (name, fs::read(file).unwrap())
+        })
+        .collect();
+    add("models--org--tiny", &files);
+    let rows: String = (0..8)
+        .map(|i| {
+            format!(
+                "{{\"id\": \"{i}\", \"problem\": \"{i}+1=?\", \"answer\": \"{}\"}}\n",
+                i + 1
+            )
+        })
+        .collect();
+    add(
+        "datasets--org--data",
+        &[("problems.jsonl", rows.into_bytes())],
+    );
+}
+
+/// Runs `hapo` without a network and with that cache.
+fn offline(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .args(args)
+        .current_dir(folder)
+        .env("HF_HOME", folder.join("home"))
+        .env("HF_HUB_OFFLINE", "1")
+        .env_remove("HF_HUB_CACHE")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn succeed(folder: &Path, args: &[&str]) -> (String, String) {
+    let output = offline(folder, args);
+    let messages = text(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {messages}");
+    (text(&output.stdout), messages)
+}
+
+#[test]
+fn a_model_of_the_cache_is_the_model_of_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    cache(&dir.path().join("home"));
+    let folder = repository("testdata/fixtures/models/tiny-qwen2");
+    let generate = |model: &str, template: &str| {
+        let args = [
+            "generate",
+            "--model",
+            model,
+            "--prompt",
+            "2+2=?",
+            "--template",
+            template,
+            "--json",
+            "--max-tokens",
+            "12",
+            "-n",
+            "2",
+        ];
+        succeed(dir.path(), &args).0
+    };
+    let by_name = generate("org/tiny", "chat");
+    assert_eq!(by_name, generate(folder.to_str().unwrap(), "chat"));
+    // The model's own template is ChatML.
+    assert_eq!(by_name, generate("org/tiny@main", "chatml"));
+    assert_eq!(by_name.lines().count(), 2);
+
+    let missing = offline(
+        dir.path(),
+        &["generate", "--model", "org/other", "--prompt", "x"],
+    );
+    assert_eq!(missing.status.code(), Some(2));
+    let cache = dir.path().join("home/hub");
+    assert_eq!(
+        text(&missing.stderr),
+        format!(
+            "error: org/other is not in the cache ({}), and HF_HUB_OFFLINE is set\nhint: unset HF_HUB_OFFLINE once, or give a folder\n",
+            cache.display()
+        )
+    );
+    let neither = offline(
+        dir.path(),
+        &["generate", "--model", "./tiny", "--prompt", "x"],
+    );
+    assert_eq!(neither.status.code(), Some(2));
+    assert_eq!(
+        text(&neither.stderr),
+        "error: ./tiny: no such file or folder, and no name of the hub\nhint: give a folder or file that exists, org/name[@revision] of a model, or hf://datasets/org/name[@revision][/file]\n"
+    );
+}
+
+#[test]
+fn a_recipe_takes_names_and_its_checkpoint_remembers_the_template() {
+    let dir = tempfile::tempdir().unwrap();
+    cache(&dir.path().join("home"));
+    fs::write(
+        dir.path().join("recipe.toml"),
+        r#"
+method = "grpo"
+steps = 1
+[model]
+path = "org/tiny"
+[data]
+train = "hf://datasets/org/data"
+template = "chat"
+template_system = "Be exact."
+template_suffix = "\nThink."
+[sampling]
+group_size = 2
+prompts_per_step = 2
+max_new_tokens = 8
+[metrics]
+preflight = 0
+"#,
+    )
+    .unwrap();
+    succeed(
+        dir.path(),
+        &["train", "recipe.toml", "--run-dir", "run", "--quiet"],
+    );
+    let resolved = fs::read_to_string(dir.path().join("run/recipe.toml")).unwrap_or_default();
+    assert!(
+        resolved.is_empty() || resolved.contains("org/tiny"),
+        "{resolved}"
+    );
+    let eval = |more: &[&str]| {
+        let mut args = vec![
+            "eval",
+            "--model",
+            "run/checkpoints/step-000001",
+            "--data",
+            "hf://datasets/org/data/problems.jsonl",
+            "--k",
+            "1",
+            "--max-tokens",
+            "4",
+            "--json",
+        ];
+        args.extend(more);
+        succeed(dir.path(), &args).1
+    };
+    let own = [
+        "--template",
+        "chat",
+        "--system",
+        "Be exact.",
+        "--suffix",
+        "\nThink.",
+    ];
+    assert_eq!(eval(&own), "");
+    assert_eq!(
+        eval(&["--template", "chat"]),
+        "warning: run/checkpoints/step-000001 was trained with template `chat`, and is asked with `chat` of another text\n"
+    );
+    assert_eq!(
+        eval(&["--template", "chatml"]),
+        "warning: run/checkpoints/step-000001 was trained with template `chat`, and is asked with `chatml`\n"
+    );
+    let refused = offline(
+        dir.path(),
+        &[
+            "train",
+            "recipe.toml",
+            "--run-dir",
+            "other",
+            "--set",
+            "data.template=chatml",
+        ],
+    );
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(
+        text(&refused.stderr),
+        "error: template `chatml` takes no system text, only template `chat` does (recipe.toml: data.template)\nhint: `hapo list templates` names them\n"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .args(["serve", "--model", "builtin:base", "--port", "0"])
+        .args(["--served-model-name", "base"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut messages = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    messages.read_line(&mut line).unwrap();
+    let address = line
+        .trim()
+        .strip_prefix("serving base at http://")
+        .and_then(|it| it.strip_suffix("/v1"))
+        .unwrap_or_else(|| panic!("{line}"))
+        .to_owned();
+    assert!(address.starts_with("127.0.0.1:"));
+    let body = r#"{"model": "base", "messages": [{"role": "user", "content": "12*7=?"}], "temperature": 0}"#;
+    let mut connection = std::net::TcpStream::connect(&address).unwrap();
+    write!(
+        connection,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(answer.contains("\"finish_reason\":\"stop\""), "{answer}");
+    let interrupt = Command::new("kill")
+        .args(["-INT", &server.id().to_string()])
+        .status();
+    assert!(interrupt.unwrap().success());
+    assert!(server.wait().unwrap().success());
+}

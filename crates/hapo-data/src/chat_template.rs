@@ -1,0 +1,675 @@
+//! A model's own chat template: Jinja text, in the dialect in which transformers renders it.
+//!
+//! Purpose: a published model was tuned on the exact bytes of its template, so they are rendered
+//! here from its own text, by minijinja, and compared with transformers' rendering in
+//! `tests/chat_templates.rs`. The text comes from the network: a rendering may execute
+//! [`FUEL`] instructions, call [`RECURSION`] deep and write [`MAX_RENDERED_BYTES`].
+//!
+//! Price: minijinja is no Python. Methods of strings, lists and mappings are those of
+//! `minijinja_contrib::pycompat`; a template that uses another is refused by name and line. What a
+//! template keeps in variables while it runs is not limited, only what it executes and writes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::Error;
+
+/// Instructions that one rendering may execute. A dialogue of a thousand turns takes some 200,000.
+pub const FUEL: u64 = 5_000_000;
+/// How deep macros may call each other.
+pub const RECURSION: usize = 100;
+/// Longest text that a template may render.
+pub const MAX_RENDERED_BYTES: usize = 64 << 20;
+/// What `strftime_now` tells where results must not depend on the day: 26 July 2024, the day that
+/// Llama 3.2's template takes where it is told none. Seconds of the Unix epoch.
+pub const FIXED_TIME: i64 = 1_721_952_000;
+
+/// One turn of a dialogue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Message {
+    /// `system`, `user` or `assistant`, or whatever else the template knows.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+}
+
+impl Message {
+    /// A turn of `role`.
+    pub fn new(role: &str, content: impl Into<String>) -> Self {
+        Self {
+            role: role.to_owned(),
+            content: content.into(),
+        }
+    }
+}
+
+/// How a dialogue is rendered.
+#[derive(Clone, Debug)]
+pub struct Rendering {
+    /// End with the opening of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// Further variables, such as Qwen3's `enable_thinking`.
+    pub variables: serde_json::Map<String, serde_json::Value>,
+    /// What `strftime_now` tells, in seconds of the Unix epoch; the day is that of UTC.
+    pub unix_time: i64,
+}
+
+impl Rendering {
+    /// A prompt: the assistant's turn is open, no further variables, the fixed day.
+    pub fn prompt() -> Self {
+        Self {
+            add_generation_prompt: true,
+            variables: serde_json::Map::new(),
+            unix_time: FIXED_TIME,
+        }
+    }
+}
+
+/// A chat template, parsed.
+#[derive(Clone, Debug)]
+pub struct ChatTemplate {
+    /// Whose it is, for messages.
+    model: String,
+    source: String,
+    special_tokens: BTreeMap<String, String>,
+    environment: Environment<'static>,
+}
+
+impl ChatTemplate {
+    /// Parses a template. `model` names its owner in messages; `special_tokens` are the variables
+    /// `bos_token`, `eos_token` and the like, as `tokenizer_config.json` has them.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] with the line for a text that is no template.
+    pub fn new(
+        model: &str,
+        source: &str,
+        special_tokens: BTreeMap<String, String>,
+    ) -> Result<Self, Error> {
+        let mut environment = environment();
+        environment
+            .add_template_owned(NAME, without_generation_blocks(source))
+            .map_err(|it| refused(model, &it))?;
+        Ok(Self {
+            model: model.to_owned(),
+            source: source.to_owned(),
+            special_tokens,
+            environment,
+        })
+    }
+
+    /// The template's text, as the model's folder has it.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// A dialogue as text. `messages` are a list of [`Message`] or of anything with the fields that
+    /// the template reads.
+    ///
+    /// # Errors
+    /// [`Error::ChatTemplate`] when the template refuses the dialogue (`raise_exception`), uses what
+    /// is not there, or does not end.
+    pub fn render(
+        &self,
+        messages: &(impl Serialize + ?Sized),
+        rendering: &Rendering,
+    ) -> Result<String, Error> {
+        let now = rendering.unix_time;
+        let strftime_now = Value::from_function(move |format: &str| strftime(format, now));
+        let mut variables: BTreeMap<String, Value> = BTreeMap::new();
+        for (name, token) in &self.special_tokens {
+            variables.insert(name.clone(), Value::from(token.as_str()));
+        }
+        for (name, value) in &rendering.variables {
+            variables.insert(name.clone(), Value::from(Serde(value)));
+        }
+        let fixed = [
+            ("messages", Value::from(Serde(messages))),
+            ("tools", Value::from(())),
+            ("documents", Value::from(())),
+            (
+                "add_generation_prompt",
+                Value::from(rendering.add_generation_prompt),
+            ),
+            ("strftime_now", strftime_now),
+        ];
+        variables.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
+        let template = self
+            .environment
+            .get_template(NAME)
+            .expect("the template was added when this was made");
+        let mut written = Bounded::default();
+        let done = template
+            .render_captured_to(Value::from(variables), &mut written)
+            .map(drop);
+        if written.full {
+            return Err(Error::ChatTemplate {
+                model: self.model.clone(),
+                line: None,
+                problem: format!("it writes more than {} MiB", MAX_RENDERED_BYTES >> 20),
+            });
+        }
+        done.map_err(|it| refused(&self.model, &it))?;
+        Ok(String::from_utf8(written.bytes).expect("a template writes strings"))
+    }
+
+    /// SHA-256 over the text and the special tokens that it may name.
+    pub(crate) fn digest(&self) -> Sha256 {
+        let mut digest = Sha256::new().chain_update(&self.source);
+        for (name, token) in &self.special_tokens {
+            digest.update([0]);
+            digest.update(name);
+            digest.update([0]);
+            digest.update(token);
+        }
+        digest
+    }
+}
+
+const NAME: &str = "chat_template";
+
+fn environment() -> Environment<'static> {
+    let mut it = Environment::new();
+    let syntax = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+        .expect("these delimiters are the usual ones");
+    it.set_syntax(syntax);
+    it.set_undefined_behavior(UndefinedBehavior::Lenient);
+    it.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    it.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    it.set_fuel(Some(FUEL));
+    it.set_recursion_limit(RECURSION);
+    it.add_function("raise_exception", raise_exception);
+    it.add_filter("tojson", tojson);
+    // In Python a text is a sequence too, and templates order their tests accordingly.
+    it.add_test("sequence", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::Seq | ValueKind::String | ValueKind::Map
+        )
+    });
+    it.add_test("iterable", |value: &Value| {
+        value.try_iter().is_ok() || value.as_str().is_some()
+    });
+    it
+}
+
+fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(
+        ErrorKind::InvalidOperation,
+        format!("the template refuses this dialogue: {message}"),
+    ))
+}
+
+fn refused(model: &str, error: &minijinja::Error) -> Error {
+    // The innermost cause says what went wrong, its holder where.
+    let mut cause = error;
+    let mut line = error.line();
+    while let Some(inner) =
+        std::error::Error::source(cause).and_then(|it| it.downcast_ref::<minijinja::Error>())
+    {
+        cause = inner;
+        line = inner.line().or(line);
+    }
+    let problem = match (cause.kind(), cause.detail()) {
+        (ErrorKind::OutOfFuel, _) => {
+            format!("it does not end within {FUEL} instructions")
+        }
+        (ErrorKind::InvalidOperation, Some(detail)) => detail.to_owned(),
+        (kind, Some(detail)) => format!("{kind}: {detail}"),
+        (kind, None) => kind.to_string(),
+    };
+    Error::ChatTemplate {
+        model: model.to_owned(),
+        line,
+        problem,
+    }
+}
+
+/// `{% generation %}` marks for transformers which tokens the assistant wrote; it renders its body,
+/// in a scope of its own, as `{% with %}` does.
+fn without_generation_blocks(source: &str) -> String {
+    let mut rest = source;
+    let mut text = String::with_capacity(source.len());
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start);
+        text.push_str(before);
+        let Some(end) = tag.find("%}") else {
+            rest = tag;
+            break;
+        };
+        let inside = &tag[2..end];
+        let word = inside
+            .trim_start_matches(['-', '+'])
+            .trim_end_matches(['-', '+']);
+        let replaced = match word.trim() {
+            "generation" => inside.replace("generation", "with"),
+            "endgeneration" => inside.replace("endgeneration", "endwith"),
+            _ => {
+                // Only the opening is passed over: a `%}` inside a string may not end the tag.
+                text.push_str("{%");
+                rest = &tag[2..];
+                continue;
+            }
+        };
+        text.push_str("{%");
+        text.push_str(&replaced);
+        text.push_str("%}");
+        rest = &tag[end + 2..];
+    }
+    text.push_str(rest);
+    text
+}
+
+/// A buffer that takes [`MAX_RENDERED_BYTES`].
+#[derive(Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+    full: bool,
+}
+
+impl std::io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + bytes.len() > MAX_RENDERED_BYTES {
+            self.full = true;
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// `json.dumps` as transformers calls it: no HTML escapes, texts as they are, spaces after `,` and
+/// `:` unless it is indented.
+fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja::Error> {
+    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
+    let sort_keys: Option<bool> = options.get("sort_keys")?;
+    let indent: Option<Value> = options.get("indent")?;
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    options.assert_all_used()?;
+    let indent = match indent {
+        None => None,
+        Some(it) if it.is_none() || it.is_undefined() => None,
+        Some(it) => match (it.as_usize(), it.as_str()) {
+            (Some(width), _) if width <= 64 => Some(" ".repeat(width)),
+            (_, Some(text)) => Some(text.to_owned()),
+            _ => {
+                return Err(minijinja::Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("tojson: expected an indent of at most 64, got {it}"),
+                ));
+            }
+        },
+    };
+    let (item, key) = match separators.as_deref() {
+        Some([item, key]) => (item.clone(), key.clone()),
+        Some(_) => {
+            return Err(minijinja::Error::new(
+                ErrorKind::InvalidOperation,
+                "tojson: expected two separators",
+            ));
+        }
+        None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
+        None => (", ".to_owned(), ": ".to_owned()),
+    };
+    let style = PythonJson {
+        ensure_ascii: ensure_ascii.unwrap_or(false),
+        sort_keys: sort_keys.unwrap_or(false),
+        indent,
+        item,
+        key,
+    };
+    let mut text = String::new();
+    style.write(value, 0, &mut text)?;
+    Ok(Value::from(text))
+}
+
+struct PythonJson {
+    ensure_ascii: bool,
+    sort_keys: bool,
+    indent: Option<String>,
+    item: String,
+    key: String,
+}
+
+impl PythonJson {
+    fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), minijinja::Error> {
+        let cannot = |what: &str| {
+            Err(minijinja::Error::new(
+                ErrorKind::InvalidOperation,
+                format!("tojson: {what}"),
+            ))
+        };
+        if depth > RECURSION {
+            return cannot("the value is nested too deeply");
+        }
+        match value.kind() {
+            ValueKind::None => out.push_str("null"),
+            ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => match f64::try_from(value.clone()) {
+                Ok(number) if !value.is_integer() => out.push_str(&python_float(number)),
+                _ => write!(out, "{value}").expect("writing to a string never fails"),
+            },
+            ValueKind::String => {
+                self.quote(value.as_str().unwrap_or_default(), out);
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items: Vec<Value> = value.try_iter()?.collect();
+                self.list('[', ']', items.len(), depth, out, |index, out| {
+                    self.write(&items[index], depth + 1, out)
+                })?;
+            }
+            ValueKind::Map => {
+                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                if self.sort_keys {
+                    keys.sort();
+                }
+                self.list('{', '}', keys.len(), depth, out, |index, out| {
+                    let key = &keys[index];
+                    match key.as_str() {
+                        Some(text) => self.quote(text, out),
+                        None => {
+                            // Python turns keys that are numbers, booleans or None into texts.
+                            let mut text = String::new();
+                            self.write(key, depth + 1, &mut text)?;
+                            self.quote(&text, out);
+                        }
+                    }
+                    out.push_str(&self.key);
+                    self.write(&value.get_item(key)?, depth + 1, out)
+                })?;
+            }
+            kind => return cannot(&format!("expected a value of JSON, got one of kind {kind}")),
+        }
+        Ok(())
+    }
+
+    fn list(
+        &self,
+        open: char,
+        close: char,
+        length: usize,
+        depth: usize,
+        out: &mut String,
+        item: impl Fn(usize, &mut String) -> Result<(), minijinja::Error>,
+    ) -> Result<(), minijinja::Error> {
+        let line = |depth: usize, out: &mut String| {
+            if let Some(indent) = &self.indent {
+                out.push('\n');
+                out.push_str(&indent.repeat(depth));
+            }
+        };
+        out.push(open);
+        for index in 0..length {
+            if index > 0 {
+                out.push_str(&self.item);
+            }
+            line(depth + 1, out);
+            item(index, out)?;
+        }
+        if length > 0 {
+            line(depth, out);
+        }
+        out.push(close);
+        Ok(())
+    }
+
+    fn quote(&self, text: &str, out: &mut String) {
+        out.push('"');
+        for c in text.chars() {
+            match c {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                '\u{8}' => out.push_str("\\b"),
+                '\u{c}' => out.push_str("\\f"),
+                c if c < ' ' || (self.ensure_ascii && !(' '..='~').contains(&c)) => {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        write!(out, "\\u{unit:04x}").expect("writing to a string never fails");
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        out.push('"');
+    }
+}
+
+/// `repr` of a float: the shortest digits that read back, an exponent of at least two digits from
+/// 1e16 up and below 1e-4.
+fn python_float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        }
+        .to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').expect("`e` was asked for");
+    let exponent: i32 = exponent.parse().expect("an exponent is an integer");
+    if number != 0.0 && !(-4..16).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{digits}e{sign}{:02}", exponent.abs())
+    } else {
+        format!("{number:?}")
+    }
+}
+
+/// The time in C's format of dates, in English and UTC.
+fn strftime(format: &str, unix_time: i64) -> Result<String, minijinja::Error> {
+    const MONTHS: [&str; 12] = [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ];
+    const DAYS: [&str; 7] = [
+        "Sunday",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
+        "Thursday",
+        "Friday",
+        "Saturday",
+    ];
+    let days = unix_time.div_euclid(86_400);
+    let second_of_day = unix_time.rem_euclid(86_400);
+    let (hour, minute, second) = (
+        second_of_day / 3600,
+        second_of_day / 60 % 60,
+        second_of_day % 60,
+    );
+    let (year, month, day) = civil_date(days);
+    let weekday = (days + 4).rem_euclid(7) as usize;
+    let leap = i64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+    let day_of_year = (275 * month / 9) - if month > 2 { 2 - leap } else { 0 } + day - 30;
+    let twelve = (hour + 11) % 12 + 1;
+    let half = if hour < 12 { "AM" } else { "PM" };
+    let month_name = MONTHS[month as usize - 1];
+    let day_name = DAYS[weekday];
+
+    let mut out = String::new();
+    let mut rest = format.chars();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        let mut letter = rest.next();
+        let padded = letter != Some('-');
+        if !padded {
+            letter = rest.next();
+        }
+        let number = |value: i64, width: usize| {
+            if padded {
+                format!("{value:0width$}")
+            } else {
+                value.to_string()
+            }
+        };
+        out += &match letter {
+            Some('Y') => year.to_string(),
+            Some('y') => number(year.rem_euclid(100), 2),
+            Some('m') => number(month, 2),
+            Some('d') => number(day, 2),
+            Some('e') => format!("{day:2}"),
+            Some('j') => number(day_of_year, 3),
+            Some('H') => number(hour, 2),
+            Some('I') => number(twelve, 2),
+            Some('M') => number(minute, 2),
+            Some('S') => number(second, 2),
+            Some('p') => half.to_owned(),
+            Some('B') => month_name.to_owned(),
+            Some('b' | 'h') => month_name[..3].to_owned(),
+            Some('A') => day_name.to_owned(),
+            Some('a') => day_name[..3].to_owned(),
+            Some('w') => weekday.to_string(),
+            Some('F') => format!("{year}-{month:02}-{day:02}"),
+            Some('T') => format!("{hour:02}:{minute:02}:{second:02}"),
+            Some('D') => format!("{month:02}/{day:02}/{:02}", year.rem_euclid(100)),
+            Some('R') => format!("{hour:02}:{minute:02}"),
+            Some('Z') => "UTC".to_owned(),
+            Some('z') => "+0000".to_owned(),
+            Some('%') => "%".to_owned(),
+            other => {
+                let other = other.map(String::from).unwrap_or_default();
+                return Err(minijinja::Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("strftime_now: unknown directive `%{other}` in `{format}`"),
+                ));
+            }
+        };
+    }
+    Ok(out)
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar
+/// (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`).
+fn civil_date(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(source: &str, messages: &[Message]) -> Result<String, Error> {
+        ChatTemplate::new("tiny", source, BTreeMap::new())?.render(&messages, &Rendering::prompt())
+    }
+
+    fn check_refused(source: &str, expected: &str) {
+        let error = render(source, &[Message::new("user", "x")]).unwrap_err();
+        assert_eq!(error.to_string(), expected, "{source}");
+    }
+
+    #[test]
+    fn a_refusal_names_the_model_the_line_and_the_cause() {
+        check_refused(
+            "{{ 1 }}\n{{ raise_exception('roles must alternate') }}",
+            "chat template of tiny, line 2: the template refuses this dialogue: roles must alternate",
+        );
+        check_refused(
+            "\n\n{% for m in messages %}",
+            "chat template of tiny, line 3: syntax error: unexpected end of input, expected end of block",
+        );
+        check_refused(
+            "{{ messages[0].content.swapcase() }}",
+            "chat template of tiny, line 1: unknown method: string has no method named swapcase",
+        );
+        check_refused(
+            "{{ strftime_now('%Q') }}",
+            "chat template of tiny, line 1: strftime_now: unknown directive `%Q` in `%Q`",
+        );
+        check_refused(
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
+            "chat template of tiny, line 1: it does not end within 5000000 instructions",
+        );
+        check_refused(
+            "{% set long = 'x' * 9999 * 99 %}{% for a in range(999) %}{{ long }}{% endfor %}",
+            "chat template of tiny: it writes more than 64 MiB",
+        );
+        let error = render(
+            "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
+            &[],
+        )
+        .unwrap_err();
+        assert!(error.to_string().contains("recursion limit"), "{error}");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let check = |time: i64, format: &str, expected: &str| {
+            assert_eq!(strftime(format, time).unwrap(), expected, "{time} {format}");
+        };
+        check(FIXED_TIME, "%d %b %Y", "26 Jul 2024");
+        check(
+            0,
+            "%A %-d %B %Y %H:%M:%S %j",
+            "Thursday 1 January 1970 00:00:00 001",
+        );
+        // From `date -u -d @N +FORMAT`.
+        check(
+            951_827_696,
+            "%F %T %j %I %p %a",
+            "2000-02-29 12:34:56 060 12 PM Tue",
+        );
+        check(-86_400, "%D %e|%y|%w%%", "12/31/69 31|69|3%");
+        check(4_102_444_799, "%j %-m/%-d %R", "365 12/31 23:59");
+    }
+
+    #[test]
+    fn numbers_are_pythons() {
+        for (number, expected) in [
+            (0.0, "0.0"),
+            (1.5, "1.5"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.25e-5, "1.25e-05"),
+            (0.0001, "0.0001"),
+            (-1e300, "-1e+300"),
+        ] {
+            assert_eq!(python_float(number), expected);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! What a model's folder says about dialogues: its chat template, as text, and the names of its
+//! special tokens. Rendering it is not this crate's business.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::{Error, excerpt};
+
+pub(crate) const JINJA: &str = "chat_template.jinja";
+pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
+
+/// The single tokens that a chat template may name.
+const SPECIAL_TOKENS: &[&str] = &[
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
+
+/// A model's chat template and what it may name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChatFiles {
+    /// The Jinja text; base models often have none.
+    pub template: Option<String>,
+    /// Texts of the special tokens, as `bos_token` and `eos_token`.
+    pub special_tokens: BTreeMap<String, String>,
+}
+
+/// Reads the chat template and the special tokens from a model's companion files (name and bytes,
+/// see [`COMPANIONS`](crate::folder::COMPANIONS)); `dir` is only named in errors.
+///
+/// # Errors
+/// [`Error::Malformed`] for a file that is no text or no JSON, [`Error::Config`] for a field of
+/// another kind.
+pub fn chat_files(companions: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Error> {
+    let mut special_tokens = BTreeMap::new();
+    for name in [SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG] {
+        let Some(fields) = object(companions, dir, name)? else {
+            continue;
+        };
+        for token in SPECIAL_TOKENS {
+            // A text, or an AddedToken with its content.
+            let field = &fields[token];
+            if let Some(text) = field.as_str().or_else(|| field["content"].as_str()) {
+                special_tokens.insert((*token).to_owned(), text.to_owned());
+            }
+        }
+    }
+    Ok(ChatFiles {
+        template: template(companions, dir)?,
+        special_tokens,
+    })
+}
+
+/// See [`ModelFolder::chat_template`](crate::ModelFolder::chat_template).
+pub(crate) fn template(
+    companions: &[(&str, Vec<u8>)],
+    dir: &Path,
+) -> Result<Option<String>, Error> {
+    if let Some((_, bytes)) = companions.iter().find(|it| it.0 == JINJA) {
+        return match String::from_utf8(bytes.clone()) {
+            Ok(text) => Ok(Some(text)),
+            Err(cause) => Err(malformed(dir.join(JINJA), "UTF-8 text", cause.to_string())),
+        };
+    }
+    let Some(fields) = object(companions, dir, TOKENIZER_CONFIG)? else {
+        return Ok(None);
+    };
+    let field = &fields["chat_template"];
+    let named = || {
+        let several = field.as_array()?;
+        let default = several.iter().find(|one| one["name"] == "default")?;
+        default["template"].as_str()
+    };
+    match field.as_str().or_else(named) {
+        Some(template) => Ok(Some(template.to_owned())),
+        None if field.is_null() => Ok(None),
+        None => Err(Error::Config {
+            file: dir.join(TOKENIZER_CONFIG),
+            field: "chat_template".to_owned(),
+            expected: "a text, or a list with one named default".to_owned(),
+            got: excerpt(&field.to_string()),
+            hint: None,
+        }),
+    }
+}
+
+fn object(companions: &[(&str, Vec<u8>)], dir: &Path, name: &str) -> Result<Option<Value>, Error> {
+    let Some((_, bytes)) = companions.iter().find(|it| it.0 == name) else {
+        return Ok(None);
+    };
+    match serde_json::from_slice(bytes) {
+        Ok(fields) => Ok(Some(fields)),
+        Err(cause) => Err(malformed(
+            dir.join(name),
+            "a JSON object",
+            cause.to_string(),
+        )),
+    }
+}
+
+fn malformed(file: PathBuf, expected: &str, got: String) -> Error {
+    Error::Malformed {
+        file,
+        expected: expected.to_owned(),
+        got,
+        hint: Some("the file is damaged or incomplete; fetch or write it again"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(files: &[(&str, &str)], template: Option<&str>, tokens: &[(&str, &str)]) {
+        let companions: Vec<(&str, Vec<u8>)> = files
+            .iter()
+            .map(|(name, text)| (*name, text.as_bytes().to_vec()))
+            .collect();
+        let found = chat_files(&companions, Path::new("m")).unwrap();
+        assert_eq!(found.template.as_deref(), template, "{files:?}");
+        let expected: BTreeMap<String, String> = tokens
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect();
+        assert_eq!(found.special_tokens, expected, "{files:?}");
+    }
+
+    #[test]
+    fn tokens_are_texts_or_objects_and_the_tokenizers_configuration_wins() {
+        check(&[], None, &[]);
+        check(
+            &[
+                (
+                    "tokenizer_config.json",
+                    r#"{"chat_template": "a", "bos_token": {"content": "<s>"}, "eos_token": null}"#,
+                ),
+                (
+                    "special_tokens_map.json",
+                    r#"{"bos_token": "<b>", "eos_token": "</s>", "additional_special_tokens": ["x"]}"#,
+                ),
+                ("chat_template.jinja", "c"),
+            ],
+            Some("c"),
+            &[("bos_token", "<s>"), ("eos_token", "</s>")],
+        );
+    }
+}

@@ -1,0 +1,78 @@
+//! Errors in OpenAI's form.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// An answer that is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The field to blame.
+    pub(crate) param: Option<String>,
+    pub(crate) code: Option<&'static str>,
+}
+
+impl ApiError {
+    /// The request is to blame.
+    pub(crate) fn bad(param: &str, message: impl Into<String>) -> Self {
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            message: message.into(),
+            param: Some(param.to_owned()),
+            code: None,
+        }
+    }
+
+    pub(crate) fn coded(mut self, code: &'static str) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    pub(crate) fn of_status(status: StatusCode, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            param: None,
+            code: None,
+        }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        let kind = match self.status {
+            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            it if it.is_server_error() => "server_error",
+            _ => "invalid_request_error",
+        };
+        json!({ "error": {
+            "message": self.message, "type": kind, "param": self.param, "code": self.code,
+        }})
+    }
+}
+
+impl From<hapo_sampler::Error> for ApiError {
+    fn from(error: hapo_sampler::Error) -> Self {
+        use hapo_sampler::Error;
+        let message = error.to_string();
+        match error {
+            Error::Request { field, .. } => Self::bad(field, message),
+            Error::Data(_) => Self::bad("messages", message),
+            Error::Tokenizer(_) => Self::bad("prompt", message),
+            Error::Engine(hapo_model::EngineError::Token { .. }) => Self::bad("prompt", message),
+            _ => Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, message),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.json())).into_response();
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            let seconds = HeaderValue::from_static("1");
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}

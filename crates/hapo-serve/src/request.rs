@@ -1,0 +1,448 @@
+//! Bodies of requests, read field by field so that a refusal names the field.
+
+use axum::http::StatusCode;
+use hapo_core::{PromptId, Purpose};
+use hapo_data::{Message, Rendering};
+use hapo_kernels::Device;
+use hapo_sampler::{Decoding, DrawKey, Request, Truncation};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::Served;
+use crate::api_error::ApiError;
+
+/// Most completions of one prompt.
+const MAX_COMPLETIONS: usize = 128;
+/// Most prompts of one request.
+const MAX_PROMPTS: usize = 256;
+/// Most likely tokens told beside each token.
+const MAX_TOP: usize = 20;
+/// Stop strings of one request.
+const MAX_STOPS: usize = 16;
+/// `max_tokens` of OpenAI's completions where a request does not say.
+const COMPLETION_TOKENS: usize = 16;
+
+/// Which of the two ways of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Chat,
+    Completions,
+}
+
+/// A request, checked, with its prompts as tokens.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) requests: Vec<Request>,
+    /// Completions of each prompt.
+    pub(crate) n: usize,
+    pub(crate) streams: bool,
+    pub(crate) streams_usage: bool,
+    /// Whether log-probabilities are told, and of how many most likely tokens beside the drawn one.
+    pub(crate) log_probs: Option<usize>,
+}
+
+/// Fields that would change the answer in a way that cannot be had, with the values at which they
+/// change nothing.
+const UNSUPPORTED: &[(&str, fn(&Value) -> bool)] = &[
+    ("tools", is_empty),
+    ("functions", is_empty),
+    ("tool_choice", |it| it == "none" || it == "auto"),
+    ("function_call", |it| it == "none" || it == "auto"),
+    ("logit_bias", is_empty),
+    ("frequency_penalty", is_zero),
+    ("presence_penalty", is_zero),
+    ("repetition_penalty", |it| it.as_f64() == Some(1.0)),
+    ("response_format", |it| it["type"] == "text"),
+    ("modalities", |it| *it == serde_json::json!(["text"])),
+    ("audio", |_| false),
+    ("echo", |it| it == false),
+    ("suffix", |it| it == ""),
+    ("best_of", |it| it == 1),
+    ("use_beam_search", |it| it == false),
+    ("guided_json", |_| false),
+    ("guided_regex", |_| false),
+];
+
+fn is_empty(it: &Value) -> bool {
+    it.as_array().is_some_and(Vec::is_empty) || it.as_object().is_some_and(Map::is_empty)
+}
+
+fn is_zero(it: &Value) -> bool {
+    it.as_f64() == Some(0.0)
+}
+
+/// Reads a body.
+pub(crate) fn read<D: Device>(
+    endpoint: Endpoint,
+    body: &[u8],
+    served: &Served<D>,
+    number: u64,
+) -> Result<Asked, ApiError> {
+    let fields: Map<String, Value> = serde_json::from_slice(body).map_err(|it| {
+        ApiError::of_status(
+            StatusCode::BAD_REQUEST,
+            format!("expected a JSON object: {it}"),
+        )
+    })?;
+    if let Some(name) = take::<String>(&fields, "model", "a string")?
+        && name != served.settings.name
+    {
+        let message = format!(
+            "model `{name}` is not served here, expected `{}`",
+            served.settings.name
+        );
+        let mut error = ApiError::bad("model", message).coded("model_not_found");
+        error.status = StatusCode::NOT_FOUND;
+        return Err(error);
+    }
+    for (name, changes_nothing) in UNSUPPORTED {
+        if let Some(value) = fields.get(*name).filter(|it| !it.is_null())
+            && !changes_nothing(value)
+        {
+            let message = format!("{name}: not supported, got {}", excerpt(value));
+            return Err(ApiError::bad(name, message).coded("unsupported_parameter"));
+        }
+    }
+    let n = within(&fields, "n", 1, 1..=MAX_COMPLETIONS)?;
+    let log_probs = log_probs(endpoint, &fields)?;
+    let stop_strings = stop_strings(&fields)?;
+    let decoding = decoding(&fields)?;
+    let seed = take::<i64>(&fields, "seed", "an integer")?;
+    let prompts = match endpoint {
+        Endpoint::Chat => vec![chat_prompt(&fields, served)?],
+        Endpoint::Completions => text_prompts(&fields, served)?,
+    };
+    let wanted = max_tokens(endpoint, &fields)?;
+    let param = match endpoint {
+        Endpoint::Chat => "messages",
+        Endpoint::Completions => "prompt",
+    };
+    let mut requests = Vec::with_capacity(prompts.len());
+    for (index, prompt) in prompts.into_iter().enumerate() {
+        let max_tokens = room(served, prompt.len(), wanted, endpoint, param)?;
+        let draws = match seed {
+            Some(seed) => DrawKey {
+                seed: seed as u64,
+                purpose: Purpose::Generate,
+                step: 0,
+                prompt: PromptId(index as u64),
+            },
+            // A key of its own for every request that brings no seed.
+            None => DrawKey {
+                seed: served.settings.seed,
+                purpose: Purpose::Generate,
+                step: number + 1,
+                prompt: PromptId(index as u64),
+            },
+        };
+        requests.push(Request {
+            prompt,
+            completions: n,
+            decoding,
+            max_tokens,
+            stop_tokens: served.dialogue.stop.clone(),
+            stop_strings: stop_strings.clone(),
+            text: true,
+            top_log_probs: log_probs.unwrap_or(0),
+            draws,
+        });
+    }
+    let streams = take::<bool>(&fields, "stream", "true or false")?.unwrap_or(false);
+    let options: Option<Map<String, Value>> = take(&fields, "stream_options", "an object")?;
+    let streams_usage = match options {
+        Some(it) => take::<bool>(&it, "include_usage", "true or false")?.unwrap_or(false),
+        None => false,
+    };
+    Ok(Asked {
+        requests,
+        n,
+        streams,
+        streams_usage,
+        log_probs,
+    })
+}
+
+/// The completion's length: what is wanted, if prompt and completion have room.
+fn room<D: Device>(
+    served: &Served<D>,
+    prompt: usize,
+    wanted: Option<usize>,
+    endpoint: Endpoint,
+    param: &str,
+) -> Result<usize, ApiError> {
+    let context = served.context();
+    let too_long =
+        |message: String| Err(ApiError::bad(param, message).coded("context_length_exceeded"));
+    if prompt == 0 {
+        return Err(ApiError::bad(
+            param,
+            format!("{param}: expected at least one token, got none"),
+        ));
+    }
+    if prompt >= context {
+        return too_long(format!(
+            "this model's context is {context} tokens; the prompt has {prompt}"
+        ));
+    }
+    let left = context - prompt;
+    match wanted {
+        Some(wanted) if wanted > left => too_long(format!(
+            "this model's context is {context} tokens; the prompt has {prompt} and {wanted} are to be generated"
+        )),
+        Some(wanted) => Ok(wanted),
+        None => {
+            let usual = match endpoint {
+                Endpoint::Chat => served.settings.default_max_tokens,
+                Endpoint::Completions => COMPLETION_TOKENS,
+            };
+            Ok(usual.min(left))
+        }
+    }
+}
+
+fn max_tokens(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<usize>, ApiError> {
+    let newer = match endpoint {
+        Endpoint::Chat => "max_completion_tokens",
+        Endpoint::Completions => "max_tokens",
+    };
+    for name in [newer, "max_tokens"] {
+        if let Some(it) = take::<usize>(fields, name, "a whole number from 1")? {
+            if it == 0 {
+                return Err(unexpected(name, "a whole number from 1", &Value::from(0)));
+            }
+            return Ok(Some(it));
+        }
+    }
+    Ok(None)
+}
+
+fn log_probs(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<usize>, ApiError> {
+    match endpoint {
+        Endpoint::Chat => {
+            let told = take::<bool>(fields, "logprobs", "true or false")?.unwrap_or(false);
+            let top = within(fields, "top_logprobs", 0, 0..=MAX_TOP)?;
+            if top > 0 && !told {
+                return Err(ApiError::bad(
+                    "top_logprobs",
+                    "top_logprobs: expected logprobs to be true beside it",
+                ));
+            }
+            Ok(told.then_some(top))
+        }
+        Endpoint::Completions => match fields.get("logprobs") {
+            None | Some(Value::Null | Value::Bool(false)) => Ok(None),
+            Some(_) => Ok(Some(within(fields, "logprobs", 0, 0..=MAX_TOP)?)),
+        },
+    }
+}
+
+fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
+    let expected = "a string, or a list of at most 16, none of them empty";
+    let found: Vec<String> = match fields.get("stop") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::String(it)) => vec![it.clone()],
+        Some(it) => {
+            serde_json::from_value(it.clone()).map_err(|_| unexpected("stop", expected, it))?
+        }
+    };
+    if found.len() > MAX_STOPS || found.iter().any(String::is_empty) {
+        return Err(unexpected("stop", expected, &fields["stop"]));
+    }
+    Ok(found)
+}
+
+fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
+    let number = |name: &str, default: f64, expected: &str, ok: fn(f64) -> bool| {
+        let found = take::<f64>(fields, name, expected)?.unwrap_or(default);
+        if ok(found) {
+            Ok(found as f32)
+        } else {
+            Err(unexpected(name, expected, &fields[name]))
+        }
+    };
+    let temperature = number("temperature", 1.0, "a number from 0 to 100", |it| {
+        (0.0..=100.0).contains(&it)
+    })?;
+    let top_p = number("top_p", 1.0, "a number in (0, 1]", |it| {
+        it > 0.0 && it <= 1.0
+    })?;
+    let min_p = number("min_p", 0.0, "a number in [0, 1]", |it| {
+        (0.0..=1.0).contains(&it)
+    })?;
+    let top_k = match take::<i64>(fields, "top_k", "a whole number from -1")? {
+        Some(it) if it < -1 => {
+            return Err(unexpected(
+                "top_k",
+                "a whole number from -1",
+                &fields["top_k"],
+            ));
+        }
+        Some(it) => it.max(0) as usize,
+        None => 0,
+    };
+    // Colder than this, every other token's share is below the smallest number.
+    Ok(if temperature < 1e-4 {
+        Decoding::Greedy
+    } else {
+        Decoding::Sample {
+            temperature,
+            truncation: Truncation {
+                top_k,
+                top_p,
+                min_p,
+            },
+        }
+    })
+}
+
+fn chat_prompt<D: Device>(
+    fields: &Map<String, Value>,
+    served: &Served<D>,
+) -> Result<Vec<u32>, ApiError> {
+    let Some(turns) = fields.get("messages").and_then(Value::as_array) else {
+        let got = fields.get("messages").unwrap_or(&Value::Null);
+        return Err(unexpected("messages", "a list of messages", got));
+    };
+    if turns.is_empty() {
+        return Err(unexpected(
+            "messages",
+            "at least one message",
+            &fields["messages"],
+        ));
+    }
+    let messages = turns
+        .iter()
+        .enumerate()
+        .map(|(index, turn)| message(index, turn))
+        .collect::<Result<Vec<_>, _>>()?;
+    let variables: Option<Map<String, Value>> = take(fields, "chat_template_kwargs", "an object")?;
+    let rendering = Rendering {
+        add_generation_prompt: true,
+        variables: variables.unwrap_or_default(),
+        unix_time: (served.settings.clock)(),
+    };
+    let blame = |it: &dyn std::fmt::Display| ApiError::bad("messages", it.to_string());
+    let dialogue = &served.dialogue;
+    let text = dialogue
+        .template
+        .render_dialogue(&messages, &rendering)
+        .map_err(|it| blame(&it))?;
+    dialogue.tokenizer.encode(&text).map_err(|it| blame(&it))
+}
+
+fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
+    let place = format!("messages[{index}]");
+    let role = match turn["role"].as_str() {
+        // The newer word for the same turn.
+        Some("developer") => "system",
+        Some(it @ ("system" | "user" | "assistant")) => it,
+        _ => {
+            return Err(unexpected(
+                &format!("{place}.role"),
+                "system, user or assistant",
+                &turn["role"],
+            ));
+        }
+    };
+    if turn
+        .get("tool_calls")
+        .is_some_and(|it| !it.is_null() && !is_empty(it))
+    {
+        let name = format!("{place}.tool_calls");
+        return Err(ApiError::bad(&name, format!("{name}: not supported")));
+    }
+    let content = &turn["content"];
+    let expected = "a text, or a list of parts of type text";
+    let name = format!("{place}.content");
+    let text = match content {
+        Value::String(it) => it.clone(),
+        Value::Null if role == "assistant" => String::new(),
+        Value::Array(parts) => parts
+            .iter()
+            .map(
+                |part| match (part["type"].as_str(), part["text"].as_str()) {
+                    (Some("text"), Some(it)) => Ok(it),
+                    _ => Err(unexpected(&name, expected, part)),
+                },
+            )
+            .collect::<Result<Vec<_>, _>>()?
+            .concat(),
+        _ => return Err(unexpected(&name, expected, content)),
+    };
+    Ok(Message::new(role, text))
+}
+
+fn text_prompts<D: Device>(
+    fields: &Map<String, Value>,
+    served: &Served<D>,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let expected = "a string, a list of strings, a list of token ids, or a list of such lists";
+    let found = fields.get("prompt").unwrap_or(&Value::Null);
+    let bad = || unexpected("prompt", expected, found);
+    let encode = |text: &str| {
+        served
+            .dialogue
+            .tokenizer
+            .encode(text)
+            .map_err(|it| ApiError::bad("prompt", it.to_string()))
+    };
+    let ids = |list: &Value| serde_json::from_value::<Vec<u32>>(list.clone()).map_err(|_| bad());
+    let prompts = match found {
+        Value::String(text) => vec![encode(text)?],
+        Value::Array(list) if list.first().is_some_and(Value::is_number) => vec![ids(found)?],
+        Value::Array(list) if !list.is_empty() && list.len() <= MAX_PROMPTS => list
+            .iter()
+            .map(|it| match it {
+                Value::String(text) => encode(text),
+                Value::Array(_) => ids(it),
+                _ => Err(bad()),
+            })
+            .collect::<Result<_, _>>()?,
+        _ => return Err(bad()),
+    };
+    Ok(prompts)
+}
+
+fn within(
+    fields: &Map<String, Value>,
+    name: &str,
+    default: usize,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<usize, ApiError> {
+    let expected = format!("a whole number from {} to {}", range.start(), range.end());
+    match take::<usize>(fields, name, &expected)? {
+        None => Ok(default),
+        Some(it) if range.contains(&it) => Ok(it),
+        Some(_) => Err(unexpected(name, &expected, &fields[name])),
+    }
+}
+
+/// A field, where it is there and not null.
+fn take<T: DeserializeOwned>(
+    fields: &Map<String, Value>,
+    name: &str,
+    expected: &str,
+) -> Result<Option<T>, ApiError> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(None),
+        Some(it) => match serde_json::from_value(it.clone()) {
+            Ok(value) => Ok(Some(value)),
+            Err(_) => Err(unexpected(name, expected, it)),
+        },
+    }
+}
+
+fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
+    ApiError::bad(
+        name,
+        format!("{name}: expected {expected}, got {}", excerpt(got)),
+    )
+}
+
+fn excerpt(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        None => text,
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}

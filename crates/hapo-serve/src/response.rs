@@ -1,0 +1,227 @@
+//! Shapes of answers.
+
+use hapo_model::Tokenizer;
+use hapo_sampler::{Finish, NewToken};
+use serde_json::{Map, Value, json};
+
+use crate::request::Endpoint;
+
+/// What every piece of one answer carries.
+#[derive(Clone, Debug)]
+pub(crate) struct Envelope {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) id: String,
+    pub(crate) created: i64,
+    pub(crate) model: String,
+}
+
+/// Tokens read and written for one answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    pub(crate) prompt: usize,
+    pub(crate) completion: usize,
+}
+
+impl Usage {
+    pub(crate) fn json(self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+        })
+    }
+}
+
+impl Envelope {
+    /// The whole answer.
+    pub(crate) fn answer(&self, choices: Vec<Value>, usage: Usage) -> Value {
+        let object = match self.endpoint {
+            Endpoint::Chat => "chat.completion",
+            Endpoint::Completions => "text_completion",
+        };
+        let mut it = self.json(object, choices);
+        it["usage"] = usage.json();
+        it
+    }
+
+    /// A piece of a streamed answer.
+    pub(crate) fn chunk(&self, choices: Vec<Value>) -> Value {
+        self.json(
+            match self.endpoint {
+                Endpoint::Chat => "chat.completion.chunk",
+                Endpoint::Completions => "text_completion",
+            },
+            choices,
+        )
+    }
+
+    fn json(&self, object: &str, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id, "object": object, "created": self.created, "model": self.model,
+            "choices": choices,
+        })
+    }
+
+    /// A choice of the whole answer.
+    pub(crate) fn choice(&self, index: usize, choice: Choice) -> Value {
+        let log_probs = choice.log_probs.map(|it| it.json(self.endpoint));
+        let reason = choice.finish.map(finish_reason);
+        match self.endpoint {
+            Endpoint::Chat => json!({
+                "index": index,
+                "message": { "role": "assistant", "content": choice.text, "refusal": null },
+                "logprobs": log_probs, "finish_reason": reason,
+            }),
+            Endpoint::Completions => json!({
+                "index": index, "text": choice.text, "logprobs": log_probs, "finish_reason": reason,
+            }),
+        }
+    }
+
+    /// A choice of a piece: new text, or the end.
+    pub(crate) fn piece(
+        &self,
+        index: usize,
+        text: Option<&str>,
+        log_probs: Option<LogProbs>,
+        finish: Option<Finish>,
+    ) -> Value {
+        let log_probs = log_probs.map(|it| it.json(self.endpoint));
+        let reason = finish.map(finish_reason);
+        match self.endpoint {
+            Endpoint::Chat => json!({
+                "index": index,
+                "delta": text.map_or_else(|| json!({}), |it| json!({ "content": it })),
+                "logprobs": log_probs, "finish_reason": reason,
+            }),
+            Endpoint::Completions => json!({
+                "index": index, "text": text.unwrap_or_default(), "logprobs": log_probs,
+                "finish_reason": reason,
+            }),
+        }
+    }
+
+    /// The piece that opens a choice, where the endpoint has one.
+    pub(crate) fn opening(&self, index: usize) -> Option<Value> {
+        (self.endpoint == Endpoint::Chat).then(|| {
+            json!({
+                "index": index, "delta": { "role": "assistant", "content": "" },
+                "logprobs": null, "finish_reason": null,
+            })
+        })
+    }
+}
+
+fn finish_reason(it: Finish) -> &'static str {
+    match it {
+        Finish::EndToken | Finish::StopString(_) => "stop",
+        Finish::Length => "length",
+    }
+}
+
+/// One completion while it grows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Choice {
+    pub(crate) text: String,
+    pub(crate) log_probs: Option<LogProbs>,
+    pub(crate) finish: Option<Finish>,
+}
+
+/// Log-probabilities of tokens, at temperature 1.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogProbs {
+    tokens: Vec<Told>,
+    /// Characters before the next token, for the older endpoint.
+    offset: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Told {
+    text: String,
+    log_prob: f32,
+    top: Vec<(String, f32)>,
+    offset: usize,
+}
+
+impl LogProbs {
+    /// Starts behind so many characters of the completion.
+    pub(crate) fn at(offset: usize) -> Self {
+        Self {
+            tokens: Vec::new(),
+            offset,
+        }
+    }
+
+    pub(crate) fn offset(&self) -> usize {
+        self.offset
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        tokenizer: &Tokenizer,
+        it: &NewToken,
+    ) -> Result<(), hapo_model::Error> {
+        let text = tokenizer.decode(&[it.drawn.token])?;
+        let top = it
+            .top
+            .iter()
+            .map(|(id, log_prob)| Ok((tokenizer.decode(&[*id])?, *log_prob)))
+            .collect::<Result<_, hapo_model::Error>>()?;
+        let offset = self.offset;
+        self.offset += text.chars().count();
+        self.tokens.push(Told {
+            text,
+            log_prob: it.drawn.log_prob_t1,
+            top,
+            offset,
+        });
+        Ok(())
+    }
+
+    fn json(self, endpoint: Endpoint) -> Value {
+        if endpoint == Endpoint::Chat {
+            let entry = |text: &str, log_prob: f32| json!({ "token": text, "logprob": number(log_prob), "bytes": bytes(text) });
+            let content: Vec<Value> = self
+                .tokens
+                .iter()
+                .map(|it| {
+                    let mut json = entry(&it.text, it.log_prob);
+                    let top = it.top.iter().map(|(text, log_prob)| entry(text, *log_prob));
+                    json["top_logprobs"] = top.collect();
+                    json
+                })
+                .collect();
+            return json!({ "content": content, "refusal": null });
+        }
+        let top = |it: &Told| -> Value {
+            let all: Map<String, Value> = it
+                .top
+                .iter()
+                .rev()
+                // The likelier of two tokens of one text stays.
+                .map(|(text, log_prob)| (text.clone(), number(*log_prob)))
+                .collect();
+            all.into()
+        };
+        json!({
+            "tokens": self.tokens.iter().map(|it| it.text.as_str()).collect::<Vec<_>>(),
+            "token_logprobs": self.tokens.iter().map(|it| number(it.log_prob)).collect::<Vec<_>>(),
+            "top_logprobs": self.tokens.iter().map(top).collect::<Vec<_>>(),
+            "text_offset": self.tokens.iter().map(|it| it.offset).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// JSON has no infinity; OpenAI writes this instead.
+fn number(log_prob: f32) -> Value {
+    Value::from(f64::from(log_prob).max(-9999.0))
+}
+
+/// The token's bytes, where it is whole characters.
+fn bytes(text: &str) -> Value {
+    if text.contains('\u{FFFD}') {
+        Value::Null
+    } else {
+        Value::from(text.as_bytes())
+    }
+}

@@ -1,0 +1,653 @@
+//! A served tiny model over real HTTP.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hapo_core::{PromptId, Purpose};
+use hapo_data::TemplateChoice;
+use hapo_kernels::Cpu;
+use hapo_model::LoadedModel;
+use hapo_sampler::{
+    Completion, Decoding, Dialogue, GroupRequest, SampleSettings, Truncation, choose_template,
+    sample,
+};
+use hapo_serve::Settings;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+const CONTEXT: usize = 256;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen3")
+}
+
+fn load() -> (hapo_model::Model<Cpu>, Dialogue) {
+    let LoadedModel {
+        model,
+        tokenizer,
+        companions,
+    } = hapo_model::load(&folder(), Cpu::new(2).unwrap(), |_| CONTEXT).unwrap();
+    let template = choose_template(TemplateChoice::named("chat"), "tiny", &companions).unwrap();
+    let dialogue = Dialogue::new(tokenizer, template, &model.config().eos).unwrap();
+    (model, dialogue)
+}
+
+fn settings() -> Settings {
+    Settings {
+        name: "tiny".to_owned(),
+        max_sequences: 8,
+        cache_tokens: 4096,
+        prefill_tokens: 64,
+        max_requests: 64,
+        default_max_tokens: 24,
+        body_bytes: 1 << 20,
+        seed: 11,
+        clock: || 1_721_952_000,
+    }
+}
+
+struct Client {
+    address: SocketAddr,
+    http: reqwest::Client,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    server: tokio::task::JoinHandle<Result<(), hapo_serve::Error>>,
+}
+
+async fn start(settings: Settings) -> Client {
+    let (model, dialogue) = load();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let server = tokio::spawn(async move {
+        let stopped = async {
+            let _ = stopped.await;
+        };
+        hapo_serve::serve(model, dialogue, settings, listener, stopped).await
+    });
+    // The workspace's client brings no provider of TLS; there is none here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client {
+        address,
+        http: reqwest::Client::builder().no_proxy().build().unwrap(),
+        stop: Some(stop),
+        server,
+    }
+}
+
+impl Client {
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    async fn send(&self, path: &str, body: &Value) -> reqwest::Response {
+        self.http
+            .post(self.url(path))
+            .body(body.to_string())
+            .send()
+            .await
+            .unwrap()
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        let response = self.send(path, body).await;
+        let status = response.status();
+        let text = response.text().await.unwrap();
+        (status, serde_json::from_str(&text).unwrap())
+    }
+
+    async fn ok(&self, path: &str, body: &Value) -> Value {
+        let (status, answer) = self.post(path, body).await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        let response = self.http.get(self.url(path)).send().await.unwrap();
+        let status = response.status();
+        let text = response.text().await.unwrap();
+        (status, serde_json::from_str(&text).unwrap())
+    }
+
+    /// The data of a stream's events; the last must be the end mark.
+    async fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
+        let response = self.send(path, body).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        let text = response.text().await.unwrap();
+        let mut data: Vec<&str> = text
+            .lines()
+            .filter_map(|it| it.strip_prefix("data: "))
+            .collect();
+        assert_eq!(data.pop(), Some("[DONE]"));
+        data.iter()
+            .map(|it| serde_json::from_str(it).unwrap())
+            .collect()
+    }
+}
+
+const CHAT: &str = "/v1/chat/completions";
+const COMPLETIONS: &str = "/v1/completions";
+
+fn chat(text: &str) -> Value {
+    json!({ "model": "tiny", "messages": [{ "role": "user", "content": text }] })
+}
+
+fn with(mut body: Value, more: Value) -> Value {
+    let Value::Object(more) = more else {
+        panic!("expected an object")
+    };
+    body.as_object_mut().unwrap().extend(more);
+    body
+}
+
+fn texts(answer: &Value) -> Vec<String> {
+    let choices = answer["choices"].as_array().unwrap();
+    choices
+        .iter()
+        .enumerate()
+        .map(|(index, it)| {
+            assert_eq!(it["index"], index);
+            let text = it["message"]["content"].as_str().or(it["text"].as_str());
+            text.unwrap().to_owned()
+        })
+        .collect()
+}
+
+/// What the sampler gives for a prompt.
+fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Vec<Completion> {
+    let (model, dialogue) = load();
+    let request = GroupRequest {
+        prompt: PromptId(0),
+        tokens: prompt,
+        completions: n,
+    };
+    let settings = SampleSettings {
+        decoding,
+        stop: &dialogue.stop,
+        max_new_tokens: max,
+        max_sequences: 3,
+        usable_vocab: dialogue.tokenizer.vocab_size(),
+        seed,
+        purpose: Purpose::Generate,
+        step: 0,
+    };
+    sample(&model, &[request], &settings).unwrap().remove(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_the_samplers_for_the_same_seed() {
+    let client = start(settings()).await;
+    let (_, dialogue) = load();
+    let prompt = dialogue.prompt("The sum is").unwrap();
+    let decoding = Decoding::Sample {
+        temperature: 0.8,
+        truncation: Truncation {
+            top_k: 50,
+            top_p: 0.9,
+            min_p: 0.01,
+        },
+    };
+    let expected = sampled(&prompt, decoding, 5, 4, 20);
+    let fields = json!({
+        "n": 4, "seed": 5, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9, "top_k": 50,
+        "min_p": 0.01, "logprobs": true, "top_logprobs": 3,
+    });
+    let answer = client.ok(CHAT, &with(chat("The sum is"), fields)).await;
+    let expected_texts: Vec<String> = expected
+        .iter()
+        .map(|it| dialogue.text(&it.tokens).unwrap())
+        .collect();
+    assert_eq!(texts(&answer), expected_texts);
+    let mut total = 0;
+    for (choice, it) in answer["choices"].as_array().unwrap().iter().zip(&expected) {
+        let reason = if it.ended { "stop" } else { "length" };
+        assert_eq!(choice["finish_reason"], reason);
+        total += it.tokens.len();
+        let told = choice["logprobs"]["content"].as_array().unwrap();
+        assert_eq!(told.len(), it.tokens.len() - usize::from(it.ended));
+        for (told, expected) in told.iter().zip(&it.log_probs_t1) {
+            assert_eq!(told["logprob"].as_f64().unwrap() as f32, *expected);
+            let top = told["top_logprobs"].as_array().unwrap();
+            assert_eq!(top.len(), 3);
+            assert!(top[0]["logprob"].as_f64() >= told["logprob"].as_f64());
+        }
+    }
+    assert_eq!(answer["usage"]["completion_tokens"], total);
+    assert_eq!(answer["usage"]["prompt_tokens"], prompt.len());
+    assert_eq!(answer["object"], "chat.completion");
+
+    // The other endpoint, by the same tokens and greedily.
+    let expected = sampled(&prompt, Decoding::Greedy, 0, 1, 16);
+    let body = json!({ "prompt": prompt, "temperature": 0 });
+    let answer = client.ok(COMPLETIONS, &body).await;
+    assert_eq!(
+        texts(&answer),
+        [dialogue.text(&expected[0].tokens).unwrap()]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_at_once_get_what_each_gets_alone() {
+    let client = start(settings()).await;
+    let body = |i: usize| {
+        let text = "a b c d e f ".repeat(1 + i % 5);
+        with(
+            chat(&text),
+            json!({ "seed": i, "n": 1 + i % 3, "max_tokens": 8 + i }),
+        )
+    };
+    let mut alone = Vec::new();
+    for i in 0..12 {
+        alone.push(texts(&client.ok(CHAT, &body(i)).await));
+    }
+    let bodies: Vec<Value> = (0..12).map(body).collect();
+    let together = futures::future::join_all(bodies.iter().map(|it| client.ok(CHAT, it))).await;
+    let together: Vec<Vec<String>> = together.iter().map(texts).collect();
+    assert_eq!(together, alone);
+    // Without a seed every request draws for itself.
+    let free = chat("a b c");
+    assert_ne!(
+        texts(&client.ok(CHAT, &free).await),
+        texts(&client.ok(CHAT, &free).await)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_joins_to_the_whole_answer() {
+    let client = start(settings()).await;
+    for path in [CHAT, COMPLETIONS] {
+        for stop in [json!(null), json!(["e", "the "])] {
+            let fields = json!({
+                "n": 3, "seed": 2, "max_tokens": 40, "temperature": 1.5, "stop": stop,
+                "logprobs": if path == CHAT { json!(true) } else { json!(1) },
+            });
+            let start = if path == CHAT {
+                chat("Say it")
+            } else {
+                json!({ "model": "tiny", "prompt": "Say it" })
+            };
+            let body = with(start, fields);
+            let whole = client.ok(path, &body).await;
+            let options = json!({ "stream": true, "stream_options": { "include_usage": true } });
+            let mut pieces = client.stream(path, &with(body, options)).await;
+            let usage = pieces.pop().unwrap();
+            assert_eq!(usage["usage"], whole["usage"]);
+            assert_eq!(usage["choices"], json!([]));
+            let mut joined = vec![String::new(); 3];
+            let mut reasons = vec![Value::Null; 3];
+            let mut log_probs = vec![Vec::new(); 3];
+            for piece in &pieces {
+                assert_eq!(piece["usage"], Value::Null);
+                let choice = &piece["choices"][0];
+                let index = choice["index"].as_u64().unwrap() as usize;
+                let text = choice["delta"]["content"]
+                    .as_str()
+                    .or(choice["text"].as_str());
+                joined[index] += text.unwrap_or_default();
+                if !choice["finish_reason"].is_null() {
+                    assert!(reasons[index].is_null(), "one end each");
+                    reasons[index] = choice["finish_reason"].clone();
+                }
+                let told = &choice["logprobs"];
+                for it in [&told["content"], &told["token_logprobs"]] {
+                    log_probs[index].extend(it.as_array().into_iter().flatten().cloned());
+                }
+            }
+            assert_eq!(joined, texts(&whole), "{path} {stop}");
+            for (index, choice) in whole["choices"].as_array().unwrap().iter().enumerate() {
+                assert_eq!(choice["finish_reason"], reasons[index]);
+                let told = &choice["logprobs"];
+                let told = told["content"]
+                    .as_array()
+                    .or(told["token_logprobs"].as_array());
+                assert_eq!(&log_probs[index], told.unwrap());
+            }
+            if stop.is_null() {
+                assert!(
+                    joined.concat().contains('e'),
+                    "the stop strings would matter"
+                );
+            } else {
+                assert!(joined.iter().all(|it| !it.contains('e')));
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_string_is_found_across_tokens() {
+    let client = start(settings()).await;
+    let (_, dialogue) = load();
+    let body = with(
+        chat("Go on"),
+        json!({ "seed": 3, "max_tokens": 60, "temperature": 1.2 }),
+    );
+    let whole = texts(&client.ok(CHAT, &body).await).remove(0);
+    // Three characters that no single token holds.
+    let characters: Vec<char> = whole.chars().collect();
+    let stop = characters
+        .windows(3)
+        .map(|it| it.iter().collect::<String>())
+        .find(|it| !it.contains('\u{FFFD}') && dialogue.tokenizer.encode(it).unwrap().len() == 3)
+        .unwrap();
+    let answer = client.ok(CHAT, &with(body, json!({ "stop": stop }))).await;
+    assert_eq!(
+        texts(&answer),
+        [whole.split_once(&stop).unwrap().0.to_owned()]
+    );
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_requests_are_refused_by_field() {
+    let client = start(settings()).await;
+    let check = async |path: &str, body: Value, status: u16, param: Value, message: &str| {
+        let (got, answer) = client.post(path, &body).await;
+        let error = &answer["error"];
+        assert_eq!(got, status, "{answer}");
+        assert_eq!(error["message"], message);
+        assert_eq!(error["param"], param);
+        assert_eq!(error["type"], "invalid_request_error");
+    };
+    for (field, value, message) in [
+        (
+            "temperature",
+            json!(-1),
+            "temperature: expected a number from 0 to 100, got -1",
+        ),
+        (
+            "temperature",
+            json!("hot"),
+            "temperature: expected a number from 0 to 100, got \"hot\"",
+        ),
+        (
+            "top_p",
+            json!(0),
+            "top_p: expected a number in (0, 1], got 0",
+        ),
+        (
+            "min_p",
+            json!(2),
+            "min_p: expected a number in [0, 1], got 2",
+        ),
+        (
+            "top_k",
+            json!(-2),
+            "top_k: expected a whole number from -1, got -2",
+        ),
+        (
+            "n",
+            json!(0),
+            "n: expected a whole number from 1 to 128, got 0",
+        ),
+        (
+            "n",
+            json!(1.5),
+            "n: expected a whole number from 1 to 128, got 1.5",
+        ),
+        (
+            "max_tokens",
+            json!(0),
+            "max_tokens: expected a whole number from 1, got 0",
+        ),
+        (
+            "max_completion_tokens",
+            json!(-3),
+            "max_completion_tokens: expected a whole number from 1, got -3",
+        ),
+        ("seed", json!("x"), "seed: expected an integer, got \"x\""),
+        (
+            "stop",
+            json!([""]),
+            "stop: expected a string, or a list of at most 16, none of them empty, got [\"\"]",
+        ),
+        (
+            "stop",
+            json!(5),
+            "stop: expected a string, or a list of at most 16, none of them empty, got 5",
+        ),
+        (
+            "top_logprobs",
+            json!(2),
+            "top_logprobs: expected logprobs to be true beside it",
+        ),
+        ("tools", json!([{}]), "tools: not supported, got [{}]"),
+        (
+            "presence_penalty",
+            json!(0.5),
+            "presence_penalty: not supported, got 0.5",
+        ),
+        (
+            "response_format",
+            json!({"type": "json_object"}),
+            "response_format: not supported, got {\"type\":\"json_object\"}",
+        ),
+        (
+            "messages",
+            json!([]),
+            "messages: expected at least one message, got []",
+        ),
+        (
+            "messages",
+            json!("hi"),
+            "messages: expected a list of messages, got \"hi\"",
+        ),
+    ] {
+        let mut body = chat("a");
+        body[field] = value;
+        check(CHAT, body, 400, json!(field), message).await;
+    }
+    for (content, param, message) in [
+        (
+            json!({"role": "tool", "content": "x"}),
+            "messages[0].role",
+            "messages[0].role: expected system, user or assistant, got \"tool\"",
+        ),
+        (
+            json!({"role": "user"}),
+            "messages[0].content",
+            "messages[0].content: expected a text, or a list of parts of type text, got null",
+        ),
+        (
+            json!({"role": "user", "content": [{"type": "image_url"}]}),
+            "messages[0].content",
+            "messages[0].content: expected a text, or a list of parts of type text, got {\"type\":\"image_url\"}",
+        ),
+    ] {
+        check(
+            CHAT,
+            json!({ "messages": [content] }),
+            400,
+            json!(param),
+            message,
+        )
+        .await;
+    }
+    let neutral = json!({
+        "tools": [], "presence_penalty": 0, "logit_bias": {}, "user": "me", "stop": null,
+        "response_format": {"type": "text"}, "unknown": 1, "max_tokens": 1,
+    });
+    client.ok(CHAT, &with(chat("a"), neutral)).await;
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+    let greedy = json!({ "temperature": 0 });
+    let of_parts = json!({ "messages": [{ "role": "user", "content": parts }] });
+    assert_eq!(
+        texts(&client.ok(CHAT, &with(of_parts, greedy.clone())).await),
+        texts(&client.ok(CHAT, &with(chat("ab"), greedy)).await)
+    );
+
+    let long = "a b ".repeat(CONTEXT);
+    let (status, answer) = client.post(CHAT, &chat(&long)).await;
+    assert_eq!(status, 400);
+    assert_eq!(answer["error"]["code"], "context_length_exceeded");
+    let (status, answer) = client
+        .post(CHAT, &with(chat("a"), json!({ "max_tokens": CONTEXT })))
+        .await;
+    assert_eq!(
+        (status.as_u16(), &answer["error"]["code"]),
+        (400, &json!("context_length_exceeded"))
+    );
+    check(
+        COMPLETIONS,
+        json!({ "prompt": "" }),
+        400,
+        json!("prompt"),
+        "prompt: expected at least one token, got none",
+    )
+    .await;
+    check(
+        COMPLETIONS,
+        json!({ "prompt": [99_999] }),
+        400,
+        json!("prompt"),
+        "token 99999 at row 0: the vocabulary has 384",
+    )
+    .await;
+    let expected = "prompt: expected a string, a list of strings, a list of token ids, or a list of such lists, got [1,\"a\"]";
+    check(
+        COMPLETIONS,
+        json!({ "prompt": [1, "a"] }),
+        400,
+        json!("prompt"),
+        expected,
+    )
+    .await;
+    check(
+        CHAT,
+        with(chat("a"), json!({ "model": "gpt" })),
+        404,
+        json!("model"),
+        "model `gpt` is not served here, expected `tiny`",
+    )
+    .await;
+    check(
+        "/v1/embeddings",
+        json!({}),
+        404,
+        json!(null),
+        "no route POST /v1/embeddings",
+    )
+    .await;
+
+    let response = client
+        .http
+        .post(client.url(CHAT))
+        .body("{")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 400);
+    let large = vec![b' '; (1 << 20) + 1];
+    let response = client
+        .http
+        .post(client.url(CHAT))
+        .body(large)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 413);
+    assert_eq!(client.get(CHAT).await.0, 405);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_and_the_health_are_told() {
+    let client = start(settings()).await;
+    let (status, models) = client.get("/v1/models").await;
+    assert_eq!(status, 200);
+    assert_eq!(models["data"][0]["id"], "tiny");
+    assert_eq!(models["data"][0]["max_model_len"], CONTEXT);
+    assert_eq!(client.get("/v1/models/tiny").await.1["object"], "model");
+    assert_eq!(client.get("/v1/models/org/other").await.0, 404);
+    let idle = json!({ "status": "ok", "running": 0, "waiting": 0 });
+    assert_eq!(client.get("/health").await, (StatusCode::OK, idle));
+}
+
+/// A long request whose client goes away after the first bytes.
+async fn begin_and_leave(client: &Client) {
+    let fields = json!({
+        "n": 16, "temperature": 100, "max_tokens": 200, "stream": true, "logprobs": true,
+    });
+    let body = with(chat("a"), fields);
+    let mut response = client.send(CHAT, &body).await;
+    assert_eq!(response.status(), 200);
+    assert!(response.chunk().await.unwrap().is_some());
+}
+
+async fn until_idle(client: &Client) {
+    loop {
+        let (_, health) = client.get("/health").await;
+        if health["running"] == 0 && health["waiting"] == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_gives_its_places_back() {
+    let client = start(Settings {
+        max_requests: 1,
+        ..settings()
+    })
+    .await;
+    let full = {
+        let fields = json!({ "n": 16, "max_tokens": 200, "temperature": 100, "stream": true });
+        let mut first = client.send(CHAT, &with(chat("a"), fields)).await;
+        assert!(first.chunk().await.unwrap().is_some());
+        // Its completions outnumber the places, so it is still there.
+        let second = client.send(CHAT, &chat("b")).await;
+        (
+            second.status(),
+            second.headers().get("retry-after").cloned(),
+        )
+    };
+    assert_eq!(full.0, 429);
+    assert_eq!(full.1.unwrap(), "1");
+    until_idle(&client).await;
+    for _ in 0..3 {
+        // The place is given back when the last part of the request is over.
+        loop {
+            let response = client
+                .send(CHAT, &with(chat("b"), json!({ "max_tokens": 1 })))
+                .await;
+            if response.status() == 200 {
+                break;
+            }
+            assert_eq!(response.status(), 429);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        begin_and_leave_when_free(&client).await;
+        until_idle(&client).await;
+    }
+}
+
+async fn begin_and_leave_when_free(client: &Client) {
+    until_idle(client).await;
+    begin_and_leave(client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_stopped_finishes_what_is_under_way() {
+    let mut client = start(settings()).await;
+    let body = with(
+        chat("a"),
+        json!({ "n": 8, "max_tokens": 100, "seed": 1, "stream": true }),
+    );
+    let mut response = client.send(CHAT, &body).await;
+    let mut text = response.chunk().await.unwrap().unwrap().to_vec();
+    client.stop.take().unwrap().send(()).unwrap();
+    while let Some(chunk) = response.chunk().await.unwrap() {
+        text.extend_from_slice(&chunk);
+    }
+    assert!(text.ends_with(b"data: [DONE]\n\n"));
+    client.server.await.unwrap().unwrap();
+    assert!(
+        client
+            .http
+            .get(format!("http://{}/health", client.address))
+            .send()
+            .await
+            .is_err()
+    );
+}
