@@ -142,8 +142,8 @@ fn missing_files() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: cannot open model/config.json: No such file or directory (os error 2)
-            hint: a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)
+            error: model: no such file or folder, and no name of the hub
+            hint: give a folder or file that exists, org/name[@revision] of a model, or hf://datasets/org/name[@revision][/file]
         "#]],
     );
     recipe(
