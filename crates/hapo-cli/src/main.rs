@@ -20,7 +20,9 @@ mod progress;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{data, eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{
+    data, eval, generate, grade, list, logprobs, quickstart, replay, schedule, train,
+};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
