@@ -238,7 +238,7 @@ fn bad_rows() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: rows.jsonl:2: answer: expected a string that is not empty, got nothing (1 bad rows in all)
-            hint: correct or remove the rows
+            hint: `hapo data check rows.jsonl --drop-bad -o OUT` names them and writes the others
         "#]],
     );
     fs::write(

@@ -14,7 +14,7 @@ const GRPO: &str = r#"{"prompt":[{"role":"user","content":"1+1?"}],"solution":"2
 
 const DIRTY: &str = r#"{"question":"Eggs?","answer":"many\n#### 13"}
 {"question":"","answer":"many\n#### 13"}
-{"question":"Miles?","answer":"many\n#### \\frac{"}
+{"question":"Miles?","answer":"many\n#### \\boxed{}"}
 {"question":"Loss?","answer":"none"}
 {"question":"Gain?","answer":"so #### 1,250"}
 "#;
@@ -29,7 +29,15 @@ fn stats_say_what_a_file_is() {
     fs::write(dir.path().join("grpo.jsonl"), GRPO).unwrap();
     check(
         &succeed(dir.path(), &["data", "stats", "grpo.jsonl"]),
-        &expect![""],
+        &expect![[r#"
+            grpo.jsonl
+              layout                 trl-grpo (JSON lines)
+              rows                   3, 0 of them bad
+              distinct prompts       2 (1 × 1, 1 × 2)
+              with a teacher         0 (0.0 %), 0 solutions
+              answers                fraction 2, integer 1
+              characters, problem    min 4, mean 4.0, median 4, 95 % 4, max 4
+        "#]],
     );
     let json = succeed(dir.path(), &["data", "stats", "grpo.jsonl", "--json"]);
     let it: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -48,8 +56,21 @@ fn check_names_every_bad_row_and_writes_the_others() {
     let output = hapo(dir.path(), &["data", "check", "dirty.jsonl"]);
     assert_eq!(output.status.code(), Some(2));
     let named = String::from_utf8(output.stdout).unwrap();
-    check(&named, &expect![""]);
-    check(&String::from_utf8(output.stderr).unwrap(), &expect![""]);
+    check(
+        &named,
+        &expect![[r#"
+        dirty.jsonl:2: question: expected a string that is not empty, got ""
+        dirty.jsonl:3: answer: expected a gold answer that grader `math` reads, got "\\boxed{}" (unreadable gold answer `\boxed{}`, grader math expected a formula, a number or a text)
+        dirty.jsonl:4: answer: expected a solution that ends in #### and the gold, got "none"
+    "#]],
+    );
+    check(
+        &String::from_utf8(output.stderr).unwrap(),
+        &expect![[r#"
+        error: 3 of 5 rows are bad
+        hint: correct them, or write the others: hapo data check FILE --drop-bad -o OUT
+    "#]],
+    );
 
     succeed(
         dir.path(),
@@ -64,7 +85,10 @@ fn check_names_every_bad_row_and_writes_the_others() {
     );
     check(
         &fs::read_to_string(dir.path().join("clean.jsonl")).unwrap(),
-        &expect![""],
+        &expect![[r#"
+            {"id":"row-1","problem":"Eggs?","answer":"13"}
+            {"id":"row-5","problem":"Gain?","answer":"1250"}
+        "#]],
     );
     assert_eq!(succeed(dir.path(), &["data", "check", "clean.jsonl"]), "");
 }
@@ -88,7 +112,14 @@ fn convert_goes_to_verl_and_back() {
         let text = fs::read_to_string(dir.path().join(name)).unwrap();
         text.replace(",\"subject\":\"math\"", "")
     };
-    check(&read("direct.jsonl"), &expect![""]);
+    check(
+        &read("direct.jsonl"),
+        &expect![[r#"
+        {"id":"row-1","problem":"1+1?","answer":"2"}
+        {"id":"row-2","problem":"2+2?","answer":"\\frac{8}{2}"}
+        {"id":"row-3","problem":"2+2?","answer":"\\frac{8}{2}"}
+    "#]],
+    );
     assert_eq!(read("direct.jsonl"), read("back.jsonl"));
 
     fs::write(dir.path().join("dirty.jsonl"), DIRTY).unwrap();
@@ -105,7 +136,10 @@ fn convert_goes_to_verl_and_back() {
                 "out.jsonl",
             ],
         ),
-        &expect![""],
+        &expect![[r#"
+            error: dirty.jsonl:2: question: expected a string that is not empty, got ""
+            hint: correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT
+        "#]],
     );
     assert!(!dir.path().join("out.jsonl").exists());
 }

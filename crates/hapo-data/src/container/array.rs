@@ -22,6 +22,7 @@ enum Place {
     Before,
     Inside,
     After,
+    Ended,
 }
 
 /// What ended the bytes of an element.
@@ -96,12 +97,33 @@ impl<R: BufRead> Elements<R> {
         self.reader.read_until(b'[', &mut skipped).map(drop)
     }
 
+    /// Nothing may follow the array. Reading on also shows whether a compressed file is cut.
+    fn rest(&mut self) -> io::Result<Option<Result<RawRow, Error>>> {
+        loop {
+            let piece = self.reader.fill_buf()?;
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            if !piece.trim_ascii().is_empty() {
+                let problem = "something follows the closing bracket of the JSON array";
+                let row = self.row + 1;
+                return Ok(Some(Err(damaged(&self.path, Some(row), problem))));
+            }
+            let length = piece.len();
+            self.reader.consume(length);
+        }
+    }
+
     fn element(&mut self) -> io::Result<Option<Result<RawRow, Error>>> {
         if self.place == Place::Before {
             self.enter()?;
             self.place = Place::Inside;
         }
         if self.place == Place::After {
+            self.place = Place::Ended;
+            return self.rest();
+        }
+        if self.place == Place::Ended {
             return Ok(None);
         }
         let (length, end) = self.next_element()?;
@@ -110,13 +132,13 @@ impl<R: BufRead> Elements<R> {
             End::Comma => {}
             End::Bracket => self.place = Place::After,
             End::File => {
-                self.place = Place::After;
+                self.place = Place::Ended;
                 let problem = "the JSON array ends before its closing bracket";
                 return Ok(Some(Err(damaged(&self.path, Some(self.row), problem))));
             }
         }
         if self.row == 1 && self.place == Place::After && self.buffer.trim_ascii().is_empty() {
-            return Ok(None);
+            return self.element();
         }
         let fields = if length > self.limit as u64 {
             let expected = format!("at most {} bytes in a row", self.limit);
@@ -136,7 +158,7 @@ impl<R: BufRead> Iterator for Elements<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.element().unwrap_or_else(|error| {
-            self.place = Place::After;
+            self.place = Place::Ended;
             Some(Err(damage(&self.path, self.row + 1, &error)))
         })
     }

@@ -90,6 +90,8 @@ impl<R: BufRead> Rows<R> {
         }
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
         if length == 0 {
+            // What follows, a footer at most, is read so that a compressed file that is cut shows.
+            io::copy(&mut self.reader, &mut io::sink())?;
             return Ok(None);
         }
         if length > METADATA_LIMIT {

@@ -207,7 +207,15 @@ fn oat_answers_are_numbers_or_lists() {
         row-3 row 3 x1: "3+3?" = "6"
     "#]],
     );
-    check("lists", &samples::oat_lists(Ipc::File), &expect![""]);
+    check(
+        "lists",
+        &samples::oat_lists(Ipc::File),
+        &expect![[r#"
+        oat in Arrow IPC
+        row-1 row 1 x1: "4+5.6?" = "9.6"
+        row-2 row 2 x1: "x^2=4?" = "2" or ["-2"]
+    "#]],
+    );
 }
 
 #[test]

@@ -42,16 +42,16 @@ fn schema(teachers: usize) -> String {
 
 /// A file that is being written.
 pub(super) struct Table {
-    table: columns::Table,
+    columns: columns::Table,
     teachers: usize,
     index: i128,
 }
 
 impl Table {
     pub(super) fn new(file: File, teachers: usize) -> io::Result<Self> {
-        let table = columns::Table::new(file, &schema(teachers), Compression::SNAPPY)?;
+        let columns = columns::Table::new(file, &schema(teachers), Compression::SNAPPY)?;
         Ok(Table {
-            table,
+            columns,
             teachers,
             index: 0,
         })
@@ -60,11 +60,11 @@ impl Table {
     pub(super) fn push(&mut self, example: &Example) -> io::Result<()> {
         let row = row(example, self.index, self.teachers);
         self.index += 1;
-        Ok(self.table.push(&row)?)
+        Ok(self.columns.push(&row)?)
     }
 
     pub(super) fn close(&mut self) -> io::Result<()> {
-        Ok(self.table.close()?)
+        Ok(self.columns.close()?)
     }
 }
 
