@@ -508,13 +508,12 @@ fn truncation(args: &Args) -> hapo_sampler::Truncation {
 fn print_comparison(args: &Args) -> Result<()> {
     let mut runs = Vec::new();
     for it in &args.compare {
-        let (name, path) = match it.split_once('=') {
-            Some((name, path)) => (name.to_owned(), Path::new(path)),
-            None => {
-                let path = Path::new(it);
-                let stem = path.file_stem().unwrap_or(path.as_os_str());
-                (stem.to_string_lossy().into_owned(), path)
-            }
+        let (name, path) = if let Some((name, path)) = it.split_once('=') {
+            (name.to_owned(), Path::new(path))
+        } else {
+            let path = Path::new(it);
+            let stem = path.file_stem().unwrap_or(path.as_os_str());
+            (stem.to_string_lossy().into_owned(), path)
         };
         if runs.iter().any(|it: &(String, Recorded)| it.0 == name) {
             return Err(bad_input(

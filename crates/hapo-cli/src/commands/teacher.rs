@@ -27,6 +27,10 @@ use crate::progress::CountProgress;
 #[command(
     before_help = "Example: hapo teacher --input prompts.jsonl --endpoint http://localhost:8000/v1 --model gpt-oss-120b -o traces.jsonl"
 )]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line"
+)]
 pub(crate) struct Args {
     /// Prompts with gold answers, in any layout of `hapo list layouts`
     #[arg(long)]
@@ -130,6 +134,10 @@ enum Prompt {
     Bare,
 }
 
+#[expect(
+    clippy::enum_variant_names,
+    reason = "they are the names on the command line"
+)]
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum RuleName {
     ShortestCorrect,
