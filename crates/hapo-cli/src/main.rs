@@ -19,9 +19,12 @@ mod model;
 mod parquet_rows;
 mod progress;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{eval, generate, grade, list, logprobs, quickstart, replay, schedule, train};
+use crate::commands::{
+    completions, eval, generate, grade, list, logprobs, man, quickstart, replay, report, schedule,
+    train, watch,
+};
 
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
@@ -57,8 +60,16 @@ enum Command {
     Replay(replay::Args),
     /// The gate's table: when the teacher may enter, step by step
     Schedule(schedule::Args),
+    /// One self-contained page of runs, and their figures for papers
+    Report(report::Args),
+    /// The page of a run, live
+    Watch(watch::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
+    /// A completion script for a shell
+    Completions(completions::Args),
+    /// The manual page
+    Man(man::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -76,7 +87,11 @@ fn main() -> std::process::ExitCode {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::List(args) => list::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,

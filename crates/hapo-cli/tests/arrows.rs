@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
+    ("hapo-report", &["hapo-verify"]),
     (
         "hapo-cli",
         &[
@@ -47,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-kernels",
             "hapo-methods",
             "hapo-model",
+            "hapo-report",
             "hapo-sampler",
             "hapo-train",
             "hapo-verify",
