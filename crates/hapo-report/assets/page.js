@@ -133,9 +133,10 @@
       return { place: (it) => (Math.log10(Math.max(it, 10 ** a)) - a) / (b - a), ticks };
     }
     if (scale === "from-zero") { low = Math.min(low, 0); high = Math.max(high, 0); }
-    const room = Math.max((high - low) * 0.05, Math.abs(high) * 1e-6, 1e-9);
+    // Equal values lie in the middle, zeros at the bottom.
+    const room = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
     if (low !== 0) low -= room;
-    high += room;
+    if (high !== 0 || low === 0) high += room;
     return { place: (it) => (it - low) / (high - low), ticks: linearTicks(low, high, 5) };
   }
   const tickText = (it) => (it !== 0 && (Math.abs(it) >= 1e5 || Math.abs(it) < 1e-3) ? it.toExponential(0).replace("e+", "e") : String(it));

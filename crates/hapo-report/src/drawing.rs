@@ -167,6 +167,15 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
         && let Some(step) = gate.extinct_at_step.filter(|it| *it as f64 <= x_max)
     {
         let at = x(step as f64);
+        let anneals = x(gate.annealing_from().unwrap_or(step).clamp(1, step) as f64);
+        for (from, to, colour) in [(LEFT, anneals, "#0072b2"), (anneals, at, "#d55e00")] {
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{colour}\" opacity=\"0.08\"/>",
+                to - from,
+                HEIGHT - BOTTOM - TOP
+            );
+        }
         let _ = writeln!(
             svg,
             "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{:.1}\" stroke=\"#666\" stroke-dasharray=\"3 3\"/><text x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\" fill=\"#444\">e* = step {step}</text>",
@@ -360,11 +369,20 @@ impl Axis {
                 high: 10_f64.powf(high),
             });
         }
-        let room = (high - low).max(high.abs() * 1e-6).max(1e-9) * 0.05;
+        // Equal values lie in the middle, zeros at the bottom.
+        let room = match (high - low, high.abs()) {
+            (spread, _) if spread > 0.0 => spread * 0.05,
+            (_, size) if size > 0.0 => size * 0.1,
+            _ => 1.0,
+        };
         Some(Self {
             scale,
             low: if low == 0.0 { 0.0 } else { low - room },
-            high: high + room,
+            high: if high == 0.0 && low < 0.0 {
+                0.0
+            } else {
+                high + room
+            },
         })
     }
 
