@@ -68,7 +68,7 @@
     const shown = new Set(shownRuns());
     const groups = state.bands ? state.data.seed_groups : state.data.runs.map((_, i) => [i]);
     const all = groups.map((group, colour) => ({ colour: state.bands ? colour : group[0], runs: group.filter((it) => shown.has(it)) })).filter((it) => it.runs.length);
-    for (const it of all) it.name = it.runs.length === 1 ? state.data.runs[it.runs[0]].name : `${state.data.runs[it.runs[0]].name} and ${it.runs.length - 1} more seeds`;
+    for (const it of all) it.name = it.runs.length === 1 ? state.data.runs[it.runs[0]].name : `${state.data.runs[it.runs[0]].name} (${it.runs.length} seeds)`;
     return all;
   }
   // Steps, means, lowest and highest of a metric over the runs of a set.
@@ -186,7 +186,7 @@
     for (const tick of linearTicks(1, lastX, width < 420 ? 4 : 6)) if (Number.isInteger(tick) && tick >= 1) parts.push(s("text", { x: round(toX(tick)), y: M.height - 5, "text-anchor": tick === lastX ? "end" : "middle" }, tick));
     for (const it of curves) {
       if (it.low) parts.push(s("path", { class: `band f${it.colour}`, d: `${path(it.x, it.high, toX, toY, 1e9)}L${path([...it.x].reverse(), [...it.low].reverse(), toX, toY, 1e9).slice(1)}Z` }));
-      if (window > 1 && curves.length <= 6) parts.push(s("path", { class: `raw c${it.colour}`, d: path(it.x, it.raw, toX, toY, width) }));
+      if (window > 1 && all.length === 1) parts.push(s("path", { class: `raw c${it.colour}`, d: path(it.x, it.raw, toX, toY, width) }));
     }
     for (const it of curves) parts.push(s("path", { class: `line c${it.colour} d${it.dash}`, d: path(it.x, it.y, toX, toY, width) }));
     chart.cursor = s("line", { class: "cursor", y1: M.top, y2: M.height - M.bottom });
@@ -240,12 +240,16 @@
   }
   const charts = [];
   function buildCharts() {
-    const holder = $("charts");
-    for (const figure of state.data.figures) holder.append(chartOf(figure));
-    const known = new Set(state.data.figures.flatMap((it) => it.lines.map((line) => line.metric)));
-    const others = [...new Set(state.data.runs.flatMap((it) => it.columns))].filter((it) => !known.has(it) && it !== "step" && it !== "epoch");
-    const more = $("more-charts");
-    for (const metric of others) more.append(chartOf({ id: `m-${metric.replace(/\W+/g, "-")}`, title: metric, unit: "", help: "", lines: [{ metric, label: metric }], scale: "fitted", phases: false }));
+    near.disconnect();
+    charts.length = 0;
+    $("charts").append(...state.data.figures.map(chartOf));
+  }
+  // A figure of its own for every metric that no other shows; a run may begin to log one late.
+  function moreCharts() {
+    const known = new Set(charts.map((it) => it.figure.id));
+    const drawn = new Set(state.data.figures.flatMap((it) => it.lines.map((line) => line.metric)));
+    const others = [...new Set(state.data.runs.flatMap((it) => it.columns))].filter((it) => !drawn.has(it) && it !== "step" && it !== "epoch");
+    for (const metric of others) if (!known.has(`metric-${metric}`)) $("more-charts").append(chartOf({ id: `metric-${metric}`, title: metric, unit: "", help: "", lines: [{ metric, label: metric }], scale: "fitted", phases: false }));
   }
   function chartOf(figure) {
     const svg = s("svg", { class: "chart", tabindex: 0, role: "slider", "aria-label": `${figure.title} by step`, "aria-valuemin": 1, "aria-valuenow": 1, "aria-orientation": "horizontal" });
@@ -265,12 +269,14 @@
     });
     chart.seen = false;
     charts.push(chart);
+    near.observe(node);
     return node;
   }
   // Only figures near the screen are drawn; the others when they come near.
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       const chart = charts.find((it) => it.node === entry.target);
+      if (!chart) continue;
       chart.seen = entry.isIntersecting;
       if (chart.seen && chart.drawn !== version) draw(chart);
     }
@@ -344,13 +350,11 @@
     const longest = Math.max(0, ...state.data.runs.map((it) => it.rows));
     state.smoothing ??= longest >= 800 ? 20 : longest >= 200 ? 5 : 1;
     $("smoothing").value = state.smoothing;
-    charts.length = 0;
     buildCharts();
     buildBrowser();
-    for (const it of charts) near.observe(it.node);
-    let width = innerWidth;
-    addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; redraw(); } });
   }
+  let width = innerWidth;
+  addEventListener("resize", () => { if (innerWidth !== width && state.data) { width = innerWidth; redraw(); } });
   function refresh() {
     const { runs } = state.data;
     $("subtitle").textContent = runs.length === 1 ? runs[0].path : `${runs.length} runs`;
@@ -366,6 +370,7 @@
     timeBars();
     tables();
     recipes();
+    moreCharts();
     if (state.step === null || state.follow) setStep(state.data.lastStep || 1, true); else setStep(state.step, false);
     redraw();
     refreshBrowser();
@@ -589,7 +594,7 @@
   function take(buffer) {
     const before = state.data;
     state.data = parse(buffer);
-    const shape = (it) => it && JSON.stringify([it.runs.map((run) => [run.name, run.columns]), it.seed_groups]);
+    const shape = (it) => it && JSON.stringify([it.runs.map((run) => run.name), it.seed_groups]);
     if (shape(before) !== shape(state.data)) build();
     refresh();
     document.body.dataset.ready = state.data.lastStep;
@@ -623,5 +628,7 @@
     const text = stored.textContent;
     stored.remove();
     take(await unpacked(text));
+    // Two frames later the first figures are on the screen.
+    requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("shown")));
   })();
 })();

@@ -79,7 +79,7 @@ fn sets(runs: &[Run]) -> Vec<Set> {
         .map(|group| Set {
             name: match group.as_slice() {
                 [one] => runs[*one].name.clone(),
-                many => format!("{} and {} more seeds", runs[many[0]].name, many.len() - 1),
+                many => format!("{} ({} seeds)", runs[many[0]].name, many.len()),
             },
             runs: group,
         })
