@@ -421,7 +421,7 @@
     const table = (rows, caption) => h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, h("table", {}, h("caption", {}, caption),
       h("thead", {}, h("tr", {}, h("th", {}, "key"), runs.map((it) => h("th", {}, name(it.name))))),
       h("tbody", {}, rows.map((key) => h("tr", { class: differs.has(key) ? "differs" : null }, h("th", { scope: "row" }, name(key)), runs.map((it) => h("td", { dir: "auto" }, it.recipe[key] ?? "absent")))))));
-    const open = $("whole-recipe") ? $("whole-recipe").open : runs.length === 1;
+    const open = $("whole-recipe") ? $("whole-recipe").open : false;
     $("recipes").replaceChildren(
       runs.length > 1 ? (differs.size ? table([...differs], `${differs.size} keys differ`) : h("p", { class: "help" }, "The recipes are equal.")) : null,
       h("details", { id: "whole-recipe", open }, h("summary", {}, "The whole recipe"), table(keys, `${keys.length} keys`)));

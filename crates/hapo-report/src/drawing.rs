@@ -472,9 +472,15 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers() {
-        assert_eq!(linear_ticks(0.0, 1.0, 6), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(linear_ticks(1.0, 2000.0, 6), [500.0, 1000.0, 1500.0, 2000.0]);
-        assert_eq!(tick_text(0.6000000000000001), "0.6");
+        assert_eq!(
+            linear_ticks(0.0, 1.0, 6),
+            [0.0, 0.2, 0.4, 0.600_000_000_000_000_1, 0.8, 1.0]
+        );
+        assert_eq!(
+            linear_ticks(1.0, 2000.0, 6),
+            [500.0, 1000.0, 1500.0, 2000.0]
+        );
+        assert_eq!(tick_text(0.600_000_000_000_000_1), "0.6");
         assert_eq!(tick_text(1e-5), "1.00e-5");
     }
 

@@ -148,7 +148,10 @@ fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
 
 /// Reads runs and gives each a name of its own: as much of the end of its path as it takes.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
-    let mut runs = paths.iter().map(|it| read(it)).collect::<Result<Vec<_>>>()?;
+    let mut runs = paths
+        .iter()
+        .map(|it| read(it))
+        .collect::<Result<Vec<_>>>()?;
     for parts in 1..=6 {
         let names: Vec<String> = paths.iter().map(|it| end_of(it, parts)).collect();
         for (run, name) in runs.iter_mut().zip(&names) {

@@ -27,7 +27,7 @@ pub use live::LiveView;
 /// A folder without a run, or one that the system does not let us read.
 pub fn report(folders: &[PathBuf]) -> Result<String> {
     let runs = folder::read_all(&folder::find(folders)?)?;
-    page::stored(runs)
+    Ok(page::stored(runs))
 }
 
 /// Says whether `folders` hold runs.
@@ -47,7 +47,10 @@ pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
     let mut written = Vec::new();
     for it in drawing::all(&runs) {
-        for (extension, bytes) in [("svg", it.svg.clone().into_bytes()), ("png", drawing::png(&it)?)] {
+        for (extension, bytes) in [
+            ("svg", it.svg.clone().into_bytes()),
+            ("png", drawing::png(&it)?),
+        ] {
             let path = out.join(format!("{}.{extension}", it.id));
             write_whole(&path, &bytes)?;
             written.push(path);

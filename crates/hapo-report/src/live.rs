@@ -111,11 +111,14 @@ impl LiveView {
     }
 }
 
+/// The last block of data, and the fingerprint of the files that it was made of.
+type Cached = Option<(u64, Vec<u8>)>;
+
 #[derive(Clone)]
 struct Shared {
     folders: Arc<Vec<PathBuf>>,
     host: Arc<str>,
-    cached: Arc<Mutex<Option<(u64, Vec<u8>)>>>,
+    cached: Arc<Mutex<Cached>>,
 }
 
 impl Shared {
@@ -176,7 +179,12 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
 /// Whether a Host header is an address, `localhost` or the name the server was given.
 fn is_own_name(host: &str, own: &str) -> bool {
     let name = match host.strip_prefix('[') {
-        Some(rest) => return rest.split(']').next().is_some_and(|it| it.parse::<Ipv6Addr>().is_ok()),
+        Some(rest) => {
+            return rest
+                .split(']')
+                .next()
+                .is_some_and(|it| it.parse::<Ipv6Addr>().is_ok());
+        }
         None => host.split(':').next().unwrap_or(""),
     };
     name.parse::<IpAddr>().is_ok()
@@ -184,7 +192,9 @@ fn is_own_name(host: &str, own: &str) -> bool {
         || name.eq_ignore_ascii_case(own)
 }
 
-fn events(mut seen: watch::Receiver<u64>) -> Sse<impl Stream<Item = std::result::Result<Event, Infallible>>> {
+fn events(
+    mut seen: watch::Receiver<u64>,
+) -> Sse<impl Stream<Item = std::result::Result<Event, Infallible>>> {
     let stream = async_stream::stream! {
         loop {
             let version = *seen.borrow_and_update();
@@ -200,7 +210,10 @@ fn events(mut seen: watch::Receiver<u64>) -> Sse<impl Stream<Item = std::result:
 async fn data(State(shared): State<Shared>) -> Response {
     blocking(move || {
         let now = fingerprint(&shared.folders);
-        let mut cached = shared.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut cached = shared
+            .cached
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((of, block)) = &*cached
             && *of == now
         {

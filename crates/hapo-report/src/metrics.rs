@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn thinning_keeps_both_ends() {
-        let text: String = (1..=10).map(|it| format!("{{\"step\":{it}}}\n")).collect();
-        assert_eq!(check(&text).0.thinned(4).steps(), [1.0, 5.0, 9.0, 10.0]);
+        let lines: Vec<String> = (1..=10).map(|it| format!("{{\"step\":{it}}}")).collect();
+        assert_eq!(
+            check(&(lines.join("\n") + "\n")).0.thinned(4).steps(),
+            [1.0, 5.0, 9.0, 10.0]
+        );
     }
 }

@@ -10,7 +10,6 @@ use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 use crate::data::{self, Mode};
-use crate::error::Result;
 use crate::evaluation;
 use crate::folder::Run;
 use crate::rollouts;
@@ -25,7 +24,7 @@ const ROLLOUT_BYTES: usize = 4 << 20;
 const ROLLOUT_STEPS: usize = 24;
 
 /// A stored page of `runs`.
-pub(crate) fn stored(mut runs: Vec<Run>) -> Result<String> {
+pub(crate) fn stored(mut runs: Vec<Run>) -> String {
     let tables = evaluation::tables(&mut runs);
     let share = ROLLOUT_BYTES / runs.len().max(1);
     let mut blocks = String::new();
@@ -41,7 +40,7 @@ pub(crate) fn stored(mut runs: Vec<Run>) -> Result<String> {
         [one] => one.name.clone(),
         all => format!("{} runs", all.len()),
     };
-    Ok(fill(&title, &blocks, "'none'"))
+    fill(&title, &blocks, "'none'")
 }
 
 /// The page that fetches its data from where it came from.

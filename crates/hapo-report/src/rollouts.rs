@@ -216,7 +216,9 @@ fn choose(injected: &[bool], most: usize) -> Vec<usize> {
         all.filter(|it| *it.1 == which).map(|it| it.0).collect()
     };
     let (with, without) = (of(true), of(false));
-    let n_with = with.len().min((most / 2).max(most.saturating_sub(without.len())));
+    let n_with = with
+        .len()
+        .min((most / 2).max(most.saturating_sub(without.len())));
     let n_without = without.len().min(most - n_with);
     let spread = |of: &[usize], n: usize| -> Vec<usize> {
         (0..n).map(|it| of[it * of.len() / n.max(1)]).collect()

@@ -77,7 +77,7 @@ pub(crate) fn short(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 {
         "0".to_owned()
-    } else if size < 1e-3 || size >= 1e6 {
+    } else if !(1e-3..1e6).contains(&size) {
         format!("{value:.2e}")
     } else {
         let digits = (2 - size.log10().floor() as i32).max(0) as usize;
@@ -92,7 +92,9 @@ fn gate(run: &Run) -> Option<String> {
         .columns
         .get("gate/beta")
         .and_then(|it| it.last())
-        .map_or_else(String::new, |it| format!("; β {} at the last step", short(*it)));
+        .map_or_else(String::new, |it| {
+            format!("; β {} at the last step", short(*it))
+        });
     let extinct = run.gate.as_ref().and_then(|it| it.extinct_at_step);
     Some(match (&run.gate, extinct) {
         (None, _) if open < 0.0 => "no teacher enters".to_owned(),
@@ -121,10 +123,18 @@ fn span(seconds: f64) -> String {
     if seconds < 60.0 {
         format!("{} s", short(seconds))
     } else if seconds < 3600.0 {
-        format!("{:.0} min {:02.0} s", (seconds / 60.0).floor(), seconds % 60.0)
+        format!(
+            "{:.0} min {:02.0} s",
+            (seconds / 60.0).floor(),
+            seconds % 60.0
+        )
     } else {
         let minutes = (seconds / 60.0).round();
-        format!("{:.0} h {:02.0} min", (minutes / 60.0).floor(), minutes % 60.0)
+        format!(
+            "{:.0} h {:02.0} min",
+            (minutes / 60.0).floor(),
+            minutes % 60.0
+        )
     }
 }
 
@@ -163,7 +173,9 @@ mod tests {
         let all = [0.0, 0.12345, 1.5, 12.345, 1234.5, 1.2e-5, -0.5, 2.5e7].map(short);
         assert_eq!(
             all,
-            ["0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"]
+            [
+                "0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"
+            ]
         );
         assert_eq!(span(59.0), "59.0 s");
         assert_eq!(span(61.0), "1 min 01 s");

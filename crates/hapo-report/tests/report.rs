@@ -236,10 +236,7 @@ fn seeds_of_a_recipe_are_one_set_and_differences_are_named() {
     let url = view.url();
     view.serve_aside().unwrap();
     let (manifest, _) = data_of(&url);
-    assert_eq!(
-        manifest["seed_groups"],
-        serde_json::json!([[0, 1], [2]])
-    );
+    assert_eq!(manifest["seed_groups"], serde_json::json!([[0, 1], [2]]));
     assert_eq!(
         manifest["differences"],
         serde_json::json!([
