@@ -28,6 +28,7 @@ const ABOUT: &[(&str, &str)] = &[
         "which success counts the derived threshold selects",
     ),
     ("Prop. 2", "the gate closes for good"),
+    ("Prop. 3", "injection fades as the policy improves"),
     ("D1", "integers decide"),
     ("D2", "m = 0 is a hard cut"),
     ("D3", "a threshold given by hand"),
@@ -212,7 +213,7 @@ fn item_of(line: &str) -> String {
 fn references(comment: &str) -> Vec<String> {
     let mut all = Vec::new();
     // A formula of another paper, named by its title.
-    if comment.contains("\", Eq. ") {
+    if comment.contains("\", Eq. ") || comment.contains("arxiv.org") {
         return all;
     }
     if comment.contains("Algorithm 1") {
