@@ -53,6 +53,7 @@ Where to begin:
 /// teacher that helps only while it is needed.
 #[derive(Parser)]
 #[command(
+    name = "hapo",
     version,
     before_help = "Example: hapo quickstart        a whole run in minutes, no downloads",
     after_help = AFTER_HELP

@@ -196,13 +196,8 @@ fn read(path: &Path) -> Result<Run> {
         _ if is_locked(&path.join("run.lock")) => State::Running,
         _ => State::Unfinished,
     };
-    if run.state != State::Finished
-        && let Some(planned) = run.planned()
-    {
-        run.notes
-            .push(format!("{logged:.0} of {planned} steps are logged."));
-    }
-    if run.rollout_steps.is_empty() {
+    // Imitation samples nothing.
+    if run.rollout_steps.is_empty() && run.columns.get("reward/policy_only").is_some() {
         run.notes
             .push("No rollouts are kept; there are none to browse.".to_owned());
     }
