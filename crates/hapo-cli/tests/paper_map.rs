@@ -221,7 +221,8 @@ fn references(comment: &str) -> Vec<String> {
     }
     for word in ["Eq. ", "Prop. "] {
         for (at, _) in comment.match_indices(word) {
-            all.extend(numbers(&comment[at + word.len()..]).map(|it| format!("{word}{it}")));
+            let numbers = numbers(&comment[at + word.len()..]);
+            all.extend(numbers.iter().map(|it| format!("{word}{it}")));
         }
     }
     for (at, _) in comment.match_indices('D') {
@@ -242,17 +243,17 @@ fn references(comment: &str) -> Vec<String> {
 }
 
 /// The number that a text begins with, or all of a range.
-fn numbers(text: &str) -> std::ops::RangeInclusive<u32> {
+fn numbers(text: &str) -> Vec<u32> {
     let number = |it: &str| -> Option<(u32, usize)> {
         let digits: String = it.chars().take_while(char::is_ascii_digit).collect();
         Some((digits.parse().ok()?, digits.len()))
     };
     let Some((first, length)) = number(text) else {
-        return 1..=0;
+        return Vec::new();
     };
     let rest = text[length..].trim_start_matches(['–', '-']);
     match number(rest) {
-        Some((last, _)) if rest.len() < text.len() - length && last > first => first..=last,
-        _ => first..=first,
+        Some((last, _)) if rest.len() < text.len() - length => (first..=last).collect(),
+        _ => vec![first],
     }
 }
