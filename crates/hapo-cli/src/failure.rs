@@ -76,6 +76,8 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
             it.hint().map(std::string::ToString::to_string)
         } else if let Some(it) = it.downcast_ref::<hapo_teacher::Error>() {
             it.hint().map(std::string::ToString::to_string)
+        } else if let Some(it) = it.downcast_ref::<hapo_report::Error>() {
+            it.hint().map(std::string::ToString::to_string)
         } else {
             None
         }
@@ -102,5 +104,8 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
             || it
                 .downcast_ref::<hapo_teacher::Error>()
                 .is_some_and(hapo_teacher::Error::is_bad_input)
+            || it
+                .downcast_ref::<hapo_report::Error>()
+                .is_some_and(hapo_report::Error::is_bad_input)
     })
 }

@@ -20,30 +20,54 @@ mod machine;
 mod model;
 mod progress;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, data, eval, generate, grade, list, logprobs, plan, quickstart, replay, schedule, serve,
-    study, teacher, train,
+    bench, completions, data, eval, generate, grade, list, logprobs, man, plan, quickstart, replay,
+    report, schedule, serve, study, teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
 const VERSION: &str = env!("HAPO_VERSION");
 
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed: a full disk, a loss that is no number, a guard that stopped the run
+  2    bad input or usage; the message names the file, the row and the field
+  130  stopped by a second Ctrl-C; the first saves a checkpoint and ends with 0
+
+Results and --json go to standard output, progress and messages to standard error.
+Colours stay away where NO_COLOR is set or the output is no terminal.";
+
+/// What `hapo` alone says.
+const WHAT_NEXT: &str = "\
+hapo trains language models by reinforcement learning with verifiable rewards.
+
+Where to begin:
+  hapo quickstart                          a whole run in minutes, no downloads, with a page at the end
+  hapo train recipes/smoke.toml            a run by a recipe; `hapo list` says what a recipe can name
+  hapo report RUN                          a page of a run: is it learning, is the gate closed, why that verdict
+  hapo watch RUN                           the same page while the run goes
+  hapo generate --model builtin:base --prompt '12345+67890+13579=?'
+
+`hapo help` lists every command, `hapo COMMAND --help` begins with an example.";
+
 /// Post-training of language models by reinforcement learning with verifiable rewards, with a
 /// teacher that helps only while it is needed.
 #[derive(Parser)]
 #[command(
+    name = "hapo",
     version = VERSION,
-    arg_required_else_help = true,
-    after_help = "Start with `hapo quickstart`: a whole run in minutes, no downloads."
+    before_help = "Example: hapo quickstart        a whole run in minutes, no downloads",
+    after_help = AFTER_HELP
 )]
 struct Cli {
     /// Worker threads; results do not depend on it.
     #[arg(long, global = true, value_name = "N", env = "HAPO_THREADS")]
     threads: Option<usize>,
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
@@ -76,8 +100,16 @@ enum Command {
     Plan(plan::Args),
     /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
     Bench(bench::Args),
+    /// One self-contained page of runs, and their figures for papers
+    Report(report::Args),
+    /// The page of a run, live
+    Watch(watch::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
+    /// A completion script for a shell
+    Completions(completions::Args),
+    /// The manual page
+    Man(man::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -86,7 +118,13 @@ fn main() -> std::process::ExitCode {
         .threads
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
         .max(1);
-    let done = match cli.command {
+    let Some(command) = cli.command else {
+        return match what_next() {
+            Ok(()) => std::process::ExitCode::SUCCESS,
+            Err(error) => failure::report(&error),
+        };
+    };
+    let done = match command {
         Command::Quickstart(args) => quickstart::run(&args, threads),
         Command::Train(args) => train::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
@@ -101,10 +139,19 @@ fn main() -> std::process::ExitCode {
         Command::Study(args) => study::run(&args, threads),
         Command::Plan(args) => plan::run(&args, threads),
         Command::Bench(args) => bench::run(&args, threads),
+        Command::Report(args) => report::run(&args),
+        Command::Watch(args) => watch::run(&args),
         Command::List(args) => list::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }
+}
+
+fn what_next() -> anyhow::Result<()> {
+    outln!("{WHAT_NEXT}");
+    Ok(())
 }

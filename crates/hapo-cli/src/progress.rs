@@ -1,14 +1,27 @@
-//! Progress of long work: a bar on a terminal, plain lines otherwise.
+//! Progress of long work: a bar on a terminal, plain lines otherwise, JSON where it is asked for.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::Instant;
 
 use hapo_train::Metrics;
 use indicatif::{ProgressBar, ProgressStyle};
 
+/// How progress and messages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Log {
+    /// A bar on a terminal, lines otherwise
+    Text,
+    /// A JSON object a line: `{"event": "step" | "message", "run", …}`
+    Json,
+}
+
 /// Shows a training run as it goes.
 pub(crate) struct StepProgress {
+    log: Log,
     bar: Option<ProgressBar>,
+    /// The first step that was shown: an estimate counts from it.
+    first: Cell<Option<u64>>,
     label: String,
     total: u64,
     started: Instant,
@@ -29,7 +42,9 @@ impl StepProgress {
         });
         let every = if quiet { u64::MAX } else { (total / 10).max(1) };
         Self {
+            log: Log::Text,
             bar,
+            first: Cell::new(None),
             label: label.to_owned(),
             total,
             started: Instant::now(),
@@ -37,7 +52,32 @@ impl StepProgress {
         }
     }
 
+    /// Every step and message as a JSON object on a line of its own.
+    pub(crate) fn json(label: &str, total: u64) -> Self {
+        Self {
+            log: Log::Json,
+            ..Self::new(label, total, true)
+        }
+    }
+
+    /// Seconds until the last step, by the mean of those done now.
+    fn eta(&self, step: u64) -> f64 {
+        let first = self.first.get().unwrap_or(step);
+        self.first.set(Some(first));
+        let mean = self.started.elapsed().as_secs_f64() / (step + 1 - first) as f64;
+        mean * self.total.saturating_sub(step) as f64
+    }
+
     pub(crate) fn step(&self, step: u64, metrics: &Metrics) {
+        let eta = self.eta(step);
+        if self.log == Log::Json {
+            let (run, steps) = (serde_json::json!(self.label), self.total);
+            eprintln!(
+                "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
+                metrics.to_json()
+            );
+            return;
+        }
         let text = summary(metrics);
         match &self.bar {
             Some(bar) => {
@@ -48,7 +88,7 @@ impl StepProgress {
                 && (step.is_multiple_of(self.every) || step == self.total) =>
             {
                 eprintln!(
-                    "{} {step}/{} {text} {:.0} s",
+                    "{} {step}/{} {text} {:.0} s, eta {eta:.0} s",
                     self.label,
                     self.total,
                     self.started.elapsed().as_secs_f64()
@@ -61,6 +101,11 @@ impl StepProgress {
     /// A line above the bar.
     pub(crate) fn line(&self, text: &str) {
         match &self.bar {
+            _ if self.log == Log::Json => {
+                let line =
+                    serde_json::json!({ "event": "message", "run": self.label, "text": text });
+                eprintln!("{line}");
+            }
             Some(bar) => bar.println(text),
             None => eprintln!("{text}"),
         }

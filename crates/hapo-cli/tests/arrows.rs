@@ -50,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-sampler",
         ],
     ),
+    ("hapo-report", &["hapo-verify"]),
     (
         "hapo-cli",
         &[
@@ -60,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-kernels",
             "hapo-methods",
             "hapo-model",
+            "hapo-report",
             "hapo-sampler",
             "hapo-teacher",
             "hapo-serve",

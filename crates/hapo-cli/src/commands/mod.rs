@@ -1,17 +1,21 @@
 //! One file per command.
 
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod data;
 pub(crate) mod eval;
 pub(crate) mod generate;
 pub(crate) mod grade;
 pub(crate) mod list;
 pub(crate) mod logprobs;
+pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod quickstart;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod schedule;
 pub(crate) mod serve;
 pub(crate) mod study;
 pub(crate) mod teacher;
 pub(crate) mod train;
+pub(crate) mod watch;

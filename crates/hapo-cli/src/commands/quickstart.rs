@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// No progress
     #[arg(long)]
     quiet: bool,
+    /// Open the page of the runs in a browser at the end
+    #[arg(long)]
+    open: bool,
 }
 
 /// A run of the demonstration.
@@ -102,11 +105,20 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         rows.push(evaluate_row(arm.label, model, &levels, args, threads)?);
     }
     let table = table(&rows, &levels, &folder, args.seed);
+    let json = serde_json::to_vec_pretty(&table)?;
+    hapo_report::write_whole(&folder.join("table.json"), &json)?;
+    let page = folder.join("report.html");
+    let html = hapo_report::report(std::slice::from_ref(&folder))?;
+    hapo_report::write_whole(&page, html.as_bytes())?;
     if args.json {
         outln!("{}", serde_json::to_string(&table)?);
     } else {
         outln!("{}", render(&table, &levels));
         outln!("runs: {}", folder.display());
+        outln!("page: {}", page.display());
+    }
+    if args.open {
+        super::report::open(&page);
     }
     Ok(())
 }

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use hapo_train::{Begin, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe};
 
+use crate::commands::watch;
 use crate::hub;
-use crate::progress::StepProgress;
+use crate::progress::{Log, StepProgress};
 
 /// Train by a recipe.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo train recipes/quickstart/hapo.toml --set steps=20 --run-dir runs/try"
+    before_help = "Example: hapo train recipes/smoke.toml --run-dir runs/try\n         hapo train recipes/mini/hapo-method.toml --set seed=1 --run-dir runs/hapo-1 --watch"
 )]
 #[expect(
     clippy::struct_excessive_bools,
@@ -40,6 +41,18 @@ pub(crate) struct Args {
     /// No progress
     #[arg(long)]
     quiet: bool,
+    /// How progress and messages are written to standard error
+    #[arg(long, value_enum, default_value_t = Log::Text, conflicts_with = "quiet")]
+    log: Log,
+    /// Show the run in a browser while it goes; without a port, a free one
+    #[arg(
+        long,
+        value_name = "PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0"
+    )]
+    watch: Option<u16>,
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
@@ -73,10 +86,16 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             it.train_file = Some(hub::data_file(Path::new(&it.raw.data.train))?);
         }
     }
+    if let Some(port) = args.watch {
+        watch::beside(&run_dir, port)?;
+    }
     let mut outcomes = Vec::new();
     for recipe in &stages {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
         let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
+        if args.log == Log::Json {
+            observer.progress = StepProgress::json(&recipe.name, recipe.raw.steps);
+        }
         observer.preflight = !args.quiet;
         let outcome = hapo_train::train(recipe, &folder, begin, threads, &mut observer);
         observer.progress.finish();
@@ -107,6 +126,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             args.recipe.display(),
             run_dir.display()
         );
+    } else if !args.quiet && args.log == Log::Text {
+        eprintln!("to see it: hapo report {}", run_dir.display());
     }
     match &last.stopped_by {
         Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),

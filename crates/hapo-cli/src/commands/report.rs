@@ -1,0 +1,76 @@
+//! `hapo report`: a page, and figures for papers.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+/// One self-contained page of one or several runs.
+///
+/// A folder that holds runs below it, such as a quickstart's, stands for all of them. Runs that differ in their
+/// seed alone are drawn as one line with a band. The page needs no network; a run that is broken or still going
+/// gives a page with what there is.
+#[derive(clap::Args)]
+#[command(
+    before_help = "Example: hapo report runs/try -o report.html\n         hapo report runs/grpo runs/hapo -o both.html --figures figures"
+)]
+pub(crate) struct Args {
+    /// Run folders, or folders of runs
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// Where the page goes
+    #[arg(short, long, default_value = "report.html", value_name = "FILE")]
+    out: PathBuf,
+    /// Write each figure as SVG and PNG into this folder
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
+    /// Open the page in a browser
+    #[arg(long)]
+    open: bool,
+    /// Print the files' names as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let page = hapo_report::report(&args.runs)?;
+    hapo_report::write_whole(&args.out, page.as_bytes())?;
+    let figures = match &args.figures {
+        Some(folder) => hapo_report::figures(&args.runs, folder)?,
+        None => Vec::new(),
+    };
+    if args.json {
+        outln!(
+            "{}",
+            serde_json::json!({ "page": args.out, "bytes": page.len(), "figures": figures })
+        );
+    } else {
+        outln!("{}", args.out.display());
+        for it in &figures {
+            outln!("{}", it.display());
+        }
+    }
+    if args.open {
+        open(&args.out);
+    }
+    Ok(())
+}
+
+/// Opens a file as the desktop would; where there is no desktop, says so.
+pub(crate) fn open(path: &std::path::Path) {
+    let program = if cfg!(target_os = "macos") {
+        "open"
+    } else if cfg!(windows) {
+        "explorer"
+    } else {
+        "xdg-open"
+    };
+    let started = std::process::Command::new(program)
+        .arg(path)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn();
+    if let Err(it) = started {
+        eprintln!("cannot open {} with {program}: {it}", path.display());
+    }
+}

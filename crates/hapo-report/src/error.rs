@@ -1,0 +1,71 @@
+//! What can go wrong around a report: folders that hold no run, pages that cannot be written.
+
+use std::path::{Path, PathBuf};
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why there is no report. A run that is broken or half done is no error: its page says what is missing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A folder that holds no run and no folders of runs.
+    #[error("{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it", .0.display())]
+    NoRun(PathBuf),
+    /// A file that cannot be read or written.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// `read`, `write`, `listen on`, …
+        action: &'static str,
+        /// The file, or the address.
+        path: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A figure that cannot be turned into pixels.
+    #[error("figure {figure} cannot be drawn: {problem}")]
+    Drawing {
+        /// The figure's id.
+        figure: &'static str,
+        /// What the drawing library says.
+        problem: String,
+    },
+    /// A step whose rollouts cannot be read.
+    #[error("the rollouts of step {step} cannot be read: {problem}")]
+    Rollouts {
+        /// The step.
+        step: u64,
+        /// What is wrong with the file.
+        problem: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.display().to_string();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
+    /// Whether the input is at fault, not the machine.
+    pub fn is_bad_input(&self) -> bool {
+        matches!(self, Self::NoRun(_))
+    }
+
+    /// What the reader can do, where there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NoRun(_) => Some(
+                "name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes",
+            ),
+            Self::Io {
+                action: "listen on",
+                ..
+            } => Some("another program may hold the port; --port 0 takes a free one"),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Tables of evaluations that lie in or beside a run folder.
+//!
+//! Read are what `hapo eval --json` prints, saved as `eval*.json` in the run folder, and `table.json` of
+//! `hapo quickstart` in the folder above. Any JSON list of objects becomes a table.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::folder::Run;
+
+/// Largest file that is read, in bytes.
+const MAX_BYTES: u64 = 4 << 20;
+/// Most rows of a table that are shown.
+const MAX_ROWS: usize = 500;
+
+/// A table of the page.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) columns: Vec<String>,
+    pub(crate) rows: Vec<Vec<Cell>>,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Cell {
+    /// A mean and its interval.
+    Estimate {
+        /// The mean.
+        mean: f64,
+        /// Lower end.
+        low: f64,
+        /// Upper end.
+        high: f64,
+    },
+    /// A number.
+    Number(f64),
+    /// Anything else.
+    Text(String),
+}
+
+/// The tables that belong to the runs; what cannot be read is told in their notes.
+pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
+    let mut all = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for run in runs.iter_mut() {
+        let Some(parent) = run.path.parent().map(Path::to_owned) else {
+            continue;
+        };
+        let path = parent.join("table.json");
+        if seen.insert(path.clone()) && path.is_file() {
+            add(&path, "Held-out problems", run, &mut all);
+        }
+    }
+    for run in runs {
+        let Ok(entries) = std::fs::read_dir(&run.path) else {
+            continue;
+        };
+        let mut files: Vec<_> = entries
+            .filter_map(std::result::Result::ok)
+            .map(|it| it.path())
+            .filter(|it| {
+                let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
+                name.starts_with("eval")
+                    && it
+                        .extension()
+                        .is_some_and(|it| it.eq_ignore_ascii_case("json"))
+            })
+            .collect();
+        files.sort();
+        for path in files {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let title = format!("{}: {file}", run.name);
+            add(&path, &title, run, &mut all);
+        }
+    }
+    all
+}
+
+fn add(path: &Path, title: &str, run: &mut Run, all: &mut Vec<Table>) {
+    let small = std::fs::metadata(path).is_ok_and(|it| it.len() <= MAX_BYTES);
+    let json = small
+        .then(|| std::fs::read(path).ok())
+        .flatten()
+        .and_then(|it| serde_json::from_slice::<Value>(&it).ok());
+    match json.as_ref().and_then(|it| table_of(title, it)) {
+        Some(it) => all.push(it),
+        None => run
+            .notes
+            .push(format!("{} is no table of an evaluation.", path.display())),
+    }
+}
+
+fn table_of(title: &str, json: &Value) -> Option<Table> {
+    let (rows, levels) = match json {
+        Value::Array(rows) => (rows, Vec::new()),
+        Value::Object(it) => (
+            it.get("rows")?.as_array()?,
+            texts(it.get("levels").unwrap_or(&Value::Null)),
+        ),
+        _ => return None,
+    };
+    let mut table = Table {
+        title: title.to_owned(),
+        columns: Vec::new(),
+        rows: Vec::new(),
+    };
+    for row in rows.iter().take(MAX_ROWS) {
+        let mut cells: Vec<(String, Cell)> = Vec::new();
+        for (key, value) in row.as_object()? {
+            match value {
+                // The place of a checkpoint says nothing to a reader of the page.
+                _ if key == "checkpoint" => {}
+                Value::Array(values) if key == "by_level" && values.len() == levels.len() => {
+                    let named = levels.iter().zip(values);
+                    cells.extend(named.map(|it| (it.0.clone(), cell(it.1))));
+                }
+                other => cells.push((key.replace('_', " "), cell(other))),
+            }
+        }
+        for (name, _) in &cells {
+            if !table.columns.contains(name) {
+                table.columns.push(name.clone());
+            }
+        }
+        let of = |name: &String| cells.iter().find(|it| it.0 == *name).map(|it| it.1.clone());
+        let empty = || Cell::Text(String::new());
+        table.rows.push(
+            table
+                .columns
+                .iter()
+                .map(|it| of(it).unwrap_or_else(empty))
+                .collect(),
+        );
+    }
+    let width = table.columns.len();
+    for it in &mut table.rows {
+        it.resize(width, Cell::Text(String::new()));
+    }
+    Some(table)
+}
+
+fn texts(value: &Value) -> Vec<String> {
+    let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    all.iter()
+        .map(|it| it.as_str().unwrap_or("?").to_owned())
+        .collect()
+}
+
+fn cell(value: &Value) -> Cell {
+    let number = |key: &str| value.get(key).and_then(Value::as_f64);
+    match (number("mean"), number("low"), number("high"), value) {
+        (Some(mean), Some(low), Some(high), _) => Cell::Estimate { mean, low, high },
+        (.., Value::Number(it)) => it
+            .as_f64()
+            .map_or_else(|| Cell::Text(it.to_string()), Cell::Number),
+        (.., Value::String(it)) => Cell::Text(it.clone()),
+        (.., Value::Null) => Cell::Text(String::new()),
+        (.., other) => Cell::Text(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demonstrations_table_has_a_column_for_each_level() {
+        let json = serde_json::json!({ "levels": ["add:5"], "rows": [
+            { "model": "base", "checkpoint": "x", "by_level": [0.25], "average": { "mean": 0.5, "low": 0.25, "high": 0.75 }, "over_grpo": null },
+        ] });
+        let it = table_of("t", &json).unwrap();
+        let of = |name: &str| {
+            let at = it.columns.iter().position(|it| it == name).unwrap();
+            it.rows[0][at].clone()
+        };
+        assert_eq!(it.columns.len(), 4);
+        assert_eq!(of("add:5"), Cell::Number(0.25));
+        let average = Cell::Estimate {
+            mean: 0.5,
+            low: 0.25,
+            high: 0.75,
+        };
+        assert_eq!(of("average"), average);
+    }
+
+    #[test]
+    fn what_is_no_list_of_objects_is_no_table() {
+        assert_eq!(table_of("t", &serde_json::json!([1, 2])), None);
+        assert_eq!(table_of("t", &serde_json::json!("text")), None);
+    }
+}

@@ -1,0 +1,204 @@
+//! What is drawn: one entry per figure, for the page and for papers alike.
+
+use serde::Serialize;
+
+/// A chart over the steps of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Figure {
+    /// Name of its file, and its anchor on the page.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    /// What the vertical axis counts; empty for a share.
+    pub(crate) unit: &'static str,
+    /// What a reader should look for.
+    pub(crate) help: &'static str,
+    pub(crate) lines: &'static [Line],
+    pub(crate) scale: Scale,
+    /// Whether the gate's phases lie behind the lines.
+    pub(crate) phases: bool,
+}
+
+/// One metric of a figure.
+#[derive(Debug, Serialize)]
+pub(crate) struct Line {
+    pub(crate) metric: &'static str,
+    pub(crate) label: &'static str,
+}
+
+/// How the vertical axis runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Scale {
+    /// From zero, or below where values are negative.
+    FromZero,
+    /// Around the values.
+    Fitted,
+    /// Powers of ten.
+    Log,
+}
+
+const fn line(metric: &'static str, label: &'static str) -> Line {
+    Line { metric, label }
+}
+
+/// Every figure, in the order of the page. The first line of each is drawn solid, the others dashed.
+pub(crate) const FIGURES: &[Figure] = &[
+    Figure {
+        id: "reward",
+        title: "Reward",
+        unit: "",
+        help: "Share of correct answers. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
+        lines: &[
+            line("reward/policy_only", "policy only"),
+            line("reward/mean", "mixed"),
+        ],
+        scale: Scale::FromZero,
+        phases: true,
+    },
+    Figure {
+        id: "gate",
+        title: "Gate: β and threshold γ",
+        unit: "",
+        help: "β is the share of groups into which the teacher entered. The threshold γ falls for the eye only: integers decide, and from the line marked e* on the gate is closed for good.",
+        lines: &[
+            line("gate/beta", "β, injected groups"),
+            line("gate/threshold", "threshold γ"),
+        ],
+        scale: Scale::FromZero,
+        phases: true,
+    },
+    Figure {
+        id: "groups",
+        title: "Groups",
+        unit: "groups",
+        help: "Groups by their sampled answers. All fail and all solved teach nothing by themselves.",
+        lines: &[
+            line("groups/mixed", "mixed"),
+            line("groups/all_fail", "all fail"),
+            line("groups/all_solved", "all solved"),
+        ],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+    Figure {
+        id: "entropy",
+        title: "Entropy",
+        unit: "nats per token",
+        help: "At temperature 1, of the sampled tokens and of all tokens with the teacher's. A fall to zero ends exploration; a sharp rise is collapse.",
+        lines: &[
+            line("policy/entropy", "on-policy"),
+            line("entropy/all", "total"),
+        ],
+        scale: Scale::FromZero,
+        phases: true,
+    },
+    Figure {
+        id: "kl",
+        title: "KL to the initial policy",
+        unit: "nats per token",
+        help: "How far the policy has moved, measured every metrics.kl_every steps. It is no term of the loss.",
+        lines: &[line("policy/kl_to_initial", "KL")],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+    Figure {
+        id: "length",
+        title: "Response length",
+        unit: "tokens",
+        help: "Mean and 95th percentile of the sampled responses.",
+        lines: &[
+            line("response_length/mean", "mean"),
+            line("response_length/p95", "95th percentile"),
+        ],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+    Figure {
+        id: "truncated",
+        title: "Truncated responses",
+        unit: "",
+        help: "Share of responses that met the length limit before their end token.",
+        lines: &[line("response_length/truncated", "truncated")],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+    Figure {
+        id: "clip",
+        title: "Clip fraction",
+        unit: "",
+        help: "Share of policy tokens whose ratio is clipped. It is zero where a batch makes one update.",
+        lines: &[line("policy/clip_fraction", "clipped")],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+    Figure {
+        id: "gradient",
+        title: "Gradient norm",
+        unit: "",
+        help: "Global norm before clipping, and that of the teacher's term alone. Watch for jumps by powers of ten.",
+        lines: &[
+            line("grad_norm", "all"),
+            line("teacher/grad_norm", "teacher"),
+        ],
+        scale: Scale::Log,
+        phases: false,
+    },
+    Figure {
+        id: "loss",
+        title: "Loss",
+        unit: "",
+        help: "The negative objective, and its policy and teacher terms. In policy-gradient training it need not fall.",
+        lines: &[
+            line("loss", "loss"),
+            line("policy/loss", "policy"),
+            line("teacher/loss", "teacher"),
+        ],
+        scale: Scale::Fitted,
+        phases: false,
+    },
+    Figure {
+        id: "teacher",
+        title: "Teacher",
+        unit: "",
+        help: "The probability that the policy gives the teacher's tokens, and their share of all trained tokens.",
+        lines: &[
+            line("teacher/mean_prob", "mean probability"),
+            line("teacher/token_share", "share of tokens"),
+        ],
+        scale: Scale::FromZero,
+        phases: true,
+    },
+    Figure {
+        id: "throughput",
+        title: "Throughput",
+        unit: "tokens per second",
+        help: "Sampled and trained tokens over the seconds of their own part of the step.",
+        lines: &[
+            line("tokens_per_second/sample", "sampling"),
+            line("tokens_per_second/train", "training"),
+        ],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+    Figure {
+        id: "step-time",
+        title: "Time of a step",
+        unit: "seconds",
+        help: "Wall-clock seconds of the whole step, of sampling, of training, and of grading.",
+        lines: &[
+            line("time/step", "step"),
+            line("time/sample", "sampling"),
+            line("time/train", "training"),
+            line("time/verify", "grading"),
+        ],
+        scale: Scale::FromZero,
+        phases: false,
+    },
+];
+
+/// Parts of a step's time, as `time/NAME`, and how they are called; the rest is `other`.
+pub(crate) const TIME_PARTS: &[(&str, &str)] = &[
+    ("time/sample", "sampling"),
+    ("time/train", "training"),
+    ("time/verify", "grading"),
+];

@@ -1,0 +1,208 @@
+//! `metrics.jsonl` as columns.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+
+/// The numbers of a run, a column for each name; NaN where a step has none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Columns {
+    names: Vec<String>,
+    values: Vec<Vec<f64>>,
+    rows: usize,
+}
+
+impl Columns {
+    /// Names in the order of their first appearance; `step` is the first.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Steps logged.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The numbers of that name.
+    pub(crate) fn get(&self, name: &str) -> Option<&[f64]> {
+        let at = self.names.iter().position(|it| it == name)?;
+        Some(&self.values[at])
+    }
+
+    /// The steps themselves.
+    pub(crate) fn steps(&self) -> &[f64] {
+        self.values.first().map_or(&[], Vec::as_slice)
+    }
+
+    /// Every `k`th row, the first and the last among them.
+    pub(crate) fn thinned(&self, k: usize) -> Self {
+        if k <= 1 {
+            return self.clone();
+        }
+        let last = self.rows.saturating_sub(1);
+        let kept: Vec<usize> = (0..self.rows)
+            .filter(|it| it % k == 0 || *it == last)
+            .collect();
+        Self {
+            names: self.names.clone(),
+            values: self
+                .values
+                .iter()
+                .map(|column| kept.iter().map(|it| column[*it]).collect())
+                .collect(),
+            rows: kept.len(),
+        }
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.rows = rows;
+        for it in &mut self.values {
+            it.truncate(rows);
+        }
+    }
+
+    fn push(&mut self, step: f64, line: &serde_json::Map<String, Value>) {
+        if self.names.is_empty() {
+            self.names.push("step".to_owned());
+            self.values.push(Vec::new());
+        }
+        self.values[0].push(step);
+        for (name, value) in line.iter().filter(|it| it.0 != "step") {
+            let at = self
+                .names
+                .iter()
+                .position(|it| it == name)
+                .unwrap_or_else(|| {
+                    self.names.push(name.clone());
+                    self.values.push(vec![f64::NAN; self.rows]);
+                    self.names.len() - 1
+                });
+            self.values[at].push(value.as_f64().unwrap_or(f64::NAN));
+        }
+        self.rows += 1;
+        for it in &mut self.values {
+            it.resize(self.rows, f64::NAN);
+        }
+    }
+}
+
+/// Reads `metrics.jsonl`; what is wrong with it is told in `notes`.
+///
+/// A step that comes again replaces what followed it: a resumed run has gone back.
+pub(crate) fn read(path: &Path, notes: &mut Vec<String>) -> Result<Columns> {
+    let mut columns = Columns::default();
+    let file = match std::fs::File::open(path) {
+        Ok(it) => it,
+        Err(it) if it.kind() == std::io::ErrorKind::NotFound => {
+            notes.push("metrics.jsonl is missing: no step is logged.".to_owned());
+            return Ok(columns);
+        }
+        Err(it) => return Err(Error::io("read", path)(it)),
+    };
+    let mut reader = BufReader::new(file);
+    let (mut line, mut number, mut unreadable, mut went_back) = (Vec::new(), 0, Vec::new(), 0);
+    loop {
+        line.clear();
+        let n = reader
+            .read_until(b'\n', &mut line)
+            .map_err(Error::io("read", path))?;
+        if n == 0 {
+            break;
+        }
+        number += 1;
+        let read = serde_json::from_slice::<Value>(&line).ok();
+        let step = read
+            .as_ref()
+            .and_then(|it| it.get("step"))
+            .and_then(Value::as_f64);
+        let (Some(Value::Object(object)), Some(step)) = (read, step) else {
+            if line.last() == Some(&b'\n') {
+                unreadable.push(number);
+            } else {
+                notes.push(format!(
+                    "The last line of metrics.jsonl ({number}) is torn and left out."
+                ));
+            }
+            continue;
+        };
+        let keep = columns.steps().partition_point(|it| *it < step);
+        if keep < columns.rows() {
+            went_back += 1;
+            columns.truncate(keep);
+        }
+        columns.push(step, &object);
+    }
+    if let Some(first) = unreadable.first() {
+        notes.push(format!(
+            "{} lines of metrics.jsonl are no steps and left out, the first is line {first}.",
+            unreadable.len()
+        ));
+    }
+    if went_back > 0 {
+        notes.push(format!(
+            "metrics.jsonl goes back {went_back} times; of a step that is logged twice the later line counts."
+        ));
+    }
+    if columns.rows() == 0 {
+        notes.push("metrics.jsonl holds no step yet.".to_owned());
+    }
+    Ok(columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str) -> (Columns, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, text).unwrap();
+        let mut notes = Vec::new();
+        let columns = read(&path, &mut notes).unwrap();
+        (columns, notes)
+    }
+
+    #[test]
+    fn columns_that_come_and_go_have_gaps() {
+        let (it, notes) =
+            check("{\"step\":1,\"a\":1}\n{\"step\":2,\"b\":null}\n{\"step\":3,\"a\":3,\"b\":4}\n");
+        assert_eq!(it.names(), ["step", "a", "b"]);
+        assert_eq!(it.steps(), [1.0, 2.0, 3.0]);
+        assert!(it.get("a").unwrap()[1].is_nan());
+        assert!(it.get("b").unwrap()[1].is_nan());
+        assert_eq!(it.get("b").unwrap()[2], 4.0);
+        assert!(notes.is_empty());
+    }
+
+    #[test]
+    fn a_torn_last_line_is_left_out_and_told() {
+        let (it, notes) = check("{\"step\":1,\"a\":1}\n{\"step\":2,\"a\":");
+        assert_eq!(it.rows(), 1);
+        assert_eq!(
+            notes,
+            ["The last line of metrics.jsonl (2) is torn and left out."]
+        );
+    }
+
+    #[test]
+    fn a_step_that_comes_again_replaces_what_followed_it() {
+        let (it, notes) = check(
+            "{\"step\":1,\"a\":1}\n{\"step\":2,\"a\":2}\n{\"step\":3,\"a\":3}\nnoise\n{\"step\":2,\"a\":20}\n",
+        );
+        assert_eq!(it.steps(), [1.0, 2.0]);
+        assert_eq!(it.get("a").unwrap(), [1.0, 20.0]);
+        assert_eq!(notes.len(), 2);
+    }
+
+    #[test]
+    fn thinning_keeps_both_ends() {
+        let lines: Vec<String> = (1..=10).map(|it| format!("{{\"step\":{it}}}")).collect();
+        assert_eq!(
+            check(&(lines.join("\n") + "\n")).0.thinned(4).steps(),
+            [1.0, 5.0, 9.0, 10.0]
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! The page: one HTML file with its style, its script and, when it is stored, its data.
+//!
+//! Everything that comes from a run travels as compressed data and is set as text by the script; nothing of
+//! it is ever markup. The page's policy lets no other script run and no address be fetched.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sha2::{Digest, Sha256};
+
+use crate::data::{self, Mode};
+use crate::evaluation;
+use crate::folder::Run;
+use crate::rollouts;
+
+const SHELL: &str = include_str!("../assets/page.html");
+const STYLE: &str = include_str!("../assets/page.css");
+const SCRIPT: &str = include_str!("../assets/page.js");
+
+/// Most bytes of rollouts in a stored page, as they are written there.
+const ROLLOUT_BYTES: usize = 4 << 20;
+/// Most steps of a run whose rollouts a stored page carries.
+const ROLLOUT_STEPS: usize = 24;
+
+/// A stored page of `runs`.
+pub(crate) fn stored(mut runs: Vec<Run>) -> String {
+    let tables = evaluation::tables(&mut runs);
+    let share = ROLLOUT_BYTES / runs.len().max(1);
+    let mut blocks = String::new();
+    let mut browsed = Vec::new();
+    for (at, run) in runs.iter_mut().enumerate() {
+        let (steps, text) = stored_rollouts(run, at, share);
+        browsed.push(steps);
+        blocks += &text;
+    }
+    let data = packed(&data::block(&runs, &tables, &browsed, Mode::Stored));
+    blocks += &format!("<script type=\"application/octet-stream\" id=\"data\">{data}</script>\n");
+    let title = match runs.as_slice() {
+        [one] => one.name.clone(),
+        all => format!("{} runs", all.len()),
+    };
+    fill(&title, &blocks, "'none'")
+}
+
+/// The page that fetches its data from where it came from.
+pub(crate) fn live() -> String {
+    fill("live", "", "'self'")
+}
+
+fn fill(title: &str, blocks: &str, connect: &str) -> String {
+    let policy = format!(
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'",
+        base64(&Sha256::digest(SCRIPT)),
+        base64(&Sha256::digest(STYLE)),
+    );
+    let escaped = title
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
+    // The title and the blocks come last: what they hold is not looked through for places to fill.
+    let mut page = SHELL
+        .replace("{{policy}}", &policy)
+        .replace("{{style}}", STYLE)
+        .replace("{{script}}", SCRIPT);
+    for (place, text) in [("{{blocks}}", blocks), ("{{title}}", escaped.as_str())] {
+        let at = page.find(place).expect("the shell has the place");
+        page.replace_range(at..at + place.len(), text);
+    }
+    page
+}
+
+/// The rollouts that a stored page carries: the last step, the first, and those between by halves, as long
+/// as there is room.
+fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) {
+    let (mut steps, mut text, mut problems) = (Vec::new(), String::new(), Vec::new());
+    for step in by_halves(&run.rollout_steps) {
+        if steps.len() == ROLLOUT_STEPS {
+            break;
+        }
+        let read = match rollouts::read(run, step, rollouts::GROUPS) {
+            Ok(it) => it,
+            Err(it) => {
+                problems.push(it.to_string());
+                continue;
+            }
+        };
+        let block = packed(&serde_json::to_vec(&read).expect("rollouts are plain data"));
+        if text.len() + block.len() > room {
+            continue;
+        }
+        text += &format!(
+            "<script type=\"application/octet-stream\" id=\"rollouts-{at}-{step}\">{block}</script>\n"
+        );
+        steps.push(step);
+    }
+    steps.sort_unstable();
+    if let Some(first) = problems.first() {
+        run.notes.push(format!(
+            "Rollouts of {} steps cannot be read, the first: {first}.",
+            problems.len()
+        ));
+    }
+    (steps, text)
+}
+
+/// The last, the first, the middle, the middles of the halves, and so on.
+fn by_halves(steps: &[u64]) -> Vec<u64> {
+    let n = steps.len();
+    let mut order = Vec::new();
+    let mut taken = vec![false; n];
+    let mut take = |at: usize| {
+        if at < n && !taken[at] {
+            taken[at] = true;
+            order.push(steps[at]);
+        }
+    };
+    take(n.saturating_sub(1));
+    let mut parts = 1;
+    while parts <= 2 * n {
+        for it in 0..parts {
+            take(it * n / parts);
+        }
+        parts *= 2;
+    }
+    order
+}
+
+/// Bytes as a page carries them: gzip, then base64.
+fn packed(bytes: &[u8]) -> String {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder
+        .write_all(bytes)
+        .expect("writing to memory does not fail");
+    base64(&encoder.finish().expect("writing to memory does not fail"))
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for part in bytes.chunks(3) {
+        let word = (u32::from(part[0]) << 16)
+            | (u32::from(*part.get(1).unwrap_or(&0)) << 8)
+            | u32::from(*part.get(2).unwrap_or(&0));
+        for it in 0..4 {
+            if it <= part.len() {
+                text.push(char::from(DIGITS[(word >> (18 - 6 * it)) as usize & 63]));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_of_the_standards_examples() {
+        // RFC 4648, section 10.
+        let all = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|it| base64(it.as_bytes()));
+        assert_eq!(
+            all,
+            [
+                "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"
+            ]
+        );
+    }
+
+    #[test]
+    fn steps_are_taken_by_halves_from_the_last() {
+        let steps: Vec<u64> = (1..=8).collect();
+        let order = by_halves(&steps);
+        assert_eq!(order[..4], [8, 1, 5, 3]);
+        assert_eq!(order.len(), 8);
+        assert_eq!(by_halves(&[7]), [7]);
+        assert_eq!(by_halves(&[]), [0_u64; 0]);
+    }
+
+    #[test]
+    fn a_title_is_text() {
+        let page = fill("<b>{{style}}&", "", "'none'");
+        assert!(page.contains("<title>&lt;b&gt;{{style}}&amp; · hapo</title>"));
+    }
+}

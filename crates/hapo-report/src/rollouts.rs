@@ -1,0 +1,287 @@
+//! The rollouts of a step as the page browses them.
+//!
+//! Tokens and their log-probabilities are counted and left out; the grader is asked again, so that the
+//! page can say what it read and which rule decided. The price: a page made by another version of the
+//! grader may explain a verdict that it would not give; the page says so where the two differ.
+
+use std::fmt;
+use std::io::{BufRead, BufReader};
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::error::{Error, Result};
+use crate::folder::Run;
+
+/// Most groups of a step that a page carries.
+pub(crate) const GROUPS: usize = 16;
+/// Longest completion that a page carries, in bytes.
+pub(crate) const COMPLETION_BYTES: usize = 2 << 20;
+/// Longest line of a rollout file, in bytes.
+const LINE_BYTES: u64 = 256 << 20;
+
+/// One step's rollouts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct StepRollouts {
+    pub(crate) step: u64,
+    /// Groups of the step, of which `groups` may be a sample.
+    pub(crate) groups_total: usize,
+    pub(crate) groups: Vec<Group>,
+}
+
+/// A prompt and what was made of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Group {
+    pub(crate) prompt_id: u64,
+    pub(crate) id: String,
+    pub(crate) prompt: String,
+    pub(crate) answer: String,
+    pub(crate) injected: bool,
+    pub(crate) members: Vec<Member>,
+}
+
+/// One trajectory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Member {
+    pub(crate) slot: u64,
+    /// `policy`, `replaced` or `teacher`.
+    pub(crate) role: String,
+    pub(crate) completion: String,
+    /// Bytes of the whole completion, where the page carries its beginning alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cut_from: Option<usize>,
+    pub(crate) tokens: usize,
+    /// Mean log-probability of its tokens under the weights that sampled it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mean_log_prob: Option<f64>,
+    pub(crate) ended: bool,
+    /// `correct`, `wrong` or `unparsable`, as recorded.
+    pub(crate) verdict: String,
+    /// Why no answer could be read, as recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    /// What the grader says when it is asked again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<Why>,
+}
+
+/// A grader's account of its verdict.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Why {
+    verdict: &'static str,
+    extracted: Option<String>,
+    answer_read: String,
+    gold_read: String,
+    rule: String,
+}
+
+/// A line of a rollout file. What is missing is empty: the page shows what there is.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Line {
+    prompt_id: u64,
+    id: String,
+    prompt: String,
+    answer: String,
+    role: String,
+    slot: u64,
+    injected: bool,
+    completion: String,
+    #[serde(deserialize_with = "summed")]
+    tokens: Summed,
+    #[serde(deserialize_with = "summed")]
+    log_probs: Summed,
+    ended: bool,
+    verdict: String,
+    reason: Option<String>,
+}
+
+/// Numbers of a list, counted and added up.
+#[derive(Default)]
+struct Summed {
+    count: usize,
+    sum: f64,
+}
+
+fn summed<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Summed, D::Error> {
+    struct Numbers;
+    impl<'de> Visitor<'de> for Numbers {
+        type Value = Summed;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list of numbers")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(
+            self,
+            mut numbers: A,
+        ) -> std::result::Result<Summed, A::Error> {
+            let mut all = Summed::default();
+            while let Some(it) = numbers.next_element::<f64>()? {
+                all.count += 1;
+                all.sum += it;
+            }
+            Ok(all)
+        }
+    }
+    deserializer.deserialize_seq(Numbers)
+}
+
+/// Reads the rollouts of a step: at most `groups` groups, chosen evenly, the injected ones first.
+///
+/// # Errors
+/// A file that is missing, torn or no zstd-compressed JSONL.
+pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> {
+    let path = run.rollouts_of(step);
+    let bad = |problem: String| Error::Rollouts { step, problem };
+    let file = std::fs::File::open(&path).map_err(|it| bad(it.to_string()))?;
+    let unpacked = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file))
+        .map_err(|it| bad(it.to_string()))?;
+    let mut reader = BufReader::with_capacity(1 << 16, unpacked);
+    let mut all: Vec<Group> = Vec::new();
+    let (mut text, mut number) = (Vec::new(), 0);
+    loop {
+        text.clear();
+        let n = std::io::Read::take(&mut reader, LINE_BYTES)
+            .read_until(b'\n', &mut text)
+            .map_err(|it| bad(it.to_string()))?;
+        if n == 0 {
+            break;
+        }
+        number += 1;
+        let line: Line =
+            serde_json::from_slice(&text).map_err(|it| bad(format!("line {number}: {it}")))?;
+        if all
+            .last()
+            .is_none_or(|it| it.prompt_id != line.prompt_id || it.id != line.id)
+        {
+            all.push(Group {
+                prompt_id: line.prompt_id,
+                id: line.id.clone(),
+                prompt: line.prompt.clone(),
+                answer: line.answer.clone(),
+                injected: line.injected,
+                members: Vec::new(),
+            });
+        }
+        let group = all.last_mut().expect("one was pushed");
+        group.members.push(member(line));
+    }
+    let groups_total = all.len();
+    let injected: Vec<bool> = all.iter().map(|it| it.injected).collect();
+    let chosen = choose(&injected, groups);
+    let mut at = 0;
+    all.retain(|_| {
+        at += 1;
+        chosen.binary_search(&(at - 1)).is_ok()
+    });
+    explain(run, &mut all);
+    Ok(StepRollouts {
+        step,
+        groups_total,
+        groups: all,
+    })
+}
+
+fn member(line: Line) -> Member {
+    let mut completion = line.completion;
+    let bytes = completion.len();
+    if bytes > COMPLETION_BYTES {
+        let at = (0..=COMPLETION_BYTES)
+            .rev()
+            .find(|it| completion.is_char_boundary(*it));
+        completion.truncate(at.unwrap_or(0));
+    }
+    Member {
+        slot: line.slot,
+        role: line.role,
+        cut_from: (completion.len() < bytes).then_some(bytes),
+        completion,
+        tokens: line.tokens.count,
+        mean_log_prob: (line.log_probs.count > 0)
+            .then(|| line.log_probs.sum / line.log_probs.count as f64),
+        ended: line.ended,
+        verdict: line.verdict,
+        reason: line.reason,
+        why: None,
+    }
+}
+
+/// Positions of at most `most` groups: injected ones fill up to half of the places, the others the rest,
+/// each spread evenly. In order.
+fn choose(injected: &[bool], most: usize) -> Vec<usize> {
+    let of = |which: bool| -> Vec<usize> {
+        let all = injected.iter().enumerate();
+        all.filter(|it| *it.1 == which).map(|it| it.0).collect()
+    };
+    let (with, without) = (of(true), of(false));
+    let n_with = with
+        .len()
+        .min((most / 2).max(most.saturating_sub(without.len())));
+    let n_without = without.len().min(most - n_with);
+    let spread = |of: &[usize], n: usize| -> Vec<usize> {
+        (0..n).map(|it| of[it * of.len() / n.max(1)]).collect()
+    };
+    let mut chosen = spread(&with, n_with);
+    chosen.extend(spread(&without, n_without));
+    chosen.sort_unstable();
+    chosen
+}
+
+/// Asks the run's grader again what it read and why it decided.
+fn explain(run: &Run, groups: &mut [Group]) {
+    let Some(Ok(grader)) = run.text("data.grader").map(hapo_verify::grader) else {
+        return;
+    };
+    for group in groups {
+        let Ok(gold) = hapo_verify::Gold::new(grader, &group.answer) else {
+            continue;
+        };
+        for it in group.members.iter_mut().filter(|it| it.cut_from.is_none()) {
+            let judgement = gold.judge(&it.completion);
+            it.why = Some(Why {
+                verdict: judgement.verdict.name(),
+                extracted: judgement.extracted,
+                answer_read: judgement.answer_read,
+                gold_read: judgement.gold_read,
+                rule: judgement.reason.into_owned(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_chosen_evenly_and_injected_ones_take_half() {
+        let mut injected = vec![false; 100];
+        for it in 0..30 {
+            injected[it * 3] = true;
+        }
+        let chosen = choose(&injected, 16);
+        assert_eq!(chosen.len(), 16);
+        assert_eq!(chosen.iter().filter(|it| injected[**it]).count(), 8);
+        assert!(chosen.is_sorted());
+        assert_eq!(choose(&[true, true, false], 16), [0, 1, 2]);
+        assert_eq!(choose(&[true; 20], 4).len(), 4);
+        assert_eq!(choose(&[], 4), [0; 0]);
+    }
+
+    #[test]
+    fn a_long_completion_is_cut_between_characters() {
+        let it = member(Line {
+            completion: "é".repeat(COMPLETION_BYTES),
+            ..Line::default()
+        });
+        assert_eq!(it.completion.len(), COMPLETION_BYTES);
+        assert_eq!(it.cut_from, Some(2 * COMPLETION_BYTES));
+        let odd = member(Line {
+            completion: format!("a{}", "é".repeat(COMPLETION_BYTES)),
+            ..Line::default()
+        });
+        assert_eq!(odd.completion.len(), COMPLETION_BYTES - 1);
+    }
+}

@@ -1,0 +1,184 @@
+//! What a reader wants to know first, in a sentence each: does it learn, is the gate closed, how fast is it.
+
+use serde::Serialize;
+
+use crate::figures::TIME_PARTS;
+use crate::folder::{Run, State};
+
+/// A line of a run's card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Fact {
+    pub(crate) label: &'static str,
+    pub(crate) text: String,
+}
+
+/// Where the time of a run went: seconds of each part, summed over the steps that are logged.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct TimePart {
+    pub(crate) label: &'static str,
+    pub(crate) seconds: f64,
+}
+
+/// The facts of a run.
+pub(crate) fn facts(run: &Run) -> Vec<Fact> {
+    let mut all = Vec::new();
+    let mut add = |label, text: Option<String>| {
+        all.extend(text.map(|text| Fact { label, text }));
+    };
+    add("steps", Some(steps(run)));
+    add("reward", change(run, "reward/policy_only", "policy only"));
+    if run.columns.get("reward/policy_only").is_none() {
+        add("loss", change(run, "loss", "imitation"));
+    }
+    add("gate", gate(run));
+    add("length", change(run, "response_length/mean", "tokens"));
+    add("time", time(run));
+    all
+}
+
+fn steps(run: &Run) -> String {
+    let logged = run.columns.steps().last().copied().unwrap_or(0.0);
+    let of = run
+        .planned()
+        .map_or_else(String::new, |it| format!(" of {it}"));
+    let state = match run.state {
+        State::Finished => "finished",
+        State::Running => "running",
+        State::Unfinished => "not finished, no process trains here",
+    };
+    format!("{logged:.0}{of}, {state}")
+}
+
+/// Means of the first and the last tenth.
+fn change(run: &Run, name: &str, what: &str) -> Option<String> {
+    let values: Vec<f64> = run.columns.get(name)?.to_vec();
+    let n = values.len().div_ceil(10);
+    let first = mean(&values[..n])?;
+    let last = mean(&values[values.len() - n..])?;
+    let over = if n == 1 {
+        "first and last step".to_owned()
+    } else {
+        format!("means of the first and last {n} steps")
+    };
+    Some(format!(
+        "{} → {} ({what}; {over})",
+        short(first),
+        short(last)
+    ))
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    let finite: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
+    (!finite.is_empty()).then(|| finite.iter().sum::<f64>() / finite.len() as f64)
+}
+
+/// Three significant digits.
+pub(crate) fn short(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 {
+        "0".to_owned()
+    } else if !(1e-3..1e6).contains(&size) {
+        format!("{value:.2e}")
+    } else {
+        let digits = (2 - size.log10().floor() as i32).max(0) as usize;
+        format!("{value:.digits$}")
+    }
+}
+
+fn gate(run: &Run) -> Option<String> {
+    let open = *run.columns.get("gate/open_up_to")?.last()?;
+    let at = run.columns.steps().last().copied().unwrap_or(0.0);
+    let beta = run
+        .columns
+        .get("gate/beta")
+        .and_then(|it| it.last())
+        .map_or_else(String::new, |it| {
+            format!("; β {} at the last step", short(*it))
+        });
+    let extinct = run.gate.as_ref().and_then(|it| it.extinct_at_step);
+    Some(match (&run.gate, extinct) {
+        (None, _) if open < 0.0 => "no teacher enters".to_owned(),
+        (_, Some(step)) if at >= step as f64 => {
+            format!("closed for good since step {step}")
+        }
+        (_, Some(step)) if open >= 0.0 => {
+            format!("open for groups with at most {open:.0} correct; closes at step {step}{beta}")
+        }
+        (_, Some(step)) => format!("closes for good at step {step}{beta}"),
+        (_, None) if open < 0.0 => "closed".to_owned(),
+        (_, None) => {
+            format!("open for groups with at most {open:.0} correct, and never closes{beta}")
+        }
+    })
+}
+
+fn time(run: &Run) -> Option<String> {
+    let steps = run.columns.get("time/step")?;
+    let mean = mean(steps)?;
+    let total = steps.iter().filter(|it| it.is_finite()).sum::<f64>();
+    Some(format!("{} in all, {} a step", span(total), span(mean)))
+}
+
+fn span(seconds: f64) -> String {
+    if seconds < 60.0 {
+        format!("{} s", short(seconds))
+    } else if seconds < 3600.0 {
+        format!(
+            "{:.0} min {:02.0} s",
+            (seconds / 60.0).floor(),
+            seconds % 60.0
+        )
+    } else {
+        let minutes = (seconds / 60.0).round();
+        format!(
+            "{:.0} h {:02.0} min",
+            (minutes / 60.0).floor(),
+            minutes % 60.0
+        )
+    }
+}
+
+/// Where the time went; nothing when the run does not log it.
+pub(crate) fn time_parts(run: &Run) -> Vec<TimePart> {
+    let sum = |name: &str| -> Option<f64> {
+        let values = run.columns.get(name)?;
+        Some(values.iter().filter(|it| it.is_finite()).sum())
+    };
+    let Some(total) = sum("time/step") else {
+        return Vec::new();
+    };
+    let mut parts: Vec<TimePart> = TIME_PARTS
+        .iter()
+        .filter_map(|(metric, label)| {
+            Some(TimePart {
+                label,
+                seconds: sum(metric)?,
+            })
+        })
+        .collect();
+    let known: f64 = parts.iter().map(|it| it.seconds).sum();
+    parts.push(TimePart {
+        label: "other",
+        seconds: (total - known).max(0.0),
+    });
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let all = [0.0, 0.12345, 1.5, 12.345, 1234.5, 1.2e-5, -0.5, 2.5e7].map(short);
+        assert_eq!(
+            all,
+            [
+                "0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"
+            ]
+        );
+        assert_eq!(span(59.0), "59.0 s");
+        assert_eq!(span(61.0), "1 min 01 s");
+        assert_eq!(span(3600.0 * 2.5), "2 h 30 min");
+    }
+}

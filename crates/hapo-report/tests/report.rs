@@ -1,0 +1,288 @@
+//! Pages of run folders, whole and broken, and the live view over a socket.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+
+use expect_test::expect;
+use hapo_report::{Error, LiveView, figures, report};
+
+const HOSTILE: &str = "</script><script>alert(1)</script>";
+
+/// A run of a few steps, with rollouts of its last.
+fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
+    fs::create_dir_all(folder.join("rollouts")).unwrap();
+    let recipe = format!(
+        "name = \"{HOSTILE}\"\nmethod = \"trapo\"\nseed = {seed}\nsteps = 8\n[data]\ngrader = \"math\"\n"
+    );
+    fs::write(folder.join("recipe.toml"), recipe).unwrap();
+    let gate = r#"{"gate":"confidence","gamma0":0.15,"extinct_at_step":5,"rungs":[{"successes":0,"first_closed_step":5}]}"#;
+    fs::write(folder.join("gate.json"), gate).unwrap();
+    let lines: String = (1..=steps).map(|it| line(it) + "\n").collect();
+    fs::write(folder.join("metrics.jsonl"), lines).unwrap();
+    let rollout = |role: &str, text: &str, verdict: &str| {
+        serde_json::json!({ "step": steps, "prompt_id": 1, "id": "one", "prompt": HOSTILE, "answer": "5", "role": role, "slot": 0,
+            "injected": true, "completion": text, "tokens": [1, 2], "log_probs": [-1.0, -2.0], "ended": true, "verdict": verdict })
+        .to_string()
+    };
+    let text = format!(
+        "{}\n{}\n",
+        rollout("replaced", HOSTILE, "wrong"),
+        rollout("teacher", "\\boxed{5}", "correct")
+    );
+    let packed = ruzstd::encoding::compress_to_vec(
+        text.as_bytes(),
+        ruzstd::encoding::CompressionLevel::Fastest,
+    );
+    fs::write(
+        folder
+            .join("rollouts")
+            .join(format!("step-{steps:06}.jsonl.zst")),
+        packed,
+    )
+    .unwrap();
+    folder.to_owned()
+}
+
+fn line(step: u64) -> String {
+    let t = step as f64;
+    serde_json::json!({ "step": step, "reward/policy_only": t / 10.0, "reward/mean": t / 8.0, "gate/beta": 1.0 / t, "gate/open_up_to": if step < 5 { 0 } else { -1 },
+        "gate/threshold": 0.1, "grad_norm": 1.0, "time/step": 2.0, "time/sample": 1.0, "time/train": 0.5, "time/verify": 0.25 })
+    .to_string()
+}
+
+/// The block of data of a live view: the JSON text and the columns.
+fn data_of(view: &str) -> (serde_json::Value, Vec<f64>) {
+    let (head, body) = ask(view, "GET", "/data", None);
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    let length = u32::from_le_bytes(body[..4].try_into().unwrap()) as usize;
+    let manifest = serde_json::from_slice(&body[4..4 + length]).unwrap();
+    let numbers = body[4 + length..].chunks(8);
+    let numbers = numbers.map(|it| f64::from_le_bytes(it.try_into().unwrap()));
+    (manifest, numbers.collect())
+}
+
+fn ask(view: &str, method: &str, path: &str, host: Option<&str>) -> (String, Vec<u8>) {
+    let place = view.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(place).unwrap();
+    let host = host.unwrap_or(place);
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    let end = all.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+    let body = all.split_off(end + 4);
+    (String::from_utf8(all).unwrap(), body)
+}
+
+#[test]
+fn nothing_of_a_run_is_markup() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = report(&[run_in(&dir.path().join("a"), 0, 8)]).unwrap();
+    assert!(!page.contains("alert(1)"));
+    // The page's own scripts: the data, one step's rollouts, the program.
+    assert_eq!(page.matches("<script").count(), 3);
+    assert!(page.contains("default-src 'none'; script-src 'sha256-"));
+    // The name of SVG; nothing is fetched.
+    assert_eq!(page.matches("://").count(), 1);
+}
+
+#[test]
+fn a_page_is_the_same_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    assert_eq!(
+        report(std::slice::from_ref(&run)).unwrap(),
+        report(&[run]).unwrap()
+    );
+}
+
+#[test]
+fn a_folder_without_a_run_is_bad_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = report(&[dir.path().to_owned()]).unwrap_err();
+    assert!(matches!(error, Error::NoRun(_)));
+    assert!(error.is_bad_input() && error.hint().is_some());
+    assert!(report(&[dir.path().join("absent")]).is_err());
+}
+
+#[test]
+fn a_broken_run_is_told_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("broken");
+    fs::create_dir_all(run.join("rollouts")).unwrap();
+    fs::write(run.join("recipe.toml"), "steps = [").unwrap();
+    fs::write(run.join("gate.json"), "{").unwrap();
+    fs::write(run.join("eval.json"), "no table").unwrap();
+    fs::write(run.join("rollouts/step-000003.jsonl.zst"), b"no zstd").unwrap();
+    fs::write(
+        run.join("metrics.jsonl"),
+        format!("{}\n\u{0}\u{1}\n{{\"st", line(1)),
+    )
+    .unwrap();
+    report(std::slice::from_ref(&run)).unwrap();
+    let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
+    let url = view.url();
+    view.serve_aside().unwrap();
+    let (manifest, _) = data_of(&url);
+    let notes = manifest["runs"][0]["notes"].as_array().unwrap().iter();
+    let notes: Vec<String> = notes
+        .map(|it| {
+            it.as_str()
+                .unwrap()
+                .replace(&*dir.path().to_string_lossy(), "DIR")
+        })
+        .collect();
+    expect![[r#"
+        The last line of metrics.jsonl (3) is torn and left out.
+        1 lines of metrics.jsonl are no steps and left out, the first is line 2.
+        recipe.toml cannot be read: unclosed array, expected `]`.
+        gate.json cannot be read: EOF while parsing an object at line 1 column 1.
+        DIR/broken/eval.json is no table of an evaluation."#]]
+    .assert_eq(&notes.join("\n"));
+    let (head, body) = ask(&url, "GET", "/rollouts/0/3", None);
+    assert!(head.starts_with("HTTP/1.1 500"), "{head}");
+    assert!(String::from_utf8_lossy(&body).starts_with("the rollouts of step 3 cannot be read"));
+}
+
+#[test]
+fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("later");
+    let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
+    let url = view.url();
+    view.serve_aside().unwrap();
+    assert!(
+        ask(&url, "GET", "/data", None)
+            .0
+            .starts_with("HTTP/1.1 204")
+    );
+    run_in(&run, 0, 6);
+    let (manifest, numbers) = data_of(&url);
+    let of = &manifest["runs"][0];
+    assert_eq!(of["rows"], 6);
+    assert_eq!(numbers[..6], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let reward = of["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .position(|it| it == "reward/policy_only")
+        .unwrap();
+    assert_eq!(
+        numbers[reward * 6..][..6],
+        [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+        "the numbers of metrics.jsonl, bit for bit"
+    );
+    // Resumed from step 3: the file is cut, then goes on to the end.
+    let cut: String = (1..=3).map(|it| line(it) + "\n").collect();
+    fs::write(run.join("metrics.jsonl"), &cut).unwrap();
+    assert_eq!(data_of(&url).0["runs"][0]["rows"], 3);
+    let whole: String = (1..=8).map(|it| line(it) + "\n").collect();
+    fs::write(run.join("metrics.jsonl"), whole).unwrap();
+    let (manifest, _) = data_of(&url);
+    assert_eq!(manifest["runs"][0]["rows"], 8);
+    assert_eq!(manifest["runs"][0]["state"], "finished");
+    let facts = manifest["runs"][0]["facts"].as_array().unwrap().iter();
+    let facts: Vec<&str> = facts.map(|it| it["text"].as_str().unwrap()).collect();
+    expect![[r#"
+        8 of 8, finished
+        0.100 → 0.800 (policy only; first and last step)
+        closed for good since step 5
+        16.0 s in all, 2.00 s a step"#]]
+    .assert_eq(&facts.join("\n"));
+}
+
+#[test]
+fn the_live_view_is_read_only_and_answers_to_its_own_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
+    assert!(!view.is_public());
+    let url = view.url();
+    view.serve_aside().unwrap();
+    let status = |method, path, host| ask(&url, method, path, host).0[9..12].to_owned();
+    assert_eq!(status("GET", "/", None), "200");
+    assert_eq!(status("GET", "/", Some("localhost")), "200");
+    assert_eq!(status("GET", "/data", Some("rebound.example")), "403");
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        for path in ["/", "/data", "/events", "/rollouts/0/8"] {
+            assert_eq!(status(method, path, None), "405", "{method} {path}");
+        }
+    }
+    assert_eq!(status("GET", "/rollouts/7/8", None), "404");
+    assert_eq!(status("GET", "/rollouts/0/..%2f..%2frecipe", None), "400");
+    let (_, body) = ask(&url, "GET", "/rollouts/0/8", None);
+    let rollouts: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let members = &rollouts["groups"][0]["members"];
+    assert_eq!(members[0]["completion"], HOSTILE);
+    assert_eq!(members[0]["mean_log_prob"], -1.5);
+    assert_eq!(members[1]["why"]["verdict"], "correct");
+    assert_eq!(members[1]["why"]["answer_read"], "5");
+}
+
+#[test]
+fn seeds_of_a_recipe_are_one_set_and_differences_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, seed) in [("a", 0), ("b", 1), ("c", 0)] {
+        run_in(&dir.path().join(name), seed, 8);
+    }
+    let other = dir.path().join("c/recipe.toml");
+    let text = fs::read_to_string(&other).unwrap();
+    fs::write(other, text.replace("trapo", "luffy")).unwrap();
+    let view = LiveView::bind(&[dir.path().to_owned()], "127.0.0.1", 0).unwrap();
+    let url = view.url();
+    view.serve_aside().unwrap();
+    let (manifest, _) = data_of(&url);
+    assert_eq!(manifest["seed_groups"], serde_json::json!([[0, 1], [2]]));
+    assert_eq!(
+        manifest["differences"],
+        serde_json::json!([
+            { "key": "method", "values": ["\"trapo\"", "\"trapo\"", "\"luffy\""] },
+            { "key": "seed", "values": ["0", "1", "0"] },
+        ])
+    );
+}
+
+#[test]
+fn figures_are_written_as_svg_and_png() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    let out = dir.path().join("figures");
+    let written = figures(&[run], &out).unwrap();
+    let names: Vec<String> = written
+        .iter()
+        .map(|it| it.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    expect![[r#"reward.svg reward.png gate.svg gate.png gradient.svg gradient.png step-time.svg step-time.png time.svg time.png"#]]
+        .assert_eq(&names.join(" "));
+    let svg = fs::read_to_string(out.join("reward.svg")).unwrap();
+    // Policy-only reward at the last step, 0.8, under an axis that ends at 1.05 (8/8 and a twentieth).
+    let y = 36.0 + (420.0 - 36.0 - 46.0) * (1.0 - 0.8 / 1.05);
+    assert!(svg.contains(&format!("704.0,{y:.1}\"")), "{svg}");
+    assert!(svg.contains("e* = step 5"));
+    let png = fs::read(out.join("reward.png")).unwrap();
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    assert_eq!(u32::from_be_bytes(png[16..20].try_into().unwrap()), 1440);
+}
+
+#[test]
+fn text_is_drawn_into_pixels_by_the_font_that_is_carried() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    let out = dir.path().join("figures");
+    figures(&[run], &out).unwrap();
+    let decoded = |name: &str| {
+        let bytes = fs::read(out.join(name)).unwrap();
+        let pixels = resvg::tiny_skia::Pixmap::decode_png(&bytes).unwrap();
+        // The title's strip: dark pixels are there only if glyphs were found.
+        (0..44)
+            .flat_map(|y| (128..700).map(move |x| (x, y)))
+            .filter(|(x, y)| pixels.pixel(*x, *y).unwrap().red() < 128)
+            .count()
+    };
+    assert!(decoded("reward.png") > 200);
+}
