@@ -80,7 +80,7 @@ enum Command {
     Eval(eval::Args),
     /// Sample completions
     Generate(generate::Args),
-    /// Serve a model to OpenAI's clients
+    /// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them
     Serve(serve::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),

@@ -38,7 +38,7 @@ fn cache(home: &Path) {
         })
         .collect();
     add("models--org--tiny", &files);
-    let rows: String = (0..8)
+    let rows: Vec<String> = (0..8)
         .map(|i| {
             format!(
                 "{{\"id\": \"{i}\", \"problem\": \"{i}+1=?\", \"answer\": \"{}\"}}\n",
@@ -48,7 +48,7 @@ fn cache(home: &Path) {
         .collect();
     add(
         "datasets--org--data",
-        &[("problems.jsonl", rows.into_bytes())],
+        &[("problems.jsonl", rows.concat().into_bytes())],
     );
 }
 

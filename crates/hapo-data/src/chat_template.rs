@@ -293,6 +293,7 @@ impl std::io::Write for Bounded {
 
 /// `json.dumps` as transformers calls it: no HTML escapes, texts as they are, spaces after `,` and
 /// `:` unless it is indented.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
 fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja::Error> {
     let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
     let sort_keys: Option<bool> = options.get("sort_keys")?;
@@ -378,14 +379,13 @@ impl PythonJson {
                 }
                 self.list('{', '}', keys.len(), depth, out, |index, out| {
                     let key = &keys[index];
-                    match key.as_str() {
-                        Some(text) => self.quote(text, out),
-                        None => {
-                            // Python turns keys that are numbers, booleans or None into texts.
-                            let mut text = String::new();
-                            self.write(key, depth + 1, &mut text)?;
-                            self.quote(&text, out);
-                        }
+                    if let Some(text) = key.as_str() {
+                        self.quote(text, out);
+                    } else {
+                        // Python turns keys that are numbers, booleans or None into texts.
+                        let mut text = String::new();
+                        self.write(key, depth + 1, &mut text)?;
+                        self.quote(&text, out);
                     }
                     out.push_str(&self.key);
                     self.write(&value.get_item(key)?, depth + 1, out)

@@ -19,7 +19,7 @@ const ATTEMPTS: u32 = 6;
 /// The same for the first request: without a network the cache should not be long in coming.
 const FIRST_ATTEMPTS: u32 = 3;
 /// Longest time that a server may ask us to wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Most bytes of an answer that is not a file.
 const MAX_ANSWER: u64 = 64 << 20;
 const BUFFER: usize = 256 << 10;
@@ -308,8 +308,8 @@ impl<'a> Fetcher<'a> {
                 // Sizes and resumed transfers count the file's own bytes.
                 .accept_encoding("identity")
                 .timeout_connect(Some(Duration::from_secs(20)))
-                .timeout_recv_response(Some(Duration::from_secs(60)))
-                .timeout_per_read(Some(Duration::from_secs(60)))
+                .timeout_recv_response(Some(Duration::from_mins(1)))
+                .timeout_per_read(Some(Duration::from_mins(1)))
                 .build()
                 .new_agent()
         };

@@ -151,7 +151,7 @@ mod tests {
             check(
                 name,
                 &format!("{name}: no such file or folder, and no name of the hub"),
-            )
+            );
         };
         for name in [
             "",

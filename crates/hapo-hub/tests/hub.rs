@@ -304,7 +304,7 @@ fn a_model_is_fetched_once_with_what_it_needs_and_in_the_layout_of_the_cache() {
 struct Notes {
     begun: Vec<(String, u64, u64)>,
     bytes: u64,
-    notes: Vec<String>,
+    told: Vec<String>,
 }
 
 impl Progress for Notes {
@@ -316,7 +316,7 @@ impl Progress for Notes {
     }
     fn end(&mut self) {}
     fn note(&mut self, text: &str) {
-        self.notes.push(text.to_owned());
+        self.told.push(text.to_owned());
     }
 }
 
@@ -349,8 +349,8 @@ fn check_fetched(faults: &[Fault], ranges: &[&str], begun_at: &[u64]) {
     assert_eq!(begun, begun_at);
     assert!(notes.begun.iter().all(|it| it.2 == LARGE.len() as u64));
     assert_eq!(
-        notes.notes.len(),
-        faults.len() - faults.contains(&Fault::NoRange) as usize
+        notes.told.len(),
+        faults.len() - usize::from(faults.contains(&Fault::NoRange))
     );
     let blobs = world.hub.cache.join("datasets--org--name/blobs");
     assert_eq!(names(&blobs).len(), 1, "nothing unfinished stays");
@@ -493,7 +493,7 @@ fn without_the_hub_the_cache_serves() {
     world.hub.endpoint = "http://127.0.0.1:1".to_owned();
     let mut notes = Notes::default();
     assert_eq!(world.hub.model(&id("main"), &mut notes).unwrap(), snapshot);
-    let last = notes.notes.last().unwrap();
+    let last = notes.told.last().unwrap();
     assert!(last.ends_with("; taking org/name from the cache"), "{last}");
     let error = world.hub.model(&id("v2"), &mut notes).unwrap_err();
     let start = "cannot fetch org/name@v2 from http://127.0.0.1:1: ";

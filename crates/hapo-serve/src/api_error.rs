@@ -1,4 +1,4 @@
-//! Errors in OpenAI's form.
+//! Errors in `OpenAI`'s form.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -59,8 +59,9 @@ impl From<hapo_sampler::Error> for ApiError {
         match error {
             Error::Request { field, .. } => Self::bad(field, message),
             Error::Data(_) => Self::bad("messages", message),
-            Error::Tokenizer(_) => Self::bad("prompt", message),
-            Error::Engine(hapo_model::EngineError::Token { .. }) => Self::bad("prompt", message),
+            Error::Tokenizer(_) | Error::Engine(hapo_model::EngineError::Token { .. }) => {
+                Self::bad("prompt", message)
+            }
             _ => Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }

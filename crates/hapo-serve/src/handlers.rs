@@ -251,13 +251,13 @@ impl<D: Device> Answer<D> {
             }
         }
         let envelope = &self.envelope;
-        let choices = self
+        let choices: Vec<Value> = self
             .choices
             .into_iter()
             .enumerate()
             .map(|(index, it)| envelope.choice(index, it))
             .collect();
-        Ok(Json(envelope.answer(choices, self.usage)).into_response())
+        Ok(Json(envelope.answer(&choices, self.usage)).into_response())
     }
 
     async fn stream(mut self, tells_usage: bool) -> Result<Response, ApiError>
@@ -280,7 +280,7 @@ impl<D: Device> Answer<D> {
     ) -> impl Stream<Item = Result<SseEvent, Infallible>> {
         async_stream::stream! {
             let data = |it: Value| Ok(SseEvent::default().data(it.to_string()));
-            let chunk = |envelope: &Envelope, choices: Vec<Value>| {
+            let chunk = |envelope: &Envelope, choices: &[Value]| {
                 let mut it = envelope.chunk(choices);
                 if tells_usage {
                     it["usage"] = Value::Null;
@@ -289,7 +289,7 @@ impl<D: Device> Answer<D> {
             };
             for index in 0..self.choices.len() {
                 if let Some(it) = self.envelope.opening(index) {
-                    yield data(chunk(&self.envelope, vec![it]));
+                    yield data(chunk(&self.envelope, &[it]));
                 }
             }
             let mut next = Some(first);
@@ -300,7 +300,7 @@ impl<D: Device> Answer<D> {
                 };
                 match told.and_then(|(index, kind)| self.pieces(index, kind)) {
                     Ok(pieces) => for it in pieces {
-                        yield data(chunk(&self.envelope, vec![it]));
+                        yield data(chunk(&self.envelope, &[it]));
                     },
                     Err(error) => {
                         yield data(error.json());
@@ -309,7 +309,7 @@ impl<D: Device> Answer<D> {
                 }
             }
             if tells_usage {
-                let mut last = self.envelope.chunk(Vec::new());
+                let mut last = self.envelope.chunk(&[]);
                 last["usage"] = self.usage.json();
                 yield data(last);
             }

@@ -1,4 +1,4 @@
-//! An OpenAI-compatible server over the local sampler.
+//! An `OpenAI`-compatible server over the local sampler.
 //!
 //! Purpose: a trained model can be talked to, evaluated by other people's harnesses and used as a
 //! teacher. `/v1/chat/completions` renders the dialogue with the model's template, `/v1/completions`

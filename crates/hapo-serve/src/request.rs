@@ -19,7 +19,7 @@ const MAX_PROMPTS: usize = 256;
 const MAX_TOP: usize = 20;
 /// Stop strings of one request.
 const MAX_STOPS: usize = 16;
-/// `max_tokens` of OpenAI's completions where a request does not say.
+/// `max_tokens` of `OpenAI`'s completions where a request does not say.
 const COMPLETION_TOKENS: usize = 16;
 
 /// Which of the two ways of asking.
@@ -41,9 +41,12 @@ pub(crate) struct Asked {
     pub(crate) log_probs: Option<usize>,
 }
 
+/// Whether a value of a field leaves the answer as it is.
+type ChangesNothing = fn(&Value) -> bool;
+
 /// Fields that would change the answer in a way that cannot be had, with the values at which they
 /// change nothing.
-const UNSUPPORTED: &[(&str, fn(&Value) -> bool)] = &[
+const UNSUPPORTED: &[(&str, ChangesNothing)] = &[
     ("tools", is_empty),
     ("functions", is_empty),
     ("tool_choice", |it| it == "none" || it == "auto"),

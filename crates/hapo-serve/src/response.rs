@@ -34,7 +34,7 @@ impl Usage {
 
 impl Envelope {
     /// The whole answer.
-    pub(crate) fn answer(&self, choices: Vec<Value>, usage: Usage) -> Value {
+    pub(crate) fn answer(&self, choices: &[Value], usage: Usage) -> Value {
         let object = match self.endpoint {
             Endpoint::Chat => "chat.completion",
             Endpoint::Completions => "text_completion",
@@ -45,7 +45,7 @@ impl Envelope {
     }
 
     /// A piece of a streamed answer.
-    pub(crate) fn chunk(&self, choices: Vec<Value>) -> Value {
+    pub(crate) fn chunk(&self, choices: &[Value]) -> Value {
         self.json(
             match self.endpoint {
                 Endpoint::Chat => "chat.completion.chunk",
@@ -55,7 +55,7 @@ impl Envelope {
         )
     }
 
-    fn json(&self, object: &str, choices: Vec<Value>) -> Value {
+    fn json(&self, object: &str, choices: &[Value]) -> Value {
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model,
             "choices": choices,
@@ -212,7 +212,7 @@ impl LogProbs {
     }
 }
 
-/// JSON has no infinity; OpenAI writes this instead.
+/// JSON has no infinity; `OpenAI` writes this instead.
 fn number(log_prob: f32) -> Value {
     Value::from(f64::from(log_prob).max(-9999.0))
 }

@@ -1,4 +1,4 @@
-//! `hapo serve`: a model behind OpenAI's interface.
+//! `hapo serve`: a model behind an `OpenAI`-compatible interface.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use hapo_serve::Settings;
 use crate::failure::bad_input;
 use crate::model;
 
-/// Serve a model to OpenAI's clients.
+/// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo serve --model runs/try/checkpoints/step-000100 --port 8000")]
 pub(crate) struct Args {
