@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) enum Log {
     /// A bar on a terminal, lines otherwise
     Text,
-    /// A JSON object a line: `{"event": "step" | "message", "run", …}`
+    /// A JSON object a line: `{"event": "step" | "message" | "watch", …}`
     Json,
 }
 

@@ -87,7 +87,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
     }
     if let Some(port) = args.watch {
-        watch::beside(&run_dir, port)?;
+        let url = watch::beside(&run_dir, port)?;
+        match args.log {
+            Log::Json => eprintln!("{}", serde_json::json!({ "event": "watch", "url": url })),
+            Log::Text => eprintln!("watch: {url}"),
+        }
     }
     let mut outcomes = Vec::new();
     for recipe in &stages {

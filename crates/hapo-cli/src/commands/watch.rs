@@ -37,10 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Serves a run's page beside the run.
-pub(crate) fn beside(run_dir: &std::path::Path, port: u16) -> Result<()> {
+/// Serves a run's page beside the run and gives its address.
+pub(crate) fn beside(run_dir: &std::path::Path, port: u16) -> Result<String> {
     let view = LiveView::bind(&[run_dir.to_owned()], "127.0.0.1", port)?;
-    eprintln!("watch: {}", view.url());
+    let url = view.url();
     view.serve_aside()?;
-    Ok(())
+    Ok(url)
 }
