@@ -50,7 +50,7 @@ enum Shape {
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// Forward, backward and AdamW on packed sequences
+    /// Forward, backward and optimiser on packed sequences
     Training,
     /// Prompts of 32 tokens and 64 new ones each, prefill included
     Sampling,

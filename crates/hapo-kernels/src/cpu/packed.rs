@@ -57,7 +57,8 @@ pub(super) fn is_bf16(cpu: &Cpu, x: &[f32]) -> bool {
     const BLOCK: usize = 1 << 20;
     cpu.map_tasks(x.len().div_ceil(BLOCK), |task| {
         let block = &x[task * BLOCK..x.len().min((task + 1) * BLOCK)];
-        block.iter().fold(0, |all, it| all | it.to_bits()) & 0xffff == 0
+        let bits = block.iter().fold(0, |all, it| all | it.to_bits());
+        bits.trailing_zeros() >= 16
     })
     .into_iter()
     .all(|it| it)

@@ -1,0 +1,218 @@
+//! One benchmark per kernel, on one thread and shapes that stay in the caches.
+//!
+//!     cargo bench -p hapo-kernels
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use hapo_kernels::{
+    AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart, HeadTarget,
+    MatShape, Onto, SegmentRow, SpanMut, row_stats,
+};
+
+const ROWS: usize = 96;
+const HIDDEN: usize = 192;
+const FFN: usize = 512;
+const VOCABULARY: usize = 512;
+const HEADS: AttentionShape = AttentionShape {
+    heads: 6,
+    kv_heads: 2,
+    head_dim: 32,
+};
+
+fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
+    let values: Vec<f32> = (0..len)
+        .map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5)
+        .collect();
+    let mut it = cpu.alloc(len).expect("room");
+    cpu.upload(&values, it.first_mut(len));
+    it
+}
+
+fn all(buf: &mut CpuBuf) -> SpanMut<'_, CpuBuf> {
+    let len = buf.len();
+    buf.first_mut(len)
+}
+
+fn products(c: &mut Criterion) {
+    let cpu = Cpu::new(1).expect("a thread");
+    let mut group = c.benchmark_group("product");
+    for rows in [1, 8, 64, 1536] {
+        let shape = MatShape {
+            rows,
+            inputs: HIDDEN,
+            outputs: FFN,
+        };
+        let (x, w) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
+        let len = cpu.packed_len(HIDDEN, FFN).expect("this device packs");
+        let mut packed = cpu.alloc(len).expect("room");
+        cpu.pack(HIDDEN, FFN, w.first(w.len()), all(&mut packed));
+        let mut y = numbers(&cpu, rows * FFN);
+        let (x, w) = (x.first(x.len()), w.first(w.len()));
+        group.throughput(Throughput::Elements((rows * HIDDEN * FFN) as u64));
+        group.bench_function(format!("f32, {rows} rows"), |b| {
+            b.iter(|| cpu.matmul(shape, x, w, Onto::Nothing, all(&mut y)));
+        });
+        group.bench_function(format!("packed bf16, {rows} rows"), |b| {
+            let packed = packed.first(len);
+            b.iter(|| cpu.matmul_packed(shape, x, packed, Onto::Nothing, all(&mut y)));
+        });
+        let (mut dx, mut dw) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
+        group.bench_function(format!("gradient of the input, {rows} rows"), |b| {
+            let dy = y.first(rows * FFN);
+            b.iter(|| cpu.matmul_input_grad(shape, dy, w, Onto::Nothing, all(&mut dx)));
+        });
+        group.bench_function(format!("gradient of the weights, {rows} rows"), |b| {
+            let dy = y.first(rows * FFN);
+            b.iter(|| cpu.matmul_weight_grad(shape, x, dy, Onto::Nothing, all(&mut dw)));
+        });
+    }
+    group.finish();
+}
+
+fn rows(c: &mut Criterion) {
+    let cpu = Cpu::new(1).expect("a thread");
+    let mut group = c.benchmark_group("row");
+    let (x, w) = (numbers(&cpu, ROWS * HIDDEN), numbers(&cpu, HIDDEN));
+    let mut y = numbers(&cpu, ROWS * HIDDEN);
+    let mut inverse = numbers(&cpu, ROWS);
+    group.bench_function("rms_norm", |b| {
+        b.iter(|| {
+            let (x, w) = (x.first(x.len()), w.first(w.len()));
+            cpu.rms_norm(1e-6, x, w, all(&mut y), all(&mut inverse), None);
+        });
+    });
+    let (gate, up) = (numbers(&cpu, ROWS * FFN), numbers(&cpu, ROWS * FFN));
+    let mut h = numbers(&cpu, ROWS * FFN);
+    group.bench_function("swiglu", |b| {
+        b.iter(|| cpu.swiglu(gate.first(gate.len()), up.first(up.len()), all(&mut h)));
+    });
+    let angles = numbers(&cpu, ROWS * HEADS.head_dim);
+    let positions = cpu.table(&(0..ROWS as u32).collect::<Vec<_>>());
+    group.bench_function("rope", |b| {
+        b.iter(|| {
+            let angles = angles.first(angles.len());
+            cpu.rope(HEADS.head_dim, 1.0, angles, &positions, all(&mut y));
+        });
+    });
+    let embedding = numbers(&cpu, VOCABULARY * HIDDEN);
+    group.bench_function("embed, columns", |b| {
+        b.iter(|| {
+            let layout = EmbeddingLayout::Columns {
+                vocabulary: VOCABULARY,
+            };
+            cpu.embed(
+                layout,
+                &positions,
+                embedding.first(embedding.len()),
+                all(&mut y),
+            );
+        });
+    });
+    let logits = numbers(&cpu, ROWS * VOCABULARY);
+    let targets: Vec<HeadTarget> = (0..ROWS as u32)
+        .map(|row| HeadTarget {
+            row,
+            token: row,
+            inverse_temperature: 1.0,
+        })
+        .collect();
+    let targets = cpu.table(&targets);
+    let part = HeadPart {
+        first_row: 0,
+        rows: ROWS,
+        first_target: 0,
+        targets: ROWS,
+    };
+    let mut stats = numbers(&cpu, ROWS * 6);
+    group.bench_function("head", |b| {
+        b.iter(|| {
+            let logits = logits.first(logits.len());
+            cpu.head(VOCABULARY, &targets, part, logits, all(&mut stats));
+        });
+    });
+    let long = numbers(&cpu, 151_936);
+    group.bench_function("statistics of 151936 logits", |b| {
+        b.iter(|| row_stats(long.as_slice(), 1.0));
+    });
+    group.finish();
+}
+
+fn attention(c: &mut Criterion) {
+    let cpu = Cpu::new(1).expect("a thread");
+    let mut group = c.benchmark_group("attention");
+    for len in [ROWS, 512] {
+        let segment = SegmentRow {
+            start: 0,
+            len: len as u32,
+            prefix_start: 0,
+            prefix_len: 0,
+            family: 0,
+        };
+        let segments = cpu.table(&[segment]);
+        let (wide, narrow) = (len * HEADS.q_width(), len * HEADS.kv_width());
+        let (q, k, v) = (
+            numbers(&cpu, wide),
+            numbers(&cpu, narrow),
+            numbers(&cpu, narrow),
+        );
+        let (mut out, mut sums) = (numbers(&cpu, wide), numbers(&cpu, len * HEADS.heads));
+        let (q, k, v) = (q.first(wide), k.first(narrow), v.first(narrow));
+        group.bench_function(format!("forward, {len} tokens"), |b| {
+            b.iter(|| cpu.attention(HEADS, &segments, q, k, v, all(&mut out), all(&mut sums)));
+        });
+        let (mut dq, mut dk) = (numbers(&cpu, wide), numbers(&cpu, narrow));
+        let mut dv = numbers(&cpu, narrow);
+        group.bench_function(format!("gradient, {len} tokens"), |b| {
+            b.iter(|| {
+                cpu.attention_grad(
+                    HEADS,
+                    &segments,
+                    q,
+                    k,
+                    v,
+                    out.first(wide),
+                    sums.first(len * HEADS.heads),
+                    q,
+                    all(&mut dq),
+                    all(&mut dk),
+                    all(&mut dv),
+                );
+            });
+        });
+    }
+    group.finish();
+}
+
+fn optimiser(c: &mut Criterion) {
+    let cpu = Cpu::new(1).expect("a thread");
+    let len = 1 << 20;
+    let gradient = numbers(&cpu, len);
+    let step = AdamW {
+        learning_rate: 1e-6,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+        step: 1,
+        gradient_scale: 1.0,
+    };
+    let mut group = c.benchmark_group("optimiser");
+    group.throughput(Throughput::Elements(len as u64));
+    group.bench_function("adamw", |b| {
+        b.iter_batched_ref(
+            || [0; 3].map(|_| numbers(&cpu, len)),
+            |[p, m, v]| cpu.adamw(step, gradient.first(len), all(p), all(m), all(v)),
+            BatchSize::LargeInput,
+        );
+    });
+    group.bench_function("squared norm", |b| {
+        b.iter(|| cpu.squared_norm(gradient.first(len)));
+    });
+    group.finish();
+}
+
+criterion_group! {
+    name = kernels;
+    config = Criterion::default().sample_size(20);
+    targets = products, rows, attention, optimiser
+}
+criterion_main!(kernels);
