@@ -6,7 +6,7 @@ use anyhow::Result;
 use hapo_kernels::{Buffer, Cpu, Device, MatShape, Onto};
 
 /// What a processor reaches.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// Operations per second of a matrix product.
     pub(crate) flops: f64,
@@ -28,6 +28,13 @@ pub(crate) const LARGE_PRODUCT: MatShape = MatShape {
     rows: 1024,
     inputs: 896,
     outputs: 4864,
+};
+
+/// A product of a decoder of a million parameters.
+pub(crate) const SMALL_PRODUCT: MatShape = MatShape {
+    rows: 6144,
+    inputs: 192,
+    outputs: 512,
 };
 
 fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {

@@ -14,6 +14,7 @@ use hapo_kernels::{Buffer, CacheRow, CacheSpan, Device, Onto, SegmentRow};
 use crate::batch::check_tokens;
 use crate::config::Config;
 use crate::engine_error::EngineError;
+use crate::memory::{kv_bytes_per_token, layer_width};
 use crate::model::{LayerKept, Model};
 
 /// Tokens of an allocation unit.
@@ -168,8 +169,7 @@ impl<D: Device> KvCache<D> {
 
     /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim · 4`.
     pub fn bytes(config: &Config, tokens: usize) -> usize {
-        let kv_width = config.kv_heads * config.head_dim;
-        tokens.next_multiple_of(UNIT) * config.layers * 2 * kv_width * size_of::<f32>()
+        tokens.next_multiple_of(UNIT) * kv_bytes_per_token(config) as usize
     }
 
     /// Gives back the room of a prompt that is not wanted any more.
@@ -349,13 +349,7 @@ impl<D: Device> Model<D> {
     pub fn workspace_bytes(&self, rows: usize, prefill: usize, prompts: usize) -> usize {
         let c = &self.config;
         let (wide, narrow) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-        let raw = if c.qk_norm {
-            wide + narrow + c.heads + c.kv_heads
-        } else {
-            0
-        };
-        let kept = 3 * c.hidden + 2 + raw + 2 * wide + 2 * narrow + c.heads + 2 * c.ffn;
-        let row = 2 * c.hidden + kept + c.ffn;
+        let row = 2 * c.hidden + layer_width(c) as usize + c.ffn;
         let head_row = 2 * c.hidden + 1 + c.vocab_size;
         let weight_bytes = self.layout.len() * size_of::<f32>();
         // A block keeps the size of the largest step it was part of.

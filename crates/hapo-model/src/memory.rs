@@ -91,7 +91,7 @@ fn widths(config: &Config) -> (u64, u64) {
 }
 
 /// Numbers that a layer keeps for each token.
-fn layer_width(config: &Config) -> u64 {
+pub(crate) fn layer_width(config: &Config) -> u64 {
     let (wide, narrow) = widths(config);
     let (heads, kv_heads) = (config.heads as u64, config.kv_heads as u64);
     let raw = if config.qk_norm {

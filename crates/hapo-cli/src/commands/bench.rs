@@ -21,6 +21,8 @@ use hapo_sampler::{
 use hapo_train::{Batching, Trainer, pack::token_group};
 use serde::Serialize;
 
+use crate::machine;
+
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
 #[derive(clap::Args)]
 #[command(
@@ -110,12 +112,17 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         "bench: {name} on {threads} threads; about {}",
         if tiny { "30 s" } else { "2 min" }
     );
-    let product_gflops = product_rate(&cpu, tiny)?;
-    let memory_gb_per_s = memory_rate(&cpu)?;
+    let product = if tiny {
+        machine::SMALL_PRODUCT
+    } else {
+        machine::LARGE_PRODUCT
+    };
+    let rates = machine::rates(&cpu, product)?;
+    let (product_gflops, memory_gb_per_s) = (rates.flops / 1e9, rates.bandwidth / 1e9);
     let mut report = Report {
         shape: name,
         parameters: 0,
-        processor: processor(),
+        processor: machine::processor(),
         instructions: format!("{:?}", Isa::current()).to_lowercase(),
         threads: cpu.threads(),
         product_gflops,
@@ -276,43 +283,6 @@ fn randomise(model: &mut Model<Cpu>) -> Result<()> {
         model.set_tensor(&param.name, &values)?;
     }
     Ok(())
-}
-
-/// GFLOP/s of a large product, at best.
-fn product_rate(cpu: &Cpu, tiny: bool) -> Result<f64> {
-    let (rows, inputs, outputs) = if tiny {
-        (6144, 192, 512)
-    } else {
-        (1024, 896, 4864)
-    };
-    let shape = MatShape {
-        rows,
-        inputs,
-        outputs,
-    };
-    let x = cpu.alloc(rows * inputs)?;
-    let w = cpu.alloc(inputs * outputs)?;
-    let mut y = cpu.alloc(rows * outputs)?;
-    let times = repeat(20, || {
-        cpu.enter(|| {
-            let (x, w) = (x.first(x.len()), w.first(w.len()));
-            cpu.matmul(shape, x, w, Onto::Nothing, y.first_mut(rows * outputs));
-        });
-        Ok(())
-    })?;
-    Ok(2.0 * (rows * inputs * outputs) as f64 / best(&times) / 1e9)
-}
-
-/// GB/s of reading 512 MB, at best.
-fn memory_rate(cpu: &Cpu) -> Result<f64> {
-    let mut x = cpu.alloc(128 << 20)?;
-    let len = x.len();
-    cpu.fill(x.first_mut(len), 1.0);
-    let times = repeat(6, || {
-        cpu.enter(|| std::hint::black_box(cpu.squared_norm(x.first(len))));
-        Ok(())
-    })?;
-    Ok(4.0 * len as f64 / best(&times) / 1e9)
 }
 
 fn best(times: &[f64]) -> f64 {
@@ -621,17 +591,6 @@ fn grading() -> Result<Case> {
         product_seconds: None,
         memory_seconds: None,
     })
-}
-
-/// The processor's name, where the system says.
-fn processor() -> String {
-    std::fs::read_to_string("/proc/cpuinfo")
-        .ok()
-        .and_then(|it| {
-            let line = it.lines().find(|it| it.starts_with("model name"))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        })
-        .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 /// Largest resident set since [`forget_peak`], where the system says.
