@@ -9,7 +9,7 @@ use anyhow::Result;
 use hapo_core::{
     OpenUpTo, PromptId, Purpose, SampledGroup, Slot, SlotRule, Step, Verdict, intervene,
 };
-use hapo_kernels::{AdamW, Buffer, Cpu, Device, Isa, MatShape, Onto};
+use hapo_kernels::{AdamW, Cpu, Isa};
 use hapo_methods::{Clip, Normaliser, Objective, OnInjection, Ratio, Weights, operator};
 use hapo_model::{
     Config, Family, Gradients, Model, Moments, Packed, PackedBatch, Recompute, Rope, Tape, Target,
@@ -283,10 +283,6 @@ fn randomise(model: &mut Model<Cpu>) -> Result<()> {
         model.set_tensor(&param.name, &values)?;
     }
     Ok(())
-}
-
-fn best(times: &[f64]) -> f64 {
-    times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// Seconds of each repetition, after one that does not count.
