@@ -220,7 +220,9 @@ fn d23_guards_and_the_warning_without_annealing() {
 
 #[test]
 fn d25_temperature_and_truncated_draws() {
-    let it = trapo("sampling = { temperature = 0.7, top_p = 0.9, top_k = 20 }");
+    let it = trapo(
+        "sampling = { temperature = 0.7, top_p = 0.9, top_k = 20, min_p = 0.05, stop = [\"END\"] }",
+    );
     let Decoding::Sample {
         temperature,
         truncation,
@@ -235,7 +237,7 @@ fn d25_temperature_and_truncated_draws() {
             Truncation {
                 top_k: 20,
                 top_p: 0.9,
-                min_p: 0.0
+                min_p: 0.05
             }
         )
     );
