@@ -175,7 +175,9 @@ preflight = 0
             "--json",
         ];
         args.extend(more);
-        succeed(dir.path(), &args).1
+        let (_, said) = succeed(dir.path(), &args);
+        let warnings = said.lines().filter(|it| it.starts_with("warning"));
+        warnings.map(|it| format!("{it}\n")).collect::<String>()
     };
     let own = [
         "--template",

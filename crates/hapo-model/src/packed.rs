@@ -91,6 +91,11 @@ impl<D: Device> Model<D> {
     }
 
     /// The weights have changed.
+    /// Gives the copy's memory back.
+    pub fn unpack(&mut self) {
+        self.packed = None;
+    }
+
     pub(crate) fn outdate_packed(&mut self) {
         if let Some(it) = &mut self.packed {
             it.state = Packed::No;
