@@ -90,12 +90,12 @@ impl<D: Device> Model<D> {
         self.packed.as_ref().map_or(Packed::No, |it| it.state)
     }
 
-    /// The weights have changed.
     /// Gives the copy's memory back.
     pub fn unpack(&mut self) {
         self.packed = None;
     }
 
+    /// The weights have changed.
     pub(crate) fn outdate_packed(&mut self) {
         if let Some(it) = &mut self.packed {
             it.state = Packed::No;
