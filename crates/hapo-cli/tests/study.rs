@@ -66,7 +66,7 @@ fn a_killed_study_goes_on_and_ends_with_the_same_tables() {
     let mut child = study(&killed).spawn().unwrap();
     let first = killed.join("runs/trapo/seed-0/scores.json");
     let started = Instant::now();
-    while !first.exists() && started.elapsed() < Duration::from_secs(120) {
+    while !first.exists() && started.elapsed() < Duration::from_mins(2) {
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();
