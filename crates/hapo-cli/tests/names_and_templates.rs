@@ -176,8 +176,10 @@ preflight = 0
         ];
         args.extend(more);
         let (_, said) = succeed(dir.path(), &args);
-        let warnings = said.lines().filter(|it| it.starts_with("warning"));
-        warnings.map(|it| format!("{it}\n")).collect::<String>()
+        let warnings = said.split_inclusive('\n');
+        warnings
+            .filter(|it| it.starts_with("warning"))
+            .collect::<String>()
     };
     let own = [
         "--template",
