@@ -412,7 +412,7 @@ fn compressed_files_give_the_same_rows() {
             assert_eq!(loaded.container, plain.container, "{layout} in {kind}");
             // A cut file is no shorter dataset.
             let cut = open_reader(Cursor::new(packed[..packed.len() - 9].to_vec()), file)
-                .and_then(|rows| rows.collect::<Result<Vec<_>, _>>());
+                .and_then(Iterator::collect::<Result<Vec<_>, _>>);
             let message = cut.unwrap_err().to_string();
             assert!(
                 message.starts_with("f: row "),
