@@ -22,7 +22,7 @@ pub(crate) fn model_folder(name: &str) -> Result<String> {
         }
         ParsedName::Dataset(_) => Err(bad_input(
             format!("{name}: expected a model, got a data set"),
-            "models are named org/name[@revision]",
+            "models are named org/name@revision",
         )),
     }
 }
@@ -37,7 +37,7 @@ pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
         ParsedName::Dataset(wanted) => Ok(Hub::from_env().dataset(&wanted, &mut Shown::default())?),
         ParsedName::Model(_) => Err(bad_input(
             format!("{name}: expected a data set, got a model"),
-            "data sets are named hf://datasets/org/name[@revision][/file]",
+            "data sets are named hf://datasets/org/name@revision[/file]",
         )),
     }
 }

@@ -143,7 +143,7 @@ fn missing_files() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: model: no such file or folder, and no name of the hub
-            hint: give a folder or file that exists, org/name[@revision] of a model, or hf://datasets/org/name[@revision][/file]
+            hint: give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]
         "#]],
     );
     recipe(

@@ -123,7 +123,7 @@ fn a_model_of_the_cache_is_the_model_of_its_folder() {
     assert_eq!(neither.status.code(), Some(2));
     assert_eq!(
         text(&neither.stderr),
-        "error: ./tiny: no such file or folder, and no name of the hub\nhint: give a folder or file that exists, org/name[@revision] of a model, or hf://datasets/org/name[@revision][/file]\n"
+        "error: ./tiny: no such file or folder, and no name of the hub\nhint: give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]\n"
     );
 }
 

@@ -39,7 +39,7 @@ pub enum ParsedName {
     Path,
     /// A model of the hub.
     Model(RepoId),
-    /// A data set of the hub: `hf://datasets/org/name[@revision][/file]`.
+    /// A data set of the hub: `hf://datasets/org/name@revision[/file]`.
     Dataset(DatasetFile),
 }
 
@@ -65,10 +65,10 @@ pub fn parse_name(name: &str) -> Result<ParsedName, Error> {
         let address = address.strip_prefix("models/").unwrap_or(address);
         return match repo(address) {
             Some(it) => Ok(ParsedName::Model(it)),
-            None => Err(bad("expected hf://org/name[@revision] or hf://datasets/…")),
+            None => Err(bad("expected hf://org/name@revision or hf://datasets/…")),
         };
     };
-    let wanted = "expected hf://datasets/org/name[@revision][/file]";
+    let wanted = "expected hf://datasets/org/name@revision[/file]";
     let mut parts = address.splitn(3, '/');
     let (Some(org), Some(rest)) = (parts.next(), parts.next()) else {
         return Err(bad(wanted));
@@ -173,7 +173,7 @@ mod tests {
         }
         check(
             "hf://datasets/org",
-            "hf://datasets/org: expected hf://datasets/org/name[@revision][/file]",
+            "hf://datasets/org: expected hf://datasets/org/name@revision[/file]",
         );
         check(
             "hf://datasets/org/name/../../x",

@@ -108,7 +108,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Name { .. } => Some(
-                "give a folder or file that exists, org/name[@revision] of a model, or hf://datasets/org/name[@revision][/file]"
+                "give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]"
                     .to_owned(),
             ),
             Self::NotFound { .. } => {

@@ -30,7 +30,7 @@ use crate::progress::CountProgress;
     before_help = "Examples: hapo eval --model builtin:base --suite mini6 --k 4\n          hapo eval --model ./run/best --suite math6 --data benchmarks/ --template qwen-boxed --out best.jsonl\n          hapo eval --compare GRPO=grpo.jsonl TRAPO=trapo.jsonl TRAPO-HAPO=hapo.jsonl"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base; with --endpoint the model's name at the server
+    /// Hugging Face folder, org/name@revision of the hub, or builtin:base; with --endpoint the model's name at the server
     #[arg(long, required_unless_present = "compare")]
     model: Option<String>,
     /// Base address of an OpenAI-compatible server to ask instead of a local model

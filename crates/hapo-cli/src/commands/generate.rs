@@ -16,7 +16,7 @@ use crate::model;
     before_help = "Example: hapo generate --model builtin:base --prompt '4738*6=?' -n 4 --temperature 0.6"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
+    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// The problem

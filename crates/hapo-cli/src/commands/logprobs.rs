@@ -21,7 +21,7 @@ use crate::failure::bad_input;
     before_help = "Example: echo '{\"input_ids\": [5, 17, 3]}' | hapo logprobs --model DIR --input - --greedy 8"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
+    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// JSONL file, or - for standard input

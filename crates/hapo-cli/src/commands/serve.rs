@@ -15,7 +15,7 @@ use crate::model;
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo serve --model runs/try/checkpoints/step-000100 --port 8000")]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name[@revision] of the hub, or builtin:base
+    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// Address to listen on; there is no authentication
