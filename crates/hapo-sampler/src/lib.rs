@@ -15,7 +15,9 @@ mod text;
 pub use dialogue::{Dialogue, choose_template};
 pub use draw::{Decoding, Drawn, Truncation, draw};
 pub use engine::{DrawKey, Engine, Event, EventKind, Finish, Limits, NewToken, Request, RequestId};
-pub use local::{Completion, GroupRequest, SampleSettings, into_groups, sample, sample_until};
+pub use local::{
+    Completion, GroupRequest, SampleSettings, cache_tokens, into_groups, sample, sample_until,
+};
 
 /// Why sampling cannot go on.
 #[derive(Debug, thiserror::Error)]

@@ -120,6 +120,20 @@ pub fn sample_until<D: Device>(
     run(model, requests, settings, Some((tokenizer, stop_strings)))
 }
 
+/// Tokens of the key/value cache that [`sample`] reserves for `sequences` sequences under way of `requests`
+/// requests, whose longest prompt and completion have so many tokens.
+pub fn cache_tokens<D: Device>(
+    sequences: usize,
+    requests: usize,
+    longest_prompt: usize,
+    longest_completion: usize,
+) -> usize {
+    // Every sequence under way may have a prompt of its own, and as many may be read ahead.
+    let prompts = sequences + PROMPTS_AT_ONCE.min(requests);
+    sequences * KvCache::<D>::cost(longest_completion)
+        + prompts * KvCache::<D>::cost(longest_prompt)
+}
+
 fn run<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
@@ -136,12 +150,14 @@ fn run<D: Device>(
     }
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
     let sequences = settings.max_sequences.min(wanted);
-    // Every sequence under way may have a prompt of its own, and as many may be read ahead.
-    let prompts = sequences + PROMPTS_AT_ONCE.min(requests.len());
     let limits = Limits {
         max_sequences: sequences,
-        cache_tokens: sequences * KvCache::<D>::cost(settings.max_new_tokens)
-            + prompts * KvCache::<D>::cost(longest),
+        cache_tokens: cache_tokens::<D>(
+            sequences,
+            requests.len(),
+            longest,
+            settings.max_new_tokens,
+        ),
         prefill_tokens: usize::MAX,
         usable_vocab: settings.usable_vocab,
     };

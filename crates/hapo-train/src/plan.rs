@@ -7,7 +7,7 @@
 
 use hapo_kernels::Cpu;
 use hapo_methods::MethodKind;
-use hapo_model::{Config, KvCache, Recompute, memory};
+use hapo_model::{Config, Recompute, memory};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -279,10 +279,12 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     if samples(recipe) {
         let s = &raw.sampling;
         let sequences = s.max_sequences.min(s.prompts_per_step * s.group_size);
-        // As `hapo_sampler::sample` reserves it.
-        let prompts = sequences + s.prompts_per_step.min(PROMPTS_AT_ONCE);
-        let room = sequences * KvCache::<Cpu>::cost(s.max_new_tokens)
-            + prompts * KvCache::<Cpu>::cost(raw.data.max_prompt_tokens);
+        let room = hapo_sampler::cache_tokens::<Cpu>(
+            sequences,
+            s.prompts_per_step,
+            raw.data.max_prompt_tokens,
+            s.max_new_tokens,
+        );
         parts.push(Part {
             name: "keys and values",
             bytes: number(room as u64 * memory::kv_bytes_per_token(config)),
@@ -295,9 +297,6 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     }
     parts
 }
-
-/// Prompts that are read ahead of the sequences under way.
-const PROMPTS_AT_ONCE: usize = 64;
 
 /// Most packed tokens of a micro-batch: the budget, or the whole mini-batch where it is smaller, or one
 /// sequence where it is longer.
