@@ -17,6 +17,7 @@ mod failure;
 mod hub;
 mod interrupt;
 mod machine;
+mod mini;
 mod model;
 mod progress;
 

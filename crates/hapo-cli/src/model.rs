@@ -1,11 +1,14 @@
 //! Opening a model for a command.
 
+use std::path::Path;
+
 use anyhow::Result;
 use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
-use hapo_model::{LoadedModel, Model};
+use hapo_model::{LoadedModel, Model, Tokenizer};
 use hapo_sampler::Dialogue;
 
+use crate::failure::bad_input;
 use crate::hub;
 
 /// A model and the dialogue it is asked in. The longest sequence is the model's own limit, or
@@ -26,6 +29,20 @@ pub(crate) fn open<'a>(
     Ok((loaded.model, dialogue))
 }
 
+/// A tokenizer by its `tokenizer.json` or the folder that has one.
+pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
+    if path.is_dir() {
+        return Ok(Tokenizer::open(path)?);
+    }
+    let bytes = std::fs::read(path).map_err(|it| {
+        bad_input(
+            format!("cannot read {}: {it}", path.display()),
+            "name a tokenizer.json or the folder of a model",
+        )
+    })?;
+    Ok(Tokenizer::from_bytes(path, &bytes)?)
+}
+
 /// A model by its folder or its name on the hub, for sequences of `context` tokens.
 pub(crate) fn open_loaded(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
     Ok(hapo_train::open_model(
@@ -37,7 +54,7 @@ pub(crate) fn open_loaded(path: &str, context: usize, threads: usize) -> Result<
 
 /// Warns where a checkpoint of ours is asked in other words than it was trained with.
 pub(crate) fn warn_of_another_template(path: &str, dialogue: &Dialogue) {
-    let trained = hapo_train::checkpoint::trained_template(std::path::Path::new(path));
+    let trained = hapo_train::checkpoint::trained_template(Path::new(path));
     if let Some((name, hash)) = trained
         && hash != dialogue.template.hash()
     {

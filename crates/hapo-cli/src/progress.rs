@@ -30,16 +30,7 @@ pub(crate) struct StepProgress {
 
 impl StepProgress {
     pub(crate) fn new(label: &str, total: u64, quiet: bool) -> Self {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let bar = ProgressBar::new(total);
-            let style =
-                ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
-                    .expect("the template is a constant")
-                    .progress_chars("━╸ ");
-            bar.set_style(style);
-            bar.set_prefix(label.to_owned());
-            bar
-        });
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| bar(label, total));
         let every = if quiet { u64::MAX } else { (total / 10).max(1) };
         Self {
             log: Log::Text,
@@ -118,6 +109,17 @@ impl StepProgress {
     }
 }
 
+/// A bar on standard error.
+fn bar(label: &str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let style = ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
+        .expect("the template is a constant")
+        .progress_chars("━╸ ");
+    bar.set_style(style);
+    bar.set_prefix(label.to_owned());
+    bar
+}
+
 /// Shows how many of many pieces of work are done.
 pub(crate) struct CountProgress {
     bar: Option<ProgressBar>,
@@ -129,16 +131,7 @@ pub(crate) struct CountProgress {
 
 impl CountProgress {
     pub(crate) fn new(label: &str, total: u64, unit: &'static str) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(total);
-            let style =
-                ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
-                    .expect("the template is a constant")
-                    .progress_chars("━╸ ");
-            bar.set_style(style);
-            bar.set_prefix(label.to_owned());
-            bar
-        });
+        let bar = std::io::stderr().is_terminal().then(|| bar(label, total));
         Self {
             bar,
             label: label.to_owned(),

@@ -65,7 +65,8 @@ pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
 /// A place that cannot be written.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut aside = path.as_os_str().to_owned();
-    aside.push(".tmp");
+    // Two processes may write the same file: each writes its own, and the last rename holds.
+    aside.push(format!(".{}.tmp", std::process::id()));
     let aside = PathBuf::from(aside);
     std::fs::write(&aside, bytes)
         .and_then(|()| std::fs::rename(&aside, path))

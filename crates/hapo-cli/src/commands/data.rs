@@ -11,6 +11,7 @@ use hapo_verify::{Gold, Grader};
 use serde::Serialize;
 
 use crate::failure::bad_input;
+use crate::model;
 
 /// Look at files of problems, check them, convert them.
 ///
@@ -155,7 +156,11 @@ const SOURCES: usize = 100;
 
 fn stats(args: &Stats) -> Result<()> {
     let template = hapo_data::find_template(&args.template)?;
-    let tokenizer = args.tokenizer.as_deref().map(open_tokenizer).transpose()?;
+    let tokenizer = args
+        .tokenizer
+        .as_deref()
+        .map(model::open_tokenizer)
+        .transpose()?;
     let mut out = std::io::stdout().lock();
     for (number, file) in args.files.iter().enumerate() {
         let it = summary(file, tokenizer.as_ref(), template)?;
@@ -169,19 +174,6 @@ fn stats(args: &Stats) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    if path.is_dir() {
-        return Ok(Tokenizer::open(path)?);
-    }
-    let bytes = std::fs::read(path).map_err(|it| {
-        bad_input(
-            format!("cannot read {}: {it}", path.display()),
-            "name a tokenizer.json or the folder of a model",
-        )
-    })?;
-    Ok(Tokenizer::from_bytes(path, &bytes)?)
 }
 
 fn summary(

@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_data::task::MINI6;
-use hapo_eval::{Answers, Estimate, EvalSettings, average, benchmark, evaluate, paired_difference};
+use hapo_eval::{Answers, Estimate, average, benchmark, paired_difference};
 use hapo_train::{BUILTIN_BASE, RawRecipe, Recipe};
 use serde::Serialize;
 
-use crate::commands::generate::decoding;
 use crate::commands::train::Shown;
-use crate::model;
+use crate::mini;
 
 /// The built-in demonstration: GRPO and HAPO from the same base model, compared on held-out problems.
 ///
@@ -65,10 +64,8 @@ const ARMS: &[Arm] = &[
 
 /// Minutes for which the recipes' own numbers of steps are made.
 const NOMINAL_MINUTES: u64 = 5;
-/// Held-out problems of each level, and completions of each.
+/// Held-out problems of each level.
 const PROBLEMS: usize = 200;
-const COMPLETIONS: usize = 2;
-const TEMPERATURE: f32 = 0.6;
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let folder = args
@@ -197,18 +194,7 @@ fn evaluate_row(
     args: &Args,
     threads: usize,
 ) -> Result<Evaluated> {
-    let template = hapo_data::find_template("chatml")?;
-    let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
-    let (model, dialogue) = model::open(path, template, max_new_tokens, threads)?;
-    let grader = &hapo_verify::MATH;
-    let settings = EvalSettings {
-        completions: COMPLETIONS,
-        decoding: decoding(TEMPERATURE, hapo_sampler::Truncation::NONE)?,
-        max_new_tokens,
-        max_sequences: 256,
-        seed: args.seed,
-    };
-    let answers = levels
+    let sets = levels
         .iter()
         .map(|(family, level)| {
             let set = MINI6
@@ -217,15 +203,10 @@ fn evaluate_row(
             let set = set
                 .and_then(|it| benchmark(it.name))
                 .expect("the built-in recipes train on levels of mini6");
-            Ok(evaluate(
-                &model,
-                &dialogue,
-                grader,
-                &set.problems(PROBLEMS)?,
-                settings,
-            )?)
+            Ok(set.problems(PROBLEMS)?)
         })
-        .collect::<Result<_>>()?;
+        .collect::<Result<Vec<_>>>()?;
+    let answers = mini::answers(path, &sets, args.seed, threads)?;
     Ok(Evaluated {
         label: label.to_owned(),
         model: path.to_owned(),
@@ -287,8 +268,8 @@ fn table(rows: &[Evaluated], levels: &[(String, u32)], folder: &Path, seed: u64)
         .collect();
     Table {
         problems_per_level: PROBLEMS,
-        completions: COMPLETIONS,
-        temperature: TEMPERATURE,
+        completions: mini::COMPLETIONS,
+        temperature: mini::TEMPERATURE,
         levels: levels
             .iter()
             .map(|it| format!("{}:{}", it.0, it.1))

@@ -1,12 +1,11 @@
 //! `hapo teacher`: verified traces for a set of prompts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use hapo_core::{PromptId, Purpose};
-use hapo_model::Tokenizer;
 use hapo_sampler::{GroupRequest, SampleSettings};
 use hapo_teacher::{
     Attempt, Begin, Client, Leaked, Length, Origin, Outcome, Patience, Prices, PromptKind, Rule,
@@ -166,7 +165,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let grader = hapo_verify::grader(&args.grader)
         .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
-    let tokenizer = args.tokenizer.as_deref().map(open_tokenizer).transpose()?;
+    let tokenizer = args
+        .tokenizer
+        .as_deref()
+        .map(model::open_tokenizer)
+        .transpose()?;
     // An encoder never fails on text it was made for; if this one does, the run must not go on.
     let encoding_failed = OnceLock::new();
     let tokens = |text: &str| match tokenizer.as_ref().map(|it| it.encode(text)) {
@@ -368,19 +371,6 @@ fn client(endpoint: &str, args: &Args) -> Result<Client> {
     };
     let key = key.as_deref().map(str::trim).filter(|it| !it.is_empty());
     Ok(Client::new(endpoint, key, patience)?)
-}
-
-fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    if path.is_dir() {
-        return Ok(Tokenizer::open(path)?);
-    }
-    let bytes = std::fs::read(path).map_err(|it| {
-        bad_input(
-            format!("cannot read {}: {it}", path.display()),
-            "name a tokenizer.json, or the folder it lies in",
-        )
-    })?;
-    Ok(Tokenizer::from_bytes(path, &bytes)?)
 }
 
 /// What the progress line counts.

@@ -12,14 +12,14 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use hapo_data::Dataset;
 use hapo_data::task::{MINI6, Split, TaskSet, make_set};
-use hapo_eval::{Answers, BENCHMARKS, EvalSettings, evaluate};
+use hapo_eval::{Answers, BENCHMARKS};
+use hapo_report::write_whole;
 use hapo_train::{BUILTIN_BASE, Begin, Recipe};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::generate::decoding;
 use crate::commands::train::Shown;
 use crate::failure::bad_input;
-use crate::model;
+use crate::mini;
 use arms::{ARMS, Arm, SEARCH_SEED, SEARCHED, SECTIONS, Section};
 
 /// The paper's tables at the size of one small machine: every method, several seeds, intervals.
@@ -66,10 +66,6 @@ pub(crate) struct Args {
 enum Study {
     Mini,
 }
-
-/// Completions of each problem, and how they are drawn.
-const COMPLETIONS: usize = 2;
-const TEMPERATURE: f32 = 0.6;
 
 /// A run to make.
 #[derive(Clone)]
@@ -141,7 +137,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         rates = best_rates(&jobs)?;
         if !args.tables && !stop.load(Ordering::Relaxed) {
             let json = serde_json::to_vec_pretty(&rates)?;
-            write(&args.out.join("learning-rates.json"), &json)?;
+            write_whole(&args.out.join("learning-rates.json"), &json)?;
         }
     }
     let jobs = table_jobs(&sections, args, &rates);
@@ -156,12 +152,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         .filter(|it| scores_of(&it.folder).is_none())
         .count();
     let done = tables::Done::read(args, &sections, &rates)?;
-    write(&args.out.join("results.md"), done.markdown().as_bytes())?;
-    write(
+    write_whole(&args.out.join("results.md"), done.markdown().as_bytes())?;
+    write_whole(
         &args.out.join("results.json"),
         &serde_json::to_vec_pretty(&done)?,
     )?;
-    write(&args.out.join("results.html"), done.html().as_bytes())?;
+    write_whole(&args.out.join("results.html"), done.html().as_bytes())?;
     outln!("{}", done.markdown());
     if !args.quiet {
         eprintln!(
@@ -355,7 +351,7 @@ fn make(args: &Args, job: &Job, threads: usize) -> Result<Option<Scores>> {
         seconds: started.elapsed().as_secs_f64(),
         benchmarks: score(model, args, job.split, job.seed, threads)?,
     };
-    write(
+    write_whole(
         &job.folder.join("scores.json"),
         &serde_json::to_vec(&scores)?,
     )?;
@@ -378,7 +374,7 @@ fn base(args: &Args, threads: usize) -> Result<()> {
             seconds: 0.0,
             benchmarks: score(BUILTIN_BASE, args, Split::HeldOut, seed, threads)?,
         };
-        write(&folder.join("scores.json"), &serde_json::to_vec(&scores)?)?;
+        write_whole(&folder.join("scores.json"), &serde_json::to_vec(&scores)?)?;
     }
     Ok(())
 }
@@ -391,21 +387,11 @@ fn score(
     seed: u64,
     threads: usize,
 ) -> Result<Vec<BenchmarkScores>> {
-    let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
-    let template = hapo_data::find_template("chatml")?;
-    let (model, dialogue) = model::open(path, template, max_new_tokens, threads)?;
-    let settings = EvalSettings {
-        completions: COMPLETIONS,
-        decoding: decoding(TEMPERATURE, hapo_sampler::Truncation::NONE)?,
-        max_new_tokens,
-        max_sequences: 256,
-        seed,
-    };
-    BENCHMARKS
+    let sets = BENCHMARKS
         .iter()
         .zip(MINI6)
         .map(|(benchmark, set)| {
-            let problems: Dataset = match split {
+            Ok(match split {
                 Split::HeldOut => benchmark.problems(args.problems)?,
                 other => make_set(&TaskSet {
                     seed: 0,
@@ -414,29 +400,25 @@ fn score(
                     count: args.problems,
                     teacher_coverage: 0.0,
                 })?,
-            };
-            let answers = evaluate(&model, &dialogue, &hapo_verify::MATH, &problems, settings)?;
-            let all = || answers.iter().flat_map(|it| &it.completions);
-            let n = all().count().max(1) as f64;
-            Ok(BenchmarkScores {
-                name: benchmark.name.to_owned(),
-                problems: answers.iter().map(Answers::success).collect(),
-                tokens: all().filter_map(|it| it.tokens).sum::<usize>() as f64 / n,
-                truncated: all().filter(|it| !it.ended).count() as f64 / n,
             })
         })
-        .collect()
+        .collect::<Result<Vec<Dataset>>>()?;
+    let answers = mini::answers(path, &sets, seed, threads)?;
+    let scores = BENCHMARKS.iter().zip(answers).map(|(benchmark, answers)| {
+        let all = || answers.iter().flat_map(|it| &it.completions);
+        let n = all().count().max(1) as f64;
+        BenchmarkScores {
+            name: benchmark.name.to_owned(),
+            problems: answers.iter().map(Answers::success).collect(),
+            tokens: all().filter_map(|it| it.tokens).sum::<usize>() as f64 / n,
+            truncated: all().filter(|it| !it.ended).count() as f64 / n,
+        }
+    });
+    Ok(scores.collect())
 }
 
 /// The scores of a run that is done; a file that cannot be read is made again.
 fn scores_of(folder: &Path) -> Option<Scores> {
     let text = std::fs::read_to_string(folder.join("scores.json")).ok()?;
     serde_json::from_str(&text).ok()
-}
-
-/// Writes a file whole: aside, then in its place.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let aside = path.with_extension(format!("{}.part", std::process::id()));
-    std::fs::write(&aside, bytes).with_context(|| format!("write {}", aside.display()))?;
-    std::fs::rename(&aside, path).with_context(|| format!("write {}", path.display()))
 }

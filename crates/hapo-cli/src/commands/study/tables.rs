@@ -7,7 +7,8 @@ use anyhow::Result;
 use hapo_eval::{Estimate, difference_over_seeds, estimate_over_seeds};
 use serde::Serialize;
 
-use super::{Args, COMPLETIONS, Scores, Section, TEMPERATURE, arms, folder_of, scores_of};
+use super::{Args, Scores, Section, arms, folder_of, scores_of};
+use crate::mini;
 
 /// Everything that the tables say.
 #[derive(Serialize)]
@@ -110,8 +111,8 @@ impl Done {
             build: crate::VERSION.to_owned(),
             processor: crate::machine::processor(),
             problems: args.problems,
-            completions: COMPLETIONS,
-            temperature: TEMPERATURE,
+            completions: mini::COMPLETIONS,
+            temperature: mini::TEMPERATURE,
             learning_rates: rates.clone(),
             benchmarks,
             tables,
