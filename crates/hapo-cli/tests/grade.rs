@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -114,4 +114,29 @@ fn a_closed_pipe_is_no_failure() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn each_row_of_standard_input_is_answered_before_the_next_is_asked() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .arg("grade")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut asked = child.stdin.take().unwrap();
+    let mut answered = BufReader::new(child.stdout.take().unwrap()).lines();
+    for (row, verdict) in [
+        (r#"{"gold": "1/2", "pred": "\\boxed{0.5}"}"#, "correct"),
+        (r#"{"gold": "1/2", "pred": "\\boxed{0.6}"}"#, "wrong"),
+    ] {
+        writeln!(asked, "{row}").unwrap();
+        asked.flush().unwrap();
+        let answer: Value = serde_json::from_str(&answered.next().unwrap().unwrap()).unwrap();
+        assert_eq!(answer["verdict"], verdict);
+    }
+    drop(asked);
+    assert!(answered.next().is_none());
+    assert!(child.wait().unwrap().success());
 }

@@ -22,7 +22,7 @@ use crate::failure::bad_input;
     before_help = "Example: echo '{\"gold\": \"1/2\", \"pred\": \"so \\\\boxed{0.5}\"}' | hapo grade --explain"
 )]
 pub(crate) struct Args {
-    /// File of rows; standard input (JSON lines) when absent
+    /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes
     file: Option<PathBuf>,
     /// math, oat, exact or format
     #[arg(long, default_value = "math")]
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let plain = open(file)?;
             let rows = hapo_data::json_rows(file)?;
             if rows.container == Container::JsonLines && rows.compression.is_none() {
-                grade_lines(BufReader::new(plain), &mut out)?;
+                grade_lines(BufReader::new(plain), Pace::Whole, &mut out)?;
             } else {
                 let mut rows = rows.peekable();
                 while rows.peek().is_some() {
@@ -69,7 +69,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 }
             }
         }
-        None => grade_lines(std::io::stdin().lock(), &mut out)?,
+        None => {
+            let reader = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
+            grade_lines(reader, Pace::Live, &mut out)?;
+        }
     }
     out.writer.flush()?;
     let it = out.counts;
@@ -92,7 +95,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// A row as it was found: an object, or what is wrong with it.
 type Row = Result<Map<String, Value>, String>;
 
-fn grade_lines(mut reader: impl BufRead, out: &mut Output<'_>) -> Result<()> {
+/// When rows are graded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// In full batches.
+    Whole,
+    /// As soon as no other row has arrived: whoever writes one may wait for its verdict.
+    Live,
+}
+
+fn grade_lines(mut reader: BufReader<impl Read>, pace: Pace, out: &mut Output<'_>) -> Result<()> {
     loop {
         let mut rows = Vec::with_capacity(BATCH);
         while rows.len() < BATCH {
@@ -122,11 +134,17 @@ fn grade_lines(mut reader: impl BufRead, out: &mut Output<'_>) -> Result<()> {
                 continue;
             }
             rows.push(serde_json::from_slice(&line).map_err(|it| it.to_string()));
+            if pace == Pace::Live && !reader.buffer().contains(&b'\n') {
+                break;
+            }
         }
         if rows.is_empty() {
             return Ok(());
         }
         out.batch(&rows)?;
+        if pace == Pace::Live {
+            out.writer.flush()?;
+        }
     }
 }
 
