@@ -2,6 +2,8 @@
 //!
 //! `PROPTEST_CASES=100000` makes a long run of it.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,55 @@ fn fixture(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../testdata/fixtures/models/tiny-llama3")
         .join(file)
+}
+
+/// The largest single allocation that a folder of some hundred kilobytes may cause.
+const LARGEST: usize = 16 << 20;
+
+/// Remembers the largest allocation of each thread.
+struct Watching;
+
+thread_local! {
+    static LARGEST_SEEN: Cell<usize> = const { Cell::new(0) };
+}
+
+fn see(size: usize) {
+    let _ = LARGEST_SEEN.try_with(|it| it.set(it.get().max(size)));
+}
+
+// SAFETY: every call goes on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Watching {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        see(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        see(layout.size());
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        see(size);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watching = Watching;
+
+/// The work's result; no single allocation of it may be larger than [`LARGEST`].
+fn frugally<T>(work: impl FnOnce() -> T) -> T {
+    LARGEST_SEEN.set(0);
+    let result = work();
+    let largest = LARGEST_SEEN.get();
+    assert!(largest < LARGEST, "{largest} bytes at once");
+    result
 }
 
 /// What may happen to bytes between two disks.
@@ -65,11 +116,18 @@ fn reads(weights: &[u8]) -> bool {
     let dir = tempfile::tempdir().unwrap();
     fs::copy(fixture("config.json"), dir.path().join("config.json")).unwrap();
     fs::write(dir.path().join("model.safetensors"), weights).unwrap();
-    let read = folder::open(dir.path()).and_then(|opened| folder::read_weights(&opened, |_, _| ()));
+    said(dir.path())
+}
+
+/// Reads a folder; whether that worked.
+fn said(folder: &Path) -> bool {
+    let read = frugally(|| {
+        folder::open(folder).and_then(|opened| folder::read_weights(&opened, |_, _| ()))
+    });
     match read {
         Ok(()) => true,
         Err(error) => {
-            assert!(error.file().starts_with(dir.path()), "{error}");
+            assert!(error.file().starts_with(folder), "{error}");
             assert!(error.to_string().len() < 1000, "{error}");
             false
         }
@@ -133,6 +191,22 @@ proptest! {
     }
 
     #[test]
+    fn a_damaged_index_of_shards_is_refused_or_reads(damages in prop::collection::vec(damage(), 1..4)) {
+        const INDEX: &str = "model.safetensors.index.json";
+        let sharded = fixture("../tiny-qwen2-bf16-sharded");
+        let dir = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(&sharded).unwrap() {
+            let name = entry.unwrap().file_name();
+            fs::copy(sharded.join(&name), dir.path().join(&name)).unwrap();
+        }
+        let mut bytes = fs::read(sharded.join(INDEX)).unwrap();
+        let head = bytes.len();
+        apply(&mut bytes, head, &damages);
+        fs::write(dir.path().join(INDEX), bytes).unwrap();
+        said(dir.path());
+    }
+
+    #[test]
     fn bytes_of_any_kind_are_refused(
         length in prop_oneof![any::<u64>(), 0_u64..64],
         rest in prop::collection::vec(any::<u8>(), 0..64),
@@ -148,7 +222,8 @@ proptest! {
         let mut bytes = fs::read(fixture("config.json")).unwrap();
         let head = bytes.len();
         apply(&mut bytes, head, &damages);
-        if let Ok((config, _)) = config_json::parse(Path::new("config.json"), &bytes, None) {
+        let parsed = frugally(|| config_json::parse(Path::new("config.json"), &bytes, None));
+        if let Ok((config, _)) = parsed {
             count(&config)?;
         }
     }
@@ -164,7 +239,8 @@ proptest! {
             config[field.get(&names).as_str()] = value;
         }
         let text = config.to_string();
-        if let Ok((config, _)) = config_json::parse(Path::new("config.json"), text.as_bytes(), None) {
+        let parsed = frugally(|| config_json::parse(Path::new("config.json"), text.as_bytes(), None));
+        if let Ok((config, _)) = parsed {
             count(&config)?;
         }
     }
@@ -231,7 +307,7 @@ fn encodes(bytes: &[u8]) -> Result<(), TestCaseError> {
 }
 
 fn count(config: &hapo_model::Config) -> Result<(), TestCaseError> {
-    let tensors = config.tensors();
+    let tensors = frugally(|| config.tensors());
     prop_assert!(tensors.len() <= 14 * 1024 + 3);
     let parameters: u64 = (tensors.iter())
         .map(|spec| spec.shape.iter().map(|size| *size as u64).product::<u64>())
