@@ -52,6 +52,21 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("hapo-report", &["hapo-verify"]),
     (
+        "hapo",
+        &[
+            "hapo-core",
+            "hapo-data",
+            "hapo-eval",
+            "hapo-kernels",
+            "hapo-methods",
+            "hapo-model",
+            "hapo-report",
+            "hapo-sampler",
+            "hapo-train",
+            "hapo-verify",
+        ],
+    ),
+    (
         "hapo-cli",
         &[
             "hapo-core",

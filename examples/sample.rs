@@ -1,0 +1,41 @@
+//! Samples a model, grades what it says, and tells how sure one can be of the score.
+//!
+//! `cargo run --release --example sample [FOLDER OF A MODEL]`
+
+use hapo::data::find_template;
+use hapo::eval::{EvalSettings, average, benchmark, evaluate};
+use hapo::sampler::{Decoding, Dialogue, Truncation};
+use hapo::train::{BUILTIN_BASE, open_model};
+use hapo::verify::MATH;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| BUILTIN_BASE.to_owned());
+    let loaded = open_model(&path, 256, 2)?;
+    let eos = loaded.model.config().eos.clone();
+    let dialogue = Dialogue::new(loaded.tokenizer, find_template("chatml")?, &eos)?;
+
+    let settings = EvalSettings {
+        completions: 4,
+        decoding: Decoding::new(0.6, Truncation::NONE)?,
+        max_new_tokens: 96,
+        max_sequences: 64,
+        seed: 0,
+    };
+    let problems = benchmark("multiply-6")
+        .ok_or("no such benchmark")?
+        .problems(25)?;
+    let answers = evaluate(&loaded.model, &dialogue, &MATH, &problems, settings)?;
+    for it in answers.iter().take(3) {
+        println!(
+            "{}: {} of {} right",
+            it.id,
+            it.correct(),
+            it.completions.len()
+        );
+        println!("  {}", it.completions[0].text);
+    }
+    println!("avg@4 {:?}", average(&answers, settings.seed));
+    Ok(())
+}

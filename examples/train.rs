@@ -1,0 +1,40 @@
+//! Runs a recipe inside this process and follows it step by step.
+//!
+//! `cargo run --release --example train [FOLDER OF THE RUN]`
+
+use std::path::PathBuf;
+
+use hapo::train::{Begin, Metrics, Observer, Recipe, train};
+
+struct Told;
+
+impl Observer for Told {
+    fn step(&mut self, step: u64, metrics: &Metrics) {
+        let of = |name| metrics.get(name).unwrap_or(f64::NAN);
+        println!(
+            "step {step}: reward {:.3}, teacher in {:.0} % of the groups",
+            of("reward/policy_only"),
+            100.0 * of("gate/beta")
+        );
+    }
+
+    fn warning(&mut self, text: &str) {
+        eprintln!("warning: {text}");
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args()
+        .nth(1)
+        .map_or_else(|| PathBuf::from("runs/example"), PathBuf::from);
+    let overrides = ["steps=3".to_owned()];
+    let recipe = Recipe::load_stages("recipes/smoke.toml".as_ref(), &overrides)?.remove(0);
+    // A second start goes on where the first one stopped, and has nothing to do here.
+    let outcome = train(&recipe, &folder, Begin::Resume, 2, &mut Told)?;
+    println!(
+        "{} steps now; the model is in {}",
+        outcome.steps_now,
+        outcome.checkpoint.display()
+    );
+    Ok(())
+}
