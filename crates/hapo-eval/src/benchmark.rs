@@ -145,12 +145,12 @@ fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Error> {
 
 /// `mini6`: the six held-out sets of the built-in task.
 const MINI: &[Benchmark] = &[
-    mini(0, "n-digit × 1-digit products, 6 digits"),
-    mini(1, "n-digit × 1-digit products, 7 digits"),
-    mini(2, "sums of three numbers, 5 digits"),
-    mini(3, "sums of three numbers, 6 digits"),
-    mini(4, "solutions of a*x+b=c, 4 digits"),
-    mini(5, "solutions of a*x+b=c, 5 digits"),
+    mini(0, "n-digit × 1-digit products, 5 digits"),
+    mini(1, "n-digit × 1-digit products, 6 digits"),
+    mini(2, "sums of three numbers, 4 digits"),
+    mini(3, "sums of three numbers, 5 digits"),
+    mini(4, "solutions of a*x+b=c, 3 digits"),
+    mini(5, "solutions of a*x+b=c, 4 digits"),
 ];
 
 /// `math6`: the paper's Table 1.

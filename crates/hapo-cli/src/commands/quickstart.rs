@@ -165,7 +165,7 @@ fn plan(
                 "the teacher enters groups that fail entirely, until epoch {}",
                 hapo.turn_off_epoch.unwrap_or_default()
             ),
-            (None, "sft") => "imitates the traces that HAPO may inject, 2 epochs".to_owned(),
+            (None, "sft") => "imitates the traces that HAPO may inject".to_owned(),
             _ => "on-policy only".to_owned(),
         };
         text += &format!(

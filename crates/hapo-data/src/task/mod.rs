@@ -73,7 +73,7 @@ pub struct Family {
     pub summary: &'static str,
     /// Easiest and hardest level, both included; a level is a number of digits.
     pub levels: (u32, u32),
-    /// The two levels that reinforcement learning trains on and `mini6` asks.
+    /// The two levels that the corpus all but leaves out; recipes train on the first.
     pub hard_levels: [u32; 2],
     problem: fn(u32, &mut Draws) -> Problem,
     concise: fn(&Problem) -> String,

@@ -182,17 +182,22 @@ pub struct HeldOutSet {
     pub level: u32,
 }
 
-/// `mini6`: the two hard levels of every family.
+/// `mini6`: of every family the level that recipes train on, and the one below it, which none trains on.
 pub const MINI6: &[HeldOutSet] = &[
+    HeldOutSet {
+        name: "multiply-5",
+        family: "multiply",
+        level: 5,
+    },
     HeldOutSet {
         name: "multiply-6",
         family: "multiply",
         level: 6,
     },
     HeldOutSet {
-        name: "multiply-7",
-        family: "multiply",
-        level: 7,
+        name: "add-4",
+        family: "add",
+        level: 4,
     },
     HeldOutSet {
         name: "add-5",
@@ -200,19 +205,14 @@ pub const MINI6: &[HeldOutSet] = &[
         level: 5,
     },
     HeldOutSet {
-        name: "add-6",
-        family: "add",
-        level: 6,
+        name: "linear-3",
+        family: "linear",
+        level: 3,
     },
     HeldOutSet {
         name: "linear-4",
         family: "linear",
         level: 4,
-    },
-    HeldOutSet {
-        name: "linear-5",
-        family: "linear",
-        level: 5,
     },
 ];
 

@@ -32,7 +32,7 @@ pub(super) struct Section {
 /// no table uses.
 pub(super) const SEARCHED: &[(&str, &[f64])] = &[
     ("grpo", RATES),
-    ("sft", &[1.5e-4, 3e-4, 6e-4]),
+    ("sft", &[1e-4, 2e-4, 4e-4]),
     ("luffy", RATES),
     ("luffy-hapo", RATES),
     ("srft", RATES),
@@ -280,7 +280,7 @@ pub(super) const ARMS: &[Arm] = &[
         "sft-half",
         "SFT, a trace for half of the prompts",
         recipe!("sft"),
-        &["data.teacher_coverage=0.5", "steps=30"],
+        &["data.teacher_coverage=0.5"],
         "sft",
     ),
     arm(

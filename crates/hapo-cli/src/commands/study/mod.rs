@@ -158,7 +158,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         &serde_json::to_vec_pretty(&done)?,
     )?;
     write_whole(&args.out.join("results.html"), done.html().as_bytes())?;
-    outln!("{}", done.markdown());
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("stopped; the same command goes on");
+    } else {
+        outln!("{}", done.markdown());
+    }
     if !args.quiet {
         eprintln!(
             "results.md, results.html and results.json in {}; {missing} of {} runs are missing; {:.0} min",
