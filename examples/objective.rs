@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         turn_off_epoch = 1.5
     ";
     let stages = Recipe::parse_stages(recipe, "this example", "objective", &[])?;
-    let objective = stages[0].method.objective().at(1);
+    let objective = stages[0].objective.at(1);
 
     // A group of one rollout of three tokens and the teacher's two: the divisor is that of the whole optimiser step.
     let divisor = objective.normaliser.divisor([3, 2]);

@@ -18,7 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let settings = EvalSettings {
         completions: 4,
-        decoding: Decoding::new(0.6, Truncation::NONE)?,
+        decoding: Decoding::Sample {
+            temperature: 0.6,
+            truncation: Truncation::NONE,
+        },
         max_new_tokens: 96,
         max_sequences: 64,
         seed: 0,
