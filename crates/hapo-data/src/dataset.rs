@@ -26,7 +26,7 @@ pub struct Example {
     pub problem: String,
     /// The gold answer, as the grader will read it. Empty where the file has none.
     pub answer: String,
-    /// Further gold answers of which any counts as well. Nearly always empty.
+    /// Further gold answers of which any counts as well; see [`Example::golds`]. Nearly always empty.
     pub other_answers: Vec<String>,
     /// The teachers' solutions, as the assistant would say them, without the end token. Often empty.
     pub teachers: Vec<String>,
@@ -53,6 +53,11 @@ impl Example {
     /// k of avg@k: how often the file has this problem.
     pub fn k(&self) -> u32 {
         self.copies + 1
+    }
+
+    /// The gold answers, any of which counts.
+    pub fn golds(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Price: every solution is tokenised and graded before the first step.
 
-use crate::Dataset;
+use crate::{Dataset, Example};
 use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher};
 
 /// The solutions a run may inject, and what became of the others.
@@ -33,13 +33,13 @@ pub struct Refused {
 
 /// Takes, for every example, its first solution that is correct and fits (D9).
 ///
-/// `verdict` is given a solution and the gold answer; `encode` gives the tokens of a solution, to which
+/// `verdict` is given a solution and its example; `encode` gives the tokens of a solution, to which
 /// `end_token` is added (D10); `response_limit` is in tokens and counts the end token.
 pub fn admit(
     dataset: &Dataset,
     end_token: TokenId,
     response_limit: usize,
-    verdict: impl Fn(&str, &str) -> Verdict,
+    verdict: impl Fn(&str, &Example) -> Verdict,
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Admission {
     let mut admission = Admission::default();
@@ -47,7 +47,7 @@ pub fn admit(
         admission.without_teacher += usize::from(row.teachers.is_empty());
         let mut admitted = None;
         for (teacher, solution) in row.teachers.iter().enumerate() {
-            let verdict = verdict(solution, &row.answer);
+            let verdict = verdict(solution, row);
             match admit_teacher(encode(solution), end_token, &verdict, response_limit) {
                 Ok(trajectory) => {
                     admitted = Some(trajectory);
@@ -68,7 +68,6 @@ pub fn admit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Example;
 
     fn example(answer: &str, teachers: &[&str]) -> Example {
         Example {
@@ -89,7 +88,8 @@ mod tests {
                 example("4", &["123456=4"]),
             ],
         };
-        let verdict = |solution: &str, answer: &str| {
+        let verdict = |solution: &str, example: &Example| {
+            let answer = &example.answer;
             if solution.ends_with(&format!("={answer}")) {
                 Verdict::Correct
             } else {

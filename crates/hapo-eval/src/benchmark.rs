@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, held_out};
+use sha2::{Digest, Sha256};
 
 use crate::evaluate::Error;
 
@@ -26,11 +27,12 @@ pub struct Benchmark {
 enum Source {
     /// Made by the built-in task.
     Task(&'static HeldOutSet),
-    /// Read from a file of the user's: how many problems it holds, and names under which it goes, in letters and digits
-    /// alone.
+    /// Read from a file of the user's: how many problems it holds, names under which it goes, in letters and digits
+    /// alone, and who publishes it with which [`text_checksum`].
     File {
         problems: usize,
         stems: &'static [&'static str],
+        texts: &'static [(&'static str, &'static str)],
     },
 }
 
@@ -69,7 +71,10 @@ impl Benchmark {
     /// [`Error::NoFile`], [`Error::Rows`] for rows that cannot be used, [`Error::Count`] when the number of problems is
     /// not the benchmark's.
     pub fn read(&self, folder: &Path) -> Result<Dataset, Error> {
-        let Source::File { problems, stems } = self.source else {
+        let Source::File {
+            problems, stems, ..
+        } = self.source
+        else {
             return Err(Error::NoFile {
                 name: self.name,
                 folder: folder.to_owned(),
@@ -105,6 +110,45 @@ impl Benchmark {
         }
         Ok(dataset)
     }
+
+    /// What to know before a score on these problems is held against one that was published: that their text is none
+    /// of the copies whose checksum is known.
+    pub fn other_text(&self, dataset: &Dataset) -> Option<String> {
+        let Source::File { texts, .. } = self.source else {
+            return None;
+        };
+        let found = text_checksum(dataset);
+        if texts.iter().any(|it| it.1 == found) {
+            return None;
+        }
+        let known: Vec<String> = texts
+            .iter()
+            .map(|it| format!("{} {}", it.0, it.1))
+            .collect();
+        Some(format!(
+            "{}: the text of the problems has checksum {found}, that of the known copies is {}",
+            self.name,
+            known.join(", ")
+        ))
+    }
+}
+
+/// The first 16 hexadecimal digits of the SHA-256 of the problems' texts, one a line, in their own order as texts and
+/// with white space of any length as one space: neither the order of the rows nor a copy's line breaks matter.
+pub fn text_checksum(dataset: &Dataset) -> String {
+    let plain =
+        |it: &hapo_data::Example| it.problem.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut texts: Vec<String> = dataset.examples.iter().map(plain).collect();
+    texts.sort_unstable();
+    let mut hash = Sha256::new();
+    for it in texts {
+        hash.update(it.as_bytes());
+        hash.update(b"\n");
+    }
+    hash.finalize()[..8]
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect()
 }
 
 /// The first of each kind of row, by problem and answer.
@@ -162,6 +206,7 @@ const MATH: &[Benchmark] = &[
         1,
         500,
         &["math500", "math500test", "math"],
+        &[("LUFFY", "afd36321b206cfd4")],
     ),
     file(
         "olympiad",
@@ -170,6 +215,7 @@ const MATH: &[Benchmark] = &[
         1,
         675,
         &["olympiad", "olympiadbench", "olympiadbenchmath"],
+        &[("LUFFY", "7ac00aa605feacb2")],
     ),
     file(
         "minerva",
@@ -178,6 +224,7 @@ const MATH: &[Benchmark] = &[
         1,
         272,
         &["minerva", "minervamath"],
+        &[("OAT and LUFFY", "efb004107063379e")],
     ),
     file(
         "aime24",
@@ -186,6 +233,7 @@ const MATH: &[Benchmark] = &[
         32,
         30,
         &["aime24", "aime2024", "aime"],
+        &[("LUFFY", "e72bec57e47cb5ac")],
     ),
     file(
         "amc",
@@ -194,6 +242,7 @@ const MATH: &[Benchmark] = &[
         32,
         83,
         &["amc", "amc23", "amc2223"],
+        &[("OAT and LUFFY", "0ed67708c2d1c69e")],
     ),
     file(
         "aime25",
@@ -202,6 +251,7 @@ const MATH: &[Benchmark] = &[
         32,
         30,
         &["aime25", "aime2025"],
+        &[("TRAPO", "9318432afefa4c26")],
     ),
 ];
 
@@ -248,13 +298,18 @@ const fn file(
     completions: usize,
     problems: usize,
     stems: &'static [&'static str],
+    texts: &'static [(&'static str, &'static str)],
 ) -> Benchmark {
     Benchmark {
         name,
         title,
         summary,
         completions: Some(completions),
-        source: Source::File { problems, stems },
+        source: Source::File {
+            problems,
+            stems,
+            texts,
+        },
     }
 }
 
@@ -308,6 +363,24 @@ mod tests {
     }
 
     #[test]
+    fn a_text_is_the_same_in_another_order_and_with_other_white_space() {
+        let dataset = |problems: &[&str]| Dataset {
+            examples: problems
+                .iter()
+                .map(|it| Example {
+                    problem: (*it).to_owned(),
+                    ..Example::default()
+                })
+                .collect(),
+        };
+        let one = text_checksum(&dataset(&["Find $x$.\n", "How  many?"]));
+        assert_eq!(one, text_checksum(&dataset(&["How many?", " Find\n$x$."])));
+        assert_ne!(one, text_checksum(&dataset(&["How many?", "Find $y$."])));
+        // sha256("Find $x$.\nHow many?\n")
+        assert_eq!(one, "01024cac0425c3a9");
+    }
+
+    #[test]
     fn files_are_found_by_name_grouped_and_counted() {
         let folder = tempfile::tempdir().unwrap();
         let aime = benchmark("aime24").unwrap();
@@ -320,6 +393,8 @@ mod tests {
         let dataset = aime.read(folder.path()).unwrap();
         assert_eq!(dataset.examples.len(), 30);
         assert_eq!(dataset.examples[1].id, "32");
+        let warning = aime.other_text(&dataset).unwrap();
+        assert!(warning.contains("LUFFY e72bec57e47cb5ac"), "{warning}");
         write(&path, 29, 32);
         assert_eq!(
             aime.read(folder.path()).unwrap_err().to_string(),

@@ -93,6 +93,14 @@ pub enum Error {
     /// Problems that cannot be read or made.
     #[error(transparent)]
     Data(#[from] hapo_data::Error),
+    /// A problem that the model cannot be asked.
+    #[error("problem {id}: {source}")]
+    Problem {
+        /// Its id.
+        id: String,
+        /// Why.
+        source: Box<hapo_sampler::Error>,
+    },
     /// A gold answer that the grader cannot read.
     #[error("the grader cannot read the gold answer `{gold}` of problem {id}: {reason}")]
     Gold {
@@ -185,6 +193,7 @@ impl Error {
                 "--data names the folder with the benchmarks' files"
             }
             Error::Gold { .. } | Error::Rows { .. } => "correct or remove the row",
+            Error::Problem { .. } => "remove the row, or lower --max-tokens",
             Error::Count { .. } => {
                 "give the benchmark's own file, or any file by itself with --data FILE"
             }
@@ -237,7 +246,7 @@ impl<'a> Judge<'a> {
             .examples
             .iter()
             .map(|it| {
-                Gold::new(grader, &it.answer).map_err(|reason| Error::Gold {
+                Gold::any(grader, it.golds()).map_err(|reason| Error::Gold {
                     id: it.id.clone(),
                     gold: it.answer.clone(),
                     reason,
@@ -246,7 +255,7 @@ impl<'a> Judge<'a> {
             .collect::<Result<Vec<_>, _>>()?;
         let others = other.map(|grader| {
             let golds = dataset.examples.iter();
-            golds.map(|it| Gold::new(grader, &it.answer).ok()).collect()
+            golds.map(|it| Gold::any(grader, it.golds()).ok()).collect()
         });
         Ok(Self {
             dataset,
@@ -374,7 +383,14 @@ pub fn sample_some(
         purpose: Purpose::Evaluate,
         step: 0,
     };
-    hapo_sampler::sample(model, &requests, &sampling)?
+    let sampled = hapo_sampler::sample(model, &requests, &sampling).map_err(|it| match it {
+        hapo_sampler::Error::InGroup { index, source } => Error::Problem {
+            id: dataset.examples[numbers[index]].id.clone(),
+            source,
+        },
+        other => other.into(),
+    })?;
+    sampled
         .into_iter()
         .map(|completions| {
             let said = completions.into_iter().map(|it| {

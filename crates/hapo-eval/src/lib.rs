@@ -8,7 +8,7 @@ mod score;
 mod seeds;
 mod statistics;
 
-pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite};
+pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
 pub use compare::{Cell, Comparison, Layout, Row, compare};
 pub use evaluate::{
     Answer, Answers, Asked, Error, EvalSettings, Judge, Mark, Said, average, evaluate, sample_some,

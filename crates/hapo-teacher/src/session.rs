@@ -206,7 +206,7 @@ impl<'a> Session<'a> {
             .iter()
             .enumerate()
             .map(|(number, it)| {
-                Gold::new(rules.grader, &it.answer).map_err(|reason| Error::Gold {
+                Gold::any(rules.grader, it.golds()).map_err(|reason| Error::Gold {
                     row: number + 1,
                     id: it.id.clone(),
                     gold: it.answer.clone(),

@@ -1,12 +1,7 @@
 //! From completions to verdicts.
 
 use hapo_core::Verdict;
-use hapo_verify::{Gold, Grader};
-
-/// The verdict on one completion.
-pub fn verdict(grader: &Grader, gold: &str, completion: &str) -> Verdict {
-    into_core(hapo_verify::grade(grader, gold, completion).verdict)
-}
+use hapo_verify::Gold;
 
 /// The verdict on one completion against a gold that was read before.
 pub fn verdict_of(gold: &Gold, completion: &str) -> Verdict {

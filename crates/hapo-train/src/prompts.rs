@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory};
-use hapo_data::Dataset;
+use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory, Verdict};
+use hapo_data::{Dataset, Example};
 use hapo_sampler::Dialogue;
 use hapo_verify::{Gold, Grader};
 
@@ -80,7 +80,11 @@ impl PromptTable {
                 Vec::new()
             })
         };
-        let verdict = |solution: &str, gold: &str| grading::verdict(grader, gold, solution);
+        let verdict = |solution: &str, example: &Example| {
+            // A gold that cannot be read is told below, with its row.
+            Gold::any(grader, example.golds())
+                .map_or(Verdict::Wrong, |it| grading::verdict_of(&it, solution))
+        };
         let admission = hapo_data::admit(
             dataset,
             dialogue.end_token,
@@ -95,19 +99,7 @@ impl PromptTable {
         for (number, (example, teacher)) in
             dataset.examples.iter().zip(admission.teachers).enumerate()
         {
-            if !example.other_answers.is_empty() {
-                return Err(Error::Dataset {
-                    problem: place(
-                        number,
-                        &format!(
-                            "expected one gold answer, got {}",
-                            example.other_answers.len() + 1
-                        ),
-                    ),
-                    hint: "keep the answer that is to count".to_owned(),
-                });
-            }
-            let gold = Gold::new(grader, &example.answer).map_err(|reason| Error::Dataset {
+            let gold = Gold::any(grader, example.golds()).map_err(|reason| Error::Dataset {
                 problem: place(
                     number,
                     &format!(

@@ -137,6 +137,8 @@ enum Prepared {
     Oat(oat::Gold),
     Exact(String),
     Format(format::Shape),
+    /// Several golds: an answer is correct that means any of them.
+    Any(Vec<Gold>),
 }
 
 impl Gold {
@@ -162,6 +164,33 @@ impl Gold {
         })
     }
 
+    /// Reads several golds for `grader`, any of which an answer may mean, as OAT's and Math-Verify's lists of golds are
+    /// taken. Golds that cannot be read are passed over as long as one can.
+    ///
+    /// # Errors
+    /// When there is no gold, or none that can be read: what is wrong with the first.
+    pub fn any<'a>(
+        grader: &Grader,
+        golds: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Gold, GoldError> {
+        let (mut read, mut first_error) = (Vec::new(), None);
+        for it in golds {
+            match Gold::new(grader, it) {
+                Ok(gold) => read.push(gold),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        match (read.len(), first_error) {
+            (0, error) => Err(error.unwrap_or(GoldError::Empty)),
+            (1, _) => Ok(read.remove(0)),
+            _ => Ok(Gold {
+                prepared: Prepared::Any(read),
+            }),
+        }
+    }
+
     /// Reads a gold for `math` from a whole text (`The answer is $5$.`) instead of a bare answer.
     ///
     /// # Errors
@@ -179,6 +208,15 @@ impl Gold {
             Prepared::Oat(it) => oat::judge(it, completion),
             Prepared::Exact(it) => exact::judge(it, completion),
             Prepared::Format(it) => format::judge(it, completion),
+            Prepared::Any(golds) => {
+                let first = golds[0].judge(completion);
+                if first.verdict.is_correct() {
+                    return first;
+                }
+                let others = golds[1..].iter().map(|it| it.judge(completion));
+                let correct = others.filter(|it| it.verdict.is_correct()).next();
+                correct.unwrap_or(first)
+            }
         }
     }
 }

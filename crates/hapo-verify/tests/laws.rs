@@ -1,6 +1,6 @@
 //! Laws of the comparison, on generated answers: reflexive, symmetric and transitive where the rules promise it.
 
-use hapo_verify::{EXACT, MATH, Verdict, grade, grade_batch};
+use hapo_verify::{EXACT, Gold, GoldError, MATH, Verdict, grade, grade_batch};
 use proptest::prelude::*;
 
 fn is_correct(gold: &str, answer: &str) -> bool {
@@ -120,4 +120,19 @@ proptest! {
         let batch = grade_batch(&MATH, &[(&text, &format!("\\boxed{{{text}}}"))]);
         prop_assert_eq!(&batch[0], &judgement);
     }
+}
+
+#[test]
+fn of_several_golds_any_counts_and_unreadable_ones_are_passed_over() {
+    let golds = ["", "12 m", "\\frac{25}{2}"];
+    let gold = Gold::any(&MATH, golds).unwrap();
+    assert_eq!(gold.judge("\\boxed{12.5}").verdict, Verdict::Correct);
+    assert_eq!(gold.judge("\\boxed{12}").verdict, Verdict::Correct);
+    let wrong = gold.judge("\\boxed{13}");
+    assert_eq!(
+        wrong,
+        Gold::new(&MATH, golds[1]).unwrap().judge("\\boxed{13}")
+    );
+    assert!(matches!(Gold::any(&MATH, [""]), Err(GoldError::Empty)));
+    assert!(matches!(Gold::any(&MATH, []), Err(GoldError::Empty)));
 }

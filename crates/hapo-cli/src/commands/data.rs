@@ -499,14 +499,10 @@ fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static Grader>) -> Option<
     if example.answer.is_empty() {
         return Some(rows.bad_row(example.row, "answer", &expected, "nothing"));
     }
-    std::iter::once(&example.answer)
-        .chain(&example.other_answers)
-        .find_map(|answer| {
-            let reason = Gold::new(grader, answer).err()?;
-            let shown: String = answer.chars().take(80).collect();
-            let got = format!("{shown:?} ({reason})");
-            Some(rows.bad_row(example.row, "answer", &expected, &got))
-        })
+    let reason = Gold::any(grader, example.golds()).err()?;
+    let shown: String = example.answer.chars().take(80).collect();
+    let got = format!("{shown:?} ({reason})");
+    Some(rows.bad_row(example.row, "answer", &expected, &got))
 }
 
 /// Writes the good rows of a file; gives their number. `look` says of a row whether it is to be left out;

@@ -12,11 +12,11 @@ use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, make_set};
 use hapo_eval::{
     Answers, Asked, Benchmark, EvalSettings, Judge, Layout, Record, Recorded, Said, Score,
-    benchmark, compare, sample_some, score, suite,
+    benchmark, compare, sample_some, score, suite, text_checksum,
 };
 use hapo_teacher::{Client, Patience, Question};
 use hapo_verify::{Gold, Grader};
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use crate::commands::generate::decoding;
 use crate::failure::bad_input;
@@ -143,8 +143,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     template(args).check()?;
     let (sets, max_tokens) = sets(args)?;
     let model = args.model.as_deref().unwrap_or_default();
+    let texts: Map<String, Value> = sets
+        .iter()
+        .map(|it| (it.name.clone(), text_checksum(&it.dataset).into()))
+        .collect();
     let settings = json!({
-        "model": model, "endpoint": args.endpoint.as_deref().map(without_secrets), "k": args.k,
+        "texts": texts, "model": model, "endpoint": args.endpoint.as_deref().map(without_secrets), "k": args.k,
         "temperature": args.temperature, "top_p": args.top_p, "max_tokens": max_tokens, "grader": args.grader,
         "prompt": if args.endpoint.is_some() { &args.instruction } else { &args.template },
         "seed": args.seed,
@@ -524,6 +528,12 @@ fn print_comparison(args: &Args) -> Result<()> {
         let recorded = Recorded::read(path)?;
         runs.push((name, recorded));
     }
+    for (benchmark, names) in of_different_texts(&runs) {
+        eprintln!(
+            "warning: {benchmark}: the problems' texts differ between {}",
+            names.join(" and ")
+        );
+    }
     let layout = match args.layout {
         _ if args.json => Layout::Json,
         TableLayout::Text => Layout::Text,
@@ -535,6 +545,22 @@ fn print_comparison(args: &Args) -> Result<()> {
     let table = compare(&runs, args.seed).render(layout);
     std::io::stdout().lock().write_all(table.as_bytes())?;
     Ok(())
+}
+
+/// Benchmarks of which two evaluations asked different texts, with the first two such.
+fn of_different_texts(runs: &[(String, Recorded)]) -> BTreeMap<&str, [&str; 2]> {
+    let mut first: BTreeMap<&str, (&str, &Value)> = BTreeMap::new();
+    let mut differ = BTreeMap::new();
+    for (name, recorded) in runs {
+        let texts = recorded.settings.get("texts").and_then(Value::as_object);
+        for (benchmark, text) in texts.into_iter().flatten() {
+            let (other, expected) = first.entry(benchmark).or_insert((name, text));
+            if *expected != text {
+                differ.entry(benchmark.as_str()).or_insert([*other, name]);
+            }
+        }
+    }
+    differ
 }
 
 /// What to ask, and the longest completion.
@@ -592,6 +618,9 @@ fn sets(args: &Args) -> Result<(Vec<Set>, usize)> {
                 Some(folder) if it.is_file() => it.read(folder)?,
                 _ => it.problems(args.problems)?,
             };
+            if let Some(warning) = it.other_text(&dataset) {
+                eprintln!("warning: {warning}");
+            }
             sets.push(Set {
                 name: it.name.to_owned(),
                 dataset,
@@ -608,20 +637,13 @@ fn check(dataset: &Dataset, file: &Path, args: &Args) -> Result<()> {
     let grader = hapo_verify::grader(&args.grader)
         .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
     for it in &dataset.examples {
-        let problem = match Gold::new(grader, &it.answer) {
-            Ok(_) if it.other_answers.is_empty() => continue,
-            Ok(_) => format!(
-                "expected one gold answer, got {}",
-                it.other_answers.len() + 1
-            ),
-            Err(reason) => format!(
-                "the grader cannot read the gold answer `{}`: {reason}",
-                it.answer
-            ),
+        let Err(reason) = Gold::any(grader, it.golds()) else {
+            continue;
         };
         return Err(bad_input(
             format!(
-                "{problem} (row {}, id {}, {})",
+                "the grader cannot read the gold answer `{}`: {reason} (row {}, id {}, {})",
+                it.answer,
                 it.row,
                 it.id,
                 file.display()
