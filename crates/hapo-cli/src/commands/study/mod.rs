@@ -1,6 +1,7 @@
 //! `hapo study`: the paper in miniature, by one command.
 
 mod arms;
+mod chart;
 mod tables;
 
 use std::collections::{BTreeMap, VecDeque};

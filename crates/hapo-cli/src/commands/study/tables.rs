@@ -7,7 +7,7 @@ use anyhow::Result;
 use hapo_eval::{Estimate, difference_over_seeds, estimate_over_seeds};
 use serde::Serialize;
 
-use super::{Args, Scores, Section, arms, folder_of, scores_of};
+use super::{Args, Scores, Section, arms, chart, folder_of, scores_of};
 use crate::mini;
 
 /// Everything that the tables say.
@@ -45,6 +45,9 @@ struct Row {
     seconds: f64,
     /// Means over the first, middle and last third of the steps, of the metrics in [`CURVES`].
     curves: Vec<[f64; 3]>,
+    /// Means over the seeds, step by step, of the same metrics.
+    #[serde(skip)]
+    steps: Vec<Vec<f64>>,
 }
 
 #[derive(Serialize)]
@@ -217,7 +220,10 @@ impl Done {
                 in_table = false;
             }
             match line.strip_prefix("## ") {
-                Some(title) => body += &format!("<h2>{}</h2>\n", escaped(title)),
+                Some(title) => {
+                    body += &format!("<h2>{}</h2>\n", escaped(title));
+                    body += &self.charts(title);
+                }
                 None if line.is_empty() => {}
                 None => body += &format!("<p>{}</p>\n", escaped(line)),
             }
@@ -225,10 +231,35 @@ impl Done {
         format!(
             "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
              <title>hapo study mini</title><style>:root{{color-scheme:light dark;font:15px system-ui}}\
-             body{{max-width:80rem;margin:2rem auto;padding:0 1rem}}.scroll{{overflow-x:auto}}\
+             body{{max-width:80rem;margin:2rem auto;padding:0 1rem}}.scroll{{overflow-x:auto}}.charts{{display:flex;flex-wrap:wrap;gap:1rem}}figure{{margin:0}}\
              table{{border-collapse:collapse;font-variant-numeric:tabular-nums}}\
              td,th{{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #8885;white-space:nowrap}}\
              td:first-child,th:first-child{{text-align:left}}</style><h1>The paper in miniature</h1>\n{body}</html>\n"
+        )
+    }
+}
+
+impl Done {
+    /// The courses of a table's rows over the steps.
+    fn charts(&self, title: &str) -> String {
+        let Some(table) = self.tables.iter().find(|it| it.title == title) else {
+            return String::new();
+        };
+        let rows: Vec<&Row> = (table.rows.iter())
+            .filter(|it| it.steps.iter().flatten().any(|it| it.is_finite()))
+            .collect();
+        let labels: Vec<&str> = rows.iter().map(|it| it.label).collect();
+        let charts = CURVES.iter().enumerate().filter_map(|(n, (_, name))| {
+            let lines: Vec<&[f64]> = rows.iter().map(|it| &*it.steps[n]).collect();
+            chart::chart(name, &lines)
+        });
+        let charts: String = charts.collect();
+        if charts.is_empty() {
+            return charts;
+        }
+        format!(
+            "{}<div class=charts>{charts}</div>\n",
+            chart::legend(&labels)
         )
     }
 }
@@ -249,15 +280,12 @@ fn row(name: &'static str, scores: &[Scores], args: &Args) -> Result<Row> {
         .iter()
         .flat_map(|it| &it.benchmarks)
         .map(|it| it.tokens);
-    let mut curves = vec![[0.0; 3]; CURVES.len()];
-    for it in scores {
-        let folder = folder_of(&args.out, name, it.seed);
-        for (sum, one) in curves.iter_mut().zip(courses(&folder)) {
-            for (sum, one) in sum.iter_mut().zip(one) {
-                *sum += one / n;
-            }
-        }
-    }
+    let runs: Vec<Vec<serde_json::Value>> = scores
+        .iter()
+        .map(|it| metrics_of(&folder_of(&args.out, name, it.seed)))
+        .collect();
+    let steps: Vec<Vec<f64>> = CURVES.iter().map(|it| over_seeds(&runs, it.0)).collect();
+    let curves = steps.iter().map(|it| thirds(it)).collect();
     Ok(Row {
         name,
         label: label(name),
@@ -270,29 +298,47 @@ fn row(name: &'static str, scores: &[Scores], args: &Args) -> Result<Row> {
         tokens: tokens.sum::<f64>() / (n * benchmarks.max(1) as f64),
         seconds: scores.iter().map(|it| it.seconds).sum::<f64>() / n,
         curves,
+        steps,
     })
 }
 
-/// Means over thirds of a run's steps; of its last stage, where it has several. Not logged is NaN.
-fn courses(folder: &Path) -> Vec<[f64; 3]> {
+/// What a run logged, step by step; of its last stage, where it has several.
+fn metrics_of(folder: &Path) -> Vec<serde_json::Value> {
     let read = |folder: &Path| std::fs::read_to_string(folder.join("metrics.jsonl")).ok();
     let text = read(folder)
         .or_else(|| read(&folder.join("grpo")))
         .unwrap_or_default();
-    let lines: Vec<serde_json::Value> = text
-        .lines()
+    text.lines()
         .filter_map(|it| serde_json::from_str(it).ok())
-        .collect();
-    let third = lines.len().div_ceil(3).max(1);
-    let mean = |key: &str, part: usize| {
-        let lines = lines.iter().skip(part * third).take(third);
-        let values: Vec<f64> = lines.filter_map(|it| it.get(key)?.as_f64()).collect();
-        values.iter().sum::<f64>() / values.len() as f64
-    };
-    CURVES
-        .iter()
-        .map(|(key, _)| [mean(key, 0), mean(key, 1), mean(key, 2)])
         .collect()
+}
+
+/// A metric's mean over the runs that logged it in a step; NaN where none did.
+fn over_seeds(runs: &[Vec<serde_json::Value>], key: &str) -> Vec<f64> {
+    let steps = runs.iter().map(Vec::len).max().unwrap_or(0);
+    (0..steps)
+        .map(|step| {
+            mean(
+                runs.iter()
+                    .filter_map(|it| it.get(step)?.get(key)?.as_f64()),
+            )
+        })
+        .collect()
+}
+
+/// Means over the first, middle and last third of the steps that were logged.
+fn thirds(steps: &[f64]) -> [f64; 3] {
+    let third = steps.len().div_ceil(3).max(1);
+    [0, 1, 2].map(|part| {
+        let steps = steps.iter().skip(part * third).take(third);
+        mean(steps.copied().filter(|it| !it.is_nan()))
+    })
+}
+
+/// NaN of nothing.
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0), |(sum, count), it| (sum + it, count + 1));
+    sum / f64::from(count)
 }
 
 /// The scores of the seeds that both have.
@@ -330,7 +376,7 @@ fn course(thirds: [f64; 3]) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
