@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sources::Source;
 
-/// Folders, separated as in `PATH`, whose CUDA libraries come before those of the system.
+/// Folders, separated as in `PATH`, with CUDA libraries beside those of the system.
 pub(crate) const LIBRARIES: &str = "HAPO_CUDA_LIBRARIES";
 /// Folder of compiled kernels.
 const CACHE: &str = "HAPO_KERNEL_CACHE";
@@ -37,7 +37,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Finds NVRTC: in the folders of `HAPO_CUDA_LIBRARIES`, else where the system looks.
+    /// Finds NVRTC in the folders of `HAPO_CUDA_LIBRARIES` or where the system looks.
     ///
     /// # Errors
     /// It is not there.
