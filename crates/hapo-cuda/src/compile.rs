@@ -111,8 +111,10 @@ impl Compiler {
         hash.update(program);
         hash.update(options.join(" "));
         hash.update(format!("{:?}", self.version));
-        let hash = hash.finalize();
-        let hex: String = hash.iter().map(|it| format!("{it:02x}")).collect();
+        let hex = hash.finalize().iter().fold(String::new(), |mut hex, byte| {
+            hex.push_str(&format!("{byte:02x}"));
+            hex
+        });
         format!("{hex}.cubin")
     }
 }

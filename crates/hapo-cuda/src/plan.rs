@@ -83,7 +83,7 @@ pub(crate) fn column_parts(rows: usize) -> (usize, usize) {
     (per_part, rows.div_ceil(per_part))
 }
 
-/// Elements a block sums in [`squared_norm`](../kernels/adamw.cu) and looks at in `find_wider`.
+/// Elements that a block of `squared_norm` and of `find_wider` takes.
 pub(crate) const PER_BLOCK: usize = 1 << 16;
 
 /// Tiles of the attention kernels of one width.

@@ -327,8 +327,11 @@ fn heads() {
     }
 }
 
+/// Length of a segment, and the one it continues.
+type Cut = (u32, Option<usize>);
+
 /// Segments that share prefixes, alone, of one row, beyond a tile, and a prefix that is no segment.
-fn segments(lens: &[(u32, Option<usize>)]) -> (Vec<SegmentRow>, usize) {
+fn segments(lens: &[Cut]) -> (Vec<SegmentRow>, usize) {
     let mut rows: Vec<SegmentRow> = Vec::new();
     let mut start = 0;
     for (index, &(len, prefix)) in lens.iter().enumerate() {
@@ -398,7 +401,7 @@ fn attend<D: Device>(
 
 #[test]
 fn attention_of_packed_segments() {
-    let cases: [(usize, usize, usize, &[(u32, Option<usize>)]); 7] = [
+    let cases: [(usize, usize, usize, &[Cut]); 7] = [
         (1, 1, 16, &[(1, None)]),
         (4, 2, 16, &[(5, None), (1, None), (70, None)]),
         (
@@ -502,11 +505,6 @@ fn the_cache_and_decoding() {
         (11, 1, 64, 1),
         (14, 2, 128, 2),
     ] {
-        let shape = AttentionShape {
-            heads,
-            kv_heads,
-            head_dim,
-        };
         fn work<D: Device>(device: &D, shape: AttentionShape, layers: usize) -> Vec<Vec<f32>> {
             let per_token = layers * shape.kv_width() * 2;
             let width = shape.kv_width();
@@ -587,6 +585,11 @@ fn the_cache_and_decoding() {
             results.push(read(device, &cache));
             results
         }
+        let shape = AttentionShape {
+            heads,
+            kv_heads,
+            head_dim,
+        };
         both!(format!("{shape:?}"), 1e-5, |d: &_| work(d, shape, layers));
     }
 }

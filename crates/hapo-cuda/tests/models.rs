@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use hapo_cuda::{Card, Products};
 use hapo_kernels::{Buffer, Cpu, Device};
-use hapo_model::{Gradients, KvCache, Model, Moments, PackedBatch, Recompute, Tape, Target};
+use hapo_model::{
+    Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Recompute, Tape, Target,
+};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 use support::Fibers;
@@ -180,9 +182,9 @@ fn step<D: Device>(mut model: Model<D>, recompute: Recompute) -> [Vec<f32>; 4] {
     let n = batch.targets.len();
     let d_log_probs: Vec<f32> = (0..n).map(|i| ((i * 7 % 13) as f32 - 6.0) / 20.0).collect();
     let d_entropies: Vec<f32> = (0..n)
-        .map(|i| if i % 3 == 0 { 0.01 } else { 0.0 })
+        .map(|i| if i.is_multiple_of(3) { 0.01 } else { 0.0 })
         .collect();
-    let mut out = Default::default();
+    let mut out = Outputs::default();
     // Twice: the second time gradients are added to those that are there.
     for _ in 0..2 {
         out = model.forward(&batch, &mut tape).unwrap();

@@ -233,3 +233,37 @@ extern "C" int fibers_launch(const char* name, const unsigned* grid, unsigned th
         for (unsigned i = 0; i < MOST; i++) fibers[i].begun = false;
     return failed;
 }
+
+static float element(const void* data, int bf16, size_t at) {
+    if (!bf16) return ((const float*)data)[at];
+    unsigned bits = (unsigned)((const uint16_t*)data)[at] << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+// A product as BLAS has it: matrices by columns, `stride` elements apart.
+extern "C" void fibers_product(size_t m, size_t n, size_t k, int bf16, const void* left, size_t left_stride,
+                               int left_transposed, const void* right, size_t right_stride, int right_transposed,
+                               int add, float* out, size_t out_stride) {
+    // Columns of the left factor, one after the other.
+    float* columns = (float*)malloc(m * k * sizeof(float));
+    float* sums = (float*)malloc(m * sizeof(float));
+    for (size_t i = 0; i < k; i++)
+        for (size_t row = 0; row < m; row++)
+            columns[i * m + row] = element(left, bf16, left_transposed ? row * left_stride + i : i * left_stride + row);
+    for (size_t column = 0; column < n; column++) {
+        for (size_t row = 0; row < m; row++) sums[row] = 0;
+        for (size_t i = 0; i < k; i++) {
+            size_t at = right_transposed ? i * right_stride + column : column * right_stride + i;
+            float factor = element(right, bf16, at);
+            for (size_t row = 0; row < m; row++) sums[row] += columns[i * m + row] * factor;
+        }
+        for (size_t row = 0; row < m; row++) {
+            float* to = out + column * out_stride + row;
+            *to = (add ? *to : 0.0f) + sums[row];
+        }
+    }
+    free(columns);
+    free(sums);
+}

@@ -26,9 +26,25 @@ type LaunchFn = unsafe extern "C" fn(
     *mut *const c_char,
 ) -> c_int;
 
+type ProductFn = unsafe extern "C" fn(
+    usize,
+    usize,
+    usize,
+    c_int,
+    *const c_void,
+    usize,
+    c_int,
+    *const c_void,
+    usize,
+    c_int,
+    c_int,
+    *mut c_void,
+    usize,
+);
+
 struct Library {
     // Before the folder, so that it is closed first.
-    library: libloading::Library,
+    code: libloading::Library,
     _folder: tempfile::TempDir,
     /// Fibers are one machine: one launch at a time.
     turn: Mutex<()>,
@@ -91,7 +107,14 @@ fn build() -> Option<Arc<Library>> {
     );
     std::fs::write(&source, text).unwrap();
     let output = Command::new(&compiler)
-        .args(["-std=c++17", "-O2", "-fPIC", "-shared", "-w"])
+        .args([
+            "-std=c++17",
+            "-O2",
+            "-ftree-vectorize",
+            "-fPIC",
+            "-shared",
+            "-w",
+        ])
         .args(["-fno-strict-aliasing", "-U_FORTIFY_SOURCE"])
         .arg("-o")
         .args([&object, &source])
@@ -103,9 +126,9 @@ fn build() -> Option<Arc<Library>> {
         String::from_utf8_lossy(&output.stderr)
     );
     // SAFETY: the library was just built and has no initialiser of consequence.
-    let library = unsafe { libloading::Library::new(&object) }.unwrap();
+    let code = unsafe { libloading::Library::new(&object) }.unwrap();
     Some(Arc::new(Library {
-        library,
+        code,
         _folder: folder,
         turn: Mutex::new(()),
     }))
@@ -224,11 +247,7 @@ impl Launcher for Fibers {
         let mut problem = std::ptr::null();
         // SAFETY: the library counts the arguments and has the types from the kernel itself.
         let failed = unsafe {
-            let run = self
-                .library
-                .library
-                .get::<LaunchFn>(b"fibers_launch")
-                .unwrap();
+            let run = self.library.code.get::<LaunchFn>(b"fibers_launch").unwrap();
             run(
                 name.as_ptr(),
                 launch.grid.as_ptr(),
@@ -249,43 +268,39 @@ impl Launcher for Fibers {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        let read = |address: u64, index: usize| match product.number {
-            // SAFETY: as above.
-            Number::F32 => unsafe { pointer(address).cast::<f32>().add(index).read() },
-            Number::Bf16 => {
-                // SAFETY: as above.
-                let half = unsafe { pointer(address).cast::<u16>().add(index).read() };
-                f32::from_bits(u32::from(half) << 16)
-            }
-        };
-        // As BLAS: element (row, column) of a matrix by columns.
-        let of = |matrix: hapo_cuda::Matrix, row: usize, column: usize| {
-            let index = if matrix.transposed {
-                row * matrix.stride + column
-            } else {
-                column * matrix.stride + row
-            };
-            read(matrix.address, index)
-        };
-        assert!(!product.out.transposed);
-        let Product { m, n, k, .. } = *product;
-        let left: Vec<f32> = (0..m * k).map(|i| of(product.left, i / k, i % k)).collect();
-        for column in 0..n {
-            let right: Vec<f32> = (0..k).map(|i| of(product.right, i, column)).collect();
-            for row in 0..m {
-                let mut sum = 0.0_f32;
-                for (a, b) in left[row * k..(row + 1) * k].iter().zip(&right) {
-                    sum += a * b;
-                }
-                // SAFETY: as above.
-                unsafe {
-                    let to = pointer(product.out.address)
-                        .cast::<f32>()
-                        .add(column * product.out.stride + row);
-                    let before = if product.add { to.read() } else { 0.0 };
-                    to.write(before + sum);
-                }
-            }
+        let Product {
+            m,
+            n,
+            k,
+            number,
+            left,
+            right,
+            add,
+            out,
+        } = *product;
+        assert!(!out.transposed, "the result lies as it is");
+        // SAFETY: the matrices lie inside memory of this launcher, as the caller's shapes say.
+        unsafe {
+            let run = self
+                .library
+                .code
+                .get::<ProductFn>(b"fibers_product")
+                .unwrap();
+            run(
+                m,
+                n,
+                k,
+                c_int::from(number == Number::Bf16),
+                pointer(left.address).cast(),
+                left.stride,
+                c_int::from(left.transposed),
+                pointer(right.address).cast(),
+                right.stride,
+                c_int::from(right.transposed),
+                c_int::from(add),
+                pointer(out.address).cast(),
+                out.stride,
+            );
         }
         Ok(())
     }
