@@ -315,3 +315,36 @@ fn bf16_products_stay_near_and_packed_weights_change_nothing() {
     model.pack_rounded().unwrap();
     assert_eq!(before, run(&model));
 }
+
+#[test]
+fn a_full_card_is_a_typed_error_and_no_panic() {
+    let Some(model) = fibers("tiny-qwen2", Products::F32) else {
+        return;
+    };
+    let mut tape = Tape::default();
+    let tokens = [5, 17, 3];
+    let before = model.logits(&tokens, &mut tape).unwrap();
+    let mut cache = KvCache::new(&model, 64).unwrap();
+    // Buffers are refused at once, tables, which cannot say so, when the pass is over.
+    model.device().launcher().set_full(true);
+    let refused = [
+        model.logits(&tokens, &mut tape).unwrap_err(),
+        model.prefill(&mut cache, &[&tokens]).unwrap_err(),
+        KvCache::new(&model, 64).unwrap_err(),
+    ];
+    for error in refused {
+        let text = error.to_string();
+        assert!(
+            text.starts_with("fibers has no room for 0.000 GB"),
+            "{text}"
+        );
+        assert!(text.contains("0.000 of its 24.000 GB are free"), "{text}");
+        assert!(text.contains("optim.micro_batch_tokens"), "{text}");
+    }
+    // Nothing is left behind.
+    model.device().launcher().set_full(false);
+    assert_eq!(model.logits(&tokens, &mut tape).unwrap(), before);
+    let read = model.prefill(&mut cache, &[&tokens]).unwrap();
+    let last = before.len() - model.config().vocab_size;
+    assert!(gap(&read.logits, &before[last..]) < 1e-5);
+}

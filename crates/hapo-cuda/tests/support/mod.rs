@@ -11,6 +11,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Debug;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hapo_cuda::{Card, Launch, Launcher, Memory, Number, Product, Products, THREADS, sources};
@@ -54,6 +55,15 @@ struct Library {
 #[derive(Clone)]
 pub(crate) struct Fibers {
     library: Arc<Library>,
+    /// Whether it has no room for anything more.
+    full: Arc<AtomicBool>,
+}
+
+impl Fibers {
+    /// From now on every buffer is refused, or none is.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
 }
 
 impl Debug for Fibers {
@@ -66,7 +76,8 @@ impl Debug for Fibers {
 pub(crate) fn card(products: Products) -> Option<Card<Fibers>> {
     static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     let library = LIBRARY.get_or_init(build).clone()?;
-    Some(Card::new(Fibers { library }, products))
+    let full = Arc::default();
+    Some(Card::new(Fibers { library, full }, products))
 }
 
 fn build() -> Option<Arc<Library>> {
@@ -197,6 +208,14 @@ impl Launcher for Fibers {
     type Memory = Guarded;
 
     fn alloc(&self, bytes: usize) -> Result<Guarded, DeviceError> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(DeviceError::CardFull {
+                device: self.name(),
+                asked: bytes as u64,
+                free: 0,
+                total: 24_000_000_000,
+            });
+        }
         let mut words = vec![0_u64; bytes.div_ceil(8) + 2 * GUARD];
         let end = words.len() - GUARD;
         words[..GUARD].fill(GUARD_WORD);
