@@ -12,6 +12,9 @@ macro_rules! outln {
     }};
 }
 
+#[macro_use]
+mod device;
+
 mod commands;
 mod failure;
 mod hub;

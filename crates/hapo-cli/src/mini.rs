@@ -21,7 +21,12 @@ pub(crate) fn answers(
 ) -> Result<Vec<Vec<Answers>>> {
     let template = hapo_data::find_template("chatml")?;
     let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
-    let (model, dialogue) = model::open(model, template, max_new_tokens, threads)?;
+    let (model, dialogue) = model::open(
+        model,
+        template,
+        max_new_tokens,
+        crate::device::cpu(threads)?,
+    )?;
     let settings = EvalSettings {
         completions: COMPLETIONS,
         decoding: decoding(TEMPERATURE, hapo_sampler::Truncation::NONE)?,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use hapo_data::TemplateChoice;
-use hapo_kernels::Cpu;
+use hapo_kernels::Device;
 use hapo_model::{LoadedModel, Model, Tokenizer};
 use hapo_sampler::Dialogue;
 
@@ -13,16 +13,16 @@ use crate::hub;
 
 /// A model and the dialogue it is asked in. The longest sequence is the model's own limit, or
 /// `PROMPT_ROOM` and `max_new_tokens`, whichever is shorter.
-pub(crate) fn open<'a>(
+pub(crate) fn open<'a, D: Device>(
     path: &str,
     template: impl Into<TemplateChoice<'a>>,
     max_new_tokens: usize,
-    threads: usize,
-) -> Result<(Model<Cpu>, Dialogue)> {
+    device: D,
+) -> Result<(Model<D>, Dialogue)> {
     const PROMPT_ROOM: usize = 4096;
     let template = template.into();
     template.check()?;
-    let mut loaded = open_loaded(path, PROMPT_ROOM + max_new_tokens, threads)?;
+    let mut loaded = open_loaded(path, PROMPT_ROOM + max_new_tokens, device)?;
     let template = hapo_sampler::choose_template(template, path, &loaded.companions)?;
     loaded.model.pack_exact()?;
     let dialogue = Dialogue::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
@@ -44,11 +44,15 @@ pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
 }
 
 /// A model by its folder or its name on the hub, for sequences of `context` tokens.
-pub(crate) fn open_loaded(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
-    Ok(hapo_train::open_model(
+pub(crate) fn open_loaded<D: Device>(
+    path: &str,
+    context: usize,
+    device: D,
+) -> Result<LoadedModel<D>> {
+    Ok(hapo_train::open_model_on(
         &hub::model_folder(path)?,
         context,
-        threads,
+        device,
     )?)
 }
 

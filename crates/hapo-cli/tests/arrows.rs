@@ -8,6 +8,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-core", &[]),
     ("hapo-verify", &[]),
     ("hapo-kernels", &[]),
+    ("hapo-cuda", &["hapo-kernels"]),
     ("hapo-data", &["hapo-core"]),
     ("hapo-methods", &["hapo-core"]),
     ("hapo-model", &["hapo-kernels"]),
@@ -70,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "hapo-cli",
         &[
             "hapo-core",
+            "hapo-cuda",
             "hapo-data",
             "hapo-eval",
             "hapo-hub",

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hapo_core::{PromptId, Purpose};
 use hapo_data::Dataset;
-use hapo_kernels::Cpu;
+use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_sampler::{Decoding, Dialogue, GroupRequest, SampleSettings};
 use hapo_verify::{Gold, GoldError, Grader, Judgement, Verdict};
@@ -340,21 +340,29 @@ fn mark(verdict: Verdict) -> Mark {
 }
 
 /// Who is asked.
-#[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+#[derive(Debug)]
+pub struct Asked<'a, D: Device> {
     /// The model.
-    pub model: &'a Model<Cpu>,
+    pub model: &'a Model<D>,
     /// The dialogue it is asked in.
     pub dialogue: &'a Dialogue,
 }
+
+impl<D: Device> Clone for Asked<'_, D> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<D: Device> Copy for Asked<'_, D> {}
 
 /// Asks a model the problems with these numbers. A completion depends on its problem's number and its own, not on what
 /// else is asked.
 ///
 /// # Errors
 /// [`Error::Sampler`].
-pub fn sample_some(
-    asked: Asked<'_>,
+pub fn sample_some<D: Device>(
+    asked: Asked<'_, D>,
     dataset: &Dataset,
     numbers: &[usize],
     settings: EvalSettings,
@@ -409,8 +417,8 @@ pub fn sample_some(
 ///
 /// # Errors
 /// [`Error::Gold`], [`Error::Sampler`].
-pub fn evaluate(
-    model: &Model<Cpu>,
+pub fn evaluate<D: Device>(
+    model: &Model<D>,
     dialogue: &Dialogue,
     grader: &Grader,
     dataset: &Dataset,

@@ -9,7 +9,7 @@
 use std::fmt::Debug;
 
 /// What a device can refuse.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The device has no room for a buffer of this size.
@@ -26,6 +26,43 @@ pub enum DeviceError {
         /// What the system said.
         reason: String,
     },
+    /// A card has no room for a buffer.
+    #[error(
+        "{device} has no room for {:.3} GB: {:.3} of its {:.3} GB are free; a smaller \
+         optim.micro_batch_tokens or optim.recompute = \"layers\" needs less in training, fewer or \
+         shorter sequences at once need less in sampling",
+        *asked as f64 / 1e9, *free as f64 / 1e9, *total as f64 / 1e9
+    )]
+    CardFull {
+        /// Name of the card on the command line.
+        device: String,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes free.
+        free: u64,
+        /// Bytes of the card.
+        total: u64,
+    },
+    /// A card cannot be used, or failed while it was.
+    #[error("{device}: {problem}")]
+    Card {
+        /// Name of the card on the command line.
+        device: String,
+        /// What is missing or went wrong.
+        problem: String,
+        /// What can be done about it.
+        hint: String,
+    },
+}
+
+impl DeviceError {
+    /// What the reader can do, where there is something.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Card { hint, .. } => Some(hint),
+            _ => None,
+        }
+    }
 }
 
 /// A flat `f32` buffer on a device.
@@ -87,6 +124,19 @@ impl<B> Clone for Span<'_, B> {
 }
 
 impl<B> Copy for Span<'_, B> {}
+
+impl<B> Span<'_, B> {
+    /// The elements `offset..offset + len` of the range.
+    #[must_use]
+    pub fn part(self, offset: usize, len: usize) -> Self {
+        assert!(offset + len <= self.len, "a part inside its span");
+        Self {
+            buf: self.buf,
+            offset: self.offset + offset,
+            len,
+        }
+    }
+}
 
 /// A writable range of a buffer.
 #[derive(Debug)]
@@ -240,9 +290,54 @@ pub struct AdamW {
     pub gradient_scale: f64,
 }
 
+impl AdamW {
+    /// What is the same for all elements, worked out in f64.
+    pub fn factors(self) -> AdamWFactors {
+        let n = i32::try_from(self.step).unwrap_or(i32::MAX);
+        AdamWFactors {
+            gradient: self.gradient_scale as f32,
+            decay: (1.0 - self.learning_rate * self.weight_decay) as f32,
+            beta1: self.beta1 as f32,
+            one_less_beta1: (1.0 - self.beta1) as f32,
+            beta2: self.beta2 as f32,
+            one_less_beta2: (1.0 - self.beta2) as f32,
+            rate: (self.learning_rate / (1.0 - self.beta1.powi(n))) as f32,
+            root_correction: (1.0 / (1.0 - self.beta2.powi(n)).sqrt()) as f32,
+            epsilon: self.epsilon as f32,
+        }
+    }
+}
+
+/// The numbers of one `AdamW` step as every element uses them: with g the scaled gradient,
+/// m ← β₁·m + (1−β₁)·g, v ← β₂·v + (1−β₂)·g², p ← decay·p − rate·m / (correction·√v + ε).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWFactors {
+    /// Factor of the gradient.
+    pub gradient: f32,
+    /// Factor of the parameter.
+    pub decay: f32,
+    /// β₁.
+    pub beta1: f32,
+    /// 1 − β₁.
+    pub one_less_beta1: f32,
+    /// β₂.
+    pub beta2: f32,
+    /// 1 − β₂.
+    pub one_less_beta2: f32,
+    /// The learning rate over the bias correction of the first moment.
+    pub rate: f32,
+    /// 1 / the root of the bias correction of the second moment.
+    pub root_correction: f32,
+    /// ε.
+    pub epsilon: f32,
+}
+
 /// A machine that runs the decoder.
 ///
 /// Lengths of spans are products of the stated shapes; a mismatch is a bug above and panics.
+///
+/// Operations return nothing, since on a card they are only begun. What went wrong in one is kept until
+/// [`Device::check`] is asked; operations after it do nothing.
 pub trait Device: Send + Sync + Sized + Debug {
     /// A flat buffer of `f32`.
     type Buf: Buffer;
@@ -261,6 +356,12 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn copy(&self, src: Span<Self::Buf>, dst: SpanMut<Self::Buf>);
     /// Sets every element.
     fn fill(&self, dst: SpanMut<Self::Buf>, value: f32);
+
+    /// What went wrong since the last call, which forgets it. Results up to here hold only if nothing
+    /// did; on the processor nothing can.
+    fn check(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Runs `work` where operations are cheap to start. Results do not depend on it.
     fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R;
@@ -379,8 +480,8 @@ pub trait Device: Send + Sync + Sized + Debug {
         dk: SpanMut<Self::Buf>,
         dv: SpanMut<Self::Buf>,
     );
-    /// One query row per sequence against the cache and the row's own `k, v`; the bits are those of
-    /// the last row of [`Device::attention`] over the same tokens.
+    /// One query row per sequence against the cache and the row's own `k, v`: the last row of
+    /// [`Device::attention`] over the same tokens, on the processor with the same bits.
     fn attention_decode(
         &self,
         shape: AttentionShape,
@@ -402,6 +503,26 @@ pub trait Device: Send + Sync + Sized + Debug {
         v: Span<Self::Buf>,
         cache: &mut Self::Buf,
     );
+    /// Appends one token to the own region of every row in every layer: `k, v [layers, rows,
+    /// kv_heads · head_dim]`.
+    fn cache_append_rows(
+        &self,
+        shape: AttentionShape,
+        layers: usize,
+        rows: &[CacheRow],
+        k: Span<Self::Buf>,
+        v: Span<Self::Buf>,
+        cache: &mut Self::Buf,
+    ) {
+        let width = shape.kv_width();
+        for layer in 0..layers {
+            for (i, row) in rows.iter().enumerate() {
+                let at = (layer * rows.len() + i) * width;
+                let (k, v) = (k.part(at, width), v.part(at, width));
+                self.cache_append(shape, layer, row.own, k, v, cache);
+            }
+        }
+    }
 
     /// `h = silu(gate) ⊙ up`.
     fn swiglu(&self, gate: Span<Self::Buf>, up: Span<Self::Buf>, h: SpanMut<Self::Buf>);

@@ -491,6 +491,7 @@ impl<D: Device> Model<D> {
             }
         });
         cache.prefill = Some(work);
+        device.check()?;
         prompt.read = end;
         if !last {
             return Ok(None);
@@ -660,7 +661,7 @@ impl<D: Device> Model<D> {
             self.head_rows(device, prompts.len(), &mut work, logits);
         });
         cache.prefill = Some(work);
-        Ok(())
+        Ok(device.check()?)
     }
 
     /// Feeds one token to each sequence and writes the logits that follow, `[rows, vocabulary]`.
@@ -732,6 +733,7 @@ impl<D: Device> Model<D> {
         }
         self.append_new(cache, &blocks, &cache_rows, size);
         cache.blocks = blocks;
+        self.device.check()?;
         for &(slot, _) in rows {
             if let Some(sequence) = &mut cache.sequences[slot.index] {
                 sequence.span.len += 1;
@@ -808,21 +810,16 @@ impl<D: Device> Model<D> {
         size: usize,
     ) {
         let shape = self.attention_shape();
-        let narrow = shape.kv_width();
         for (work, rows) in blocks.iter().zip(rows.chunks(size)) {
-            for layer in 0..self.config.layers {
-                for (i, row) in rows.iter().enumerate() {
-                    let at = (layer * rows.len() + i) * narrow;
-                    self.device.cache_append(
-                        shape,
-                        layer,
-                        row.own,
-                        work.new_keys.at(at, narrow),
-                        work.new_values.at(at, narrow),
-                        &mut cache.buf,
-                    );
-                }
-            }
+            let all = self.config.layers * rows.len() * shape.kv_width();
+            self.device.cache_append_rows(
+                shape,
+                self.config.layers,
+                rows,
+                work.new_keys.first(all),
+                work.new_values.first(all),
+                &mut cache.buf,
+            );
         }
     }
 

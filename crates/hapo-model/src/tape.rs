@@ -312,6 +312,7 @@ impl<D: Device> Model<D> {
             self.head_forward(&prepared, body, head, chunk);
             self.outputs(&prepared, head)
         });
+        self.device.check()?;
         tape.prepared = Some(prepared);
         Ok(outputs)
     }
@@ -364,6 +365,7 @@ impl<D: Device> Model<D> {
             self.head_backward(&prepared, body, head, chunk, sum, &mut gradients.buf);
             self.body_backward(&prepared, body, sum, &mut gradients.buf);
         });
+        self.device.check()?;
         gradients.fresh = false;
         Ok(())
     }
@@ -408,6 +410,7 @@ impl<D: Device> Model<D> {
                 );
             }
         });
+        self.device.check()?;
         Ok(logits)
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hapo_kernels::Cpu;
+use hapo_kernels::Device;
 use hapo_model::LoadedModel;
 
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ pub(crate) fn write_base(folder: &Path) -> Result<()> {
 }
 
 /// Opens the base model through a folder of its own, which is removed again.
-pub(crate) fn base(context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
+pub(crate) fn base<D: Device>(context: usize, device: D) -> Result<LoadedModel<D>> {
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")
         .tempdir()
@@ -61,9 +61,5 @@ pub(crate) fn base(context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
             source,
         })?;
     write_base(folder.path())?;
-    Ok(hapo_model::load(
-        folder.path(),
-        Cpu::new(threads).map_err(hapo_model::EngineError::from)?,
-        |_| context,
-    )?)
+    Ok(hapo_model::load(folder.path(), device, |_| context)?)
 }

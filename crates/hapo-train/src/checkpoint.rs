@@ -10,9 +10,9 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_kernels::{Buffer, Cpu, CpuBuf, Device};
+use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::folder::Layout;
-use hapo_model::{Dtype, Model};
+use hapo_model::{Dtype, EngineError, Model};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -95,9 +95,8 @@ pub fn trained_template(folder: &Path) -> Option<(String, String)> {
 }
 
 /// What a checkpoint is made of.
-#[derive(Clone, Copy)]
-pub(crate) struct Contents<'a> {
-    pub(crate) trainer: &'a Trainer,
+pub(crate) struct Contents<'a, D: Device = Cpu> {
+    pub(crate) trainer: &'a Trainer<D>,
     pub(crate) dtype: Dtype,
     pub(crate) companions: &'a [(&'static str, Vec<u8>)],
     pub(crate) state: &'a TrainerState,
@@ -105,7 +104,11 @@ pub(crate) struct Contents<'a> {
 
 /// Writes the checkpoint after `state.step` and removes those that are neither among the `keep`
 /// latest nor the best.
-pub(crate) fn write(run_dir: &Path, contents: &Contents<'_>, keep: usize) -> Result<PathBuf> {
+pub(crate) fn write<D: Device>(
+    run_dir: &Path,
+    contents: &Contents<'_, D>,
+    keep: usize,
+) -> Result<PathBuf> {
     let folder = folder_of(run_dir, contents.state.step);
     write_folder(&folder, contents)?;
     let best = best(run_dir).map(|it| it.0);
@@ -118,7 +121,7 @@ pub(crate) fn write(run_dir: &Path, contents: &Contents<'_>, keep: usize) -> Res
 }
 
 /// Writes a checkpoint as `folder`, which appears whole or not at all.
-pub(crate) fn write_folder(folder: &Path, contents: &Contents<'_>) -> Result<()> {
+pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>) -> Result<()> {
     let aside = folder.with_extension("partial");
     let written = fill(&aside, contents);
     if written.is_err() {
@@ -150,7 +153,7 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error
     }
 }
 
-fn fill(aside: &Path, contents: &Contents<'_>) -> Result<()> {
+fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
     if aside.exists() {
         fs::remove_dir_all(aside).map_err(io("remove", aside))?;
     }
@@ -185,7 +188,7 @@ fn fill(aside: &Path, contents: &Contents<'_>) -> Result<()> {
 }
 
 /// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.
-fn buffers(trainer: &Trainer) -> [(&'static str, &CpuBuf); 3] {
+fn buffers<D: Device>(trainer: &Trainer<D>) -> [(&'static str, &D::Buf); 3] {
     [
         ("parameters.f32", trainer.model.params()),
         ("first_moments.f32", &trainer.moments.first),
@@ -193,7 +196,7 @@ fn buffers(trainer: &Trainer) -> [(&'static str, &CpuBuf); 3] {
     ]
 }
 
-fn bytes_of(model: &Model<Cpu>, buffer: &CpuBuf) -> Vec<u8> {
+fn bytes_of<D: Device>(model: &Model<D>, buffer: &D::Buf) -> Vec<u8> {
     let mut values = vec![0.0_f32; buffer.len()];
     model
         .device()
@@ -282,7 +285,7 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
 }
 
 /// Puts a checkpoint's weights and moments back, bit for bit.
-pub(crate) fn restore(folder: &Path, trainer: &mut Trainer) -> Result<()> {
+pub(crate) fn restore<D: Device>(folder: &Path, trainer: &mut Trainer<D>) -> Result<()> {
     let refuse = |problem: String| Error::Checkpoint {
         folder: folder.to_owned(),
         problem,
@@ -314,5 +317,5 @@ pub(crate) fn restore(folder: &Path, trainer: &mut Trainer) -> Result<()> {
     let device = trainer.model.device();
     device.upload(&first, trainer.moments.first.first_mut(n));
     device.upload(&second, trainer.moments.second.first_mut(n));
-    Ok(())
+    Ok(device.check().map_err(EngineError::from)?)
 }

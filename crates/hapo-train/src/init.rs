@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use hapo_core::{Draws, Place, Purpose};
-use hapo_kernels::Cpu;
+use hapo_kernels::Device;
 use hapo_model::{Config, Family, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::error::{Error, Result};
 use crate::raw_recipe::RawInit;
-use crate::run::cpu;
 
 /// Tokens that end an assistant's turn in published vocabularies.
 const END_TOKENS: &[&str] = &[
@@ -23,15 +22,15 @@ const END_TOKENS: &[&str] = &[
 type Companions = Vec<(&'static str, Vec<u8>)>;
 
 /// A Qwen2-shaped decoder with random weights, and its tokenizer.
-pub(crate) fn init_model(
+pub(crate) fn init_model<D: Device>(
     init: &RawInit,
     context: usize,
     seed: u64,
-    threads: usize,
-) -> Result<LoadedModel<Cpu>> {
+    device: D,
+) -> Result<LoadedModel<D>> {
     let (tokenizer, companions) = tokenizer_of(init)?;
     let config = config_of(init, &tokenizer, context)?;
-    let mut model = Model::new(cpu(threads)?, config.clone(), context)?;
+    let mut model = Model::new(device, config.clone(), context)?;
     for (index, spec) in config.tensors().iter().enumerate() {
         let n: usize = spec.shape.iter().product();
         let values: Vec<f32> = if spec.name.ends_with("bias") {

@@ -36,6 +36,6 @@ pub use preflight::Preflight;
 pub use prompts::{Limits, Order, Prompt, PromptTable, load_file};
 pub use raw_recipe::*;
 pub use recipe::{LearningRateSchedule, ModelSource, Recipe};
-pub use run::{BUILTIN_BASE, Run, levels, open_model};
-pub use train::{Begin, Observer, Outcome, require_no_run, stage_folder, train};
+pub use run::{BUILTIN_BASE, Run, levels, open_model, open_model_on};
+pub use train::{Begin, Observer, Outcome, require_no_run, stage_folder, train, train_on};
 pub use trainer::{Batching, Sums, Trainer};

@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use hapo_core::{Purpose, Step, Verdict};
+use hapo_kernels::Device;
 use hapo_sampler::{GroupRequest, SampleSettings};
 use serde::Serialize;
 
@@ -57,7 +58,7 @@ pub struct Preflight {
 }
 
 /// Samples the first `prompts` prompts of the run; none for a run that samples nothing.
-pub(crate) fn preflight(run: &mut Run, prompts: usize) -> Result<Option<Preflight>> {
+pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<Option<Preflight>> {
     let Some(order) = run.order().filter(|_| prompts > 0) else {
         return Ok(None);
     };

@@ -10,7 +10,7 @@ use hapo_core::{
     AdvantageGroup, AdvantageRule, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
     Step, TeacherWeight, Verdict, admit_teacher, intervene,
 };
-use hapo_kernels::AdamW;
+use hapo_kernels::{AdamW, Device};
 use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, OnInjection, Ratio, Weights, operator};
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,11 @@ pub fn parse_cases(text: &str, origin: &str) -> Result<Vec<Case>> {
 }
 
 /// Makes the optimiser steps of one case from the trainer's weights. `origin` names the case.
-pub fn replay(case: &Case, trainer: &mut Trainer, origin: &str) -> Result<Vec<ReplayedStep>> {
+pub fn replay<D: Device>(
+    case: &Case,
+    trainer: &mut Trainer<D>,
+    origin: &str,
+) -> Result<Vec<ReplayedStep>> {
     let objective = objective_of(case, origin)?;
     let groups = groups_of(case, &objective, origin)?;
     let batching = Batching {

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use hapo_core::{Rollout, SampledGroup, Step};
+use hapo_kernels::Device;
 use serde::Serialize;
 
 use crate::checkpoint;
@@ -15,7 +16,7 @@ use crate::pack::TokenGroup;
 use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
 use crate::rollouts::{self, RolloutLine};
-use crate::run::Run;
+use crate::run::{Run, cpu};
 use crate::step::{mix, tokens_of};
 use crate::train::with_model_of_stage;
 use crate::update::update;
@@ -45,11 +46,19 @@ impl ReplayedRunStep {
     }
 }
 
-/// Computes step `step` of the run in `run_dir` again.
+/// Computes step `step` of the run in `run_dir` again, on the processor.
 ///
 /// # Errors
 /// A folder that holds no run, a step that is not logged or whose rollouts are not kept.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
+    replay_run_on(cpu(threads)?, run_dir, step)
+}
+
+/// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit.
+///
+/// # Errors
+/// As there.
+pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<ReplayedRunStep> {
     let read = |name: &str| {
         let path = run_dir.join(name);
         std::fs::read_to_string(&path).map_err(|source| Error::Io {
@@ -63,7 +72,7 @@ pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedR
     let recipe = with_model_of_stage(&Recipe::check(raw, &origin, "replay")?, run_dir)?;
     let (logged_loss, logged_grad_norm) = logged(&read("metrics.jsonl")?, run_dir, step)?;
 
-    let mut run = Run::new(&recipe, threads)?;
+    let mut run = Run::on(device, &recipe)?;
     let mut from_step = 0;
     for (at, folder) in checkpoint::list(run_dir) {
         if at < step
@@ -108,7 +117,7 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 }
 
 /// The kept trajectories as groups, through the gate again.
-fn groups_of(run: &Run, lines: &[RolloutLine], step: u64) -> Result<Vec<TokenGroup>> {
+fn groups_of<D: Device>(run: &Run<D>, lines: &[RolloutLine], step: u64) -> Result<Vec<TokenGroup>> {
     let mut groups: Vec<Vec<&RolloutLine>> = Vec::new();
     for it in lines {
         match groups.last_mut() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{MixedGroup, PromptId, Schedule, Step};
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
-use hapo_kernels::Cpu;
+use hapo_kernels::{Cpu, Device};
 use hapo_methods::{Gated, Host, Method, MethodKind};
 use hapo_model::LoadedModel;
 use hapo_sampler::{Dialogue, choose_template};
@@ -25,16 +25,19 @@ use crate::trainer::{Batching, Trainer};
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
 
-/// Opens a model folder, or [`BUILTIN_BASE`].
+/// Opens a model folder, or [`BUILTIN_BASE`], on the processor.
 ///
 /// `context` is the longest sequence it will see, prompt and response together.
 pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
+    open_model_on(path, context, cpu(threads)?)
+}
+
+/// As [`open_model`], on any device.
+pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
     if path == BUILTIN_BASE {
-        return crate::builtin::base(context, threads);
+        return crate::builtin::base(context, device);
     }
-    Ok(hapo_model::load(Path::new(path), cpu(threads)?, |_| {
-        context
-    })?)
+    Ok(hapo_model::load(Path::new(path), device, |_| context)?)
 }
 
 pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
@@ -48,10 +51,10 @@ enum Source {
 }
 
 /// A run in memory.
-pub struct Run {
+pub struct Run<D: Device = Cpu> {
     pub(crate) recipe: Recipe,
     pub(crate) dialogue: Dialogue,
-    pub(crate) trainer: Trainer,
+    pub(crate) trainer: Trainer<D>,
     pub(crate) method: Box<dyn Method>,
     schedule: Option<Schedule>,
     source: Source,
@@ -63,8 +66,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// Loads model and data and puts the method together.
+    /// Loads model and data and puts the method together, on the processor.
     pub fn new(recipe: &Recipe, threads: usize) -> Result<Self> {
+        Self::on(cpu(threads)?, recipe)
+    }
+}
+
+impl<D: Device> Run<D> {
+    /// As [`Run::new`], on any device.
+    pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
         let raw = &recipe.raw;
         let mut context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
         if recipe.hints {
@@ -76,8 +86,8 @@ impl Run {
             tokenizer,
             companions,
         } = match &recipe.model {
-            ModelSource::Folder(path) => open_model(path, context, threads)?,
-            ModelSource::Init(init) => init_model(init, context, raw.seed, threads)?,
+            ModelSource::Folder(path) => open_model_on(path, context, device)?,
+            ModelSource::Init(init) => init_model(init, context, raw.seed, device)?,
             ModelSource::Stage(name) => {
                 return Err(Error::Dataset {
                     problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
@@ -341,7 +351,7 @@ impl Run {
         }
     }
 
-    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a> {
+    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
         Contents {
             trainer: &self.trainer,
             dtype: self.recipe.dtype,

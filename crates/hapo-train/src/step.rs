@@ -9,6 +9,7 @@ use hapo_core::{
     BatchStatistics, MixedGroup, Place, Purpose, Rollout, SampledGroup, ScoredGroup, Slot, Step,
     Verdict, drop_short_groups, intervene, rollouts_to_sample, uniform,
 };
+use hapo_kernels::Device;
 use hapo_methods::Method;
 use hapo_sampler::{Completion, GroupRequest, SampleSettings};
 use rayon::prelude::*;
@@ -22,7 +23,11 @@ use crate::update::{self, UpdateReport};
 use crate::{grading, memory};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
-pub(crate) fn rollout_step(run: &mut Run, order: Order, step: Step) -> Result<Metrics> {
+pub(crate) fn rollout_step<D: Device>(
+    run: &mut Run<D>,
+    order: Order,
+    step: Step,
+) -> Result<Metrics> {
     let mut clock = Clock::start();
     let mut prompts = order.of_step(step.0);
     let mut batch = collect(run, &prompts, step, &mut clock)?;
@@ -76,7 +81,12 @@ pub(crate) fn rollout_step(run: &mut Run, order: Order, step: Step) -> Result<Me
 }
 
 /// Prompts to groups that have met the gate: sample → score → intervene.
-fn collect(run: &Run, prompts: &[usize], step: Step, clock: &mut Clock) -> Result<Batch> {
+fn collect<D: Device>(
+    run: &Run<D>,
+    prompts: &[usize],
+    step: Step,
+    clock: &mut Clock,
+) -> Result<Batch> {
     if run.recipe.hints {
         return hints::collect(run, prompts, step, clock);
     }
@@ -88,7 +98,12 @@ fn collect(run: &Run, prompts: &[usize], step: Step, clock: &mut Clock) -> Resul
 }
 
 /// Scored groups through the gate.
-fn gate(run: &Run, step: Step, scored: Vec<ScoredGroup>, tokens: SampledTokens) -> Batch {
+fn gate<D: Device>(
+    run: &Run<D>,
+    step: Step,
+    scored: Vec<ScoredGroup>,
+    tokens: SampledTokens,
+) -> Batch {
     let (scored, dropped) = drop_short_groups(scored);
     let groups = scored.into_iter().map(|it| mix(run, it, step)).collect();
     Batch {
@@ -124,7 +139,11 @@ impl Batch {
 }
 
 /// A step of imitation: the demonstrations of a batch and the update made from them.
-pub(crate) fn imitation_step(run: &mut Run, groups: &[TokenGroup], step: Step) -> Result<Metrics> {
+pub(crate) fn imitation_step<D: Device>(
+    run: &mut Run<D>,
+    groups: &[TokenGroup],
+    step: Step,
+) -> Result<Metrics> {
     let mut clock = Clock::start();
     let report = update::update(run, groups, step.0)?;
     clock.lap("train");
@@ -176,7 +195,7 @@ impl SampledTokens {
     }
 }
 
-fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
+fn sample<D: Device>(run: &Run<D>, prompts: &[usize], step: Step) -> Result<Sampled> {
     let sampling = &run.recipe.raw.sampling;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
@@ -201,8 +220,8 @@ fn sample(run: &Run, prompts: &[usize], step: Step) -> Result<Sampled> {
 }
 
 /// The completions of every request, as the recipe samples them.
-fn complete(
-    run: &Run,
+fn complete<D: Device>(
+    run: &Run<D>,
     requests: &[GroupRequest<'_>],
     purpose: Purpose,
     step: Step,
@@ -227,8 +246,8 @@ fn complete(
     )?)
 }
 
-fn score(
-    run: &Run,
+fn score<D: Device>(
+    run: &Run<D>,
     prompts: &[usize],
     sampled: Vec<SampledGroup>,
     step: Step,
@@ -245,8 +264,8 @@ fn score(
 
 /// What the verifier says of responses to the prompt at `index`; the first is rollout `first` of the
 /// prompt's group. A recipe may make the verifier unreliable.
-fn verdicts(
-    run: &Run,
+fn verdicts<D: Device>(
+    run: &Run<D>,
     index: usize,
     rollouts: &[Rollout],
     (step, first): (Step, usize),
@@ -275,7 +294,7 @@ fn verdicts(
         .collect()
 }
 
-pub(crate) fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
+pub(crate) fn mix<D: Device>(run: &Run<D>, group: ScoredGroup, step: Step) -> MixedGroup {
     let teacher = run.prompt(group.prompt()).teacher.as_ref();
     let slot = Slot {
         rule: run.method.slot(),
@@ -285,7 +304,7 @@ pub(crate) fn mix(run: &Run, group: ScoredGroup, step: Step) -> MixedGroup {
     intervene(group, teacher, run.method.open_up_to(step), slot)
 }
 
-pub(crate) fn tokens_of(run: &Run, group: &MixedGroup) -> TokenGroup {
+pub(crate) fn tokens_of<D: Device>(run: &Run<D>, group: &MixedGroup) -> TokenGroup {
     let prompt = run.prompt(group.prompt()).tokens.clone();
     token_group(
         group,

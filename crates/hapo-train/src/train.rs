@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_kernels::Device;
 use hapo_methods::MethodKind;
 
 use crate::checkpoint::{self, TrainerState};
@@ -16,7 +17,7 @@ use crate::lock::RunLock;
 use crate::metrics::{Metrics, MetricsFile};
 use crate::preflight::{Preflight, preflight};
 use crate::recipe::{ModelSource, Recipe};
-use crate::run::Run;
+use crate::run::{Run, cpu};
 use crate::tensorboard::Events;
 
 /// What a run tells while it goes.
@@ -78,7 +79,7 @@ pub struct Outcome {
     pub stopped_by: Option<String>,
 }
 
-/// Trains by a recipe into `run_dir`.
+/// Trains by a recipe into `run_dir`, on the processor.
 ///
 /// # Errors
 /// A folder that another process trains in, holds another run, or whose checkpoints are all torn; a
@@ -88,6 +89,20 @@ pub fn train(
     run_dir: &Path,
     begin: impl Into<Begin>,
     threads: usize,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    train_on(cpu(threads)?, recipe, run_dir, begin, observer)
+}
+
+/// As [`train`], on any device.
+///
+/// # Errors
+/// As there, and what the device refuses.
+pub fn train_on<D: Device>(
+    device: D,
+    recipe: &Recipe,
+    run_dir: &Path,
+    begin: impl Into<Begin>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
     let begin = begin.into();
@@ -115,7 +130,7 @@ pub fn train(
         });
     }
     let recipe = &with_model_of_stage(recipe, run_dir)?;
-    let mut run = Run::new(recipe, threads)?;
+    let mut run = Run::on(device, recipe)?;
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
     }

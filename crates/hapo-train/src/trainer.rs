@@ -1,6 +1,6 @@
 //! A model under training: weights, gradient, moments, and the two things done with them.
 
-use hapo_kernels::{AdamW, Buffer, Cpu, CpuBuf, Device};
+use hapo_kernels::{AdamW, Buffer, Cpu, Device};
 use hapo_methods::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
 use hapo_model::{EngineError, Gradients, Model, Moments, Recompute, Tape};
 
@@ -9,16 +9,16 @@ use crate::pack::{MicroBatch, Role, Sequence, TokenGroup, pack};
 
 /// A model under training.
 #[derive(Debug)]
-pub struct Trainer {
+pub struct Trainer<D: Device = Cpu> {
     /// The weights; the sampler borrows the same ones.
-    pub model: Model<Cpu>,
-    pub(crate) tape: Tape<Cpu>,
-    pub(crate) gradients: Gradients<Cpu>,
-    pub(crate) moments: Moments<Cpu>,
+    pub model: Model<D>,
+    pub(crate) tape: Tape<D>,
+    pub(crate) gradients: Gradients<D>,
+    pub(crate) moments: Moments<D>,
     /// Updates made.
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
-    initial: Option<CpuBuf>,
+    initial: Option<D::Buf>,
 }
 
 /// How a mini-batch is run. None of it changes the loss.
@@ -89,9 +89,9 @@ impl Sums {
     }
 }
 
-impl Trainer {
+impl<D: Device> Trainer<D> {
     /// A trainer at step 0.
-    pub fn new(model: Model<Cpu>, recompute: Recompute) -> Result<Self> {
+    pub fn new(model: Model<D>, recompute: Recompute) -> Result<Self> {
         let gradients = Gradients::new(&model)?;
         let moments = Moments::new(&model)?;
         Ok(Self {
@@ -180,7 +180,8 @@ impl Trainer {
         let device = self.model.device();
         let mut kept = device.alloc(weights.len()).map_err(EngineError::from)?;
         let len = weights.len();
-        device.upload(weights.as_slice(), kept.first_mut(len));
+        device.copy(weights.first(len), kept.first_mut(len));
+        device.check().map_err(EngineError::from)?;
         self.initial = Some(kept);
         Ok(())
     }

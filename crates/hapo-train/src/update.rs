@@ -1,6 +1,6 @@
 //! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
 
-use hapo_kernels::AdamW;
+use hapo_kernels::{AdamW, Device};
 
 use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
@@ -41,7 +41,11 @@ pub(crate) struct UpdateReport {
 }
 
 /// Makes the updates of one batch.
-pub(crate) fn update(run: &mut Run, groups: &[TokenGroup], step: u64) -> Result<UpdateReport> {
+pub(crate) fn update<D: Device>(
+    run: &mut Run<D>,
+    groups: &[TokenGroup],
+    step: u64,
+) -> Result<UpdateReport> {
     let objective = run.method.objective().at(step);
     let total_updates = run.total_updates();
     let optim = &run.recipe.raw.optim;

@@ -21,6 +21,7 @@ use hapo_sampler::{
 use hapo_train::{Batching, Trainer, pack::token_group};
 use serde::Serialize;
 
+use crate::device::DeviceArg;
 use crate::machine;
 
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
@@ -39,6 +40,8 @@ pub(crate) struct Args {
     /// One JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    device: DeviceArg,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -101,6 +104,7 @@ struct Measured {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    args.device.require_cpu("bench")?;
     let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
     let cpu = Cpu::new(threads)?;
     let (name, config) = match args.shape {

@@ -14,11 +14,13 @@ use hapo_eval::{
     Answers, Asked, Benchmark, EvalSettings, Judge, Layout, Record, Recorded, Said, Score,
     benchmark, compare, sample_some, score, suite, text_checksum,
 };
+use hapo_kernels::Device;
 use hapo_teacher::{Client, Patience, Question};
 use hapo_verify::{Gold, Grader};
 use serde_json::{Map, Value, json};
 
 use crate::commands::generate::decoding;
+use crate::device::DeviceArg;
 use crate::failure::bad_input;
 use crate::model;
 use crate::progress::CountProgress;
@@ -34,8 +36,10 @@ pub(crate) struct Args {
     #[arg(long, required_unless_present = "compare")]
     model: Option<String>,
     /// Base address of an OpenAI-compatible server to ask instead of a local model
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "device")]
     endpoint: Option<String>,
+    #[command(flatten)]
+    device: DeviceArg,
     /// Suites (mini6, math6), names of `hapo list benchmarks`, or family:level of the built-in task, separated by commas
     /// [default: mini6; math6 where --data is a folder]
     #[arg(long)]
@@ -189,7 +193,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     match &args.endpoint {
         Some(endpoint) => remote(args, endpoint, model, max_tokens, &mut keep)?,
-        None => local(args, model, max_tokens, threads, &mut keep)?,
+        None => on_device!(args.device.device, threads, |device| local(
+            args, model, max_tokens, device, &mut keep
+        ))?,
     }
     keep.progress.finish();
     let scores: Vec<Score> = sets
@@ -282,15 +288,15 @@ impl Keep<'_> {
     }
 }
 
-fn local(
+fn local<D: Device>(
     args: &Args,
     model: &str,
     max_tokens: usize,
-    threads: usize,
+    device: D,
     keep: &mut Keep<'_>,
 ) -> Result<()> {
     const PROBLEMS_AT_ONCE: usize = 64;
-    let (opened, dialogue) = model::open(model, template(args), max_tokens, threads)?;
+    let (opened, dialogue) = model::open(model, template(args), max_tokens, device)?;
     model::warn_of_another_template(model, &dialogue);
     let asked = Asked {
         model: &opened,

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hapo_core::{PromptId, Purpose};
 use hapo_data::Example;
+use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 
+use crate::device::DeviceArg;
 use crate::failure::bad_input;
 use crate::model;
 
@@ -61,6 +63,8 @@ pub(crate) struct Args {
     /// One JSON object per completion
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    device: DeviceArg,
 }
 
 /// Decoding by temperature, 0 meaning greedy.
@@ -116,12 +120,23 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "leave the option out to stop at end tokens alone",
         ));
     }
+    on_device!(args.device.device, threads, |device| sample(
+        args, &problems, decoding, device
+    ))
+}
+
+fn sample<D: Device>(
+    args: &Args,
+    problems: &[Example],
+    decoding: Decoding,
+    device: D,
+) -> Result<()> {
     let template = hapo_data::TemplateChoice {
         name: &args.template,
         system: args.system.as_deref(),
         suffix: args.suffix.as_deref(),
     };
-    let (model, dialogue) = model::open(&args.model, template, args.max_tokens, threads)?;
+    let (model, dialogue) = model::open(&args.model, template, args.max_tokens, device)?;
     let prompts = problems
         .iter()
         .map(|it| dialogue.prompt_of(it))

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use hapo_core::{PromptId, Purpose};
-use hapo_kernels::Cpu;
+use hapo_kernels::Device;
 use hapo_model::{Model, Tape};
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceArg;
 use crate::failure::bad_input;
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
@@ -33,6 +34,8 @@ pub(crate) struct Args {
     /// Print logits too, a row of the vocabulary for each id
     #[arg(long)]
     logits: bool,
+    #[command(flatten)]
+    device: DeviceArg,
 }
 
 #[derive(Deserialize)]
@@ -78,11 +81,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
         lines.push((place, parsed.input_ids));
     }
+    on_device!(args.device.device, threads, |device| say(
+        args, &lines, device
+    ))
+}
+
+/// A line for every line.
+fn say<D: Device>(args: &Args, lines: &[(String, Vec<u32>)], device: D) -> Result<()> {
     let longest = lines.iter().map(|it| it.1.len()).max().unwrap_or(1);
-    let loaded = crate::model::open_loaded(&args.model, longest + args.greedy, threads)?;
+    let loaded = crate::model::open_loaded(&args.model, longest + args.greedy, device)?;
     let mut tape = Tape::new(hapo_model::Recompute::Layers);
     let mut out = std::io::stdout().lock();
-    for (place, ids) in &lines {
+    for (place, ids) in lines {
         let answer = answer(&loaded.model, &mut tape, ids, args).map_err(|it| {
             bad_input(
                 format!("{place}: {it}"),
@@ -94,7 +104,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     Ok(())
 }
 
-fn answer(model: &Model<Cpu>, tape: &mut Tape<Cpu>, ids: &[u32], args: &Args) -> Result<Answer> {
+fn answer<D: Device>(
+    model: &Model<D>,
+    tape: &mut Tape<D>,
+    ids: &[u32],
+    args: &Args,
+) -> Result<Answer> {
     let logits = model.logits(ids, tape)?;
     let vocab = model.config().vocab_size;
     let rows: Vec<&[f32]> = logits.chunks_exact(vocab).collect();

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hapo_kernels::Device;
 use hapo_train::{Trainer, replay};
 
+use crate::device::DeviceArg;
 use crate::failure::bad_input;
 
 /// Recompute a recorded batch, or a step of a run from the rollouts it kept.
@@ -28,12 +30,23 @@ pub(crate) struct Args {
     /// Print JSON: per case, losses, gradient norms and parameter norms of each step
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    device: DeviceArg,
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    let place = args.device.device;
     match (&args.run, args.step, &args.model, &args.batch) {
-        (Some(run), Some(step), _, _) => step_of_run(run, step, args.json, threads),
-        (_, _, Some(model), Some(batch)) => recorded(model, batch, args.json, threads),
+        (Some(run), Some(step), _, _) => {
+            on_device!(place, threads, |device| step_of_run(
+                run, step, args.json, device
+            ))
+        }
+        (_, _, Some(model), Some(batch)) => {
+            on_device!(place, threads, |device| recorded(
+                model, batch, args.json, &device
+            ))
+        }
         _ => Err(bad_input(
             "nothing to replay",
             "name a recorded batch by --model and --batch, or a step of a run by --run and --step",
@@ -42,8 +55,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 }
 
 /// A step of a run, from its kept rollouts, beside what was logged.
-fn step_of_run(run: &Path, step: u64, json: bool, threads: usize) -> Result<()> {
-    let it = hapo_train::replay_run::replay_run(run, step, threads)?;
+fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Result<()> {
+    let it = hapo_train::replay_run::replay_run_on(device, run, step)?;
     if json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {
@@ -62,7 +75,7 @@ fn step_of_run(run: &Path, step: u64, json: bool, threads: usize) -> Result<()> 
     anyhow::bail!("step {step} of {} is not what was logged", run.display())
 }
 
-fn recorded(model: &str, batch: &Path, json: bool, threads: usize) -> Result<()> {
+fn recorded<D: Device + Clone>(model: &str, batch: &Path, json: bool, device: &D) -> Result<()> {
     let origin = batch.display().to_string();
     let text = std::fs::read_to_string(batch).map_err(|it| {
         bad_input(
@@ -75,7 +88,7 @@ fn recorded(model: &str, batch: &Path, json: bool, threads: usize) -> Result<()>
     let mut all = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         // Every case starts from the weights of the folder.
-        let model = crate::model::open_loaded(model, context, threads)?.model;
+        let model = crate::model::open_loaded(model, context, device.clone())?.model;
         let mut trainer = Trainer::new(model, hapo_model::Recompute::None)?;
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
         if !json {

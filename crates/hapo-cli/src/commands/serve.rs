@@ -5,9 +5,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hapo_data::TemplateChoice;
+use hapo_kernels::Device;
 use hapo_sampler::{Dialogue, choose_template};
 use hapo_serve::Settings;
 
+use crate::device::DeviceArg;
 use crate::failure::bad_input;
 use crate::model;
 
@@ -45,6 +47,8 @@ pub(crate) struct Args {
     /// Seed of the requests that bring none [default: the clock]
     #[arg(long)]
     seed: Option<u64>,
+    #[command(flatten)]
+    device: DeviceArg,
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
@@ -65,7 +69,17 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if let Some(it) = named {
         it.check()?;
     }
-    let loaded = model::open_loaded(&args.model, args.max_tokens_total, threads)?;
+    on_device!(args.device.device, threads, |device| serve(
+        args, named, device
+    ))
+}
+
+fn serve<D: Device + 'static>(
+    args: &Args,
+    named: Option<TemplateChoice<'_>>,
+    device: D,
+) -> Result<()> {
+    let loaded = model::open_loaded(&args.model, args.max_tokens_total, device)?;
     let own = hapo_model::chat_files(&loaded.companions, args.model.as_ref())?.template;
     let choice = match (named, own) {
         (Some(it), _) => it,

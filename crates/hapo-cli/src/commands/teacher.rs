@@ -426,7 +426,12 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
         },
     )?;
     let template = hapo_data::find_template(&args.template)?;
-    let (model, dialogue) = model::open(&args.model, template, max_new_tokens, threads)?;
+    let (model, dialogue) = model::open(
+        &args.model,
+        template,
+        max_new_tokens,
+        crate::device::cpu(threads)?,
+    )?;
     let settings = SampleSettings {
         decoding,
         stop: &dialogue.stop,

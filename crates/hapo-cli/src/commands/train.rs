@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
+use hapo_kernels::Device;
 use hapo_train::{Begin, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe};
 
 use crate::commands::watch;
+use crate::device::DeviceArg;
 use crate::hub;
 use crate::progress::{Log, StepProgress};
 
@@ -53,9 +55,15 @@ pub(crate) struct Args {
         default_missing_value = "0"
     )]
     watch: Option<u16>,
+    #[command(flatten)]
+    device: DeviceArg,
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    on_device!(args.device.device, threads, |device| train(args, &device))
+}
+
+fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
     let mut stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
     let name = match stages.as_slice() {
         [one] if one.stage.is_none() => one.name.clone(),
@@ -101,7 +109,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             observer.progress = StepProgress::json(&recipe.name, recipe.raw.steps);
         }
         observer.preflight = !args.quiet;
-        let outcome = hapo_train::train(recipe, &folder, begin, threads, &mut observer);
+        let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer);
         observer.progress.finish();
         let outcome = outcome?;
         if !args.json {

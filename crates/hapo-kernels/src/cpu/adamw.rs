@@ -1,7 +1,7 @@
 //! The optimiser: one pass over the flat buffers.
 
 use super::{Cpu, share::Shared};
-use crate::device::AdamW;
+use crate::device::{AdamW, AdamWFactors};
 use crate::isa::{fma, kernel};
 use crate::row::{LANES, reduce};
 
@@ -16,7 +16,7 @@ pub(super) fn adamw(cpu: &Cpu, step: AdamW, gradient: &[f32], state: [&mut [f32]
             "parameters and moments as long as the gradient"
         );
     }
-    let factors = Factors::of(step);
+    let factors = step.factors();
     let [p, m, v] = state.map(Shared::new);
     cpu.for_tasks(len.div_ceil(BLOCK), |task| {
         let (first, n) = (task * BLOCK, BLOCK.min(len - task * BLOCK));
@@ -35,39 +35,8 @@ pub(super) fn squared_norm(cpu: &Cpu, x: &[f32]) -> f64 {
     .sum()
 }
 
-/// Everything that is the same for all elements, worked out in f64.
-#[derive(Clone, Copy)]
-struct Factors {
-    gradient: f32,
-    decay: f32,
-    beta1: f32,
-    one_less_beta1: f32,
-    beta2: f32,
-    one_less_beta2: f32,
-    rate: f32,
-    root_correction: f32,
-    epsilon: f32,
-}
-
-impl Factors {
-    fn of(step: AdamW) -> Self {
-        let n = i32::try_from(step.step).unwrap_or(i32::MAX);
-        Self {
-            gradient: step.gradient_scale as f32,
-            decay: (1.0 - step.learning_rate * step.weight_decay) as f32,
-            beta1: step.beta1 as f32,
-            one_less_beta1: (1.0 - step.beta1) as f32,
-            beta2: step.beta2 as f32,
-            one_less_beta2: (1.0 - step.beta2) as f32,
-            rate: (step.learning_rate / (1.0 - step.beta1.powi(n))) as f32,
-            root_correction: (1.0 / (1.0 - step.beta2.powi(n)).sqrt()) as f32,
-            epsilon: step.epsilon as f32,
-        }
-    }
-}
-
 kernel! {
-    fn update<FMA>(f: Factors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
+    fn update<FMA>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
         for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
             let g = g * f.gradient;
             *m = fma::<FMA>(f.beta1, *m, f.one_less_beta1 * g);

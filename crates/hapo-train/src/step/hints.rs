@@ -3,6 +3,7 @@
 use hapo_core::{
     HINTED_GROUP_SIZE, MICRO_GROUPS, PromptId, Purpose, Rollout, SampledGroup, Step, Verdict,
 };
+use hapo_kernels::Device;
 use hapo_sampler::GroupRequest;
 use rayon::prelude::*;
 
@@ -37,8 +38,8 @@ struct Part<'a> {
 
 /// Prompts to groups that have met the gate: sample → score for each micro-group, then intervene, where
 /// the whole trajectory is the last hint. A prompt without a teacher gets no hints and a full group.
-pub(super) fn collect(
-    run: &Run,
+pub(super) fn collect<D: Device>(
+    run: &Run<D>,
     prompts: &[usize],
     step: Step,
     clock: &mut Clock,
@@ -107,8 +108,8 @@ pub(super) fn collect(
 }
 
 /// Samples and scores parts of groups, and puts them behind what the groups have.
-fn extend(
-    run: &Run,
+fn extend<D: Device>(
+    run: &Run<D>,
     prompts: &[usize],
     parts: &[Part<'_>],
     (purpose, step): (Purpose, Step),

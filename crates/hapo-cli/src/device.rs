@@ -1,0 +1,130 @@
+//! `--device`: where a command computes.
+
+use anyhow::Result;
+use hapo_cuda::{Cuda, Products};
+use hapo_kernels::{Cpu, DeviceError};
+
+use crate::failure::bad_input;
+
+/// Where a model is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The processor.
+    Cpu,
+    /// An NVIDIA card.
+    Cuda {
+        /// Its number.
+        ordinal: usize,
+        /// What factors of products are rounded to.
+        products: Products,
+    },
+}
+
+/// The option of the commands that compute with a model.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct DeviceArg {
+    /// Where to compute: cpu, cuda:N, or cuda:N:bf16 for products of bf16 factors
+    #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = parse)]
+    pub(crate) device: Place,
+}
+
+fn parse(text: &str) -> Result<Place, String> {
+    let wrong = || "expected cpu, cuda:N or cuda:N:bf16, N a number from 0".to_owned();
+    if text == "cpu" {
+        return Ok(Place::Cpu);
+    }
+    let card = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+    let (number, products) = match card.split_once(':') {
+        None => (card, Products::F32),
+        Some((number, "bf16")) => (number, Products::Bf16),
+        Some(_) => return Err(wrong()),
+    };
+    if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    Ok(Place::Cuda {
+        ordinal: number.parse().map_err(|_| wrong())?,
+        products,
+    })
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda { ordinal, products } => {
+                let products = match products {
+                    Products::F32 => "",
+                    Products::Bf16 => ":bf16",
+                };
+                write!(f, "cuda:{ordinal}{products}")
+            }
+        }
+    }
+}
+
+impl DeviceArg {
+    /// Refuses a card by name, for a command that only knows the processor.
+    pub(crate) fn require_cpu(self, command: &str) -> Result<()> {
+        match self.device {
+            Place::Cpu => Ok(()),
+            Place::Cuda { .. } => Err(bad_input(
+                format!("--device {}: hapo {command} runs on cpu only", self.device),
+                "cards work with train, eval, generate, serve, logprobs and replay",
+            )),
+        }
+    }
+}
+
+/// The processor.
+pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
+    Ok(Cpu::new(threads)?)
+}
+
+/// A card; one that cannot be opened is bad input.
+pub(crate) fn cuda(ordinal: usize, products: Products) -> Result<Cuda> {
+    hapo_cuda::open(ordinal, products).map_err(|it| match &it {
+        DeviceError::Card { hint, .. } => bad_input(format!("--device {it}"), hint),
+        _ => it.into(),
+    })
+}
+
+/// Runs `$body` with a device of either type.
+macro_rules! on_device {
+    ($place:expr, $threads:expr, |$device:ident| $body:expr) => {
+        match $place {
+            $crate::device::Place::Cpu => {
+                let $device = $crate::device::cpu($threads)?;
+                $body
+            }
+            $crate::device::Place::Cuda { ordinal, products } => {
+                let $device = $crate::device::cuda(ordinal, products)?;
+                $body
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_and_written() {
+        for text in ["cpu", "cuda:0", "cuda:12", "cuda:3:bf16"] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "gpu",
+            "cuda",
+            "cuda:",
+            "cuda:+1",
+            "cuda:x",
+            "cuda:0:f16",
+            "cuda:-1",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

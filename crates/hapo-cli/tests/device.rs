@@ -1,0 +1,86 @@
+//! `--device`: what a machine without a card answers, and what is refused by name.
+
+mod support;
+
+use support::{hapo, refuse, repository};
+
+/// A card that cannot be there: the driver is looked for in vain, or has not so many cards.
+const NO_CARD: &str = "cuda:4095";
+
+#[test]
+fn a_card_that_is_not_there_is_bad_input_with_a_hint() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ids.jsonl"), "{\"input_ids\": [1, 2]}\n").unwrap();
+    let model = repository("testdata/fixtures/models/tiny-qwen2");
+    let model = model.to_str().unwrap();
+    let recipe = repository("recipes/smoke.toml");
+    let recipe = recipe.to_str().unwrap();
+    let cases = repository("testdata/fixtures/losses/cases.json");
+    let cases = cases.to_str().unwrap();
+    for args in [
+        &["logprobs", "--model", model, "--input", "ids.jsonl"][..],
+        &["generate", "--model", "builtin:base", "--prompt", "1+1=?"],
+        &["eval", "--model", "builtin:base"],
+        &["serve", "--model", "builtin:base"],
+        &["replay", "--model", model, "--batch", cases],
+        &["train", recipe],
+    ] {
+        let message = refuse(folder.path(), &[args, &["--device", NO_CARD]].concat());
+        assert!(
+            message.starts_with("error: --device cuda:4095: "),
+            "{args:?}: {message}"
+        );
+        assert!(message.contains("\nhint: "), "{args:?}: {message}");
+    }
+    assert!(
+        !folder.path().join("runs").exists(),
+        "nothing is begun without a device"
+    );
+}
+
+#[test]
+fn commands_that_know_only_the_processor_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let message = refuse(folder.path(), &["bench", "--device", "cuda:0"]);
+    assert_eq!(
+        message,
+        "error: --device cuda:0: hapo bench runs on cpu only\n\
+         hint: cards work with train, eval, generate, serve, logprobs and replay\n"
+    );
+}
+
+#[test]
+fn other_devices_and_devices_of_a_server_are_usage_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &[
+            "generate",
+            "--model",
+            "builtin:base",
+            "--prompt",
+            "1",
+            "--device",
+            "gpu",
+        ][..],
+        &[
+            "generate",
+            "--model",
+            "builtin:base",
+            "--prompt",
+            "1",
+            "--device",
+            "cuda:0:f16",
+        ],
+        &[
+            "eval",
+            "--model",
+            "m",
+            "--endpoint",
+            "http://localhost:1",
+            "--device",
+            "cpu",
+        ],
+    ] {
+        assert_eq!(hapo(folder.path(), args).status.code(), Some(2), "{args:?}");
+    }
+}

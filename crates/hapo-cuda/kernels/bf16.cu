@@ -1,0 +1,22 @@
+// Numbers of 16 bits: the upper half of an f32, rounded to the nearest, ties to even.
+
+__device__ inline u16 to_bf16(float x) {
+    u32 bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)((bits >> 16) | 0x40);
+    return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+extern "C" __global__ void round_to_bf16(usize n, const float* x, u16* y) {
+    FOR_EACH(i, n) y[i] = to_bf16(x[i]);
+}
+
+// found [blocks] = whether a block's part has an element that is no bf16 number.
+extern "C" __global__ void find_wider(usize n, u32 per_block, const float* x, u32* found) {
+    HAPO_SHARED(float, room);
+    usize first = (usize)blockIdx.x * per_block;
+    usize end = min(n, first + per_block);
+    u32 bits = 0;
+    for (usize i = first + threadIdx.x; i < end; i += THREADS) bits |= __float_as_uint(x[i]);
+    float any = block_max((bits & 0xffffu) ? 1.0f : 0.0f, room);
+    if (threadIdx.x == 0) found[blockIdx.x] = any > 0.0f;
+}

@@ -1,0 +1,58 @@
+// In front of every kernel file: short types, and reductions whose order is fixed by the launch alone.
+//
+// Every block has 256 threads. Indices that may pass 32 bits are `usize`.
+
+typedef unsigned int u32;
+typedef unsigned short u16;
+typedef unsigned long long usize;
+
+#define THREADS 256
+#define WARPS (THREADS / 32)
+#define ALL_LANES 0xffffffffu
+
+// What the launch asks for: one array per block.
+#ifndef HAPO_SHARED
+#define HAPO_SHARED(type, name)         \
+    extern __shared__ double raw_##name[]; \
+    type* name = (type*)raw_##name
+#endif
+
+#define MINUS_INFINITY (-__int_as_float(0x7f800000))
+
+// A grid may be smaller than the work: every thread takes its element and those a whole grid apart.
+#define FOR_EACH(i, n)                                                              \
+    for (usize i = (usize)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
+         i += (usize)gridDim.x * blockDim.x)
+
+template <typename T>
+__device__ inline T warp_sum(T value) {
+    for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(ALL_LANES, value, step);
+    return value;
+}
+
+__device__ inline float warp_max(float value) {
+    for (int step = 16; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(ALL_LANES, value, step));
+    return value;
+}
+
+// The sum over a block, in every thread: lanes in a butterfly, warps in order. `room` holds WARPS.
+template <typename T>
+__device__ inline T block_sum(T value, T* room) {
+    value = warp_sum(value);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    __syncthreads();
+    T sum = 0;
+    for (int warp = 0; warp < WARPS; warp++) sum += room[warp];
+    __syncthreads();
+    return sum;
+}
+
+__device__ inline float block_max(float value, float* room) {
+    value = warp_max(value);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    __syncthreads();
+    float most = room[0];
+    for (int warp = 1; warp < WARPS; warp++) most = fmaxf(most, room[warp]);
+    __syncthreads();
+    return most;
+}

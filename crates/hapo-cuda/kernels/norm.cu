@@ -1,0 +1,106 @@
+// RMS norm, and sums over rows.
+//
+// A row belongs to a warp where it is narrow (the heads of Qwen3) and to a block otherwise. Sums over
+// rows run within parts of consecutive rows, eight interleaved chains each, and then over the parts in
+// order: no atomics.
+
+// y = x * r * w with r = 1 / sqrt(mean(x^2) + eps); x is copied to `residual` where there is one.
+__device__ inline void norm_row(u32 lane, u32 lanes, u32 width, float r, const float* x, const float* w, float* y,
+                                float* residual) {
+    for (u32 i = lane; i < width; i += lanes) {
+        float value = x[i];
+        y[i] = value * r * w[i];
+        if (residual) residual[i] = value;
+    }
+}
+
+extern "C" __global__ void rms_norm_narrow(u32 rows, u32 width, float eps, const float* x, const float* w, float* y,
+                                           float* inverse, float* residual) {
+    u32 row = blockIdx.x * WARPS + threadIdx.x / 32;
+    u32 lane = threadIdx.x % 32;
+    if (row >= rows) return;
+    usize at = (usize)row * width;
+    float sum = 0;
+    for (u32 i = lane; i < width; i += 32) sum += x[at + i] * x[at + i];
+    float r = 1.0f / sqrtf(warp_sum(sum) / width + eps);
+    if (lane == 0) inverse[row] = r;
+    norm_row(lane, 32, width, r, x + at, w, y + at, residual ? residual + at : residual);
+}
+
+extern "C" __global__ void rms_norm_wide(u32 rows, u32 width, float eps, const float* x, const float* w, float* y,
+                                         float* inverse, float* residual) {
+    HAPO_SHARED(float, room);
+    u32 row = blockIdx.x;
+    usize at = (usize)row * width;
+    float sum = 0;
+    for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * x[at + i];
+    float r = 1.0f / sqrtf(block_sum(sum, room) / width + eps);
+    if (threadIdx.x == 0) inverse[row] = r;
+    norm_row(threadIdx.x, THREADS, width, r, x + at, w, y + at, residual ? residual + at : residual);
+}
+
+// dx = r * (w . dy) - x * r^3 * mean(x . w . dy), added to dx where `add`.
+__device__ inline void norm_row_grad(u32 lane, u32 lanes, u32 width, float r, float mean, u32 add, const float* x,
+                                     const float* w, const float* dy, float* dx) {
+    float c = r * r * r * mean;
+    for (u32 i = lane; i < width; i += lanes) {
+        float d = r * (dy[i] * w[i]) - x[i] * c;
+        dx[i] = add ? dx[i] + d : d;
+    }
+}
+
+extern "C" __global__ void rms_norm_grad_narrow(u32 rows, u32 width, u32 add, const float* x, const float* w,
+                                                const float* inverse, const float* dy, float* dx) {
+    u32 row = blockIdx.x * WARPS + threadIdx.x / 32;
+    u32 lane = threadIdx.x % 32;
+    if (row >= rows) return;
+    usize at = (usize)row * width;
+    float sum = 0;
+    for (u32 i = lane; i < width; i += 32) sum += x[at + i] * (dy[at + i] * w[i]);
+    norm_row_grad(lane, 32, width, inverse[row], warp_sum(sum) / width, add, x + at, w, dy + at, dx + at);
+}
+
+extern "C" __global__ void rms_norm_grad_wide(u32 rows, u32 width, u32 add, const float* x, const float* w,
+                                              const float* inverse, const float* dy, float* dx) {
+    HAPO_SHARED(float, room);
+    u32 row = blockIdx.x;
+    usize at = (usize)row * width;
+    float sum = 0;
+    for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * (dy[at + i] * w[i]);
+    float mean = block_sum(sum, room) / width;
+    norm_row_grad(threadIdx.x, THREADS, width, inverse[row], mean, add, x + at, w, dy + at, dx + at);
+}
+
+// part [parts, width] = the sums over `rows_per_part` rows of dy, or of dy * x * inverse where x is given.
+// A block has 32 columns and 8 chains of rows.
+extern "C" __global__ void column_parts(u32 rows, u32 width, u32 rows_per_part, const float* dy, const float* x,
+                                        const float* inverse, float* parts) {
+    HAPO_SHARED(float, chains);
+    u32 column = blockIdx.x * 32 + threadIdx.x % 32;
+    u32 chain = threadIdx.x / 32;
+    u32 first = blockIdx.y * rows_per_part;
+    u32 end = min(rows, first + rows_per_part);
+    float sum = 0;
+    if (column < width) {
+        for (u32 row = first + chain; row < end; row += WARPS) {
+            usize at = (usize)row * width + column;
+            sum += x ? dy[at] * (x[at] * inverse[row]) : dy[at];
+        }
+    }
+    chains[threadIdx.x] = sum;
+    __syncthreads();
+    if (chain == 0 && column < width) {
+        float total = 0;
+        for (u32 i = 0; i < WARPS; i++) total += chains[i * 32 + threadIdx.x];
+        parts[(usize)blockIdx.y * width + column] = total;
+    }
+}
+
+// out [width] += the parts, in order.
+extern "C" __global__ void add_parts(usize width, u32 parts, const float* part, float* out) {
+    FOR_EACH(i, width) {
+        float sum = 0;
+        for (u32 p = 0; p < parts; p++) sum += part[p * width + i];
+        out[i] += sum;
+    }
+}

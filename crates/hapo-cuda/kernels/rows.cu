@@ -1,0 +1,18 @@
+// Rows in and out: constants, biases, gather and scatter.
+
+extern "C" __global__ void fill(usize n, float value, float* x) {
+    FOR_EACH(i, n) x[i] = value;
+}
+
+// y [rows, width] = the same row everywhere.
+extern "C" __global__ void repeat_row(usize n, u32 width, const float* row, float* y) {
+    FOR_EACH(i, n) y[i] = row[i % width];
+}
+
+extern "C" __global__ void gather_rows(usize n, u32 width, const u32* rows, const float* x, float* y) {
+    FOR_EACH(i, n) y[i] = x[(usize)rows[i / width] * width + i % width];
+}
+
+extern "C" __global__ void scatter_rows(usize n, u32 width, const u32* rows, const float* y, float* x) {
+    FOR_EACH(i, n) x[(usize)rows[i / width] * width + i % width] = y[i];
+}

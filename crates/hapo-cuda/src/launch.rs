@@ -1,0 +1,95 @@
+//! What a device asks of the machine below it.
+
+use std::fmt::Debug;
+
+use hapo_kernels::DeviceError;
+
+/// Threads of every block.
+pub const THREADS: u32 = 256;
+
+/// A kernel on a grid of blocks of [`THREADS`] threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Its name.
+    pub kernel: &'static str,
+    /// Blocks in x, y and z.
+    pub grid: [u32; 3],
+    /// Bytes of shared memory per block.
+    pub shared: u32,
+    /// Arguments: the low bytes of each word.
+    pub args: &'a [u64],
+}
+
+/// The kind of number a matrix holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// 32 bits.
+    F32,
+    /// The upper 16 of them.
+    Bf16,
+}
+
+/// A matrix by columns, `stride` elements apart, as BLAS has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    /// Address of its first element.
+    pub address: u64,
+    /// Elements between columns.
+    pub stride: usize,
+    /// Whether it is read transposed.
+    pub transposed: bool,
+}
+
+/// `out [m, n] = left [m, k] · right [k, n]`, plus what `out` holds where `add`; by columns. Sums are
+/// in f32, and so is `out`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// Rows of the result.
+    pub m: usize,
+    /// Columns of the result.
+    pub n: usize,
+    /// Inner dimension.
+    pub k: usize,
+    /// What the factors hold.
+    pub number: Number,
+    /// Left factor.
+    pub left: Matrix,
+    /// Right factor.
+    pub right: Matrix,
+    /// Whether it is added.
+    pub add: bool,
+    /// The result; never transposed.
+    pub out: Matrix,
+}
+
+/// Memory of a launcher, given back when dropped.
+pub trait Memory: Send + Sync + Debug {
+    /// Where it begins.
+    fn address(&self) -> u64;
+}
+
+/// A machine that runs kernels one after the other, in the order they are asked for.
+///
+/// Calls only begin the work, but for `download`, which waits for all of it. Addresses are those of
+/// [`Memory`] that is alive, and offsets inside it.
+pub trait Launcher: Send + Sync + Debug + 'static {
+    /// Its memory.
+    type Memory: Memory;
+
+    /// Memory full of zeros.
+    fn alloc(&self, bytes: usize) -> Result<Self::Memory, DeviceError>;
+    /// Host to device; `from` is free when the call returns.
+    fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError>;
+    /// Device to host.
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError>;
+    /// Device to device; the ranges do not overlap.
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError>;
+    /// Sets bytes to zero.
+    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError>;
+    /// Runs a kernel.
+    fn launch(&self, launch: &Launch) -> Result<(), DeviceError>;
+    /// Runs a product of matrices, none of them empty.
+    fn product(&self, product: &Product) -> Result<(), DeviceError>;
+    /// Its name on the command line.
+    fn name(&self) -> String;
+}

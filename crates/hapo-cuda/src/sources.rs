@@ -1,0 +1,121 @@
+//! The kernels' sources and their names.
+
+/// What stands in front of every source.
+const COMMON: &str = include_str!("../kernels/common.cuh");
+
+/// A file of kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// Its name in `kernels/`.
+    pub file: &'static str,
+    text: &'static str,
+    /// The kernels it defines.
+    pub kernels: &'static [&'static str],
+}
+
+impl Source {
+    /// The whole program, with the common part in front.
+    pub fn program(&self) -> String {
+        format!(
+            "#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{}\"\n{}",
+            self.file, self.text
+        )
+    }
+}
+
+macro_rules! source {
+    ($file:literal, [$($kernel:literal),* $(,)?]) => {
+        Source {
+            file: $file,
+            text: include_str!(concat!("../kernels/", $file)),
+            kernels: &[$($kernel),*],
+        }
+    };
+}
+
+/// Every file of kernels.
+pub fn sources() -> &'static [Source] {
+    SOURCES
+}
+
+const SOURCES: &[Source] = &[
+    source!(
+        "rows.cu",
+        ["fill", "repeat_row", "gather_rows", "scatter_rows"]
+    ),
+    source!(
+        "norm.cu",
+        [
+            "rms_norm_narrow",
+            "rms_norm_wide",
+            "rms_norm_grad_narrow",
+            "rms_norm_grad_wide",
+            "column_parts",
+            "add_parts",
+        ]
+    ),
+    source!("rope.cu", ["rope"]),
+    source!("swiglu.cu", ["swiglu", "swiglu_grad"]),
+    source!("embedding.cu", ["embed_columns", "embed_grad"]),
+    source!("head.cu", ["head", "head_grad"]),
+    source!(
+        "attention.cu",
+        [
+            "attention_32",
+            "attention_64",
+            "attention_128",
+            "attention_256",
+            "attention_deltas",
+            "attention_grad_q_32",
+            "attention_grad_q_64",
+            "attention_grad_q_128",
+            "attention_grad_q_256",
+            "attention_grad_kv_32",
+            "attention_grad_kv_64",
+            "attention_grad_kv_128",
+            "attention_grad_kv_256",
+        ]
+    ),
+    source!(
+        "cache.cu",
+        [
+            "cache_append",
+            "cache_append_rows",
+            "decode_parts",
+            "decode_sum"
+        ]
+    ),
+    source!("adamw.cu", ["adamw", "squared_norm"]),
+    source!("bf16.cu", ["round_to_bf16", "find_wider"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_is_listed_once_and_only_what_is_there() {
+        for source in sources() {
+            let globals = source.text.matches("__global__").count();
+            // The macro of attention.cu stands for four widths.
+            let written = if source.file == "attention.cu" {
+                (globals - 1) * 4 + 1
+            } else {
+                globals
+            };
+            assert_eq!(written, source.kernels.len(), "{}", source.file);
+        }
+        let mut names: Vec<_> = sources().iter().flat_map(|it| it.kernels).collect();
+        names.sort_unstable();
+        names.dedup();
+        let all: usize = sources().iter().map(|it| it.kernels.len()).sum();
+        assert_eq!(names.len(), all);
+    }
+
+    #[test]
+    fn no_kernel_has_an_atomic() {
+        for source in sources() {
+            assert!(!source.program().contains("atomicAdd"), "{}", source.file);
+        }
+    }
+}

@@ -1,0 +1,689 @@
+//! Every operation against the processor's, on shapes that do not fit the tiles, with the kernels run on
+//! the processor as fibers.
+
+mod support;
+
+use hapo_cuda::{Card, Products};
+use hapo_kernels::{
+    AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Cpu, Device, EmbeddingLayout, HeadPart,
+    HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut,
+};
+use support::Fibers;
+
+fn cpu() -> Cpu {
+    Cpu::new(1).unwrap()
+}
+
+fn fibers() -> Option<Card<Fibers>> {
+    support::card(Products::F32)
+}
+
+/// Numbers in (−1, 1).
+fn numbers(n: usize, seed: u32) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
+    (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 8_388_608.0 - 1.0
+        })
+        .collect()
+}
+
+fn buf<D: Device>(device: &D, values: &[f32]) -> D::Buf {
+    let mut it = device.alloc(values.len()).unwrap();
+    device.upload(values, it.first_mut(values.len()));
+    it
+}
+
+fn read<D: Device>(device: &D, buf: &D::Buf) -> Vec<f32> {
+    let mut values = vec![0.0; buf.len()];
+    device.download(all(buf), &mut values);
+    device.check().unwrap();
+    values
+}
+
+fn all<B: Buffer>(buf: &B) -> Span<'_, B> {
+    buf.first(buf.len())
+}
+
+fn all_mut<B: Buffer>(buf: &mut B) -> SpanMut<'_, B> {
+    let len = buf.len();
+    buf.first_mut(len)
+}
+
+fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
+    assert_eq!(ours.len(), theirs.len(), "{what}");
+    for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
+        let off = (a - b).abs();
+        assert!(
+            off <= tolerance * b.abs().max(1.0),
+            "{what}: element {i} is {a}, on the processor {b}"
+        );
+    }
+}
+
+/// Runs one piece of work on both devices and compares what it gives; twice on the fibers, whose order
+/// changes from launch to launch and whose bits must not.
+macro_rules! both {
+    ($what:expr, $tolerance:expr, $work:expr) => {{
+        let Some(card) = fibers() else { return };
+        let (ours, again, theirs): (Vec<Vec<f32>>, Vec<Vec<f32>>, Vec<Vec<f32>>) =
+            ($work(&card), $work(&card), $work(&cpu()));
+        assert_eq!(ours, again, "{}: bits depend on the schedule", $what);
+        for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
+            near(&format!("{}, result {i}", $what), a, b, $tolerance);
+        }
+    }};
+}
+
+#[test]
+fn products() {
+    for (rows, inputs, outputs) in [(1, 1, 1), (1, 33, 7), (5, 64, 31), (18, 7, 40), (0, 4, 3)] {
+        fn work<D: Device>(
+            device: &D,
+            rows: usize,
+            inputs: usize,
+            outputs: usize,
+        ) -> Vec<Vec<f32>> {
+            let shape = MatShape {
+                rows,
+                inputs,
+                outputs,
+            };
+            let x = buf(device, &numbers(rows * inputs + 3, 1));
+            let w = buf(device, &numbers(inputs * outputs + 5, 2));
+            let dy = buf(device, &numbers(rows * outputs, 3));
+            let bias = buf(device, &numbers(outputs, 4));
+            // Spans that do not begin at the buffer's beginning.
+            let (x, w) = (x.at(3, rows * inputs), w.at(5, inputs * outputs));
+            let mut results = Vec::new();
+            for kind in 0..3 {
+                let onto = || match kind {
+                    0 => Onto::Nothing,
+                    1 => Onto::Existing,
+                    _ => Onto::Bias(all(&bias)),
+                };
+                let mut y = buf(device, &numbers(rows * outputs, 5));
+                device.matmul(shape, x, w, onto(), all_mut(&mut y));
+                results.push(read(device, &y));
+                if kind < 2 {
+                    let mut dx = buf(device, &numbers(rows * inputs, 6));
+                    device.matmul_input_grad(shape, all(&dy), w, onto(), all_mut(&mut dx));
+                    results.push(read(device, &dx));
+                    let mut dw = buf(device, &numbers(inputs * outputs, 7));
+                    device.matmul_weight_grad(shape, x, all(&dy), onto(), all_mut(&mut dw));
+                    results.push(read(device, &dw));
+                }
+            }
+            let mut sums = buf(device, &numbers(outputs, 8));
+            device.add_column_sums(outputs, all(&dy), all_mut(&mut sums));
+            results.push(read(device, &sums));
+            results
+        }
+        both!(format!("{rows} × {inputs} × {outputs}"), 1e-5, |d: &_| {
+            work(d, rows, inputs, outputs)
+        });
+    }
+}
+
+#[test]
+fn norms() {
+    // Rows to a warp and rows to a block, rows beyond one part of the sums over rows.
+    for (rows, width) in [
+        (1, 1),
+        (9, 16),
+        (70, 48),
+        (150, 128),
+        (3, 513),
+        (66, 896),
+        (0, 32),
+    ] {
+        fn work<D: Device>(device: &D, rows: usize, width: usize) -> Vec<Vec<f32>> {
+            let n = rows * width;
+            let x = buf(device, &numbers(n, 1));
+            let w = buf(device, &numbers(width, 2));
+            let dy = buf(device, &numbers(n, 3));
+            let (mut y, mut inverse) = (device.alloc(n).unwrap(), device.alloc(rows).unwrap());
+            let mut residual = device.alloc(n).unwrap();
+            device.rms_norm(
+                1e-6,
+                all(&x),
+                all(&w),
+                all_mut(&mut y),
+                all_mut(&mut inverse),
+                Some(all_mut(&mut residual)),
+            );
+            let mut results = vec![
+                read(device, &y),
+                read(device, &inverse),
+                read(device, &residual),
+            ];
+            for add in [false, true] {
+                let mut dx = buf(device, &numbers(n, 4));
+                let mut dw = buf(device, &numbers(width, 5));
+                device.rms_norm_grad(
+                    all(&x),
+                    all(&w),
+                    all(&inverse),
+                    all(&dy),
+                    if add { Onto::Existing } else { Onto::Nothing },
+                    all_mut(&mut dx),
+                    all_mut(&mut dw),
+                );
+                results.extend([read(device, &dx), read(device, &dw)]);
+            }
+            results
+        }
+        both!(format!("{rows} × {width}"), 2e-5, |d: &_| work(
+            d, rows, width
+        ));
+    }
+}
+
+#[test]
+fn rope_and_swiglu() {
+    for (rows, heads, head_dim) in [(1, 1, 2), (7, 3, 16), (19, 2, 128), (5, 4, 48)] {
+        fn work<D: Device>(
+            device: &D,
+            rows: usize,
+            heads: usize,
+            head_dim: usize,
+        ) -> Vec<Vec<f32>> {
+            let positions: Vec<u32> = (0..rows as u32).map(|i| (i * 5 + 2) % 11).collect();
+            let table = device.table(&positions);
+            let angles = buf(device, &numbers(11 * head_dim, 1));
+            let n = rows * heads * head_dim;
+            let mut x = buf(device, &numbers(n, 2));
+            device.rope(head_dim, 1.0, all(&angles), &table, all_mut(&mut x));
+            let turned = read(device, &x);
+            device.rope(head_dim, -1.0, all(&angles), &table, all_mut(&mut x));
+            let back = read(device, &x);
+            let (mut gate, mut up) = (buf(device, &numbers(n, 3)), buf(device, &numbers(n, 4)));
+            let mut h = device.alloc(n).unwrap();
+            device.swiglu(all(&gate), all(&up), all_mut(&mut h));
+            let forward = read(device, &h);
+            let mut dh = buf(device, &numbers(n, 5));
+            device.swiglu_grad(all_mut(&mut gate), all_mut(&mut up), all_mut(&mut dh));
+            vec![
+                turned,
+                back,
+                forward,
+                read(device, &gate),
+                read(device, &up),
+                read(device, &dh),
+            ]
+        }
+        both!(format!("{rows}, {heads}, {head_dim}"), 2e-6, |d: &_| work(
+            d, rows, heads, head_dim
+        ));
+    }
+}
+
+#[test]
+fn embeddings_and_rows() {
+    for (tokens, width, vocabulary) in [(1, 1, 1), (13, 24, 10), (300, 40, 7), (4, 300, 50)] {
+        fn work<D: Device>(device: &D, n: usize, width: usize, vocabulary: usize) -> Vec<Vec<f32>> {
+            let ids: Vec<u32> = (0..n)
+                .map(|i| (i * i * 7 + 3) as u32 % vocabulary as u32)
+                .collect();
+            let table = device.table(&ids);
+            let dx = buf(device, &numbers(n * width, 1));
+            let mut results = Vec::new();
+            for layout in [
+                EmbeddingLayout::Rows { width },
+                EmbeddingLayout::Columns { vocabulary },
+            ] {
+                let embedding = buf(device, &numbers(vocabulary * width, 2));
+                let mut x = device.alloc(n * width).unwrap();
+                device.embed(layout, &table, all(&embedding), all_mut(&mut x));
+                let mut gradient = buf(device, &numbers(vocabulary * width, 3));
+                device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
+                // Again, from the same table.
+                device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
+                results.extend([read(device, &x), read(device, &gradient)]);
+            }
+            let chosen: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).collect();
+            let table = device.table(&chosen);
+            let mut y = device.alloc(chosen.len() * width).unwrap();
+            device.gather_rows(width, &table, all(&dx), all_mut(&mut y));
+            let mut x = buf(device, &numbers(n * width, 4));
+            device.scatter_rows(width, &table, all(&y), all_mut(&mut x));
+            let mut copy = buf(device, &numbers(n * width + 2, 5));
+            device.copy(all(&x), copy.at_mut(1, n * width));
+            device.fill(copy.at_mut(0, 1), 2.5);
+            results.extend([read(device, &y), read(device, &x), read(device, &copy)]);
+            results
+        }
+        both!(format!("{tokens}, {width}, {vocabulary}"), 0.0, |d: &_| {
+            work(d, tokens, width, vocabulary)
+        });
+    }
+}
+
+#[test]
+fn heads() {
+    for (vocabulary, chunk) in [(7, 2), (300, 3), (1025, 8)] {
+        fn work<D: Device>(device: &D, vocabulary: usize, chunk: usize) -> Vec<Vec<f32>> {
+            let target = |row: u32, token: usize, inverse_temperature: f32| HeadTarget {
+                row,
+                token: (token % vocabulary) as u32,
+                inverse_temperature,
+            };
+            // One target, several at one temperature, at two, and none in row 4.
+            let targets = [
+                target(0, 3, 1.0),
+                target(1, 5, 1.5),
+                target(1, 6, 1.5),
+                target(1, 5, 1.0),
+                target(1, 2, 1.5),
+                target(2, 0, 0.7),
+                target(3, 1, 1.0),
+                target(3, 1, 1.0),
+                target(5, 4, 2.0),
+            ];
+            let rows = 6;
+            let table = device.table(&targets);
+            let logits: Vec<f32> = numbers(rows * vocabulary, 1)
+                .into_iter()
+                .map(|it| it * 8.0)
+                .collect();
+            let mut gradients = numbers(targets.len() * 2, 2);
+            // Rows with and without a gradient of the entropy.
+            for t in [0, 6, 7] {
+                gradients[2 * t + 1] = 0.0;
+            }
+            let gradients = buf(device, &gradients);
+            let mut stats = device.alloc(targets.len() * 6).unwrap();
+            let mut results = Vec::new();
+            for first_row in (0..rows).step_by(chunk) {
+                let n = chunk.min(rows - first_row);
+                let inside =
+                    |t: &HeadTarget| (first_row..first_row + n).contains(&(t.row as usize));
+                let part = HeadPart {
+                    first_row,
+                    rows: n,
+                    first_target: targets.iter().position(inside).unwrap_or(0),
+                    targets: targets.iter().filter(|it| inside(it)).count(),
+                };
+                let rows = first_row * vocabulary..(first_row + n) * vocabulary;
+                let mut z = buf(device, &logits[rows]);
+                device.head(vocabulary, &table, part, all(&z), all_mut(&mut stats));
+                device.head_grad(
+                    vocabulary,
+                    &table,
+                    part,
+                    all(&stats),
+                    all(&gradients),
+                    all_mut(&mut z),
+                );
+                results.push(read(device, &z));
+            }
+            results.push(read(device, &stats));
+            results
+        }
+        both!(format!("{vocabulary} by {chunk}"), 5e-6, |d: &_| work(
+            d, vocabulary, chunk
+        ));
+    }
+}
+
+/// Length of a segment, and the one it continues.
+type Cut = (u32, Option<usize>);
+
+/// Segments that share prefixes, alone, of one row, beyond a tile, and a prefix that is no segment.
+fn segments(lens: &[Cut]) -> (Vec<SegmentRow>, usize) {
+    let mut rows: Vec<SegmentRow> = Vec::new();
+    let mut start = 0;
+    for (index, &(len, prefix)) in lens.iter().enumerate() {
+        let (prefix_start, prefix_len) = prefix.map_or((0, 0), |p| (rows[p].start, rows[p].len));
+        rows.push(SegmentRow {
+            start,
+            len,
+            prefix_start,
+            prefix_len,
+            family: prefix.unwrap_or(index) as u32,
+        });
+        start += len;
+    }
+    (rows, start as usize)
+}
+
+fn attend<D: Device>(
+    device: &D,
+    shape: AttentionShape,
+    segments: &[SegmentRow],
+    rows: usize,
+    backward: bool,
+) -> Vec<Vec<f32>> {
+    let (wide, narrow) = (rows * shape.q_width(), rows * shape.kv_width());
+    let table = device.table(segments);
+    let (q, k, v) = (
+        buf(device, &numbers(wide, 1)),
+        buf(device, &numbers(narrow, 2)),
+        buf(device, &numbers(narrow, 3)),
+    );
+    let mut out = device.alloc(wide).unwrap();
+    let mut log_sums = device.alloc(rows * shape.heads).unwrap();
+    device.attention(
+        shape,
+        &table,
+        all(&q),
+        all(&k),
+        all(&v),
+        all_mut(&mut out),
+        all_mut(&mut log_sums),
+    );
+    let mut results = vec![read(device, &out), read(device, &log_sums)];
+    if backward {
+        let dout = buf(device, &numbers(wide, 4));
+        let (mut dq, mut dk, mut dv) = (
+            buf(device, &numbers(wide, 5)),
+            buf(device, &numbers(narrow, 6)),
+            buf(device, &numbers(narrow, 7)),
+        );
+        device.attention_grad(
+            shape,
+            &table,
+            all(&q),
+            all(&k),
+            all(&v),
+            all(&out),
+            all(&log_sums),
+            all(&dout),
+            all_mut(&mut dq),
+            all_mut(&mut dk),
+            all_mut(&mut dv),
+        );
+        results.extend([read(device, &dq), read(device, &dk), read(device, &dv)]);
+    }
+    results
+}
+
+#[test]
+fn attention_of_packed_segments() {
+    let cases: [(usize, usize, usize, &[Cut]); 7] = [
+        (1, 1, 16, &[(1, None)]),
+        (4, 2, 16, &[(5, None), (1, None), (70, None)]),
+        (
+            6,
+            2,
+            32,
+            &[
+                (33, None),
+                (65, Some(0)),
+                (1, Some(0)),
+                (20, Some(0)),
+                (9, None),
+            ],
+        ),
+        (2, 1, 48, &[(31, None), (2, Some(0))]),
+        (7, 1, 64, &[(40, None), (30, Some(0))]),
+        (2, 2, 128, &[(66, None), (33, Some(0))]),
+        (2, 1, 192, &[(18, None), (35, Some(0))]),
+    ];
+    for (heads, kv_heads, head_dim, lens) in cases {
+        let shape = AttentionShape {
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        let (table, rows) = segments(lens);
+        both!(format!("{shape:?}, {lens:?}"), 1e-5, |d: &_| attend(
+            d, shape, &table, rows, true
+        ));
+    }
+}
+
+#[test]
+fn attention_after_a_prefix_that_is_no_segment() {
+    let shape = AttentionShape {
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+    };
+    let segment = SegmentRow {
+        start: 70,
+        len: 9,
+        prefix_start: 0,
+        prefix_len: 70,
+        family: 0,
+    };
+    both!("a piece of a prompt", 1e-5, |d: &_| attend(
+        d,
+        shape,
+        &[segment],
+        79,
+        false
+    ));
+}
+
+#[test]
+fn no_segments_and_no_rows_do_nothing() {
+    let shape = AttentionShape {
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 16,
+    };
+    both!("nothing", 0.0, |d: &_| attend(d, shape, &[], 0, true));
+}
+
+#[test]
+fn heads_too_wide_are_refused_by_name() {
+    let Some(card) = fibers() else { return };
+    let shape = AttentionShape {
+        heads: 1,
+        kv_heads: 1,
+        head_dim: 320,
+    };
+    let (table, rows) = segments(&[(1, None)]);
+    let table = card.table(&table);
+    let x = card.alloc(rows * 320).unwrap();
+    let (mut out, mut sums) = (card.alloc(320).unwrap(), card.alloc(1).unwrap());
+    card.attention(
+        shape,
+        &table,
+        all(&x),
+        all(&x),
+        all(&x),
+        all_mut(&mut out),
+        all_mut(&mut sums),
+    );
+    // What follows a failure is skipped, and the failure is told once.
+    card.fill(all_mut(&mut out), 1.0);
+    let error = card.check().unwrap_err().to_string();
+    assert!(error.contains("heads of 320 columns"), "{error}");
+    assert!(card.check().is_ok());
+    assert_eq!(read(&card, &out), [0.0; 320]);
+}
+
+#[test]
+fn the_cache_and_decoding() {
+    // Query heads that fill no block of eight, exactly one, and more; contexts beyond one part.
+    for (heads, kv_heads, head_dim, layers) in [
+        (2, 2, 16, 2),
+        (16, 2, 32, 1),
+        (11, 1, 64, 1),
+        (14, 2, 128, 2),
+    ] {
+        fn work<D: Device>(device: &D, shape: AttentionShape, layers: usize) -> Vec<Vec<f32>> {
+            let per_token = layers * shape.kv_width() * 2;
+            let width = shape.kv_width();
+            let span = |start: usize, capacity: u32, len: u32| CacheSpan {
+                base: (start * per_token) as u64,
+                capacity,
+                len,
+            };
+            let mut cache = device.alloc(1024 * per_token).unwrap();
+            let prompts = [(0, 32, 1), (32, 320, 300)];
+            for (start, capacity, len) in prompts {
+                for layer in 0..layers {
+                    // In two pieces.
+                    let pieces = [(0, len / 3), (len / 3, len - len / 3)];
+                    for (done, now) in pieces {
+                        let n = now as usize * width;
+                        let seed = start as u32 + layer as u32 + done;
+                        let (k, v) = (
+                            buf(device, &numbers(n, seed)),
+                            buf(device, &numbers(n, seed + 50)),
+                        );
+                        let to = span(start, capacity, done);
+                        device.cache_append(shape, layer, to, all(&k), all(&v), &mut cache);
+                    }
+                }
+            }
+            // Three sequences: two on the long prompt, one with own tokens; the third on the short one.
+            let row = |prompt: (usize, u32, u32), start, len| CacheRow {
+                prompt: span(prompt.0, prompt.1, prompt.2),
+                own: span(start, 16, len),
+            };
+            let rows = [
+                row(prompts[1], 400, 0),
+                row(prompts[1], 416, 0),
+                row(prompts[0], 432, 0),
+            ];
+            let mut results = Vec::new();
+            let mut len = [0, 3, 1];
+            // Own tokens so far.
+            for (i, &n) in len.iter().enumerate() {
+                for layer in 0..layers {
+                    let k = buf(device, &numbers(n as usize * width, 90 + i as u32));
+                    device.cache_append(shape, layer, rows[i].own, all(&k), all(&k), &mut cache);
+                }
+            }
+            for step in 0..2 {
+                let mut now = rows;
+                for (row, &n) in now.iter_mut().zip(&len) {
+                    row.own.len = n;
+                }
+                let table = device.table(&now);
+                let n = now.len();
+                let q = buf(device, &numbers(n * shape.q_width(), 200 + step));
+                let news = layers * n * width;
+                let (k, v) = (
+                    buf(device, &numbers(news, 300 + step)),
+                    buf(device, &numbers(news, 400 + step)),
+                );
+                for layer in 0..layers {
+                    let mut out = device.alloc(n * shape.q_width()).unwrap();
+                    device.attention_decode(
+                        shape,
+                        layer,
+                        &table,
+                        &cache,
+                        all(&q),
+                        k.at(layer * n * width, n * width),
+                        v.at(layer * n * width, n * width),
+                        all_mut(&mut out),
+                    );
+                    results.push(read(device, &out));
+                }
+                device.cache_append_rows(shape, layers, &now, all(&k), all(&v), &mut cache);
+                for it in &mut len {
+                    *it += 1;
+                }
+            }
+            results.push(read(device, &cache));
+            results
+        }
+        let shape = AttentionShape {
+            heads,
+            kv_heads,
+            head_dim,
+        };
+        both!(format!("{shape:?}"), 1e-5, |d: &_| work(d, shape, layers));
+    }
+}
+
+#[test]
+fn the_optimiser() {
+    for n in [0, 1, 255, 70_000] {
+        fn work<D: Device>(device: &D, n: usize) -> Vec<Vec<f32>> {
+            let gradient = buf(device, &numbers(n, 1));
+            let mut parameter = buf(device, &numbers(n, 2));
+            let (mut first, mut second) = (device.alloc(n).unwrap(), device.alloc(n).unwrap());
+            for step in 1..=2 {
+                device.adamw(
+                    AdamW {
+                        learning_rate: 1e-2,
+                        beta1: 0.9,
+                        beta2: 0.99,
+                        epsilon: 1e-8,
+                        weight_decay: 0.1,
+                        step,
+                        gradient_scale: 0.5,
+                    },
+                    all(&gradient),
+                    all_mut(&mut parameter),
+                    all_mut(&mut first),
+                    all_mut(&mut second),
+                );
+            }
+            // Spans that begin in the middle.
+            let norm = device.squared_norm(gradient.at(n / 3, n - n / 3));
+            vec![
+                read(device, &parameter),
+                read(device, &first),
+                read(device, &second),
+                vec![(norm / (n.max(1) as f64)) as f32],
+            ]
+        }
+        both!(format!("{n} elements"), 1e-6, |d: &_| work(d, n));
+    }
+}
+
+#[test]
+fn bf16_numbers_are_told_and_packed() {
+    let Some(card) = support::card(Products::Bf16) else {
+        return;
+    };
+    let cpu = cpu();
+    let mut values = vec![1.0, -0.5, f32::INFINITY, -0.0, 3.5];
+    let both = |values: &[f32]| {
+        let ours = card.is_bf16(all(&buf(&card, values)));
+        assert_eq!(ours, cpu.is_bf16(all(&buf(&cpu, values))));
+        ours
+    };
+    assert!(both(&values));
+    values.push(1.001);
+    assert!(!both(&values));
+    assert!(both(&[]));
+
+    let (rows, inputs, outputs) = (3, 20, 7);
+    let shape = MatShape {
+        rows,
+        inputs,
+        outputs,
+    };
+    let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
+    let round = |x: &[f32]| -> Vec<f32> {
+        let half = |v: f32| {
+            f32::from_bits((v.to_bits() + 0x7fff + ((v.to_bits() >> 16) & 1)) & 0xffff_0000)
+        };
+        x.iter().copied().map(half).collect()
+    };
+    let mut exact = cpu.alloc(rows * outputs).unwrap();
+    let (rx, rw) = (buf(&cpu, &round(&x)), buf(&cpu, &round(&w)));
+    cpu.matmul(
+        shape,
+        all(&rx),
+        all(&rw),
+        Onto::Nothing,
+        all_mut(&mut exact),
+    );
+    let (x, w) = (buf(&card, &x), buf(&card, &w));
+    let mut y = card.alloc(rows * outputs).unwrap();
+    card.matmul(shape, all(&x), all(&w), Onto::Nothing, all_mut(&mut y));
+    near(
+        "rounded factors",
+        &read(&card, &y),
+        &read(&cpu, &exact),
+        1e-5,
+    );
+    let mut packed = card
+        .alloc(card.packed_len(inputs, outputs).unwrap())
+        .unwrap();
+    card.pack(inputs, outputs, all(&w), all_mut(&mut packed));
+    let mut z = card.alloc(rows * outputs).unwrap();
+    card.matmul_packed(shape, all(&x), all(&packed), Onto::Nothing, all_mut(&mut z));
+    assert_eq!(read(&card, &y), read(&card, &z));
+}

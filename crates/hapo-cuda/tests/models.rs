@@ -1,0 +1,350 @@
+//! The whole device under the reference models: logits, log-probabilities, gradients and decoding, with
+//! the kernels run on the processor.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hapo_cuda::{Card, Products};
+use hapo_kernels::{Buffer, Cpu, Device};
+use hapo_model::{
+    Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Recompute, Tape, Target,
+};
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value;
+use support::Fibers;
+
+const MODELS: [&str; 3] = ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"];
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../testdata/fixtures/models")
+        .join(name)
+}
+
+fn load<D: Device>(name: &str, device: D) -> Model<D> {
+    hapo_model::load(&folder(name), device, |_| 512)
+        .unwrap()
+        .model
+}
+
+fn fibers(name: &str, products: Products) -> Option<Model<Card<Fibers>>> {
+    Some(load(name, support::card(products)?))
+}
+
+fn cpu(name: &str) -> Model<Cpu> {
+    load(name, Cpu::new(1).unwrap())
+}
+
+/// A prompt of `expected.json` with its recorded numbers.
+struct Expected {
+    tokens: Vec<u32>,
+    greedy: Vec<u32>,
+    logits: Vec<f32>,
+    log_probs: Vec<f32>,
+    entropies: Vec<f32>,
+}
+
+fn expected(name: &str) -> Vec<Expected> {
+    let bytes = std::fs::read(folder(name).join("expected.safetensors")).unwrap();
+    let numbers: BTreeMap<String, Vec<f32>> = SafeTensors::deserialize(&bytes)
+        .unwrap()
+        .tensors()
+        .into_iter()
+        .filter(|(_, view)| view.dtype() == Dtype::F32)
+        .map(|(name, view)| {
+            let values = view.data().chunks_exact(4);
+            let values = values.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            (name, values.collect())
+        })
+        .collect();
+    let text = std::fs::read(folder(name).join("expected.json")).unwrap();
+    let cases: Value = serde_json::from_slice(&text).unwrap();
+    let ids = |value: &Value| {
+        let ids = value.as_array().unwrap().iter();
+        ids.map(|it| it.as_u64().unwrap() as u32).collect()
+    };
+    let cases = cases.as_array().unwrap().iter().enumerate();
+    cases
+        .map(|(i, case)| Expected {
+            tokens: ids(&case["input_ids"]),
+            greedy: ids(&case["greedy"]),
+            logits: numbers[&format!("{i}.logits")].clone(),
+            log_probs: numbers[&format!("{i}.logprobs")].clone(),
+            entropies: numbers[&format!("{i}.entropy")].clone(),
+        })
+        .collect()
+}
+
+fn gap(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let gaps = a.iter().zip(b).map(|(x, y)| (x - y).abs());
+    gaps.fold(0.0, |most, it| {
+        assert!(it.is_finite());
+        f32::max(most, it)
+    })
+}
+
+fn argmax(row: &[f32]) -> u32 {
+    (0..row.len())
+        .max_by(|&a, &b| row[a].total_cmp(&row[b]).then(b.cmp(&a)))
+        .unwrap() as u32
+}
+
+#[test]
+fn logits_log_probs_and_entropies_are_those_of_transformers() {
+    for name in MODELS {
+        let Some(model) = fibers(name, Products::F32) else {
+            return;
+        };
+        let mut tape = Tape::new(Recompute::Layers).with_logit_bytes(384 * 4 * 20);
+        for e in expected(name) {
+            let logits = model.logits(&e.tokens, &mut tape).unwrap();
+            let off = gap(&logits, &e.logits);
+            assert!(off < 1e-4, "{name}, {} tokens: {off}", e.tokens.len());
+            let mut batch = PackedBatch::default();
+            batch.push(&e.tokens, None);
+            batch.targets = (0..e.tokens.len())
+                .map(|row| Target {
+                    row,
+                    token: e.tokens.get(row + 1).copied().unwrap_or(0),
+                    inverse_temperature: 1.0,
+                })
+                .collect();
+            let out = model.forward(&batch, &mut tape).unwrap();
+            let last = e.tokens.len() - 1;
+            assert!(gap(&out.log_probs[..last], &e.log_probs) < 1e-4, "{name}");
+            assert!(gap(&out.entropies, &e.entropies) < 1e-4, "{name}");
+        }
+    }
+}
+
+#[test]
+fn greedy_continuations_are_those_of_transformers() {
+    for name in MODELS {
+        let Some(model) = fibers(name, Products::F32) else {
+            return;
+        };
+        let vocabulary = model.config().vocab_size;
+        let mut cache = KvCache::new(&model, 1024).unwrap();
+        let cases = expected(name);
+        let prompts: Vec<&[u32]> = cases.iter().map(|e| &e.tokens[..]).collect();
+        let prefill = model.prefill(&mut cache, &prompts).unwrap();
+        let mut sequences = Vec::new();
+        for (i, (case, &slot)) in cases.iter().zip(&prefill.slots).enumerate() {
+            let first = argmax(&prefill.logits[i * vocabulary..(i + 1) * vocabulary]);
+            let sequence = cache.fork(slot, case.greedy.len()).unwrap();
+            sequences.push((sequence, vec![first], i));
+        }
+        let mut logits = Vec::new();
+        while !sequences.is_empty() {
+            let rows: Vec<_> = sequences
+                .iter()
+                .map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap()))
+                .collect();
+            model.decode(&mut cache, &rows, &mut logits).unwrap();
+            for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
+                tokens.push(argmax(row));
+            }
+            sequences.retain(|(slot, tokens, i)| {
+                let done = tokens.len() >= cases[*i].greedy.len();
+                if done {
+                    assert_eq!(tokens, &cases[*i].greedy, "{name}, prompt {i}");
+                    cache.release(*slot).unwrap();
+                }
+                !done
+            });
+        }
+    }
+}
+
+/// A group: one prompt, several responses of ragged length that share it, at two temperatures.
+fn group() -> PackedBatch {
+    let mut batch = PackedBatch::default();
+    let prompt: Vec<u32> = (0..37).map(|i| (i * 53 + 7) % 384).collect();
+    let prompt = batch.push(&prompt, None);
+    for (i, len) in [1_u32, 18, 70].into_iter().enumerate() {
+        let response: Vec<u32> = (0..len).map(|t| (t * 31 + i as u32 * 11) % 384).collect();
+        let inverse_temperature = if i == 1 { 1.0 / 0.7 } else { 1.0 };
+        batch.push_response(prompt, &response, inverse_temperature);
+    }
+    batch.push(&[5, 6], None);
+    batch
+}
+
+/// Log-probabilities, entropies, gradients and the parameters after a step of `AdamW`.
+fn step<D: Device>(mut model: Model<D>, recompute: Recompute) -> [Vec<f32>; 4] {
+    let batch = group();
+    let mut tape = Tape::new(recompute).with_logit_bytes(384 * 4 * 30);
+    let mut gradients = Gradients::new(&model).unwrap();
+    let mut moments = Moments::new(&model).unwrap();
+    let n = batch.targets.len();
+    let d_log_probs: Vec<f32> = (0..n).map(|i| ((i * 7 % 13) as f32 - 6.0) / 20.0).collect();
+    let d_entropies: Vec<f32> = (0..n)
+        .map(|i| if i.is_multiple_of(3) { 0.01 } else { 0.0 })
+        .collect();
+    let mut out = Outputs::default();
+    // Twice: the second time gradients are added to those that are there.
+    for _ in 0..2 {
+        out = model.forward(&batch, &mut tape).unwrap();
+        model
+            .backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients)
+            .unwrap();
+    }
+    let len = gradients.buf().len();
+    let mut flat = vec![0.0; len];
+    model
+        .device()
+        .download(gradients.buf().first(len), &mut flat);
+    let norm: f64 = gradients.squared_norms(&model).iter().sum();
+    let step = hapo_kernels::AdamW {
+        learning_rate: 1e-3,
+        beta1: 0.9,
+        beta2: 0.95,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        step: 1,
+        gradient_scale: 1.0 / norm.sqrt(),
+    };
+    model.adamw(step, &gradients, &mut moments);
+    let mut params = vec![0.0; len];
+    let device = model.device();
+    device.download(model.params().first(len), &mut params);
+    device.check().unwrap();
+    [out.log_probs, out.entropies, flat, params]
+}
+
+#[test]
+fn a_training_step_is_that_of_the_processor_and_always_the_same() {
+    for name in MODELS {
+        let Some(model) = fibers(name, Products::F32) else {
+            return;
+        };
+        let ours = step(model, Recompute::None);
+        let theirs = step(cpu(name), Recompute::None);
+        let again = step(fibers(name, Products::F32).unwrap(), Recompute::Layers);
+        assert_eq!(
+            ours, again,
+            "{name}: bits depend on the schedule or on recomputing"
+        );
+        let largest = theirs[2]
+            .iter()
+            .fold(0.0_f32, |most, it| most.max(it.abs()));
+        assert!(
+            gap(&ours[0], &theirs[0]) < 1e-4,
+            "{name}: log-probabilities"
+        );
+        assert!(gap(&ours[1], &theirs[1]) < 1e-4, "{name}: entropies");
+        let off = gap(&ours[2], &theirs[2]);
+        assert!(
+            off < 2e-5 * largest.max(1.0),
+            "{name}: gradients off by {off} of {largest}"
+        );
+        // Where a gradient is nearly zero, its sign decides the first step: most parameters, not all.
+        let far = ours[3]
+            .iter()
+            .zip(&theirs[3])
+            .filter(|(a, b)| (*a - *b).abs() > 1e-5);
+        assert!(far.count() * 1000 < ours[3].len(), "{name}: parameters");
+    }
+}
+
+#[test]
+fn decoding_is_training_read_token_by_token() {
+    for name in MODELS {
+        let Some(model) = fibers(name, Products::F32) else {
+            return;
+        };
+        let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
+        let vocabulary = model.config().vocab_size;
+        let whole = model.logits(&tokens, &mut Tape::default()).unwrap();
+        let row = |i: usize| &whole[i * vocabulary..(i + 1) * vocabulary];
+        let mut cache = KvCache::new(&model, 512).unwrap();
+        // A prompt read in pieces, beside one read at once.
+        let mut prompt = model.begin_prompt(&mut cache, &tokens[..21]).unwrap();
+        assert!(
+            model
+                .read_prompt(&mut cache, &mut prompt, 8)
+                .unwrap()
+                .is_none()
+        );
+        assert!(
+            model
+                .read_prompt(&mut cache, &mut prompt, 8)
+                .unwrap()
+                .is_none()
+        );
+        let (slot, logits) = model
+            .read_prompt(&mut cache, &mut prompt, 8)
+            .unwrap()
+            .unwrap();
+        assert!(gap(&logits, row(20)) < 1e-4, "{name}: a prompt in pieces");
+        let other = model.prefill(&mut cache, &[&tokens[..3]]).unwrap().slots[0];
+        let (own, beside) = (
+            cache.fork(slot, 32).unwrap(),
+            cache.fork(other, 32).unwrap(),
+        );
+        let mut logits = Vec::new();
+        for (i, &token) in tokens.iter().enumerate().skip(21) {
+            let rows = [(beside, 5), (own, token)];
+            model.decode(&mut cache, &rows, &mut logits).unwrap();
+            let off = gap(&logits[vocabulary..], row(i));
+            assert!(off < 1e-4, "{name}, position {i}: {off}");
+        }
+    }
+}
+
+#[test]
+fn bf16_products_stay_near_and_packed_weights_change_nothing() {
+    let name = "tiny-qwen2";
+    let Some(mut model) = fibers(name, Products::Bf16) else {
+        return;
+    };
+    let tokens: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 380).collect();
+    let exact = cpu(name).logits(&tokens, &mut Tape::default()).unwrap();
+    let rounded = model.logits(&tokens, &mut Tape::default()).unwrap();
+    let largest = exact.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
+    let off = gap(&exact, &rounded);
+    assert!(off > 0.0 && off < 0.02 * largest, "{off} of {largest}");
+    let run = |model: &Model<Card<Fibers>>| {
+        let mut cache = KvCache::new(model, 64).unwrap();
+        model.prefill(&mut cache, &[&tokens]).unwrap().logits
+    };
+    let before = run(&model);
+    model.pack_rounded().unwrap();
+    assert_eq!(before, run(&model));
+}
+
+#[test]
+fn a_full_card_is_a_typed_error_and_no_panic() {
+    let Some(model) = fibers("tiny-qwen2", Products::F32) else {
+        return;
+    };
+    let mut tape = Tape::default();
+    let tokens = [5, 17, 3];
+    let before = model.logits(&tokens, &mut tape).unwrap();
+    let mut cache = KvCache::new(&model, 64).unwrap();
+    // Buffers are refused at once, tables, which cannot say so, when the pass is over.
+    model.device().launcher().set_full(true);
+    let refused = [
+        model.logits(&tokens, &mut tape).unwrap_err(),
+        model.prefill(&mut cache, &[&tokens]).unwrap_err(),
+        KvCache::new(&model, 64).unwrap_err(),
+    ];
+    for error in refused {
+        let text = error.to_string();
+        assert!(
+            text.starts_with("fibers has no room for 0.000 GB"),
+            "{text}"
+        );
+        assert!(text.contains("0.000 of its 24.000 GB are free"), "{text}");
+        assert!(text.contains("optim.micro_batch_tokens"), "{text}");
+    }
+    // Nothing is left behind.
+    model.device().launcher().set_full(false);
+    assert_eq!(model.logits(&tokens, &mut tape).unwrap(), before);
+    let read = model.prefill(&mut cache, &[&tokens]).unwrap();
+    let last = before.len() - model.config().vocab_size;
+    assert!(gap(&read.logits, &before[last..]) < 1e-5);
+}

@@ -1,0 +1,269 @@
+// Enough of CUDA C++ to compile the kernels with a plain C++ compiler, and a machine that runs them.
+//
+// Every thread of a block is a fiber of one operating-system thread; it runs until it meets a barrier or a
+// shuffle. A barrier that part of a block has left for good, a shuffle that not all lanes of a warp reach,
+// and a block that waits for itself are errors. Shared memory starts as NaN and ends at a guard. Launches
+// alternate the order of warps and blocks, so that a race between them changes bits from run to run.
+
+#pragma once
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __launch_bounds__(n)
+#define HAPO_SHARED(type, name) type* name = (type*)shared_memory
+
+struct Index {
+    unsigned x, y, z;
+};
+
+static Index threadIdx, blockIdx, blockDim, gridDim;
+static unsigned char* shared_memory;
+
+template <typename T>
+static inline T min(T a, T b) {
+    return b < a ? b : a;
+}
+
+static inline float __int_as_float(int bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+
+enum State { READY, AT_BARRIER, AT_SHUFFLE, DONE };
+
+struct Fiber {
+    ucontext_t start;
+    jmp_buf here;
+    bool begun;
+    State state;
+    unsigned parity;
+};
+
+static const unsigned MOST = 256;
+static const size_t STACK = 64 * 1024;
+static const unsigned LANES = 32;
+
+static Fiber fibers[MOST];
+static unsigned char* stacks;
+static jmp_buf scheduler;
+static ucontext_t scheduler_context;
+static unsigned current;
+static unsigned n_threads;
+static unsigned long long slots[MOST / LANES][2][LANES];
+static char message[256];
+static void (*body)(void**);
+static void** body_args;
+
+static void to_scheduler() {
+    if (_setjmp(fibers[current].here) == 0) _longjmp(scheduler, 1);
+}
+
+static void pause(State state) {
+    fibers[current].state = state;
+    to_scheduler();
+}
+
+static inline void __syncthreads() { pause(AT_BARRIER); }
+
+template <typename T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int with) {
+    static_assert(sizeof(T) <= 8, "a slot holds 8 bytes");
+    if (mask != 0xffffffffu) abort();
+    unsigned warp = current / LANES, lane = current % LANES;
+    unsigned parity = fibers[current].parity ^= 1;
+    memcpy(&slots[warp][parity][lane], &value, sizeof(T));
+    pause(AT_SHUFFLE);
+    T other;
+    memcpy(&other, &slots[warp][parity][lane ^ with], sizeof(T));
+    return other;
+}
+
+static void fiber_main() {
+    for (;;) {
+        body(body_args);
+        pause(DONE);
+    }
+}
+
+// Lets a fiber run to its next stop.
+static void resume(unsigned index) {
+    current = index;
+    threadIdx = {index, 0, 0};
+    Fiber& fiber = fibers[index];
+    if (_setjmp(scheduler) == 0) {
+        if (fiber.begun) _longjmp(fiber.here, 1);
+        fiber.begun = true;
+        getcontext(&fiber.start);
+        fiber.start.uc_stack.ss_sp = stacks + index * STACK;
+        fiber.start.uc_stack.ss_size = STACK;
+        fiber.start.uc_link = nullptr;
+        makecontext(&fiber.start, fiber_main, 0);
+        setcontext(&fiber.start);
+    }
+}
+
+static int run_block(bool backwards) {
+    unsigned warps = n_threads / LANES;
+    for (unsigned i = 0; i < n_threads; i++) {
+        fibers[i].state = READY;
+        fibers[i].parity = 0;
+    }
+    for (;;) {
+        bool ran = false;
+        for (unsigned w = 0; w < warps; w++) {
+            unsigned warp = backwards ? warps - 1 - w : w;
+            for (;;) {
+                unsigned waiting = 0, left = 0;
+                for (unsigned l = 0; l < LANES; l++) {
+                    unsigned index = warp * LANES + (backwards ? LANES - 1 - l : l);
+                    if (fibers[index].state == READY) {
+                        ran = true;
+                        resume(index);
+                    }
+                }
+                for (unsigned l = 0; l < LANES; l++) {
+                    State state = fibers[warp * LANES + l].state;
+                    waiting += state == AT_SHUFFLE;
+                    left += state == DONE || state == AT_BARRIER;
+                }
+                if (waiting == 0) break;
+                if (left > 0) {
+                    snprintf(message, sizeof message, "warp %u: %u lanes in a shuffle, %u elsewhere", warp, waiting, left);
+                    return 1;
+                }
+                for (unsigned l = 0; l < LANES; l++) fibers[warp * LANES + l].state = READY;
+            }
+        }
+        unsigned at_barrier = 0, done = 0;
+        for (unsigned i = 0; i < n_threads; i++) {
+            at_barrier += fibers[i].state == AT_BARRIER;
+            done += fibers[i].state == DONE;
+        }
+        if (done == n_threads) return 0;
+        if (at_barrier > 0 && done > 0) {
+            snprintf(message, sizeof message, "%u threads at a barrier, %u gone", at_barrier, done);
+            return 1;
+        }
+        if (at_barrier == n_threads) {
+            for (unsigned i = 0; i < n_threads; i++) fibers[i].state = READY;
+        } else if (!ran) {
+            snprintf(message, sizeof message, "a block waits for itself");
+            return 1;
+        }
+    }
+}
+
+template <auto Kernel>
+struct Unpack;
+
+template <typename... Args, void (*Kernel)(Args...)>
+struct Unpack<Kernel> {
+    template <size_t... I>
+    static void call(void** args, std::index_sequence<I...>) {
+        Kernel(*(Args*)args[I]...);
+    }
+    static void run(void** args) { call(args, std::index_sequence_for<Args...>()); }
+    static const size_t count = sizeof...(Args);
+};
+
+struct Entry {
+    const char* name;
+    void (*run)(void**);
+    size_t count;
+};
+
+extern const Entry entries[];
+extern const size_t n_entries;
+
+// 0, or 1 with a message.
+extern "C" int fibers_launch(const char* name, const unsigned* grid, unsigned threads, unsigned shared, void** args,
+                             size_t n_args, const char** problem) {
+    static unsigned launches = 0;
+    const unsigned GUARD = 64;
+    *problem = message;
+    const Entry* entry = nullptr;
+    for (size_t i = 0; i < n_entries; i++)
+        if (strcmp(entries[i].name, name) == 0) entry = &entries[i];
+    if (!entry || entry->count != n_args || threads > MOST || threads % LANES) {
+        snprintf(message, sizeof message, "%s: no such kernel with %zu arguments", name, n_args);
+        return 1;
+    }
+    if (!stacks) stacks = (unsigned char*)aligned_alloc(64, MOST * STACK);
+    unsigned char* memory = (unsigned char*)aligned_alloc(64, (shared + GUARD + 63) / 64 * 64);
+    shared_memory = memory;
+    n_threads = threads;
+    body = entry->run;
+    body_args = args;
+    blockDim = {threads, 1, 1};
+    gridDim = {grid[0], grid[1], grid[2]};
+    bool backwards = launches++ % 2;
+    size_t blocks = (size_t)grid[0] * grid[1] * grid[2];
+    int failed = 0;
+    for (size_t i = 0; i < blocks && !failed; i++) {
+        size_t at = backwards ? blocks - 1 - i : i;
+        blockIdx = {(unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]), (unsigned)(at / grid[0] / grid[1])};
+        memset(memory, 0xff, shared + GUARD);
+        failed = run_block(backwards);
+        for (unsigned g = 0; g < GUARD && !failed; g++) {
+            if (memory[shared + g] != 0xff) {
+                snprintf(message, sizeof message, "%s writes beyond its %u bytes of shared memory", name, shared);
+                failed = 1;
+            }
+        }
+    }
+    free(memory);
+    // After a failure fibers stand in the middle of a kernel: they begin anew.
+    if (failed)
+        for (unsigned i = 0; i < MOST; i++) fibers[i].begun = false;
+    return failed;
+}
+
+static float element(const void* data, int bf16, size_t at) {
+    if (!bf16) return ((const float*)data)[at];
+    unsigned bits = (unsigned)((const uint16_t*)data)[at] << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+// A product as BLAS has it: matrices by columns, `stride` elements apart.
+extern "C" void fibers_product(size_t m, size_t n, size_t k, int bf16, const void* left, size_t left_stride,
+                               int left_transposed, const void* right, size_t right_stride, int right_transposed,
+                               int add, float* out, size_t out_stride) {
+    // Columns of the left factor, one after the other.
+    float* columns = (float*)malloc(m * k * sizeof(float));
+    float* sums = (float*)malloc(m * sizeof(float));
+    for (size_t i = 0; i < k; i++)
+        for (size_t row = 0; row < m; row++)
+            columns[i * m + row] = element(left, bf16, left_transposed ? row * left_stride + i : i * left_stride + row);
+    for (size_t column = 0; column < n; column++) {
+        for (size_t row = 0; row < m; row++) sums[row] = 0;
+        for (size_t i = 0; i < k; i++) {
+            size_t at = right_transposed ? i * right_stride + column : column * right_stride + i;
+            float factor = element(right, bf16, at);
+            for (size_t row = 0; row < m; row++) sums[row] += columns[i * m + row] * factor;
+        }
+        for (size_t row = 0; row < m; row++) {
+            float* to = out + column * out_stride + row;
+            *to = (add ? *to : 0.0f) + sums[row];
+        }
+    }
+    free(columns);
+    free(sums);
+}

@@ -1,0 +1,51 @@
+//! Steps of training by a recipe, from sampling to the update, with the kernels run on the processor,
+//! beside the same steps of the processor's own device.
+
+mod support;
+
+use std::path::Path;
+
+use hapo_cuda::Products;
+use hapo_train::{Metrics, Recipe, Run, is_clock};
+
+#[test]
+fn steps_of_a_recipe_are_those_of_the_processor() {
+    let Some(card) = support::card(Products::F32) else {
+        return;
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
+    let small = [
+        "data.prompts=2",
+        "data.teacher_coverage=1.0",
+        "sampling.group_size=3",
+        "sampling.prompts_per_step=1",
+        "optim.mini_batch_prompts=1",
+        "optim.micro_batch_tokens=150",
+        "metrics.kl_every=1",
+        "metrics.preflight=0",
+    ];
+    let recipe = Recipe::load(&path, &small.map(ToOwned::to_owned)).unwrap();
+    let mut ours = Run::on(card, &recipe).unwrap();
+    let mut theirs = Run::new(&recipe, 1).unwrap();
+    for step in 1..=2 {
+        let (ours, theirs) = (ours.step().unwrap(), theirs.step().unwrap());
+        let names = |it: &Metrics| -> Vec<&'static str> {
+            let all = it.iter().map(|it| it.0);
+            all.filter(|it| !is_clock(it)).collect()
+        };
+        assert_eq!(names(&ours), names(&theirs));
+        // Sampled tokens, rewards and the gate are the same; numbers differ in their last places.
+        for name in names(&theirs) {
+            let (a, b) = (ours.get(name).unwrap(), theirs.get(name).unwrap());
+            let off = (a - b).abs();
+            assert!(
+                off <= 1e-4 + 1e-3 * b.abs(),
+                "step {step}, {name}: {a}, on the processor {b}"
+            );
+        }
+        assert!(
+            theirs.get("loss").unwrap().abs() > 1e-3,
+            "there is a signal"
+        );
+    }
+}
