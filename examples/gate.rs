@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release --example gate`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use hapo::decide::{
     AdvantageRule, Annealing, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
     Step, Threshold, Verdict, admit_teacher, advantages, intervene,

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example grade`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use hapo::verify::{MATH, OAT, check_gold, grade, grade_batch};
 
 fn main() {

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example objective`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use hapo::methods::{PolicyTokens, TeacherTokens};
 use hapo::train::Recipe;
 

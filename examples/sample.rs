@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release --example sample [FOLDER OF A MODEL]`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use hapo::data::find_template;
 use hapo::eval::{EvalSettings, average, benchmark, evaluate};
 use hapo::sampler::{Decoding, Dialogue, Truncation};

@@ -2,6 +2,12 @@
 //!
 //! `cargo run --release --example train [FOLDER OF THE RUN]`
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example shows what it does"
+)]
+
 use std::path::PathBuf;
 
 use hapo::train::{Begin, Metrics, Observer, Recipe, train};

@@ -145,10 +145,9 @@ pub fn text_checksum(dataset: &Dataset) -> String {
         hash.update(it.as_bytes());
         hash.update(b"\n");
     }
-    hash.finalize()[..8]
-        .iter()
-        .map(|it| format!("{it:02x}"))
-        .collect()
+    let head = hash.finalize();
+    let head = head.first_chunk().expect("a SHA-256 digest has 32 bytes");
+    format!("{:016x}", u64::from_be_bytes(*head))
 }
 
 /// The first of each kind of row, by problem and answer.

@@ -111,9 +111,18 @@ impl<D: Device> Model<D> {
     /// # Panics
     /// When the buffer has another length.
     pub fn set_params(&mut self, flat: &[f32]) {
+        assert_eq!(flat.len(), self.params.len(), "one number per weight");
+        self.set_params_at(0, flat);
+    }
+
+    /// As [`Model::set_params`], of the weights from `offset` on that `part` has.
+    ///
+    /// # Panics
+    /// When the part goes beyond the buffer.
+    pub fn set_params_at(&mut self, offset: usize, part: &[f32]) {
         self.outdate_packed();
-        let to = self.params.at_mut(0, flat.len());
-        self.device.upload(flat, to);
+        let to = self.params.at_mut(offset, part.len());
+        self.device.upload(part, to);
     }
 
     /// Loads a tensor given in its published order.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::{Buffer, Cpu, Device};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files::{create_folder, sync_parent, write_atomically};
+use crate::files::{create_folder, sync_parent, write_atomically, write_atomically_with};
 use crate::trainer::Trainer;
 
 /// Most bytes of weights in one file, as transformers has it.
@@ -175,10 +175,7 @@ fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
             .expect("the folder's tensors are those of the decoder")
     })?;
     for (name, buffer) in buffers(contents.trainer) {
-        write_atomically(
-            &aside.join("trainer_state").join(name),
-            &bytes_of(model, buffer),
-        )?;
+        write_buffer(&aside.join("trainer_state").join(name), model, buffer)?;
     }
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
@@ -196,12 +193,50 @@ fn buffers<D: Device>(trainer: &Trainer<D>) -> [(&'static str, &D::Buf); 3] {
     ]
 }
 
-fn bytes_of<D: Device>(model: &Model<D>, buffer: &D::Buf) -> Vec<u8> {
-    let mut values = vec![0.0_f32; buffer.len()];
-    model
-        .device()
-        .download(buffer.first(buffer.len()), &mut values);
-    values.iter().flat_map(|it| it.to_le_bytes()).collect()
+/// Numbers of a buffer that are on their way to or from a file at a time: a copy of a whole one would be a quarter of
+/// what training holds.
+const PIECE: usize = 1 << 20;
+
+fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Result<()> {
+    let mut values = vec![0.0_f32; PIECE.min(buffer.len())];
+    let mut bytes = Vec::with_capacity(4 * values.len());
+    write_atomically_with(path, |file| {
+        for start in (0..buffer.len()).step_by(PIECE) {
+            let values = &mut values[..PIECE.min(buffer.len() - start)];
+            model
+                .device()
+                .download(buffer.at(start, values.len()), values);
+            bytes.clear();
+            bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
+            file.write_all(&bytes)?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads a file of exactly `count` numbers, piece by piece, each with its place.
+fn read_pieces(
+    path: &Path,
+    count: usize,
+    mut take: impl FnMut(usize, &[f32]),
+) -> std::io::Result<()> {
+    let (length, expected) = (fs::metadata(path)?.len(), 4 * count as u64);
+    if length != expected {
+        let problem = format!("expected {expected} bytes, got {length}");
+        return Err(std::io::Error::other(problem));
+    }
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; 4 * PIECE.min(count)];
+    let mut values = Vec::with_capacity(PIECE.min(count));
+    for start in (0..count).step_by(PIECE) {
+        let bytes = &mut bytes[..4 * PIECE.min(count - start)];
+        file.read_exact(bytes)?;
+        values.clear();
+        let numbers = bytes.as_chunks::<4>().0.iter();
+        values.extend(numbers.map(|it| f32::from_le_bytes(*it)));
+        take(start, &values);
+    }
+    Ok(())
 }
 
 /// SHA-256 of every file below `folder` but the list itself, by relative path.
@@ -290,32 +325,22 @@ pub(crate) fn restore<D: Device>(folder: &Path, trainer: &mut Trainer<D>) -> Res
         folder: folder.to_owned(),
         problem,
     };
-    let read = |name: &str, expected: usize| -> Result<Vec<f32>> {
-        let bytes = fs::read(folder.join("trainer_state").join(name))
-            .map_err(|it| refuse(format!("{name}: {it}")))?;
-        if bytes.len() != expected * 4 {
-            return Err(refuse(format!(
-                "{name}: expected {} bytes, got {}",
-                expected * 4,
-                bytes.len()
-            )));
-        }
-        Ok(bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|it| f32::from_le_bytes(*it))
-            .collect())
-    };
     let n = trainer.model.params().len();
-    let parameters = read("parameters.f32", n)?;
-    let (first, second) = (
-        read("first_moments.f32", n)?,
-        read("second_moments.f32", n)?,
-    );
-    trainer.model.set_params(&parameters);
-    let device = trainer.model.device();
-    device.upload(&first, trainer.moments.first.first_mut(n));
-    device.upload(&second, trainer.moments.second.first_mut(n));
+    let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
+        read_pieces(&folder.join("trainer_state").join(name), n, take)
+            .map_err(|it| refuse(format!("{name}: {it}")))
+    };
+    let model = &mut trainer.model;
+    read("parameters.f32", &mut |at, part| {
+        model.set_params_at(at, part);
+    })?;
+    let (device, moments) = (trainer.model.device(), &mut trainer.moments);
+    let (first, second) = (&mut moments.first, &mut moments.second);
+    read("first_moments.f32", &mut |at, part| {
+        device.upload(part, first.at_mut(at, part.len()));
+    })?;
+    read("second_moments.f32", &mut |at, part| {
+        device.upload(part, second.at_mut(at, part.len()));
+    })?;
     Ok(device.check().map_err(EngineError::from)?)
 }

@@ -8,6 +8,14 @@ use crate::error::{Error, Result};
 
 /// Writes a file under a temporary name, flushes it to the disk and renames it.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    write_atomically_with(path, |file| file.write_all(bytes))
+}
+
+/// As [`write_atomically`], of what `fill` writes.
+pub(crate) fn write_atomically_with(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> std::io::Result<()>,
+) -> Result<()> {
     let io = |action| {
         move |source| Error::Io {
             action,
@@ -18,7 +26,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let aside = path.with_extension("tmp");
     let write = || {
         let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
+        fill(&mut file)?;
         file.sync_all()?;
         fs::rename(&aside, path)
     };

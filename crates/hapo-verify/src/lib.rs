@@ -213,8 +213,8 @@ impl Gold {
                 if first.verdict.is_correct() {
                     return first;
                 }
-                let others = golds[1..].iter().map(|it| it.judge(completion));
-                let correct = others.filter(|it| it.verdict.is_correct()).next();
+                let mut others = golds[1..].iter().map(|it| it.judge(completion));
+                let correct = others.find(|it| it.verdict.is_correct());
                 correct.unwrap_or(first)
             }
         }

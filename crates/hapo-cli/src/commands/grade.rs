@@ -55,24 +55,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         writer: std::io::BufWriter::new(std::io::stdout().lock()),
         counts: Counts::default(),
     };
-    match &args.file {
-        Some(file) => {
-            let plain = open(file)?;
-            let rows = hapo_data::json_rows(file)?;
-            if rows.container == Container::JsonLines && rows.compression.is_none() {
-                grade_lines(BufReader::new(plain), Pace::Whole, &mut out)?;
-            } else {
-                let mut rows = rows.peekable();
-                while rows.peek().is_some() {
-                    let batch: Result<Vec<Row>, _> = rows.by_ref().take(BATCH).collect();
-                    out.batch(&batch?)?;
-                }
+    if let Some(file) = &args.file {
+        let plain = open(file)?;
+        let rows = hapo_data::json_rows(file)?;
+        if rows.container == Container::JsonLines && rows.compression.is_none() {
+            grade_lines(BufReader::new(plain), Pace::Whole, &mut out)?;
+        } else {
+            let mut rows = rows.peekable();
+            while rows.peek().is_some() {
+                let batch: Result<Vec<Row>, _> = rows.by_ref().take(BATCH).collect();
+                out.batch(&batch?)?;
             }
         }
-        None => {
-            let reader = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
-            grade_lines(reader, Pace::Live, &mut out)?;
-        }
+    } else {
+        let reader = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
+        grade_lines(reader, Pace::Live, &mut out)?;
     }
     out.writer.flush()?;
     let it = out.counts;
