@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// Seeds of each row
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Only these tables: table1, ablation, sensitivity, stability, beyond
+    /// Only these tables: table1, ablation, sensitivity, stability, coverage, beyond
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs at a time; the threads are shared out among them
