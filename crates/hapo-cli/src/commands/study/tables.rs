@@ -1,6 +1,6 @@
 //! The study's tables, from the runs that are done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Result;
@@ -13,7 +13,8 @@ use crate::mini;
 /// Everything that the tables say.
 #[derive(Serialize)]
 pub(super) struct Done {
-    build: String,
+    /// The builds that made the runs.
+    builds: Vec<String>,
     processor: String,
     problems: usize,
     completions: usize,
@@ -75,6 +76,7 @@ impl Done {
         rates: &BTreeMap<String, f64>,
     ) -> Result<Self> {
         let mut benchmarks = Vec::new();
+        let mut builds = BTreeSet::new();
         let mut tables = Vec::new();
         for section in sections {
             let seeds = args.seeds.min(section.seeds);
@@ -89,6 +91,7 @@ impl Done {
                 let Some(first) = scores.first() else {
                     continue;
                 };
+                builds.extend(scores.iter().map(|it| it.build.clone()));
                 if benchmarks.is_empty() {
                     benchmarks = first.benchmarks.iter().map(|it| it.name.clone()).collect();
                 }
@@ -111,7 +114,7 @@ impl Done {
             });
         }
         Ok(Self {
-            build: crate::VERSION.to_owned(),
+            builds: builds.into_iter().collect(),
             processor: crate::machine::processor(),
             problems: args.problems,
             completions: mini::COMPLETIONS,
@@ -124,9 +127,13 @@ impl Done {
 
     pub(super) fn markdown(&self) -> String {
         let mut text = format!(
-            "Built by hapo {}, on {}. Success on {} held-out problems of each benchmark, {} completions each at temperature {}; \
-             in brackets the 95 % interval over seeds and problems.\n",
-            self.build, self.processor, self.problems, self.completions, self.temperature
+            "Runs by hapo {}, on {}. Success on {} held-out problems of each benchmark, {} completions each at temperature {}; \
+             in brackets the 95 % interval over seeds and problems, which one seed does not give.\n",
+            self.builds.join(" and "),
+            self.processor,
+            self.problems,
+            self.completions,
+            self.temperature
         );
         if !self.learning_rates.is_empty() {
             let rates: Vec<String> = self
@@ -154,7 +161,7 @@ impl Done {
                 }
                 text += &format!(
                     " {} | {:.0} | {:.0} |\n",
-                    interval(row.average, false),
+                    interval(row.average, row.seeds, false),
                     row.tokens,
                     row.seconds
                 );
@@ -163,7 +170,7 @@ impl Done {
             for it in &table.differences {
                 let said = it
                     .average
-                    .map_or_else(|| "–".to_owned(), |it| interval(it, true));
+                    .map_or_else(|| "–".to_owned(), |all| interval(all, it.seeds, true));
                 text += &format!(
                     "| {} over {} | {} | {said} |\n",
                     label(it.row),
@@ -355,11 +362,13 @@ fn label(name: &str) -> &'static str {
     arms::find(name).map_or("base", |it| it.label)
 }
 
-fn interval(it: Estimate, signed: bool) -> String {
-    if signed {
-        format!("{:+.3} [{:+.3}, {:+.3}]", it.mean, it.low, it.high)
-    } else {
-        format!("{:.3} [{:.3}, {:.3}]", it.mean, it.low, it.high)
+/// A mean with its interval; of one seed without, since seeds differ by more than problems.
+fn interval(it: Estimate, seeds: usize, signed: bool) -> String {
+    match (seeds, signed) {
+        (0 | 1, true) => format!("{:+.3}", it.mean),
+        (0 | 1, false) => format!("{:.3}", it.mean),
+        (_, true) => format!("{:+.3} [{:+.3}, {:+.3}]", it.mean, it.low, it.high),
+        (_, false) => format!("{:.3} [{:.3}, {:.3}]", it.mean, it.low, it.high),
     }
 }
 
