@@ -6,7 +6,7 @@
 
 use hapo::data::find_template;
 use hapo::eval::{EvalSettings, average, benchmark, evaluate};
-use hapo::sampler::{Decoding, Dialogue, Truncation};
+use hapo::sampler::{ChatFormat, Decoding, Truncation};
 use hapo::train::{BUILTIN_BASE, open_model};
 use hapo::verify::MATH;
 
@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .unwrap_or_else(|| BUILTIN_BASE.to_owned());
     let loaded = open_model(&path, 256, 2)?;
     let eos = loaded.model.config().eos.clone();
-    let dialogue = Dialogue::new(loaded.tokenizer, find_template("chatml")?, &eos)?;
+    let chat_format = ChatFormat::new(loaded.tokenizer, find_template("chatml")?, &eos)?;
 
     let settings = EvalSettings {
         completions: 4,
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let problems = benchmark("multiply-6")
         .ok_or("no such benchmark")?
         .problems(25)?;
-    let answers = evaluate(&loaded.model, &dialogue, &MATH, &problems, settings)?;
+    let answers = evaluate(&loaded.model, &chat_format, &MATH, &problems, settings)?;
     for it in answers.iter().take(3) {
         println!(
             "{}: {} of {} right",

@@ -1,7 +1,7 @@
 //! `--device`: where a command computes.
 
 use anyhow::Result;
-use hapo_cuda::{Cuda, Products};
+use hapo_cuda::{Cuda, MatmulPrecision};
 use hapo_kernels::{Cpu, DeviceError};
 
 use crate::failure::bad_input;
@@ -16,7 +16,7 @@ pub(crate) enum Place {
         /// Its number.
         ordinal: usize,
         /// What factors of products are rounded to.
-        products: Products,
+        products: MatmulPrecision,
     },
 }
 
@@ -35,8 +35,8 @@ fn parse(text: &str) -> Result<Place, String> {
     }
     let card = text.strip_prefix("cuda:").ok_or_else(wrong)?;
     let (number, products) = match card.split_once(':') {
-        None => (card, Products::F32),
-        Some((number, "bf16")) => (number, Products::Bf16),
+        None => (card, MatmulPrecision::F32),
+        Some((number, "bf16")) => (number, MatmulPrecision::Bf16),
         Some(_) => return Err(wrong()),
     };
     if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
@@ -54,8 +54,8 @@ impl std::fmt::Display for Place {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda { ordinal, products } => {
                 let products = match products {
-                    Products::F32 => "",
-                    Products::Bf16 => ":bf16",
+                    MatmulPrecision::F32 => "",
+                    MatmulPrecision::Bf16 => ":bf16",
                 };
                 write!(f, "cuda:{ordinal}{products}")
             }
@@ -82,9 +82,9 @@ pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
 }
 
 /// A card; one that cannot be opened is bad input.
-pub(crate) fn cuda(ordinal: usize, products: Products) -> Result<Cuda> {
+pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
     hapo_cuda::open(ordinal, products).map_err(|it| match &it {
-        DeviceError::Card { hint, .. } => bad_input(format!("--device {it}"), hint),
+        DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
         _ => it.into(),
     })
 }

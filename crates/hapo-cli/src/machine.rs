@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_kernels::{Buffer, Cpu, Device, MatShape, Onto};
+use hapo_kernels::{Accumulate, Buffer, Cpu, Device, MatShape};
 
 /// What a processor reaches.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
                 shape,
                 x.first(m * k),
                 w.first(k * n),
-                Onto::Nothing,
+                Accumulate::Nothing,
                 y.first_mut(m * n),
             );
         });

@@ -21,7 +21,7 @@ pub(crate) fn answers(
 ) -> Result<Vec<Vec<Answers>>> {
     let template = hapo_data::find_template("chatml")?;
     let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
-    let (model, dialogue) = model::open(
+    let (model, chat_format) = model::open(
         model,
         template,
         max_new_tokens,
@@ -38,7 +38,7 @@ pub(crate) fn answers(
         .map(|it| {
             Ok(evaluate(
                 &model,
-                &dialogue,
+                &chat_format,
                 &hapo_verify::MATH,
                 it,
                 settings,

@@ -6,27 +6,27 @@ use anyhow::Result;
 use hapo_data::TemplateChoice;
 use hapo_kernels::Device;
 use hapo_model::{LoadedModel, Model, Tokenizer};
-use hapo_sampler::Dialogue;
+use hapo_sampler::ChatFormat;
 
 use crate::failure::bad_input;
 use crate::hub;
 
-/// A model and the dialogue it is asked in. The longest sequence is the model's own limit, or
+/// A model and its chat format. The longest sequence is the model's own limit, or
 /// `PROMPT_ROOM` and `max_new_tokens`, whichever is shorter.
 pub(crate) fn open<'a, D: Device>(
     path: &str,
     template: impl Into<TemplateChoice<'a>>,
     max_new_tokens: usize,
     device: D,
-) -> Result<(Model<D>, Dialogue)> {
+) -> Result<(Model<D>, ChatFormat)> {
     const PROMPT_ROOM: usize = 4096;
     let template = template.into();
     template.check()?;
     let mut loaded = open_loaded(path, PROMPT_ROOM + max_new_tokens, device)?;
-    let template = hapo_sampler::choose_template(template, path, &loaded.companions)?;
+    let template = hapo_sampler::choose_template(template, path, &loaded.tokenizer_files)?;
     loaded.model.pack_exact()?;
-    let dialogue = Dialogue::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
-    Ok((loaded.model, dialogue))
+    let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+    Ok((loaded.model, chat_format))
 }
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
@@ -57,15 +57,15 @@ pub(crate) fn open_loaded<D: Device>(
 }
 
 /// Warns where a checkpoint of ours is asked in other words than it was trained with.
-pub(crate) fn warn_of_another_template(path: &str, dialogue: &Dialogue) {
+pub(crate) fn warn_of_another_template(path: &str, chat_format: &ChatFormat) {
     let trained = hapo_train::checkpoint::trained_template(Path::new(path));
     if let Some((name, hash)) = trained
-        && hash != dialogue.template.hash()
+        && hash != chat_format.template.hash()
     {
         eprintln!(
             "warning: {path} was trained with template `{name}`, and is asked with `{}`{}",
-            dialogue.template.name(),
-            if name == dialogue.template.name() {
+            chat_format.template.name(),
+            if name == chat_format.template.name() {
                 " of another text"
             } else {
                 ""

@@ -8,7 +8,7 @@
 // per tile of keys that goes through all queries that see it, in order: no atomics.
 
 struct Segment {
-    u32 start, len, prefix_start, prefix_len, family;
+    u32 start, len, prefix_start, prefix_len, prefix_group;
 };
 
 // Queries first.. of a segment.
@@ -16,7 +16,7 @@ struct QueryTile {
     u32 segment, first;
 };
 
-// Packed rows row..row + rows, and the segments of their family.
+// Packed rows row..row + rows, and the segments of their prefix group.
 struct KeyTile {
     u32 row, rows, first_segment, end_segment;
 };

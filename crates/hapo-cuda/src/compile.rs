@@ -213,7 +213,7 @@ fn is_version_of(path: &Path, stem: &str) -> bool {
 
 /// A library that is not there.
 pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
-    DeviceError::Card {
+    DeviceError::Gpu {
         device: device.to_owned(),
         problem: format!("{what} was not found"),
         hint: format!(
@@ -224,7 +224,7 @@ pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
 
 /// A call that failed.
 pub(crate) fn failed(device: &str, problem: &str) -> DeviceError {
-    DeviceError::Card {
+    DeviceError::Gpu {
         device: device.to_owned(),
         problem: problem.to_owned(),
         hint: "docs/cuda.md says which cards and drivers are meant to work; or use --device cpu"

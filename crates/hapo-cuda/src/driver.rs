@@ -9,8 +9,8 @@ use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::DeviceError;
 
-use crate::card::{Card, Products};
 use crate::compile::{Arch, Compiler, failed, load_named_libraries, missing};
+use crate::device::{CudaDevice, MatmulPrecision};
 use crate::launch::{Launch, Launcher, Memory, Number, Product, THREADS};
 use crate::sources::sources;
 
@@ -37,8 +37,8 @@ const LEAST_MAJOR: i32 = 8;
 /// # Errors
 /// No driver, no NVRTC or cuBLAS, no such card, one before Ampere, or a driver that fails; each says
 /// what to do.
-pub fn open(ordinal: usize, products: Products) -> Result<Card<Driver>, DeviceError> {
-    Ok(Card::new(Driver::open(ordinal)?, products))
+pub fn open(ordinal: usize, products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
+    Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
 
 /// A card of NVIDIA through its driver.
@@ -100,7 +100,7 @@ impl Driver {
         let count = cuda::device::get_count()
             .map_err(|it| failed(&name, &said("the driver does not count its cards", it)))?;
         if ordinal >= count as usize {
-            return Err(DeviceError::Card {
+            return Err(DeviceError::Gpu {
                 device: name,
                 problem: format!("no such card, the driver has {count}"),
                 hint: "cards are counted from 0; CUDA_VISIBLE_DEVICES may hide some".to_owned(),
@@ -117,7 +117,7 @@ impl Driver {
             .compute_capability()
             .map_err(|it| failed(&name, &said("the card does not say what it is", it)))?;
         if major < LEAST_MAJOR {
-            return Err(DeviceError::Card {
+            return Err(DeviceError::Gpu {
                 device: name,
                 problem: format!("compute capability {major}.{minor}, the kernels need 8.0"),
                 hint: "use a card of Ampere or later, or --device cpu".to_owned(),
@@ -228,7 +228,7 @@ impl Driver {
 fn find_driver(name: &str) -> Result<(), DeviceError> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
-        return Err(DeviceError::Card {
+        return Err(DeviceError::Gpu {
             device: name.to_owned(),
             problem: "the NVIDIA driver (libcuda.so.1) was not found".to_owned(),
             hint: "install the driver of the card, or use --device cpu".to_owned(),
@@ -240,7 +240,7 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
         // SAFETY: the symbol is only looked for, not called.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
         if found.is_err() {
-            return Err(DeviceError::Card {
+            return Err(DeviceError::Gpu {
                 device: name.to_owned(),
                 problem: format!("the NVIDIA driver has no {symbol}: it is older than CUDA 11.4"),
                 hint: "install a newer driver, or use --device cpu".to_owned(),
@@ -262,18 +262,18 @@ fn said(what: &str, error: DriverError) -> String {
 
 /// Memory of a card's pool.
 #[derive(Debug)]
-pub struct CardMemory {
+pub struct CudaMemory {
     address: u64,
     driver: Driver,
 }
 
-impl Memory for CardMemory {
+impl Memory for CudaMemory {
     fn address(&self) -> u64 {
         self.address
     }
 }
 
-impl Drop for CardMemory {
+impl Drop for CudaMemory {
     fn drop(&mut self) {
         if self.driver.bind().is_ok() {
             // SAFETY: of this pool, given back once, after all work on the stream that uses it.
@@ -283,9 +283,9 @@ impl Drop for CardMemory {
 }
 
 impl Launcher for Driver {
-    type Memory = CardMemory;
+    type Memory = CudaMemory;
 
-    fn alloc(&self, bytes: usize) -> Result<CardMemory, DeviceError> {
+    fn alloc(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         self.bind()?;
         let stream = self.open.stream;
         let size = bytes.max(1).next_multiple_of(256);
@@ -301,7 +301,7 @@ impl Launcher for Driver {
                 match allocate() {
                     Err(it) if full(&it) => {
                         let (free, total) = cuda::mem_get_info().unwrap_or_default();
-                        return Err(DeviceError::CardFull {
+                        return Err(DeviceError::OutOfMemory {
                             device: self.open.name.clone(),
                             asked: size as u64,
                             free: free as u64,
@@ -314,7 +314,7 @@ impl Launcher for Driver {
             first => first,
         };
         let address = self.told(address, "memory cannot be allocated")?;
-        let memory = CardMemory {
+        let memory = CudaMemory {
             address,
             driver: self.clone(),
         };

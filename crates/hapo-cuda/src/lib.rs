@@ -3,7 +3,7 @@
 //! Purpose: the decoder's arithmetic on one card, with nothing to install for building: the driver,
 //! NVRTC and cuBLAS are found when a card is opened, and what is missing is an error that names it.
 //! Products go to cuBLAS; everything else is in `kernels/*.cu`, compiled by NVRTC for the card at hand
-//! and kept on disk. [`Card`] is written over a [`Launcher`]: the card's is [`Driver`], and the tests
+//! and kept on disk. [`CudaDevice`] is written over a [`Launcher`]: the card's is [`Driver`], and the tests
 //! have one that runs the same kernels on the processor, so that argument order, grids and offsets are
 //! checked where there is no card.
 //!
@@ -14,18 +14,18 @@
 //! same bits on the same card, as far as cuBLAS does (it does with one stream). They are not those of
 //! the processor, and a row of a product may have other bits beside other rows.
 
-mod card;
 mod compile;
+mod device;
 mod driver;
 mod launch;
 mod plan;
 mod sources;
 
-pub use card::{Card, CardBuf, CardTable, Products};
 pub use compile::{Arch, Compiler};
+pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
 pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
 pub use sources::{Source, sources};
 
 /// A card of NVIDIA.
-pub type Cuda = Card<Driver>;
+pub type Cuda = CudaDevice<Driver>;

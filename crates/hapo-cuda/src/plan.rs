@@ -173,17 +173,17 @@ pub(crate) fn query_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
 }
 
 /// Tiles of `tile` keys as `[row, rows, first segment, end segment]`, those seen by the most queries
-/// first. The segments are those of the family, which are adjacent.
+/// first. The segments are those of the prefix group, which are adjacent.
 pub(crate) fn key_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
     let mut tiles: Vec<(u64, [u32; 4])> = Vec::new();
     let mut first = 0;
-    for family in segments.chunk_by(|a, b| a.family == b.family) {
-        let end = first + family.len() as u32;
-        for segment in family {
+    for prefix_group in segments.chunk_by(|a, b| a.prefix_group == b.prefix_group) {
+        let end = first + prefix_group.len() as u32;
+        for segment in prefix_group {
             for at in (0..segment.len).step_by(tile) {
                 let row = segment.start + at;
                 let rows = (segment.len - at).min(tile as u32);
-                let seen = family.iter().map(|it| queries_of(it, row)).sum();
+                let seen = prefix_group.iter().map(|it| queries_of(it, row)).sum();
                 tiles.push((seen, [row, rows, first, end]));
             }
         }
@@ -316,13 +316,13 @@ mod tests {
         }
     }
 
-    fn segment(start: u32, len: u32, prefix: (u32, u32), family: u32) -> SegmentRow {
+    fn segment(start: u32, len: u32, prefix: (u32, u32), prefix_group: u32) -> SegmentRow {
         SegmentRow {
             start,
             len,
             prefix_start: prefix.0,
             prefix_len: prefix.1,
-            family,
+            prefix_group,
         }
     }
 

@@ -3,10 +3,10 @@
 
 mod support;
 
-use hapo_cuda::{Card, Products};
+use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
-    AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Cpu, Device, EmbeddingLayout, HeadPart,
-    HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Cpu, Device, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut,
 };
 use support::Fibers;
 
@@ -14,8 +14,8 @@ fn cpu() -> Cpu {
     Cpu::new(1).unwrap()
 }
 
-fn fibers() -> Option<Card<Fibers>> {
-    support::card(Products::F32)
+fn fibers() -> Option<CudaDevice<Fibers>> {
+    support::card(MatmulPrecision::F32)
 }
 
 /// Numbers in (−1, 1).
@@ -99,9 +99,9 @@ fn products() {
             let mut results = Vec::new();
             for kind in 0..3 {
                 let onto = || match kind {
-                    0 => Onto::Nothing,
-                    1 => Onto::Existing,
-                    _ => Onto::Bias(all(&bias)),
+                    0 => Accumulate::Nothing,
+                    1 => Accumulate::Existing,
+                    _ => Accumulate::Bias(all(&bias)),
                 };
                 let mut y = buf(device, &numbers(rows * outputs, 5));
                 device.matmul(shape, x, w, onto(), all_mut(&mut y));
@@ -166,7 +166,11 @@ fn norms() {
                     all(&w),
                     all(&inverse),
                     all(&dy),
-                    if add { Onto::Existing } else { Onto::Nothing },
+                    if add {
+                        Accumulate::Existing
+                    } else {
+                        Accumulate::Nothing
+                    },
                     all_mut(&mut dx),
                     all_mut(&mut dw),
                 );
@@ -341,7 +345,7 @@ fn segments(lens: &[Cut]) -> (Vec<SegmentRow>, usize) {
             len,
             prefix_start,
             prefix_len,
-            family: prefix.unwrap_or(index) as u32,
+            prefix_group: prefix.unwrap_or(index) as u32,
         });
         start += len;
     }
@@ -355,7 +359,7 @@ fn attend<D: Device>(
     rows: usize,
     backward: bool,
 ) -> Vec<Vec<f32>> {
-    let (wide, narrow) = (rows * shape.q_width(), rows * shape.kv_width());
+    let (wide, narrow) = (rows * shape.q_dim(), rows * shape.kv_dim());
     let table = device.table(segments);
     let (q, k, v) = (
         buf(device, &numbers(wide, 1)),
@@ -446,7 +450,7 @@ fn attention_after_a_prefix_that_is_no_segment() {
         len: 9,
         prefix_start: 0,
         prefix_len: 70,
-        family: 0,
+        prefix_group: 0,
     };
     both!("a piece of a prompt", 1e-5, |d: &_| attend(
         d,
@@ -506,8 +510,8 @@ fn the_cache_and_decoding() {
         (14, 2, 128, 2),
     ] {
         fn work<D: Device>(device: &D, shape: AttentionShape, layers: usize) -> Vec<Vec<f32>> {
-            let per_token = layers * shape.kv_width() * 2;
-            let width = shape.kv_width();
+            let per_token = layers * shape.kv_dim() * 2;
+            let width = shape.kv_dim();
             let span = |start: usize, capacity: u32, len: u32| CacheSpan {
                 base: (start * per_token) as u64,
                 capacity,
@@ -557,14 +561,14 @@ fn the_cache_and_decoding() {
                 }
                 let table = device.table(&now);
                 let n = now.len();
-                let q = buf(device, &numbers(n * shape.q_width(), 200 + step));
+                let q = buf(device, &numbers(n * shape.q_dim(), 200 + step));
                 let news = layers * n * width;
                 let (k, v) = (
                     buf(device, &numbers(news, 300 + step)),
                     buf(device, &numbers(news, 400 + step)),
                 );
                 for layer in 0..layers {
-                    let mut out = device.alloc(n * shape.q_width()).unwrap();
+                    let mut out = device.alloc(n * shape.q_dim()).unwrap();
                     device.attention_decode(
                         shape,
                         layer,
@@ -633,7 +637,7 @@ fn the_optimiser() {
 
 #[test]
 fn bf16_numbers_are_told_and_packed() {
-    let Some(card) = support::card(Products::Bf16) else {
+    let Some(card) = support::card(MatmulPrecision::Bf16) else {
         return;
     };
     let cpu = cpu();
@@ -667,12 +671,18 @@ fn bf16_numbers_are_told_and_packed() {
         shape,
         all(&rx),
         all(&rw),
-        Onto::Nothing,
+        Accumulate::Nothing,
         all_mut(&mut exact),
     );
     let (x, w) = (buf(&card, &x), buf(&card, &w));
     let mut y = card.alloc(rows * outputs).unwrap();
-    card.matmul(shape, all(&x), all(&w), Onto::Nothing, all_mut(&mut y));
+    card.matmul(
+        shape,
+        all(&x),
+        all(&w),
+        Accumulate::Nothing,
+        all_mut(&mut y),
+    );
     near(
         "rounded factors",
         &read(&card, &y),
@@ -684,6 +694,12 @@ fn bf16_numbers_are_told_and_packed() {
         .unwrap();
     card.pack(inputs, outputs, all(&w), all_mut(&mut packed));
     let mut z = card.alloc(rows * outputs).unwrap();
-    card.matmul_packed(shape, all(&x), all(&packed), Onto::Nothing, all_mut(&mut z));
+    card.matmul_packed(
+        shape,
+        all(&x),
+        all(&packed),
+        Accumulate::Nothing,
+        all_mut(&mut z),
+    );
     assert_eq!(read(&card, &y), read(&card, &z));
 }

@@ -6,10 +6,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hapo_cuda::{Card, Products};
+use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::{
-    Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Recompute, Tape, Target,
+    ActivationCheckpointing, Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Tape, Target,
 };
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn load<D: Device>(name: &str, device: D) -> Model<D> {
         .model
 }
 
-fn fibers(name: &str, products: Products) -> Option<Model<Card<Fibers>>> {
+fn fibers(name: &str, products: MatmulPrecision) -> Option<Model<CudaDevice<Fibers>>> {
     Some(load(name, support::card(products)?))
 }
 
@@ -95,10 +95,10 @@ fn argmax(row: &[f32]) -> u32 {
 #[test]
 fn logits_log_probs_and_entropies_are_those_of_transformers() {
     for name in MODELS {
-        let Some(model) = fibers(name, Products::F32) else {
+        let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;
         };
-        let mut tape = Tape::new(Recompute::Layers).with_logit_bytes(384 * 4 * 20);
+        let mut tape = Tape::new(ActivationCheckpointing::Layers).with_logit_bytes(384 * 4 * 20);
         for e in expected(name) {
             let logits = model.logits(&e.tokens, &mut tape).unwrap();
             let off = gap(&logits, &e.logits);
@@ -123,7 +123,7 @@ fn logits_log_probs_and_entropies_are_those_of_transformers() {
 #[test]
 fn greedy_continuations_are_those_of_transformers() {
     for name in MODELS {
-        let Some(model) = fibers(name, Products::F32) else {
+        let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;
         };
         let vocabulary = model.config().vocab_size;
@@ -174,7 +174,7 @@ fn group() -> PackedBatch {
 }
 
 /// Log-probabilities, entropies, gradients and the parameters after a step of `AdamW`.
-fn step<D: Device>(mut model: Model<D>, recompute: Recompute) -> [Vec<f32>; 4] {
+fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [Vec<f32>; 4] {
     let batch = group();
     let mut tape = Tape::new(recompute).with_logit_bytes(384 * 4 * 30);
     let mut gradients = Gradients::new(&model).unwrap();
@@ -218,12 +218,15 @@ fn step<D: Device>(mut model: Model<D>, recompute: Recompute) -> [Vec<f32>; 4] {
 #[test]
 fn a_training_step_is_that_of_the_processor_and_always_the_same() {
     for name in MODELS {
-        let Some(model) = fibers(name, Products::F32) else {
+        let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;
         };
-        let ours = step(model, Recompute::None);
-        let theirs = step(cpu(name), Recompute::None);
-        let again = step(fibers(name, Products::F32).unwrap(), Recompute::Layers);
+        let ours = step(model, ActivationCheckpointing::None);
+        let theirs = step(cpu(name), ActivationCheckpointing::None);
+        let again = step(
+            fibers(name, MatmulPrecision::F32).unwrap(),
+            ActivationCheckpointing::Layers,
+        );
         assert_eq!(
             ours, again,
             "{name}: bits depend on the schedule or on recomputing"
@@ -253,7 +256,7 @@ fn a_training_step_is_that_of_the_processor_and_always_the_same() {
 #[test]
 fn decoding_is_training_read_token_by_token() {
     for name in MODELS {
-        let Some(model) = fibers(name, Products::F32) else {
+        let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;
         };
         let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
@@ -298,7 +301,7 @@ fn decoding_is_training_read_token_by_token() {
 #[test]
 fn bf16_products_stay_near_and_packed_weights_change_nothing() {
     let name = "tiny-qwen2";
-    let Some(mut model) = fibers(name, Products::Bf16) else {
+    let Some(mut model) = fibers(name, MatmulPrecision::Bf16) else {
         return;
     };
     let tokens: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 380).collect();
@@ -307,7 +310,7 @@ fn bf16_products_stay_near_and_packed_weights_change_nothing() {
     let largest = exact.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
     let off = gap(&exact, &rounded);
     assert!(off > 0.0 && off < 0.02 * largest, "{off} of {largest}");
-    let run = |model: &Model<Card<Fibers>>| {
+    let run = |model: &Model<CudaDevice<Fibers>>| {
         let mut cache = KvCache::new(model, 64).unwrap();
         model.prefill(&mut cache, &[&tokens]).unwrap().logits
     };
@@ -318,7 +321,7 @@ fn bf16_products_stay_near_and_packed_weights_change_nothing() {
 
 #[test]
 fn a_full_card_is_a_typed_error_and_no_panic() {
-    let Some(model) = fibers("tiny-qwen2", Products::F32) else {
+    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::F32) else {
         return;
     };
     let mut tape = Tape::default();

@@ -5,12 +5,12 @@ mod support;
 
 use std::path::Path;
 
-use hapo_cuda::Products;
+use hapo_cuda::MatmulPrecision;
 use hapo_train::{Metrics, Recipe, Run, is_clock};
 
 #[test]
 fn steps_of_a_recipe_are_those_of_the_processor() {
-    let Some(card) = support::card(Products::F32) else {
+    let Some(card) = support::card(MatmulPrecision::F32) else {
         return;
     };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");

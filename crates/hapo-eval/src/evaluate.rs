@@ -6,7 +6,7 @@ use hapo_core::{PromptId, Purpose};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::{Decoding, Dialogue, GroupRequest, SampleSettings};
+use hapo_sampler::{ChatFormat, Decoding, GroupRequest, SampleSettings};
 use hapo_verify::{Gold, GoldError, Grader, Judgement, Verdict};
 use serde::{Deserialize, Serialize};
 
@@ -344,8 +344,8 @@ fn mark(verdict: Verdict) -> Mark {
 pub struct Asked<'a, D: Device> {
     /// The model.
     pub model: &'a Model<D>,
-    /// The dialogue it is asked in.
-    pub dialogue: &'a Dialogue,
+    /// Renders its prompts and reads its completions.
+    pub chat_format: &'a ChatFormat,
 }
 
 impl<D: Device> Clone for Asked<'_, D> {
@@ -367,10 +367,10 @@ pub fn sample_some<D: Device>(
     numbers: &[usize],
     settings: EvalSettings,
 ) -> Result<Vec<Vec<Said>>, Error> {
-    let Asked { model, dialogue } = asked;
+    let Asked { model, chat_format } = asked;
     let prompts = numbers
         .iter()
-        .map(|it| dialogue.prompt_of(&dataset.examples[*it]))
+        .map(|it| chat_format.prompt_of(&dataset.examples[*it]))
         .collect::<Result<Vec<_>, _>>()?;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
@@ -383,10 +383,10 @@ pub fn sample_some<D: Device>(
         .collect();
     let sampling = SampleSettings {
         decoding: settings.decoding,
-        stop: &dialogue.stop,
+        stop: &chat_format.stop,
         max_new_tokens: settings.max_new_tokens,
         max_sequences: settings.max_sequences,
-        usable_vocab: dialogue.tokenizer.vocab_size(),
+        usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: settings.seed,
         purpose: Purpose::Evaluate,
         step: 0,
@@ -403,7 +403,7 @@ pub fn sample_some<D: Device>(
         .map(|completions| {
             let said = completions.into_iter().map(|it| {
                 Ok(Said {
-                    text: dialogue.text(&it.tokens)?,
+                    text: chat_format.text(&it.tokens)?,
                     tokens: Some(it.tokens.len()),
                     ended: it.ended,
                 })
@@ -419,14 +419,14 @@ pub fn sample_some<D: Device>(
 /// [`Error::Gold`], [`Error::Sampler`].
 pub fn evaluate<D: Device>(
     model: &Model<D>,
-    dialogue: &Dialogue,
+    chat_format: &ChatFormat,
     grader: &Grader,
     dataset: &Dataset,
     settings: EvalSettings,
 ) -> Result<Vec<Answers>, Error> {
     let judge = Judge::new(dataset, grader, None)?;
     let numbers: Vec<usize> = (0..dataset.examples.len()).collect();
-    let said = sample_some(Asked { model, dialogue }, dataset, &numbers, settings)?;
+    let said = sample_some(Asked { model, chat_format }, dataset, &numbers, settings)?;
     let graded = numbers.into_iter().zip(said);
     Ok(graded
         .map(|(number, said)| judge.answers(number, said))

@@ -4,8 +4,8 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
-    AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart, HeadTarget,
-    MatShape, Onto, SegmentRow, SpanMut, row_stats,
+    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart,
+    HeadTarget, MatShape, SegmentRow, SpanMut, row_stats,
 };
 
 const ROWS: usize = 96;
@@ -49,20 +49,20 @@ fn products(c: &mut Criterion) {
         let (x, w) = (x.first(x.len()), w.first(w.len()));
         group.throughput(Throughput::Elements((rows * HIDDEN * FFN) as u64));
         group.bench_function(format!("f32, {rows} rows"), |b| {
-            b.iter(|| cpu.matmul(shape, x, w, Onto::Nothing, all(&mut y)));
+            b.iter(|| cpu.matmul(shape, x, w, Accumulate::Nothing, all(&mut y)));
         });
         group.bench_function(format!("packed bf16, {rows} rows"), |b| {
             let packed = packed.first(len);
-            b.iter(|| cpu.matmul_packed(shape, x, packed, Onto::Nothing, all(&mut y)));
+            b.iter(|| cpu.matmul_packed(shape, x, packed, Accumulate::Nothing, all(&mut y)));
         });
         let (mut dx, mut dw) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
         group.bench_function(format!("gradient of the input, {rows} rows"), |b| {
             let dy = y.first(rows * FFN);
-            b.iter(|| cpu.matmul_input_grad(shape, dy, w, Onto::Nothing, all(&mut dx)));
+            b.iter(|| cpu.matmul_input_grad(shape, dy, w, Accumulate::Nothing, all(&mut dx)));
         });
         group.bench_function(format!("gradient of the weights, {rows} rows"), |b| {
             let dy = y.first(rows * FFN);
-            b.iter(|| cpu.matmul_weight_grad(shape, x, dy, Onto::Nothing, all(&mut dw)));
+            b.iter(|| cpu.matmul_weight_grad(shape, x, dy, Accumulate::Nothing, all(&mut dw)));
         });
     }
     group.finish();
@@ -145,10 +145,10 @@ fn attention(c: &mut Criterion) {
             len: len as u32,
             prefix_start: 0,
             prefix_len: 0,
-            family: 0,
+            prefix_group: 0,
         };
         let segments = cpu.table(&[segment]);
-        let (wide, narrow) = (len * HEADS.q_width(), len * HEADS.kv_width());
+        let (wide, narrow) = (len * HEADS.q_dim(), len * HEADS.kv_dim());
         let (q, k, v) = (
             numbers(&cpu, wide),
             numbers(&cpu, narrow),

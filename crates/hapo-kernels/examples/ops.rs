@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use hapo_kernels::{Buffer, Cpu, CpuBuf, Device, MatShape, Onto};
+use hapo_kernels::{Accumulate, Buffer, Cpu, CpuBuf, Device, MatShape};
 
 static ONE_THREAD: OnceLock<bool> = OnceLock::new();
 
@@ -68,7 +68,7 @@ fn main() {
                 .fold(f64::INFINITY, f64::min);
             2.0 * (rows * inputs * outputs) as f64 / best / 1e9
         };
-        let none = || Onto::<CpuBuf>::Nothing;
+        let none = || Accumulate::<CpuBuf>::Nothing;
         let forward = rate(&mut || {
             cpu.matmul(shape, x.first(nx), w.first(nw), none(), y.first_mut(ny));
         });

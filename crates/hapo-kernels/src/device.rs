@@ -33,7 +33,7 @@ pub enum DeviceError {
          shorter sequences at once need less in sampling",
         *asked as f64 / 1e9, *free as f64 / 1e9, *total as f64 / 1e9
     )]
-    CardFull {
+    OutOfMemory {
         /// Name of the card on the command line.
         device: String,
         /// Bytes asked for.
@@ -45,7 +45,7 @@ pub enum DeviceError {
     },
     /// A card cannot be used, or failed while it was.
     #[error("{device}: {problem}")]
-    Card {
+    Gpu {
         /// Name of the card on the command line.
         device: String,
         /// What is missing or went wrong.
@@ -59,7 +59,7 @@ impl DeviceError {
     /// What the reader can do, where there is something.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Self::Card { hint, .. } => Some(hint),
+            Self::Gpu { hint, .. } => Some(hint),
             _ => None,
         }
     }
@@ -167,7 +167,7 @@ pub struct MatShape {
 
 /// What a product is added to.
 #[derive(Debug)]
-pub enum Onto<'a, B> {
+pub enum Accumulate<'a, B> {
     /// Nothing: the output is overwritten.
     Nothing,
     /// What the output holds.
@@ -189,12 +189,12 @@ pub struct AttentionShape {
 
 impl AttentionShape {
     /// Width of a row of queries.
-    pub fn q_width(&self) -> usize {
+    pub fn q_dim(&self) -> usize {
         self.heads * self.head_dim
     }
 
     /// Width of a row of keys, and of values.
-    pub fn kv_width(&self) -> usize {
+    pub fn kv_dim(&self) -> usize {
         self.kv_heads * self.head_dim
     }
 
@@ -211,7 +211,7 @@ impl AttentionShape {
 
 /// A run of packed rows that attends causally to itself, after the rows of a prefix.
 ///
-/// Segments of one family (a prefix and those that read it) are adjacent in their table, the prefix
+/// Segments of one prefix group (a prefix and those that read it) are adjacent in their table, the prefix
 /// first: gradients of the prefix are summed in table order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -225,7 +225,7 @@ pub struct SegmentRow {
     /// Rows of the prefix; 0 for none.
     pub prefix_len: u32,
     /// Number shared by a prefix and the segments that read it.
-    pub family: u32,
+    pub prefix_group: u32,
 }
 
 impl TableItem for SegmentRow {}
@@ -378,7 +378,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         shape: MatShape,
         x: Span<Self::Buf>,
         w: Span<Self::Buf>,
-        onto: Onto<Self::Buf>,
+        onto: Accumulate<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
     /// Elements of a buffer for weights `[inputs, outputs]` in the form that [`Device::matmul_packed`]
@@ -394,7 +394,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         shape: MatShape,
         x: Span<Self::Buf>,
         packed: Span<Self::Buf>,
-        onto: Onto<Self::Buf>,
+        onto: Accumulate<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
     /// `dx [rows, inputs] = onto + dy [rows, outputs] · wᵀ`; `onto` is never a bias.
@@ -403,7 +403,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         shape: MatShape,
         dy: Span<Self::Buf>,
         w: Span<Self::Buf>,
-        onto: Onto<Self::Buf>,
+        onto: Accumulate<Self::Buf>,
         dx: SpanMut<Self::Buf>,
     );
     /// `dw [inputs, outputs] = onto + xᵀ · dy`; `onto` is never a bias.
@@ -412,7 +412,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         shape: MatShape,
         x: Span<Self::Buf>,
         dy: Span<Self::Buf>,
-        onto: Onto<Self::Buf>,
+        onto: Accumulate<Self::Buf>,
         dw: SpanMut<Self::Buf>,
     );
     /// `out [width] += Σ_rows dy [rows, width]`: the gradient of a bias.
@@ -436,7 +436,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         w: Span<Self::Buf>,
         inverse_rms: Span<Self::Buf>,
         dy: Span<Self::Buf>,
-        onto: Onto<Self::Buf>,
+        onto: Accumulate<Self::Buf>,
         dx: SpanMut<Self::Buf>,
         dw: SpanMut<Self::Buf>,
     );
@@ -514,7 +514,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         v: Span<Self::Buf>,
         cache: &mut Self::Buf,
     ) {
-        let width = shape.kv_width();
+        let width = shape.kv_dim();
         for layer in 0..layers {
             for (i, row) in rows.iter().enumerate() {
                 let at = (layer * rows.len() + i) * width;

@@ -31,8 +31,9 @@ mod row;
 
 pub use cpu::{Cpu, CpuBuf};
 pub use device::{
-    AdamW, AdamWFactors, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CacheRow, CacheSpan, Device,
+    DeviceError, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut,
+    TableItem,
 };
 pub use isa::Isa;
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};

@@ -1,8 +1,8 @@
 //! Every operation against a naive f64 one, every written gradient against central differences of it.
 
 use hapo_kernels::{
-    AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart, HeadTarget,
-    MatShape, Onto, SegmentRow,
+    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart,
+    HeadTarget, MatShape, SegmentRow,
 };
 
 /// A deterministic stream of numbers in (−1, 1).
@@ -96,9 +96,9 @@ fn products() {
         let (xs, ws, dys) = (xb.first(m * k), wb.first(k * n), dyb.first(m * n));
         let plain = naive_matmul(&wide(&x), &wide(&w), m, k, n);
         for (case, onto) in [
-            Onto::Existing,
-            Onto::Bias(bb.first(n)),
-            Onto::<CpuBuf>::Nothing,
+            Accumulate::Existing,
+            Accumulate::Bias(bb.first(n)),
+            Accumulate::<CpuBuf>::Nothing,
         ]
         .into_iter()
         .enumerate()
@@ -110,7 +110,7 @@ fn products() {
             agree("matmul", y.as_slice(), &want);
         }
         let mut dx = buf(&cpu, &x);
-        cpu.matmul_input_grad(shape, dys, ws, Onto::Existing, dx.first_mut(m * k));
+        cpu.matmul_input_grad(shape, dys, ws, Accumulate::Existing, dx.first_mut(m * k));
         let want: Vec<f64> = numeric(&x, &dy, |x| naive_matmul(x, &wide(&w), m, k, n))
             .iter()
             .zip(&x)
@@ -119,7 +119,7 @@ fn products() {
         agree("input grad", dx.as_slice(), &want);
         if k * n < 2500 {
             let mut dw = buf(&cpu, &w);
-            cpu.matmul_weight_grad(shape, xs, dys, Onto::Nothing, dw.first_mut(k * n));
+            cpu.matmul_weight_grad(shape, xs, dys, Accumulate::Nothing, dw.first_mut(k * n));
             let want = numeric(&w, &dy, |w| naive_matmul(&wide(&x), w, m, k, n));
             agree("weight grad", dw.as_slice(), &want);
         }
@@ -167,7 +167,7 @@ fn rms_norm() {
             wb.first(width),
             inverse.first(rows),
             dyb.first(n),
-            Onto::Existing,
+            Accumulate::Existing,
             dx.first_mut(n),
             dw.first_mut(width),
         );
@@ -267,8 +267,8 @@ fn naive_attention(
                 .map(|r| r as usize)
                 .collect();
             for head in 0..shape.heads {
-                let at = (s.start + i) as usize * shape.q_width() + head * d;
-                let kv = |r: usize| r * shape.kv_width() + head / shape.group() * d;
+                let at = (s.start + i) as usize * shape.q_dim() + head * d;
+                let kv = |r: usize| r * shape.kv_dim() + head / shape.group() * d;
                 let weights: Vec<f64> = keys
                     .iter()
                     .map(|&r| {
@@ -293,12 +293,12 @@ fn naive_attention(
 #[test]
 fn attention_with_and_without_prefix() {
     let cpu = cpu();
-    let segment = |start, len, prefix_start, prefix_len, family| SegmentRow {
+    let segment = |start, len, prefix_start, prefix_len, prefix_group| SegmentRow {
         start,
         len,
         prefix_start,
         prefix_len,
-        family,
+        prefix_group,
     };
     // A prompt with two answers, one alone, and one of two rows; blocks of 32 queries are crossed.
     let segments = [
@@ -315,7 +315,7 @@ fn attention_with_and_without_prefix() {
             kv_heads,
             head_dim,
         };
-        let (nq, nk) = (rows * shape.q_width(), rows * shape.kv_width());
+        let (nq, nk) = (rows * shape.q_dim(), rows * shape.kv_dim());
         let mut s = Stream(heads as u64);
         let (q, k, v, dy) = (s.take(nq), s.take(nk), s.take(nk), s.take(nq));
         let (qb, kb, vb, dyb) = (buf(&cpu, &q), buf(&cpu, &k), buf(&cpu, &v), buf(&cpu, &dy));

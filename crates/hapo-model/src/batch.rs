@@ -5,7 +5,7 @@
 
 use hapo_kernels::{Device, HeadTarget, SegmentRow};
 
-use crate::engine_error::EngineError;
+use crate::compute_error::ComputeError;
 
 /// A run of packed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl PackedBatch {
 
 /// Limits a batch is checked against.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub(crate) struct BatchLimits {
     pub(crate) vocabulary: usize,
     pub(crate) positions: usize,
 }
@@ -107,8 +107,8 @@ pub(crate) struct Prepared<D: Device> {
 pub(crate) fn prepare<D: Device>(
     device: &D,
     batch: &PackedBatch,
-    limits: Limits,
-) -> Result<Prepared<D>, EngineError> {
+    limits: BatchLimits,
+) -> Result<Prepared<D>, ComputeError> {
     check_tokens(&batch.tokens, limits.vocabulary)?;
     let (segments, positions) = segment_rows(batch, limits)?;
     let mut order: Vec<usize> = (0..batch.targets.len()).collect();
@@ -122,7 +122,7 @@ pub(crate) fn prepare<D: Device>(
         } else {
             continue;
         };
-        return Err(EngineError::Target { index, problem });
+        return Err(ComputeError::Target { index, problem });
     }
     order.sort_by_key(|&i| batch.targets[i].row);
     let (mut head_rows, mut target_starts) = (Vec::new(), Vec::new());
@@ -153,10 +153,10 @@ pub(crate) fn prepare<D: Device>(
     })
 }
 
-pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), EngineError> {
+pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), ComputeError> {
     match tokens.iter().position(|&t| t as usize >= vocabulary) {
         None => Ok(()),
-        Some(row) => Err(EngineError::Token {
+        Some(row) => Err(ComputeError::Token {
             row,
             token: tokens[row],
             vocabulary,
@@ -166,16 +166,16 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), Engi
 
 fn segment_rows(
     batch: &PackedBatch,
-    limits: Limits,
-) -> Result<(Vec<SegmentRow>, Vec<u32>), EngineError> {
+    limits: BatchLimits,
+) -> Result<(Vec<SegmentRow>, Vec<u32>), ComputeError> {
     if batch.tokens.is_empty() {
-        return Err(EngineError::Empty { what: "batch" });
+        return Err(ComputeError::Empty { what: "batch" });
     }
     let mut rows = Vec::with_capacity(batch.segments.len());
     let mut positions = Vec::with_capacity(batch.tokens.len());
     let mut end = 0;
     for (index, segment) in batch.segments.iter().enumerate() {
-        let wrong = |problem| EngineError::Segment { index, problem };
+        let wrong = |problem| ComputeError::Segment { index, problem };
         if segment.start != end {
             return Err(wrong("it does not start where the one before ends"));
         }
@@ -183,7 +183,7 @@ fn segment_rows(
             return Err(wrong("its length is zero or reaches beyond the batch"));
         }
         end += segment.len;
-        let (prefix, family) = match segment.prefix {
+        let (prefix, prefix_group) = match segment.prefix {
             None => (None, index),
             Some(p) if p >= index => return Err(wrong("its prefix does not come before it")),
             Some(p) if batch.segments[p].prefix.is_some() => {
@@ -194,7 +194,7 @@ fn segment_rows(
         let (prefix_start, prefix_len) = prefix.map_or((0, 0), |p| (p.start, p.len));
         let length = prefix_len + segment.len;
         if length > limits.positions {
-            return Err(EngineError::TooLong {
+            return Err(ComputeError::TooLong {
                 length,
                 positions: limits.positions,
             });
@@ -205,16 +205,16 @@ fn segment_rows(
             len: segment.len as u32,
             prefix_start: prefix_start as u32,
             prefix_len: prefix_len as u32,
-            family: family as u32,
+            prefix_group: prefix_group as u32,
         });
     }
     if end != batch.tokens.len() {
-        return Err(EngineError::Segment {
+        return Err(ComputeError::Segment {
             index: batch.segments.len(),
             problem: "the segments end before the batch does",
         });
     }
-    // A family is adjacent, its prefix first: stable by family, whose number is the prefix's index.
-    rows.sort_by_key(|row| row.family);
+    // A prefix group is adjacent, its prefix first: stable by prefix group, whose number is the prefix's index.
+    rows.sort_by_key(|row| row.prefix_group);
     Ok((rows, positions))
 }

@@ -32,16 +32,16 @@ pub struct ChatFiles {
     pub special_tokens: BTreeMap<String, String>,
 }
 
-/// Reads the chat template and the special tokens from a model's companion files (name and bytes,
-/// see [`COMPANIONS`](crate::folder::COMPANIONS)); `dir` is only named in errors.
+/// Reads the chat template and the special tokens from a model's tokenizer_file files (name and bytes,
+/// see [`TOKENIZER_FILES`](crate::folder::TOKENIZER_FILES)); `dir` is only named in errors.
 ///
 /// # Errors
 /// [`Error::Malformed`] for a file that is no text or no JSON, [`Error::Config`] for a field of
 /// another kind.
-pub fn chat_files(companions: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Error> {
+pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Error> {
     let mut special_tokens = BTreeMap::new();
     for name in [SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG] {
-        let Some(fields) = object(companions, dir, name)? else {
+        let Some(fields) = object(tokenizer_files, dir, name)? else {
             continue;
         };
         for token in SPECIAL_TOKENS {
@@ -53,23 +53,23 @@ pub fn chat_files(companions: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFile
         }
     }
     Ok(ChatFiles {
-        template: template(companions, dir)?,
+        template: template(tokenizer_files, dir)?,
         special_tokens,
     })
 }
 
 /// See [`ModelFolder::chat_template`](crate::ModelFolder::chat_template).
 pub(crate) fn template(
-    companions: &[(&str, Vec<u8>)],
+    tokenizer_files: &[(&str, Vec<u8>)],
     dir: &Path,
 ) -> Result<Option<String>, Error> {
-    if let Some((_, bytes)) = companions.iter().find(|it| it.0 == JINJA) {
+    if let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == JINJA) {
         return match String::from_utf8(bytes.clone()) {
             Ok(text) => Ok(Some(text)),
             Err(cause) => Err(malformed(dir.join(JINJA), "UTF-8 text", cause.to_string())),
         };
     }
-    let Some(fields) = object(companions, dir, TOKENIZER_CONFIG)? else {
+    let Some(fields) = object(tokenizer_files, dir, TOKENIZER_CONFIG)? else {
         return Ok(None);
     };
     let field = &fields["chat_template"];
@@ -91,8 +91,12 @@ pub(crate) fn template(
     }
 }
 
-fn object(companions: &[(&str, Vec<u8>)], dir: &Path, name: &str) -> Result<Option<Value>, Error> {
-    let Some((_, bytes)) = companions.iter().find(|it| it.0 == name) else {
+fn object(
+    tokenizer_files: &[(&str, Vec<u8>)],
+    dir: &Path,
+    name: &str,
+) -> Result<Option<Value>, Error> {
+    let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == name) else {
         return Ok(None);
     };
     match serde_json::from_slice(bytes) {
@@ -119,11 +123,11 @@ mod tests {
     use super::*;
 
     fn check(files: &[(&str, &str)], template: Option<&str>, tokens: &[(&str, &str)]) {
-        let companions: Vec<(&str, Vec<u8>)> = files
+        let tokenizer_files: Vec<(&str, Vec<u8>)> = files
             .iter()
             .map(|(name, text)| (*name, text.as_bytes().to_vec()))
             .collect();
-        let found = chat_files(&companions, Path::new("m")).unwrap();
+        let found = chat_files(&tokenizer_files, Path::new("m")).unwrap();
         assert_eq!(found.template.as_deref(), template, "{files:?}");
         let expected: BTreeMap<String, String> = tokens
             .iter()

@@ -6,7 +6,7 @@
 
 /// Which published architecture a folder holds; decides names in `config.json` and the flags below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum Architecture {
     /// `Qwen2ForCausalLM`: bias on q, k and v.
     Qwen2,
     /// `Qwen3ForCausalLM` (dense): RMS norm per head on q and k, no bias, explicit `head_dim`.
@@ -42,7 +42,7 @@ pub struct Llama3Scaling {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Published architecture.
-    pub family: Family,
+    pub architecture: Architecture,
     /// Rows of the embedding; may be padded beyond the tokenizer.
     pub vocab_size: usize,
     /// Width of the residual stream.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, Family, Llama3Scaling, Rope, TensorSpec};
+use crate::config::{Architecture, Config, Llama3Scaling, Rope, TensorSpec};
 use crate::dtype::Dtype;
 use crate::error::{Error, excerpt};
 
@@ -34,23 +34,23 @@ pub fn parse(
     generation: Option<(&Path, &[u8])>,
 ) -> Result<(Config, Option<Dtype>), Error> {
     let mut fields = Fields::parse(file, text)?;
-    let family = family(&mut fields)?;
+    let architecture = architecture(&mut fields)?;
     refuse_unimplemented(&mut fields)?;
-    attention_bias(&mut fields, family)?;
+    attention_bias(&mut fields, architecture)?;
 
     let vocab_size = fields.required_size("vocab_size", 1 << 24)?;
     let hidden = fields.required_size("hidden_size", 1 << 18)?;
     let layers = fields.required_size("num_hidden_layers", 1 << 10)?;
     let heads = fields.required_size("num_attention_heads", 1 << 12)?;
-    let kv_heads = match (fields.size("num_key_value_heads", 1 << 12)?, family) {
+    let kv_heads = match (fields.size("num_key_value_heads", 1 << 12)?, architecture) {
         (Some(kv_heads), _) => kv_heads,
         // Llama's published meaning of the missing field; the Qwen classes default to 32.
-        (None, Family::Llama) => heads,
+        (None, Architecture::Llama) => heads,
         (None, _) => return Err(fields.missing("num_key_value_heads", "a positive integer")),
     };
-    let head_dim = match (fields.size("head_dim", 1 << 12)?, family) {
+    let head_dim = match (fields.size("head_dim", 1 << 12)?, architecture) {
         (Some(head_dim), _) => head_dim,
-        (None, Family::Qwen3) => {
+        (None, Architecture::Qwen3) => {
             return Err(fields.refuse(
                 "head_dim",
                 "a positive integer",
@@ -74,7 +74,7 @@ pub fn parse(
         Some(eps) => eps as f32,
         None => return Err(fields.missing("rms_norm_eps", "a small positive number")),
     };
-    full_attention(&mut fields, family, layers)?;
+    full_attention(&mut fields, architecture, layers)?;
     let rope = rope(&mut fields)?;
     let tied = fields.flag("tie_word_embeddings")?.unwrap_or(false);
     let dtype = declared_dtype(&mut fields)?;
@@ -91,7 +91,7 @@ pub fn parse(
     }
 
     let config = Config {
-        family,
+        architecture,
         vocab_size,
         hidden,
         layers,
@@ -102,8 +102,8 @@ pub fn parse(
         rms_eps,
         rope,
         tied,
-        qkv_bias: family == Family::Qwen2,
-        qk_norm: family == Family::Qwen3,
+        qkv_bias: architecture == Architecture::Qwen2,
+        qk_norm: architecture == Architecture::Qwen3,
         max_positions,
         eos: eos.unwrap_or_default(),
         bos,
@@ -183,15 +183,23 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
         }
     }
     for (name, has, needs) in [
-        ("qkv_bias", config.qkv_bias, config.family == Family::Qwen2),
-        ("qk_norm", config.qk_norm, config.family == Family::Qwen3),
+        (
+            "qkv_bias",
+            config.qkv_bias,
+            config.architecture == Architecture::Qwen2,
+        ),
+        (
+            "qk_norm",
+            config.qk_norm,
+            config.architecture == Architecture::Qwen3,
+        ),
     ] {
         if has != needs {
             return refuse(
                 "architectures",
                 format!(
                     "{name} {needs}, as {} has it",
-                    architecture(config.family).0
+                    names_of(config.architecture).0
                 ),
                 has.to_string(),
                 None,
@@ -276,7 +284,7 @@ fn check_rope(file: &Path, rope: &Rope, object: &str) -> Result<(), Error> {
 /// `config.json` of a configuration whose weights are stored as `dtype`, in the dialect of
 /// transformers 4, keys sorted, with a final newline.
 pub fn render(config: &Config, dtype: Dtype) -> String {
-    let (architecture, model_type) = architecture(config.family);
+    let (architecture, model_type) = names_of(config.architecture);
     let rope_scaling = config.rope.llama3.map_or(Value::Null, |scaling| {
         json!({
             "factor": scaling.factor,
@@ -312,26 +320,26 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
         "use_cache": true,
         "vocab_size": config.vocab_size,
     });
-    let extra = match config.family {
-        Family::Qwen2 if config.head_dim * config.heads == config.hidden => json!({
+    let extra = match config.architecture {
+        Architecture::Qwen2 if config.head_dim * config.heads == config.hidden => json!({
             "max_window_layers": config.layers,
             "sliding_window": null,
             "use_sliding_window": false,
         }),
-        Family::Qwen2 => json!({
+        Architecture::Qwen2 => json!({
             "head_dim": config.head_dim,
             "max_window_layers": config.layers,
             "sliding_window": null,
             "use_sliding_window": false,
         }),
-        Family::Qwen3 => json!({
+        Architecture::Qwen3 => json!({
             "attention_bias": false,
             "head_dim": config.head_dim,
             "max_window_layers": config.layers,
             "sliding_window": null,
             "use_sliding_window": false,
         }),
-        Family::Llama => json!({
+        Architecture::Llama => json!({
             "attention_bias": false,
             "head_dim": config.head_dim,
             "mlp_bias": false,
@@ -464,28 +472,28 @@ const REFUSED: &[(&str, &str, Option<&str>)] = &[
 
 const DENSE: &str = "a dense model, without experts";
 
-const ARCHITECTURES: [(Family, &str, &str); 3] = [
-    (Family::Qwen2, "Qwen2ForCausalLM", "qwen2"),
-    (Family::Qwen3, "Qwen3ForCausalLM", "qwen3"),
-    (Family::Llama, "LlamaForCausalLM", "llama"),
+const ARCHITECTURES: [(Architecture, &str, &str); 3] = [
+    (Architecture::Qwen2, "Qwen2ForCausalLM", "qwen2"),
+    (Architecture::Qwen3, "Qwen3ForCausalLM", "qwen3"),
+    (Architecture::Llama, "LlamaForCausalLM", "llama"),
 ];
 
 /// Name in `architectures`, and `model_type`.
-fn architecture(family: Family) -> (&'static str, &'static str) {
+fn names_of(architecture: Architecture) -> (&'static str, &'static str) {
     (ARCHITECTURES.iter())
-        .find(|(known, ..)| *known == family)
+        .find(|(known, ..)| *known == architecture)
         .map(|(_, architecture, model_type)| (*architecture, *model_type))
-        .expect("every family has its line in the table")
+        .expect("every architecture has its line in the table")
 }
 
-fn family(fields: &mut Fields<'_>) -> Result<Family, Error> {
+fn architecture(fields: &mut Fields<'_>) -> Result<Architecture, Error> {
     const EXPECTED: &str =
         "[\"Qwen2ForCausalLM\"], [\"Qwen3ForCausalLM\"] or [\"LlamaForCausalLM\"]";
     let Some(value) = fields.take("architectures") else {
         return Err(fields.missing("architectures", EXPECTED));
     };
     let found = (ARCHITECTURES.iter()).find(|(_, name, _)| value == json!([name]));
-    let Some((family, name, model_type)) = found else {
+    let Some((architecture, name, model_type)) = found else {
         return Err(fields.refuse("architectures", EXPECTED, shown(&value), None));
     };
     match fields.take("model_type") {
@@ -495,7 +503,7 @@ fn family(fields: &mut Fields<'_>) -> Result<Family, Error> {
             shown(&got),
             None,
         )),
-        _ => Ok(*family),
+        _ => Ok(*architecture),
     }
 }
 
@@ -521,12 +529,12 @@ fn refuse_unimplemented(fields: &mut Fields<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn attention_bias(fields: &mut Fields<'_>, family: Family) -> Result<(), Error> {
-    let implemented = family == Family::Qwen2;
+fn attention_bias(fields: &mut Fields<'_>, architecture: Architecture) -> Result<(), Error> {
+    let implemented = architecture == Architecture::Qwen2;
     match fields.flag("attention_bias")? {
         Some(bias) if bias != implemented => Err(fields.refuse(
             "attention_bias",
-            format!("{implemented}, as {} has it", architecture(family).0),
+            format!("{implemented}, as {} has it", names_of(architecture).0),
             bias.to_string(),
             None,
         )),
@@ -536,7 +544,11 @@ fn attention_bias(fields: &mut Fields<'_>, family: Family) -> Result<(), Error> 
 
 /// Refuses a sliding window that is in use. Qwen's classes use one only when `use_sliding_window`
 /// is true; Llama's has none.
-fn full_attention(fields: &mut Fields<'_>, family: Family, layers: usize) -> Result<(), Error> {
+fn full_attention(
+    fields: &mut Fields<'_>,
+    architecture: Architecture,
+    layers: usize,
+) -> Result<(), Error> {
     const HINT: Option<&str> =
         Some("when your sequences are shorter than the window, set use_sliding_window to false");
     let in_use = fields.flag("use_sliding_window")?;
@@ -544,7 +556,7 @@ fn full_attention(fields: &mut Fields<'_>, family: Family, layers: usize) -> Res
     if in_use == Some(true) {
         return Err(fields.refuse("use_sliding_window", "false", "true", HINT));
     }
-    if let (Family::Llama, None, Some(window)) = (family, in_use, window) {
+    if let (Architecture::Llama, None, Some(window)) = (architecture, in_use, window) {
         return Err(fields.refuse("sliding_window", "null", shown(&window), HINT));
     }
     let Some(types) = fields.take("layer_types") else {

@@ -42,7 +42,7 @@ const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
 
 /// Files that belong to a model and are copied as they are, byte by byte.
-pub const COMPANIONS: &[&str] = &[
+pub const TOKENIZER_FILES: &[&str] = &[
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -147,14 +147,14 @@ impl ModelFolder {
             .expect("the list of formats is not empty")
     }
 
-    /// Name and bytes of the files of [`COMPANIONS`] that the folder holds, in that order; pass them
+    /// Name and bytes of the files of [`TOKENIZER_FILES`] that the folder holds, in that order; pass them
     /// to [`write()`] to keep the tokenizer and its chat template as they are.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.
-    pub fn companions(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
         let mut found = Vec::new();
-        for name in COMPANIONS {
+        for name in TOKENIZER_FILES {
             let file = self.dir.join(name);
             if file.exists() {
                 found.push((*name, read_bounded(&file, MAX_COMPANION_BYTES)?));
@@ -193,7 +193,7 @@ pub struct Layout<'a> {
     /// tensor is never cut.
     pub shard_bytes: u64,
     /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, ….
-    pub companions: &'a [(&'a str, &'a [u8])],
+    pub tokenizer_files: &'a [(&'a str, &'a [u8])],
 }
 
 impl Default for Layout<'_> {
@@ -202,7 +202,7 @@ impl Default for Layout<'_> {
         Self {
             dtype: Dtype::Bf16,
             shard_bytes: 5_000_000_000,
-            companions: &[],
+            tokenizer_files: &[],
         }
     }
 }
@@ -218,7 +218,7 @@ impl Default for Layout<'_> {
 /// # Errors
 /// [`Error::Config`] for a configuration whose numbers disagree, [`Error::Tensor`] when `source`
 /// gives the wrong number of values, a NaN, an infinity, or a number beyond the range of f16,
-/// [`Error::Malformed`] when the folder already holds weights or a name of a companion is no plain
+/// [`Error::Malformed`] when the folder already holds weights or a name of a tokenizer_file is no plain
 /// file name, [`Error::Io`] for everything the file system refuses.
 pub fn write(
     dir: &Path,
@@ -227,7 +227,7 @@ pub fn write(
     mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
 ) -> Result<(), Error> {
     config_json::check(&dir.join(CONFIG), config)?;
-    refuse_companion_names(dir, layout.companions)?;
+    refuse_companion_names(dir, layout.tokenizer_files)?;
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     refuse_existing_weights(dir)?;
 
@@ -253,7 +253,7 @@ pub fn write(
         });
         write_file(&dir.join(INDEX), |out| writeln!(out, "{index:#}"))?;
     }
-    for (name, bytes) in layout.companions {
+    for (name, bytes) in layout.tokenizer_files {
         write_file(&dir.join(name), |out| out.write_all(bytes))?;
     }
     write_file(&dir.join(GENERATION), |out| {
@@ -819,14 +819,14 @@ fn refuse_existing_weights(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn refuse_companion_names(dir: &Path, companions: &[(&str, &[u8])]) -> Result<(), Error> {
+fn refuse_companion_names(dir: &Path, tokenizer_files: &[(&str, &[u8])]) -> Result<(), Error> {
     let ours =
         |name: &str| [CONFIG, GENERATION, INDEX].contains(&name) || name.ends_with(".safetensors");
-    match (companions.iter()).find(|(name, _)| !is_plain_name(name) || ours(name)) {
+    match (tokenizer_files.iter()).find(|(name, _)| !is_plain_name(name) || ours(name)) {
         None => Ok(()),
         Some((name, _)) => Err(malformed(
             dir,
-            "a companion with a plain file name of its own",
+            "a tokenizer_file with a plain file name of its own",
             excerpt(name),
         )),
     }

@@ -5,15 +5,15 @@
 //!
 //! Price: a sequence reserves room for all the tokens it may grow to. The cache never exceeds the
 //! capacity it was made with: `capacity · layers · kv_heads · head_dim · 8` bytes; a request that does
-//! not fit is refused by [`EngineError::CacheFull`].
+//! not fit is refused by [`ComputeError::CacheFull`].
 //!
 //! Bits: a decoded row equals that row of [`Model::forward`] over the same tokens.
 
-use hapo_kernels::{Buffer, CacheRow, CacheSpan, Device, Onto, SegmentRow};
+use hapo_kernels::{Accumulate, Buffer, CacheRow, CacheSpan, Device, SegmentRow};
 
 use crate::batch::check_tokens;
+use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::engine_error::EngineError;
 use crate::memory::{kv_bytes_per_token, layer_width};
 use crate::model::{LayerKept, Model};
 
@@ -83,7 +83,7 @@ pub struct PartialPrompt<D: Device> {
     tokens: Vec<u32>,
     read: usize,
     span: CacheSpan,
-    /// `[layers, length, kv_width]`.
+    /// `[layers, length, kv_dim]`.
     keys: D::Buf,
     values: D::Buf,
     q: D::Buf,
@@ -121,7 +121,7 @@ impl<D: Device> Workspace<D> {
         rows: usize,
         head_rows: usize,
         decode: bool,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, ComputeError> {
         let (device, config) = (&model.device, &model.config);
         let hidden = config.hidden;
         let news = if decode {
@@ -150,9 +150,9 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, EngineError> {
+    pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, ComputeError> {
         let shape = model.attention_shape();
-        let per_token = model.config.layers * shape.kv_width() * 2;
+        let per_token = model.config.layers * shape.kv_dim() * 2;
         let capacity = tokens.next_multiple_of(UNIT);
         Ok(Self {
             buf: model.device.alloc(capacity * per_token)?,
@@ -200,7 +200,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// No room, or the prompt is gone.
-    pub fn fork(&mut self, prompt: PromptSlot, max_new: usize) -> Result<SeqSlot, EngineError> {
+    pub fn fork(&mut self, prompt: PromptSlot, max_new: usize) -> Result<SeqSlot, ComputeError> {
         self.prompt(prompt)?;
         let span = self.region(max_new, End::Low)?;
         self.generation += 1;
@@ -225,7 +225,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// The sequence is gone already.
-    pub fn release(&mut self, sequence: SeqSlot) -> Result<(), EngineError> {
+    pub fn release(&mut self, sequence: SeqSlot) -> Result<(), ComputeError> {
         self.sequence(sequence)?;
         let gone = self.sequences[sequence.index]
             .take()
@@ -242,7 +242,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// The prompt is gone already.
-    pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), EngineError> {
+    pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), ComputeError> {
         self.prompt(prompt)?;
         if let Some(prompt) = &mut self.prompts[prompt.index] {
             prompt.released = true;
@@ -269,31 +269,31 @@ impl<D: Device> KvCache<D> {
         }
     }
 
-    fn prompt(&self, slot: PromptSlot) -> Result<&Prompt, EngineError> {
+    fn prompt(&self, slot: PromptSlot) -> Result<&Prompt, ComputeError> {
         self.prompts
             .get(slot.index)
             .and_then(Option::as_ref)
             .filter(|p| p.generation == slot.generation && !p.released)
-            .ok_or(EngineError::Slot {
+            .ok_or(ComputeError::Slot {
                 what: "prompt",
                 index: slot.index,
             })
     }
 
-    fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, EngineError> {
+    fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, ComputeError> {
         self.sequences
             .get(slot.index)
             .and_then(Option::as_ref)
             .filter(|s| s.generation == slot.generation)
-            .ok_or(EngineError::Slot {
+            .ok_or(ComputeError::Slot {
                 what: "sequence",
                 index: slot.index,
             })
     }
 
-    fn region(&mut self, tokens: usize, end: End) -> Result<CacheSpan, EngineError> {
+    fn region(&mut self, tokens: usize, end: End) -> Result<CacheSpan, ComputeError> {
         let needed = Self::cost(tokens);
-        let start = self.free.take(needed, end).ok_or(EngineError::CacheFull {
+        let start = self.free.take(needed, end).ok_or(ComputeError::CacheFull {
             needed,
             largest: self.free.largest(),
             capacity: self.capacity,
@@ -325,10 +325,10 @@ impl<D: Device> KvCache<D> {
             .give(span.base as usize / self.per_token, span.capacity as usize);
     }
 
-    fn cache_row(&self, slot: SeqSlot) -> Result<CacheRow, EngineError> {
+    fn cache_row(&self, slot: SeqSlot) -> Result<CacheRow, ComputeError> {
         let sequence = self.sequence(slot)?;
         if sequence.span.len as usize >= sequence.reserved {
-            return Err(EngineError::SequenceFull {
+            return Err(ComputeError::SequenceFull {
                 index: slot.index,
                 reserved: sequence.reserved,
             });
@@ -379,13 +379,13 @@ impl<D: Device> Model<D> {
         &self,
         cache: &mut KvCache<D>,
         tokens: &[u32],
-    ) -> Result<PartialPrompt<D>, EngineError> {
+    ) -> Result<PartialPrompt<D>, ComputeError> {
         self.check_prompt(tokens)?;
         let (shape, len) = (self.attention_shape(), tokens.len());
-        let all = self.config.layers * len * shape.kv_width();
+        let all = self.config.layers * len * shape.kv_dim();
         let (keys, values) = (self.device.alloc(all)?, self.device.alloc(all)?);
-        let q = self.device.alloc(len * shape.q_width())?;
-        let out = self.device.alloc(len * shape.q_width())?;
+        let q = self.device.alloc(len * shape.q_dim())?;
+        let out = self.device.alloc(len * shape.q_dim())?;
         let log_sums = self.device.alloc(len * shape.heads)?;
         Ok(PartialPrompt {
             tokens: tokens.to_vec(),
@@ -409,7 +409,7 @@ impl<D: Device> Model<D> {
         cache: &mut KvCache<D>,
         prompt: &mut PartialPrompt<D>,
         most: usize,
-    ) -> Result<Option<(PromptSlot, Vec<f32>)>, EngineError> {
+    ) -> Result<Option<(PromptSlot, Vec<f32>)>, ComputeError> {
         let (done, len) = (prompt.read, prompt.tokens.len());
         let rows = most.min(len - done);
         if rows == 0 {
@@ -425,10 +425,10 @@ impl<D: Device> Model<D> {
             len: rows as u32,
             prefix_start: 0,
             prefix_len: done as u32,
-            family: 0,
+            prefix_group: 0,
         }]);
         let shape = self.attention_shape();
-        let (wide, narrow) = (shape.q_width(), shape.kv_width());
+        let (wide, narrow) = (shape.q_dim(), shape.kv_dim());
         let end = done + rows;
         let last = end == len;
         let mut logits = vec![0.0; if last { self.config.vocab_size } else { 0 }];
@@ -500,12 +500,12 @@ impl<D: Device> Model<D> {
         Ok(Some((slot, logits)))
     }
 
-    fn check_prompt(&self, prompt: &[u32]) -> Result<(), EngineError> {
+    fn check_prompt(&self, prompt: &[u32]) -> Result<(), ComputeError> {
         if prompt.is_empty() {
-            return Err(EngineError::Empty { what: "prompt" });
+            return Err(ComputeError::Empty { what: "prompt" });
         }
         if prompt.len() > self.positions {
-            return Err(EngineError::TooLong {
+            return Err(ComputeError::TooLong {
                 length: prompt.len(),
                 positions: self.positions,
             });
@@ -519,7 +519,7 @@ impl<D: Device> Model<D> {
         cache: &mut KvCache<D>,
         rows: usize,
         head_rows: usize,
-    ) -> Result<Workspace<D>, EngineError> {
+    ) -> Result<Workspace<D>, ComputeError> {
         match cache.prefill.take() {
             Some(work) if work.rows >= rows && work.head_rows >= head_rows => Ok(work),
             old => {
@@ -537,7 +537,7 @@ impl<D: Device> Model<D> {
         &self,
         cache: &mut KvCache<D>,
         prompts: &[&[u32]],
-    ) -> Result<Prefill, EngineError> {
+    ) -> Result<Prefill, ComputeError> {
         for prompt in prompts {
             self.check_prompt(prompt)?;
         }
@@ -591,7 +591,7 @@ impl<D: Device> Model<D> {
         prompts: &[&[u32]],
         spans: &[CacheSpan],
         logits: &mut [f32],
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ComputeError> {
         let tokens = prompts.concat();
         let rows = tokens.len();
         let (mut segments, mut positions, mut last_rows) = (Vec::new(), Vec::new(), Vec::new());
@@ -601,7 +601,7 @@ impl<D: Device> Model<D> {
                 len: prompt.len() as u32,
                 prefix_start: 0,
                 prefix_len: 0,
-                family: i as u32,
+                prefix_group: i as u32,
             });
             positions.extend(0..prompt.len() as u32);
             last_rows.push(positions.len() as u32 - 1);
@@ -613,7 +613,7 @@ impl<D: Device> Model<D> {
         let segments = device.table(&segments);
         let last_rows = device.table(&last_rows);
         let shape = self.attention_shape();
-        let narrow = shape.kv_width();
+        let narrow = shape.kv_dim();
         let buf = &mut cache.buf;
         device.enter(|| {
             let packed = self.packed_for(rows);
@@ -637,7 +637,7 @@ impl<D: Device> Model<D> {
                             a.q,
                             a.k,
                             a.v,
-                            a.out.first_mut(rows * shape.q_width()),
+                            a.out.first_mut(rows * shape.q_dim()),
                             a.log_sums.first_mut(rows * shape.heads),
                         );
                     },
@@ -674,7 +674,7 @@ impl<D: Device> Model<D> {
         cache: &mut KvCache<D>,
         rows: &[(SeqSlot, u32)],
         logits: &mut Vec<f32>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ComputeError> {
         let vocabulary = self.config.vocab_size;
         logits.resize(rows.len() * vocabulary, 0.0);
         if rows.is_empty() {
@@ -687,11 +687,11 @@ impl<D: Device> Model<D> {
         for &(slot, _) in rows {
             let row = cache.cache_row(slot)?;
             if std::mem::replace(&mut seen[slot.index], true) {
-                return Err(EngineError::SlotTwice { index: slot.index });
+                return Err(ComputeError::SlotTwice { index: slot.index });
             }
             let length = (row.prompt.len + row.own.len) as usize + 1;
             if length > self.positions {
-                return Err(EngineError::TooLong {
+                return Err(ComputeError::TooLong {
                     length,
                     positions: self.positions,
                 });
@@ -751,7 +751,7 @@ impl<D: Device> Model<D> {
         } = task;
         let n = rows.len();
         let shape = self.attention_shape();
-        let news = n * shape.kv_width();
+        let news = n * shape.kv_dim();
         let positions: Vec<u32> = rows.iter().map(|r| r.prompt.len + r.own.len).collect();
         let (tokens, positions) = (device.table(tokens), device.table(&positions));
         let rows = device.table(rows);
@@ -787,7 +787,7 @@ impl<D: Device> Model<D> {
                             a.q,
                             a.k,
                             a.v,
-                            a.out.first_mut(n * shape.q_width()),
+                            a.out.first_mut(n * shape.q_dim()),
                         );
                         device.copy(a.k, new_keys.at_mut(layer * news, news));
                         device.copy(a.v, new_values.at_mut(layer * news, news));
@@ -811,7 +811,7 @@ impl<D: Device> Model<D> {
     ) {
         let shape = self.attention_shape();
         for (work, rows) in blocks.iter().zip(rows.chunks(size)) {
-            let all = self.config.layers * rows.len() * shape.kv_width();
+            let all = self.config.layers * rows.len() * shape.kv_dim();
             self.device.cache_append_rows(
                 shape,
                 self.config.layers,
@@ -847,8 +847,14 @@ impl<D: Device> Model<D> {
         let x = work.normed.first(rows * hidden);
         let y = work.logits.first_mut(rows * vocabulary);
         match self.packed_for(rows) {
-            Some(it) => device.matmul_packed(shape, x, it.at(it.head), Onto::Nothing, y),
-            None => device.matmul(shape, x, self.param(self.roles.head), Onto::Nothing, y),
+            Some(it) => device.matmul_packed(shape, x, it.at(it.head), Accumulate::Nothing, y),
+            None => device.matmul(
+                shape,
+                x,
+                self.param(self.roles.head),
+                Accumulate::Nothing,
+                y,
+            ),
         }
         device.download(work.logits.first(rows * vocabulary), logits);
     }

@@ -2,10 +2,10 @@
 
 mod batch;
 mod chat;
+mod compute_error;
 mod config;
 pub mod config_json;
 mod dtype;
-mod engine_error;
 mod error;
 pub mod folder;
 mod kv_cache;
@@ -21,9 +21,9 @@ mod tokenizer;
 
 pub use batch::{PackedBatch, Segment, Target};
 pub use chat::{ChatFiles, chat_files};
-pub use config::{Config, Family, Llama3Scaling, Rope, TensorSpec};
+pub use compute_error::ComputeError;
+pub use config::{Architecture, Config, Llama3Scaling, Rope, TensorSpec};
 pub use dtype::Dtype;
-pub use engine_error::EngineError;
 pub use error::Error;
 pub use folder::ModelFolder;
 pub use kv_cache::{KvCache, PartialPrompt, Prefill, PromptSlot, SeqSlot};
@@ -33,5 +33,5 @@ pub use optim::Moments;
 pub use packed::Packed;
 pub use params::{Param, ParamLayout};
 pub use rope::rope_frequencies;
-pub use tape::{Gradients, Outputs, Recompute, Tape};
+pub use tape::{ActivationCheckpointing, Gradients, Outputs, Tape};
 pub use tokenizer::Tokenizer;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use hapo_kernels::Device;
 
+use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::engine_error::EngineError;
 use crate::{Error, Model, Tokenizer, folder};
 
 /// A model with what belongs to it.
@@ -16,7 +16,7 @@ pub struct LoadedModel<D: Device> {
     /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
-    pub companions: Vec<(&'static str, Vec<u8>)>,
+    pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,
 }
 
 /// Why a folder cannot become a model.
@@ -28,7 +28,7 @@ pub enum LoadError {
     Folder(#[from] Error),
     /// The decoder cannot be built from it.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Engine(#[from] ComputeError),
 }
 
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
@@ -54,7 +54,7 @@ pub fn load<D: Device>(
         None => Ok(LoadedModel {
             model,
             tokenizer,
-            companions: opened.companions()?,
+            tokenizer_files: opened.tokenizer_files()?,
         }),
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::config::Config;
 use crate::params::ParamLayout;
-use crate::tape::{KEEP_LOGITS, Recompute, STATS, chunk_rows};
+use crate::tape::{ActivationCheckpointing, KEEP_LOGITS, STATS, chunk_rows};
 
 const F32: u64 = size_of::<f32>() as u64;
 
@@ -41,14 +41,14 @@ pub fn tape_bytes(
     rows: usize,
     head_rows: usize,
     targets: usize,
-    recompute: Recompute,
+    recompute: ActivationCheckpointing,
 ) -> TapeBytes {
     let tokens = rows.next_multiple_of(16) as u64;
     let hidden = config.hidden as u64;
     let (wide, narrow) = widths(config);
     let kept = match recompute {
-        Recompute::None => config.layers as u64,
-        Recompute::Layers => 1,
+        ActivationCheckpointing::None => config.layers as u64,
+        ActivationCheckpointing::Layers => 1,
     };
     let logit_rows = chunk_rows(config.vocab_size, KEEP_LOGITS).min(head_rows.max(1)) as u64;
     let (head_rows, targets) = (
@@ -123,7 +123,10 @@ mod tests {
                 parameter_bytes(model.config()),
                 F32 * gradients.buf().len() as u64
             );
-            for recompute in [Recompute::None, Recompute::Layers] {
+            for recompute in [
+                ActivationCheckpointing::None,
+                ActivationCheckpointing::Layers,
+            ] {
                 let mut tape = Tape::new(recompute);
                 let mut batch = PackedBatch::default();
                 let prompt = batch.push(&[1, 2, 3, 4, 5], None);

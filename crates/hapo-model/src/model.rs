@@ -7,11 +7,11 @@
 //! decoding may read ([`crate::Packed`]).
 
 use hapo_kernels::{
-    AttentionShape, Buffer, Device, EmbeddingLayout, MatShape, Onto, Span, SpanMut,
+    Accumulate, AttentionShape, Buffer, Device, EmbeddingLayout, MatShape, Span, SpanMut,
 };
 
+use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::engine_error::EngineError;
 use crate::packed::{PackedLayer, PackedWeights};
 use crate::params::{ParamLayout, Range, Roles};
 use crate::rope::{self, rope_frequencies};
@@ -35,7 +35,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// A shape that cannot be computed with, or no memory.
-    pub fn new(device: D, config: Config, positions: usize) -> Result<Self, EngineError> {
+    pub fn new(device: D, config: Config, positions: usize) -> Result<Self, ComputeError> {
         check(&config)?;
         let layout = ParamLayout::of(&config);
         let roles = Roles::of(&config, &layout)?;
@@ -60,10 +60,10 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// Another number of frequencies than half a head.
-    pub fn set_rope_frequencies(&mut self, frequencies: &[f32]) -> Result<(), EngineError> {
+    pub fn set_rope_frequencies(&mut self, frequencies: &[f32]) -> Result<(), ComputeError> {
         let expected = self.config.head_dim / 2;
         if frequencies.len() != expected {
-            return Err(EngineError::TensorLength {
+            return Err(ComputeError::TensorLength {
                 name: "rotary frequencies".to_owned(),
                 expected,
                 got: frequencies.len(),
@@ -102,7 +102,7 @@ impl<D: Device> Model<D> {
 
     /// All weights, to write.
     pub fn params_mut(&mut self) -> &mut D::Buf {
-        self.outdate_packed();
+        self.invalidate_packed();
         &mut self.params
     }
 
@@ -120,7 +120,7 @@ impl<D: Device> Model<D> {
     /// # Panics
     /// When the part goes beyond the buffer.
     pub fn set_params_at(&mut self, offset: usize, part: &[f32]) {
-        self.outdate_packed();
+        self.invalidate_packed();
         let to = self.params.at_mut(offset, part.len());
         self.device.upload(part, to);
     }
@@ -129,12 +129,12 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// An unknown name or another number of elements.
-    pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), EngineError> {
+    pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), ComputeError> {
         let param = self.layout.get(name)?;
         let data = param.to_buffer(published)?;
         let to = self.params.at_mut(param.offset, param.len);
         self.device.upload(&data, to);
-        self.outdate_packed();
+        self.invalidate_packed();
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// An unknown name.
-    pub fn tensor(&self, name: &str) -> Result<Vec<f32>, EngineError> {
+    pub fn tensor(&self, name: &str) -> Result<Vec<f32>, ComputeError> {
         self.published(&self.params, name)
     }
 
@@ -150,7 +150,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// An unknown name.
-    pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, EngineError> {
+    pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
         let param = self.layout.get(name)?;
         let mut data = vec![0.0; param.len];
         self.device
@@ -202,7 +202,7 @@ impl<D: Device> Model<D> {
         x: Span<D::Buf>,
         full: Range,
         copy: Option<Span<D::Buf>>,
-        onto: Onto<D::Buf>,
+        onto: Accumulate<D::Buf>,
         y: SpanMut<D::Buf>,
     ) {
         match copy {
@@ -229,7 +229,7 @@ impl<D: Device> Model<D> {
         let p = &self.roles.layers[layer];
         let c = &self.config;
         let shape = self.attention_shape();
-        let (wide, narrow) = (shape.q_width(), shape.kv_width());
+        let (wide, narrow) = (shape.q_dim(), shape.kv_dim());
         let all = rows * c.hidden;
         let copies = packed.map(|it| (it, it.layers[layer]));
         let copied =
@@ -247,8 +247,8 @@ impl<D: Device> Model<D> {
             None => (&mut kept.q, &mut kept.k),
         };
         let bias = |i: usize| match &p.bias {
-            Some(bias) => Onto::Bias(self.param(bias[i])),
-            None => Onto::Nothing,
+            Some(bias) => Accumulate::Bias(self.param(bias[i])),
+            None => Accumulate::Nothing,
         };
         let n1 = kept.n1.first(all);
         let copies_of = [copied(|it| it.q), copied(|it| it.k), copied(|it| it.v)];
@@ -317,7 +317,7 @@ impl<D: Device> Model<D> {
             kept.o.first(rows * wide),
             p.o,
             copied(|it| it.o),
-            Onto::Existing,
+            Accumulate::Existing,
             kept.middle.first_mut(all),
         );
         device.rms_norm(
@@ -340,7 +340,7 @@ impl<D: Device> Model<D> {
                 n2,
                 w,
                 copy,
-                Onto::Nothing,
+                Accumulate::Nothing,
                 to.first_mut(rows * c.ffn),
             );
         }
@@ -352,7 +352,7 @@ impl<D: Device> Model<D> {
             h.first(ffn),
             p.down,
             copied(|it| it.down),
-            Onto::Existing,
+            Accumulate::Existing,
             x_next.first_mut(all),
         );
     }
@@ -419,7 +419,7 @@ impl<D: Device> LayerKept<D> {
         (numbers * size_of::<f32>()) as u64
     }
 
-    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, EngineError> {
+    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, ComputeError> {
         let (wide, narrow) = (
             config.heads * config.head_dim,
             config.kv_heads * config.head_dim,
@@ -452,7 +452,7 @@ impl<D: Device> LayerKept<D> {
     }
 }
 
-fn check(config: &Config) -> Result<(), EngineError> {
+fn check(config: &Config) -> Result<(), ComputeError> {
     let positive = [
         ("vocab_size", config.vocab_size),
         ("hidden", config.hidden),
@@ -464,7 +464,7 @@ fn check(config: &Config) -> Result<(), EngineError> {
     ];
     for (field, got) in positive {
         if got == 0 {
-            return Err(EngineError::Config {
+            return Err(ComputeError::Config {
                 field,
                 expected: "at least 1".to_owned(),
                 got,
@@ -472,14 +472,14 @@ fn check(config: &Config) -> Result<(), EngineError> {
         }
     }
     if !config.heads.is_multiple_of(config.kv_heads) {
-        return Err(EngineError::Config {
+        return Err(ComputeError::Config {
             field: "kv_heads",
             expected: format!("a divisor of heads = {}", config.heads),
             got: config.kv_heads,
         });
     }
     if !config.head_dim.is_multiple_of(2) {
-        return Err(EngineError::Config {
+        return Err(ComputeError::Config {
             field: "head_dim",
             expected: "an even number".to_owned(),
             got: config.head_dim,

@@ -2,7 +2,7 @@
 
 use hapo_kernels::{AdamW, Buffer, Device};
 
-use crate::engine_error::EngineError;
+use crate::compute_error::ComputeError;
 use crate::model::Model;
 use crate::tape::Gradients;
 
@@ -20,7 +20,7 @@ impl<D: Device> Moments<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn new(model: &Model<D>) -> Result<Self, EngineError> {
+    pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
         let len = model.layout.len();
         Ok(Self {
             first: model.device.alloc(len)?,
@@ -36,7 +36,7 @@ impl<D: Device> Model<D> {
         if gradients.is_cleared() {
             return;
         }
-        self.outdate_packed();
+        self.invalidate_packed();
         let Self { device, params, .. } = self;
         let len = params.len();
         device.enter(|| {

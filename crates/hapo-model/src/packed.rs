@@ -11,7 +11,7 @@
 
 use hapo_kernels::{Buffer, Device, Span};
 
-use crate::engine_error::EngineError;
+use crate::compute_error::ComputeError;
 use crate::model::Model;
 use crate::params::{LayerParams, Range};
 
@@ -61,7 +61,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn pack_exact(&mut self) -> Result<Packed, EngineError> {
+    pub fn pack_exact(&mut self) -> Result<Packed, ComputeError> {
         if self.matrices_are_bf16() {
             self.pack(Packed::Exact)?;
         } else {
@@ -75,7 +75,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn pack_rounded(&mut self) -> Result<Packed, EngineError> {
+    pub fn pack_rounded(&mut self) -> Result<Packed, ComputeError> {
         let state = if self.matrices_are_bf16() {
             Packed::Exact
         } else {
@@ -96,7 +96,7 @@ impl<D: Device> Model<D> {
     }
 
     /// The weights have changed.
-    pub(crate) fn outdate_packed(&mut self) {
+    pub(crate) fn invalidate_packed(&mut self) {
         if let Some(it) = &mut self.packed {
             it.state = Packed::No;
         }
@@ -138,7 +138,7 @@ impl<D: Device> Model<D> {
         })
     }
 
-    fn pack(&mut self, state: Packed) -> Result<(), EngineError> {
+    fn pack(&mut self, state: Packed) -> Result<(), ComputeError> {
         let matrices = self.matrices();
         let mut end = 0;
         let mut ranges = Vec::with_capacity(matrices.len());

@@ -6,8 +6,8 @@
 //! a tied embedding lies in the order of the head. Tensors start on cache lines, so up to 15 elements
 //! between them are padding (always zero).
 
+use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::engine_error::EngineError;
 
 /// Elements between which tensors start.
 const ALIGN: usize = 16;
@@ -79,11 +79,11 @@ impl ParamLayout {
     }
 
     /// The tensor of this name.
-    pub fn get(&self, name: &str) -> Result<&Param, EngineError> {
+    pub fn get(&self, name: &str) -> Result<&Param, ComputeError> {
         self.params
             .iter()
             .find(|p| p.name == name)
-            .ok_or_else(|| EngineError::UnknownTensor {
+            .ok_or_else(|| ComputeError::UnknownTensor {
                 name: name.to_owned(),
             })
     }
@@ -93,7 +93,7 @@ pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
 
 impl Param {
     /// From the published order to the order of the buffer.
-    pub fn to_buffer(&self, published: &[f32]) -> Result<Vec<f32>, EngineError> {
+    pub fn to_buffer(&self, published: &[f32]) -> Result<Vec<f32>, ComputeError> {
         self.check(published.len())?;
         Ok(if self.transposed {
             transpose(published, self.shape[0], self.shape[1])
@@ -103,7 +103,7 @@ impl Param {
     }
 
     /// From the order of the buffer to the published order.
-    pub fn to_published(&self, buffer: &[f32]) -> Result<Vec<f32>, EngineError> {
+    pub fn to_published(&self, buffer: &[f32]) -> Result<Vec<f32>, ComputeError> {
         self.check(buffer.len())?;
         Ok(if self.transposed {
             transpose(buffer, self.shape[1], self.shape[0])
@@ -112,11 +112,11 @@ impl Param {
         })
     }
 
-    fn check(&self, got: usize) -> Result<(), EngineError> {
+    fn check(&self, got: usize) -> Result<(), ComputeError> {
         if got == self.len {
             return Ok(());
         }
-        Err(EngineError::TensorLength {
+        Err(ComputeError::TensorLength {
             name: self.name.clone(),
             expected: self.len,
             got,
@@ -170,7 +170,7 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
-    pub(crate) fn of(config: &Config, layout: &ParamLayout) -> Result<Self, EngineError> {
+    pub(crate) fn of(config: &Config, layout: &ParamLayout) -> Result<Self, ComputeError> {
         let range = |name: &str| layout.get(name).map(|p| (p.offset, p.len));
         let layers = (0..config.layers)
             .map(|i| {
@@ -202,7 +202,7 @@ impl Roles {
                     down: at("mlp.down_proj.weight")?,
                 })
             })
-            .collect::<Result<_, EngineError>>()?;
+            .collect::<Result<_, ComputeError>>()?;
         let embedding = range(EMBEDDING)?;
         Ok(Self {
             embedding,

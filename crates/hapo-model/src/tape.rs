@@ -6,19 +6,19 @@
 //! them.
 //!
 //! Price: activations of all layers stay in memory between the two, or of one layer with
-//! [`Recompute::Layers`], for one more forward pass.
+//! [`ActivationCheckpointing::Layers`], for one more forward pass.
 
-use hapo_kernels::{Buffer, Device, HeadPart, Onto};
+use hapo_kernels::{Accumulate, Buffer, Device, HeadPart};
 
-use crate::batch::{Limits, PackedBatch, Prepared, prepare};
-use crate::engine_error::EngineError;
+use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
+use crate::compute_error::ComputeError;
 use crate::memory::TapeBytes;
 use crate::model::{LayerKept, Model};
 use crate::params::Range;
 
 /// What the backward pass finds on the tape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recompute {
+pub enum ActivationCheckpointing {
     /// All activations are kept.
     #[default]
     None,
@@ -49,7 +49,7 @@ impl<D: Device> Gradients<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn new(model: &Model<D>) -> Result<Self, EngineError> {
+    pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
         Ok(Self {
             buf: model.device.alloc(model.layout.len())?,
             fresh: true,
@@ -63,7 +63,7 @@ impl<D: Device> Gradients<D> {
 
     /// Makes a forgotten sum the zeros it stands for: a batch in which no group has a signal still
     /// makes an optimiser step.
-    pub fn settle(&mut self, model: &Model<D>) {
+    pub fn materialize(&mut self, model: &Model<D>) {
         if self.fresh {
             let len = self.buf.len();
             model.device.fill(self.buf.first_mut(len), 0.0);
@@ -100,7 +100,7 @@ impl<D: Device> Gradients<D> {
 /// Buffers of a forward and a backward pass.
 #[derive(Debug)]
 pub struct Tape<D: Device> {
-    recompute: Recompute,
+    recompute: ActivationCheckpointing,
     keep_logits: usize,
     rows: usize,
     head_rows: usize,
@@ -155,13 +155,13 @@ pub(crate) fn chunk_rows(vocabulary: usize, bytes: usize) -> usize {
 
 impl<D: Device> Default for Tape<D> {
     fn default() -> Self {
-        Self::new(Recompute::None)
+        Self::new(ActivationCheckpointing::None)
     }
 }
 
 impl<D: Device> Tape<D> {
     /// An empty tape; buffers come with the first batch and grow with the largest.
-    pub fn new(recompute: Recompute) -> Self {
+    pub fn new(recompute: ActivationCheckpointing) -> Self {
         Self {
             recompute,
             keep_logits: KEEP_LOGITS,
@@ -212,7 +212,7 @@ impl<D: Device> Tape<D> {
         bytes
     }
 
-    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), EngineError> {
+    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), ComputeError> {
         if self.body.is_some() && rows <= self.rows {
             return Ok(());
         }
@@ -220,8 +220,8 @@ impl<D: Device> Tape<D> {
         let (device, config) = (&model.device, &model.config);
         let rows = rows.next_multiple_of(16);
         let kept = match self.recompute {
-            Recompute::None => config.layers,
-            Recompute::Layers => 1,
+            ActivationCheckpointing::None => config.layers,
+            ActivationCheckpointing::Layers => 1,
         };
         self.body = Some(Body {
             x: (0..=config.layers)
@@ -237,19 +237,19 @@ impl<D: Device> Tape<D> {
         Ok(())
     }
 
-    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), EngineError> {
+    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
         let rows = self.rows;
-        let body = self.body.as_mut().ok_or(EngineError::NoForward)?;
+        let body = self.body.as_mut().ok_or(ComputeError::NoForward)?;
         if body.gradient.is_none() {
             let shape = model.attention_shape();
             let buf = |width: usize| model.device.alloc(rows * width);
             body.gradient = Some(BodyGradient {
                 x: buf(model.config.hidden)?,
                 n: buf(model.config.hidden)?,
-                wide: buf(shape.q_width())?,
-                q: buf(shape.q_width())?,
-                k: buf(shape.kv_width())?,
-                v: buf(shape.kv_width())?,
+                wide: buf(shape.q_dim())?,
+                q: buf(shape.q_dim())?,
+                k: buf(shape.kv_dim())?,
+                v: buf(shape.kv_dim())?,
             });
         }
         Ok(())
@@ -260,7 +260,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         rows: usize,
         targets: usize,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ComputeError> {
         let logit_rows = self.chunk_rows(model).min(rows.max(1));
         if self.head.is_some()
             && rows <= self.head_rows
@@ -299,7 +299,11 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
-    pub fn forward(&self, batch: &PackedBatch, tape: &mut Tape<D>) -> Result<Outputs, EngineError> {
+    pub fn forward(
+        &self,
+        batch: &PackedBatch,
+        tape: &mut Tape<D>,
+    ) -> Result<Outputs, ComputeError> {
         tape.prepared = None;
         let prepared = prepare(&self.device, batch, self.limits())?;
         tape.reserve_body(self, prepared.rows)?;
@@ -329,17 +333,17 @@ impl<D: Device> Model<D> {
         d_log_probs: &[f32],
         d_entropies: &[f32],
         gradients: &mut Gradients<D>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ComputeError> {
         let expected = match &tape.prepared {
             Some(prepared) => prepared.order.len(),
-            None => return Err(EngineError::NoForward),
+            None => return Err(ComputeError::NoForward),
         };
         for (what, got) in [
             ("log-probabilities", d_log_probs.len()),
             ("entropies", d_entropies.len()),
         ] {
             if got != expected {
-                return Err(EngineError::Gradients {
+                return Err(ComputeError::Gradients {
                     what,
                     expected,
                     got,
@@ -347,7 +351,7 @@ impl<D: Device> Model<D> {
             }
         }
         tape.reserve_gradient(self)?;
-        let prepared = tape.prepared.take().ok_or(EngineError::NoForward)?;
+        let prepared = tape.prepared.take().ok_or(ComputeError::NoForward)?;
         let chunk = tape.chunk_rows(self);
         let pairs: Vec<f32> = prepared
             .order
@@ -374,7 +378,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn logits(&self, tokens: &[u32], tape: &mut Tape<D>) -> Result<Vec<f32>, EngineError> {
+    pub fn logits(&self, tokens: &[u32], tape: &mut Tape<D>) -> Result<Vec<f32>, ComputeError> {
         let mut batch = PackedBatch::default();
         batch.push(tokens, None);
         let rows: Vec<u32> = (0..tokens.len() as u32).collect();
@@ -387,7 +391,7 @@ impl<D: Device> Model<D> {
         batch: &PackedBatch,
         rows: &[u32],
         tape: &mut Tape<D>,
-    ) -> Result<Vec<f32>, EngineError> {
+    ) -> Result<Vec<f32>, ComputeError> {
         tape.prepared = None;
         let prepared = prepare(&self.device, batch, self.limits())?;
         tape.reserve_body(self, prepared.rows)?;
@@ -414,8 +418,8 @@ impl<D: Device> Model<D> {
         Ok(logits)
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> BatchLimits {
+        BatchLimits {
             vocabulary: self.config.vocab_size,
             positions: self.positions,
         }
@@ -459,7 +463,7 @@ impl<D: Device> Model<D> {
                     a.q,
                     a.k,
                     a.v,
-                    a.out.first_mut(rows * shape.q_width()),
+                    a.out.first_mut(rows * shape.q_dim()),
                     a.log_sums.first_mut(rows * shape.heads),
                 );
             },
@@ -491,7 +495,7 @@ impl<D: Device> Model<D> {
             Self::mat(rows, hidden, vocabulary),
             head.n.at(first * hidden, rows * hidden),
             self.param(self.roles.head),
-            Onto::Nothing,
+            Accumulate::Nothing,
             head.logits.first_mut(rows * vocabulary),
         );
     }
@@ -566,10 +570,14 @@ impl<D: Device> Model<D> {
                 shape,
                 dlogits,
                 self.param(self.roles.head),
-                Onto::Nothing,
+                Accumulate::Nothing,
                 head.dn.at_mut(at, len),
             );
-            let onto = if i == 0 { sum.onto() } else { Onto::Existing };
+            let onto = if i == 0 {
+                sum.onto()
+            } else {
+                Accumulate::Existing
+            };
             let (offset, len) = self.roles.head;
             device.matmul_weight_grad(
                 shape,
@@ -586,7 +594,7 @@ impl<D: Device> Model<D> {
             self.param(self.roles.norm),
             head.inverse.first(rows),
             head.dn.first(rows * hidden),
-            Onto::Nothing,
+            Accumulate::Nothing,
             head.dx.first_mut(rows * hidden),
             gradients.at_mut(self.roles.norm.0, self.roles.norm.1),
         );
@@ -639,7 +647,7 @@ impl<D: Device> Model<D> {
         let p = &self.roles.layers[layer];
         let shape = self.attention_shape();
         let rows = batch.rows;
-        let (wide, narrow) = (shape.q_width(), shape.kv_width());
+        let (wide, narrow) = (shape.q_dim(), shape.kv_dim());
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
         let Body {
             x,
@@ -656,7 +664,7 @@ impl<D: Device> Model<D> {
             down,
             d.x.first(all),
             self.param(p.down),
-            Onto::Nothing,
+            Accumulate::Nothing,
             h.first_mut(ffn),
         );
         device.swiglu_grad(
@@ -677,9 +685,9 @@ impl<D: Device> Model<D> {
             .enumerate()
         {
             let onto = if i == 0 {
-                Onto::Nothing
+                Accumulate::Nothing
             } else {
-                Onto::Existing
+                Accumulate::Existing
             };
             device.matmul_input_grad(
                 inner,
@@ -702,7 +710,7 @@ impl<D: Device> Model<D> {
             self.param(p.norm2),
             kept.inverse2.first(rows),
             d.n.first(all),
-            Onto::Existing,
+            Accumulate::Existing,
             d.x.first_mut(all),
             gradients.at_mut(p.norm2.0, p.norm2.1),
         );
@@ -711,7 +719,7 @@ impl<D: Device> Model<D> {
             out,
             d.x.first(all),
             self.param(p.o),
-            Onto::Nothing,
+            Accumulate::Nothing,
             d.wide.first_mut(rows * wide),
         );
         device.matmul_weight_grad(
@@ -762,7 +770,7 @@ impl<D: Device> Model<D> {
                     self.param(norm),
                     inverse.first(rows * heads),
                     dy.first(len),
-                    Onto::Nothing,
+                    Accumulate::Nothing,
                     to.first_mut(len),
                     gradients.at_mut(norm.0, norm.1),
                 );
@@ -783,9 +791,9 @@ impl<D: Device> Model<D> {
                 device.add_column_sums(width, dy, gradients.at_mut(bias[i].0, bias[i].1));
             }
             let onto = if i == 0 {
-                Onto::Nothing
+                Accumulate::Nothing
             } else {
-                Onto::Existing
+                Accumulate::Existing
             };
             device.matmul_input_grad(shape, dy, self.param(w), onto, d.n.first_mut(all));
         }
@@ -795,7 +803,7 @@ impl<D: Device> Model<D> {
             self.param(p.norm1),
             kept.inverse1.first(rows),
             d.n.first(all),
-            Onto::Existing,
+            Accumulate::Existing,
             d.x.first_mut(all),
             gradients.at_mut(p.norm1.0, p.norm1.1),
         );
@@ -809,11 +817,11 @@ struct Sum {
 }
 
 impl Sum {
-    fn onto<'a, B: 'a>(self) -> Onto<'a, B> {
+    fn onto<'a, B: 'a>(self) -> Accumulate<'a, B> {
         if self.add {
-            Onto::Existing
+            Accumulate::Existing
         } else {
-            Onto::Nothing
+            Accumulate::Nothing
         }
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_model::folder::{self, Layout};
-use hapo_model::{Config, Dtype, Family, Llama3Scaling, Rope, TensorSpec};
+use hapo_model::{Architecture, Config, Dtype, Llama3Scaling, Rope, TensorSpec};
 use safetensors::SafeTensors;
 
 const MODELS: [&str; 4] = [
@@ -135,7 +135,7 @@ fn refusal(dir: &Path) -> String {
 #[test]
 fn configs_of_the_reference_models_say_what_made_them() {
     let qwen2 = Config {
-        family: Family::Qwen2,
+        architecture: Architecture::Qwen2,
         vocab_size: 384,
         hidden: 64,
         layers: 2,
@@ -161,14 +161,14 @@ fn configs_of_the_reference_models_say_what_made_them() {
         ..qwen2.clone()
     };
     let qwen3 = Config {
-        family: Family::Qwen3,
+        architecture: Architecture::Qwen3,
         head_dim: 32,
         qkv_bias: false,
         qk_norm: true,
         ..qwen2.clone()
     };
     let llama = Config {
-        family: Family::Llama,
+        architecture: Architecture::Llama,
         qkv_bias: false,
         rope: Rope {
             theta: 5e5,
@@ -247,7 +247,7 @@ fn a_sharded_bf16_rewrite_has_the_tensors_that_transformers_wrote() {
     let layout = Layout {
         dtype: Dtype::Bf16,
         shard_bytes: 120_000,
-        companions: &[],
+        tokenizer_files: &[],
     };
     write(out.path(), &config, &layout, &all);
     assert!(raw_tensors(out.path()) == raw_tensors(&fixture(name)));
@@ -307,22 +307,25 @@ fn half_precision_rewrites_hold_the_nearest_numbers() {
 #[test]
 fn the_same_model_is_written_with_the_same_bytes() {
     let (config, all) = read(&fixture("tiny-llama3"));
-    let companions = folder::open(&fixture("tiny-llama3"))
+    let tokenizer_files = folder::open(&fixture("tiny-llama3"))
         .unwrap()
-        .companions()
+        .tokenizer_files()
         .unwrap();
     assert_eq!(
-        companions.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        tokenizer_files
+            .iter()
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>(),
         ["tokenizer.json", "tokenizer_config.json"]
     );
-    let companions: Vec<(&str, &[u8])> = companions
+    let tokenizer_files: Vec<(&str, &[u8])> = tokenizer_files
         .iter()
         .map(|(name, bytes)| (*name, bytes.as_slice()))
         .collect();
     let layout = Layout {
         dtype: Dtype::F16,
         shard_bytes: 100_000,
-        companions: &companions,
+        tokenizer_files: &tokenizer_files,
     };
     let contents = || {
         let out = tempfile::tempdir().unwrap();
@@ -640,7 +643,7 @@ fn companions_keep_to_names_of_their_own() {
     for name in ["../evil", "config.json", "model.safetensors", "", "a/b"] {
         let out = tempfile::tempdir().unwrap();
         let layout = Layout {
-            companions: &[(name, b"x")],
+            tokenizer_files: &[(name, b"x")],
             ..Layout::default()
         };
         let error = folder::write(out.path(), &config, &layout, |_| {
@@ -650,7 +653,7 @@ fn companions_keep_to_names_of_their_own() {
         assert!(
             error
                 .to_string()
-                .starts_with("expected a companion with a plain file name of its own"),
+                .starts_with("expected a tokenizer_file with a plain file name of its own"),
             "{error}"
         );
     }

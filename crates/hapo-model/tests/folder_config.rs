@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_model::config_json::{check, parse, render, render_generation};
-use hapo_model::{Config, Dtype, Error, Family, Llama3Scaling, Rope};
+use hapo_model::{Architecture, Config, Dtype, Error, Llama3Scaling, Rope};
 use serde_json::{Value, json};
 
 fn read(config: &Value, generation: Option<&Value>) -> Result<(Config, Option<Dtype>), Error> {
@@ -132,7 +132,7 @@ fn published_configs_are_read_in_both_dialects() {
     assert_eq!(
         config,
         Config {
-            family: Family::Qwen2,
+            architecture: Architecture::Qwen2,
             vocab_size: 151_936,
             hidden: 1536,
             layers: 28,

@@ -3,7 +3,7 @@
 mod support;
 
 use hapo_kernels::{AdamW, Isa};
-use hapo_model::{Gradients, Moments, PackedBatch, Recompute, Tape};
+use hapo_model::{ActivationCheckpointing, Gradients, Moments, PackedBatch, Tape};
 use serde_json::Value;
 use support::{fixtures, gap, ids, json, model, tensors};
 
@@ -70,7 +70,7 @@ fn close(got: f64, want: f64, relative: f64, what: &str) {
     );
 }
 
-fn check_case(case: &Value, recompute: Recompute, share: bool, logit_bytes: usize) {
+fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, logit_bytes: usize) {
     let number = case["case"].as_u64().unwrap();
     let what = |s: &str| format!("case {number}: {s}");
     let mut model = model("tiny-qwen2", 2);
@@ -207,13 +207,13 @@ fn nine_cases_with_shared_prompts() {
     let cases = cases();
     assert_eq!(cases.len(), 9);
     for case in &cases {
-        check_case(case, Recompute::None, true, 1 << 30);
+        check_case(case, ActivationCheckpointing::None, true, 1 << 30);
     }
 }
 
 #[test]
 fn nine_cases_recomputed_in_chunks_without_sharing() {
     for case in &cases() {
-        check_case(case, Recompute::Layers, false, 384 * 4 * 20);
+        check_case(case, ActivationCheckpointing::Layers, false, 384 * 4 * 20);
     }
 }

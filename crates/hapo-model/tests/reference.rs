@@ -4,14 +4,14 @@
 mod support;
 
 use hapo_kernels::{log_prob, row_stats};
-use hapo_model::{KvCache, PackedBatch, Recompute, Tape, Target};
+use hapo_model::{ActivationCheckpointing, KvCache, PackedBatch, Tape, Target};
 use support::{MODELS, argmax, expected, gap, model};
 
 #[test]
 fn logits_are_those_of_transformers() {
     for name in MODELS {
         let model = model(name, 2);
-        let mut tape = Tape::new(Recompute::None);
+        let mut tape = Tape::new(ActivationCheckpointing::None);
         for e in expected(name) {
             let logits = model.logits(&e.tokens, &mut tape).unwrap();
             let gap = gap(&logits, &e.logits);
@@ -24,7 +24,10 @@ fn logits_are_those_of_transformers() {
 fn log_probs_and_entropies_are_those_of_transformers() {
     for name in MODELS {
         let model = model(name, 2);
-        for recompute in [Recompute::None, Recompute::Layers] {
+        for recompute in [
+            ActivationCheckpointing::None,
+            ActivationCheckpointing::Layers,
+        ] {
             // Small chunks of logits, so that the chunked head is the one that is checked.
             let mut tape = Tape::new(recompute).with_logit_bytes(384 * 4 * 50);
             for e in expected(name) {

@@ -4,7 +4,8 @@ mod support;
 
 use hapo_kernels::{AdamW, Buffer, Cpu};
 use hapo_model::{
-    EngineError, Gradients, KvCache, Model, Moments, PackedBatch, Recompute, Segment, Tape, Target,
+    ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, PackedBatch,
+    Segment, Tape, Target,
 };
 use support::{config, expected, model};
 
@@ -22,7 +23,7 @@ fn batch(name: &str) -> PackedBatch {
 }
 
 /// Two optimiser steps; all bits of the parameters and of what led to them.
-fn train(name: &str, threads: usize, recompute: Recompute) -> (Vec<u32>, Vec<u32>) {
+fn train(name: &str, threads: usize, recompute: ActivationCheckpointing) -> (Vec<u32>, Vec<u32>) {
     let mut model = model(name, threads);
     let batch = batch(name);
     let mut tape = Tape::new(recompute);
@@ -67,11 +68,17 @@ fn train(name: &str, threads: usize, recompute: Recompute) -> (Vec<u32>, Vec<u32
 #[test]
 fn training_has_the_same_bits_on_any_number_of_threads() {
     for name in ["tiny-qwen2", "tiny-qwen3"] {
-        let one = train(name, 1, Recompute::None);
+        let one = train(name, 1, ActivationCheckpointing::None);
         for threads in [2, 3, 5] {
-            assert!(one == train(name, threads, Recompute::None), "{threads}");
+            assert!(
+                one == train(name, threads, ActivationCheckpointing::None),
+                "{threads}"
+            );
         }
-        assert!(one == train(name, 2, Recompute::Layers), "recomputed");
+        assert!(
+            one == train(name, 2, ActivationCheckpointing::Layers),
+            "recomputed"
+        );
     }
 }
 
@@ -109,12 +116,12 @@ fn tensors_survive_the_way_in_and_out() {
         assert_eq!(model.tensor(&p.name).unwrap(), values);
         assert!(matches!(
             model.set_tensor(&p.name, &values[1..]),
-            Err(EngineError::TensorLength { got, .. }) if got == p.len - 1
+            Err(ComputeError::TensorLength { got, .. }) if got == p.len - 1
         ));
     }
     assert!(matches!(
         model.tensor("model.nothing"),
-        Err(EngineError::UnknownTensor { .. })
+        Err(ComputeError::UnknownTensor { .. })
     ));
     // Padding stays zero.
     let used: usize = model.layout().params().iter().map(|p| p.len).sum();
@@ -203,12 +210,12 @@ fn bad_batches_are_refused_by_name() {
     let mut tape = Tape::default();
     assert!(matches!(
         model.backward(&mut tape, &[], &[], &mut gradients),
-        Err(EngineError::NoForward)
+        Err(ComputeError::NoForward)
     ));
     model.forward(&good(), &mut tape).unwrap();
     assert!(matches!(
         model.backward(&mut tape, &[1.0], &[], &mut gradients),
-        Err(EngineError::Gradients {
+        Err(ComputeError::Gradients {
             expected: 0,
             got: 1,
             ..
@@ -226,7 +233,7 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
     assert_eq!(cache.free_tokens(), 16);
     assert!(matches!(
         cache.fork(prompt, 17),
-        Err(EngineError::CacheFull {
+        Err(ComputeError::CacheFull {
             needed: 32,
             largest: 16,
             capacity: 96
@@ -235,27 +242,27 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
     let long = vec![1; 17];
     assert!(matches!(
         model.prefill(&mut cache, &[&[1], &long]),
-        Err(EngineError::CacheFull { .. })
+        Err(ComputeError::CacheFull { .. })
     ));
     assert_eq!(cache.free_tokens(), 16);
     let mut logits = Vec::new();
     assert!(matches!(
         model.decode(&mut cache, &[(a, 1), (a, 2)], &mut logits),
-        Err(EngineError::SlotTwice { .. })
+        Err(ComputeError::SlotTwice { .. })
     ));
     assert!(matches!(
         model.decode(&mut cache, &[(a, 384)], &mut logits),
-        Err(EngineError::Token { .. })
+        Err(ComputeError::Token { .. })
     ));
     model
         .decode(&mut cache, &[(a, 1), (b, 2)], &mut logits)
         .unwrap();
     let first = logits.clone();
     cache.release(a).unwrap();
-    assert!(matches!(cache.release(a), Err(EngineError::Slot { .. })));
+    assert!(matches!(cache.release(a), Err(ComputeError::Slot { .. })));
     assert!(matches!(
         model.decode(&mut cache, &[(a, 1)], &mut logits),
-        Err(EngineError::Slot { .. })
+        Err(ComputeError::Slot { .. })
     ));
     // The same room, the same numbers.
     let c = cache.fork(prompt, 32).unwrap();
@@ -266,18 +273,18 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
     }
     assert!(matches!(
         model.decode(&mut cache, &[(c, 1)], &mut logits),
-        Err(EngineError::SequenceFull { reserved: 32, .. })
+        Err(ComputeError::SequenceFull { reserved: 32, .. })
     ));
     cache.release_prompt(prompt).unwrap();
     assert!(matches!(
         cache.fork(prompt, 1),
-        Err(EngineError::Slot { .. })
+        Err(ComputeError::Slot { .. })
     ));
     cache.release(b).unwrap();
     cache.release(c).unwrap();
     assert_eq!(cache.free_tokens(), 96);
     assert!(matches!(
         model.prefill(&mut cache, &[&[]]),
-        Err(EngineError::Empty { what: "prompt" })
+        Err(ComputeError::Empty { what: "prompt" })
     ));
 }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hapo_core::{Place, PromptId, Purpose, uniform};
 use hapo_kernels::{Device, log_prob, row_stats};
-use hapo_model::{EngineError, KvCache, Model, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
+use hapo_model::{ComputeError, KvCache, Model, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
 use rayon::prelude::*;
 
 use crate::text::TextStream;
@@ -23,7 +23,7 @@ use crate::{Decoding, Drawn, Error, draw};
 
 /// What an engine may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Sequences that get a token per step.
     pub max_sequences: usize,
     /// Tokens of the key/value cache, prompts and completions together; a prompt is stored once for
@@ -38,7 +38,7 @@ pub struct Limits {
 
 /// Where the random numbers of a request come from: the same key, the same completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawKey {
+pub struct RngKey {
     /// Seed.
     pub seed: u64,
     /// What the draws are for.
@@ -70,7 +70,7 @@ pub struct Request {
     /// So many of the most likely tokens are told beside each token.
     pub top_log_probs: usize,
     /// Key of the draws.
-    pub draws: DrawKey,
+    pub draws: RngKey,
 }
 
 /// A request in an engine, never given twice.
@@ -96,7 +96,7 @@ pub enum EventKind {
     /// The completion is over; its last token came just before.
     Finished {
         /// Why.
-        reason: Finish,
+        reason: FinishReason,
         /// Text that was held back and is certain now.
         text: String,
     },
@@ -118,7 +118,7 @@ pub struct NewToken {
 
 /// Why a completion is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Finish {
+pub enum FinishReason {
     /// Its last token is one of the stop tokens.
     EndToken,
     /// Its text contains this stop string of the request.
@@ -128,7 +128,7 @@ pub enum Finish {
     Length,
 }
 
-impl Finish {
+impl FinishReason {
     /// `end_token`, `stop_string` or `length`.
     pub fn name(self) -> &'static str {
         match self {
@@ -144,7 +144,7 @@ impl Finish {
 pub struct Engine<'a, D: Device> {
     model: &'a Model<D>,
     tokenizer: Option<&'a Tokenizer>,
-    limits: Limits,
+    limits: EngineLimits,
     cache: KvCache<D>,
     jobs: BTreeMap<RequestId, Job>,
     /// Requests with completions to begin, in the order they came.
@@ -193,7 +193,7 @@ impl<'a, D: Device> Engine<'a, D> {
     pub fn new(
         model: &'a Model<D>,
         tokenizer: Option<&'a Tokenizer>,
-        limits: Limits,
+        limits: EngineLimits,
     ) -> Result<Self, Error> {
         for (name, value) in [
             ("max_sequences", limits.max_sequences),
@@ -222,7 +222,7 @@ impl<'a, D: Device> Engine<'a, D> {
     /// Most bytes an engine takes beside the weights: the cache ([`KvCache::bytes`]) and the
     /// activations of its largest step ([`Model::workspace_bytes`]). Prompts that wait take 4 bytes
     /// per token on top.
-    pub fn memory_bytes(model: &Model<D>, limits: Limits) -> usize {
+    pub fn memory_bytes(model: &Model<D>, limits: EngineLimits) -> usize {
         let prompts = PROMPTS_AT_ONCE
             .min(limits.prefill_tokens)
             .min(limits.max_sequences);
@@ -231,7 +231,7 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// What the engine was made with.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> EngineLimits {
         self.limits
     }
 
@@ -326,7 +326,7 @@ impl<'a, D: Device> Engine<'a, D> {
             return bad("prompt", "at least one token".to_owned(), "none".to_owned());
         }
         if let Some(row) = it.prompt.iter().position(|t| *t as usize >= vocabulary) {
-            return Err(EngineError::Token {
+            return Err(ComputeError::Token {
                 row,
                 token: it.prompt[row],
                 vocabulary,
@@ -448,10 +448,10 @@ impl<'a, D: Device> Engine<'a, D> {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Somebody will leave. If nobody is there, what is free lies in pieces.
-                Err(EngineError::CacheFull { .. }) if !self.active.is_empty() => break,
-                Err(EngineError::CacheFull { .. }) if !begun.is_empty() => break,
-                Err(EngineError::CacheFull { .. }) if !cleared => {
-                    self.forget_prompts();
+                Err(ComputeError::CacheFull { .. }) if !self.active.is_empty() => break,
+                Err(ComputeError::CacheFull { .. }) if !begun.is_empty() => break,
+                Err(ComputeError::CacheFull { .. }) if !cleared => {
+                    self.evict_prompts();
                     cleared = true;
                 }
                 Err(it) => return Err(it.into()),
@@ -460,7 +460,7 @@ impl<'a, D: Device> Engine<'a, D> {
         Ok(begun)
     }
 
-    fn fork(&mut self, id: RequestId, prompt: PromptSlot) -> Result<Active, EngineError> {
+    fn fork(&mut self, id: RequestId, prompt: PromptSlot) -> Result<Active, ComputeError> {
         let job = self.jobs.get_mut(&id).expect("who waits is known");
         let slot = self.cache.fork(prompt, job.request.max_tokens)?;
         let completion = job.begun;
@@ -480,7 +480,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Reads the prompt of the first request that waits, with those of the next that may begin at once.
     /// `false` when the step has read its share.
-    fn read_prompts(&mut self, places: usize, budget: &mut usize) -> Result<bool, EngineError> {
+    fn read_prompts(&mut self, places: usize, budget: &mut usize) -> Result<bool, ComputeError> {
         let first = self.waiting[0];
         let prompt = |id: &RequestId| self.jobs[id].request.prompt.as_slice();
         if *budget == 0 {
@@ -515,7 +515,7 @@ impl<'a, D: Device> Engine<'a, D> {
         let prompts: Vec<&[u32]> = ids.iter().map(prompt).collect();
         let read = match self.model.prefill(&mut self.cache, &prompts) {
             // Room for the first alone is enough to go on.
-            Err(EngineError::CacheFull { .. }) => {
+            Err(ComputeError::CacheFull { .. }) => {
                 ids.truncate(1);
                 tokens = prompts[0].len();
                 self.model.prefill(&mut self.cache, &prompts[..1])?
@@ -536,7 +536,7 @@ impl<'a, D: Device> Engine<'a, D> {
         Ok(true)
     }
 
-    fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, EngineError> {
+    fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, ComputeError> {
         let job = self.jobs.get_mut(&id).expect("who waits is known");
         let mut prompt = match self.reading.take() {
             Some(it) => it,
@@ -556,7 +556,7 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// Empties a cache in which only prompts are left; they will be read again.
-    fn forget_prompts(&mut self) {
+    fn evict_prompts(&mut self) {
         self.cache.clear();
         self.reading = None;
         for job in self.jobs.values_mut() {
@@ -619,16 +619,16 @@ impl<'a, D: Device> Engine<'a, D> {
         it.length += 1;
         let mut text = String::new();
         let mut reason = if request.stop_tokens.contains(&drawn.token) {
-            Some(Finish::EndToken)
+            Some(FinishReason::EndToken)
         } else {
             if let (Some(stream), Some(tokenizer)) = (&mut it.text, self.tokenizer) {
                 let grown = stream.push(tokenizer, drawn.token, stops)?;
                 text = grown.text;
-                grown.stopped.map(Finish::StopString)
+                grown.stopped.map(FinishReason::StopString)
             } else {
                 None
             }
-            .or((it.length >= request.max_tokens).then_some(Finish::Length))
+            .or((it.length >= request.max_tokens).then_some(FinishReason::Length))
         };
         let event = |kind| Event {
             request: it.id,
@@ -641,13 +641,13 @@ impl<'a, D: Device> Engine<'a, D> {
             return Ok(());
         };
         let mut rest = String::new();
-        if !matches!(why, Finish::StopString(_))
+        if !matches!(why, FinishReason::StopString(_))
             && let (Some(stream), Some(tokenizer)) = (it.text, self.tokenizer)
         {
             let grown = stream.finish(tokenizer, stops)?;
             rest = grown.text;
             if let Some(index) = grown.stopped {
-                *why = Finish::StopString(index);
+                *why = FinishReason::StopString(index);
             }
         }
         events.push(Event {
@@ -705,7 +705,7 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     const STOP: [u32; 12] = [3, 19, 35, 51, 67, 83, 99, 115, 131, 147, 163, 179];
-    const ROOMY: Limits = Limits {
+    const ROOMY: EngineLimits = EngineLimits {
         max_sequences: 64,
         cache_tokens: 8192,
         prefill_tokens: 1024,
@@ -739,7 +739,7 @@ mod tests {
             stop_strings: Vec::new(),
             text: false,
             top_log_probs: 0,
-            draws: DrawKey {
+            draws: RngKey {
                 seed: 5 + i,
                 purpose: Purpose::Generate,
                 step: 2,
@@ -748,10 +748,10 @@ mod tests {
         }
     }
 
-    type Told = BTreeMap<(u64, usize), (Vec<Drawn>, Finish)>;
+    type Told = BTreeMap<(u64, usize), (Vec<Drawn>, FinishReason)>;
 
     /// Serves requests that come at the steps of `arrivals`, by number.
-    fn serve(model: &Model<Cpu>, limits: Limits, arrivals: &[(usize, u64)]) -> Told {
+    fn serve(model: &Model<Cpu>, limits: EngineLimits, arrivals: &[(usize, u64)]) -> Told {
         let mut engine = Engine::new(model, None, limits).unwrap();
         let (mut ids, mut tokens, mut told) = (BTreeMap::new(), BTreeMap::new(), Told::new());
         let mut step = 0;
@@ -788,17 +788,19 @@ mod tests {
             expected.len(),
             (0..7).map(|i| request(i).completions).sum::<usize>()
         );
-        let reasons: Vec<Finish> = expected.values().map(|it| it.1).collect();
-        assert!(reasons.contains(&Finish::EndToken) && reasons.contains(&Finish::Length));
+        let reasons: Vec<FinishReason> = expected.values().map(|it| it.1).collect();
+        assert!(
+            reasons.contains(&FinishReason::EndToken) && reasons.contains(&FinishReason::Length)
+        );
         let backwards: Vec<(usize, u64)> = (0..7).rev().map(|i| (0, i)).collect();
         let late: Vec<(usize, u64)> = (0..7).map(|i| (i as usize * 3, 6 - i)).collect();
-        let tight = Limits {
+        let tight = EngineLimits {
             max_sequences: 3,
             cache_tokens: 112,
             prefill_tokens: 5,
             ..ROOMY
         };
-        let pieces = Limits {
+        let pieces = EngineLimits {
             prefill_tokens: 7,
             ..ROOMY
         };
@@ -854,7 +856,7 @@ mod tests {
     #[test]
     fn a_long_prompt_does_not_hold_up_the_others() {
         let model = model(1);
-        let limits = Limits {
+        let limits = EngineLimits {
             prefill_tokens: 10,
             ..ROOMY
         };
@@ -886,7 +888,7 @@ mod tests {
     fn a_cancelled_request_leaves_its_room() {
         let model = model(1);
         for prefill_tokens in [4, 1024] {
-            let limits = Limits {
+            let limits = EngineLimits {
                 max_sequences: 4,
                 prefill_tokens,
                 ..ROOMY
@@ -942,14 +944,14 @@ mod tests {
             (tokens, all, why.unwrap())
         };
         let (tokens, text, why) = run(&[]);
-        assert_eq!((tokens.len(), why), (40, Finish::Length));
+        assert_eq!((tokens.len(), why), (40, FinishReason::Length));
         assert_eq!(text, tokenizer.decode(&tokens).unwrap());
         // Cut a piece out of the middle of the text that spans tokens.
         let chars: Vec<(usize, char)> = text.char_indices().collect();
         let (from, to) = (chars[chars.len() / 2].0, chars[chars.len() / 2 + 6].0);
         let stop = &text[from..to];
         let (short, before, why) = run(&["nowhere in it", stop]);
-        assert_eq!(why, Finish::StopString(1));
+        assert_eq!(why, FinishReason::StopString(1));
         assert_eq!(before, text[..text.find(stop).unwrap()]);
         assert_eq!(short, tokens[..short.len()]);
         assert!(tokenizer.decode(&short).unwrap().contains(stop));
@@ -985,7 +987,7 @@ mod tests {
     #[test]
     fn what_could_never_be_served_is_refused_by_field() {
         let model = model(1);
-        let limits = Limits {
+        let limits = EngineLimits {
             cache_tokens: 64,
             ..ROOMY
         };
@@ -1070,7 +1072,7 @@ mod tests {
         let cache = KvCache::<Cpu>::bytes(model.config(), ROOMY.cache_tokens);
         let logits = 2 * 64 * model.config().vocab_size * size_of::<f32>();
         assert!(bytes > cache + logits);
-        let more = Limits {
+        let more = EngineLimits {
             cache_tokens: ROOMY.cache_tokens + 1600,
             ..ROOMY
         };

@@ -6,15 +6,17 @@
 //! prompt, rollout, position), and a row's arithmetic does not depend on the rows beside it, so the
 //! completions are the same bits whatever the batch size and the number of threads.
 
-mod dialogue;
+mod chat_format;
 mod draw;
 mod engine;
 mod local;
 mod text;
 
-pub use dialogue::{Dialogue, choose_template};
+pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, Truncation, draw};
-pub use engine::{DrawKey, Engine, Event, EventKind, Finish, Limits, NewToken, Request, RequestId};
+pub use engine::{
+    Engine, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
+};
 pub use local::{
     Completion, GroupRequest, SampleSettings, cache_tokens, into_groups, sample, sample_until,
 };
@@ -28,7 +30,7 @@ pub enum Error {
     Tokenizer(#[from] hapo_model::Error),
     /// The decoder refused.
     #[error(transparent)]
-    Engine(#[from] hapo_model::EngineError),
+    Compute(#[from] hapo_model::ComputeError),
     /// A template that is unknown, or a prompt that does not go with it.
     #[error(transparent)]
     Data(#[from] hapo_data::Error),

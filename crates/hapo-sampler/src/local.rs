@@ -8,7 +8,8 @@ use hapo_model::{KvCache, Model, Tokenizer};
 
 use crate::engine::PROMPTS_AT_ONCE;
 use crate::{
-    Decoding, DrawKey, Drawn, Engine, Error, EventKind, Finish, Limits, NewToken, Request,
+    Decoding, Drawn, Engine, EngineLimits, Error, EventKind, FinishReason, NewToken, Request,
+    RngKey,
 };
 
 /// A prompt and how many completions of it are wanted.
@@ -57,7 +58,7 @@ pub struct Completion {
     /// Whether a stop token or a stop string ended it, and not its length.
     pub ended: bool,
     /// What ended it.
-    pub finish: Finish,
+    pub finish: FinishReason,
 }
 
 impl Completion {
@@ -105,7 +106,7 @@ pub fn sample<D: Device>(
 }
 
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
-/// these strings. The tokens are kept whole; [`Dialogue::text_before`](crate::Dialogue::text_before)
+/// these strings. The tokens are kept whole; [`ChatFormat::text_before`](crate::ChatFormat::text_before)
 /// cuts the text.
 ///
 /// # Errors
@@ -150,7 +151,7 @@ fn run<D: Device>(
     }
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
     let sequences = settings.max_sequences.min(wanted);
-    let limits = Limits {
+    let limits = EngineLimits {
         max_sequences: sequences,
         cache_tokens: cache_tokens::<D>(
             sequences,
@@ -174,7 +175,7 @@ fn run<D: Device>(
                 stop_strings: until.map(|it| it.1.to_vec()).unwrap_or_default(),
                 text: false,
                 top_log_probs: 0,
-                draws: DrawKey {
+                draws: RngKey {
                     seed: settings.seed,
                     purpose: settings.purpose,
                     step: settings.step,
@@ -190,7 +191,7 @@ fn run<D: Device>(
             match it.kind {
                 EventKind::Token(NewToken { drawn, .. }) => completion.push(drawn),
                 EventKind::Finished { reason, .. } => {
-                    completion.ended = reason != Finish::Length;
+                    completion.ended = reason != FinishReason::Length;
                     completion.finish = reason;
                 }
             }
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
     use crate::Truncation;
     use hapo_kernels::Cpu;
-    use hapo_model::{EngineError, PackedBatch, Recompute, Tape};
+    use hapo_model::{ActivationCheckpointing, ComputeError, PackedBatch, Tape};
     use std::path::Path;
 
     fn model(threads: usize) -> Model<Cpu> {
@@ -299,7 +300,7 @@ mod tests {
                     batch.push_response(segment, &it.tokens, 1.0 / temperature);
                 }
                 let outputs = model
-                    .forward(&batch, &mut Tape::new(Recompute::None))
+                    .forward(&batch, &mut Tape::new(ActivationCheckpointing::None))
                     .unwrap();
                 let join = |part: fn(&Completion) -> &Vec<f32>| -> Vec<f32> {
                     group.iter().flat_map(|it| part(it).clone()).collect()
@@ -335,7 +336,10 @@ mod tests {
         else {
             panic!("a token beyond the vocabulary is refused");
         };
-        assert!(matches!(*source, Error::Engine(EngineError::Token { .. })));
+        assert!(matches!(
+            *source,
+            Error::Compute(ComputeError::Token { .. })
+        ));
         assert_eq!(
             sample(&model(1), &[], &settings(1, 1.0)).unwrap(),
             Vec::<Vec<Completion>>::new()

@@ -59,7 +59,7 @@ impl From<hapo_sampler::Error> for ApiError {
         match error {
             Error::Request { field, .. } => Self::bad(field, message),
             Error::Data(_) => Self::bad("messages", message),
-            Error::Tokenizer(_) | Error::Engine(hapo_model::EngineError::Token { .. }) => {
+            Error::Tokenizer(_) | Error::Compute(hapo_model::ComputeError::Token { .. }) => {
                 Self::bad("prompt", message)
             }
             _ => Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, message),

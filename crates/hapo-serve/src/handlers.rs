@@ -237,10 +237,10 @@ impl<D: Device> Answer<D> {
                     self.usage.completion += 1;
                     choice.text += &it.text;
                     if let Some(log_probs) = &mut choice.log_probs
-                        && !self.served.dialogue.stop.contains(&it.drawn.token)
+                        && !self.served.chat_format.stop.contains(&it.drawn.token)
                     {
                         log_probs
-                            .push(&self.served.dialogue.tokenizer, &it)
+                            .push(&self.served.chat_format.tokenizer, &it)
                             .map_err(hapo_sampler::Error::from)?;
                     }
                 }
@@ -327,10 +327,10 @@ impl<D: Device> Answer<D> {
                 self.usage.completion += 1;
                 let mut log_probs = None;
                 if let Some(before) = &mut choice.log_probs
-                    && !self.served.dialogue.stop.contains(&it.drawn.token)
+                    && !self.served.chat_format.stop.contains(&it.drawn.token)
                 {
                     let mut now = LogProbs::at(before.offset());
-                    now.push(&self.served.dialogue.tokenizer, &it)
+                    now.push(&self.served.chat_format.tokenizer, &it)
                         .map_err(hapo_sampler::Error::from)?;
                     *before = LogProbs::at(now.offset());
                     log_probs = Some(now);

@@ -1,7 +1,7 @@
 //! An `OpenAI`-compatible server over the local sampler.
 //!
 //! Purpose: a trained model can be talked to, evaluated by other people's harnesses and used as a
-//! teacher. `/v1/chat/completions` renders the dialogue with the model's template, `/v1/completions`
+//! teacher. `/v1/chat/completions` renders the conversation with the model's template, `/v1/completions`
 //! takes text or token ids as they are; both stream. All requests share one
 //! [`Engine`](hapo_sampler::Engine), so a new one joins the batch at the next token. A request with a
 //! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whoever else is being served.
@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::{Dialogue, Limits};
+use hapo_sampler::{ChatFormat, EngineLimits};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -66,7 +66,7 @@ pub enum Error {
 /// What the handlers and the worker share.
 pub(crate) struct Served<D: Device> {
     pub(crate) model: Model<D>,
-    pub(crate) dialogue: Dialogue,
+    pub(crate) chat_format: ChatFormat,
     pub(crate) settings: Settings,
     pub(crate) stats: Stats,
     pub(crate) places: Arc<Semaphore>,
@@ -84,13 +84,13 @@ impl<D: Device> Served<D> {
         self.model.positions().min(cache)
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> EngineLimits {
         let settings = &self.settings;
-        Limits {
+        EngineLimits {
             max_sequences: settings.max_sequences,
             cache_tokens: settings.cache_tokens,
             prefill_tokens: settings.prefill_tokens,
-            usable_vocab: self.dialogue.tokenizer.vocab_size(),
+            usable_vocab: self.chat_format.tokenizer.vocab_size(),
         }
     }
 }
@@ -101,7 +101,7 @@ impl<D: Device> Served<D> {
 /// A limit of zero, no memory for the cache, or a listener that fails.
 pub async fn serve<D>(
     model: Model<D>,
-    dialogue: Dialogue,
+    chat_format: ChatFormat,
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
@@ -112,7 +112,7 @@ where
 {
     let served = Arc::new(Served {
         model,
-        dialogue,
+        chat_format,
         stats: Stats::default(),
         places: Arc::new(Semaphore::new(settings.max_requests)),
         requests: AtomicU64::new(0),

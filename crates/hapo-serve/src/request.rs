@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use hapo_core::{PromptId, Purpose};
 use hapo_data::{Message, Rendering};
 use hapo_kernels::Device;
-use hapo_sampler::{Decoding, DrawKey, Request, Truncation};
+use hapo_sampler::{Decoding, Request, RngKey, Truncation};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -124,14 +124,14 @@ pub(crate) fn read<D: Device>(
     for (index, prompt) in prompts.into_iter().enumerate() {
         let max_tokens = room(served, prompt.len(), wanted, endpoint, param)?;
         let draws = match seed {
-            Some(seed) => DrawKey {
+            Some(seed) => RngKey {
                 seed: seed as u64,
                 purpose: Purpose::Generate,
                 step: 0,
                 prompt: PromptId(index as u64),
             },
             // A key of its own for every request that brings no seed.
-            None => DrawKey {
+            None => RngKey {
                 seed: served.settings.seed,
                 purpose: Purpose::Generate,
                 step: number + 1,
@@ -143,7 +143,7 @@ pub(crate) fn read<D: Device>(
             completions: n,
             decoding,
             max_tokens,
-            stop_tokens: served.dialogue.stop.clone(),
+            stop_tokens: served.chat_format.stop.clone(),
             stop_strings: stop_strings.clone(),
             text: true,
             top_log_probs: log_probs.unwrap_or(0),
@@ -325,12 +325,12 @@ fn chat_prompt<D: Device>(
         unix_time: (served.settings.clock)(),
     };
     let blame = |it: &dyn std::fmt::Display| ApiError::bad("messages", it.to_string());
-    let dialogue = &served.dialogue;
-    let text = dialogue
+    let chat_format = &served.chat_format;
+    let text = chat_format
         .template
         .render_dialogue(&messages, &rendering)
         .map_err(|it| blame(&it))?;
-    dialogue.tokenizer.encode(&text).map_err(|it| blame(&it))
+    chat_format.tokenizer.encode(&text).map_err(|it| blame(&it))
 }
 
 fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
@@ -384,7 +384,7 @@ fn text_prompts<D: Device>(
     let bad = || unexpected("prompt", expected, found);
     let encode = |text: &str| {
         served
-            .dialogue
+            .chat_format
             .tokenizer
             .encode(text)
             .map_err(|it| ApiError::bad("prompt", it.to_string()))

@@ -1,7 +1,7 @@
 //! Shapes of answers.
 
 use hapo_model::Tokenizer;
-use hapo_sampler::{Finish, NewToken};
+use hapo_sampler::{FinishReason, NewToken};
 use serde_json::{Map, Value, json};
 
 use crate::request::Endpoint;
@@ -84,7 +84,7 @@ impl Envelope {
         index: usize,
         text: Option<&str>,
         log_probs: Option<LogProbs>,
-        finish: Option<Finish>,
+        finish: Option<FinishReason>,
     ) -> Value {
         let log_probs = log_probs.map(|it| it.json(self.endpoint));
         let reason = finish.map(finish_reason);
@@ -112,10 +112,10 @@ impl Envelope {
     }
 }
 
-fn finish_reason(it: Finish) -> &'static str {
+fn finish_reason(it: FinishReason) -> &'static str {
     match it {
-        Finish::EndToken | Finish::StopString(_) => "stop",
-        Finish::Length => "length",
+        FinishReason::EndToken | FinishReason::StopString(_) => "stop",
+        FinishReason::Length => "length",
     }
 }
 
@@ -124,7 +124,7 @@ fn finish_reason(it: Finish) -> &'static str {
 pub(crate) struct Choice {
     pub(crate) text: String,
     pub(crate) log_probs: Option<LogProbs>,
-    pub(crate) finish: Option<Finish>,
+    pub(crate) finish: Option<FinishReason>,
 }
 
 /// Log-probabilities of tokens, at temperature 1.

@@ -83,7 +83,7 @@ impl Worker {
             .spawn(move || {
                 let mut is_first = true;
                 loop {
-                    let tokenizer = Some(&served.dialogue.tokenizer);
+                    let tokenizer = Some(&served.chat_format.tokenizer);
                     match Engine::new(&served.model, tokenizer, served.limits()) {
                         Ok(engine) => {
                             if std::mem::take(&mut is_first) {

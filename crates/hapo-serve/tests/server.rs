@@ -9,7 +9,7 @@ use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
 use hapo_model::LoadedModel;
 use hapo_sampler::{
-    Completion, Decoding, Dialogue, GroupRequest, SampleSettings, Truncation, choose_template,
+    ChatFormat, Completion, Decoding, GroupRequest, SampleSettings, Truncation, choose_template,
     sample,
 };
 use hapo_serve::Settings;
@@ -22,15 +22,16 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen3")
 }
 
-fn load() -> (hapo_model::Model<Cpu>, Dialogue) {
+fn load() -> (hapo_model::Model<Cpu>, ChatFormat) {
     let LoadedModel {
         model,
         tokenizer,
-        companions,
+        tokenizer_files,
     } = hapo_model::load(&folder(), Cpu::new(2).unwrap(), |_| CONTEXT).unwrap();
-    let template = choose_template(TemplateChoice::named("chat"), "tiny", &companions).unwrap();
-    let dialogue = Dialogue::new(tokenizer, template, &model.config().eos).unwrap();
-    (model, dialogue)
+    let template =
+        choose_template(TemplateChoice::named("chat"), "tiny", &tokenizer_files).unwrap();
+    let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos).unwrap();
+    (model, chat_format)
 }
 
 fn settings() -> Settings {
@@ -55,7 +56,7 @@ struct Client {
 }
 
 async fn start(settings: Settings) -> Client {
-    let (model, dialogue) = load();
+    let (model, chat_format) = load();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -63,7 +64,7 @@ async fn start(settings: Settings) -> Client {
         let stopped = async {
             let _ = stopped.await;
         };
-        hapo_serve::serve(model, dialogue, settings, listener, stopped).await
+        hapo_serve::serve(model, chat_format, settings, listener, stopped).await
     });
     // The workspace's client brings no provider of TLS; there is none here.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -156,7 +157,7 @@ fn texts(answer: &Value) -> Vec<String> {
 
 /// What the sampler gives for a prompt.
 fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Vec<Completion> {
-    let (model, dialogue) = load();
+    let (model, chat_format) = load();
     let request = GroupRequest {
         prompt: PromptId(0),
         tokens: prompt,
@@ -164,10 +165,10 @@ fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) 
     };
     let settings = SampleSettings {
         decoding,
-        stop: &dialogue.stop,
+        stop: &chat_format.stop,
         max_new_tokens: max,
         max_sequences: 3,
-        usable_vocab: dialogue.tokenizer.vocab_size(),
+        usable_vocab: chat_format.tokenizer.vocab_size(),
         seed,
         purpose: Purpose::Generate,
         step: 0,
@@ -178,8 +179,8 @@ fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_the_samplers_for_the_same_seed() {
     let client = start(settings()).await;
-    let (_, dialogue) = load();
-    let prompt = dialogue.prompt("The sum is").unwrap();
+    let (_, chat_format) = load();
+    let prompt = chat_format.prompt("The sum is").unwrap();
     let decoding = Decoding::Sample {
         temperature: 0.8,
         truncation: Truncation {
@@ -196,7 +197,7 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     let answer = client.ok(CHAT, &with(chat("The sum is"), fields)).await;
     let expected_texts: Vec<String> = expected
         .iter()
-        .map(|it| dialogue.text(&it.tokens).unwrap())
+        .map(|it| chat_format.text(&it.tokens).unwrap())
         .collect();
     assert_eq!(texts(&answer), expected_texts);
     let mut total = 0;
@@ -223,7 +224,7 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     let answer = client.ok(COMPLETIONS, &body).await;
     assert_eq!(
         texts(&answer),
-        [dialogue.text(&expected[0].tokens).unwrap()]
+        [chat_format.text(&expected[0].tokens).unwrap()]
     );
 }
 
@@ -318,7 +319,7 @@ async fn a_stream_joins_to_the_whole_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_string_is_found_across_tokens() {
     let client = start(settings()).await;
-    let (_, dialogue) = load();
+    let (_, chat_format) = load();
     let body = with(
         chat("Go on"),
         json!({ "seed": 3, "max_tokens": 60, "temperature": 1.2 }),
@@ -329,7 +330,7 @@ async fn a_stop_string_is_found_across_tokens() {
     let stop = characters
         .windows(3)
         .map(|it| it.iter().collect::<String>())
-        .find(|it| !it.contains('\u{FFFD}') && dialogue.tokenizer.encode(it).unwrap().len() == 3)
+        .find(|it| !it.contains('\u{FFFD}') && chat_format.tokenizer.encode(it).unwrap().len() == 3)
         .unwrap();
     let answer = client.ok(CHAT, &with(body, json!({ "stop": stop }))).await;
     assert_eq!(

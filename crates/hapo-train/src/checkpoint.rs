@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::folder::Layout;
-use hapo_model::{Dtype, EngineError, Model};
+use hapo_model::{ComputeError, Dtype, Model};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -98,7 +98,7 @@ pub fn trained_template(folder: &Path) -> Option<(String, String)> {
 pub(crate) struct Contents<'a, D: Device = Cpu> {
     pub(crate) trainer: &'a Trainer<D>,
     pub(crate) dtype: Dtype,
-    pub(crate) companions: &'a [(&'static str, Vec<u8>)],
+    pub(crate) tokenizer_files: &'a [(&'static str, Vec<u8>)],
     pub(crate) state: &'a TrainerState,
 }
 
@@ -159,15 +159,15 @@ fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
     }
     create_folder(&aside.join("trainer_state"))?;
     let model = &contents.trainer.model;
-    let companions: Vec<(&str, &[u8])> = contents
-        .companions
+    let tokenizer_files: Vec<(&str, &[u8])> = contents
+        .tokenizer_files
         .iter()
         .map(|it| (it.0, it.1.as_slice()))
         .collect();
     let layout = Layout {
         dtype: contents.dtype,
         shard_bytes: SHARD_BYTES,
-        companions: &companions,
+        tokenizer_files: &tokenizer_files,
     };
     hapo_model::folder::write(aside, model.config(), &layout, |spec| {
         model
@@ -342,5 +342,5 @@ pub(crate) fn restore<D: Device>(folder: &Path, trainer: &mut Trainer<D>) -> Res
     read("second_moments.f32", &mut |at, part| {
         device.upload(part, second.at_mut(at, part.len()));
     })?;
-    Ok(device.check().map_err(EngineError::from)?)
+    Ok(device.check().map_err(ComputeError::from)?)
 }

@@ -50,7 +50,7 @@ pub enum Error {
     Load(#[from] hapo_model::LoadError),
     /// The decoder's arithmetic was asked for something impossible.
     #[error(transparent)]
-    Engine(#[from] hapo_model::EngineError),
+    Engine(#[from] hapo_model::ComputeError),
     /// A checkpoint that is torn, altered or of another run.
     #[error("checkpoint {}: {problem}", folder.display())]
     Checkpoint {

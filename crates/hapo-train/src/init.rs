@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_core::{Draws, Place, Purpose};
 use hapo_kernels::Device;
-use hapo_model::{Config, Family, LoadedModel, Model, Rope, Tokenizer};
+use hapo_model::{Architecture, Config, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::error::{Error, Result};
 use crate::raw_recipe::RawInit;
@@ -28,7 +28,7 @@ pub(crate) fn init_model<D: Device>(
     seed: u64,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    let (tokenizer, companions) = tokenizer_of(init)?;
+    let (tokenizer, tokenizer_files) = tokenizer_of(init)?;
     let config = config_of(init, &tokenizer, context)?;
     let mut model = Model::new(device, config.clone(), context)?;
     for (index, spec) in config.tensors().iter().enumerate() {
@@ -52,7 +52,7 @@ pub(crate) fn init_model<D: Device>(
     Ok(LoadedModel {
         model,
         tokenizer,
-        companions,
+        tokenizer_files,
     })
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn config_of(init: &RawInit, tokenizer: &Tokenizer, context: usize) -
         });
     }
     Ok(Config {
-        family: Family::Qwen2,
+        architecture: Architecture::Qwen2,
         vocab_size: tokenizer.vocab_size(),
         hidden: init.hidden,
         layers: init.layers,
@@ -100,14 +100,14 @@ pub(crate) fn tokenizer_of(init: &RawInit) -> Result<(Tokenizer, Companions)> {
         let json = hapo_data::task::tokenizer_json();
         let tokenizer =
             Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), json.as_bytes())?;
-        let companions = vec![
+        let tokenizer_files = vec![
             ("tokenizer.json", json.into_bytes()),
             (
                 "tokenizer_config.json",
                 hapo_data::task::tokenizer_config_json().into_bytes(),
             ),
         ];
-        return Ok((tokenizer, companions));
+        return Ok((tokenizer, tokenizer_files));
     };
     let path = Path::new(path);
     let folder = if path.is_dir() {
@@ -129,10 +129,10 @@ pub(crate) fn tokenizer_of(init: &RawInit) -> Result<(Tokenizer, Companions)> {
     };
     let json = read(&file)?;
     let tokenizer = Tokenizer::from_bytes(&file, &json)?;
-    let mut companions = vec![("tokenizer.json", json)];
+    let mut tokenizer_files = vec![("tokenizer.json", json)];
     let config = folder.join("tokenizer_config.json");
     if config.exists() {
-        companions.push(("tokenizer_config.json", read(&config)?));
+        tokenizer_files.push(("tokenizer_config.json", read(&config)?));
     }
-    Ok((tokenizer, companions))
+    Ok((tokenizer, tokenizer_files))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use hapo_core::{Draws, Place, Purpose};
 use hapo_kernels::{AdamW, Cpu};
 use hapo_methods::Objective;
-use hapo_model::{Model, Recompute, Tape};
+use hapo_model::{ActivationCheckpointing, Model, Tape};
 
 use crate::metrics::{Metrics, is_clock};
 use crate::pack::{Hint, Role, Sequence, TokenGroup, pack};
@@ -60,7 +60,7 @@ fn groups() -> Vec<TokenGroup> {
             }
         })
         .collect();
-    let mut tape = Tape::new(Recompute::None);
+    let mut tape = Tape::new(ActivationCheckpointing::None);
     let mut draws = Draws::new(5, Purpose::Generate, place(99));
     for batch in pack(&groups.clone(), 1 << 20, 1.0, |_, _| true) {
         let log_probs = model.forward(&batch.packed, &mut tape).unwrap().log_probs;
@@ -101,7 +101,7 @@ fn train(
     objective: &Objective,
     micro_batch_tokens: usize,
     threads: usize,
-    recompute: Recompute,
+    recompute: ActivationCheckpointing,
 ) -> Trained {
     let mut trainer = Trainer::new(fixture(threads), recompute).unwrap();
     let batching = Batching {
@@ -172,7 +172,13 @@ fn d16_no_cut_and_no_order_changes_the_update() {
     let groups = groups();
     for normaliser in ["constant", "token_mean", "sequence_mean"] {
         let objective = objective(normaliser);
-        let whole = train(&groups, &objective, 1 << 20, 1, Recompute::None);
+        let whole = train(
+            &groups,
+            &objective,
+            1 << 20,
+            1,
+            ActivationCheckpointing::None,
+        );
         assert!(
             whole.losses.iter().all(|it| it.abs() > 1e-4),
             "{:?}",
@@ -180,10 +186,22 @@ fn d16_no_cut_and_no_order_changes_the_update() {
         );
         // A budget of 1 runs every sequence alone, with its prompt.
         for budget in [1, 17, 40, 64, 100, 150] {
-            let cut = train(&groups, &objective, budget, 1, Recompute::None);
+            let cut = train(
+                &groups,
+                &objective,
+                budget,
+                1,
+                ActivationCheckpointing::None,
+            );
             assert_same(&cut, &whole, &format!("{normaliser}, {budget} tokens"));
         }
-        let other = train(&reversed(&groups), &objective, 64, 1, Recompute::None);
+        let other = train(
+            &reversed(&groups),
+            &objective,
+            64,
+            1,
+            ActivationCheckpointing::None,
+        );
         assert_same(&other, &whole, &format!("{normaliser}, reversed"));
     }
 }
@@ -192,12 +210,12 @@ fn d16_no_cut_and_no_order_changes_the_update() {
 fn threads_change_no_bit_and_recomputation_no_number() {
     let groups = groups();
     let objective = objective("constant");
-    let one = train(&groups, &objective, 100, 1, Recompute::None);
-    let two = train(&groups, &objective, 100, 2, Recompute::None);
+    let one = train(&groups, &objective, 100, 1, ActivationCheckpointing::None);
+    let two = train(&groups, &objective, 100, 2, ActivationCheckpointing::None);
     assert_eq!(one.losses, two.losses);
     assert_eq!(one.gradients, two.gradients);
     assert_eq!(one.parameters, two.parameters);
-    let again = train(&groups, &objective, 100, 2, Recompute::Layers);
+    let again = train(&groups, &objective, 100, 2, ActivationCheckpointing::Layers);
     assert_same(&again, &one, "recompute");
 }
 
@@ -214,12 +232,12 @@ fn d20_a_group_without_signal_counts_and_is_not_run() {
             *advantage = 0.0;
         }
     }
-    let skipped = train(&groups, &objective, 100, 1, Recompute::None);
+    let skipped = train(&groups, &objective, 100, 1, ActivationCheckpointing::None);
     groups[3].has_signal = true;
-    let run = train(&groups, &objective, 100, 1, Recompute::None);
+    let run = train(&groups, &objective, 100, 1, ActivationCheckpointing::None);
     assert_same(&skipped, &run, "skipped");
     groups.remove(3);
-    let without = train(&groups, &objective, 100, 1, Recompute::None);
+    let without = train(&groups, &objective, 100, 1, ActivationCheckpointing::None);
     // Without it the normaliser is that of three groups, not four.
     let ratio = without.losses[0] / skipped.losses[0];
     assert!((ratio - 4.0 / 3.0).abs() < 1e-6, "{ratio}");
@@ -432,7 +450,7 @@ fn a_hint_is_the_teachers_and_the_rest_the_policys() {
     ];
     let objective = objective("token_mean");
     let of = |groups: &[TokenGroup]| {
-        let mut trainer = Trainer::new(fixture(1), Recompute::None).unwrap();
+        let mut trainer = Trainer::new(fixture(1), ActivationCheckpointing::None).unwrap();
         // Another temperature than 1 for the ratio, so that a hint read at it would show (D25).
         let batching = Batching {
             micro_batch_tokens: 64,

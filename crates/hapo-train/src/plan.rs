@@ -7,7 +7,7 @@
 
 use hapo_kernels::Cpu;
 use hapo_methods::MethodKind;
-use hapo_model::{Config, Recompute, memory};
+use hapo_model::{ActivationCheckpointing, Config, memory};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -36,11 +36,11 @@ pub struct DeviceSpec {
     pub working_copy_bytes: u64,
 }
 
-/// A graphics card: name, GB of memory, dense bf16 TFLOP/s and GB/s, of its data sheet.
-type Card = (&'static str, f64, f64, f64);
+/// A GPU: name, GB of memory, dense bf16 TFLOP/s and GB/s, of its data sheet.
+type Gpu = (&'static str, f64, f64, f64);
 
-/// Cards to plan for.
-const CARDS: &[Card] = &[
+/// GPUs to plan for.
+const GPUS: &[Gpu] = &[
     ("b200", 180.0, 2250.0, 8000.0),
     ("h200", 141.0, 989.0, 4800.0),
     ("h100", 80.0, 989.0, 3350.0),
@@ -51,22 +51,22 @@ const CARDS: &[Card] = &[
     ("rtx3090", 24.0, 71.0, 936.0),
 ];
 
-/// Shares of a card's peak that are reckoned with.
+/// Shares of the peak of a GPU that the plan assumes.
 const CARD_SHARES: (f64, f64) = (0.40, 0.60);
 
 /// Shares of a processor's measured rates that are reckoned with.
 const CPU_SHARES: (f64, f64) = (0.70, 0.70);
 
 impl DeviceSpec {
-    /// A card by name: bf16 activations and working weights beside f32 master weights, gradients and
+    /// A GPU by name: bf16 activations and working weights beside f32 master weights, gradients and
     /// moments.
-    pub fn card(name: &str) -> Option<Self> {
-        let card = CARDS.iter().find(|it| it.0 == name)?;
+    pub fn gpu(name: &str) -> Option<Self> {
+        let gpu = GPUS.iter().find(|it| it.0 == name)?;
         Some(Self {
-            name: card.0.to_owned(),
-            memory_bytes: (card.1 * 1e9) as u64,
-            flops: card.2 * 1e12,
-            bandwidth: card.3 * 1e9,
+            name: gpu.0.to_owned(),
+            memory_bytes: (gpu.1 * 1e9) as u64,
+            flops: gpu.2 * 1e12,
+            bandwidth: gpu.3 * 1e9,
             training_share: CARD_SHARES.0,
             decoding_share: CARD_SHARES.1,
             activation_bytes: 2,
@@ -74,9 +74,9 @@ impl DeviceSpec {
         })
     }
 
-    /// Names of the cards.
-    pub fn cards() -> impl Iterator<Item = &'static str> {
-        CARDS.iter().map(|it| it.0)
+    /// Names of the GPUs.
+    pub fn gpus() -> impl Iterator<Item = &'static str> {
+        GPUS.iter().map(|it| it.0)
     }
 
     /// A processor with its measured rates; everything is f32.
@@ -326,9 +326,9 @@ fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Change>
         let total_bytes = total(&parts(changed, config, device));
         changes.push(Change { set, total_bytes });
     };
-    if recipe.recompute == Recompute::None {
+    if recipe.recompute == ActivationCheckpointing::None {
         let mut it = recipe.clone();
-        it.recompute = Recompute::Layers;
+        it.recompute = ActivationCheckpointing::Layers;
         consider("optim.recompute=layers".to_owned(), &it);
     }
     let longest = recipe.raw.data.max_prompt_tokens + recipe.raw.sampling.max_new_tokens;
@@ -379,8 +379,8 @@ impl Work {
         let sampling = f64::from(u8::from(samples(recipe)));
         let forward = prompt_flops(0.0) + response_flops;
         let again = match recipe.recompute {
-            Recompute::None => 0.0,
-            Recompute::Layers => {
+            ActivationCheckpointing::None => 0.0,
+            ActivationCheckpointing::Layers => {
                 prompt_flops(0.0) + memory::forward_flops(config, response_tokens, 0.0, context)
             }
         };
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn a_known_model_has_its_known_numbers() {
         let config = qwen25_3b();
-        let device = DeviceSpec::card("h200").unwrap();
+        let device = DeviceSpec::gpu("h200").unwrap();
         let lengths = Lengths {
             prompt: 200.0,
             response: 1000.0,

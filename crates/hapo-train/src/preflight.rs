@@ -77,10 +77,10 @@ pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<O
         .collect();
     let settings = SampleSettings {
         decoding: run.recipe.decoding,
-        stop: &run.dialogue.stop,
+        stop: &run.chat_format.stop,
         max_new_tokens: raw.sampling.max_new_tokens,
         max_sequences: raw.sampling.max_sequences,
-        usable_vocab: run.dialogue.tokenizer.vocab_size(),
+        usable_vocab: run.chat_format.tokenizer.vocab_size(),
         seed: raw.seed,
         purpose: Purpose::Generate,
         step: 0,
@@ -90,7 +90,7 @@ pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<O
         &run.trainer.model,
         &requests,
         &settings,
-        &run.dialogue.tokenizer,
+        &run.chat_format.tokenizer,
         &raw.sampling.stop,
     )?;
     let sampling = started.elapsed().as_secs_f64();
@@ -108,7 +108,7 @@ pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<O
         let mut verdicts = Vec::new();
         for it in group.rollouts() {
             ended += usize::from(it.ended);
-            let verdict = grading::verdict_of(gold, &run.dialogue.text(&it.tokens)?);
+            let verdict = grading::verdict_of(gold, &run.chat_format.text(&it.tokens)?);
             correct += usize::from(verdict.is_correct());
             readable += usize::from(!matches!(verdict, Verdict::Unparsable(_)));
             verdicts.push(verdict);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory, Verdict};
 use hapo_data::{Dataset, Example};
-use hapo_sampler::Dialogue;
+use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader};
 
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ impl PromptTable {
     pub fn new(
         dataset: &Dataset,
         origin: &str,
-        dialogue: &Dialogue,
+        chat_format: &ChatFormat,
         grader: &Grader,
         limits: Limits,
     ) -> Result<Self> {
@@ -70,12 +70,12 @@ impl PromptTable {
                 dataset.examples[number].id
             )
         };
-        let any_prompt = dialogue.template.render("a problem")?;
+        let any_prompt = chat_format.template.render("a problem")?;
         let dataset = &*dataset.after_prompts_ending(&any_prompt);
         // An encoder never fails on text it was made for; if this one does, the run must not start.
         let encoding_failed = RefCell::new(None);
         let encode = |text: &str| {
-            dialogue.tokenizer.encode(text).unwrap_or_else(|it| {
+            chat_format.tokenizer.encode(text).unwrap_or_else(|it| {
                 encoding_failed.borrow_mut().get_or_insert(it);
                 Vec::new()
             })
@@ -87,7 +87,7 @@ impl PromptTable {
         };
         let admission = hapo_data::admit(
             dataset,
-            dialogue.end_token,
+            chat_format.end_token,
             limits.response_tokens,
             verdict,
             encode,
@@ -109,7 +109,7 @@ impl PromptTable {
                 ),
                 hint: "correct or remove the row".to_owned(),
             })?;
-            let tokens = match dialogue.prompt_of(example) {
+            let tokens = match chat_format.prompt_of(example) {
                 Err(hapo_sampler::Error::Data(it)) => {
                     return Err(Error::Dataset {
                         hint: it.hint().unwrap_or_default(),

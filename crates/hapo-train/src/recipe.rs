@@ -43,8 +43,8 @@ pub struct Recipe {
     pub dtype: Dtype,
     /// Optimiser schedule.
     pub schedule: LearningRateSchedule,
-    /// Recompute activations per layer in the backward pass.
-    pub recompute: hapo_model::Recompute,
+    /// ActivationCheckpointing activations per layer in the backward pass.
+    pub recompute: hapo_model::ActivationCheckpointing,
 }
 
 /// Where the initial weights come from.
@@ -502,8 +502,8 @@ impl Recipe {
             }
         };
         let recompute = match o.recompute.as_str() {
-            "none" => hapo_model::Recompute::None,
-            "layers" => hapo_model::Recompute::Layers,
+            "none" => hapo_model::ActivationCheckpointing::None,
+            "layers" => hapo_model::ActivationCheckpointing::Layers,
             other => return Err(one_of("optim.recompute", other, &["none", "layers"])),
         };
         let name = raw.name.clone().unwrap_or_else(|| name.to_owned());

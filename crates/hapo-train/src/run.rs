@@ -7,7 +7,7 @@ use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::{Cpu, Device};
 use hapo_methods::{Gated, Host, Method, MethodKind};
 use hapo_model::LoadedModel;
-use hapo_sampler::{Dialogue, choose_template};
+use hapo_sampler::{ChatFormat, choose_template};
 use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
@@ -41,7 +41,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
-    Ok(Cpu::new(threads).map_err(hapo_model::EngineError::from)?)
+    Ok(Cpu::new(threads).map_err(hapo_model::ComputeError::from)?)
 }
 
 /// What a run trains on.
@@ -53,12 +53,12 @@ enum Source {
 /// A run in memory.
 pub struct Run<D: Device = Cpu> {
     pub(crate) recipe: Recipe,
-    pub(crate) dialogue: Dialogue,
+    pub(crate) chat_format: ChatFormat,
     pub(crate) trainer: Trainer<D>,
     pub(crate) method: Box<dyn Method>,
     schedule: Option<Schedule>,
     source: Source,
-    companions: Vec<(&'static str, Vec<u8>)>,
+    tokenizer_files: Vec<(&'static str, Vec<u8>)>,
     steps_done: u64,
     /// Where rollouts are kept; nowhere outside [`train`](crate::train).
     rollouts: Option<PathBuf>,
@@ -84,7 +84,7 @@ impl<D: Device> Run<D> {
         let LoadedModel {
             model,
             tokenizer,
-            companions,
+            tokenizer_files,
         } = match &recipe.model {
             ModelSource::Folder(path) => open_model_on(path, context, device)?,
             ModelSource::Init(init) => init_model(init, context, raw.seed, device)?,
@@ -99,13 +99,13 @@ impl<D: Device> Run<D> {
             ModelSource::Folder(path) => path,
             _ => "the model",
         };
-        let template = choose_template(raw.data.template_choice(), name, &companions)?;
-        let dialogue = Dialogue::new(tokenizer, template, &model.config().eos)?;
+        let template = choose_template(raw.data.template_choice(), name, &tokenizer_files)?;
+        let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let grader = hapo_verify::grader(&raw.data.grader).map_err(|it| Error::Dataset {
             problem: it.to_string(),
             hint: "`hapo list graders` names them".to_owned(),
         })?;
-        let source = load_source(recipe, &dialogue, grader)?;
+        let source = load_source(recipe, &chat_format, grader)?;
         let steps_per_epoch = match &source {
             Source::Prompts { order, .. } => order.steps_per_epoch(),
             Source::Corpus(_) => 1,
@@ -142,12 +142,12 @@ impl<D: Device> Run<D> {
         let recipe = recipe.clone();
         Ok(Self {
             recipe,
-            dialogue,
+            chat_format,
             trainer,
             method,
             schedule,
             source,
-            companions,
+            tokenizer_files,
             steps_done: 0,
             rollouts: None,
             writer: RolloutWriter::default(),
@@ -247,7 +247,7 @@ impl<D: Device> Run<D> {
                 let per_step = self.recipe.raw.sampling.prompts_per_step as u64;
                 let first = (step.0 - 1) * per_step;
                 let groups = (first..first + per_step)
-                    .map(|it| document(&corpus.document(it), &self.dialogue))
+                    .map(|it| document(&corpus.document(it), &self.chat_format))
                     .collect::<Result<Vec<_>>>()?;
                 imitation_step(self, &groups, step)?
             }
@@ -286,7 +286,7 @@ impl<D: Device> Run<D> {
         let path = rollouts::file_of(run_dir, step.0);
         let mut lines = Vec::new();
         for it in groups {
-            let text = |tokens: &[u32]| Ok(self.dialogue.text(tokens)?);
+            let text = |tokens: &[u32]| Ok(self.chat_format.text(tokens)?);
             let prompt = self.prompt(it.prompt());
             lines.extend(rollouts::lines_of(it, prompt, step.0, &text)?);
         }
@@ -346,7 +346,7 @@ impl<D: Device> Run<D> {
             step: self.steps_done,
             updates: self.trainer.updates,
             recipe: resolved.to_owned(),
-            template_hash: self.dialogue.template.hash(),
+            template_hash: self.chat_format.template.hash(),
             score,
         }
     }
@@ -355,7 +355,7 @@ impl<D: Device> Run<D> {
         Contents {
             trainer: &self.trainer,
             dtype: self.recipe.dtype,
-            companions: &self.companions,
+            tokenizer_files: &self.tokenizer_files,
             state,
         }
     }
@@ -371,10 +371,10 @@ fn demonstration(prompt: &Prompt) -> TokenGroup {
 }
 
 /// A document of the built-in corpus as a group of its own.
-fn document(document: &hapo_data::task::Document, dialogue: &Dialogue) -> Result<TokenGroup> {
+fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
     Ok(single(
-        dialogue.tokenizer.encode(&document.prompt)?,
-        dialogue.tokenizer.encode(&document.response)?,
+        chat_format.tokenizer.encode(&document.prompt)?,
+        chat_format.tokenizer.encode(&document.response)?,
     ))
 }
 
@@ -389,7 +389,7 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
     }
 }
 
-fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: &Grader) -> Result<Source> {
+fn load_source(recipe: &Recipe, chat_format: &ChatFormat, grader: &Grader) -> Result<Source> {
     let raw = &recipe.raw;
     let dataset = match raw.data.train.as_str() {
         "builtin:corpus" => {
@@ -419,7 +419,7 @@ fn load_source(recipe: &Recipe, dialogue: &Dialogue, grader: &Grader) -> Result<
         prompt_tokens: raw.data.max_prompt_tokens,
         response_tokens: raw.sampling.max_new_tokens,
     };
-    let mut table = PromptTable::new(&dataset, &raw.data.train, dialogue, grader, limits)?;
+    let mut table = PromptTable::new(&dataset, &raw.data.train, chat_format, grader, limits)?;
     if recipe.method.kind == MethodKind::Imitation {
         table = table.with_teacher();
     }

@@ -229,10 +229,10 @@ fn complete<D: Device>(
     let sampling = &run.recipe.raw.sampling;
     let settings = SampleSettings {
         decoding: run.recipe.decoding,
-        stop: &run.dialogue.stop,
+        stop: &run.chat_format.stop,
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
-        usable_vocab: run.dialogue.tokenizer.vocab_size(),
+        usable_vocab: run.chat_format.tokenizer.vocab_size(),
         seed: run.recipe.raw.seed,
         purpose,
         step: step.0,
@@ -241,7 +241,7 @@ fn complete<D: Device>(
         &run.trainer.model,
         requests,
         &settings,
-        &run.dialogue.tokenizer,
+        &run.chat_format.tokenizer,
         &sampling.stop,
     )?)
 }
@@ -276,7 +276,7 @@ fn verdicts<D: Device>(
         .iter()
         .zip(first as u64..)
         .map(|(it, rollout)| {
-            let verdict = grading::verdict_of(&prompt.gold, &run.dialogue.text(&it.tokens)?);
+            let verdict = grading::verdict_of(&prompt.gold, &run.chat_format.text(&it.tokens)?);
             let place = Place {
                 step: step.0,
                 prompt: prompt.id.0,

@@ -2,7 +2,7 @@
 
 use hapo_kernels::{AdamW, Buffer, Cpu, Device};
 use hapo_methods::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
-use hapo_model::{EngineError, Gradients, Model, Moments, Recompute, Tape};
+use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape};
 
 use crate::error::Result;
 use crate::pack::{MicroBatch, Role, Sequence, TokenGroup, pack};
@@ -91,7 +91,7 @@ impl Sums {
 
 impl<D: Device> Trainer<D> {
     /// A trainer at step 0.
-    pub fn new(model: Model<D>, recompute: Recompute) -> Result<Self> {
+    pub fn new(model: Model<D>, recompute: ActivationCheckpointing) -> Result<Self> {
         let gradients = Gradients::new(&model)?;
         let moments = Moments::new(&model)?;
         Ok(Self {
@@ -178,10 +178,10 @@ impl<D: Device> Trainer<D> {
     pub(crate) fn keep_initial(&mut self) -> Result<()> {
         let weights = self.model.params();
         let device = self.model.device();
-        let mut kept = device.alloc(weights.len()).map_err(EngineError::from)?;
+        let mut kept = device.alloc(weights.len()).map_err(ComputeError::from)?;
         let len = weights.len();
         device.copy(weights.first(len), kept.first_mut(len));
-        device.check().map_err(EngineError::from)?;
+        device.check().map_err(ComputeError::from)?;
         self.initial = Some(kept);
         Ok(())
     }
@@ -277,7 +277,7 @@ impl<D: Device> Trainer<D> {
         settings.step = self.updates;
         // As torch.nn.utils.clip_grad_norm_.
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
-        self.gradients.settle(&self.model);
+        self.gradients.materialize(&self.model);
         self.model
             .adamw(settings, &self.gradients, &mut self.moments);
     }

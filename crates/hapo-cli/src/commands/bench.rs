@@ -12,10 +12,11 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu, Isa};
 use hapo_methods::{Clip, Normaliser, Objective, OnInjection, Ratio, Weights, operator};
 use hapo_model::{
-    Config, Family, Gradients, Model, Moments, Packed, PackedBatch, Recompute, Rope, Tape, Target,
+    ActivationCheckpointing, Architecture, Config, Gradients, Model, Moments, Packed, PackedBatch,
+    Rope, Tape, Target,
 };
 use hapo_sampler::{
-    Decoding, DrawKey, Engine, GroupRequest, Limits, Request, SampleSettings, Truncation,
+    Decoding, Engine, EngineLimits, GroupRequest, Request, RngKey, SampleSettings, Truncation,
     into_groups, sample,
 };
 use hapo_train::{Batching, Trainer, pack::token_group};
@@ -247,7 +248,7 @@ fn shape(
     vocab_size: usize,
 ) -> Config {
     Config {
-        family: Family::Qwen2,
+        architecture: Architecture::Qwen2,
         vocab_size,
         hidden,
         layers,
@@ -322,7 +323,7 @@ fn training(
         }));
     }
     let n = batch.targets.len();
-    let mut tape = Tape::new(Recompute::None);
+    let mut tape = Tape::new(ActivationCheckpointing::None);
     let mut gradients = Gradients::new(model)?;
     let mut moments = Moments::new(model)?;
     let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
@@ -434,7 +435,7 @@ fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
 fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case> {
     let c = model.config();
     let new = if c.hidden < 512 { NEW } else { 24 };
-    let limits = Limits {
+    let limits = EngineLimits {
         max_sequences: sequences,
         cache_tokens: sequences * (PROMPT + NEW),
         prefill_tokens: sequences * PROMPT,
@@ -453,7 +454,7 @@ fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case>
                 stop_strings: Vec::new(),
                 text: false,
                 top_log_probs: 0,
-                draws: DrawKey {
+                draws: RngKey {
                     seed: 0,
                     purpose: Purpose::Generate,
                     step: round,
@@ -513,7 +514,7 @@ fn grpo_step(model: Model<Cpu>) -> Result<Case> {
         micro_batch_tokens: 8192,
         inverse_temperature: 1.0,
     };
-    let mut trainer = Trainer::new(model, Recompute::None)?;
+    let mut trainer = Trainer::new(model, ActivationCheckpointing::None)?;
     let mut step = 0;
     let times = repeat(8, || {
         step += 1;

@@ -296,11 +296,11 @@ fn local<D: Device>(
     keep: &mut Keep<'_>,
 ) -> Result<()> {
     const PROBLEMS_AT_ONCE: usize = 64;
-    let (opened, dialogue) = model::open(model, template(args), max_tokens, device)?;
-    model::warn_of_another_template(model, &dialogue);
+    let (opened, chat_format) = model::open(model, template(args), max_tokens, device)?;
+    model::warn_of_another_template(model, &chat_format);
     let asked = Asked {
         model: &opened,
-        dialogue: &dialogue,
+        chat_format: &chat_format,
     };
     for (n, set) in keep.sets.iter().enumerate() {
         let settings = EvalSettings {

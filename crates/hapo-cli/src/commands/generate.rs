@@ -136,10 +136,10 @@ fn sample<D: Device>(
         system: args.system.as_deref(),
         suffix: args.suffix.as_deref(),
     };
-    let (model, dialogue) = model::open(&args.model, template, args.max_tokens, device)?;
+    let (model, chat_format) = model::open(&args.model, template, args.max_tokens, device)?;
     let prompts = problems
         .iter()
-        .map(|it| dialogue.prompt_of(it))
+        .map(|it| chat_format.prompt_of(it))
         .collect::<std::result::Result<Vec<_>, _>>()?;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
@@ -152,10 +152,10 @@ fn sample<D: Device>(
         .collect();
     let settings = SampleSettings {
         decoding,
-        stop: &dialogue.stop,
+        stop: &chat_format.stop,
         max_new_tokens: args.max_tokens,
         max_sequences: 64,
-        usable_vocab: dialogue.tokenizer.vocab_size(),
+        usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: args.seed,
         purpose: Purpose::Generate,
         step: 0,
@@ -164,12 +164,12 @@ fn sample<D: Device>(
         &model,
         &requests,
         &settings,
-        &dialogue.tokenizer,
+        &chat_format.tokenizer,
         &args.stop,
     )?;
     for (Example { id, problem, .. }, completions) in problems.iter().zip(sampled) {
         for (index, it) in completions.iter().enumerate() {
-            let text = dialogue.text_before(&it.tokens, &args.stop)?;
+            let text = chat_format.text_before(&it.tokens, &args.stop)?;
             if args.json {
                 let json = serde_json::json!({
                     "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 fn say<D: Device>(args: &Args, lines: &[(String, Vec<u32>)], device: D) -> Result<()> {
     let longest = lines.iter().map(|it| it.1.len()).max().unwrap_or(1);
     let loaded = crate::model::open_loaded(&args.model, longest + args.greedy, device)?;
-    let mut tape = Tape::new(hapo_model::Recompute::Layers);
+    let mut tape = Tape::new(hapo_model::ActivationCheckpointing::Layers);
     let mut out = std::io::stdout().lock();
     for (place, ids) in lines {
         let answer = answer(&loaded.model, &mut tape, ids, args).map_err(|it| {

@@ -46,8 +46,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let device = if args.device == "cpu" {
         this_machine(threads)?
     } else {
-        DeviceSpec::card(&args.device).ok_or_else(|| {
-            let known: Vec<&str> = DeviceSpec::cards().collect();
+        DeviceSpec::gpu(&args.device).ok_or_else(|| {
+            let known: Vec<&str> = DeviceSpec::gpus().collect();
             bad_input(
                 format!(
                     "--device: expected cpu or a known card, got `{}`",

@@ -9,7 +9,7 @@ use hapo_train::{Trainer, replay};
 use crate::device::DeviceArg;
 use crate::failure::bad_input;
 
-/// Recompute a recorded batch, or a step of a run from the rollouts it kept.
+/// ActivationCheckpointing a recorded batch, or a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json"
@@ -89,7 +89,7 @@ fn recorded<D: Device + Clone>(model: &str, batch: &Path, json: bool, device: &D
     for (index, case) in cases.iter().enumerate() {
         // Every case starts from the weights of the folder.
         let model = crate::model::open_loaded(model, context, device.clone())?.model;
-        let mut trainer = Trainer::new(model, hapo_model::Recompute::None)?;
+        let mut trainer = Trainer::new(model, hapo_model::ActivationCheckpointing::None)?;
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
         if !json {
             for (step, it) in steps.iter().enumerate() {

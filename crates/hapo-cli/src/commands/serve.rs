@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use hapo_data::TemplateChoice;
 use hapo_kernels::Device;
-use hapo_sampler::{Dialogue, choose_template};
+use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::Settings;
 
 use crate::device::DeviceArg;
@@ -80,7 +80,7 @@ fn serve<D: Device + 'static>(
     device: D,
 ) -> Result<()> {
     let loaded = model::open_loaded(&args.model, args.max_tokens_total, device)?;
-    let own = hapo_model::chat_files(&loaded.companions, args.model.as_ref())?.template;
+    let own = hapo_model::chat_files(&loaded.tokenizer_files, args.model.as_ref())?.template;
     let choice = match (named, own) {
         (Some(it), _) => it,
         (None, Some(_)) => TemplateChoice::named(hapo_data::CHAT),
@@ -91,8 +91,8 @@ fn serve<D: Device + 'static>(
             TemplateChoice::named("none")
         }
     };
-    let template = choose_template(choice, &args.model, &loaded.companions)?;
-    let dialogue = Dialogue::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+    let template = choose_template(choice, &args.model, &loaded.tokenizer_files)?;
+    let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     let settings = Settings {
         name: args
             .served_model_name
@@ -124,7 +124,7 @@ fn serve<D: Device + 'static>(
             );
         }
         eprintln!("serving {} at http://{address}/v1", settings.name);
-        hapo_serve::serve(loaded.model, dialogue, settings, listener, stopped()).await?;
+        hapo_serve::serve(loaded.model, chat_format, settings, listener, stopped()).await?;
         Ok(())
     })
 }

@@ -426,7 +426,7 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
         },
     )?;
     let template = hapo_data::find_template(&args.template)?;
-    let (model, dialogue) = model::open(
+    let (model, chat_format) = model::open(
         &args.model,
         template,
         max_new_tokens,
@@ -434,10 +434,10 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
     )?;
     let settings = SampleSettings {
         decoding,
-        stop: &dialogue.stop,
+        stop: &chat_format.stop,
         max_new_tokens,
         max_sequences: 64,
-        usable_vocab: dialogue.tokenizer.vocab_size(),
+        usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: args.seed,
         purpose: Purpose::Generate,
         step: 0,
@@ -452,7 +452,7 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
         }
         let prompts = wanting
             .iter()
-            .map(|it| dialogue.prompt(&session.question(*it)))
+            .map(|it| chat_format.prompt(&session.question(*it)))
             .collect::<std::result::Result<Vec<_>, _>>()?;
         let requests: Vec<GroupRequest<'_>> = wanting
             .iter()
@@ -474,7 +474,7 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
             for attempt in session.wanted(*prompt) {
                 let it = &completions[attempt as usize];
                 let attempt_made = Attempt {
-                    text: Some(dialogue.text(&it.tokens)?),
+                    text: Some(chat_format.text(&it.tokens)?),
                     failed: None,
                     finish_reason: Some(if it.ended { "stop" } else { "length" }.to_owned()),
                     served_by: None,

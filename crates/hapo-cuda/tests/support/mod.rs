@@ -14,7 +14,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use hapo_cuda::{Card, Launch, Launcher, Memory, Number, Product, Products, THREADS, sources};
+use hapo_cuda::{
+    CudaDevice, Launch, Launcher, MatmulPrecision, Memory, Number, Product, THREADS, sources,
+};
 use hapo_kernels::DeviceError;
 
 type LaunchFn = unsafe extern "C" fn(
@@ -73,11 +75,11 @@ impl Debug for Fibers {
 }
 
 /// A card of fibers; `None`, and a line that says so, where there is no C++ compiler.
-pub(crate) fn card(products: Products) -> Option<Card<Fibers>> {
+pub(crate) fn card(products: MatmulPrecision) -> Option<CudaDevice<Fibers>> {
     static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     let library = LIBRARY.get_or_init(build).clone()?;
     let full = Arc::default();
-    Some(Card::new(Fibers { library, full }, products))
+    Some(CudaDevice::new(Fibers { library, full }, products))
 }
 
 fn build() -> Option<Arc<Library>> {
@@ -209,7 +211,7 @@ impl Launcher for Fibers {
 
     fn alloc(&self, bytes: usize) -> Result<Guarded, DeviceError> {
         if self.full.load(Ordering::Relaxed) {
-            return Err(DeviceError::CardFull {
+            return Err(DeviceError::OutOfMemory {
                 device: self.name(),
                 asked: bytes as u64,
                 free: 0,

@@ -40,11 +40,11 @@ pub(super) fn forward(
 ) {
     let rows = log_sums.len() / shape.heads;
     assert!(
-        q.len() == rows * shape.q_width() && out.len() == q.len(),
+        q.len() == rows * shape.q_dim() && out.len() == q.len(),
         "q and out are [rows, heads · head_dim]"
     );
     assert!(
-        k.len() == rows * shape.kv_width() && v.len() == k.len(),
+        k.len() == rows * shape.kv_dim() && v.len() == k.len(),
         "k and v are [rows, kv_heads · head_dim]"
     );
     let tasks: Vec<(SegmentRow, Range<usize>)> = segments
@@ -145,10 +145,7 @@ fn forward_task(
                 let token = segment.start as usize + first + i;
                 // SAFETY: a token and a head belong to one task.
                 let out = unsafe {
-                    out.part(
-                        token * shape.q_width() + head * group * width,
-                        group * width,
-                    )
+                    out.part(token * shape.q_dim() + head * group * width, group * width)
                 };
                 for g in 0..group {
                     let o = &o_block[(i * group + g) * width..][..width];
@@ -180,31 +177,33 @@ pub(super) fn backward(
 ) {
     let rows = saved.log_sums.len() / shape.heads;
     assert!(
-        dq.len() == rows * shape.q_width() && saved.q.len() == dq.len(),
+        dq.len() == rows * shape.q_dim() && saved.q.len() == dq.len(),
         "q and dq are [rows, heads · head_dim]"
     );
     assert!(
-        dk.len() == rows * shape.kv_width() && dv.len() == dk.len() && saved.k.len() == dk.len(),
+        dk.len() == rows * shape.kv_dim() && dv.len() == dk.len() && saved.k.len() == dk.len(),
         "k, v and their gradients are [rows, kv_heads · head_dim]"
     );
-    let mut families: Vec<&[SegmentRow]> = segments.chunk_by(|a, b| a.family == b.family).collect();
-    // The longest first; the order in which families run changes no bits.
-    families.sort_by_key(|f| std::cmp::Reverse(f.iter().map(|s| s.len).sum::<u32>()));
+    let mut prefix_groups: Vec<&[SegmentRow]> = segments
+        .chunk_by(|a, b| a.prefix_group == b.prefix_group)
+        .collect();
+    // The longest first; the order in which prefix groups run changes no bits.
+    prefix_groups.sort_by_key(|f| std::cmp::Reverse(f.iter().map(|s| s.len).sum::<u32>()));
     let (dq, dk, dv) = (Shared::new(dq), Shared::new(dk), Shared::new(dv));
-    cpu.for_tasks(families.len() * shape.kv_heads, |task| {
-        let family = families[task / shape.kv_heads];
+    cpu.for_tasks(prefix_groups.len() * shape.kv_heads, |task| {
+        let prefix_group = prefix_groups[task / shape.kv_heads];
         let head = task % shape.kv_heads;
-        for segment in family {
+        for segment in prefix_group {
             for i in 0..segment.len as usize {
-                let at = (segment.start as usize + i) * shape.kv_width() + head * shape.head_dim;
-                // SAFETY: the rows of a family and a head belong to one task.
+                let at = (segment.start as usize + i) * shape.kv_dim() + head * shape.head_dim;
+                // SAFETY: the rows of a prefix group and a head belong to one task.
                 unsafe {
                     dk.part(at, shape.head_dim).fill(0.0);
                     dv.part(at, shape.head_dim).fill(0.0);
                 }
             }
         }
-        for &segment in family {
+        for &segment in prefix_group {
             backward_task(shape, segment, head, saved, dq, dk, dv);
         }
     });
@@ -268,7 +267,7 @@ fn backward_task(
                 let valid = prefix + first + i + 1;
                 for g in 0..group {
                     let at = i * group + g;
-                    let out_at = token * shape.q_width() + (head * group + g) * width;
+                    let out_at = token * shape.q_dim() + (head * group + g) * width;
                     score_grad(
                         saved.log_sums[token * shape.heads + head * group + g],
                         &dout[at * width..][..width],
@@ -323,12 +322,8 @@ fn backward_task(
             for i in 0..n {
                 let token = segment.start as usize + first + i;
                 // SAFETY: a token and a head belong to one task.
-                let dq = unsafe {
-                    dq.part(
-                        token * shape.q_width() + head * group * width,
-                        group * width,
-                    )
-                };
+                let dq =
+                    unsafe { dq.part(token * shape.q_dim() + head * group * width, group * width) };
                 let block = &dq_block[i * group * width..][..group * width];
                 for (d, &b) in dq.iter_mut().zip(block) {
                     *d = b * shape.scale();
@@ -336,9 +331,9 @@ fn backward_task(
             }
         }
         for j in 0..keys {
-            let at = key_row(segment, j) * shape.kv_width() + head * width;
+            let at = key_row(segment, j) * shape.kv_dim() + head * width;
             for (to, from) in [(dk, &*dk_local), (dv, &*dv_local)] {
-                // SAFETY: the rows of a family and a head belong to one task.
+                // SAFETY: the rows of a prefix group and a head belong to one task.
                 let to = unsafe { to.part(at, width) };
                 for (t, &f) in to.iter_mut().zip(&from[j * width..][..width]) {
                     *t += f;
@@ -370,7 +365,7 @@ fn gather(
     let width = shape.head_dim;
     for (j, to) in to.chunks_exact_mut(width).enumerate() {
         if j < keys {
-            let at = key_row(segment, j) * shape.kv_width() + head * width;
+            let at = key_row(segment, j) * shape.kv_dim() + head * width;
             to.copy_from_slice(&x[at..at + width]);
         } else {
             to.fill(0.0);
@@ -392,7 +387,7 @@ fn gather_transposed(
     for block in (0..keys).step_by(LINE) {
         let n = LINE.min(keys - block);
         for j in block..block + n {
-            let at = key_row(segment, j) * shape.kv_width() + head * width;
+            let at = key_row(segment, j) * shape.kv_dim() + head * width;
             for (d, &value) in x[at..at + width].iter().enumerate() {
                 to[d * stride + j] = value;
             }
@@ -415,7 +410,7 @@ fn gather_queries(
 ) {
     let wide = shape.group() * shape.head_dim;
     for (i, to) in positions.zip(to.chunks_exact_mut(wide)) {
-        let at = (segment.start as usize + i) * shape.q_width() + head * wide;
+        let at = (segment.start as usize + i) * shape.q_dim() + head * wide;
         for (t, &value) in to.iter_mut().zip(&x[at..at + wide]) {
             *t = value * scale;
         }

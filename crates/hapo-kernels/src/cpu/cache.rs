@@ -25,9 +25,9 @@ pub(super) fn append(
 ) {
     let width = shape.head_dim;
     let (capacity, len) = (span.capacity as usize, span.len as usize);
-    let tokens = k.len() / shape.kv_width();
+    let tokens = k.len() / shape.kv_dim();
     assert!(
-        k.len() == tokens * shape.kv_width() && v.len() == k.len(),
+        k.len() == tokens * shape.kv_dim() && v.len() == k.len(),
         "k and v are [tokens, kv_heads · head_dim]"
     );
     assert!(len + tokens <= capacity, "a region has room for its tokens");
@@ -36,7 +36,7 @@ pub(super) fn append(
         let (keys, values) =
             cache[region.base..region.base + 2 * width * capacity].split_at_mut(width * capacity);
         for t in 0..tokens {
-            let at = t * shape.kv_width() + head * width;
+            let at = t * shape.kv_dim() + head * width;
             for (d, &value) in k[at..at + width].iter().enumerate() {
                 keys[d * capacity + len + t] = value;
             }
@@ -55,11 +55,11 @@ pub(super) fn attention_decode(
     out: &mut [f32],
 ) {
     assert!(
-        q.len() == rows.len() * shape.q_width() && out.len() == q.len(),
+        q.len() == rows.len() * shape.q_dim() && out.len() == q.len(),
         "q and out are [rows, heads · head_dim]"
     );
     assert!(
-        k.len() == rows.len() * shape.kv_width() && v.len() == k.len(),
+        k.len() == rows.len() * shape.kv_dim() && v.len() == k.len(),
         "k and v are [rows, kv_heads · head_dim]"
     );
     let (group, width) = (shape.group(), shape.head_dim);
@@ -70,8 +70,8 @@ pub(super) fn attention_decode(
         let spans = [row.prompt, row.own].map(|span| Region::of(shape, layer, head, span));
         let keys = spans[0].len + spans[1].len + 1;
         let stride = keys.next_multiple_of(LINE);
-        let at = i * shape.q_width() + head * group * width;
-        let kv_at = i * shape.kv_width() + head * width;
+        let at = i * shape.q_dim() + head * group * width;
+        let kv_at = i * shape.kv_dim() + head * width;
         let (k, v) = (&k[kv_at..kv_at + width], &v[kv_at..kv_at + width]);
         // SAFETY: a row and a head belong to one task.
         let out = unsafe { out.part(at, group * width) };

@@ -8,7 +8,7 @@
 //! Price: results are read back and added to once per 512 steps, which `gemm` would do as well.
 
 use super::{Cpu, CpuBuf, share::Shared};
-use crate::device::{MatShape, Onto};
+use crate::device::{Accumulate, MatShape};
 use crate::isa::{Isa, kernel};
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
 
@@ -28,11 +28,11 @@ pub(super) enum Start<'a> {
 }
 
 impl<'a> Start<'a> {
-    pub(super) fn of(onto: &Onto<'a, CpuBuf>) -> Self {
+    pub(super) fn of(onto: &Accumulate<'a, CpuBuf>) -> Self {
         match onto {
-            Onto::Nothing => Start::Nothing,
-            Onto::Existing => Start::Existing,
-            Onto::Bias(span) => Start::Bias(span.read()),
+            Accumulate::Nothing => Start::Nothing,
+            Accumulate::Existing => Start::Existing,
+            Accumulate::Bias(span) => Start::Bias(span.read()),
         }
     }
 }

@@ -22,8 +22,8 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::device::{
-    AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
 
 /// Elements of a cache line.
@@ -242,7 +242,7 @@ impl Device for Cpu {
         shape: MatShape,
         x: Span<CpuBuf>,
         w: Span<CpuBuf>,
-        onto: Onto<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
         y: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
@@ -266,7 +266,7 @@ impl Device for Cpu {
         shape: MatShape,
         x: Span<CpuBuf>,
         packed: Span<CpuBuf>,
-        onto: Onto<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
         y: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
@@ -278,7 +278,7 @@ impl Device for Cpu {
         shape: MatShape,
         dy: Span<CpuBuf>,
         w: Span<CpuBuf>,
-        onto: Onto<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
         dx: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
@@ -290,7 +290,7 @@ impl Device for Cpu {
         shape: MatShape,
         x: Span<CpuBuf>,
         dy: Span<CpuBuf>,
-        onto: Onto<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
         dw: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
@@ -327,7 +327,7 @@ impl Device for Cpu {
         w: Span<CpuBuf>,
         inverse_rms: Span<CpuBuf>,
         dy: Span<CpuBuf>,
-        onto: Onto<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
         dx: SpanMut<CpuBuf>,
         dw: SpanMut<CpuBuf>,
     ) {

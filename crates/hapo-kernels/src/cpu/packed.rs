@@ -190,7 +190,7 @@ fn panel_body<V: Lanes, const R: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Buffer, Device, Onto};
+    use crate::device::{Accumulate, Buffer, Device};
 
     /// Numbers in (−1, 1), rounded to bf16 when asked to.
     fn numbers(n: usize, seed: u32, round: bool) -> Vec<f32> {
@@ -244,9 +244,9 @@ mod tests {
                 cpu.pack(inputs, outputs, w.first(w.len()), packed.first_mut(len));
                 for kind in 0..3 {
                     let onto = || match kind {
-                        0 => Onto::Nothing,
-                        1 => Onto::Existing,
-                        _ => Onto::Bias(bias.first(outputs)),
+                        0 => Accumulate::Nothing,
+                        1 => Accumulate::Existing,
+                        _ => Accumulate::Bias(bias.first(outputs)),
                     };
                     let (mut a, mut b) = (buf(&before), buf(&before));
                     let n = before.len();
@@ -291,7 +291,7 @@ mod tests {
             shape,
             x.first(1),
             packed.first(len),
-            Onto::Nothing,
+            Accumulate::Nothing,
             y.first_mut(2),
         );
         assert_eq!(y.as_slice(), [1.0, 1.0]);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::Cpu;
-use hapo_model::{Config, Family, Llama3Scaling, Model, Rope, rope_frequencies};
+use hapo_model::{Architecture, Config, Llama3Scaling, Model, Rope, rope_frequencies};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -56,14 +56,14 @@ pub(crate) fn tensors(path: &Path) -> BTreeMap<String, Vec<f32>> {
 pub(crate) fn config(name: &str) -> Config {
     let c = json(&fixtures().join("models").join(name).join("config.json"));
     let n = |key: &str| c[key].as_u64().unwrap() as usize;
-    let family = match c["model_type"].as_str().unwrap() {
-        "qwen2" => Family::Qwen2,
-        "qwen3" => Family::Qwen3,
-        _ => Family::Llama,
+    let architecture = match c["model_type"].as_str().unwrap() {
+        "qwen2" => Architecture::Qwen2,
+        "qwen3" => Architecture::Qwen3,
+        _ => Architecture::Llama,
     };
     let rope = &c["rope_parameters"];
     Config {
-        family,
+        architecture,
         vocab_size: n("vocab_size"),
         hidden: n("hidden_size"),
         layers: n("num_hidden_layers"),
@@ -85,8 +85,8 @@ pub(crate) fn config(name: &str) -> Config {
             }),
         },
         tied: c["tie_word_embeddings"].as_bool().unwrap(),
-        qkv_bias: family == Family::Qwen2,
-        qk_norm: family == Family::Qwen3,
+        qkv_bias: architecture == Architecture::Qwen2,
+        qk_norm: architecture == Architecture::Qwen3,
         max_positions: n("max_position_embeddings"),
         eos: Vec::new(),
         bos: None,

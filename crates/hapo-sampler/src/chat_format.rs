@@ -14,7 +14,7 @@ use crate::text::first_stop;
 
 /// A tokenizer and a template, put together.
 #[derive(Debug)]
-pub struct Dialogue {
+pub struct ChatFormat {
     /// The model's tokenizer.
     pub tokenizer: Tokenizer,
     /// The prompt template.
@@ -34,12 +34,12 @@ pub struct Dialogue {
 pub fn choose_template(
     choice: TemplateChoice<'_>,
     model: &str,
-    companions: &[(&'static str, Vec<u8>)],
+    tokenizer_files: &[(&'static str, Vec<u8>)],
 ) -> Result<PromptTemplate, Error> {
     if let Some(named) = choice.check()? {
         return Ok(named.into());
     }
-    let files = hapo_model::chat_files(companions, Path::new(model))?;
+    let files = hapo_model::chat_files(tokenizer_files, Path::new(model))?;
     let source = files.template.ok_or_else(|| Error::Template {
         template: CHAT,
         missing: format!(
@@ -53,7 +53,7 @@ pub fn choose_template(
     })))
 }
 
-impl Dialogue {
+impl ChatFormat {
     /// `eos` are the ids that the model's folder names, `generation_config.json` first.
     ///
     /// # Errors
@@ -174,18 +174,18 @@ mod tests {
     }
 
     fn own(source: &str) -> PromptTemplate {
-        let companions = [("chat_template.jinja", source.as_bytes().to_vec())];
-        choose_template(TemplateChoice::named("chat"), "tiny", &companions).unwrap()
+        let tokenizer_files = [("chat_template.jinja", source.as_bytes().to_vec())];
+        choose_template(TemplateChoice::named("chat"), "tiny", &tokenizer_files).unwrap()
     }
 
     #[test]
     fn sampling_stops_at_what_the_models_own_template_writes_and_at_its_eos() {
         let check = |source: &str, eos: &[u32], end: &str, stops: usize| {
-            let dialogue = Dialogue::new(tokenizer(), own(source), eos).unwrap();
+            let chat_format = ChatFormat::new(tokenizer(), own(source), eos).unwrap();
             let id = tokenizer().id(end).unwrap();
-            assert_eq!(dialogue.end_token, id, "{source}");
-            assert_eq!(dialogue.stop[0], id);
-            assert_eq!(dialogue.stop.len(), stops, "{source}");
+            assert_eq!(chat_format.end_token, id, "{source}");
+            assert_eq!(chat_format.stop[0], id);
+            assert_eq!(chat_format.stop.len(), stops, "{source}");
         };
         let im_end = tokenizer().id("<|im_end|>").unwrap();
         let end_of_text = tokenizer().id("<|endoftext|>").unwrap();
@@ -201,7 +201,7 @@ mod tests {
             2,
         );
         check(&turns(""), &[end_of_text], "<|endoftext|>", 1);
-        let error = Dialogue::new(tokenizer(), own(&turns("")), &[]).unwrap_err();
+        let error = ChatFormat::new(tokenizer(), own(&turns("")), &[]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "template `chat` does not fit the model: the model names no eos_token_id"
@@ -220,9 +220,9 @@ mod tests {
     #[test]
     fn the_models_own_chatml_gives_the_tokens_of_the_named_one() {
         let source = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-        let own = Dialogue::new(tokenizer(), own(source), &[]).unwrap();
+        let own = ChatFormat::new(tokenizer(), own(source), &[]).unwrap();
         let named = hapo_data::find_template("chatml").unwrap();
-        let named = Dialogue::new(tokenizer(), named, &[]).unwrap();
+        let named = ChatFormat::new(tokenizer(), named, &[]).unwrap();
         assert_eq!(
             own.prompt("2 + 2 = ?").unwrap(),
             named.prompt("2 + 2 = ?").unwrap()

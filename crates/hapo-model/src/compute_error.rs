@@ -5,7 +5,7 @@ use hapo_kernels::DeviceError;
 /// A request the decoder cannot carry out. Nothing was changed when one is returned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum EngineError {
+pub enum ComputeError {
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),

@@ -7,8 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{
-    AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, Onto, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
@@ -16,7 +16,7 @@ use crate::plan::{self, AttentionPlan, Rows, TooLarge};
 
 /// What the factors of products are rounded to; sums are in f32 either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Products {
+pub enum MatmulPrecision {
     /// Nothing: f32 in (no TF32).
     #[default]
     F32,
@@ -26,11 +26,11 @@ pub enum Products {
 
 /// A card, or what stands for one.
 #[derive(Debug)]
-pub struct Card<L: Launcher> {
+pub struct CudaDevice<L: Launcher> {
     inner: Arc<Inner<L>>,
 }
 
-impl<L: Launcher> Clone for Card<L> {
+impl<L: Launcher> Clone for CudaDevice<L> {
     fn clone(&self) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
@@ -41,7 +41,7 @@ impl<L: Launcher> Clone for Card<L> {
 #[derive(Debug)]
 struct Inner<L: Launcher> {
     launcher: L,
-    products: Products,
+    products: MatmulPrecision,
     fault: Mutex<Option<DeviceError>>,
     /// Memory between the kernels of one operation; the next operation uses it again, in order.
     scratch: Mutex<Option<(L::Memory, usize)>>,
@@ -49,12 +49,12 @@ struct Inner<L: Launcher> {
 
 /// A buffer on a card.
 #[derive(Debug)]
-pub struct CardBuf<L: Launcher> {
+pub struct CudaBuf<L: Launcher> {
     memory: L::Memory,
     len: usize,
 }
 
-impl<L: Launcher> Buffer for CardBuf<L> {
+impl<L: Launcher> Buffer for CudaBuf<L> {
     fn len(&self) -> usize {
         self.len
     }
@@ -62,7 +62,7 @@ impl<L: Launcher> Buffer for CardBuf<L> {
 
 /// A table on a card, with its items on the host and what was worked out from them.
 #[derive(Debug)]
-pub struct CardTable<L: Launcher, T> {
+pub struct CudaTable<L: Launcher, T> {
     items: Vec<T>,
     /// `None` when there was no room; [`Device::check`] says so.
     memory: Option<L::Memory>,
@@ -89,12 +89,12 @@ struct Uploaded<L: Launcher> {
 type Done = Result<(), DeviceError>;
 
 /// Address of the first element of a span.
-fn at<L: Launcher>(span: Span<CardBuf<L>>) -> u64 {
+fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
     span.buf.memory.address() + (span.offset * size_of::<f32>()) as u64
 }
 
 /// Address of the first element of a span to write.
-fn to<L: Launcher>(span: &SpanMut<CardBuf<L>>) -> u64 {
+fn to<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
     span.buf.memory.address() + (span.offset * size_of::<f32>()) as u64
 }
 
@@ -103,9 +103,9 @@ fn f32_arg(x: f32) -> u64 {
     u64::from(x.to_bits())
 }
 
-impl<L: Launcher> Card<L> {
+impl<L: Launcher> CudaDevice<L> {
     /// A device over a launcher.
-    pub fn new(launcher: L, products: Products) -> Self {
+    pub fn new(launcher: L, products: MatmulPrecision) -> Self {
         Self {
             inner: Arc::new(Inner {
                 launcher,
@@ -139,7 +139,7 @@ impl<L: Launcher> Card<L> {
     }
 
     fn too_large(&self, it: TooLarge) -> DeviceError {
-        DeviceError::Card {
+        DeviceError::Gpu {
             device: self.inner.launcher.name(),
             problem: format!("{} {}, the limit is {}", it.got, it.what, it.limit),
             hint: "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences"
@@ -206,7 +206,7 @@ impl<L: Launcher> Card<L> {
     /// What `make` works out from a table's items, uploaded once.
     fn derived<T: TableItem>(
         &self,
-        table: &CardTable<L, T>,
+        table: &CudaTable<L, T>,
         which: Derived,
         make: impl FnOnce(&[T]) -> (Vec<u32>, usize),
     ) -> Result<Arc<Uploaded<L>>, DeviceError> {
@@ -225,22 +225,22 @@ impl<L: Launcher> Card<L> {
     }
 
     /// Address of a table; one without memory has left a fault, so nothing runs.
-    fn table_at<T>(table: &CardTable<L, T>) -> u64 {
+    fn table_at<T>(table: &CudaTable<L, T>) -> u64 {
         table.memory.as_ref().map_or(0, Memory::address)
     }
 
     /// Puts a bias or nothing where the product goes; whether it is added to that.
     fn start(
         &self,
-        onto: &Onto<CardBuf<L>>,
+        onto: &Accumulate<CudaBuf<L>>,
         out: u64,
         rows: usize,
         width: usize,
     ) -> Result<bool, DeviceError> {
         match onto {
-            Onto::Nothing => Ok(false),
-            Onto::Existing => Ok(true),
-            Onto::Bias(bias) => {
+            Accumulate::Nothing => Ok(false),
+            Accumulate::Existing => Ok(true),
+            Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, width, "a bias is [outputs]");
                 let width = self.word("outputs", width)?;
                 self.over("repeat_row", rows * bias.len, &[width, at(*bias), out])?;
@@ -273,7 +273,7 @@ impl<L: Launcher> Card<L> {
                 }));
             }
         }
-        if self.inner.products == Products::F32 {
+        if self.inner.products == MatmulPrecision::F32 {
             return self.inner.launcher.product(&product);
         }
         // Both factors in bf16, the second on a boundary of 256 bytes.
@@ -312,7 +312,7 @@ impl<L: Launcher> Card<L> {
     }
 
     fn attention_plan(&self, shape: AttentionShape) -> Result<AttentionPlan, DeviceError> {
-        AttentionPlan::of(shape.head_dim).ok_or_else(|| DeviceError::Card {
+        AttentionPlan::of(shape.head_dim).ok_or_else(|| DeviceError::Gpu {
             device: self.inner.launcher.name(),
             problem: format!(
                 "heads of {} columns, the kernels have room for 256",
@@ -324,7 +324,7 @@ impl<L: Launcher> Card<L> {
 
     fn query_tiles(
         &self,
-        segments: &CardTable<L, SegmentRow>,
+        segments: &CudaTable<L, SegmentRow>,
         tile: usize,
     ) -> Result<Arc<Uploaded<L>>, DeviceError> {
         self.derived(segments, Derived::QueryTiles(tile), |it| {
@@ -347,7 +347,7 @@ impl<L: Launcher> Card<L> {
         &self,
         kernel: &'static str,
         shared: u32,
-        x: Span<CardBuf<L>>,
+        x: Span<CudaBuf<L>>,
     ) -> Result<Vec<T>, DeviceError> {
         let blocks = x.len.div_ceil(plan::PER_BLOCK);
         let mut numbers = vec![T::zeroed(); blocks];
@@ -365,20 +365,20 @@ impl<L: Launcher> Card<L> {
     }
 }
 
-impl<L: Launcher> Device for Card<L> {
-    type Buf = CardBuf<L>;
-    type Table<T: TableItem> = CardTable<L, T>;
+impl<L: Launcher> Device for CudaDevice<L> {
+    type Buf = CudaBuf<L>;
+    type Table<T: TableItem> = CudaTable<L, T>;
 
-    fn alloc(&self, len: usize) -> Result<CardBuf<L>, DeviceError> {
+    fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
         let bytes = len.checked_mul(size_of::<f32>());
         let bytes = bytes.ok_or(DeviceError::OutOfMemory { bytes: usize::MAX })?;
-        Ok(CardBuf {
+        Ok(CudaBuf {
             memory: self.inner.launcher.alloc(bytes)?,
             len,
         })
     }
 
-    fn table<T: TableItem>(&self, items: &[T]) -> CardTable<L, T> {
+    fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
         let mut memory = None;
         self.run(|| {
             let bytes: &[u8] = bytemuck::cast_slice(items);
@@ -387,14 +387,14 @@ impl<L: Launcher> Device for Card<L> {
             memory = Some(made);
             Ok(())
         });
-        CardTable {
+        CudaTable {
             items: items.to_vec(),
             memory,
             derived: Mutex::new(Vec::new()),
         }
     }
 
-    fn upload(&self, src: &[f32], dst: SpanMut<CardBuf<L>>) {
+    fn upload(&self, src: &[f32], dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len(), dst.len, "equal lengths");
         self.run(|| {
             self.inner
@@ -403,7 +403,7 @@ impl<L: Launcher> Device for Card<L> {
         });
     }
 
-    fn download(&self, src: Span<CardBuf<L>>, dst: &mut [f32]) {
+    fn download(&self, src: Span<CudaBuf<L>>, dst: &mut [f32]) {
         assert_eq!(src.len, dst.len(), "equal lengths");
         self.run(|| {
             self.inner
@@ -412,7 +412,7 @@ impl<L: Launcher> Device for Card<L> {
         });
     }
 
-    fn copy(&self, src: Span<CardBuf<L>>, dst: SpanMut<CardBuf<L>>) {
+    fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len, dst.len, "equal lengths");
         self.run(|| {
             self.inner
@@ -421,7 +421,7 @@ impl<L: Launcher> Device for Card<L> {
         });
     }
 
-    fn fill(&self, dst: SpanMut<CardBuf<L>>, value: f32) {
+    fn fill(&self, dst: SpanMut<CudaBuf<L>>, value: f32) {
         self.run(|| self.over("fill", dst.len, &[f32_arg(value), to(&dst)]));
     }
 
@@ -446,10 +446,10 @@ impl<L: Launcher> Device for Card<L> {
     fn matmul(
         &self,
         shape: MatShape,
-        x: Span<CardBuf<L>>,
-        w: Span<CardBuf<L>>,
-        onto: Onto<CardBuf<L>>,
-        y: SpanMut<CardBuf<L>>,
+        x: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
     ) {
         let MatShape {
             rows,
@@ -472,8 +472,8 @@ impl<L: Launcher> Device for Card<L> {
     fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
         match self.inner.products {
             // A product of f32 factors has other bits than one of packed weights could promise.
-            Products::F32 => None,
-            Products::Bf16 => Some((inputs * outputs).div_ceil(2)),
+            MatmulPrecision::F32 => None,
+            MatmulPrecision::Bf16 => Some((inputs * outputs).div_ceil(2)),
         }
     }
 
@@ -481,15 +481,15 @@ impl<L: Launcher> Device for Card<L> {
         &self,
         inputs: usize,
         outputs: usize,
-        w: Span<CardBuf<L>>,
-        packed: SpanMut<CardBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        packed: SpanMut<CudaBuf<L>>,
     ) {
         assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
         assert_eq!(packed.len, w.len.div_ceil(2), "half a word per weight");
         self.run(|| self.over("round_to_bf16", w.len, &[at(w), to(&packed)]));
     }
 
-    fn is_bf16(&self, x: Span<CardBuf<L>>) -> bool {
+    fn is_bf16(&self, x: Span<CudaBuf<L>>) -> bool {
         let mut all = true;
         self.run(|| {
             let found: Vec<u32> =
@@ -503,10 +503,10 @@ impl<L: Launcher> Device for Card<L> {
     fn matmul_packed(
         &self,
         shape: MatShape,
-        x: Span<CardBuf<L>>,
-        packed: Span<CardBuf<L>>,
-        onto: Onto<CardBuf<L>>,
-        y: SpanMut<CardBuf<L>>,
+        x: Span<CudaBuf<L>>,
+        packed: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
     ) {
         let MatShape {
             rows,
@@ -539,10 +539,10 @@ impl<L: Launcher> Device for Card<L> {
     fn matmul_input_grad(
         &self,
         shape: MatShape,
-        dy: Span<CardBuf<L>>,
-        w: Span<CardBuf<L>>,
-        onto: Onto<CardBuf<L>>,
-        dx: SpanMut<CardBuf<L>>,
+        dy: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dx: SpanMut<CudaBuf<L>>,
     ) {
         let MatShape {
             rows,
@@ -575,10 +575,10 @@ impl<L: Launcher> Device for Card<L> {
     fn matmul_weight_grad(
         &self,
         shape: MatShape,
-        x: Span<CardBuf<L>>,
-        dy: Span<CardBuf<L>>,
-        onto: Onto<CardBuf<L>>,
-        dw: SpanMut<CardBuf<L>>,
+        x: Span<CudaBuf<L>>,
+        dy: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dw: SpanMut<CudaBuf<L>>,
     ) {
         let MatShape {
             rows,
@@ -608,7 +608,7 @@ impl<L: Launcher> Device for Card<L> {
         });
     }
 
-    fn add_column_sums(&self, width: usize, dy: Span<CardBuf<L>>, out: SpanMut<CardBuf<L>>) {
+    fn add_column_sums(&self, width: usize, dy: Span<CudaBuf<L>>, out: SpanMut<CudaBuf<L>>) {
         assert!(
             out.len == width && dy.len.is_multiple_of(width),
             "dy is [rows, width], out [width]"
@@ -619,11 +619,11 @@ impl<L: Launcher> Device for Card<L> {
     fn rms_norm(
         &self,
         eps: f32,
-        x: Span<CardBuf<L>>,
-        w: Span<CardBuf<L>>,
-        y: SpanMut<CardBuf<L>>,
-        inverse_rms: SpanMut<CardBuf<L>>,
-        residual: Option<SpanMut<CardBuf<L>>>,
+        x: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
+        inverse_rms: SpanMut<CudaBuf<L>>,
+        residual: Option<SpanMut<CudaBuf<L>>>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(
@@ -657,13 +657,13 @@ impl<L: Launcher> Device for Card<L> {
 
     fn rms_norm_grad(
         &self,
-        x: Span<CardBuf<L>>,
-        w: Span<CardBuf<L>>,
-        inverse_rms: Span<CardBuf<L>>,
-        dy: Span<CardBuf<L>>,
-        onto: Onto<CardBuf<L>>,
-        dx: SpanMut<CardBuf<L>>,
-        dw: SpanMut<CardBuf<L>>,
+        x: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        inverse_rms: Span<CudaBuf<L>>,
+        dy: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dx: SpanMut<CudaBuf<L>>,
+        dw: SpanMut<CudaBuf<L>>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
         assert!(
@@ -681,7 +681,7 @@ impl<L: Launcher> Device for Card<L> {
             let args = [
                 self.word("rows", rows)?,
                 self.word("columns", width)?,
-                u64::from(matches!(onto, Onto::Existing)),
+                u64::from(matches!(onto, Accumulate::Existing)),
                 at(x),
                 at(w),
                 at(inverse_rms),
@@ -697,9 +697,9 @@ impl<L: Launcher> Device for Card<L> {
         &self,
         head_dim: usize,
         direction: f32,
-        angles: Span<CardBuf<L>>,
-        positions: &CardTable<L, u32>,
-        x: SpanMut<CardBuf<L>>,
+        angles: Span<CudaBuf<L>>,
+        positions: &CudaTable<L, u32>,
+        x: SpanMut<CudaBuf<L>>,
     ) {
         let rows = positions.items.len();
         if rows == 0 {
@@ -726,20 +726,20 @@ impl<L: Launcher> Device for Card<L> {
     fn attention(
         &self,
         shape: AttentionShape,
-        segments: &CardTable<L, SegmentRow>,
-        q: Span<CardBuf<L>>,
-        k: Span<CardBuf<L>>,
-        v: Span<CardBuf<L>>,
-        out: SpanMut<CardBuf<L>>,
-        log_sums: SpanMut<CardBuf<L>>,
+        segments: &CudaTable<L, SegmentRow>,
+        q: Span<CudaBuf<L>>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        out: SpanMut<CudaBuf<L>>,
+        log_sums: SpanMut<CudaBuf<L>>,
     ) {
         let rows = log_sums.len / shape.heads;
         assert!(
-            q.len == rows * shape.q_width() && out.len == q.len,
+            q.len == rows * shape.q_dim() && out.len == q.len,
             "q and out are [rows, heads · head_dim]"
         );
         assert!(
-            k.len == rows * shape.kv_width() && v.len == k.len,
+            k.len == rows * shape.kv_dim() && v.len == k.len,
             "k and v are [rows, kv_heads · head_dim]"
         );
         self.run(|| {
@@ -767,27 +767,27 @@ impl<L: Launcher> Device for Card<L> {
     fn attention_grad(
         &self,
         shape: AttentionShape,
-        segments: &CardTable<L, SegmentRow>,
-        q: Span<CardBuf<L>>,
-        k: Span<CardBuf<L>>,
-        v: Span<CardBuf<L>>,
-        out: Span<CardBuf<L>>,
-        log_sums: Span<CardBuf<L>>,
-        dout: Span<CardBuf<L>>,
-        dq: SpanMut<CardBuf<L>>,
-        dk: SpanMut<CardBuf<L>>,
-        dv: SpanMut<CardBuf<L>>,
+        segments: &CudaTable<L, SegmentRow>,
+        q: Span<CudaBuf<L>>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        out: Span<CudaBuf<L>>,
+        log_sums: Span<CudaBuf<L>>,
+        dout: Span<CudaBuf<L>>,
+        dq: SpanMut<CudaBuf<L>>,
+        dk: SpanMut<CudaBuf<L>>,
+        dv: SpanMut<CudaBuf<L>>,
     ) {
         let rows = log_sums.len / shape.heads;
         assert!(
-            dq.len == rows * shape.q_width()
+            dq.len == rows * shape.q_dim()
                 && q.len == dq.len
                 && out.len == dq.len
                 && dout.len == dq.len,
             "q, out and their gradients are [rows, heads · head_dim]"
         );
         assert!(
-            dk.len == rows * shape.kv_width()
+            dk.len == rows * shape.kv_dim()
                 && dv.len == dk.len
                 && k.len == dk.len
                 && v.len == dk.len,
@@ -838,20 +838,20 @@ impl<L: Launcher> Device for Card<L> {
         &self,
         shape: AttentionShape,
         layer: usize,
-        rows: &CardTable<L, CacheRow>,
-        cache: &CardBuf<L>,
-        q: Span<CardBuf<L>>,
-        k: Span<CardBuf<L>>,
-        v: Span<CardBuf<L>>,
-        out: SpanMut<CardBuf<L>>,
+        rows: &CudaTable<L, CacheRow>,
+        cache: &CudaBuf<L>,
+        q: Span<CudaBuf<L>>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        out: SpanMut<CudaBuf<L>>,
     ) {
         let n = rows.items.len();
         assert!(
-            q.len == n * shape.q_width() && out.len == q.len,
+            q.len == n * shape.q_dim() && out.len == q.len,
             "q and out are [rows, heads · head_dim]"
         );
         assert!(
-            k.len == n * shape.kv_width() && v.len == k.len,
+            k.len == n * shape.kv_dim() && v.len == k.len,
             "k and v are [rows, kv_heads · head_dim]"
         );
         if n == 0 {
@@ -893,13 +893,13 @@ impl<L: Launcher> Device for Card<L> {
         shape: AttentionShape,
         layer: usize,
         span: CacheSpan,
-        k: Span<CardBuf<L>>,
-        v: Span<CardBuf<L>>,
-        cache: &mut CardBuf<L>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        cache: &mut CudaBuf<L>,
     ) {
-        let tokens = k.len / shape.kv_width();
+        let tokens = k.len / shape.kv_dim();
         assert!(
-            k.len == tokens * shape.kv_width() && v.len == k.len,
+            k.len == tokens * shape.kv_dim() && v.len == k.len,
             "k and v are [tokens, kv_heads · head_dim]"
         );
         assert!(
@@ -925,12 +925,12 @@ impl<L: Launcher> Device for Card<L> {
         shape: AttentionShape,
         layers: usize,
         rows: &[CacheRow],
-        k: Span<CardBuf<L>>,
-        v: Span<CardBuf<L>>,
-        cache: &mut CardBuf<L>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        cache: &mut CudaBuf<L>,
     ) {
         assert!(
-            k.len == layers * rows.len() * shape.kv_width() && v.len == k.len,
+            k.len == layers * rows.len() * shape.kv_dim() && v.len == k.len,
             "k and v are [layers, rows, kv_heads · head_dim]"
         );
         assert!(
@@ -952,16 +952,16 @@ impl<L: Launcher> Device for Card<L> {
         });
     }
 
-    fn swiglu(&self, gate: Span<CardBuf<L>>, up: Span<CardBuf<L>>, h: SpanMut<CardBuf<L>>) {
+    fn swiglu(&self, gate: Span<CudaBuf<L>>, up: Span<CudaBuf<L>>, h: SpanMut<CudaBuf<L>>) {
         assert!(gate.len == h.len && up.len == h.len, "equal shapes");
         self.run(|| self.over("swiglu", h.len, &[at(gate), at(up), to(&h)]));
     }
 
     fn swiglu_grad(
         &self,
-        gate: SpanMut<CardBuf<L>>,
-        up: SpanMut<CardBuf<L>>,
-        dh: SpanMut<CardBuf<L>>,
+        gate: SpanMut<CudaBuf<L>>,
+        up: SpanMut<CudaBuf<L>>,
+        dh: SpanMut<CudaBuf<L>>,
     ) {
         assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
         self.run(|| self.over("swiglu_grad", dh.len, &[to(&gate), to(&up), to(&dh)]));
@@ -970,9 +970,9 @@ impl<L: Launcher> Device for Card<L> {
     fn embed(
         &self,
         layout: EmbeddingLayout,
-        tokens: &CardTable<L, u32>,
-        embedding: Span<CardBuf<L>>,
-        x: SpanMut<CardBuf<L>>,
+        tokens: &CudaTable<L, u32>,
+        embedding: Span<CudaBuf<L>>,
+        x: SpanMut<CudaBuf<L>>,
     ) {
         match layout {
             EmbeddingLayout::Rows { width } => self.gather_rows(width, tokens, embedding, x),
@@ -996,9 +996,9 @@ impl<L: Launcher> Device for Card<L> {
     fn embed_grad(
         &self,
         layout: EmbeddingLayout,
-        tokens: &CardTable<L, u32>,
-        dx: Span<CardBuf<L>>,
-        dembedding: SpanMut<CardBuf<L>>,
+        tokens: &CudaTable<L, u32>,
+        dx: Span<CudaBuf<L>>,
+        dembedding: SpanMut<CudaBuf<L>>,
     ) {
         let (width, token_stride, width_stride) = match layout {
             EmbeddingLayout::Rows { width } => (width, width, 1),
@@ -1032,9 +1032,9 @@ impl<L: Launcher> Device for Card<L> {
     fn gather_rows(
         &self,
         width: usize,
-        rows: &CardTable<L, u32>,
-        x: Span<CardBuf<L>>,
-        y: SpanMut<CardBuf<L>>,
+        rows: &CudaTable<L, u32>,
+        x: Span<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
     ) {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
@@ -1047,9 +1047,9 @@ impl<L: Launcher> Device for Card<L> {
     fn scatter_rows(
         &self,
         width: usize,
-        rows: &CardTable<L, u32>,
-        y: Span<CardBuf<L>>,
-        x: SpanMut<CardBuf<L>>,
+        rows: &CudaTable<L, u32>,
+        y: Span<CudaBuf<L>>,
+        x: SpanMut<CudaBuf<L>>,
     ) {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
@@ -1063,10 +1063,10 @@ impl<L: Launcher> Device for Card<L> {
     fn head(
         &self,
         vocabulary: usize,
-        targets: &CardTable<L, HeadTarget>,
+        targets: &CudaTable<L, HeadTarget>,
         part: HeadPart,
-        logits: Span<CardBuf<L>>,
-        stats: SpanMut<CardBuf<L>>,
+        logits: Span<CudaBuf<L>>,
+        stats: SpanMut<CudaBuf<L>>,
     ) {
         assert_eq!(
             logits.len,
@@ -1091,11 +1091,11 @@ impl<L: Launcher> Device for Card<L> {
     fn head_grad(
         &self,
         vocabulary: usize,
-        targets: &CardTable<L, HeadTarget>,
+        targets: &CudaTable<L, HeadTarget>,
         part: HeadPart,
-        stats: Span<CardBuf<L>>,
-        gradients: Span<CardBuf<L>>,
-        logits: SpanMut<CardBuf<L>>,
+        stats: Span<CudaBuf<L>>,
+        gradients: Span<CudaBuf<L>>,
+        logits: SpanMut<CudaBuf<L>>,
     ) {
         assert_eq!(
             logits.len,
@@ -1117,7 +1117,7 @@ impl<L: Launcher> Device for Card<L> {
         });
     }
 
-    fn squared_norm(&self, x: Span<CardBuf<L>>) -> f64 {
+    fn squared_norm(&self, x: Span<CudaBuf<L>>) -> f64 {
         let mut sum = 0.0;
         self.run(|| {
             let parts: Vec<f64> =
@@ -1131,10 +1131,10 @@ impl<L: Launcher> Device for Card<L> {
     fn adamw(
         &self,
         step: AdamW,
-        gradient: Span<CardBuf<L>>,
-        parameter: SpanMut<CardBuf<L>>,
-        first_moment: SpanMut<CardBuf<L>>,
-        second_moment: SpanMut<CardBuf<L>>,
+        gradient: Span<CudaBuf<L>>,
+        parameter: SpanMut<CudaBuf<L>>,
+        first_moment: SpanMut<CudaBuf<L>>,
+        second_moment: SpanMut<CudaBuf<L>>,
     ) {
         for part in [&parameter, &first_moment, &second_moment] {
             assert_eq!(
