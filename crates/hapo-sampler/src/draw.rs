@@ -39,6 +39,82 @@ impl Truncation {
         top_p: 1.0,
         min_p: 0.0,
     };
+
+    /// Whether every field is in its range.
+    ///
+    /// # Errors
+    /// The first field out of its range.
+    pub fn check(self) -> Result<(), OutOfRange> {
+        let top_p = self.top_p > 0.0 && self.top_p <= 1.0;
+        let min_p = (0.0..=1.0).contains(&self.min_p);
+        in_range(top_p, "top_p", "a number in (0, 1]", self.top_p)?;
+        in_range(min_p, "min_p", "a number in [0, 1]", self.min_p)
+    }
+}
+
+impl Decoding {
+    /// Sampling at `temperature`, or greedy decoding at 0.
+    ///
+    /// # Errors
+    /// The first setting out of its range.
+    pub fn at_temperature(temperature: f32, truncation: Truncation) -> Result<Self, OutOfRange> {
+        let valid = temperature.is_finite() && temperature >= 0.0;
+        in_range(valid, "temperature", "a number from 0", temperature)?;
+        truncation.check()?;
+        Ok(if temperature == 0.0 {
+            Self::Greedy
+        } else {
+            Self::Sample {
+                temperature,
+                truncation,
+            }
+        })
+    }
+
+    /// Whether temperature and truncation are in their ranges.
+    ///
+    /// # Errors
+    /// The first setting out of its range.
+    pub fn check(self) -> Result<(), OutOfRange> {
+        let Self::Sample {
+            temperature,
+            truncation,
+        } = self
+        else {
+            return Ok(());
+        };
+        let valid = temperature.is_finite() && temperature > 0.0;
+        in_range(valid, "temperature", "a number above 0", temperature)?;
+        truncation.check()
+    }
+}
+
+/// A setting of [`Decoding`] or [`Truncation`] out of its range.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("{field}: expected {expected}, got {got}")]
+pub struct OutOfRange {
+    /// `temperature`, `top_p` or `min_p`.
+    pub field: &'static str,
+    /// The range.
+    pub expected: &'static str,
+    /// The value.
+    pub got: f32,
+}
+
+fn in_range(
+    valid: bool,
+    field: &'static str,
+    expected: &'static str,
+    got: f32,
+) -> Result<(), OutOfRange> {
+    if valid {
+        return Ok(());
+    }
+    Err(OutOfRange {
+        field,
+        expected,
+        got,
+    })
 }
 
 /// A token and its log-probabilities under the whole distribution.

@@ -353,33 +353,7 @@ impl<'a, D: Device> Engine<'a, D> {
                 format!("one of {}", self.cache.capacity()),
             );
         }
-        if let Decoding::Sample {
-            temperature,
-            truncation,
-        } = it.decoding
-        {
-            if !(temperature.is_finite() && temperature > 0.0) {
-                return bad(
-                    "temperature",
-                    "a number above 0".to_owned(),
-                    temperature.to_string(),
-                );
-            }
-            if !(truncation.top_p > 0.0 && truncation.top_p <= 1.0) {
-                return bad(
-                    "top_p",
-                    "a number in (0, 1]".to_owned(),
-                    truncation.top_p.to_string(),
-                );
-            }
-            if !(0.0..=1.0).contains(&truncation.min_p) {
-                return bad(
-                    "min_p",
-                    "a number in [0, 1]".to_owned(),
-                    truncation.min_p.to_string(),
-                );
-            }
-        }
+        it.decoding.check()?;
         if it.stop_strings.iter().any(String::is_empty) {
             return bad(
                 "stop",

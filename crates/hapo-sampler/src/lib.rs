@@ -13,7 +13,7 @@ mod local;
 mod text;
 
 pub use chat_format::{ChatFormat, choose_template};
-pub use draw::{Decoding, Drawn, Truncation, draw};
+pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
 pub use engine::{
     Engine, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
 };
@@ -66,6 +66,16 @@ pub enum Error {
         /// Its name.
         name: &'static str,
     },
+}
+
+impl From<OutOfRange> for Error {
+    fn from(error: OutOfRange) -> Self {
+        Self::Request {
+            field: error.field,
+            expected: error.expected.to_owned(),
+            got: error.got.to_string(),
+        }
+    }
 }
 
 impl Error {

@@ -69,32 +69,15 @@ pub(crate) struct Args {
 
 /// Decoding by temperature, 0 meaning greedy.
 pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {
-    let Truncation { top_p, min_p, .. } = truncation;
-    if !(temperature.is_finite() && temperature >= 0.0) {
-        return Err(bad_input(
-            format!("--temperature: expected a number from 0, got {temperature}"),
-            "0 is greedy",
-        ));
-    }
-    if !(top_p > 0.0 && top_p <= 1.0) {
-        return Err(bad_input(
-            format!("--top-p: expected a number in (0, 1], got {top_p}"),
-            "1 keeps every token",
-        ));
-    }
-    if !(0.0..=1.0).contains(&min_p) {
-        return Err(bad_input(
-            format!("--min-p: expected a number in [0, 1], got {min_p}"),
-            "0 keeps every token",
-        ));
-    }
-    Ok(if temperature == 0.0 {
-        Decoding::Greedy
-    } else {
-        Decoding::Sample {
-            temperature,
-            truncation,
-        }
+    Decoding::at_temperature(temperature, truncation).map_err(|error| {
+        let hint = match error.field {
+            "temperature" => "0 is greedy",
+            "top_p" => "1 keeps every token",
+            _ => "0 keeps every token",
+        };
+        let flag = error.field.replace('_', "-");
+        let (expected, got) = (error.expected, error.got);
+        bad_input(format!("--{flag}: expected {expected}, got {got}"), hint)
     })
 }
 
