@@ -371,7 +371,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
         let bytes = len.checked_mul(size_of::<f32>());
-        let bytes = bytes.ok_or(DeviceError::OutOfMemory { bytes: usize::MAX })?;
+        let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
         Ok(CudaBuf {
             memory: self.inner.launcher.alloc(bytes)?,
             len,

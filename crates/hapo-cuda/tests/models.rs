@@ -338,7 +338,7 @@ fn a_full_card_is_a_typed_error_and_no_panic() {
     for error in refused {
         let text = error.to_string();
         assert!(
-            text.starts_with("fibers has no room for 0.000 GB"),
+            text.starts_with("fibers is out of memory: 0.000 GB asked for"),
             "{text}"
         );
         assert!(text.contains("0.000 of its 24.000 GB are free"), "{text}");

@@ -12,9 +12,9 @@ use std::fmt::Debug;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The device has no room for a buffer of this size.
+    /// The system has no memory for a buffer of this size.
     #[error("no memory for a buffer of {bytes} bytes")]
-    OutOfMemory {
+    Allocation {
         /// Size asked for.
         bytes: usize,
     },
@@ -26,27 +26,25 @@ pub enum DeviceError {
         /// What the system said.
         reason: String,
     },
-    /// A card has no room for a buffer.
+    /// A GPU has no free memory for a buffer.
     #[error(
-        "{device} has no room for {:.3} GB: {:.3} of its {:.3} GB are free; a smaller \
-         optim.micro_batch_tokens or optim.recompute = \"layers\" needs less in training, fewer or \
-         shorter sequences at once need less in sampling",
+        "{device} is out of memory: {:.3} GB asked for, {:.3} of its {:.3} GB are free",
         *asked as f64 / 1e9, *free as f64 / 1e9, *total as f64 / 1e9
     )]
     OutOfMemory {
-        /// Name of the card on the command line.
+        /// Name of the GPU, as `cuda:0`.
         device: String,
         /// Bytes asked for.
         asked: u64,
         /// Bytes free.
         free: u64,
-        /// Bytes of the card.
+        /// Bytes of the GPU.
         total: u64,
     },
-    /// A card cannot be used, or failed while it was.
+    /// A GPU cannot be used, or failed while it was.
     #[error("{device}: {problem}")]
     Gpu {
-        /// Name of the card on the command line.
+        /// Name of the GPU, as `cuda:0`.
         device: String,
         /// What is missing or went wrong.
         problem: String,
@@ -60,6 +58,10 @@ impl DeviceError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Gpu { hint, .. } => Some(hint),
+            Self::OutOfMemory { .. } => Some(
+                "smaller batches and activation checkpointing need less memory in training, fewer or \
+                 shorter sequences at once need less in sampling",
+            ),
             _ => None,
         }
     }

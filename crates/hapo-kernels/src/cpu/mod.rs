@@ -102,7 +102,7 @@ pub struct CpuBuf {
 impl CpuBuf {
     fn zeros(len: usize) -> Result<Self, DeviceError> {
         let bytes = len.saturating_mul(size_of::<f32>());
-        let refused = DeviceError::OutOfMemory { bytes };
+        let refused = DeviceError::Allocation { bytes };
         let Some(total) = len.checked_add(LINE) else {
             return Err(refused);
         };
