@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::data::find_template;
-use hapo::eval::{EvalSettings, average, benchmark, evaluate};
+use hapo::eval::{EvalModel, EvalSettings, average, benchmark, evaluate};
 use hapo::sampler::{ChatFormat, Decoding, Truncation};
 use hapo::train::{BUILTIN_BASE, open_model};
 use hapo::verify::MATH;
@@ -31,8 +31,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let problems = benchmark("multiply-6")
         .ok_or("no such benchmark")?
         .problems(25)?;
-    let answers = evaluate(&loaded.model, &chat_format, &MATH, &problems, settings)?;
-    for it in answers.iter().take(3) {
+    let model = EvalModel {
+        model: &loaded.model,
+        chat_format: &chat_format,
+    };
+    let results = evaluate(model, &MATH, &problems, settings)?;
+    for it in results.iter().take(3) {
         println!(
             "{}: {} of {} right",
             it.id,
@@ -41,6 +45,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
         println!("  {}", it.completions[0].text);
     }
-    println!("avg@4 {:?}", average(&answers, settings.seed));
+    println!("avg@4 {:?}", average(&results, settings.seed));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hapo_data::Dataset;
-use hapo_eval::{Answers, EvalSettings, evaluate};
+use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
 
 use crate::commands::generate::decoding;
 use crate::model;
@@ -18,7 +18,7 @@ pub(crate) fn answers(
     sets: &[Dataset],
     seed: u64,
     threads: usize,
-) -> Result<Vec<Vec<Answers>>> {
+) -> Result<Vec<Vec<ProblemResult>>> {
     let template = hapo_data::find_template("chatml")?;
     let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
     let (model, chat_format) = model::open(
@@ -37,8 +37,10 @@ pub(crate) fn answers(
     sets.iter()
         .map(|it| {
             Ok(evaluate(
-                &model,
-                &chat_format,
+                EvalModel {
+                    model: &model,
+                    chat_format: &chat_format,
+                },
                 &hapo_verify::MATH,
                 it,
                 settings,

@@ -7,7 +7,7 @@ use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, held_out};
 use sha2::{Digest, Sha256};
 
-use crate::evaluate::Error;
+use crate::error::Error;
 
 /// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]

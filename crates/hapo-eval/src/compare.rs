@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::benchmark::benchmark;
-use crate::evaluate::Answers;
+use crate::graded::ProblemResult;
 use crate::record::Recorded;
 use crate::statistics::{Estimate, estimate, estimate_mean_of, paired_difference};
 
@@ -121,15 +121,17 @@ struct Paired {
 }
 
 fn paired(
-    run: &BTreeMap<usize, Answers>,
-    base: Option<&BTreeMap<usize, Answers>>,
+    run: &BTreeMap<usize, ProblemResult>,
+    base: Option<&BTreeMap<usize, ProblemResult>>,
 ) -> Option<Paired> {
     if run.is_empty() {
         return None;
     }
-    let values = |it: &BTreeMap<usize, Answers>| it.values().map(Answers::success).collect();
-    let same = |base: &&BTreeMap<usize, Answers>| {
-        let keys = |(number, it): (&usize, &Answers)| (*number, it.id.clone(), it.gold.clone());
+    let values =
+        |it: &BTreeMap<usize, ProblemResult>| it.values().map(ProblemResult::success).collect();
+    let same = |base: &&BTreeMap<usize, ProblemResult>| {
+        let keys =
+            |(number, it): (&usize, &ProblemResult)| (*number, it.id.clone(), it.gold.clone());
         run.iter().map(keys).eq(base.iter().map(keys))
     };
     Some(Paired {
@@ -344,22 +346,27 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evaluate::{Answer, Mark};
+    use crate::graded::GradedCompletion;
     use expect_test::{Expect, expect};
+    use hapo_core::Verdict;
     use serde_json::Value;
 
     fn run(name: &str, sets: &[(&str, &[u8])]) -> (String, Recorded) {
         let answers = |(number, it): (usize, &u8)| {
-            let answer = Answer {
+            let answer = GradedCompletion {
                 text: String::new(),
-                verdict: if *it == 1 { Mark::Correct } else { Mark::Wrong },
+                verdict: if *it == 1 {
+                    Verdict::Correct
+                } else {
+                    Verdict::Wrong
+                },
                 other: None,
                 answer: None,
                 vote: Some(0),
                 tokens: None,
                 ended: true,
             };
-            let it = Answers {
+            let it = ProblemResult {
                 id: number.to_string(),
                 gold: "1".into(),
                 completions: vec![answer],

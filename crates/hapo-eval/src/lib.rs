@@ -2,7 +2,9 @@
 
 mod benchmark;
 mod compare;
+mod error;
 mod evaluate;
+mod graded;
 mod record;
 mod score;
 mod seeds;
@@ -10,9 +12,9 @@ mod statistics;
 
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
 pub use compare::{Cell, Comparison, Layout, Row, compare};
-pub use evaluate::{
-    Answer, Answers, Asked, Error, EvalSettings, Judge, Mark, Said, average, evaluate, sample_some,
-};
+pub use error::Error;
+pub use evaluate::{EvalModel, EvalSettings, average, evaluate, sample_problems};
+pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion};
 pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};
 pub use seeds::{difference_over_seeds, estimate_over_seeds};

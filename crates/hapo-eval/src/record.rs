@@ -1,7 +1,7 @@
 //! Every completion of an evaluation, in one file that grows problem by problem.
 //!
-//! The first line holds the settings; each line after it the answers to one problem of one benchmark. A killed
-//! evaluation goes on where its record ends; a last line that was cut off is dropped. The price of one file is that
+//! The first line holds the settings; each line after it the completions of one problem of one benchmark. A killed
+//! evaluation resumes where its record ends; a last line that was cut off is dropped. The price of one file is that
 //! it cannot be read by a reader of data sets.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::evaluate::{Answers, Error};
+use crate::error::Error;
+use crate::graded::ProblemResult;
 
 /// A record that is being written.
 #[derive(Debug)]
@@ -26,8 +27,8 @@ pub struct Record {
 pub struct Recorded {
     /// The settings it was begun with.
     pub settings: Value,
-    /// The benchmarks in the order of their first answers, each with its answers by the problem's number.
-    pub benchmarks: Vec<(String, BTreeMap<usize, Answers>)>,
+    /// The benchmarks in the order in which they were begun, each with its results by the problem's index.
+    pub benchmarks: Vec<(String, BTreeMap<usize, ProblemResult>)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,7 +41,8 @@ struct Head {
 struct Line {
     benchmark: String,
     problem: usize,
-    answers: Answers,
+    #[serde(rename = "answers")]
+    result: ProblemResult,
 }
 
 const VERSION: u32 = 1;
@@ -66,24 +68,24 @@ impl Recorded {
         }
     }
 
-    /// The answers to a benchmark's problems.
-    pub fn benchmark(&self, name: &str) -> Option<&BTreeMap<usize, Answers>> {
+    /// The results of a benchmark's problems.
+    pub fn benchmark(&self, name: &str) -> Option<&BTreeMap<usize, ProblemResult>> {
         let it = self.benchmarks.iter().find(|it| it.0 == name);
         it.map(|it| &it.1)
     }
 
     fn insert(&mut self, it: Line) {
-        let place = self.benchmarks.iter().position(|old| old.0 == it.benchmark);
-        let place = place.unwrap_or_else(|| {
+        let index = self.benchmarks.iter().position(|old| old.0 == it.benchmark);
+        let index = index.unwrap_or_else(|| {
             self.benchmarks.push((it.benchmark, BTreeMap::new()));
             self.benchmarks.len() - 1
         });
-        self.benchmarks[place].1.insert(it.problem, it.answers);
+        self.benchmarks[index].1.insert(it.problem, it.result);
     }
 }
 
 impl Record {
-    /// Opens a record to go on with it, or begins one. It is locked while it is open.
+    /// Opens a record to resume it, or begins one. It is locked while it is open.
     ///
     /// # Errors
     /// [`Error::Settings`] when it was begun with others; [`Error::Busy`], [`Error::Record`], [`Error::Io`].
@@ -137,15 +139,20 @@ impl Record {
         Ok((record, recorded))
     }
 
-    /// Keeps the answers to one problem.
+    /// Records the result of one problem.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn add(&mut self, benchmark: &str, problem: usize, answers: &Answers) -> Result<(), Error> {
+    pub fn add(
+        &mut self,
+        benchmark: &str,
+        problem: usize,
+        result: &ProblemResult,
+    ) -> Result<(), Error> {
         self.line(&Line {
             benchmark: benchmark.to_owned(),
             problem,
-            answers: answers.clone(),
+            result: result.clone(),
         })
     }
 
@@ -158,7 +165,7 @@ impl Record {
     }
 
     fn line(&mut self, it: &impl Serialize) -> Result<(), Error> {
-        let mut text = serde_json::to_vec(it).expect("answers are plain data");
+        let mut text = serde_json::to_vec(it).expect("results are plain data");
         text.push(b'\n');
         self.file.write_all(&text).map_err(|it| self.failed(it))
     }
@@ -172,7 +179,7 @@ impl Record {
     }
 }
 
-/// What a file holds and where its last whole line ends; `None` for a file without a whole line.
+/// What a file holds and where its last complete line ends; `None` for a file without a complete line.
 fn read(file: &File, path: &Path) -> Result<Option<(Recorded, u64)>, Error> {
     let malformed = |line, expected| Error::Record {
         path: path.to_owned(),
@@ -215,7 +222,7 @@ fn read(file: &File, path: &Path) -> Result<Option<(Recorded, u64)>, Error> {
             }
             Some(it) => it.insert(
                 serde_json::from_slice(&text)
-                    .map_err(|_| malformed(number, "the answers to one problem"))?,
+                    .map_err(|_| malformed(number, "the completions of one problem"))?,
             ),
         }
         end += length as u64;
@@ -249,8 +256,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn answers(id: &str) -> Answers {
-        Answers {
+    fn result(id: &str) -> ProblemResult {
+        ProblemResult {
             id: id.into(),
             gold: "1".into(),
             completions: Vec::new(),
@@ -258,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_goes_on_after_any_cut_and_refuses_other_settings() {
+    fn a_record_resumes_after_any_cut_and_refuses_other_settings() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.jsonl");
         let settings = json!({ "model": "m", "k": 2 });
         let (mut record, empty) = Record::open(&path, &settings).unwrap();
         assert!(empty.benchmarks.is_empty());
-        record.add("b", 1, &answers("one")).unwrap();
-        record.add("a", 0, &answers("two")).unwrap();
+        record.add("b", 1, &result("one")).unwrap();
+        record.add("a", 0, &result("two")).unwrap();
         assert!(matches!(
             Record::open(&path, &settings),
             Err(Error::Busy { .. })
@@ -280,7 +287,7 @@ mod tests {
                     .benchmark(name)
                     .is_none_or(|it| !it.contains_key(&number))
                 {
-                    record.add(name, number, &answers(id)).unwrap();
+                    record.add(name, number, &result(id)).unwrap();
                 }
             }
             assert_eq!(std::fs::read(&path).unwrap(), whole, "{cut}");

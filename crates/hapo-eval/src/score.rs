@@ -1,8 +1,10 @@
-//! What a benchmark's answers amount to.
+//! Scores of a benchmark.
 
+use hapo_core::Verdict;
 use serde::Serialize;
 
-use crate::evaluate::{Answer, Answers, Mark, average};
+use crate::evaluate::average;
+use crate::graded::{GradedCompletion, ProblemResult};
 use crate::statistics::{Estimate, estimate, majority, pass_at_k};
 
 /// Scores of one benchmark; shares are from 0 to 1.
@@ -42,90 +44,84 @@ pub struct Other {
 }
 
 /// Scores of a benchmark; `None` without problems or completions.
-pub fn score(benchmark: &str, answers: &[Answers], seed: u64) -> Option<Score> {
-    let k = answers.iter().map(|it| it.completions.len()).min()?;
-    let all = || answers.iter().flat_map(|it| &it.completions);
-    let n = all().count();
+pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Score> {
+    let k = results.iter().map(|it| it.completions.len()).min()?;
     if k == 0 {
         return None;
     }
-    let share = |is: fn(&Answer) -> bool| all().filter(|it| is(it)).count() as f64 / n as f64;
-    let mut ks: Vec<usize> = (0..usize::BITS)
-        .map(|it| 1 << it)
-        .take_while(|it| *it < k)
-        .collect();
-    ks.push(k);
-    let pass = |j: usize| {
-        let each = answers
-            .iter()
-            .filter_map(|it| pass_at_k(it.completions.len(), it.correct(), j));
-        each.sum::<f64>() / answers.len() as f64
-    };
-    let won: Vec<f64> = answers
-        .iter()
-        .map(|it| {
-            let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
-            let correct = it.completions.iter().find(|it| it.verdict == Mark::Correct);
-            majority(&votes, correct.and_then(|it| it.vote))
-        })
-        .collect();
-    let (mut counted, mut tokens) = (0, 0);
-    for it in all().filter_map(|it| it.tokens) {
-        counted += 1;
-        tokens += it;
-    }
-    let other = all().all(|it| it.other.is_some()).then(|| {
-        let only = |first: bool| {
-            all()
-                .filter(|it| {
-                    let (a, b) = (it.verdict == Mark::Correct, it.other == Some(Mark::Correct));
-                    a != b && a == first
-                })
-                .count()
-        };
-        Other {
-            average: answers
-                .iter()
-                .map(|it| {
-                    let good = it.completions.iter();
-                    let good = good.filter(|it| it.other == Some(Mark::Correct)).count();
-                    good as f64 / it.completions.len() as f64
-                })
-                .sum::<f64>()
-                / answers.len() as f64,
-            only_first: only(true),
-            only_other: only(false),
-        }
-    });
+    let all = || results.iter().flat_map(|it| &it.completions);
+    let n = all().count();
+    let share =
+        |is: fn(&GradedCompletion) -> bool| all().filter(|it| is(it)).count() as f64 / n as f64;
+    let won: Vec<f64> = results.iter().map(won).collect();
+    let lengths: Vec<usize> = all().filter_map(|it| it.tokens).collect();
     Some(Score {
         benchmark: benchmark.to_owned(),
-        problems: answers.len(),
+        problems: results.len(),
         k,
-        average: average(answers, seed)?,
-        pass_at: ks.into_iter().map(|it| (it, pass(it))).collect(),
+        average: average(results, seed)?,
+        pass_at: pass_at(results, k),
         majority: estimate(&won, seed)?,
         truncated: share(|it| !it.ended),
-        no_answer: share(|it| it.verdict == Mark::Unparsable),
-        length: (counted > 0).then(|| tokens as f64 / f64::from(counted)),
-        other,
+        no_answer: share(|it| matches!(it.verdict, Verdict::Unparsable(_))),
+        length: (!lengths.is_empty())
+            .then(|| lengths.iter().sum::<usize>() as f64 / lengths.len() as f64),
+        other: all().all(|it| it.other.is_some()).then(|| other(results)),
     })
+}
+
+/// pass@j for j = 1, 2, 4, … up to k, and k, as means over the problems.
+fn pass_at(results: &[ProblemResult], k: usize) -> Vec<(usize, f64)> {
+    let powers = (0..usize::BITS).map(|it| 1 << it).take_while(|it| *it < k);
+    let mean = |j: usize| {
+        let each = results
+            .iter()
+            .filter_map(|it| pass_at_k(it.completions.len(), it.correct(), j));
+        each.sum::<f64>() / results.len() as f64
+    };
+    powers.chain([k]).map(|j| (j, mean(j))).collect()
+}
+
+/// A problem's part of maj@k.
+fn won(result: &ProblemResult) -> f64 {
+    let votes: Vec<Option<usize>> = result.completions.iter().map(|it| it.vote).collect();
+    let correct = result.completions.iter().find(|it| it.verdict.is_correct());
+    majority(&votes, correct.and_then(|it| it.vote))
+}
+
+fn other(results: &[ProblemResult]) -> Other {
+    let is_correct = |it: &GradedCompletion| it.other == Some(Verdict::Correct);
+    let only = |first: bool| {
+        let all = results.iter().flat_map(|it| &it.completions);
+        all.filter(|it| it.verdict.is_correct() == first && is_correct(it) != first)
+            .count()
+    };
+    let success = |it: &ProblemResult| {
+        let correct = it.completions.iter().filter(|it| is_correct(it)).count();
+        correct as f64 / it.completions.len() as f64
+    };
+    Other {
+        average: results.iter().map(success).sum::<f64>() / results.len() as f64,
+        only_first: only(true),
+        only_other: only(false),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn answers(verdicts: &[(Mark, Option<usize>, Mark)]) -> Answers {
-        let completion = |it: &(Mark, Option<usize>, Mark)| Answer {
+    fn result(verdicts: &[(Verdict, Option<usize>, Verdict)]) -> ProblemResult {
+        let completion = |it: &(Verdict, Option<usize>, Verdict)| GradedCompletion {
             text: String::new(),
-            verdict: it.0,
-            other: Some(it.2),
+            verdict: it.0.clone(),
+            other: Some(it.2.clone()),
             answer: None,
             vote: it.1,
             tokens: Some(10),
-            ended: it.0 != Mark::Unparsable,
+            ended: !matches!(it.0, Verdict::Unparsable(_)),
         };
-        Answers {
+        ProblemResult {
             id: "a".into(),
             gold: "1".into(),
             completions: verdicts.iter().map(completion).collect(),
@@ -134,7 +130,7 @@ mod tests {
 
     #[test]
     fn scores_are_counted_by_hand() {
-        use Mark::{Correct as C, Unparsable as U, Wrong as W};
+        use Verdict::{Correct as C, Unparsable, Wrong as W};
         let first = [
             (C, Some(0), C),
             (C, Some(0), W),
@@ -144,10 +140,10 @@ mod tests {
         let second = [
             (W, Some(0), C),
             (W, Some(0), W),
-            (U, None, U),
+            (Unparsable(String::new()), None, Unparsable(String::new())),
             (C, Some(3), C),
         ];
-        let it = score("b", &[answers(&first), answers(&second)], 0).unwrap();
+        let it = score("b", &[result(&first), result(&second)], 0).unwrap();
         assert_eq!((it.problems, it.k), (2, 4));
         assert_eq!(it.average.mean, 0.375);
         // 1 − C(2,2)/C(4,2) = 5/6 and 1 − C(3,2)/C(4,2) = 1/2.

@@ -11,8 +11,8 @@ use hapo_core::{Draws, Place, Purpose};
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, make_set};
 use hapo_eval::{
-    Answers, Asked, Benchmark, EvalSettings, Judge, Layout, Record, Recorded, Said, Score,
-    benchmark, compare, sample_some, score, suite, text_checksum,
+    Benchmark, EvalModel, EvalSettings, Judge, Layout, ProblemResult, RawCompletion, Record,
+    Recorded, Score, benchmark, compare, sample_problems, score, suite, text_checksum,
 };
 use hapo_kernels::Device;
 use hapo_teacher::{Client, Patience, Question};
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             },
         ),
     };
-    let mut done: Vec<BTreeMap<usize, Answers>> = Vec::new();
+    let mut done: Vec<BTreeMap<usize, ProblemResult>> = Vec::new();
     for set in &sets {
         let place = found.benchmarks.iter().position(|it| it.0 == set.name);
         let old = place.map(|it| found.benchmarks.swap_remove(it).1);
@@ -202,7 +202,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         .iter()
         .zip(keep.done)
         .filter_map(|(set, done)| {
-            let answers: Vec<Answers> = done.into_values().collect();
+            let answers: Vec<ProblemResult> = done.into_values().collect();
             score(&set.name, &answers, args.seed)
         })
         .collect();
@@ -229,7 +229,7 @@ fn without_secrets(endpoint: &str) -> String {
 }
 
 /// Whether answers in the record are answers to these problems.
-fn fits(args: &Args, set: &Set, done: &BTreeMap<usize, Answers>) -> Result<()> {
+fn fits(args: &Args, set: &Set, done: &BTreeMap<usize, ProblemResult>) -> Result<()> {
     for (number, it) in done {
         let same = set.dataset.examples.get(*number).is_some_and(|example| {
             example.id == it.id && example.answer == it.gold && it.completions.len() == set.k
@@ -256,18 +256,18 @@ struct Keep<'a> {
     judges: Vec<Judge<'a>>,
     progress: CountProgress,
     record: Option<Record>,
-    done: Vec<BTreeMap<usize, Answers>>,
+    done: Vec<BTreeMap<usize, ProblemResult>>,
 }
 
 impl Keep<'_> {
-    fn add(&mut self, set: usize, number: usize, said: Vec<Said>) -> Result<()> {
-        let answers = self.judges[set].answers(number, said);
+    fn add(&mut self, set: usize, number: usize, said: Vec<RawCompletion>) -> Result<()> {
+        let answers = self.judges[set].grade(number, said);
         if let Some(record) = &mut self.record {
             record.add(&self.sets[set].name, number, &answers)?;
         }
         self.done[set].insert(number, answers);
         let all = || self.done.iter().flat_map(BTreeMap::values);
-        let correct = all().map(Answers::success).sum::<f64>() / all().count() as f64;
+        let correct = all().map(ProblemResult::success).sum::<f64>() / all().count() as f64;
         self.progress.at(
             all().count() as u64,
             &format!("{:.1} % correct", 100.0 * correct),
@@ -298,7 +298,7 @@ fn local<D: Device>(
     const PROBLEMS_AT_ONCE: usize = 64;
     let (opened, chat_format) = model::open(model, template(args), max_tokens, device)?;
     model::warn_of_another_template(model, &chat_format);
-    let asked = Asked {
+    let asked = EvalModel {
         model: &opened,
         chat_format: &chat_format,
     };
@@ -318,7 +318,7 @@ fn local<D: Device>(
             wanted.len().max(1)
         };
         for numbers in wanted.chunks(at_once) {
-            let said = sample_some(asked, &set.dataset, numbers, settings)?;
+            let said = sample_problems(asked, &set.dataset, numbers, settings)?;
             for (number, said) in numbers.iter().zip(said) {
                 keep.add(n, *number, said)?;
             }
@@ -366,7 +366,7 @@ fn remote(
         .enable_all()
         .build()
         .context("the asynchronous runtime cannot start")?;
-    let mut parts: BTreeMap<(usize, usize), BTreeMap<usize, Said>> = BTreeMap::new();
+    let mut parts: BTreeMap<(usize, usize), BTreeMap<usize, RawCompletion>> = BTreeMap::new();
     runtime.block_on(async {
         let mut answers = futures::stream::iter(questions)
             .map(|it| ask(&client, args, model, max_tokens, it))
@@ -407,7 +407,7 @@ async fn ask<'a>(
     model: &str,
     max_tokens: usize,
     it: Asking<'a>,
-) -> Result<(Asking<'a>, Said)> {
+) -> Result<(Asking<'a>, RawCompletion)> {
     let user = match args.instruction.as_str() {
         "" => it.problem.to_owned(),
         instruction => format!("{}\n{instruction}", it.problem),
@@ -439,7 +439,7 @@ async fn ask<'a>(
             failure.reason
         )
     })?;
-    let said = Said {
+    let said = RawCompletion {
         text: reply.text,
         tokens: reply.completion_tokens.map(|it| it as usize),
         ended: reply.finish_reason.as_deref() != Some("length"),

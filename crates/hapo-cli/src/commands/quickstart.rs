@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_data::task::MINI6;
-use hapo_eval::{Answers, Estimate, average, benchmark, paired_difference};
+use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
 use hapo_train::{BUILTIN_BASE, RawRecipe, Recipe};
 use serde::Serialize;
 
@@ -184,7 +184,7 @@ fn plan(
 struct Evaluated {
     label: String,
     model: String,
-    answers: Vec<Vec<Answers>>,
+    answers: Vec<Vec<ProblemResult>>,
 }
 
 fn evaluate_row(
@@ -236,13 +236,17 @@ struct Row {
 
 fn table(rows: &[Evaluated], levels: &[(String, u32)], folder: &Path, seed: u64) -> Table {
     let successes = |it: &Evaluated| -> Vec<f64> {
-        it.answers.iter().flatten().map(Answers::success).collect()
+        it.answers
+            .iter()
+            .flatten()
+            .map(ProblemResult::success)
+            .collect()
     };
     let grpo = rows.iter().find(|it| it.label == "GRPO").map(successes);
     let rows = rows
         .iter()
         .map(|it| {
-            let all: Vec<&Answers> = it.answers.iter().flatten().collect();
+            let all: Vec<&ProblemResult> = it.answers.iter().flatten().collect();
             let values = successes(it);
             let lengths: Vec<usize> = all
                 .iter()

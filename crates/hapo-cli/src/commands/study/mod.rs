@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use hapo_data::Dataset;
 use hapo_data::task::{MINI6, Split, TaskSet, make_set};
-use hapo_eval::{Answers, BENCHMARKS};
+use hapo_eval::{BENCHMARKS, ProblemResult};
 use hapo_report::write_whole;
 use hapo_train::{BUILTIN_BASE, Begin, Recipe};
 use serde::{Deserialize, Serialize};
@@ -414,7 +414,7 @@ fn score(
         let n = all().count().max(1) as f64;
         BenchmarkScores {
             name: benchmark.name.to_owned(),
-            problems: answers.iter().map(Answers::success).collect(),
+            problems: answers.iter().map(ProblemResult::success).collect(),
             tokens: all().filter_map(|it| it.tokens).sum::<usize>() as f64 / n,
             truncated: all().filter(|it| !it.ended).count() as f64 / n,
         }

@@ -1,0 +1,135 @@
+//! Why an evaluation cannot be made.
+
+use std::path::PathBuf;
+
+use hapo_verify::GoldError;
+
+/// Why an evaluation cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Sampling failed.
+    #[error(transparent)]
+    Sampler(#[from] hapo_sampler::Error),
+    /// Problems that cannot be read or made.
+    #[error(transparent)]
+    Data(#[from] hapo_data::Error),
+    /// A problem for which no completion can be sampled.
+    #[error("problem {id}: {source}")]
+    Problem {
+        /// Its id.
+        id: String,
+        /// Why.
+        source: Box<hapo_sampler::Error>,
+    },
+    /// A gold answer that the grader cannot read.
+    #[error("the grader cannot read the gold answer `{gold}` of problem {id}: {reason}")]
+    Gold {
+        /// Id of the problem.
+        id: String,
+        /// Its gold answer.
+        gold: String,
+        /// The grader's reason.
+        reason: GoldError,
+    },
+    /// A benchmark whose problems the user must bring.
+    #[error("the problems of {name} are read from a file")]
+    NeedsFile {
+        /// The benchmark.
+        name: &'static str,
+    },
+    /// The folder has no file for a benchmark.
+    #[error("no file for {name} in {}, expected one named {stems}", folder.display())]
+    NoFile {
+        /// The benchmark.
+        name: &'static str,
+        /// The folder.
+        folder: PathBuf,
+        /// Names that would be taken.
+        stems: String,
+    },
+    /// Rows that cannot be used.
+    #[error("{first} ({count} bad rows in all)")]
+    Rows {
+        /// The first.
+        first: String,
+        /// How many there are.
+        count: u64,
+    },
+    /// A file that is not the benchmark.
+    #[error("{}: expected the {expected} problems of {name}, found {found} in {rows} rows", path.display())]
+    Count {
+        /// The file.
+        path: PathBuf,
+        /// The benchmark.
+        name: &'static str,
+        /// How many problems it has.
+        expected: usize,
+        /// How many different ones the file has.
+        found: usize,
+        /// How many rows the file has.
+        rows: usize,
+    },
+    /// A record that cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The record.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A record that this program did not write.
+    #[error("{}:{line}: expected {expected}", path.display())]
+    Record {
+        /// The record.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// A record of an evaluation with other settings.
+    #[error("{} holds an evaluation with other settings: {differences}", path.display())]
+    Settings {
+        /// The record.
+        path: PathBuf,
+        /// Each setting that differs, with both values.
+        differences: String,
+    },
+    /// Another process writes the record.
+    #[error("{} is in use by another process", path.display())]
+    Busy {
+        /// The record.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// What the reader can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self {
+            Error::NeedsFile { .. } | Error::NoFile { .. } => {
+                "--data names the folder with the benchmarks' files"
+            }
+            Error::Gold { .. } | Error::Rows { .. } => "correct or remove the row",
+            Error::Problem { .. } => "remove the row, or lower --max-tokens",
+            Error::Count { .. } => {
+                "give the benchmark's own file, or any file by itself with --data FILE"
+            }
+            Error::Settings { .. } => "use the settings it was begun with, or another --out",
+            Error::Record { .. } => "choose another --out",
+            Error::Busy { .. } => "wait for it, or choose another --out",
+            _ => return None,
+        })
+    }
+
+    /// Whether the user's input is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        !matches!(
+            self,
+            Error::Sampler(_) | Error::Io { .. } | Error::Busy { .. }
+        )
+    }
+}

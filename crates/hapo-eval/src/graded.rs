@@ -1,0 +1,291 @@
+//! Completions before and after they are graded.
+
+use hapo_core::Verdict;
+use hapo_data::Dataset;
+use hapo_verify::{Gold, Grader, Judgement};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// A completion before it is graded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RawCompletion {
+    /// Its text.
+    pub text: String,
+    /// Its length in tokens, if it was counted.
+    pub tokens: Option<usize>,
+    /// Whether it ended by itself.
+    pub ended: bool,
+}
+
+/// A problem with its graded completions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProblemResult {
+    /// Id of the problem.
+    pub id: String,
+    /// The gold answer.
+    pub gold: String,
+    /// The completions.
+    pub completions: Vec<GradedCompletion>,
+}
+
+/// One completion, graded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GradedCompletion {
+    /// Its text.
+    pub text: String,
+    /// The grader's verdict; its reason is not recorded.
+    #[serde(with = "verdict_name")]
+    pub verdict: Verdict,
+    /// Whether the other grader calls it correct, wrong or unparsable, if there is one.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        with = "verdict_name::optional"
+    )]
+    pub other: Option<Verdict>,
+    /// The answer that was extracted.
+    pub answer: Option<String>,
+    /// The first completion that gives the same answer, by the grader's equivalence; `None` without an answer.
+    pub vote: Option<usize>,
+    /// Its length in tokens, if it was counted.
+    pub tokens: Option<usize>,
+    /// Whether it ended by itself.
+    pub ended: bool,
+}
+
+impl ProblemResult {
+    /// Completions that are correct.
+    pub fn correct(&self) -> usize {
+        let correct = |it: &&GradedCompletion| it.verdict.is_correct();
+        self.completions.iter().filter(correct).count()
+    }
+
+    /// Share of the completions that are correct: the problem's part of avg@k.
+    pub fn success(&self) -> f64 {
+        self.correct() as f64 / self.completions.len().max(1) as f64
+    }
+}
+
+/// The gold answers of a set of problems, as one or two graders read them.
+pub struct Judge<'a> {
+    dataset: &'a Dataset,
+    grader: &'a Grader,
+    golds: Vec<Gold>,
+    others: Option<Vec<Option<Gold>>>,
+}
+
+impl<'a> Judge<'a> {
+    /// Reads every gold for `grader`, and for `other` where it can: the one that is only compared with.
+    ///
+    /// # Errors
+    /// [`Error::Gold`].
+    pub fn new(
+        dataset: &'a Dataset,
+        grader: &'a Grader,
+        other: Option<&Grader>,
+    ) -> Result<Self, Error> {
+        let golds = dataset
+            .examples
+            .iter()
+            .map(|it| {
+                Gold::any(grader, it.golds()).map_err(|reason| Error::Gold {
+                    id: it.id.clone(),
+                    gold: it.answer.clone(),
+                    reason,
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let others = other.map(|grader| {
+            let golds = dataset.examples.iter();
+            golds.map(|it| Gold::any(grader, it.golds()).ok()).collect()
+        });
+        Ok(Self {
+            dataset,
+            grader,
+            golds,
+            others,
+        })
+    }
+
+    /// Grades the completions of one problem and groups equal answers.
+    pub fn grade(&self, problem: usize, completions: Vec<RawCompletion>) -> ProblemResult {
+        let example = &self.dataset.examples[problem];
+        let judged: Vec<Judgement> = completions
+            .iter()
+            .map(|it| self.golds[problem].judge(&it.text))
+            .collect();
+        let votes = votes(self.grader, &judged, &completions);
+        let graded = completions.into_iter().zip(judged).zip(votes);
+        let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
+            verdict: recorded(judged.verdict),
+            other: self.other_verdict(problem, &raw.text),
+            answer: judged.extracted,
+            vote,
+            text: raw.text,
+            tokens: raw.tokens,
+            ended: raw.ended,
+        });
+        ProblemResult {
+            id: example.id.clone(),
+            gold: example.answer.clone(),
+            completions: graded.collect(),
+        }
+    }
+
+    /// The other grader's verdict; `None` without another grader.
+    fn other_verdict(&self, problem: usize, text: &str) -> Option<Verdict> {
+        let unread = || Verdict::Unparsable("the gold answer cannot be read".to_owned());
+        self.others.as_ref().map(|golds| match &golds[problem] {
+            Some(gold) => recorded(gold.judge(text).verdict),
+            None => unread(),
+        })
+    }
+}
+
+/// For each completion the first one with the same answer. Correct answers are equal to each other; of the wrong ones,
+/// one that the grader can read as a gold answer is compared with the later completion by the grader, others are compared
+/// as text.
+fn votes(
+    grader: &Grader,
+    judged: &[Judgement],
+    completions: &[RawCompletion],
+) -> Vec<Option<usize>> {
+    let mut groups: Vec<(usize, Option<Gold>)> = Vec::new();
+    let mut votes = Vec::with_capacity(judged.len());
+    for (n, it) in judged.iter().enumerate() {
+        let answer = match (&it.verdict, &it.extracted) {
+            (hapo_verify::Verdict::Unparsable(_), _) | (_, None) => {
+                votes.push(None);
+                continue;
+            }
+            (_, Some(answer)) => answer,
+        };
+        let same = groups.iter().find(|(first, gold)| {
+            let (first, gold) = (&judged[*first], gold.as_ref());
+            match (first.verdict.is_correct(), it.verdict.is_correct()) {
+                (true, true) => true,
+                (false, false) => {
+                    first.extracted.as_ref() == Some(answer)
+                        || gold.is_some_and(|gold| {
+                            gold.judge(&completions[n].text).verdict.is_correct()
+                        })
+                }
+                _ => false,
+            }
+        });
+        let vote = same.map_or(n, |it| it.0);
+        if vote == n {
+            let gold = (!it.verdict.is_correct()).then(|| Gold::new(grader, answer).ok());
+            groups.push((n, gold.flatten()));
+        }
+        votes.push(Some(vote));
+    }
+    votes
+}
+
+/// The grader's verdict in the form that is recorded.
+fn recorded(verdict: hapo_verify::Verdict) -> Verdict {
+    match verdict {
+        hapo_verify::Verdict::Correct => Verdict::Correct,
+        hapo_verify::Verdict::Wrong => Verdict::Wrong,
+        hapo_verify::Verdict::Unparsable(reason) => Verdict::Unparsable(reason.to_string()),
+    }
+}
+
+/// A verdict as its name alone: the reason is not recorded and is empty in a verdict that was read.
+mod verdict_name {
+    use hapo_core::Verdict;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(name(verdict))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Verdict, D::Error> {
+        let name = String::deserialize(from)?;
+        match name.as_str() {
+            "correct" => Ok(Verdict::Correct),
+            "wrong" => Ok(Verdict::Wrong),
+            "unparsable" => Ok(Verdict::Unparsable(String::new())),
+            _ => Err(serde::de::Error::unknown_variant(
+                &name,
+                &["correct", "wrong", "unparsable"],
+            )),
+        }
+    }
+
+    fn name(verdict: &Verdict) -> &'static str {
+        match verdict {
+            Verdict::Correct => "correct",
+            Verdict::Wrong => "wrong",
+            Verdict::Unparsable(_) => "unparsable",
+        }
+    }
+
+    /// The same where there may be none.
+    pub(super) mod optional {
+        use super::{Deserializer, Serializer, Verdict};
+
+        #[expect(clippy::ref_option, reason = "serde passes the field")]
+        pub(in super::super) fn serialize<S: Serializer>(
+            verdict: &Option<Verdict>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            match verdict {
+                Some(it) => super::serialize(it, to),
+                None => to.serialize_none(),
+            }
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Verdict>, D::Error> {
+            super::deserialize(from).map(Some)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapo_data::Example;
+
+    #[test]
+    fn equal_answers_share_a_vote_however_they_are_written() {
+        let example = Example {
+            id: "a".into(),
+            problem: "p".into(),
+            answer: "1/2".into(),
+            ..Example::default()
+        };
+        let dataset = Dataset {
+            examples: vec![example],
+        };
+        let judge = Judge::new(&dataset, &hapo_verify::MATH, Some(&hapo_verify::EXACT)).unwrap();
+        let texts = [
+            "\\boxed{0.25}",
+            "\\boxed{0.5}",
+            "\\boxed{\\frac14}",
+            "\\boxed{1/2}",
+            "no idea",
+            "\\boxed{x+1}",
+            "\\boxed{1+x}",
+        ];
+        let completions = texts.map(|it| RawCompletion {
+            text: it.into(),
+            tokens: None,
+            ended: true,
+        });
+        let it = judge.grade(0, completions.to_vec());
+        let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
+        assert_eq!(
+            votes,
+            [Some(0), Some(1), Some(0), Some(1), None, Some(5), Some(5)]
+        );
+        let others: Vec<&Option<Verdict>> = it.completions.iter().map(|it| &it.other).collect();
+        assert_eq!(others[1], &Some(Verdict::Wrong));
+        assert_eq!(others[3], &Some(Verdict::Correct));
+        assert_eq!(it.correct(), 2);
+    }
+}
