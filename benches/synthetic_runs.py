@@ -88,7 +88,7 @@ def make_run(folder, name, seed, steps, lr):
     draw = random.Random(seed * 1000 + lr)
     extinct = max(2, steps // 4)
     (folder / "recipe.toml").write_text(recipe(name, seed, steps, lr))
-    gate = {"gate": "confidence", "failure_level": 2, "gamma0": 0.35, "turn_off_epoch": 1.5, "steps_per_epoch": 62, "extinct_at_step": extinct,
+    gate = {"gate": "confidence", "success_limit": 2, "gamma0": 0.35, "turn_off_epoch": 1.5, "steps_per_epoch": 62, "extinct_at_step": extinct,
             "rungs": [{"successes": s, "first_closed_step": extinct - 60 * s} for s in range(3)], "steps": []}
     (folder / "gate.json").write_text(json.dumps(gate))
     with open(folder / "metrics.jsonl", "w") as file:

@@ -7,13 +7,13 @@
 
 use hapo::decide::{
     AdvantageRule, Annealing, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
-    Step, Threshold, Verdict, admit_teacher, advantages, intervene,
+    Step, Threshold, Verdict, admit_teacher, advantages, apply_gate,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Groups of 4, 10 steps in an epoch, and a gate for groups that fail entirely, closed after an epoch and a half.
     let gate = Gate::Confidence {
-        threshold: Threshold::Derived { failure_level: 0 },
+        threshold: Threshold::Derived { success_limit: 0 },
         annealing: Annealing::Sigmoid {
             turn_off_epoch: "1.5".parse()?,
             steepness: 10.into(),
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for successes in [0, 1] {
             let rollout = |n: u32| Rollout {
                 tokens: vec![n, 2],
-                hint: 0,
+                prefix: 0,
                 log_probs: vec![-0.7, -0.1],
                 ended: true,
             };
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 seed: 0,
                 step,
             };
-            let mixed = intervene(scored, Some(&teacher), schedule.open_up_to(step), slot);
+            let mixed = apply_gate(scored, Some(&teacher), schedule.success_limit(step), slot);
             println!(
                 "step {:>2}, {successes} of 4 right: γ = {:.3}, confidence {confidence:.3}, teacher {}, advantages {:?}",
                 step.0,

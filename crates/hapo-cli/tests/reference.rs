@@ -190,7 +190,7 @@ fn schedule_is_the_integer_gate() {
     for row in steps {
         let step = row["step"].as_u64().unwrap();
         assert_eq!(
-            row["open_up_to"],
+            row["success_limit"],
             if step < 93 { 0 } else { -1 },
             "step {step}"
         );
@@ -215,7 +215,7 @@ fn schedule_is_the_integer_gate() {
     ];
     let table: Value = serde_json::from_str(&succeed(&repository("."), &manual)).unwrap();
     assert_eq!(
-        (&table["failure_level"], &table["steps"][0]["open_up_to"]),
+        (&table["success_limit"], &table["steps"][0]["success_limit"]),
         (&Value::from(3), &Value::from(3))
     );
 }

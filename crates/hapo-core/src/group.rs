@@ -6,8 +6,8 @@
 //! A group cannot be mixed before it is scored:
 //! ```compile_fail,E0308
 //! # use hapo_core::*;
-//! # fn f(sampled: SampledGroup, open: OpenUpTo, slot: Slot) {
-//! let mixed = intervene(sampled, None, open, slot);
+//! # fn f(sampled: SampledGroup, open: SuccessLimit, slot: Slot) {
+//! let mixed = apply_gate(sampled, None, open, slot);
 //! # }
 //! ```
 //! Advantages need a mixed group:
@@ -32,7 +32,7 @@
 //! let sampled = SampledGroup::new(PromptId(0), 1, vec![teacher]);
 //! # }
 //! ```
-//! A mixed group is made by [`intervene`](crate::intervene) only:
+//! A mixed group is made by [`apply_gate`](crate::apply_gate) only:
 //! ```compile_fail
 //! # use hapo_core::*;
 //! let mixed = MixedGroup { members: vec![] };

@@ -10,11 +10,11 @@
 //!
 //! // Algorithm 1 for one prompt: eight rollouts, all wrong, and the default gate.
 //! let gate = Gate::Confidence {
-//!     threshold: Threshold::Derived { failure_level: 0 },
+//!     threshold: Threshold::Derived { success_limit: 0 },
 //!     annealing: Annealing::Sigmoid { turn_off_epoch: "1.5".parse()?, steepness: 10.into() },
 //! };
 //! let schedule = Schedule::new(&gate, 8, 62)?;
-//! let rollout = Rollout { tokens: vec![5, 2], hint: 0, log_probs: vec![-0.5, -0.1], ended: true };
+//! let rollout = Rollout { tokens: vec![5, 2], prefix: 0, log_probs: vec![-0.5, -0.1], ended: true };
 //! let sampled = SampledGroup::new(PromptId(412), 8, vec![rollout; 8]);
 //! let scored = sampled.score(vec![Verdict::Wrong; 8]);
 //! assert_eq!(scored.confidence(), 0.1);
@@ -22,7 +22,7 @@
 //! let teacher = admit_teacher(vec![7, 7, 7], 2, &Verdict::Correct, 80)?;
 //! let step = Step(1);
 //! let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step };
-//! let mixed = intervene(scored, Some(&teacher), schedule.open_up_to(step), slot);
+//! let mixed = apply_gate(scored, Some(&teacher), schedule.success_limit(step), slot);
 //! assert!(mixed.injected());
 //! let advantages = advantages(&mixed, AdvantageRule::default());
 //! assert_eq!(advantages, [0.875, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125]);
@@ -33,30 +33,30 @@
 //! the step, the seed and the prompt; in return nothing here fails once its settings are accepted.
 
 mod advantage;
-mod decide;
 mod decimal;
 mod gate;
 mod group;
-mod hints;
-mod logarithm;
-mod random;
+mod injection;
+mod prefixes;
+mod rng;
 mod rollout;
-mod schedule;
 mod statistics;
 mod teacher_weight;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
-pub use decide::{Slot, SlotRule, intervene, rollouts_to_sample};
-pub use decimal::Decimal;
-pub use gate::{Annealing, Gate, GateError, GateWarning, Threshold, check_slot_rule};
+pub use decimal::{Decimal, DecimalError};
+pub use gate::{
+    Annealing, Gate, GateError, GateWarning, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
+    SuccessLimit, Threshold, check_slot_rule,
+};
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
-pub use hints::{HINTED_GROUP_SIZE, MICRO_GROUPS, MicroGroup, WHOLE_HINT_BELOW};
-pub use random::{Draws, Place, Purpose, philox4x64, uniform};
+pub use injection::{Slot, apply_gate, rollouts_to_sample};
+pub use prefixes::{MICRO_GROUPS, MicroGroup, PREFIX_GROUP_SIZE, WHOLE_TEACHER_BELOW};
+pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
 pub use rollout::{
     PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher,
 };
-pub use schedule::{OpenUpTo, RungRow, Schedule, ScheduleTable, StepRow};
 pub use statistics::BatchStatistics;
 pub use teacher_weight::{TeacherWeight, teacher_weight};

@@ -25,10 +25,10 @@ pub struct Step(pub u64);
 pub struct Rollout {
     /// The response, with the end token if it ended.
     pub tokens: Vec<TokenId>,
-    /// So many of its first tokens are the teacher's: the hint that it went on from (D22), else 0.
-    #[serde(default)]
-    pub hint: usize,
-    /// log `π_old` of each token after the hint at the sampling temperature, natural logarithm (D19,
+    /// How many of its first tokens are the teacher's: the length of the prefix that it continues (D22), else 0.
+    #[serde(default, alias = "hint")]
+    pub prefix: usize,
+    /// log `π_old` of each token after the prefix at the sampling temperature, natural logarithm (D19,
     /// D25).
     pub log_probs: Vec<f32>,
     /// False when the response was truncated: no end token within the limit.

@@ -15,8 +15,8 @@ pub struct BatchStatistics {
     pub all_fail: usize,
     /// Groups in which every rollout is correct (D20).
     pub all_solved: usize,
-    /// Groups with correct and other rollouts.
-    pub mixed: usize,
+    /// Groups in which some rollouts are correct and some are not.
+    pub partially_solved: usize,
     /// Groups dropped because fewer than two of their rollouts came back (D6).
     pub dropped: usize,
     /// Groups that cannot move the weights: constant rewards and not injected (D20).
@@ -31,7 +31,7 @@ pub struct BatchStatistics {
     pub teacher_trajectories: f64,
     /// Mean reward of the trajectories trained on, the teacher's included (D11), 0 for an empty step.
     pub reward_mean: f64,
-    /// Mean reward of the sampled rollouts, the replaced ones included and those with a hint (D22) left
+    /// Mean reward of the sampled rollouts, the replaced ones included and those with a prefix (D22) left
     /// out; 0 for an empty step.
     pub reward_policy_only: f64,
     /// Sampled rollouts that are correct.
@@ -56,7 +56,7 @@ impl BatchStatistics {
             match (group.successes(), group.n_eff()) {
                 (0, _) => it.all_fail += 1,
                 (successes, n_eff) if successes == n_eff => it.all_solved += 1,
-                _ => it.mixed += 1,
+                _ => it.partially_solved += 1,
             }
             match group.intervention() {
                 Intervention::Injected => it.injected += 1,
@@ -65,7 +65,7 @@ impl BatchStatistics {
             }
             it.without_signal += usize::from(!group.has_signal());
             for member in group.sampled() {
-                if member.rollout.hint == 0 {
+                if member.rollout.prefix == 0 {
                     unaided += 1;
                     unaided_correct += u32::from(member.verdict.is_correct());
                 }

@@ -4,7 +4,7 @@ mod support;
 
 use hapo_core::AdvantageGroup::{Mixed, PolicyOnly, Sampled};
 use hapo_core::*;
-use support::{injected, kept, open_up_to, scored, slot, teacher};
+use support::{injected, kept, scored, slot, success_limit, teacher};
 
 fn of(group: &MixedGroup, reference: AdvantageGroup, std: bool) -> Vec<f64> {
     advantages(
@@ -184,10 +184,10 @@ fn d15_the_weights_never_rise_with_the_confidence() {
 
 #[test]
 fn d8_a_fixed_slot_counts_the_teacher_in_the_mean() {
-    let group = intervene(
+    let group = apply_gate(
         scored("wwwwwww"),
         Some(&teacher()),
-        open_up_to(64),
+        success_limit(64),
         slot(SlotRule::Fixed),
     );
     assert_eq!(

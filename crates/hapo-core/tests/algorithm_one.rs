@@ -19,7 +19,7 @@ fn d1_the_table_is_algorithm_1_for_the_derived_threshold() {
             .filter(|m| *m < n)
             .map(|m| {
                 (
-                    Threshold::Derived { failure_level: m },
+                    Threshold::Derived { success_limit: m },
                     ratio(2 * m as i64 + 3, 2 * (2 + n as i64)),
                 )
             })
@@ -83,9 +83,9 @@ fn check_grid(thresholds: impl Fn(usize) -> Vec<(Threshold, BigRational)>) -> us
                             }
                             let sigmoid = &sigmoids[t as usize - 1];
                             ties += usize::from(sigmoid.z.is_zero());
-                            let expected = open_up_to(n, &gamma0, sigmoid);
+                            let expected = success_limit(n, &gamma0, sigmoid);
                             assert_eq!(
-                                schedule.open_up_to(Step(t)).get(),
+                                schedule.success_limit(Step(t)).get(),
                                 expected,
                                 "N {n} {threshold:?} k {steepness} e_off {turn_off} T {steps_per_epoch} step {t}"
                             );
@@ -99,7 +99,7 @@ fn check_grid(thresholds: impl Fn(usize) -> Vec<(Threshold, BigRational)>) -> us
 }
 
 /// The largest S with c < `γ_t`, or −1, by lines 1, 4, 10 and 11 of Algorithm 1.
-fn open_up_to(n: usize, gamma0: &BigRational, sigmoid: &Sigmoid) -> i32 {
+fn success_limit(n: usize, gamma0: &BigRational, sigmoid: &Sigmoid) -> i32 {
     let n = n as i64;
     let floor = ratio(1, 2 * (2 + n));
     let gamma = |sigma: &BigRational| &floor + (gamma0 - &floor) * (BigRational::one() - sigma);

@@ -14,9 +14,9 @@ fn decimal(text: &str) -> Decimal {
     text.parse().unwrap()
 }
 
-fn derived(failure_level: usize, annealing: Annealing) -> Gate {
+fn derived(success_limit: usize, annealing: Annealing) -> Gate {
     Gate::Confidence {
-        threshold: Threshold::Derived { failure_level },
+        threshold: Threshold::Derived { success_limit },
         annealing,
     }
 }
@@ -31,7 +31,7 @@ fn manual(gamma0: &str, annealing: Annealing) -> Gate {
 }
 
 fn open_at(schedule: &Schedule, step: u64) -> i32 {
-    schedule.open_up_to(Step(step)).get()
+    schedule.success_limit(Step(step)).get()
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn d3_the_paper_s_manual_thresholds_are_levels_1_3_and_5() {
         ("0.9", 7),
     ] {
         let schedule = Schedule::new(&manual(gamma0, Annealing::Off), 8, 62).unwrap();
-        assert_eq!(schedule.failure_level(), Some(level), "{gamma0}");
+        assert_eq!(schedule.initial_success_limit(), Some(level), "{gamma0}");
         assert_eq!(open_at(&schedule, 1_000_000), level as i32, "{gamma0}");
         assert_eq!(schedule.threshold(Step(7)), gamma0.parse::<f64>().unwrap());
     }
@@ -102,13 +102,13 @@ fn d4_levels_beyond_the_group_are_refused_and_the_largest_is_accepted() {
         assert_eq!(
             Schedule::new(&derived(n - 1, Annealing::Off), n, 1)
                 .unwrap()
-                .failure_level(),
+                .initial_success_limit(),
             Some(n - 1)
         );
         let error = Schedule::new(&derived(n, Annealing::Off), n, 1).unwrap_err();
         assert_eq!(
             error,
-            GateError::FailureLevel {
+            GateError::SuccessLimit {
                 got: n,
                 group_size: n
             }
@@ -127,21 +127,21 @@ fn d4_an_eroded_first_step_warns() {
     assert_eq!(
         warnings("0.1", 3),
         [GateWarning::ErodedAtFirstStep {
-            open_up_to: 2,
-            failure_level: 3
+            at_first_step: 2,
+            success_limit: 3
         }]
     );
     let closed = warnings("0.01", 0);
     assert_eq!(
         closed,
         [GateWarning::ErodedAtFirstStep {
-            open_up_to: -1,
-            failure_level: 0
+            at_first_step: -1,
+            success_limit: 0
         }]
     );
-    expect!["the gate is closed at the first step already, with failure level 0: the turn-off epoch is too small for it"]
+    expect!["the gate is closed at the first step already, with success limit 0: the turn-off epoch is too small for it"]
         .assert_eq(&closed[0].to_string());
-    expect!["the gate is open up to 2 successes at the first step, not up to the failure level 3: the turn-off epoch is too small for it"]
+    expect!["the gate is open up to 2 successes at the first step, not up to the success limit 3: the turn-off epoch is too small for it"]
         .assert_eq(&warnings("0.1", 3)[0].to_string());
 }
 
@@ -162,8 +162,8 @@ fn d4_never_and_always_are_modes_of_their_own() {
     let always = Schedule::new(&Gate::Always, 8, 62).unwrap();
     for step in [1, 500, u64::MAX] {
         for successes in 0..=8 {
-            assert!(!never.open_up_to(Step(step)).is_open(successes));
-            assert!(always.open_up_to(Step(step)).is_open(successes));
+            assert!(!never.success_limit(Step(step)).is_open(successes));
+            assert!(always.success_limit(Step(step)).is_open(successes));
         }
         assert_eq!(
             (never.threshold(Step(step)), always.threshold(Step(step))),
@@ -175,7 +175,10 @@ fn d4_never_and_always_are_modes_of_their_own() {
         (Some(Step(1)), None)
     );
     assert_eq!(
-        (never.failure_level(), always.failure_level()),
+        (
+            never.initial_success_limit(),
+            always.initial_success_limit()
+        ),
         (None, None)
     );
 }
@@ -226,7 +229,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         8,
         62,
         &expect![[
-            r#"failure level for groups of 8, expected 0 to 7, got 8; to inject into every group use gate = "always""#
+            r#"success limit for groups of 8, expected 0 to 7, got 8; to inject into every group use gate = "always""#
         ]],
     );
     check(
@@ -295,7 +298,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         0,
         &expect!["steps per epoch, expected 1 to 1000000000, got 0"],
     );
-    expect![[r#"slot "fixed" leaves a place free in every group, expected gate = "always""#]]
+    expect![[r#"slot "fixed" leaves a slot free in every group, expected gate = "always""#]]
         .assert_eq(
             &check_slot_rule(&Gate::Never, SlotRule::Fixed)
                 .unwrap_err()
@@ -319,7 +322,6 @@ fn the_table_prints_as_other_trainers_read_it() {
     expect![[r#"
         {
           "extinct_at_step": 2,
-          "failure_level": 1,
           "gamma0": 0.625,
           "gate": "confidence",
           "group_size": 2,
@@ -339,31 +341,32 @@ fn the_table_prints_as_other_trainers_read_it() {
           "steps": [
             {
               "epoch": 0.5,
-              "open_up_to": 0,
               "step": 1,
+              "success_limit": 0,
               "threshold": 0.375
             },
             {
               "epoch": 1.0,
-              "open_up_to": -1,
               "step": 2,
+              "success_limit": -1,
               "threshold": 0.184601461
             },
             {
               "epoch": 1.5,
-              "open_up_to": -1,
               "step": 3,
+              "success_limit": -1,
               "threshold": 0.133993105
             }
           ],
           "steps_per_epoch": 2,
+          "success_limit": 1,
           "turn_off_epoch": 0.5
         }"#]]
     .assert_eq(
         &serde_json::to_string_pretty(&rounded(serde_json::to_value(&table).unwrap())).unwrap(),
     );
     let table = Schedule::new(&Gate::Always, 8, 62).unwrap().table(1);
-    expect![[r#"{"gate":"always","group_size":8,"failure_level":null,"gamma0":1.0,"turn_off_epoch":null,"steepness":null,"steps_per_epoch":62,"extinct_at_step":null,"rungs":[],"steps":[{"step":1,"epoch":0.016129032258064516,"threshold":1.0,"open_up_to":8}]}"#]].assert_eq(&serde_json::to_string(&table).unwrap());
+    expect![[r#"{"gate":"always","group_size":8,"success_limit":null,"gamma0":1.0,"turn_off_epoch":null,"steepness":null,"steps_per_epoch":62,"extinct_at_step":null,"rungs":[],"steps":[{"step":1,"epoch":0.016129032258064516,"threshold":1.0,"success_limit":8}]}"#]].assert_eq(&serde_json::to_string(&table).unwrap());
 }
 
 /// Numbers to ten places: the last bits of exp and ln depend on the platform.
@@ -464,13 +467,13 @@ proptest::proptest! {
         let schedule = Schedule::new(&gate, n, steps_per_epoch).unwrap();
         let table = schedule.table(steps);
         proptest::prop_assert!(table.rungs.is_sorted_by(|a, b| a.first_closed_step >= b.first_closed_step));
-        proptest::prop_assert!(table.steps.is_sorted_by(|a, b| a.open_up_to >= b.open_up_to));
+        proptest::prop_assert!(table.steps.is_sorted_by(|a, b| a.success_limit >= b.success_limit));
         for row in &table.steps {
             for rung in &table.rungs {
-                proptest::prop_assert_eq!(row.open_up_to.is_open(rung.successes), row.step < rung.first_closed_step);
+                proptest::prop_assert_eq!(row.success_limit.is_open(rung.successes), row.step < rung.first_closed_step);
                 // Away from a step the rounded epoch says the same.
                 if (row.epoch - rung.closes_at_epoch).abs() > 1e-9 {
-                    proptest::prop_assert_eq!(row.open_up_to.is_open(rung.successes), row.epoch < rung.closes_at_epoch);
+                    proptest::prop_assert_eq!(row.success_limit.is_open(rung.successes), row.epoch < rung.closes_at_epoch);
                 }
             }
         }

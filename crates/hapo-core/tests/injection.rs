@@ -4,11 +4,11 @@ mod support;
 
 use hapo_core::*;
 use support::{
-    END, injected, kept, open_up_to, rollout, scored, scored_with, slot, teacher, verdicts_of,
+    END, injected, kept, rollout, scored, scored_with, slot, success_limit, teacher, verdicts_of,
 };
 
 fn replaced(group: ScoredGroup, rule: SlotRule) -> usize {
-    let mixed = intervene(group, Some(&teacher()), open_up_to(64), slot(rule));
+    let mixed = apply_gate(group, Some(&teacher()), success_limit(64), slot(rule));
     let at = mixed.teacher_index().expect("the gate is open");
     match &mixed.members()[at] {
         Member::Teacher {
@@ -29,10 +29,10 @@ fn d1_the_gate_decides_on_the_successes_of_the_sampled_rollouts() {
             .map(|it| if it < successes { 'c' } else { 'w' })
             .collect();
         for level in 0..8 {
-            let mixed = intervene(
+            let mixed = apply_gate(
                 scored(&verdicts),
                 Some(&teacher()),
-                open_up_to(level),
+                success_limit(level),
                 slot(SlotRule::LowestReward),
             );
             assert_eq!(
@@ -118,7 +118,7 @@ fn d7_random_is_a_function_of_seed_step_and_prompt_and_reaches_every_slot() {
             seed,
             step: Step(step),
         };
-        intervene(group, Some(&teacher()), open_up_to(64), slot)
+        apply_gate(group, Some(&teacher()), success_limit(64), slot)
             .teacher_index()
             .unwrap()
     };
@@ -150,10 +150,10 @@ fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
         8
     );
 
-    let mixed = intervene(
+    let mixed = apply_gate(
         scored("cwwwwww"),
         Some(&teacher),
-        open_up_to(64),
+        success_limit(64),
         slot(SlotRule::Fixed),
     );
     assert_eq!(mixed.members().len(), 8);
@@ -170,10 +170,10 @@ fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
         (7, 1, 7)
     );
     // "+ Hindsight" is another row: a rollout of eight gives way.
-    let hindsight = intervene(
+    let hindsight = apply_gate(
         scored("cwwwwwww"),
         Some(&support::teacher()),
-        open_up_to(64),
+        success_limit(64),
         slot(SlotRule::LowestReward),
     );
     assert_eq!(
@@ -188,19 +188,19 @@ fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
 
 #[test]
 fn d9_a_prompt_without_teacher_is_never_injected_and_is_counted() {
-    let mixed = intervene(
+    let mixed = apply_gate(
         scored("wwww"),
         None,
-        open_up_to(0),
+        success_limit(0),
         slot(SlotRule::LowestReward),
     );
     assert_eq!(mixed.intervention(), Intervention::OpenWithoutTeacher);
     assert_eq!(mixed.teacher_index(), None);
     // With the gate closed the missing teacher is not missed.
-    let closed = intervene(
+    let closed = apply_gate(
         scored("cwww"),
         None,
-        open_up_to(0),
+        success_limit(0),
         slot(SlotRule::LowestReward),
     );
     assert_eq!(closed.intervention(), Intervention::GateClosed);
@@ -254,10 +254,10 @@ fn d6_lost_rollouts_change_the_confidence_and_not_the_rule() {
         (8, 4, 2.0 / 6.0)
     );
     assert!(!group.is_short());
-    let mixed = intervene(
+    let mixed = apply_gate(
         group,
         Some(&teacher()),
-        open_up_to(1),
+        success_limit(1),
         slot(SlotRule::LowestReward),
     );
     assert!(mixed.injected());
@@ -288,10 +288,10 @@ fn d6_groups_of_fewer_than_two_are_dropped_and_counted() {
 fn d6_a_group_without_rollouts_has_nothing_to_replace() {
     let empty = || SampledGroup::new(PromptId(1), 8, vec![]).score(vec![]);
     assert!(empty().is_short() && empty().all_fail() && !empty().all_solved());
-    let mixed = intervene(
+    let mixed = apply_gate(
         empty(),
         Some(&teacher()),
-        open_up_to(0),
+        success_limit(0),
         slot(SlotRule::LowestReward),
     );
     assert_eq!(mixed.members().len(), 1);
@@ -314,10 +314,10 @@ fn the_counts_of_a_batch_are_those_of_its_sampled_rollouts() {
         injected("cwww"),
         kept("cccc"),
         kept("wwww"),
-        intervene(
+        apply_gate(
             scored("wwww"),
             None,
-            open_up_to(0),
+            success_limit(0),
             slot(SlotRule::LowestReward),
         ),
     ];
@@ -325,7 +325,7 @@ fn the_counts_of_a_batch_are_those_of_its_sampled_rollouts() {
         groups: 5,
         all_fail: 3,
         all_solved: 1,
-        mixed: 1,
+        partially_solved: 1,
         dropped: 2,
         without_signal: 3,
         injected: 2,

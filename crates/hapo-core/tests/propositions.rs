@@ -7,12 +7,12 @@ use num_traits::ToPrimitive;
 
 fn schedule(
     group_size: usize,
-    failure_level: usize,
+    success_limit: usize,
     annealing: Annealing,
     steps_per_epoch: u64,
 ) -> Schedule {
     let gate = Gate::Confidence {
-        threshold: Threshold::Derived { failure_level },
+        threshold: Threshold::Derived { success_limit },
         annealing,
     };
     Schedule::new(&gate, group_size, steps_per_epoch).unwrap()
@@ -26,7 +26,7 @@ fn proposition_1_the_derived_gate_is_open_iff_successes_are_at_most_m() {
             for s in 0..=n {
                 // c < γ0 is (1 + S)/(2 + N) < (m + 3/2)/(2 + N), in integers.
                 let confidence_is_below = 2 * (1 + s) < 2 * m + 3;
-                let open = schedule.open_up_to(Step(1)).is_open(s);
+                let open = schedule.success_limit(Step(1)).is_open(s);
                 assert_eq!(open, confidence_is_below, "N {n} m {m} S {s}");
                 assert_eq!(open, s <= m, "N {n} m {m} S {s}");
             }
@@ -75,7 +75,7 @@ fn proposition_1_d3_holds_for_manual_thresholds() {
             match Schedule::new(&gate, n as usize, 1) {
                 Ok(schedule) => {
                     assert_eq!(
-                        schedule.failure_level(),
+                        schedule.initial_success_limit(),
                         Some(opens as usize - 1),
                         "N {n} γ {gamma0}"
                     );
@@ -106,9 +106,9 @@ fn proposition_2_the_gate_never_reopens_after_extinction() {
                 if m == 0 { 93 } else { last.ceil() as u64 },
                 "N {n} m {m}"
             );
-            let mut before = schedule.open_up_to(Step(1));
+            let mut before = schedule.success_limit(Step(1));
             for step in 1..=extinct + 62 {
-                let now = schedule.open_up_to(Step(step));
+                let now = schedule.success_limit(Step(step));
                 assert!(now <= before, "N {n} m {m}: the gate widens at step {step}");
                 before = now;
                 assert_eq!(now.is_open(0), step < extinct, "N {n} m {m} step {step}");
@@ -116,7 +116,7 @@ fn proposition_2_the_gate_never_reopens_after_extinction() {
                     assert!((0..=n).all(|s| !now.is_open(s)), "N {n} m {m} step {step}");
                 }
             }
-            assert!((0..=n).all(|s| !schedule.open_up_to(Step(u64::MAX)).is_open(s)));
+            assert!((0..=n).all(|s| !schedule.success_limit(Step(u64::MAX)).is_open(s)));
         }
     }
 }

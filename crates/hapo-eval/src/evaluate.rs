@@ -1,6 +1,6 @@
 //! Completions of a set of problems by a model, graded.
 
-use hapo_core::{PromptId, Purpose};
+use hapo_core::{PromptId, RngStream};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
@@ -75,7 +75,7 @@ pub fn sample_problems<D: Device>(
         max_sequences: settings.max_sequences,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: settings.seed,
-        purpose: Purpose::Evaluate,
+        rng_stream: RngStream::Evaluate,
         step: 0,
     };
     let sampled = hapo_sampler::sample(model, &requests, &sampling).map_err(|it| match it {

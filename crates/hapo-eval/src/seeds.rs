@@ -3,7 +3,7 @@
 //! Both the seeds and the problems are samples, so both are resampled: a method that is lucky on one
 //! seed, or on one problem, gets a wide interval.
 
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 
 use crate::statistics::{Estimate, RESAMPLES, quantile};
 
@@ -24,12 +24,12 @@ pub fn estimate_over_seeds(values: &[Vec<f64>], seed: u64) -> Option<Estimate> {
     let seeds = values.len();
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|resample| {
-            let place = Place {
+            let counter = RngCounter {
                 step: resample,
-                ..Place::default()
+                ..RngCounter::default()
             };
-            let mut draws = Draws::new(seed, Purpose::Bootstrap, place);
-            let mut draw = |n: usize| draws.below(n as u64) as usize;
+            let mut rng = CounterRng::new(seed, RngStream::Bootstrap, counter);
+            let mut draw = |n: usize| rng.below(n as u64) as usize;
             let chosen: Vec<usize> = (0..seeds).map(|_| draw(seeds)).collect();
             let sum: f64 = (0..problems)
                 .map(|_| {

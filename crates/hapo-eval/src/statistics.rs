@@ -3,7 +3,7 @@
 //! The unit of resampling is the problem, not the completion: k completions of one problem say
 //! little about the next problem.
 
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 
 /// A mean with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -38,16 +38,16 @@ pub fn estimate_mean_of(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|resample| {
             mean_of(&|set, values| {
-                let place = Place {
+                let counter = RngCounter {
                     step: resample,
                     prompt: set as u64,
                     rollout: 0,
                     position: 0,
                 };
-                let mut draws = Draws::new(seed, Purpose::Bootstrap, place);
+                let mut rng = CounterRng::new(seed, RngStream::Bootstrap, counter);
                 let drawn = values
                     .iter()
-                    .map(|_| values[draws.below(values.len() as u64) as usize]);
+                    .map(|_| values[rng.below(values.len() as u64) as usize]);
                 drawn.sum::<f64>() / values.len() as f64
             })
         })

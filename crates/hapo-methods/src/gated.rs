@@ -1,6 +1,6 @@
 //! HAPO: a gate around a host.
 
-use hapo_core::{OpenUpTo, Schedule, SlotRule, Step};
+use hapo_core::{Schedule, SlotRule, Step, SuccessLimit};
 
 use crate::{Method, Objective};
 
@@ -23,8 +23,8 @@ impl<M: Method> Method for Gated<M> {
         format!("{}-hapo", self.host.name())
     }
 
-    fn open_up_to(&self, step: Step) -> OpenUpTo {
-        self.schedule.open_up_to(step)
+    fn success_limit(&self, step: Step) -> SuccessLimit {
+        self.schedule.success_limit(step)
     }
 
     fn threshold(&self, step: Step) -> f64 {

@@ -27,7 +27,7 @@ pub use operators::{OPERATORS, Operator, operator};
 pub use sequence_surrogate::sequence_surrogate;
 pub use surrogate::{Clip, Surrogate, clipped_surrogate};
 
-use hapo_core::{OpenUpTo, SlotRule, Step};
+use hapo_core::{SlotRule, Step, SuccessLimit};
 
 /// What a training step asks of a method.
 pub trait Method: Send + Sync {
@@ -35,7 +35,7 @@ pub trait Method: Send + Sync {
     fn name(&self) -> String;
 
     /// The largest success count at which the teacher enters a group in this step (D1).
-    fn open_up_to(&self, step: Step) -> OpenUpTo;
+    fn success_limit(&self, step: Step) -> SuccessLimit;
 
     /// The threshold `γ_t`, for logs and plots only (D1).
     fn threshold(&self, step: Step) -> f64;

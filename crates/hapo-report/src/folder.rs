@@ -45,8 +45,8 @@ pub(crate) enum State {
 pub(crate) struct GateTable {
     #[serde(default)]
     pub(crate) gate: serde_json::Value,
-    #[serde(default)]
-    pub(crate) failure_level: Option<u64>,
+    #[serde(default, alias = "failure_level")]
+    pub(crate) success_limit: Option<u64>,
     #[serde(default)]
     pub(crate) gamma0: Option<f64>,
     #[serde(default)]

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hapo_core::{Place, PromptId, Purpose, uniform};
+use hapo_core::{PromptId, RngCounter, RngStream, uniform};
 use hapo_kernels::{Device, log_prob, row_stats};
 use hapo_model::{ComputeError, KvCache, Model, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
 use rayon::prelude::*;
@@ -42,7 +42,7 @@ pub struct RngKey {
     /// Seed.
     pub seed: u64,
     /// What the draws are for.
-    pub purpose: Purpose,
+    pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
     /// Identity of the prompt.
@@ -70,7 +70,7 @@ pub struct Request {
     /// So many of the most likely tokens are told beside each token.
     pub top_log_probs: usize,
     /// Key of the draws.
-    pub draws: RngKey,
+    pub rng: RngKey,
 }
 
 /// A request in an engine, never given twice.
@@ -563,14 +563,14 @@ impl<'a, D: Device> Engine<'a, D> {
     ) -> Vec<(Drawn, Vec<(u32, f32)>)> {
         let one = |(i, it): (usize, &Active)| {
             let request = &self.jobs[&it.id].request;
-            let key = request.draws;
-            let place = Place {
+            let key = request.rng;
+            let counter = RngCounter {
                 step: key.step,
                 prompt: key.prompt.0,
                 rollout: it.completion as u64,
                 position: it.length as u64,
             };
-            let number = uniform(key.seed, key.purpose, place);
+            let number = uniform(key.seed, key.rng_stream, counter);
             let logits = row(i);
             (
                 draw(logits, request.decoding, number, self.limits.usable_vocab),
@@ -713,9 +713,9 @@ mod tests {
             stop_strings: Vec::new(),
             text: false,
             top_log_probs: 0,
-            draws: RngKey {
+            rng: RngKey {
                 seed: 5 + i,
-                purpose: Purpose::Generate,
+                rng_stream: RngStream::Generate,
                 step: 2,
                 prompt: PromptId(i),
             },
@@ -804,12 +804,12 @@ mod tests {
             max_new_tokens: it.max_tokens,
             max_sequences: 2,
             usable_vocab: 381,
-            seed: it.draws.seed,
-            purpose: it.draws.purpose,
-            step: it.draws.step,
+            seed: it.rng.seed,
+            rng_stream: it.rng.rng_stream,
+            step: it.rng.step,
         };
         let group = GroupRequest {
-            prompt: it.draws.prompt,
+            prompt: it.rng.prompt,
             tokens: &it.prompt,
             completions: it.completions,
         };

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use hapo_core::{PromptId, Purpose, Rollout, SampledGroup};
+use hapo_core::{PromptId, RngStream, Rollout, SampledGroup};
 use hapo_kernels::Device;
 use hapo_model::{KvCache, Model, Tokenizer};
 
@@ -39,7 +39,7 @@ pub struct SampleSettings<'a> {
     /// Seed of the draws.
     pub seed: u64,
     /// What the draws are for.
-    pub purpose: Purpose,
+    pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
 }
@@ -84,7 +84,7 @@ pub fn into_groups(
                 .map(|it| Rollout {
                     ended: it.ended,
                     tokens: it.tokens,
-                    hint: 0,
+                    prefix: 0,
                     log_probs: it.log_probs,
                 })
                 .collect();
@@ -175,9 +175,9 @@ fn run<D: Device>(
                 stop_strings: until.map(|it| it.1.to_vec()).unwrap_or_default(),
                 text: false,
                 top_log_probs: 0,
-                draws: RngKey {
+                rng: RngKey {
                     seed: settings.seed,
-                    purpose: settings.purpose,
+                    rng_stream: settings.rng_stream,
                     step: settings.step,
                     prompt: it.prompt,
                 },
@@ -237,7 +237,7 @@ mod tests {
             max_sequences,
             usable_vocab: 381,
             seed: 5,
-            purpose: Purpose::Sample,
+            rng_stream: RngStream::Sample,
             step: 3,
         }
     }

@@ -1,7 +1,7 @@
 //! Bodies of requests, read field by field so that a refusal names the field.
 
 use axum::http::StatusCode;
-use hapo_core::{PromptId, Purpose};
+use hapo_core::{PromptId, RngStream};
 use hapo_data::{Message, Rendering};
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, Request, RngKey, Truncation};
@@ -123,17 +123,17 @@ pub(crate) fn read<D: Device>(
     let mut requests = Vec::with_capacity(prompts.len());
     for (index, prompt) in prompts.into_iter().enumerate() {
         let max_tokens = room(served, prompt.len(), wanted, endpoint, param)?;
-        let draws = match seed {
+        let rng = match seed {
             Some(seed) => RngKey {
                 seed: seed as u64,
-                purpose: Purpose::Generate,
+                rng_stream: RngStream::Generate,
                 step: 0,
                 prompt: PromptId(index as u64),
             },
             // A key of its own for every request that brings no seed.
             None => RngKey {
                 seed: served.settings.seed,
-                purpose: Purpose::Generate,
+                rng_stream: RngStream::Generate,
                 step: number + 1,
                 prompt: PromptId(index as u64),
             },
@@ -147,7 +147,7 @@ pub(crate) fn read<D: Device>(
             stop_strings: stop_strings.clone(),
             text: true,
             top_log_probs: log_probs.unwrap_or(0),
-            draws,
+            rng,
         });
     }
     let streams = take::<bool>(&fields, "stream", "true or false")?.unwrap_or(false);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hapo_core::{PromptId, Purpose};
+use hapo_core::{PromptId, RngStream};
 use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
 use hapo_model::LoadedModel;
@@ -170,7 +170,7 @@ fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) 
         max_sequences: 3,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed,
-        purpose: Purpose::Generate,
+        rng_stream: RngStream::Generate,
         step: 0,
     };
     sample(&model, &[request], &settings).unwrap().remove(0)

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use hapo_core::{Place, Purpose, uniform};
+use hapo_core::{RngCounter, RngStream, uniform};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url};
 use serde::{Deserialize, Serialize};
@@ -220,13 +220,13 @@ impl Client {
         let body = serde_json::to_vec(&question.body()).expect("a JSON value can be written");
         let (mut faults, mut refusals, mut requests) = (0, 0, 0);
         let backoff = |n: u32, request: u32| {
-            let place = Place {
+            let counter = RngCounter {
                 prompt: number,
                 rollout: u64::from(request),
                 position: u64::MAX,
-                ..Place::default()
+                ..RngCounter::default()
             };
-            let jitter = 0.5 + uniform(self.patience.seed, Purpose::Generate, place);
+            let jitter = 0.5 + uniform(self.patience.seed, RngStream::Generate, counter);
             let doubled = self.patience.first_wait.as_secs_f64() * 2_f64.powi(n.min(30) as i32);
             Duration::from_secs_f64(doubled.min(60.0) * jitter)
         };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 
 use crate::client::{Client, Question};
 use crate::error::Error;
@@ -95,11 +95,11 @@ async fn ask(
     prompt: usize,
     attempt: u32,
 ) -> (usize, u32, Result<Finished, Error>) {
-    let place = Place {
+    let counter = RngCounter {
         prompt: prompt as u64,
         rollout: u64::from(attempt),
         position: u64::MAX,
-        ..Place::default()
+        ..RngCounter::default()
     };
     let question = Question {
         model: &origin.model,
@@ -109,7 +109,7 @@ async fn ask(
         top_p: origin.top_p,
         max_tokens: origin.max_tokens,
         // Servers take 31 bits.
-        seed: Draws::new(origin.seed, Purpose::Generate, place).word() >> 33,
+        seed: CounterRng::new(origin.seed, RngStream::Generate, counter).word() >> 33,
         extra: &origin.extra,
     };
     let number = ((prompt as u64) << 16) | u64::from(attempt);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 use hapo_kernels::Device;
 use hapo_model::{Architecture, Config, LoadedModel, Model, Rope, Tokenizer};
 
@@ -38,14 +38,14 @@ pub(crate) fn init_model<D: Device>(
         } else if spec.shape.len() == 1 {
             vec![1.0; n]
         } else {
-            let place = Place {
+            let counter = RngCounter {
                 step: 0,
                 prompt: index as u64,
                 rollout: 0,
                 position: 0,
             };
-            let mut draws = Draws::new(seed, Purpose::Init, place);
-            (0..n).map(|_| (draws.normal() * init.std) as f32).collect()
+            let mut rng = CounterRng::new(seed, RngStream::Init, counter);
+            (0..n).map(|_| (rng.normal() * init.std) as f32).collect()
         };
         model.set_tensor(&spec.name, &values)?;
     }

@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 use hapo_kernels::{AdamW, Cpu};
 use hapo_methods::Objective;
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
 use crate::metrics::{Metrics, is_clock};
-use crate::pack::{Hint, Role, Sequence, TokenGroup, pack};
+use crate::pack::{Role, Sequence, TeacherPrefix, TokenGroup, pack};
 use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
@@ -28,15 +28,15 @@ fn fixture(threads: usize) -> Model<Cpu> {
 fn groups() -> Vec<TokenGroup> {
     let model = fixture(1);
     let vocab = model.config().vocab_size as u64;
-    let place = |prompt| Place {
+    let counter = |prompt| RngCounter {
         prompt,
-        ..Place::default()
+        ..RngCounter::default()
     };
     let mut groups: Vec<TokenGroup> = (0..4)
         .map(|g| {
-            let mut draws = Draws::new(5, Purpose::Generate, place(g));
+            let mut rng = CounterRng::new(5, RngStream::Generate, counter(g));
             let mut tokens =
-                |n: u64| -> Vec<u32> { (0..n).map(|_| draws.below(vocab) as u32).collect() };
+                |n: u64| -> Vec<u32> { (0..n).map(|_| rng.below(vocab) as u32).collect() };
             let prompt = tokens(3 + g);
             let sequences = (0..4)
                 .map(|s| Sequence {
@@ -45,7 +45,7 @@ fn groups() -> Vec<TokenGroup> {
                         Role::Teacher { weight: 0.7 }
                     } else {
                         Role::Policy {
-                            hint: None,
+                            prefix: None,
                             old_log_probs: Vec::new(),
                             advantage: [0.875, -0.125, 0.4, -0.3][s as usize],
                             correct: s % 2 == 0,
@@ -61,14 +61,14 @@ fn groups() -> Vec<TokenGroup> {
         })
         .collect();
     let mut tape = Tape::new(ActivationCheckpointing::None);
-    let mut draws = Draws::new(5, Purpose::Generate, place(99));
+    let mut rng = CounterRng::new(5, RngStream::Generate, counter(99));
     for batch in pack(&groups.clone(), 1 << 20, 1.0, |_, _| true) {
         let log_probs = model.forward(&batch.packed, &mut tape).unwrap().log_probs;
         for (g, s, targets) in batch.spans {
             if let Role::Policy { old_log_probs, .. } = &mut groups[g].sequences[s].role {
                 *old_log_probs = log_probs[targets]
                     .iter()
-                    .map(|it| it + 0.2 * draws.normal() as f32)
+                    .map(|it| it + 0.2 * rng.normal() as f32)
                     .collect();
             }
         }
@@ -420,11 +420,11 @@ fn every_mini_recipe_runs() {
 }
 
 #[test]
-fn a_hint_is_the_teachers_and_the_rest_the_policys() {
-    let (prompt, hint) = (vec![5, 9, 2, 7], vec![3, 4, 8]);
+fn a_prefix_is_the_teachers_and_the_rest_the_policys() {
+    let (prompt, prefix) = (vec![5, 9, 2, 7], vec![3, 4, 8]);
     let rest = vec![11, 12, 13, 14, 15];
-    let policy = |hint: Option<Hint>| Role::Policy {
-        hint,
+    let policy = |prefix: Option<TeacherPrefix>| Role::Policy {
+        prefix,
         old_log_probs: vec![-4.0, -5.0, -4.5, -5.5, -4.2],
         advantage: 0.6,
         correct: true,
@@ -437,21 +437,21 @@ fn a_hint_is_the_teachers_and_the_rest_the_policys() {
         }],
         has_signal: true,
     };
-    let begun = [prompt.as_slice(), &hint].concat();
-    let whole = [hint.as_slice(), &rest].concat();
-    let as_one = Some(Hint {
+    let begun = [prompt.as_slice(), &prefix].concat();
+    let whole = [prefix.as_slice(), &rest].concat();
+    let as_one = Some(TeacherPrefix {
         tokens: 3,
         weight: 0.7,
     });
-    let hinted = [group(&prompt, &whole, policy(as_one))];
+    let prefixed = [group(&prompt, &whole, policy(as_one))];
     let apart = [
-        group(&prompt, &hint, Role::Teacher { weight: 0.7 }),
+        group(&prompt, &prefix, Role::Teacher { weight: 0.7 }),
         group(&begun, &rest, policy(None)),
     ];
     let objective = objective("token_mean");
     let of = |groups: &[TokenGroup]| {
         let mut trainer = Trainer::new(fixture(1), ActivationCheckpointing::None).unwrap();
-        // Another temperature than 1 for the ratio, so that a hint read at it would show (D25).
+        // Another temperature than 1 for the ratio, so that a prefix read at it would show (D25).
         let batching = Batching {
             micro_batch_tokens: 64,
             inverse_temperature: 0.8,
@@ -459,7 +459,7 @@ fn a_hint_is_the_teachers_and_the_rest_the_policys() {
         let sums = trainer.gradient(&objective, groups, batching).unwrap();
         (sums, trainer.gradients.buf().as_slice().to_vec())
     };
-    let ((one, one_gradient), (two, two_gradient)) = (of(&hinted), of(&apart));
+    let ((one, one_gradient), (two, two_gradient)) = (of(&prefixed), of(&apart));
     assert!((one.loss() - two.loss()).abs() < 1e-6 * two.loss().abs());
     assert_eq!((one.policy_tokens, one.teacher_tokens), (5, 3));
     assert!(relative(&one_gradient, &two_gradient) < 1e-6);

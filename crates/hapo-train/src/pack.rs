@@ -26,8 +26,8 @@ pub enum Role {
     /// A rollout of the policy.
     Policy {
         /// Its first tokens, if it went on from a part of the teacher's trajectory (D22).
-        hint: Option<Hint>,
-        /// Recorded log-probabilities of the tokens after the hint, at the sampling temperature (D19).
+        prefix: Option<TeacherPrefix>,
+        /// Recorded log-probabilities of the tokens after the prefix, at the sampling temperature (D19).
         old_log_probs: Vec<f32>,
         /// A.
         advantage: f64,
@@ -43,7 +43,7 @@ pub enum Role {
 
 /// The part of a rollout that the teacher wrote.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hint {
+pub struct TeacherPrefix {
     /// Its tokens.
     pub tokens: usize,
     /// λ.
@@ -94,8 +94,8 @@ pub fn token_group(
             Member::Policy(it) => Sequence {
                 response: it.rollout.tokens.clone(),
                 role: Role::Policy {
-                    hint: (it.rollout.hint > 0).then(|| Hint {
-                        tokens: it.rollout.hint,
+                    prefix: (it.rollout.prefix > 0).then(|| TeacherPrefix {
+                        tokens: it.rollout.prefix,
                         weight: weight(advantage),
                     }),
                     old_log_probs: it.rollout.log_probs.clone(),
@@ -193,7 +193,7 @@ impl Packer {
     fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
         // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
         let teacher_tokens = match &sequence.role {
-            Role::Policy { hint, .. } => hint.map_or(0, |it| it.tokens),
+            Role::Policy { prefix, .. } => prefix.map_or(0, |it| it.tokens),
             Role::Teacher { .. } => sequence.response.len(),
         };
         let first_target = self.packed.targets.len();
@@ -225,7 +225,7 @@ mod tests {
             .map(|it| Sequence {
                 response: it.to_vec(),
                 role: Role::Policy {
-                    hint: None,
+                    prefix: None,
                     old_log_probs: vec![0.0; it.len()],
                     advantage: 1.0,
                     correct: true,

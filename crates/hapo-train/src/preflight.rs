@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use hapo_core::{Purpose, Step, Verdict};
+use hapo_core::{RngStream, Step, Verdict};
 use hapo_kernels::Device;
 use hapo_sampler::{GroupRequest, SampleSettings};
 use serde::Serialize;
@@ -82,7 +82,7 @@ pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<O
         max_sequences: raw.sampling.max_sequences,
         usable_vocab: run.chat_format.tokenizer.vocab_size(),
         seed: raw.seed,
-        purpose: Purpose::Generate,
+        rng_stream: RngStream::Generate,
         step: 0,
     };
     let started = Instant::now();

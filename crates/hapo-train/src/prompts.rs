@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use hapo_core::{Draws, Place, PromptId, Purpose, TeacherTrajectory, Verdict};
+use hapo_core::{CounterRng, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
 use hapo_data::{Dataset, Example};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader};
@@ -186,13 +186,13 @@ impl Order {
             (step - 1) % self.steps_per_epoch(),
         );
         let mut order: Vec<usize> = (0..self.prompts).collect();
-        let place = Place {
+        let counter = RngCounter {
             step: epoch,
             prompt: 0,
             rollout: 0,
             position: 0,
         };
-        Draws::new(self.seed, Purpose::Shuffle, place).shuffle(&mut order);
+        CounterRng::new(self.seed, RngStream::Shuffle, counter).shuffle(&mut order);
         let first = within as usize * self.per_step;
         order[first..first + self.per_step].to_vec()
     }
@@ -203,13 +203,13 @@ impl Order {
     pub fn refill(self, step: u64, round: u64, count: usize, taken: &[usize]) -> Vec<usize> {
         let taken: std::collections::HashSet<usize> = taken.iter().copied().collect();
         let mut fresh: Vec<usize> = (0..self.prompts).filter(|it| !taken.contains(it)).collect();
-        let place = Place {
+        let counter = RngCounter {
             step,
             prompt: 0,
             rollout: round,
             position: 0,
         };
-        Draws::new(self.seed, Purpose::Shuffle, place).shuffle(&mut fresh);
+        CounterRng::new(self.seed, RngStream::Shuffle, counter).shuffle(&mut fresh);
         fresh.truncate(count);
         fresh
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, HINTED_GROUP_SIZE, SlotRule,
+    AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, PREFIX_GROUP_SIZE, SlotRule,
     TeacherWeight, Threshold,
 };
 use hapo_methods::{
@@ -448,9 +448,9 @@ impl Recipe {
                 Some(format!("`{}` has no hints", spec.name))
             } else if gate.is_some() {
                 Some("the hints decide in the gate's place when the teacher helps".to_owned())
-            } else if s.group_size != HINTED_GROUP_SIZE {
+            } else if s.group_size != PREFIX_GROUP_SIZE {
                 Some(format!(
-                    "expected sampling.group_size = {HINTED_GROUP_SIZE}, got {}",
+                    "expected sampling.group_size = {PREFIX_GROUP_SIZE}, got {}",
                     s.group_size
                 ))
             } else if normaliser == Normaliser::SequenceMean {
@@ -589,7 +589,7 @@ fn check_gate(
                     ));
                 }
                 (level, None) => Threshold::Derived {
-                    failure_level: level.unwrap_or(0) as usize,
+                    success_limit: level.unwrap_or(0) as usize,
                 },
                 (None, Some(gamma0)) => Threshold::Manual {
                     gamma0: decimal("hapo.gamma0", gamma0, fail)?,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use hapo_core::{
     AdvantageGroup, AdvantageRule, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
-    Step, TeacherWeight, Verdict, admit_teacher, intervene,
+    Step, TeacherWeight, Verdict, admit_teacher, apply_gate,
 };
 use hapo_kernels::{AdamW, Device};
 use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, OnInjection, Ratio, Weights, operator};
@@ -223,7 +223,7 @@ fn group_of(
         .iter()
         .map(|it| Rollout {
             tokens: it.response.clone(),
-            hint: 0,
+            prefix: 0,
             log_probs: it.old_logprobs.clone(),
             ended: true,
         })
@@ -260,7 +260,12 @@ fn group_of(
         seed: 0,
         step: Step(1),
     };
-    let mixed = intervene(scored, teacher.as_ref(), schedule.open_up_to(Step(1)), slot);
+    let mixed = apply_gate(
+        scored,
+        teacher.as_ref(),
+        schedule.success_limit(Step(1)),
+        slot,
+    );
     Ok(token_group(
         &mixed,
         members[0].prompt.clone(),

@@ -143,7 +143,7 @@ fn groups_of<D: Device>(run: &Run<D>, lines: &[RolloutLine], step: u64) -> Resul
                 .iter()
                 .map(|it| Rollout {
                     tokens: it.tokens.clone(),
-                    hint: it.hint,
+                    prefix: it.prefix,
                     log_probs: it.log_probs.clone(),
                     ended: it.ended,
                 })

@@ -42,10 +42,10 @@ pub struct RolloutLine {
     pub completion: String,
     /// The response's tokens, the end token included.
     pub tokens: Vec<u32>,
-    /// So many of the first tokens are the teacher's (D22).
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub hint: usize,
-    /// log `π_old` of each token after the hint at the sampling temperature; empty for the teacher.
+    /// How many of its first tokens are the teacher's (D22).
+    #[serde(default, alias = "hint", skip_serializing_if = "is_zero")]
+    pub prefix: usize,
+    /// log `π_old` of each token after the prefix at the sampling temperature; empty for the teacher.
     pub log_probs: Vec<f32>,
     /// False when the response was truncated.
     pub ended: bool,
@@ -102,7 +102,7 @@ pub(crate) fn lines_of(
             injected: group.injected(),
             completion: text(tokens)?,
             tokens: tokens.to_vec(),
-            hint: 0,
+            prefix: 0,
             log_probs: Vec::new(),
             ended: true,
             verdict: "correct".to_owned(),
@@ -116,7 +116,7 @@ pub(crate) fn lines_of(
             Verdict::Unparsable(reason) => ("unparsable", Some(reason.clone())),
         };
         Ok(RolloutLine {
-            hint: it.rollout.hint,
+            prefix: it.rollout.prefix,
             log_probs: it.rollout.log_probs.clone(),
             ended: it.rollout.ended,
             verdict: verdict.to_owned(),

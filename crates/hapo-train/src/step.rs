@@ -6,8 +6,8 @@ mod hints;
 use std::time::Instant;
 
 use hapo_core::{
-    BatchStatistics, MixedGroup, Place, Purpose, Rollout, SampledGroup, ScoredGroup, Slot, Step,
-    Verdict, drop_short_groups, intervene, rollouts_to_sample, uniform,
+    BatchStatistics, MixedGroup, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Slot,
+    Step, Verdict, apply_gate, drop_short_groups, rollouts_to_sample, uniform,
 };
 use hapo_kernels::Device;
 use hapo_methods::Method;
@@ -213,7 +213,7 @@ fn sample<D: Device>(run: &Run<D>, prompts: &[usize], step: Step) -> Result<Samp
             }
         })
         .collect();
-    let completions = complete(run, &requests, Purpose::Sample, step)?;
+    let completions = complete(run, &requests, RngStream::Sample, step)?;
     let tokens = SampledTokens::of(&completions);
     let groups = hapo_sampler::into_groups(&requests, completions);
     Ok(Sampled { groups, tokens })
@@ -223,7 +223,7 @@ fn sample<D: Device>(run: &Run<D>, prompts: &[usize], step: Step) -> Result<Samp
 fn complete<D: Device>(
     run: &Run<D>,
     requests: &[GroupRequest<'_>],
-    purpose: Purpose,
+    rng_stream: RngStream,
     step: Step,
 ) -> Result<Vec<Vec<Completion>>> {
     let sampling = &run.recipe.raw.sampling;
@@ -234,7 +234,7 @@ fn complete<D: Device>(
         max_sequences: sampling.max_sequences,
         usable_vocab: run.chat_format.tokenizer.vocab_size(),
         seed: run.recipe.raw.seed,
-        purpose,
+        rng_stream,
         step: step.0,
     };
     Ok(hapo_sampler::sample_until(
@@ -277,13 +277,13 @@ fn verdicts<D: Device>(
         .zip(first as u64..)
         .map(|(it, rollout)| {
             let verdict = grading::verdict_of(&prompt.gold, &run.chat_format.text(&it.tokens)?);
-            let place = Place {
+            let counter = RngCounter {
                 step: step.0,
                 prompt: prompt.id.0,
                 rollout,
                 position: 0,
             };
-            if flipped > 0.0 && uniform(run.recipe.raw.seed, Purpose::Flip, place) < flipped {
+            if flipped > 0.0 && uniform(run.recipe.raw.seed, RngStream::Flip, counter) < flipped {
                 return Ok(match verdict {
                     Verdict::Correct => Verdict::Wrong,
                     Verdict::Wrong | Verdict::Unparsable(_) => Verdict::Correct,
@@ -301,7 +301,7 @@ pub(crate) fn mix<D: Device>(run: &Run<D>, group: ScoredGroup, step: Step) -> Mi
         seed: run.recipe.raw.seed,
         step,
     };
-    intervene(group, teacher, run.method.open_up_to(step), slot)
+    apply_gate(group, teacher, run.method.success_limit(step), slot)
 }
 
 pub(crate) fn tokens_of<D: Device>(run: &Run<D>, group: &MixedGroup) -> TokenGroup {
@@ -319,11 +319,14 @@ fn report_groups(metrics: &mut Metrics, it: &BatchStatistics, method: &dyn Metho
     metrics.set("reward/policy_only", it.reward_policy_only);
     metrics.set("groups/all_fail", it.all_fail as f64);
     metrics.set("groups/all_solved", it.all_solved as f64);
-    metrics.set("groups/mixed", it.mixed as f64);
+    metrics.set("groups/mixed", it.partially_solved as f64);
     metrics.set("groups/without_signal", it.without_signal as f64);
     metrics.set("groups/dropped", it.dropped as f64);
     metrics.set("gate/threshold", method.threshold(step));
-    metrics.set("gate/open_up_to", f64::from(method.open_up_to(step).get()));
+    metrics.set(
+        "gate/open_up_to",
+        f64::from(method.success_limit(step).get()),
+    );
     metrics.set("gate/beta", it.beta);
     metrics.set("gate/beta_trajectories", it.teacher_trajectories);
     metrics.set("gate/open_no_teacher", it.open_no_teacher as f64);

@@ -108,7 +108,7 @@ impl<D: Device> Trainer<D> {
     /// mini-batch (D16), groups without signal included (D20).
     ///
     /// The teacher's sequences are run first, so that the norm of their gradient alone is known
-    /// without a second backward pass; the price is that an injected group's prompt is read twice. Hints
+    /// without a second backward pass; the price is that an injected group's prompt is read twice. Prefixes
     /// (D22) are run with the rollouts that they begin.
     pub fn gradient(
         &mut self,
@@ -215,14 +215,14 @@ impl<D: Device> Trainer<D> {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let Role::Policy {
-                    hint,
+                    prefix,
                     old_log_probs,
                     ..
                 } = &groups[*group].sequences[*sequence].role
                 else {
                     continue;
                 };
-                let ours = targets.start + hint.map_or(0, |it| it.tokens)..targets.end;
+                let ours = targets.start + prefix.map_or(0, |it| it.tokens)..targets.end;
                 for (initial, old) in outputs.log_probs[ours].iter().zip(old_log_probs) {
                     let q = f64::from(*initial) - f64::from(*old);
                     sum += q.exp() - q - 1.0;
@@ -320,11 +320,13 @@ fn loss(
     for (group, sequence, targets) in &micro_batch.spans {
         let role = &groups[*group].sequences[*sequence].role;
         let (theirs, ours) = match role {
-            Role::Policy { hint: Some(it), .. } => {
+            Role::Policy {
+                prefix: Some(it), ..
+            } => {
                 let end = targets.start + it.tokens;
                 (Some((it.weight, targets.start..end)), end..targets.end)
             }
-            Role::Policy { hint: None, .. } => (None, targets.clone()),
+            Role::Policy { prefix: None, .. } => (None, targets.clone()),
             Role::Teacher { weight } => (Some((*weight, targets.clone())), 0..0),
         };
         if let Some((weight, targets)) = theirs {

@@ -86,10 +86,10 @@ fn d22_hints_follow_the_successes_before_them() {
                 first.filter(|it| it.verdict == "correct").count()
             };
             for it in &sampled {
-                assert_eq!(it.log_probs.len(), it.tokens.len() - it.hint);
+                assert_eq!(it.log_probs.len(), it.tokens.len() - it.prefix);
             }
             let Some(teacher) = teacher else {
-                assert!(sampled.iter().all(|it| it.hint == 0));
+                assert!(sampled.iter().all(|it| it.prefix == 0));
                 continue;
             };
             with_teacher += 1;
@@ -102,10 +102,10 @@ fn d22_hints_follow_the_successes_before_them() {
                 }
             };
             let expected = [0, 0, 0, 0, hint(25, 4, 2), hint(25, 4, 2), hint(50, 6, 4)];
-            let hints: Vec<usize> = sampled.iter().map(|it| it.hint).collect();
+            let hints: Vec<usize> = sampled.iter().map(|it| it.prefix).collect();
             assert_eq!(hints, expected);
             for it in &sampled {
-                assert_eq!(it.tokens[..it.hint], teacher.tokens[..it.hint]);
+                assert_eq!(it.tokens[..it.prefix], teacher.tokens[..it.prefix]);
             }
             assert!(successes(7) < 7);
         }

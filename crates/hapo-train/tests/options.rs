@@ -21,9 +21,11 @@ fn gate(text: &str) -> (Gate, SlotRule) {
 }
 
 /// `m_t` of a gate at the steps of epochs of 10, for groups of 8.
-fn open_up_to(gate: &Gate, steps: &[u64]) -> Vec<i32> {
+fn success_limit(gate: &Gate, steps: &[u64]) -> Vec<i32> {
     let schedule = hapo_core::Schedule::new(gate, 8, 10).unwrap();
-    let at = steps.iter().map(|it| schedule.open_up_to(Step(*it)).get());
+    let at = steps
+        .iter()
+        .map(|it| schedule.success_limit(Step(*it)).get());
     at.collect()
 }
 
@@ -31,11 +33,11 @@ fn open_up_to(gate: &Gate, steps: &[u64]) -> Vec<i32> {
 fn d1_d2_the_default_gate_is_a_hard_cut_at_the_turn_off_epoch() {
     for steepness in ["10", "0.5"] {
         let (gate, slot) = gate(&format!("turn_off_epoch = 1.5\nsteepness = {steepness}"));
-        assert_eq!(open_up_to(&gate, &[1, 14, 15, 16]), [0, 0, -1, -1]);
+        assert_eq!(success_limit(&gate, &[1, 14, 15, 16]), [0, 0, -1, -1]);
         assert_eq!(slot, SlotRule::LowestReward);
     }
     let (smooth, _) = gate("turn_off_epoch = 1.5\nfailure_level = 3\nsteepness = 5");
-    let open = open_up_to(&smooth, &[1, 11, 15, 17, 40]);
+    let open = success_limit(&smooth, &[1, 11, 15, 17, 40]);
     assert!(open.windows(2).all(|it| it[0] >= it[1]) && open[0] == 3 && open[4] == -1);
 }
 
@@ -43,7 +45,7 @@ fn d1_d2_the_default_gate_is_a_hard_cut_at_the_turn_off_epoch() {
 fn d3_thresholds_by_hand_are_their_rungs() {
     for (gamma0, m) in [("0.3", 1), ("0.5", 3), ("0.7", 5)] {
         let (gate, _) = gate(&format!("gamma0 = {gamma0}\nannealing = \"off\""));
-        assert_eq!(open_up_to(&gate, &[1, 500]), [m, m]);
+        assert_eq!(success_limit(&gate, &[1, 500]), [m, m]);
     }
     let refused = resolve("method = \"trapo\"\n[hapo]\ngamma0 = 0.1\nannealing = \"off\"");
     assert!(refused.unwrap_err().contains("never opens"));
@@ -60,7 +62,7 @@ fn d4_d5_always_never_and_not_annealed_are_modes() {
     assert!(matches!(
         off,
         Gate::Confidence {
-            threshold: Threshold::Derived { failure_level: 0 },
+            threshold: Threshold::Derived { success_limit: 0 },
             annealing: Annealing::Off
         }
     ));

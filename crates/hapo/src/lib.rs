@@ -28,12 +28,12 @@
 //! use hapo::decide::{Annealing, Gate, Schedule, Step, Threshold};
 //!
 //! let gate = Gate::Confidence {
-//!     threshold: Threshold::Derived { failure_level: 0 },
+//!     threshold: Threshold::Derived { success_limit: 0 },
 //!     annealing: Annealing::Sigmoid { turn_off_epoch: "1.5".parse()?, steepness: 10.into() },
 //! };
 //! let schedule = Schedule::new(&gate, 8, 62)?;
-//! assert!(schedule.open_up_to(Step(1)).is_open(0), "all eight failed: the teacher enters");
-//! assert!(!schedule.open_up_to(Step(1)).is_open(1), "one was right: GRPO has a signal of its own");
+//! assert!(schedule.success_limit(Step(1)).is_open(0), "all eight failed: the teacher enters");
+//! assert!(!schedule.success_limit(Step(1)).is_open(1), "one was right: GRPO has a signal of its own");
 //! assert_eq!(schedule.extinct_at_step(), Some(Step(93)), "from here on it never enters again");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

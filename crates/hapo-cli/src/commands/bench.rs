@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{
-    OpenUpTo, PromptId, Purpose, SampledGroup, Slot, SlotRule, Step, Verdict, intervene,
+    PromptId, RngStream, SampledGroup, Slot, SlotRule, Step, SuccessLimit, Verdict, apply_gate,
 };
 use hapo_kernels::{AdamW, Cpu, Isa};
 use hapo_methods::{Clip, Normaliser, Objective, OnInjection, Ratio, Weights, operator};
@@ -396,7 +396,7 @@ fn settings(sequences: usize, vocabulary: usize, step: u64) -> SampleSettings<'s
         max_sequences: sequences,
         usable_vocab: vocabulary,
         seed: 0,
-        purpose: Purpose::Generate,
+        rng_stream: RngStream::Generate,
         step,
     }
 }
@@ -454,9 +454,9 @@ fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case>
                 stop_strings: Vec::new(),
                 text: false,
                 top_log_probs: 0,
-                draws: RngKey {
+                rng: RngKey {
                     seed: 0,
-                    purpose: Purpose::Generate,
+                    rng_stream: RngStream::Generate,
                     step: round,
                     prompt: PromptId(id),
                 },
@@ -555,7 +555,7 @@ fn mixed(group: SampledGroup) -> hapo_core::MixedGroup {
         seed: 0,
         step: Step(1),
     };
-    intervene(group.score(verdicts), None, OpenUpTo::CLOSED, slot)
+    apply_gate(group.score(verdicts), None, SuccessLimit::CLOSED, slot)
 }
 
 /// Pairs of every kind of answer.

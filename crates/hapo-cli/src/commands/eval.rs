@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, make_set};
 use hapo_eval::{
@@ -412,7 +412,7 @@ async fn ask<'a>(
         "" => it.problem.to_owned(),
         instruction => format!("{}\n{instruction}", it.problem),
     };
-    let place = Place {
+    let counter = RngCounter {
         step: it.set as u64,
         prompt: it.number as u64,
         rollout: it.completion as u64,
@@ -426,7 +426,7 @@ async fn ask<'a>(
         top_p: f64::from(args.top_p),
         max_tokens: Some(max_tokens as u64),
         // Servers take 31 bits.
-        seed: Draws::new(args.seed, Purpose::Evaluate, place).word() >> 33,
+        seed: CounterRng::new(args.seed, RngStream::Evaluate, counter).word() >> 33,
         extra: &Map::new(),
     };
     let exchange = client.ask(&question, question.seed).await?;

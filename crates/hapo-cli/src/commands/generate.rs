@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hapo_core::{PromptId, Purpose};
+use hapo_core::{PromptId, RngStream};
 use hapo_data::Example;
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
@@ -140,7 +140,7 @@ fn sample<D: Device>(
         max_sequences: 64,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: args.seed,
-        purpose: Purpose::Generate,
+        rng_stream: RngStream::Generate,
         step: 0,
     };
     let sampled = hapo_sampler::sample_until(

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use hapo_core::{PromptId, Purpose};
+use hapo_core::{PromptId, RngStream};
 use hapo_kernels::Device;
 use hapo_model::{Model, Tape};
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings};
@@ -135,7 +135,7 @@ fn answer<D: Device>(
             max_sequences: 1,
             usable_vocab: vocab,
             seed: 0,
-            purpose: Purpose::Generate,
+            rng_stream: RngStream::Generate,
             step: 0,
         };
         hapo_sampler::sample(model, &[request], &settings)?

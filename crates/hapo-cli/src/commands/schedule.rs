@@ -7,7 +7,7 @@ use crate::failure::bad_input;
 
 /// The gate's table: when the teacher may enter, step by step.
 ///
-/// The table decides by integers: at step t the gate is open for groups with at most `open_up_to`
+/// The table decides by integers: at step t the gate is open for groups with at most `success_limit`
 /// successes, and -1 closes it. Another trainer that follows the table gates exactly as this one.
 #[derive(clap::Args)]
 #[command(
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let threshold = match args.gamma0 {
         Some(gamma0) => Threshold::Manual { gamma0 },
         None => Threshold::Derived {
-            failure_level: args.failure_level.unwrap_or(0),
+            success_limit: args.failure_level.unwrap_or(0),
         },
     };
     let annealing = match args.turn_off_epoch {
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             row.step,
             row.epoch,
             row.threshold,
-            row.open_up_to.get()
+            row.success_limit.get()
         );
     }
     if let Some(step) = table.extinct_at_step {

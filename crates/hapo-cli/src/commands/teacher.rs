@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
-use hapo_core::{PromptId, Purpose};
+use hapo_core::{PromptId, RngStream};
 use hapo_sampler::{GroupRequest, SampleSettings};
 use hapo_teacher::{
     Attempt, Begin, Client, Leaked, Length, Origin, Outcome, Patience, Prices, PromptKind, Rule,
@@ -439,7 +439,7 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
         max_sequences: 64,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: args.seed,
-        purpose: Purpose::Generate,
+        rng_stream: RngStream::Generate,
         step: 0,
     };
     loop {

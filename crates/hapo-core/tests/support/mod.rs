@@ -13,7 +13,7 @@ pub const END: TokenId = 2;
 pub fn rollout(length: usize, ended: bool) -> Rollout {
     Rollout {
         tokens: vec![9; length],
-        hint: 0,
+        prefix: 0,
         log_probs: vec![-0.25; length],
         ended,
     }
@@ -51,25 +51,25 @@ pub fn slot(rule: SlotRule) -> Slot {
     }
 }
 
-pub fn derived(failure_level: usize) -> Gate {
+pub fn derived(success_limit: usize) -> Gate {
     Gate::Confidence {
-        threshold: Threshold::Derived { failure_level },
+        threshold: Threshold::Derived { success_limit },
         annealing: Annealing::Off,
     }
 }
 
 /// The gate that is open for at most so many successes.
-pub fn open_up_to(successes: usize) -> OpenUpTo {
+pub fn success_limit(successes: usize) -> SuccessLimit {
     Schedule::new(&derived(successes), 65_535, 1)
         .unwrap()
-        .open_up_to(Step(1))
+        .success_limit(Step(1))
 }
 
 pub fn injected(verdicts: &str) -> MixedGroup {
-    let mixed = intervene(
+    let mixed = apply_gate(
         scored(verdicts),
         Some(&teacher()),
-        open_up_to(64),
+        success_limit(64),
         slot(SlotRule::LowestReward),
     );
     assert!(mixed.injected());
@@ -77,10 +77,10 @@ pub fn injected(verdicts: &str) -> MixedGroup {
 }
 
 pub fn kept(verdicts: &str) -> MixedGroup {
-    intervene(
+    apply_gate(
         scored(verdicts),
         Some(&teacher()),
-        OpenUpTo::CLOSED,
+        SuccessLimit::CLOSED,
         slot(SlotRule::LowestReward),
     )
 }

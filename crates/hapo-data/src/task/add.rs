@@ -5,7 +5,7 @@
 //! digits, the carry in, and the two-digit result whose tens are the next carry).
 
 use super::{Family, Problem, boxed, digits_of_columns, number_of_digits};
-use hapo_core::Draws;
+use hapo_core::CounterRng;
 
 /// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
@@ -18,8 +18,8 @@ pub(super) const FAMILY: Family = Family {
     teacher,
 };
 
-fn problem(level: u32, draws: &mut Draws) -> Problem {
-    let terms: Vec<u64> = (0..3).map(|_| number_of_digits(level, draws)).collect();
+fn problem(level: u32, rng: &mut CounterRng) -> Problem {
+    let terms: Vec<u64> = (0..3).map(|_| number_of_digits(level, rng)).collect();
     Problem {
         family: FAMILY.name,
         level,

@@ -8,7 +8,7 @@
 
 use super::{Family, Problem, Split, find_family, split_of};
 use crate::{EndOfTurn, Error, find_template, render};
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 
 /// How often which problems occur, and in which style they are solved. In a recipe:
@@ -171,22 +171,22 @@ impl Corpus {
 
     /// Document number `index`.
     pub fn document(&self, index: u64) -> Document {
-        let mut draws = Draws::new(
+        let mut rng = CounterRng::new(
             self.seed,
-            Purpose::Task,
-            Place {
+            RngStream::Task,
+            RngCounter {
                 step: DOCUMENTS,
                 prompt: index,
-                ..Place::default()
+                ..RngCounter::default()
             },
         );
-        let entry = self.pick(draws.uniform());
-        let style = if draws.uniform() < entry.teacher_share {
+        let entry = self.pick(rng.uniform());
+        let style = if rng.uniform() < entry.teacher_share {
             Style::Teacher
         } else {
             Style::Concise
         };
-        let problem = pretraining_problem(entry.family, entry.level, &mut draws);
+        let problem = pretraining_problem(entry.family, entry.level, &mut rng);
         document(entry.family, problem, style)
     }
 
@@ -203,11 +203,11 @@ impl Corpus {
     }
 }
 
-fn pretraining_problem(family: &Family, level: u32, draws: &mut Draws) -> Problem {
+fn pretraining_problem(family: &Family, level: u32, rng: &mut CounterRng) -> Problem {
     // Four problems of five belong to this split, and a test finds some at every level of every
     // family, so the loop ends.
     loop {
-        let problem = (family.problem)(level, draws);
+        let problem = (family.problem)(level, rng);
         if split_of(&problem.prompt) == Split::Pretrain {
             return problem;
         }

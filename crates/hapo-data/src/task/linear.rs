@@ -9,7 +9,7 @@
 //! that guesses 1, 2 or 3 is often right and a group of eight seldom fails entirely.
 
 use super::{Family, Problem, boxed, number_of_digits};
-use hapo_core::Draws;
+use hapo_core::CounterRng;
 
 /// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
@@ -22,10 +22,10 @@ pub(super) const FAMILY: Family = Family {
     teacher,
 };
 
-fn problem(level: u32, draws: &mut Draws) -> Problem {
-    let solution = number_of_digits(level, draws);
-    let factor = 2 + draws.below(8);
-    let constant = 1 + draws.below(9);
+fn problem(level: u32, rng: &mut CounterRng) -> Problem {
+    let solution = number_of_digits(level, rng);
+    let factor = 2 + rng.below(8);
+    let constant = 1 + rng.below(9);
     let right = factor * solution + constant;
     Problem {
         family: FAMILY.name,

@@ -55,7 +55,7 @@ pub use split::{HeldOutSet, MINI6, Split, TaskSet, held_out, make_set, problems,
 pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
 
 use crate::Error;
-use hapo_core::Draws;
+use hapo_core::CounterRng;
 
 /// The families, in the order in which they are listed everywhere.
 pub const FAMILIES: &[Family] = &[multiply::FAMILY, add::FAMILY, linear::FAMILY];
@@ -75,7 +75,7 @@ pub struct Family {
     pub levels: (u32, u32),
     /// The two levels that the corpus all but leaves out; recipes train on the first.
     pub hard_levels: [u32; 2],
-    problem: fn(u32, &mut Draws) -> Problem,
+    problem: fn(u32, &mut CounterRng) -> Problem,
     concise: fn(&Problem) -> String,
     teacher: fn(&Problem) -> String,
 }
@@ -96,9 +96,9 @@ pub struct Problem {
 
 impl Family {
     /// A random problem of a level, over all splits.
-    pub fn problem(&self, level: u32, draws: &mut Draws) -> Result<Problem, Error> {
+    pub fn problem(&self, level: u32, rng: &mut CounterRng) -> Result<Problem, Error> {
         self.check_level(level)?;
-        Ok((self.problem)(level, draws))
+        Ok((self.problem)(level, rng))
     }
 
     /// The solution in the base model's own style, ending in `\boxed{answer}`, without an end token.
@@ -147,9 +147,9 @@ pub fn find_family(name: &str) -> Result<&'static Family, Error> {
 }
 
 /// A uniform number of exactly that many digits, so without a leading zero.
-fn number_of_digits(digits: u32, draws: &mut Draws) -> u64 {
+fn number_of_digits(digits: u32, rng: &mut CounterRng) -> u64 {
     let smallest = 10_u64.pow(digits - 1);
-    smallest + draws.below(9 * smallest)
+    smallest + rng.below(9 * smallest)
 }
 
 /// `\boxed{…}` of a number given by its digits, units first.

@@ -5,7 +5,7 @@
 //! carry in, and the two-digit result whose tens are the next carry).
 
 use super::{Family, Problem, boxed, digits_of_columns, number_of_digits};
-use hapo_core::Draws;
+use hapo_core::CounterRng;
 
 /// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
@@ -18,9 +18,9 @@ pub(super) const FAMILY: Family = Family {
     teacher,
 };
 
-fn problem(level: u32, draws: &mut Draws) -> Problem {
-    let number = number_of_digits(level, draws);
-    let factor = 2 + draws.below(8);
+fn problem(level: u32, rng: &mut CounterRng) -> Problem {
+    let number = number_of_digits(level, rng);
+    let factor = 2 + rng.below(8);
     Problem {
         family: FAMILY.name,
         level,

@@ -10,7 +10,7 @@
 
 use super::{FAMILIES, Family, Problem, find_family};
 use crate::{Dataset, Error, Example};
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
@@ -71,10 +71,10 @@ pub fn problems(
         wanted: count,
         found,
     };
-    let mut draws = Draws::new(
+    let mut rng = CounterRng::new(
         seed,
-        Purpose::Task,
-        Place {
+        RngStream::Task,
+        RngCounter {
             step: SETS,
             prompt: keyed_hash("hapo built-in task: family", family.name),
             rollout: u64::from(level),
@@ -87,7 +87,7 @@ pub fn problems(
     // used up: one that still held a thousandth of a split would be missed once in 10^8 times.
     let mut patience = 0;
     while found.len() < count {
-        let problem = (family.problem)(level, &mut draws);
+        let problem = (family.problem)(level, &mut rng);
         patience += 1;
         if split_of(&problem.prompt) == split && seen.insert(problem.prompt.clone()) {
             found.push(problem);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{EndOfTurn, find_template, render};
 use expect_test::{Expect, expect};
-use hapo_core::{Place, Purpose};
+use hapo_core::{RngCounter, RngStream};
 use num_bigint::BigUint;
 use std::collections::{BTreeMap, HashSet};
 use tokenizers::Tokenizer;
@@ -62,14 +62,14 @@ fn solutions_are_written_as_documented() {
     );
 }
 
-fn draws(number: u64) -> Draws {
-    Draws::new(
+fn rng(number: u64) -> CounterRng {
+    CounterRng::new(
         11,
-        Purpose::Task,
-        Place {
+        RngStream::Task,
+        RngCounter {
             step: 99,
             prompt: number,
-            ..Place::default()
+            ..RngCounter::default()
         },
     )
 }
@@ -78,8 +78,8 @@ fn draws(number: u64) -> Draws {
 fn many_problems() -> impl Iterator<Item = (&'static Family, Problem)> {
     FAMILIES.iter().flat_map(|family| {
         (family.levels.0..=family.levels.1).flat_map(move |level| {
-            let mut draws = draws(u64::from(level));
-            (0..600).map(move |_| (family, family.problem(level, &mut draws).unwrap()))
+            let mut rng = rng(u64::from(level));
+            (0..600).map(move |_| (family, family.problem(level, &mut rng).unwrap()))
         })
     })
 }
@@ -265,14 +265,14 @@ fn linear_columns(problem: &Problem, steps: &[&str]) -> String {
 #[test]
 fn levels_outside_are_refused() {
     for family in FAMILIES {
-        let mut draws = draws(0);
-        assert!(family.problem(family.levels.0 - 1, &mut draws).is_err());
-        assert!(family.problem(family.levels.1 + 1, &mut draws).is_err());
+        let mut rng = rng(0);
+        assert!(family.problem(family.levels.0 - 1, &mut rng).is_err());
+        assert!(family.problem(family.levels.1 + 1, &mut rng).is_err());
         assert!(problems(0, family, 99, Split::Train, 1).is_err());
     }
     let message = find_family("add")
         .unwrap()
-        .problem(8, &mut draws(0))
+        .problem(8, &mut rng(0))
         .unwrap_err()
         .to_string();
     assert_eq!(message, "family `add` has no level 8, expected 1 to 7");

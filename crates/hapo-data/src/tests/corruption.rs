@@ -8,7 +8,7 @@ use super::samples;
 use crate::{Row, open_reader};
 use arrow_array::builder::{Float64Builder, ListBuilder, StringBuilder};
 use arrow_array::{ArrayRef, Int64Array};
-use hapo_core::{Draws, Place, Purpose};
+use hapo_core::{CounterRng, RngCounter, RngStream};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Cursor;
@@ -58,14 +58,14 @@ unsafe impl GlobalAlloc for Watching {
 #[global_allocator]
 static ALLOCATOR: Watching = Watching;
 
-fn draws(number: u64) -> Draws {
-    let place = Place {
+fn rng(number: u64) -> CounterRng {
+    let counter = RngCounter {
         step: number,
         prompt: 0,
         rollout: 0,
         position: 0,
     };
-    Draws::new(7, Purpose::Shuffle, place)
+    CounterRng::new(7, RngStream::Shuffle, counter)
 }
 
 /// What became of a file.
@@ -114,11 +114,15 @@ fn read(bytes: Vec<u8>) -> Outcome {
     outcome
 }
 
-fn check(name: &str, damage: impl Fn(&mut Draws) -> Vec<u8>, wants_row: impl Fn(&Outcome, u64)) {
+fn check(
+    name: &str,
+    damage: impl Fn(&mut CounterRng) -> Vec<u8>,
+    wants_row: impl Fn(&Outcome, u64),
+) {
     LARGEST_SEEN.set(0);
     let mut complaints = 0;
     for number in 0..COUNT {
-        let bytes = damage(&mut draws(number));
+        let bytes = damage(&mut rng(number));
         let outcome = read(bytes);
         if let Some(error) = &outcome.error {
             assert!(error.starts_with("f:"), "{name} {number}: {error}");
@@ -137,30 +141,30 @@ fn check(name: &str, damage: impl Fn(&mut Draws) -> Vec<u8>, wants_row: impl Fn(
 }
 
 /// Damage that needs to know nothing of the file.
-fn damaged_bytes(mut bytes: Vec<u8>, draws: &mut Draws) -> Vec<u8> {
+fn damaged_bytes(mut bytes: Vec<u8>, rng: &mut CounterRng) -> Vec<u8> {
     let length = bytes.len() as u64;
-    let place = draws.below(length) as usize;
-    match draws.below(6) {
+    let place = rng.below(length) as usize;
+    match rng.below(6) {
         0 => bytes.truncate(place),
         1 | 2 => {
-            for _ in 0..=draws.below(4) {
-                let place = draws.below(length) as usize;
-                bytes[place] ^= 1 << draws.below(8);
+            for _ in 0..=rng.below(4) {
+                let place = rng.below(length) as usize;
+                bytes[place] ^= 1 << rng.below(8);
             }
         }
         3 => {
-            let value = [0xff, 0x80, 0xc3, 0, 0x7f, 0xfe][draws.below(6) as usize];
-            let end = (place + 1 + draws.below(8) as usize).min(bytes.len());
+            let value = [0xff, 0x80, 0xc3, 0, 0x7f, 0xfe][rng.below(6) as usize];
+            let end = (place + 1 + rng.below(8) as usize).min(bytes.len());
             bytes[place..end].fill(value);
         }
         4 => {
-            let end = (place + 1 + draws.below(40) as usize).min(bytes.len());
+            let end = (place + 1 + rng.below(40) as usize).min(bytes.len());
             let piece = bytes[place..end].to_vec();
-            let at = draws.below(length) as usize;
+            let at = rng.below(length) as usize;
             bytes.splice(at..at, piece);
         }
         _ => {
-            let end = (place + 1 + draws.below(40) as usize).min(bytes.len());
+            let end = (place + 1 + rng.below(40) as usize).min(bytes.len());
             bytes.drain(place..end);
         }
     }
@@ -168,8 +172,8 @@ fn damaged_bytes(mut bytes: Vec<u8>, draws: &mut Draws) -> Vec<u8> {
 }
 
 /// Values that no required field may have, as JSON or what comes near.
-fn wrong_value(draws: &mut Draws) -> String {
-    match draws.below(10) {
+fn wrong_value(rng: &mut CounterRng) -> String {
+    match rng.below(10) {
         0 => "null".to_owned(),
         1 => "true".to_owned(),
         2 => "{}".to_owned(),
@@ -196,10 +200,10 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
     let is_array = text.starts_with('[');
     check(
         name,
-        |draws| {
-            let row = 1 + draws.below(rows.len() as u64);
-            if draws.below(2) == 0 {
-                return damaged_bytes(text.as_bytes().to_vec(), draws);
+        |rng| {
+            let row = 1 + rng.below(rows.len() as u64);
+            if rng.below(2) == 0 {
+                return damaged_bytes(text.as_bytes().to_vec(), rng);
             }
             let lines: Vec<String> = rows
                 .iter()
@@ -210,7 +214,7 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
                         .iter()
                         .filter(|key| it.contains_key(**key))
                         .collect();
-                    let key = (**here[draws.below(here.len() as u64) as usize]).to_owned();
+                    let key = (**here[rng.below(here.len() as u64) as usize]).to_owned();
                     if number == row {
                         it.insert(key, serde_json::json!("@@"));
                     }
@@ -222,12 +226,12 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
             } else {
                 lines.join("\n")
             };
-            text.replacen("\"@@\"", &wrong_value(draws), 1).into_bytes()
+            text.replacen("\"@@\"", &wrong_value(rng), 1).into_bytes()
         },
         |outcome, number| {
-            let mut draws = draws(number);
-            let row = 1 + draws.below(rows.len() as u64);
-            if draws.below(2) == 1 {
+            let mut rng = rng(number);
+            let row = 1 + rng.below(rows.len() as u64);
+            if rng.below(2) == 1 {
                 let named = outcome.bad.contains(&row) || outcome.error.is_some();
                 assert!(
                     named,
@@ -242,9 +246,9 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
 fn check_binary(name: &'static str, files: &[Vec<u8>]) {
     check(
         name,
-        |draws| {
-            let file = &files[draws.below(files.len() as u64) as usize];
-            damaged_bytes(file.clone(), draws)
+        |rng| {
+            let file = &files[rng.below(files.len() as u64) as usize];
+            damaged_bytes(file.clone(), rng)
         },
         |_, _| {},
     );

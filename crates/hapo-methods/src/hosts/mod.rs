@@ -9,7 +9,8 @@ mod srft;
 mod trapo;
 
 use hapo_core::{
-    Annealing, Gate, GateError, OpenUpTo, Schedule, SlotRule, Step, Threshold, WHOLE_HINT_BELOW,
+    Annealing, Gate, GateError, Schedule, SlotRule, Step, SuccessLimit, Threshold,
+    WHOLE_TEACHER_BELOW,
 };
 
 use crate::{Method, Mu, Objective};
@@ -98,7 +99,7 @@ impl Host {
             MethodKind::Mixed { .. } => Gate::Always,
             MethodKind::OnPolicy | MethodKind::Imitation => Gate::Never,
             MethodKind::Switch { .. } => Gate::Confidence {
-                threshold: Threshold::Derived { failure_level: 0 },
+                threshold: Threshold::Derived { success_limit: 0 },
                 annealing: Annealing::Off,
             },
         };
@@ -111,7 +112,7 @@ impl Host {
 }
 
 impl Host {
-    /// The host with hints: its teacher enters when fewer than [`WHOLE_HINT_BELOW`] of the rollouts
+    /// The host with hints: its teacher enters when fewer than [`WHOLE_TEACHER_BELOW`] of the rollouts
     /// sampled before it succeeded (D22).
     ///
     /// # Errors
@@ -119,7 +120,7 @@ impl Host {
     pub fn with_hints(mut self, group_size: usize) -> Result<Self, GateError> {
         let gate = Gate::Confidence {
             threshold: Threshold::Derived {
-                failure_level: WHOLE_HINT_BELOW - 1,
+                success_limit: WHOLE_TEACHER_BELOW - 1,
             },
             annealing: Annealing::Off,
         };
@@ -133,8 +134,8 @@ impl Method for Host {
         self.spec.name.to_owned()
     }
 
-    fn open_up_to(&self, step: Step) -> OpenUpTo {
-        self.schedule.open_up_to(step)
+    fn success_limit(&self, step: Step) -> SuccessLimit {
+        self.schedule.success_limit(step)
     }
 
     fn threshold(&self, step: Step) -> f64 {

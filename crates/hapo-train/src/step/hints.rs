@@ -1,7 +1,7 @@
-//! Groups that are sampled in micro-groups, each with a longer hint if the ones before failed (D22).
+//! Groups that are sampled in micro-groups, each with a longer prefix if the ones before failed (D22).
 
 use hapo_core::{
-    HINTED_GROUP_SIZE, MICRO_GROUPS, PromptId, Purpose, Rollout, SampledGroup, Step, Verdict,
+    MICRO_GROUPS, PREFIX_GROUP_SIZE, PromptId, RngStream, Rollout, SampledGroup, Step, Verdict,
 };
 use hapo_kernels::Device;
 use hapo_sampler::GroupRequest;
@@ -12,8 +12,11 @@ use crate::error::Result;
 use crate::run::Run;
 
 /// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
-const PURPOSES: [Purpose; MICRO_GROUPS.len()] =
-    [Purpose::Sample, Purpose::SampleSecond, Purpose::SampleThird];
+const RNG_STREAMS: [RngStream; MICRO_GROUPS.len()] = [
+    RngStream::Sample,
+    RngStream::SampleSecond,
+    RngStream::SampleThird,
+];
 
 /// A group as far as it is sampled.
 #[derive(Default)]
@@ -32,12 +35,12 @@ impl Partial {
 struct Part<'a> {
     /// Position of the prompt in the step.
     at: usize,
-    hint: &'a [u32],
+    prefix: &'a [u32],
     rollouts: usize,
 }
 
-/// Prompts to groups that have met the gate: sample → score for each micro-group, then intervene, where
-/// the whole trajectory is the last hint. A prompt without a teacher gets no hints and a full group.
+/// Prompts to groups that have met the gate: sample → score for each micro-group, then apply_gate, where
+/// the whole trajectory is the last prefix. A prompt without a teacher gets no prefixes and a full group.
 pub(super) fn collect<D: Device>(
     run: &Run<D>,
     prompts: &[usize],
@@ -46,15 +49,15 @@ pub(super) fn collect<D: Device>(
 ) -> Result<Batch> {
     let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
     let mut tokens = SampledTokens::default();
-    for (micro_group, purpose) in MICRO_GROUPS.into_iter().zip(PURPOSES) {
+    for (micro_group, rng_stream) in MICRO_GROUPS.into_iter().zip(RNG_STREAMS) {
         let parts = prompts
             .iter()
             .zip(&groups)
             .enumerate()
             .map(|(at, (it, group))| Part {
                 at,
-                hint: match &run.prompts()[*it].teacher {
-                    Some(teacher) => micro_group.hint(group.successes(), teacher),
+                prefix: match &run.prompts()[*it].teacher {
+                    Some(teacher) => micro_group.prefix(group.successes(), teacher),
                     None => &[],
                 },
                 rollouts: micro_group.rollouts,
@@ -64,7 +67,7 @@ pub(super) fn collect<D: Device>(
             run,
             prompts,
             &parts,
-            (purpose, step),
+            (rng_stream, step),
             (&mut groups, &mut tokens),
             clock,
         )?;
@@ -75,10 +78,10 @@ pub(super) fn collect<D: Device>(
         .enumerate()
         .filter_map(|(at, (it, group))| {
             let taught = run.prompts()[*it].teacher.is_some()
-                && run.method.open_up_to(step).is_open(group.successes());
+                && run.method.success_limit(step).is_open(group.successes());
             (!taught).then_some(Part {
                 at,
-                hint: &[],
+                prefix: &[],
                 rollouts: 1,
             })
         });
@@ -87,7 +90,7 @@ pub(super) fn collect<D: Device>(
         run,
         prompts,
         &last,
-        (Purpose::SampleLast, step),
+        (RngStream::SampleLast, step),
         (&mut groups, &mut tokens),
         clock,
     )?;
@@ -97,7 +100,7 @@ pub(super) fn collect<D: Device>(
         .map(|(it, group)| {
             let n = group.rollouts.len();
             debug_assert!(
-                n + 1 >= HINTED_GROUP_SIZE,
+                n + 1 >= PREFIX_GROUP_SIZE,
                 "only the teacher's place may be free"
             );
             let id: PromptId = run.prompts()[*it].id;
@@ -112,13 +115,13 @@ fn extend<D: Device>(
     run: &Run<D>,
     prompts: &[usize],
     parts: &[Part<'_>],
-    (purpose, step): (Purpose, Step),
+    (rng_stream, step): (RngStream, Step),
     (groups, tokens): (&mut [Partial], &mut SampledTokens),
     clock: &mut Clock,
 ) -> Result<()> {
     let begun: Vec<Vec<u32>> = parts
         .iter()
-        .map(|it| [&run.prompts()[prompts[it.at]].tokens, it.hint].concat())
+        .map(|it| [&run.prompts()[prompts[it.at]].tokens, it.prefix].concat())
         .collect();
     let requests: Vec<GroupRequest<'_>> = parts
         .iter()
@@ -129,7 +132,7 @@ fn extend<D: Device>(
             completions: part.rollouts,
         })
         .collect();
-    let completions = complete(run, &requests, purpose, step)?;
+    let completions = complete(run, &requests, rng_stream, step)?;
     let limit = run.recipe.raw.sampling.max_new_tokens;
     tokens.add(SampledTokens::of(&completions));
     clock.lap("sample");
@@ -140,12 +143,12 @@ fn extend<D: Device>(
             let rollouts: Vec<Rollout> = completions
                 .into_iter()
                 .map(|it| {
-                    // The hint counts against the limit of a response.
-                    let room = limit - part.hint.len();
+                    // The prefix counts against the limit of a response.
+                    let room = limit - part.prefix.len();
                     let kept = it.tokens.len().min(room);
                     Rollout {
-                        tokens: [part.hint, &it.tokens[..kept]].concat(),
-                        hint: part.hint.len(),
+                        tokens: [part.prefix, &it.tokens[..kept]].concat(),
+                        prefix: part.prefix.len(),
                         log_probs: it.log_probs[..kept].to_vec(),
                         ended: it.ended && kept == it.tokens.len(),
                     }

@@ -1,7 +1,7 @@
-//! TRAPO's micro-groups: rollouts that go on from a part of the teacher's trajectory (D22).
+//! TRAPO's micro-groups: rollouts that continue a prefix of the teacher's trajectory (D22).
 //!
-//! A group of eight is sampled in four parts. The first has no hint; each later one gets a longer part
-//! of the trajectory if too few of the rollouts before it succeeded, and the last hint is the whole
+//! A group of eight is sampled in four parts. The first has no prefix; each later one gets a longer part
+//! of the trajectory if too few of the rollouts before it succeeded, and the last prefix is the whole
 //! trajectory: the teacher itself, in the fixed slot.
 
 use crate::rollout::{TeacherTrajectory, TokenId};
@@ -11,44 +11,44 @@ use crate::rollout::{TeacherTrajectory, TokenId};
 pub struct MicroGroup {
     /// How many.
     pub rollouts: usize,
-    /// Share of the teacher's tokens that they get as a hint.
-    pub hint_percent: usize,
+    /// Share of the teacher's tokens that they continue, in percent.
+    pub prefix_percent: usize,
     /// They get it if fewer than so many rollouts before them succeeded.
     pub below: usize,
 }
 
-/// Members of a group with hints.
-pub const HINTED_GROUP_SIZE: usize = 8;
+/// Members of a group with prefixes.
+pub const PREFIX_GROUP_SIZE: usize = 8;
 
-/// The parts that are sampled; the eighth member is the teacher or one more rollout without a hint.
+/// The parts that are sampled; the eighth member is the teacher or one more rollout without a prefix.
 pub const MICRO_GROUPS: [MicroGroup; 3] = [
     MicroGroup {
         rollouts: 4,
-        hint_percent: 0,
+        prefix_percent: 0,
         below: 0,
     },
     MicroGroup {
         rollouts: 2,
-        hint_percent: 25,
+        prefix_percent: 25,
         below: 2,
     },
     MicroGroup {
         rollouts: 1,
-        hint_percent: 50,
+        prefix_percent: 50,
         below: 4,
     },
 ];
 
 /// The whole trajectory enters if fewer than so many of the seven sampled rollouts succeeded.
-pub const WHOLE_HINT_BELOW: usize = 7;
+pub const WHOLE_TEACHER_BELOW: usize = 7;
 
 impl MicroGroup {
-    /// The hint after `successes` of the rollouts before: the first tokens of the trajectory, rounded
+    /// The prefix after `successes` of the rollouts before: the first tokens of the trajectory, rounded
     /// down, never all of it.
-    pub fn hint(self, successes: usize, teacher: &TeacherTrajectory) -> &[TokenId] {
+    pub fn prefix(self, successes: usize, teacher: &TeacherTrajectory) -> &[TokenId] {
         let tokens = teacher.tokens();
         if successes < self.below {
-            &tokens[..tokens.len() * self.hint_percent / 100]
+            &tokens[..tokens.len() * self.prefix_percent / 100]
         } else {
             &[]
         }
@@ -63,14 +63,14 @@ mod tests {
     #[test]
     fn d22_parts_and_thresholds() {
         let teacher = admit_teacher((0..9).collect(), 9, &Verdict::Correct, 10).unwrap();
-        let lengths = |successes| MICRO_GROUPS.map(|it| it.hint(successes, &teacher).len());
+        let lengths = |successes| MICRO_GROUPS.map(|it| it.prefix(successes, &teacher).len());
         assert_eq!(lengths(0), [0, 2, 5]);
         assert_eq!(lengths(1), [0, 2, 5]);
         assert_eq!(lengths(2), [0, 0, 5]);
         assert_eq!(lengths(3), [0, 0, 5]);
         assert_eq!(lengths(4), [0, 0, 0]);
         let sampled: usize = MICRO_GROUPS.iter().map(|it| it.rollouts).sum();
-        assert_eq!(sampled, WHOLE_HINT_BELOW);
-        assert_eq!(sampled + 1, HINTED_GROUP_SIZE);
+        assert_eq!(sampled, WHOLE_TEACHER_BELOW);
+        assert_eq!(sampled + 1, PREFIX_GROUP_SIZE);
     }
 }

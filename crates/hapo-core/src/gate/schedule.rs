@@ -7,9 +7,10 @@
 use serde::Serialize;
 
 use crate::decimal::Decimal;
-use crate::gate::{Annealing, Gate, GateError, GateWarning, Threshold};
-use crate::logarithm::first_closed_step;
 use crate::rollout::Step;
+
+use super::logarithm::first_closed_step;
+use super::settings::{Annealing, Gate, GateError, GateWarning, Threshold};
 
 /// The gate's decisions for every step of a run (Eq. 7–9, D1–D5).
 #[derive(Debug, Clone, PartialEq)]
@@ -17,8 +18,8 @@ pub struct Schedule {
     gate: Gate,
     group_size: usize,
     steps_per_epoch: u64,
-    /// m; none outside the confidence gate.
-    failure_level: Option<usize>,
+    /// m; `None` outside the confidence gate.
+    initial_success_limit: Option<usize>,
     /// (`a_s`, `b_s`) with `e_s` = `e_off` + `ln(a_s/b_s)/k`, and the step from which rung s is closed, for s = 0 ..= m.
     /// Empty unless the gate is annealed. The steps do not increase with s.
     rungs: Vec<Rung>,
@@ -30,12 +31,13 @@ struct Rung {
     first_closed_step: u64,
 }
 
-/// `m_t`: the gate is open for groups of at most this many successes, and −1 is closed (D1).
+/// `m_t`: the gate is open for groups of at most this many successes, and −1 is closed (D1). The limit of the
+/// settings is m, that of step t is `m_t`: one quantity at two times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(transparent)]
-pub struct OpenUpTo(i32);
+pub struct SuccessLimit(i32);
 
-impl OpenUpTo {
+impl SuccessLimit {
     /// The closed gate.
     pub const CLOSED: Self = Self(-1);
 
@@ -70,7 +72,7 @@ impl Schedule {
             gate: *gate,
             group_size,
             steps_per_epoch,
-            failure_level: None,
+            initial_success_limit: None,
             rungs: Vec::new(),
         };
         if let Gate::Confidence {
@@ -78,15 +80,15 @@ impl Schedule {
             annealing,
         } = *gate
         {
-            let failure_level = failure_level(threshold, group_size)?;
-            schedule.failure_level = Some(failure_level);
+            let success_limit = initial_success_limit(threshold, group_size)?;
+            schedule.initial_success_limit = Some(success_limit);
             if let Annealing::Sigmoid {
                 turn_off_epoch,
                 steepness,
             } = annealing
             {
                 check_annealing(turn_off_epoch, steepness)?;
-                schedule.rungs = (0..=failure_level)
+                schedule.rungs = (0..=success_limit)
                     .map(|successes| {
                         let ratio = rung_ratio(threshold, group_size, successes);
                         let first_closed_step =
@@ -103,22 +105,22 @@ impl Schedule {
     }
 
     /// `m_t`: the gate of step t is open iff S ≤ `m_t` (D1). A gate that is always open gives N.
-    pub fn open_up_to(&self, step: Step) -> OpenUpTo {
-        match (self.gate, self.failure_level) {
-            (Gate::Always, _) => OpenUpTo::rung(self.group_size),
+    pub fn success_limit(&self, step: Step) -> SuccessLimit {
+        match (self.gate, self.initial_success_limit) {
+            (Gate::Always, _) => SuccessLimit::rung(self.group_size),
             (
                 Gate::Confidence {
                     annealing: Annealing::Off,
                     ..
                 },
-                Some(failure_level),
-            ) => OpenUpTo::rung(failure_level),
+                Some(success_limit),
+            ) => SuccessLimit::rung(success_limit),
             _ => match self
                 .rungs
                 .partition_point(|it| step.0 < it.first_closed_step)
             {
-                0 => OpenUpTo::CLOSED,
-                open => OpenUpTo::rung(open - 1),
+                0 => SuccessLimit::CLOSED,
+                open => SuccessLimit::rung(open - 1),
             },
         }
     }
@@ -150,9 +152,9 @@ impl Schedule {
             Gate::Never => 0.0,
             Gate::Always => 1.0,
             Gate::Confidence {
-                threshold: Threshold::Derived { failure_level },
+                threshold: Threshold::Derived { success_limit },
                 ..
-            } => (failure_level as f64 + 1.5) / (2 + self.group_size) as f64,
+            } => (success_limit as f64 + 1.5) / (2 + self.group_size) as f64,
             Gate::Confidence {
                 threshold: Threshold::Manual { gamma0 },
                 ..
@@ -175,9 +177,9 @@ impl Schedule {
         }
     }
 
-    /// m of the settings (Eq. 7, D3); none outside the confidence gate.
-    pub fn failure_level(&self) -> Option<usize> {
-        self.failure_level
+    /// m of the settings, the success limit before annealing (Eq. 7, D3); `None` outside the confidence gate.
+    pub fn initial_success_limit(&self) -> Option<usize> {
+        self.initial_success_limit
     }
 
     /// N.
@@ -187,12 +189,12 @@ impl Schedule {
 
     /// What is accepted and probably not meant (D4).
     pub fn warnings(&self) -> Vec<GateWarning> {
-        let open_up_to = self.open_up_to(Step(1)).get();
-        match self.failure_level {
-            Some(failure_level) if open_up_to < OpenUpTo::rung(failure_level).get() => {
+        let at_first_step = self.success_limit(Step(1)).get();
+        match self.initial_success_limit {
+            Some(success_limit) if at_first_step < SuccessLimit::rung(success_limit).get() => {
                 vec![GateWarning::ErodedAtFirstStep {
-                    open_up_to,
-                    failure_level,
+                    at_first_step,
+                    success_limit,
                 }]
             }
             _ => Vec::new(),
@@ -205,7 +207,7 @@ impl Schedule {
             step: step.0,
             epoch: self.epoch(step),
             threshold: self.threshold(step),
-            open_up_to: self.open_up_to(step),
+            success_limit: self.success_limit(step),
         })
     }
 
@@ -249,7 +251,7 @@ impl Schedule {
                 Gate::Confidence { .. } => "confidence",
             },
             group_size: self.group_size,
-            failure_level: self.failure_level,
+            success_limit: self.initial_success_limit,
             gamma0: self.initial_threshold(),
             turn_off_epoch: sigmoid.map(|it| it.0),
             steepness: sigmoid.map(|it| it.1),
@@ -269,7 +271,7 @@ pub struct ScheduleTable {
     /// N.
     pub group_size: usize,
     /// m; null outside the confidence gate.
-    pub failure_level: Option<usize>,
+    pub success_limit: Option<usize>,
     /// γ0.
     pub gamma0: f64,
     /// `e_off` in epochs; null without annealing.
@@ -307,15 +309,15 @@ pub struct StepRow {
     /// `γ_t`, rounded; for people.
     pub threshold: f64,
     /// `m_t`, which decides.
-    pub open_up_to: OpenUpTo,
+    pub success_limit: SuccessLimit,
 }
 
 /// m (Eq. 7): as given, or ⌈(2 + N) γ0⌉ − 2 in exact arithmetic (D3).
-fn failure_level(threshold: Threshold, group_size: usize) -> Result<usize, GateError> {
+fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usize, GateError> {
     match threshold {
-        Threshold::Derived { failure_level } if failure_level < group_size => Ok(failure_level),
-        Threshold::Derived { failure_level } => Err(GateError::FailureLevel {
-            got: failure_level,
+        Threshold::Derived { success_limit } if success_limit < group_size => Ok(success_limit),
+        Threshold::Derived { success_limit } => Err(GateError::SuccessLimit {
+            got: success_limit,
             group_size,
         }),
         Threshold::Manual { gamma0 } => {
@@ -337,7 +339,7 @@ fn failure_level(threshold: Threshold, group_size: usize) -> Result<usize, GateE
 fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> (u64, u64) {
     let s = successes as u64;
     match threshold {
-        Threshold::Derived { failure_level } => (2 * (failure_level as u64 - s) + 1, 2 * s + 1),
+        Threshold::Derived { success_limit } => (2 * (success_limit as u64 - s) + 1, 2 * s + 1),
         Threshold::Manual { gamma0 } => {
             let doubled = 2 * (2 + group_size as u64) * gamma0.numerator();
             (

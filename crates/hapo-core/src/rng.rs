@@ -1,4 +1,4 @@
-//! Random draws that are pure functions of their key: seed, purpose, step, prompt, rollout, position.
+//! Random draws that are pure functions of their key: seed, stream, step, prompt, rollout, position.
 //!
 //! The generator is Philox4x64-10 of "Parallel random numbers: as easy as 1, 2, 3" by Salmon et al., SC 2011
 //! (<https://doi.org/10.1145/2063384.2063405>). There is no state to save, draws may be made in any order and on any
@@ -7,12 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a draw is for. Draws of different purposes are independent. The numbers are part of the recorded
+/// What a draw is for: one stream of the generator each. Draws of different streams are independent. The numbers are part of the recorded
 /// runs and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u32)]
-pub enum Purpose {
+pub enum RngStream {
     /// The next token of a rollout in training.
     Sample = 1,
     /// The order of the prompts in an epoch.
@@ -33,15 +33,15 @@ pub enum Purpose {
     SampleSecond = 9,
     /// The next token of a rollout of the third micro-group (D22).
     SampleThird = 10,
-    /// The next token of the rollout in the teacher's place, where no hint is needed (D22).
+    /// The next token of the rollout in the teacher's slot, where no prefix is needed (D22).
     SampleLast = 11,
-    /// Whether an unreliable grader's verdict is turned around.
+    /// Whether an unreliable grader's verdict is flipped.
     Flip = 12,
 }
 
 /// Where a draw is made; fields that do not apply are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Place {
+pub struct RngCounter {
     /// Training step, or epoch where the draw belongs to one.
     pub step: u64,
     /// Prompt id.
@@ -52,30 +52,30 @@ pub struct Place {
     pub position: u64,
 }
 
-/// One uniform number in [0, 1), a multiple of 2⁻⁵³: the first that [`Draws`] gives at this place.
-pub fn uniform(seed: u64, purpose: Purpose, place: Place) -> f64 {
-    unit_interval(block(seed, purpose, place, 0)[0])
+/// One uniform number in [0, 1), a multiple of 2⁻⁵³: the first that [`CounterRng`] gives at this counter.
+pub fn uniform(seed: u64, stream: RngStream, counter: RngCounter) -> f64 {
+    unit_interval(block(seed, stream, counter, 0)[0])
 }
 
-/// The sequence of draws at one place, as long as needed.
+/// The sequence of draws at one counter, as long as needed.
 #[derive(Debug, Clone)]
-pub struct Draws {
+pub struct CounterRng {
     seed: u64,
-    purpose: Purpose,
-    place: Place,
+    stream: RngStream,
+    counter: RngCounter,
     words: [u64; 4],
     used: usize,
     next_block: u64,
     spare_normal: Option<f64>,
 }
 
-impl Draws {
-    /// The sequence of a seed, a purpose and a place.
-    pub fn new(seed: u64, purpose: Purpose, place: Place) -> Self {
+impl CounterRng {
+    /// The sequence of a seed, a stream and a counter.
+    pub fn new(seed: u64, stream: RngStream, counter: RngCounter) -> Self {
         Self {
             seed,
-            purpose,
-            place,
+            stream,
+            counter,
             words: [0; 4],
             used: 4,
             next_block: 0,
@@ -86,7 +86,7 @@ impl Draws {
     /// The next 64 random bits.
     pub fn word(&mut self) -> u64 {
         if self.used == self.words.len() {
-            self.words = block(self.seed, self.purpose, self.place, self.next_block);
+            self.words = block(self.seed, self.stream, self.counter, self.next_block);
             self.next_block += 1;
             self.used = 0;
         }
@@ -160,21 +160,21 @@ pub fn philox4x64(mut counter: [u64; 4], mut key: [u64; 2]) -> [u64; 4] {
     counter
 }
 
-/// The counter is full, so further blocks of a place go into the upper half of the key's second word.
-fn block(seed: u64, purpose: Purpose, place: Place, index: u64) -> [u64; 4] {
+/// The counter is full, so further blocks of a counter go into the upper half of the key's second word.
+fn block(seed: u64, stream: RngStream, counter: RngCounter, index: u64) -> [u64; 4] {
     assert!(
         u32::try_from(index).is_ok(),
-        "a place gives at most 2^34 words"
+        "a counter gives at most 2^34 words"
     );
-    let Place {
+    let RngCounter {
         step,
         prompt,
         rollout,
         position,
-    } = place;
+    } = counter;
     philox4x64(
         [step, prompt, rollout, position],
-        [seed, u64::from(purpose as u32) | (index << 32)],
+        [seed, u64::from(stream as u32) | (index << 32)],
     )
 }
 

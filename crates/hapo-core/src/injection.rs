@@ -1,24 +1,22 @@
-//! Synthetic success injection: whether the teacher enters a group, and in whose place.
+//! Synthetic success injection: whether the teacher enters a group, and in which slot.
 //!
 //! The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the paper's argmin a total order, so
 //! that one rollout is replaced and always the same one. The price is one rule more than the paper has.
 
 use std::cmp::Reverse;
 
-use serde::{Deserialize, Serialize};
-
+use crate::gate::{SlotRule, SuccessLimit};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::random::{Draws, Place, Purpose};
+use crate::rng::{CounterRng, RngCounter, RngStream};
 use crate::rollout::{Step, TeacherTrajectory};
-use crate::schedule::OpenUpTo;
 
-/// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1): the teacher takes the place of
+/// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1): the teacher takes the slot of
 /// exactly one rollout, which stays known as the replaced one, or the free slot 0 of a fixed rule (D7, D8). In a group
 /// of which no rollout came back the teacher is alone; such groups are dropped before (D6).
-pub fn intervene(
+pub fn apply_gate(
     group: ScoredGroup,
     teacher: Option<&TeacherTrajectory>,
-    open_up_to: OpenUpTo,
+    success_limit: SuccessLimit,
     slot: Slot,
 ) -> MixedGroup {
     let (successes, n_eff) = (group.successes(), group.n_eff());
@@ -27,19 +25,13 @@ pub fn intervene(
         requested,
         members,
     } = group;
-    let (members, intervention) = if !open_up_to.is_open(successes) {
-        (
-            members.into_iter().map(Member::Policy).collect(),
-            Intervention::GateClosed,
-        )
-    } else if let Some(teacher) = teacher {
-        let replaced = slot_index(&members, slot, prompt.0);
-        (inject(members, teacher, replaced), Intervention::Injected)
-    } else {
-        (
-            members.into_iter().map(Member::Policy).collect(),
-            Intervention::OpenWithoutTeacher,
-        )
+    let (members, intervention) = match teacher {
+        _ if !success_limit.is_open(successes) => (untouched(members), Intervention::GateClosed),
+        None => (untouched(members), Intervention::OpenWithoutTeacher),
+        Some(teacher) => {
+            let replaced = slot_index(&members, slot, prompt.0);
+            (inject(members, teacher, replaced), Intervention::Injected)
+        }
     };
     MixedGroup {
         prompt,
@@ -68,7 +60,7 @@ pub fn rollouts_to_sample(
 /// The slot rule, and the key of the draw that [`SlotRule::Random`] makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Whose place the teacher takes.
+    /// Which slot the teacher takes.
     pub rule: SlotRule,
     /// Seed of the run.
     pub seed: u64,
@@ -76,24 +68,7 @@ pub struct Slot {
     pub step: Step,
 }
 
-/// Whose place the teacher takes (D7, D8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SlotRule {
-    /// The lowest reward; then truncated before ended, then the longest, then the lowest index (D7).
-    #[default]
-    LowestReward,
-    /// The first rollout (D7).
-    First,
-    /// A rollout drawn by (seed, step, prompt) (D7).
-    Random,
-    /// The longest rollout, the lowest index among equals (D7).
-    Longest,
-    /// Slot 0, in which no rollout was sampled: N − 1 rollouts and the teacher (D8).
-    Fixed,
-}
-
-/// Index of the rollout that gives way; none for the fixed slot, or if no rollout came back.
+/// Index of the rollout that gives way. `None` for the fixed slot, or if no rollout came back.
 fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize> {
     if members.is_empty() {
         return None;
@@ -102,13 +77,14 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize
         SlotRule::Fixed => None,
         SlotRule::First => Some(0),
         SlotRule::Random => {
-            let place = Place {
+            let counter = RngCounter {
                 step: slot.step.0,
                 prompt,
                 rollout: 0,
                 position: 0,
             };
-            let drawn = Draws::new(slot.seed, Purpose::Slot, place).below(members.len() as u64);
+            let drawn =
+                CounterRng::new(slot.seed, RngStream::Slot, counter).below(members.len() as u64);
             Some(drawn as usize)
         }
         SlotRule::Longest => {
@@ -127,28 +103,26 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize
     }
 }
 
+fn untouched(members: Vec<PolicyMember>) -> Vec<Member> {
+    members.into_iter().map(Member::Policy).collect()
+}
+
 fn inject(
     members: Vec<PolicyMember>,
     teacher: &TeacherTrajectory,
     replaced: Option<usize>,
 ) -> Vec<Member> {
-    let trajectory = teacher.clone();
-    let mut mixed: Vec<Member> = Vec::with_capacity(members.len() + 1);
-    if replaced.is_none() {
-        mixed.push(Member::Teacher {
-            trajectory: trajectory.clone(),
-            replaced: None,
-        });
-    }
-    for (index, member) in members.into_iter().enumerate() {
-        mixed.push(if Some(index) == replaced {
-            Member::Teacher {
-                trajectory: trajectory.clone(),
-                replaced: Some(member),
-            }
-        } else {
-            Member::Policy(member)
-        });
-    }
-    mixed
+    let teacher = |replaced| Member::Teacher {
+        trajectory: teacher.clone(),
+        replaced,
+    };
+    let Some(replaced) = replaced else {
+        let rollouts = members.into_iter().map(Member::Policy);
+        return std::iter::once(teacher(None)).chain(rollouts).collect();
+    };
+    let in_slot = |(index, member)| match index == replaced {
+        true => teacher(Some(member)),
+        false => Member::Policy(member),
+    };
+    members.into_iter().enumerate().map(in_slot).collect()
 }

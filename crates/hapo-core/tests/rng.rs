@@ -1,16 +1,16 @@
 //! The generator against published vectors, and its distributions.
 
-use hapo_core::{Draws, Place, Purpose, philox4x64, uniform};
+use hapo_core::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
 
-const PLACE: Place = Place {
+const COUNTER: RngCounter = RngCounter {
     step: 3,
     prompt: 412,
     rollout: 7,
     position: 21,
 };
 
-fn draws() -> Draws {
-    Draws::new(5, Purpose::Task, PLACE)
+fn generator() -> CounterRng {
+    CounterRng::new(5, RngStream::Task, COUNTER)
 }
 
 /// The three vectors of Random123's `kat_vectors` for philox4x64 with 10 rounds.
@@ -86,24 +86,24 @@ fn philox_gives_the_words_of_numpy() {
 /// Recorded runs depend on how the key is laid out, so the layout is pinned.
 #[test]
 fn the_key_is_seed_and_purpose_and_the_counter_is_the_place() {
-    let first = philox4x64([3, 412, 7, 21], [5, Purpose::Task as u64]);
-    let second = philox4x64([3, 412, 7, 21], [5, Purpose::Task as u64 | 1 << 32]);
-    let mut draws = draws();
-    let words: Vec<u64> = (0..8).map(|_| draws.word()).collect();
+    let first = philox4x64([3, 412, 7, 21], [5, RngStream::Task as u64]);
+    let second = philox4x64([3, 412, 7, 21], [5, RngStream::Task as u64 | 1 << 32]);
+    let mut rng = generator();
+    let words: Vec<u64> = (0..8).map(|_| rng.word()).collect();
     assert_eq!(words, [first, second].concat());
     assert_eq!(
-        uniform(5, Purpose::Task, PLACE),
+        uniform(5, RngStream::Task, COUNTER),
         (first[0] >> 11) as f64 / 9_007_199_254_740_992.0
     );
     let numbers = [
-        Purpose::Sample,
-        Purpose::Shuffle,
-        Purpose::Slot,
-        Purpose::Init,
-        Purpose::Task,
-        Purpose::Evaluate,
-        Purpose::Bootstrap,
-        Purpose::Generate,
+        RngStream::Sample,
+        RngStream::Shuffle,
+        RngStream::Slot,
+        RngStream::Init,
+        RngStream::Task,
+        RngStream::Evaluate,
+        RngStream::Bootstrap,
+        RngStream::Generate,
     ]
     .map(|it| it as u32);
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
@@ -111,38 +111,38 @@ fn the_key_is_seed_and_purpose_and_the_counter_is_the_place() {
 
 #[test]
 fn every_part_of_the_key_matters() {
-    let base = uniform(5, Purpose::Sample, PLACE);
+    let base = uniform(5, RngStream::Sample, COUNTER);
     let others = [
-        uniform(6, Purpose::Sample, PLACE),
-        uniform(5, Purpose::Evaluate, PLACE),
-        uniform(5, Purpose::Sample, Place { step: 4, ..PLACE }),
+        uniform(6, RngStream::Sample, COUNTER),
+        uniform(5, RngStream::Evaluate, COUNTER),
+        uniform(5, RngStream::Sample, RngCounter { step: 4, ..COUNTER }),
         uniform(
             5,
-            Purpose::Sample,
-            Place {
+            RngStream::Sample,
+            RngCounter {
                 prompt: 413,
-                ..PLACE
+                ..COUNTER
             },
         ),
         uniform(
             5,
-            Purpose::Sample,
-            Place {
+            RngStream::Sample,
+            RngCounter {
                 rollout: 6,
-                ..PLACE
+                ..COUNTER
             },
         ),
         uniform(
             5,
-            Purpose::Sample,
-            Place {
+            RngStream::Sample,
+            RngCounter {
                 position: 22,
-                ..PLACE
+                ..COUNTER
             },
         ),
     ];
     assert!(others.iter().all(|it| *it != base));
-    assert_eq!(base, uniform(5, Purpose::Sample, PLACE));
+    assert_eq!(base, uniform(5, RngStream::Sample, COUNTER));
 }
 
 #[test]
@@ -150,7 +150,14 @@ fn uniform_numbers_fill_the_unit_interval_evenly() {
     let mut bins = [0_u32; 20];
     let n = 200_000;
     for position in 0..n {
-        let it = uniform(1, Purpose::Sample, Place { position, ..PLACE });
+        let it = uniform(
+            1,
+            RngStream::Sample,
+            RngCounter {
+                position,
+                ..COUNTER
+            },
+        );
         assert!((0.0..1.0).contains(&it));
         bins[(it * 20.0) as usize] += 1;
     }
@@ -165,21 +172,19 @@ fn uniform_numbers_fill_the_unit_interval_evenly() {
 
 #[test]
 fn below_is_even_and_never_reaches_its_bound() {
-    let mut draws = draws();
+    let mut rng = generator();
     let mut counts = [0_u32; 7];
     for _ in 0..70_000 {
-        counts[draws.below(7) as usize] += 1;
+        counts[rng.below(7) as usize] += 1;
     }
     assert!(
         counts.iter().all(|it| (9_600..=10_400).contains(it)),
         "{counts:?}"
     );
-    assert!((0..100).all(|_| draws.below(1) == 0));
+    assert!((0..100).all(|_| rng.below(1) == 0));
     // Two thirds of 2^64: a draw without rejection would fall into the lower half of the range with 2/3.
     let bound = u64::MAX / 3 * 2;
-    let low = (0..30_000)
-        .filter(|_| draws.below(bound) < bound / 2)
-        .count();
+    let low = (0..30_000).filter(|_| rng.below(bound) < bound / 2).count();
     assert!((14_500..=15_500).contains(&low), "{low}");
 }
 
@@ -188,12 +193,12 @@ fn shuffles_are_permutations_and_every_order_is_as_likely() {
     let mut orders = std::collections::BTreeMap::new();
     for step in 0..24_000 {
         let mut it = [0, 1, 2, 3];
-        Draws::new(
+        CounterRng::new(
             9,
-            Purpose::Shuffle,
-            Place {
+            RngStream::Shuffle,
+            RngCounter {
                 step,
-                ..Place::default()
+                ..RngCounter::default()
             },
         )
         .shuffle(&mut it);
@@ -206,17 +211,17 @@ fn shuffles_are_permutations_and_every_order_is_as_likely() {
         "{orders:?}"
     );
     let mut empty: [u8; 0] = [];
-    draws().shuffle(&mut empty);
+    generator().shuffle(&mut empty);
 }
 
 #[test]
 fn normal_numbers_have_the_moments_of_the_normal_distribution() {
-    let mut draws = draws();
+    let mut rng = generator();
     let n = 400_000;
     let mut moments = [0.0; 4];
     let mut beyond_two = 0;
     for _ in 0..n {
-        let it = draws.normal();
+        let it = rng.normal();
         for (power, sum) in moments.iter_mut().enumerate() {
             *sum += it.powi(power as i32 + 1) / f64::from(n);
         }

@@ -7,7 +7,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::decide::SlotRule;
 use crate::decimal::Decimal;
 
 /// When the teacher may enter a group.
@@ -34,7 +33,8 @@ pub enum Threshold {
     /// γ0 = (m + 3/2) / (2 + N) (Eq. 8).
     Derived {
         /// m, the largest number of successes still treated as a failed group: 0 ≤ m ≤ N − 1 (D4).
-        failure_level: usize,
+        #[serde(alias = "failure_level")]
+        success_limit: usize,
     },
     /// γ0 as given; m = ⌈(2 + N) γ0⌉ − 2 (D3).
     Manual {
@@ -61,6 +61,23 @@ pub enum Annealing {
     },
 }
 
+/// Which rollout gives its slot to the teacher (D7, D8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlotRule {
+    /// The lowest reward; then truncated before ended, then the longest, then the lowest index (D7).
+    #[default]
+    LowestReward,
+    /// The first rollout (D7).
+    First,
+    /// A rollout drawn by (seed, step, prompt) (D7).
+    Random,
+    /// The longest rollout, the lowest index among equals (D7).
+    Longest,
+    /// Slot 0, in which no rollout was sampled: N − 1 rollouts and the teacher (D8).
+    Fixed,
+}
+
 /// Checks that the slot rule fits the gate: the fixed slot samples one rollout fewer before the gate could
 /// look, so it needs injection into every group (D8).
 pub fn check_slot_rule(gate: &Gate, rule: SlotRule) -> Result<(), GateError> {
@@ -80,7 +97,7 @@ pub enum GateError {
         got: usize,
     },
     /// m is not within 0 ..= N − 1 (D4).
-    FailureLevel {
+    SuccessLimit {
         /// What was given.
         got: usize,
         /// N.
@@ -115,11 +132,6 @@ pub enum GateError {
         /// What was given.
         got: u64,
     },
-    /// Not a decimal number within the limits of [`Decimal`].
-    Decimal {
-        /// The text, at most 40 characters of it.
-        text: String,
-    },
     /// The fixed slot with a gate that may be closed (D8).
     FixedSlot,
 }
@@ -128,9 +140,9 @@ impl fmt::Display for GateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::GroupSize { got } => write!(f, "group size, expected 1 to 65535, got {got}"),
-            Self::FailureLevel { got, group_size } => write!(
+            Self::SuccessLimit { got, group_size } => write!(
                 f,
-                "failure level for groups of {group_size}, expected 0 to {}, got {got}; \
+                "success limit for groups of {group_size}, expected 0 to {}, got {got}; \
                  to inject into every group use gate = \"always\"",
                 group_size - 1
             ),
@@ -157,14 +169,10 @@ impl fmt::Display for GateError {
             Self::StepsPerEpoch { got } => {
                 write!(f, "steps per epoch, expected 1 to 1000000000, got {got}")
             }
-            Self::Decimal { text } => write!(
-                f,
-                "decimal number, expected digits such as 0.3 with at most 12 places and 15 digits, got {text:?}"
-            ),
             Self::FixedSlot => {
                 write!(
                     f,
-                    "slot \"fixed\" leaves a place free in every group, expected gate = \"always\""
+                    "slot \"fixed\" leaves a slot free in every group, expected gate = \"always\""
                 )
             }
         }
@@ -180,9 +188,9 @@ pub enum GateWarning {
     /// `m_1` < m: a small `e_off` erodes the first step already (D4).
     ErodedAtFirstStep {
         /// `m_1`, −1 for closed.
-        open_up_to: i32,
+        at_first_step: i32,
         /// m.
-        failure_level: usize,
+        success_limit: usize,
     },
 }
 
@@ -190,20 +198,20 @@ impl fmt::Display for GateWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ErodedAtFirstStep {
-                open_up_to: -1,
-                failure_level,
+                at_first_step: -1,
+                success_limit,
             } => write!(
                 f,
-                "the gate is closed at the first step already, with failure level {failure_level}: \
+                "the gate is closed at the first step already, with success limit {success_limit}: \
                  the turn-off epoch is too small for it"
             ),
             Self::ErodedAtFirstStep {
-                open_up_to,
-                failure_level,
+                at_first_step,
+                success_limit,
             } => write!(
                 f,
-                "the gate is open up to {open_up_to} successes at the first step, not up to the failure level \
-                 {failure_level}: the turn-off epoch is too small for it"
+                "the gate is open up to {at_first_step} successes at the first step, not up to the success limit \
+                 {success_limit}: the turn-off epoch is too small for it"
             ),
         }
     }

@@ -1,0 +1,11 @@
+//! The confidence gate: its settings, and its decisions over the steps of a run.
+//!
+//! Settings are decimals and integers; a [`Schedule`] is made of them once per run and answers with integers
+//! only (D1). The price of exactness is the arithmetic of `logarithm.rs`.
+
+mod logarithm;
+mod schedule;
+mod settings;
+
+pub use schedule::{RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
+pub use settings::{Annealing, Gate, GateError, GateWarning, SlotRule, Threshold, check_slot_rule};
