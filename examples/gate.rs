@@ -5,7 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use hapo::decide::{
+use hapo::core::{
     AdvantageRule, Annealing, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
     Step, Threshold, Verdict, admit_teacher, advantages, apply_gate,
 };

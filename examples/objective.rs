@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use hapo::methods::{PolicyTokens, TeacherTokens};
+use hapo::core::{PolicyTokens, TeacherTokens};
 use hapo::train::Recipe;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,5 @@
-//! Values and decisions of HAPO: groups of rollouts, the confidence gate and its schedule, injection,
-//! advantages, teacher weights, batch statistics and the counter-based generator.
+//! The algorithm on slices and integers: groups of rollouts, the confidence gate and its schedule, injection,
+//! advantages, methods, the loss and its derivative by each log-probability, and the counter-based generator.
 //!
 //! A prompt's group passes through three types, and each step consumes the one before it, so the steps
 //! cannot be taken in another order: [`SampledGroup`] → [`ScoredGroup`] → [`MixedGroup`]. A policy
@@ -37,6 +37,9 @@ mod decimal;
 mod gate;
 mod group;
 mod injection;
+mod loss;
+mod methods;
+mod operators;
 mod prefixes;
 mod rng;
 mod rollout;
@@ -53,6 +56,12 @@ pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
 pub use injection::{Slot, apply_gate, rollouts_to_sample};
+pub use loss::{
+    Clip, Normaliser, Objective, OnInjection, PolicyTokens, Ratio, SequenceTerms, Surrogate,
+    TeacherTokens, Weights, clipped_surrogate, sequence_surrogate,
+};
+pub use methods::{Gated, Host, METHODS, Method, MethodKind, MethodSpec, Mu, method};
+pub use operators::{OPERATORS, Operator, operator};
 pub use prefixes::{MICRO_GROUPS, MicroGroup, PREFIX_GROUP_SIZE, WHOLE_TEACHER_BELOW};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
 pub use rollout::{

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Objective, RngCounter, RngStream};
 use hapo_kernels::{AdamW, Cpu};
-use hapo_methods::Objective;
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
 use crate::metrics::{Metrics, is_clock};
@@ -376,7 +375,7 @@ fn recipe_without_bonus(method: &str) -> Recipe {
 /// Every host, bare and gated, makes a step that moves the weights.
 #[test]
 fn every_method_trains() {
-    for spec in hapo_methods::METHODS {
+    for spec in hapo_core::METHODS {
         let mut texts = vec![format!("method = \"{}\"", spec.name)];
         if spec.kind.has_teacher() {
             texts.push(format!("{}\n[hapo]\nturn_off_epoch = 1.5", texts[0]));

@@ -7,8 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Member, MixedGroup, advantages, teacher_weight};
-use hapo_methods::{Objective, OnInjection, Weights};
+use hapo_core::{Member, MixedGroup, Objective, OnInjection, Weights, advantages, teacher_weight};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.

@@ -5,8 +5,8 @@
 //! takes as long as its operations at a share of the device's peak, or as long as the bytes it reads at
 //! a share of its bandwidth, whichever is longer. The shares are stated with each device.
 
+use hapo_core::MethodKind;
 use hapo_kernels::Cpu;
-use hapo_methods::MethodKind;
 use hapo_model::{ActivationCheckpointing, Config, memory};
 use serde::Serialize;
 

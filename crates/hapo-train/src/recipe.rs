@@ -3,12 +3,9 @@
 use std::path::Path;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Annealing, Decimal, Gate, PREFIX_GROUP_SIZE, SlotRule,
-    TeacherWeight, Threshold,
-};
-use hapo_methods::{
-    Clip, METHODS, MethodKind, MethodSpec, Mu, Normaliser, Objective, OnInjection, Ratio, Weights,
-    method, operator,
+    AdvantageGroup, AdvantageRule, Annealing, Clip, Decimal, Gate, METHODS, MethodKind, MethodSpec,
+    Mu, Normaliser, Objective, OnInjection, PREFIX_GROUP_SIZE, Ratio, SlotRule, TeacherWeight,
+    Threshold, Weights, method, operator,
 };
 use hapo_model::Dtype;
 use hapo_sampler::{Decoding, Truncation};

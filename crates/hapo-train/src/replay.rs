@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Gate, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule,
-    Step, TeacherWeight, Verdict, admit_teacher, apply_gate,
+    AdvantageGroup, AdvantageRule, Clip, Gate, Normaliser, OPERATORS, Objective, OnInjection,
+    PromptId, Ratio, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, TeacherWeight, Verdict,
+    Weights, admit_teacher, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Device};
-use hapo_methods::{Clip, Normaliser, OPERATORS, Objective, OnInjection, Ratio, Weights, operator};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{MixedGroup, PromptId, Schedule, Step};
+use hapo_core::{Gated, Host, Method, MethodKind, MixedGroup, PromptId, Schedule, Step};
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::{Cpu, Device};
-use hapo_methods::{Gated, Host, Method, MethodKind};
 use hapo_model::LoadedModel;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_verify::Grader;

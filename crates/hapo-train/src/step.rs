@@ -6,11 +6,10 @@ mod hints;
 use std::time::Instant;
 
 use hapo_core::{
-    BatchStatistics, MixedGroup, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Slot,
-    Step, Verdict, apply_gate, drop_short_groups, rollouts_to_sample, uniform,
+    BatchStatistics, Method, MixedGroup, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup,
+    Slot, Step, Verdict, apply_gate, drop_short_groups, rollouts_to_sample, uniform,
 };
 use hapo_kernels::Device;
-use hapo_methods::Method;
 use hapo_sampler::{Completion, GroupRequest, SampleSettings};
 use rayon::prelude::*;
 

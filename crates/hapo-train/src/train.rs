@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_core::MethodKind;
 use hapo_kernels::Device;
-use hapo_methods::MethodKind;
 
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! A model under training: weights, gradient, moments, and the two things done with them.
 
+use hapo_core::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
 use hapo_kernels::{AdamW, Buffer, Cpu, Device};
-use hapo_methods::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
 use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape};
 
 use crate::error::Result;

@@ -1,8 +1,10 @@
 //! Every numbered departure that is an option is reachable from a recipe: each test writes the recipe's
 //! keys and reads what the run will do.
 
-use hapo_core::{AdvantageGroup, Annealing, Gate, SlotRule, Step, TeacherWeight, Threshold};
-use hapo_methods::{Clip, Normaliser, OnInjection, Ratio, Weights};
+use hapo_core::{
+    AdvantageGroup, Annealing, Clip, Gate, Normaliser, OnInjection, Ratio, SlotRule, Step,
+    TeacherWeight, Threshold, Weights,
+};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_train::{RawRecipe, Recipe};
 

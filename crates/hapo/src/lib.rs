@@ -4,8 +4,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`verify`] | a completion and a gold answer in, a verdict out |
-//! | [`decide`] | groups of rollouts, the confidence gate and its schedule, injection, advantages |
-//! | [`methods`] | log-probabilities to a loss and its derivative: GRPO, LUFFY, SRFT, TRAPO, HAPO around each… |
+//! | [`core`] | groups of rollouts, the confidence gate, injection, advantages; methods (GRPO, LUFFY, SRFT, TRAPO, HAPO around each…), from log-probabilities to a loss and its derivative |
 //! | [`data`] | data sets in a dozen layouts, prompt templates, the built-in task |
 //! | [`model`], [`kernels`] | Hugging Face folders, the decoder and its arithmetic |
 //! | [`sampler`] | prompts to groups of completions |
@@ -25,7 +24,7 @@
 //! # The gate, for a trainer of your own
 //!
 //! ```
-//! use hapo::decide::{Annealing, Gate, Schedule, Step, Threshold};
+//! use hapo::core::{Annealing, Gate, Schedule, Step, Threshold};
 //!
 //! let gate = Gate::Confidence {
 //!     threshold: Threshold::Derived { success_limit: 0 },
@@ -65,11 +64,10 @@
 //! [`train::train`] runs it into a folder. The programs under `examples/` are one idea each: `grade`, `gate`,
 //! `objective`, `sample`, `train`. They run by `cargo run --release --example NAME`.
 
-pub use hapo_core as decide;
+pub use hapo_core as core;
 pub use hapo_data as data;
 pub use hapo_eval as eval;
 pub use hapo_kernels as kernels;
-pub use hapo_methods as methods;
 pub use hapo_model as model;
 pub use hapo_report as report;
 pub use hapo_sampler as sampler;

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{
-    PromptId, RngStream, SampledGroup, Slot, SlotRule, Step, SuccessLimit, Verdict, apply_gate,
+    Clip, Normaliser, Objective, OnInjection, PromptId, Ratio, RngStream, SampledGroup, Slot,
+    SlotRule, Step, SuccessLimit, Verdict, Weights, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Cpu, Isa};
-use hapo_methods::{Clip, Normaliser, Objective, OnInjection, Ratio, Weights, operator};
 use hapo_model::{
     ActivationCheckpointing, Architecture, Config, Gradients, Model, Moments, Packed, PackedBatch,
     Rope, Tape, Target,

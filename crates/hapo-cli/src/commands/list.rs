@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (
             Table::Methods,
             "methods",
-            hapo_methods::METHODS
+            hapo_core::METHODS
                 .iter()
                 .map(|it| (it.name, it.summary))
                 .collect(),
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (
             Table::Operators,
             "operators",
-            hapo_methods::OPERATORS
+            hapo_core::OPERATORS
                 .iter()
                 .map(|it| (it.name, it.summary))
                 .collect(),

@@ -1,8 +1,9 @@
 //! HAPO: a gate around a host.
 
-use hapo_core::{Schedule, SlotRule, Step, SuccessLimit};
+use crate::{Schedule, SlotRule, Step, SuccessLimit};
 
-use crate::{Method, Objective};
+use super::Method;
+use crate::Objective;
 
 /// Hindsight-Anchored Policy Optimization as a wrapper (Algorithm 1): the gate decides *when* the
 /// teacher enters and whose place it takes, the host decides what its tokens are worth.

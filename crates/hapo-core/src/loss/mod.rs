@@ -1,8 +1,12 @@
 //! The objective on one sequence's tokens: Eq. 3 for a rollout, Eq. 11 for the teacher.
 
-use hapo_core::{AdvantageRule, TeacherWeight};
+mod sequence_surrogate;
+mod token_surrogate;
 
-use crate::{Clip, Mu, Operator, clipped_surrogate, sequence_surrogate};
+use crate::{AdvantageRule, Mu, Operator, TeacherWeight};
+
+pub use sequence_surrogate::sequence_surrogate;
+pub use token_surrogate::{Clip, Surrogate, clipped_surrogate};
 
 /// What tokens are worth: everything of the loss that is not a decision about groups.
 #[derive(Clone, Copy, Debug, PartialEq)]

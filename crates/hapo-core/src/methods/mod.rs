@@ -1,19 +1,52 @@
-//! Host methods: what runs when no gate is wrapped around it.
+//! Methods: what a group's tokens are worth, and when the teacher enters.
+//!
+//! A host method says which rollouts are sampled, when the teacher enters a group and which operator shapes its
+//! tokens; [`Gated`] wraps any host that has a teacher and decides *when* in its place (HAPO). The price of
+//! knowing no tensor is that the trainer carries log-probabilities to the host's memory and derivatives back,
+//! a few bytes per token.
+//!
+//! A host is one file and one line in [`METHODS`].
 
 mod chord;
+mod gated;
 mod grpo;
 mod hpt;
 mod luffy;
+mod mu;
 mod sft;
 mod srft;
 mod trapo;
 
-use hapo_core::{
+use crate::{
     Annealing, Gate, GateError, Schedule, SlotRule, Step, SuccessLimit, Threshold,
     WHOLE_TEACHER_BELOW,
 };
 
-use crate::{Method, Mu, Objective};
+use crate::Objective;
+
+pub use gated::Gated;
+pub use mu::Mu;
+
+/// What a training step asks of a method.
+pub trait Method: Send + Sync {
+    /// Name in tables: the host's, with `-hapo` when it is gated.
+    fn name(&self) -> String;
+
+    /// The largest success count at which the teacher enters a group in this step (D1).
+    fn success_limit(&self, step: Step) -> SuccessLimit;
+
+    /// The threshold `γ_t`, for logs and plots only (D1).
+    fn threshold(&self, step: Step) -> f64;
+
+    /// γ0, for the teacher weight that is relative to it (D15).
+    fn initial_threshold(&self) -> f64;
+
+    /// Which member makes room for the teacher (D7, D8).
+    fn slot(&self) -> SlotRule;
+
+    /// What the tokens are worth.
+    fn objective(&self) -> &Objective;
+}
 
 /// A host method: one file, one entry in [`METHODS`]. The doc comment of its constant is its page
 /// in the documentation.

@@ -1,5 +1,4 @@
-use super::{MethodKind, MethodSpec};
-use crate::Mu;
+use super::{MethodKind, MethodSpec, Mu};
 
 /// CHORD-φ: the teacher beside the rollouts, its tokens weighted by φ = π(1 − π), and the two terms
 /// mixed as (1 − μ)·policy + μ·teacher with μ falling over the run
