@@ -4,16 +4,16 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use hapo::verify::{MATH, OAT, check_gold, grade, grade_batch};
+use hapo::verify::{Grader, MATH, OAT, check_gold, grade, grade_batch};
 
 fn main() {
     let completion =
         "The two roots add up to $-b/a$, so the answer is $\\boxed{\\dfrac{\\sqrt{8}}{2}}$.";
-    for grader in [&MATH, &OAT] {
+    for grader in [&MATH as &dyn Grader, &OAT] {
         let it = grade(grader, "\\sqrt{2}", completion);
         println!(
             "{}: {}; read `{}` against `{}`: {}",
-            grader.name,
+            grader.name(),
             it.verdict.name(),
             it.answer_read,
             it.gold_read,

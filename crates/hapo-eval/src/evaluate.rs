@@ -104,7 +104,7 @@ pub fn sample_problems<D: Device>(
 /// [`Error::Gold`], [`Error::Sampler`].
 pub fn evaluate<D: Device>(
     model: EvalModel<'_, D>,
-    grader: &Grader,
+    grader: &dyn Grader,
     dataset: &Dataset,
     settings: EvalSettings,
 ) -> Result<Vec<ProblemResult>, Error> {

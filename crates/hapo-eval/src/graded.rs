@@ -70,7 +70,7 @@ impl ProblemResult {
 /// The gold answers of a set of problems, as one or two graders read them.
 pub struct Judge<'a> {
     dataset: &'a Dataset,
-    grader: &'a Grader,
+    grader: &'a dyn Grader,
     golds: Vec<Gold>,
     others: Option<Vec<Option<Gold>>>,
 }
@@ -82,8 +82,8 @@ impl<'a> Judge<'a> {
     /// [`Error::Gold`].
     pub fn new(
         dataset: &'a Dataset,
-        grader: &'a Grader,
-        other: Option<&Grader>,
+        grader: &'a dyn Grader,
+        other: Option<&dyn Grader>,
     ) -> Result<Self, Error> {
         let golds = dataset
             .examples
@@ -147,7 +147,7 @@ impl<'a> Judge<'a> {
 /// one that the grader can read as a gold answer is compared with the later completion by the grader, others are compared
 /// as text.
 fn votes(
-    grader: &Grader,
+    grader: &dyn Grader,
     judged: &[Judgement],
     completions: &[RawCompletion],
 ) -> Vec<Option<usize>> {

@@ -94,7 +94,7 @@ pub struct Rules<'a> {
     /// What becomes of leaked ones.
     pub leaked: Leaked,
     /// Who judges.
-    pub grader: &'a Grader,
+    pub grader: &'a dyn Grader,
     /// How long a trace may be, if there is a tokenizer to measure it.
     pub length: Option<Length<'a>>,
     /// What tokens cost.

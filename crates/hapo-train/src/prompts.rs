@@ -57,7 +57,7 @@ impl PromptTable {
         dataset: &Dataset,
         origin: &str,
         chat_format: &ChatFormat,
-        grader: &Grader,
+        grader: &dyn Grader,
         limits: Limits,
     ) -> Result<Self> {
         let place = |number: usize, what: &str| {

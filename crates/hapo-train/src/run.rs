@@ -388,7 +388,7 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
     }
 }
 
-fn load_source(recipe: &Recipe, chat_format: &ChatFormat, grader: &Grader) -> Result<Source> {
+fn load_source(recipe: &Recipe, chat_format: &ChatFormat, grader: &dyn Grader) -> Result<Source> {
     let raw = &recipe.raw;
     let dataset = match raw.data.train.as_str() {
         "builtin:corpus" => {

@@ -5,7 +5,7 @@
 //! `tier`, `kind`, `budget_ms`.
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
-use hapo_verify::{Gold, MathOptions, Verdict, grader};
+use hapo_verify::{Gold, Verdict, grader};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -39,8 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 answer.clone()
             };
             let start = Instant::now();
-            let result = Gold::with_options(grader, &gold, &MathOptions::default())
-                .map(|it| it.judge(&completion));
+            let result = Gold::new(grader, &gold).map(|it| it.judge(&completion));
             let ms = start.elapsed().as_secs_f64() * 1e3;
             times.push(ms);
             if show == "extracted" {

@@ -4,7 +4,7 @@
 //! `actual`) and `config`.
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
-use hapo_verify::{Fallback, Gold, MathOptions, Search, Targets, Tries, Variables};
+use hapo_verify::{Fallback, Math, MathOptions, Search, Targets, Tries, Variables};
 use serde_json::Value;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let (Some(gold), Some(answer)) = (case["gold"].as_str(), case["pred"].as_str()) else {
                 continue;
             };
-            let options = options(&case["config"]);
-            let result = Gold::from_text(gold, &options).map(|it| it.judge(answer));
+            let grader = Math::new(options(&case["config"]));
+            let result = grader.prepare_text(gold).map(|it| it.judge(answer));
             let correct = result.as_ref().is_ok_and(|it| it.verdict.is_correct());
             n_all += 1;
             n_right += u32::from(correct == expected);

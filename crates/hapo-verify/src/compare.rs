@@ -4,9 +4,10 @@
 //! differently shaped answers meet. What it asks a computer algebra system is asked of [`crate::numeric`] here.
 
 use crate::expr::{Domain, Expr, Func, Interval, Op};
-use crate::math::{MathOptions, Percent, Strictness};
+
 use crate::number::Rat;
 use crate::numeric::{self, Decision};
+use crate::options::{MathOptions, Percent, Strictness};
 use num_traits::Zero;
 use std::cmp::Ordering;
 

@@ -67,15 +67,19 @@ pub struct Targets {
     pub boxed_priority: Option<u32>,
 }
 
-impl Default for Targets {
+impl Targets {
     /// Math-Verify 0.9.0: LaTeX and expressions, boxes at 50.
+    pub const DEFAULT: Targets = Targets {
+        latex: Search::Anywhere,
+        expressions: Search::Anywhere,
+        strings: Vec::new(),
+        boxed_priority: Some(50),
+    };
+}
+
+impl Default for Targets {
     fn default() -> Targets {
-        Targets {
-            latex: Search::Anywhere,
-            expressions: Search::Anywhere,
-            strings: Vec::new(),
-            boxed_priority: Some(50),
-        }
+        Targets::DEFAULT
     }
 }
 

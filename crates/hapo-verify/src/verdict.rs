@@ -10,9 +10,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The answer means the gold.
+    /// The answer means the gold answer.
     Correct,
-    /// An answer was found and does not mean the gold.
+    /// An answer was found and does not mean the gold answer.
     Wrong,
     /// No verdict on the answer's meaning; worth no reward. The reason says what was missing.
     Unparsable(Reason),
@@ -32,12 +32,20 @@ impl Verdict {
         self == Verdict::Correct
     }
 
-    /// `correct`, `wrong` or `unparsable`.
+    /// `correct`, `wrong` or `unparsable`: the word in records and reports. It never changes.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Correct => "correct",
             Verdict::Wrong => "wrong",
             Verdict::Unparsable(_) => "unparsable",
+        }
+    }
+
+    /// Why there is no verdict, if there is none.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            Verdict::Correct | Verdict::Wrong => None,
+            Verdict::Unparsable(reason) => Some(reason),
         }
     }
 }
@@ -50,23 +58,30 @@ pub enum Reason {
     NoAnswer,
     /// A final box was opened and never closed.
     UnclosedBox,
-    /// An answer was found, could not be read, and is not the gold's text either.
+    /// An answer was found, could not be read, and is not the gold answer's text either.
     Unreadable,
     /// The answer is nested, long or large beyond the stated bounds.
     TooLarge,
-    /// The gold itself cannot be read; [`crate::check_gold`] finds these when data are loaded.
+    /// The gold answer itself cannot be read; [`crate::check_gold`] finds these when data are loaded.
     Gold,
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Reason {
+    /// The reason in words.
+    pub fn text(self) -> &'static str {
+        match self {
             Reason::NoAnswer => "no answer found",
             Reason::UnclosedBox => "the last box is not closed",
             Reason::Unreadable => "the answer cannot be read",
             Reason::TooLarge => "the answer exceeds the bounds",
-            Reason::Gold => "the gold cannot be read",
-        })
+            Reason::Gold => "the gold answer cannot be read",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }
 
@@ -77,7 +92,7 @@ pub struct Judgement {
     pub verdict: Verdict,
     /// The part of the completion that was taken for the answer, normalised; `None` if there was none.
     pub extracted: Option<String>,
-    /// The gold as it was read.
+    /// The gold answer as it was read.
     pub gold_read: String,
     /// The answer as it was read; empty if it was not.
     pub answer_read: String,
@@ -85,29 +100,31 @@ pub struct Judgement {
     pub reason: Cow<'static, str>,
 }
 
-/// What can be wrong with a gold answer; reported when data are loaded, with file and line by the caller.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GoldError {
-    /// There is nothing in it.
-    #[error("empty gold answer, expected an expression or a text")]
-    Empty,
-    /// It holds nothing that this grader can compare.
-    #[error("unreadable gold answer `{gold}`, grader {grader} expected {expected}")]
-    Unreadable {
-        /// The gold, cut to 80 characters.
-        gold: String,
-        /// The grader's name.
-        grader: &'static str,
-        /// What the grader can compare.
-        expected: &'static str,
-    },
-    /// The grader's name is unknown.
-    #[error("unknown grader `{got}`, expected one of {expected}")]
-    UnknownGrader {
-        /// The name that was given.
-        got: String,
-        /// The names there are.
-        expected: String,
-    },
+impl Judgement {
+    /// The verdict on `answer`, which was read as it stands in the completion, and the rule that decided.
+    pub fn new(
+        verdict: Verdict,
+        answer: &str,
+        gold_read: String,
+        rule: impl Into<Cow<'static, str>>,
+    ) -> Judgement {
+        Judgement {
+            verdict,
+            extracted: Some(answer.to_owned()),
+            gold_read,
+            answer_read: answer.to_owned(),
+            reason: rule.into(),
+        }
+    }
+
+    /// No verdict, because no answer was found or read.
+    pub fn unparsable(reason: Reason, gold_read: String) -> Judgement {
+        Judgement {
+            verdict: Verdict::Unparsable(reason),
+            extracted: None,
+            gold_read,
+            answer_read: String::new(),
+            reason: Cow::Borrowed(reason.text()),
+        }
+    }
 }

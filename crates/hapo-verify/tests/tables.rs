@@ -1,8 +1,8 @@
 //! Runs the tables in `tests/tables`: one line per case, gold, answer, verdict and why.
 
-use hapo_verify::{Gold, Grader, Judgement, MATH, MathOptions, OAT, Strictness, grade};
+use hapo_verify::{Gold, Grader, Judgement, MATH, Math, MathOptions, OAT, Strictness, grade};
 
-fn check(table: &str, grader: &Grader, completion: impl Fn(&str) -> String) {
+fn check(table: &str, grader: &dyn Grader, completion: impl Fn(&str) -> String) {
     check_with(table, completion, |gold, completion| {
         grade(grader, gold, completion)
     });
@@ -79,17 +79,13 @@ fn oat_is_followed_where_a_rule_can_say_it() {
 
 #[test]
 fn truth_reads_what_is_meant() {
-    let options = MathOptions {
+    let truth = Math::new(MathOptions {
         strict: Strictness::Truth,
         ..MathOptions::default()
-    };
+    });
     check_with(
         include_str!("tables/truth.md"),
         boxed,
-        |gold, completion| {
-            Gold::with_options(&MATH, gold, &options)
-                .unwrap()
-                .judge(completion)
-        },
+        |gold, completion| Gold::new(&truth, gold).unwrap().judge(completion),
     );
 }

@@ -489,13 +489,13 @@ fn check(args: &Check) -> Result<()> {
 }
 
 /// What is wrong with a row, in its layout or for the grader.
-fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static Grader>) -> Option<BadRow> {
+fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Option<BadRow> {
     let example = match row {
         Row::Bad(bad) => return Some(bad.clone()),
         Row::Good(example) => example,
     };
     let grader = grader?;
-    let expected = format!("a gold answer that grader `{}` reads", grader.name);
+    let expected = format!("a gold answer that grader `{}` reads", grader.name());
     if example.answer.is_empty() {
         return Some(rows.bad_row(example.row, "answer", &expected, "nothing"));
     }

@@ -16,7 +16,7 @@ use hapo_eval::{
 };
 use hapo_kernels::Device;
 use hapo_teacher::{Client, Patience, Question};
-use hapo_verify::{Gold, Grader};
+use hapo_verify::Gold;
 use serde_json::{Map, Value, json};
 
 use crate::commands::generate::decoding;
@@ -177,11 +177,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         done.push(old.unwrap_or_default());
         fits(args, set, &done[done.len() - 1])?;
     }
+    let other = grader.counterpart().map(hapo_verify::grader).transpose()?;
     let mut keep = Keep {
         sets: &sets,
         judges: sets
             .iter()
-            .map(|it| Judge::new(&it.dataset, grader, other_grader(grader)))
+            .map(|it| Judge::new(&it.dataset, grader, other))
             .collect::<std::result::Result<_, _>>()?,
         progress: CountProgress::new(
             "eval",
@@ -207,15 +208,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         })
         .collect();
     print_scores(args, &scores)
-}
-
-/// `oat` beside `math`, and the other way round.
-fn other_grader(grader: &Grader) -> Option<&'static Grader> {
-    match grader.name {
-        "math" => Some(&hapo_verify::OAT),
-        "oat" => Some(&hapo_verify::MATH),
-        _ => None,
-    }
 }
 
 fn without_secrets(endpoint: &str) -> String {

@@ -156,7 +156,7 @@ struct Counts {
 
 struct Output<'a> {
     args: &'a Args,
-    grader: &'static Grader,
+    grader: &'static dyn Grader,
     writer: std::io::BufWriter<std::io::StdoutLock<'static>>,
     counts: Counts,
 }

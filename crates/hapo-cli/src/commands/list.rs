@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "graders",
             hapo_verify::GRADERS
                 .iter()
-                .map(|it| (it.name, it.summary))
+                .map(|it| (it.name(), it.summary()))
                 .collect(),
         ),
         (

@@ -1,105 +1,66 @@
 //! The grader `math`: Math-Verify 0.9.0's judgement with its defaults, as `verify(parse("$gold$"), parse(completion))`.
 //!
 //! A completion is scanned for candidates ([`crate::extract`]), each is normalised ([`crate::normalise`]) and read
-//! ([`crate::parse`]) until one has a meaning, and that meaning is compared with the gold's ([`crate::compare`]). Both
-//! sides also keep the normalised text of their first candidate, and equal texts are a match too.
+//! ([`crate::parse`]) until one has a meaning, and that meaning is compared with the gold answer's
+//! ([`crate::compare`]). Both sides also keep the normalised text of their first candidate, and equal texts are a match too.
 
 use crate::compare::Comparison;
+use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Found, Targets, candidates};
+use crate::grader::{Grader, PreparedGold};
 use crate::normalise::{Boxes, normalise};
 use crate::numeric;
+use crate::options::{Fallback, MathOptions, Strictness, Tries, Variables};
 use crate::parse::{self, Style, Trouble};
 use crate::spelling::as_meant;
-use crate::verdict::{GoldError, Judgement, Reason, Verdict};
+use crate::verdict::{Judgement, Reason, Verdict};
 use std::borrow::Cow;
 
-/// How `5\%` compares with plain numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Percent {
-    /// Math-Verify 0.9.0: an integral percentage also equals the plain integer.
-    #[default]
-    V09,
-    /// Math-Verify up to 0.8: only the hundredth.
-    V08,
+/// Math-Verify's judgement.
+pub static MATH: Math = Math::new(MathOptions::DEFAULT);
+
+/// The grader of [`MATH`], with options.
+#[derive(Clone, Debug)]
+pub struct Math {
+    options: MathOptions,
 }
 
-/// Whom to follow where the reference graders are plainly wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Strictness {
-    /// The peers: rewards are compared with published runs.
-    #[default]
-    Peer,
-    /// The truth: more spellings are read, and false accepts of the peers are refused.
-    Truth,
+impl Math {
+    /// The grader with these options.
+    pub const fn new(options: MathOptions) -> Math {
+        Math { options }
+    }
+
+    /// Reads a gold answer from a whole text (`The answer is $5$.`) instead of a bare answer.
+    ///
+    /// # Errors
+    /// When no answer is found in it.
+    pub fn prepare_text(&self, text: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
+        Ok(Box::new(MathGold::read(text, text, &self.options)?))
+    }
 }
 
-/// What happens when an answer cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Fallback {
-    /// Its text is compared with the gold's text (Math-Verify's `first_match`).
-    #[default]
-    Text,
-    /// It counts for nothing (`no_fallback`).
-    Nothing,
-}
+impl Grader for Math {
+    fn name(&self) -> &'static str {
+        "math"
+    }
 
-/// How many candidates are tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Tries {
-    /// Until one can be read (`any_match`).
-    #[default]
-    Any,
-    /// Only the first (`first_match`).
-    First,
-}
+    fn summary(&self) -> &'static str {
+        "Math-Verify 0.9.0's judgement: boxed, LaTeX or plain answers, compared by meaning"
+    }
 
-/// Whether symbols count by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Variables {
-    /// `x` is not `y` (Math-Verify's `strict = True`).
-    #[default]
-    ByName,
-    /// Symbols are matched by position (`strict = False`).
-    ByPosition,
-}
-
-/// The options of `math`. The defaults are Math-Verify 0.9.0's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MathOptions {
-    /// Percentages against plain numbers. Default: 0.9.0's rule.
-    pub percent: Percent,
-    /// Peers or truth. Default: peers.
-    pub strict: Strictness,
-    /// Whether a gold interval accepts an inequality. Default: no, as in 0.9.0.
-    pub allow_set_relation: bool,
-    /// Decimals to which a literal decimal is compared. Default: 6.
-    pub float_rounding: u32,
-    /// Symbols by name or by position. Default: by name.
-    pub variables: Variables,
-    /// What to look for in a gold. Default: everything but literal strings.
-    pub gold_targets: Targets,
-    /// What to look for in a completion. Default: everything but literal strings.
-    pub targets: Targets,
-    /// Unreadable answers. Default: compared as text.
-    pub fallback: Fallback,
-    /// Number of candidates. Default: any.
-    pub tries: Tries,
-}
-
-impl Default for MathOptions {
-    fn default() -> MathOptions {
-        MathOptions {
-            percent: Percent::V09,
-            strict: Strictness::Peer,
-            allow_set_relation: false,
-            float_rounding: 6,
-            variables: Variables::ByName,
-            gold_targets: Targets::default(),
-            targets: Targets::default(),
-            fallback: Fallback::Text,
-            tries: Tries::Any,
+    fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
+        let gold = gold.trim();
+        if gold.is_empty() {
+            return Err(GoldError::Empty);
         }
+        let read = MathGold::read(&format!("${gold}$"), gold, &self.options)?;
+        Ok(Box::new(read))
+    }
+
+    fn counterpart(&self) -> Option<&'static str> {
+        Some("oat")
     }
 }
 
@@ -128,76 +89,72 @@ pub(crate) struct Reading {
 }
 
 /// A gold answer, read once.
-#[derive(Clone, Debug)]
-pub(crate) struct Gold {
+#[derive(Debug)]
+pub(crate) struct MathGold {
     reading: Reading,
     shown: String,
     options: MathOptions,
 }
 
-/// Reads a plain gold answer (`\frac{1}{2}`, not a completion).
-pub(crate) fn prepare(gold: &str, options: &MathOptions) -> Result<Gold, GoldError> {
-    let gold = gold.trim();
-    if gold.is_empty() {
-        return Err(GoldError::Empty);
+impl MathGold {
+    /// Reads a gold answer that is itself a text with delimiters, as Math-Verify's `parse` does.
+    pub(crate) fn read(
+        text: &str,
+        gold: &str,
+        options: &MathOptions,
+    ) -> Result<MathGold, GoldError> {
+        numeric::refuel();
+        let reading = read(text, &options.gold_targets, options);
+        if reading.value.is_none() && reading.text.is_none() {
+            return Err(GoldError::unreadable(
+                gold,
+                "math",
+                "a formula, a number or a text",
+            ));
+        }
+        Ok(MathGold {
+            shown: shown(&reading),
+            reading,
+            options: options.clone(),
+        })
     }
-    prepare_text(&format!("${gold}$"), gold, options)
 }
 
-/// Reads a gold that is itself a text with delimiters, as Math-Verify's `parse` does.
-pub(crate) fn prepare_text(
-    text: &str,
-    gold: &str,
-    options: &MathOptions,
-) -> Result<Gold, GoldError> {
-    numeric::refuel();
-    let reading = read(text, &options.gold_targets, options);
-    if reading.value.is_none() && reading.text.is_none() {
-        return Err(GoldError::Unreadable {
-            gold: gold.chars().take(80).collect(),
-            grader: "math",
-            expected: "a formula, a number or a text",
-        });
+impl PreparedGold for MathGold {
+    fn judge(&self, completion: &str) -> Judgement {
+        numeric::refuel();
+        let answer = read(completion, &self.options.targets, &self.options);
+        let (same, rule) = compare(&self.reading, &answer, &self.options);
+        let verdict = verdict_of(&answer, same);
+        let reason = match verdict {
+            Verdict::Unparsable(why) => Cow::Borrowed(why.text()),
+            _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
+                "{rule}; {} earlier candidates could not be read",
+                answer.n_skipped
+            )),
+            _ => Cow::Borrowed(rule),
+        };
+        Judgement {
+            verdict,
+            answer_read: shown(&answer),
+            extracted: answer.read_from.or(answer.text).map(reported),
+            gold_read: self.shown.clone(),
+            reason,
+        }
     }
-    let shown = shown(&reading);
-    Ok(Gold {
-        reading,
-        shown,
-        options: options.clone(),
-    })
 }
 
-/// Judges a completion against a gold.
-pub(crate) fn judge(gold: &Gold, completion: &str) -> Judgement {
-    numeric::refuel();
-    let answer = read(completion, &gold.options.targets, &gold.options);
-    let (same, reason) = compare(&gold.reading, &answer, &gold.options);
-    let nothing = answer.value.is_none() && answer.text.is_none();
-    let verdict = if same {
+fn verdict_of(answer: &Reading, same: bool) -> Verdict {
+    if same {
         Verdict::Correct
-    } else if nothing {
-        Verdict::Unparsable(Reason::NoAnswer)
     } else if answer.value.is_some() {
         Verdict::Wrong
+    } else if answer.text.is_none() {
+        Verdict::Unparsable(Reason::NoAnswer)
     } else if answer.too_large {
         Verdict::Unparsable(Reason::TooLarge)
     } else {
         Verdict::Unparsable(Reason::Unreadable)
-    };
-    let reason = match verdict {
-        Verdict::Unparsable(why) => Cow::Owned(why.to_string()),
-        _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
-            "{reason}; {} earlier candidates could not be read",
-            answer.n_skipped
-        )),
-        _ => Cow::Borrowed(reason),
-    };
-    Judgement {
-        verdict,
-        answer_read: shown(&answer),
-        extracted: answer.read_from.or(answer.text).map(reported),
-        gold_read: gold.shown.clone(),
-        reason,
     }
 }
 

@@ -1,0 +1,125 @@
+//! Gold answers that were read once, and the grading of completions against them.
+
+use crate::error::GoldError;
+use crate::grader::{Grader, PreparedGold};
+use crate::verdict::{Judgement, Reason};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A gold answer, or several of which any counts, read once for any number of completions.
+#[derive(Clone, Debug)]
+pub struct Gold {
+    first: Arc<dyn PreparedGold>,
+    others: Vec<Arc<dyn PreparedGold>>,
+}
+
+impl From<Box<dyn PreparedGold>> for Gold {
+    fn from(gold: Box<dyn PreparedGold>) -> Gold {
+        Gold {
+            first: Arc::from(gold),
+            others: Vec::new(),
+        }
+    }
+}
+
+impl Gold {
+    /// Reads a gold answer for `grader`.
+    ///
+    /// # Errors
+    /// When the gold answer is empty or cannot be read.
+    pub fn new(grader: &dyn Grader, gold: &str) -> Result<Gold, GoldError> {
+        grader.prepare(gold).map(Gold::from)
+    }
+
+    /// Reads several gold answers for `grader`: a completion is correct if it matches any of them, as in OAT's and
+    /// Math-Verify's lists. Gold answers that cannot be read are skipped as long as one can be read.
+    ///
+    /// # Errors
+    /// When there is no gold answer, or none that can be read: what is wrong with the first.
+    pub fn any<'a>(
+        grader: &dyn Grader,
+        gold_answers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Gold, GoldError> {
+        let (mut read, mut first_error) = (Vec::new(), None);
+        for gold in gold_answers {
+            match grader.prepare(gold) {
+                Ok(it) => read.push(Arc::from(it)),
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let mut read = read.into_iter();
+        match read.next() {
+            Some(first) => Ok(Gold {
+                first,
+                others: read.collect(),
+            }),
+            None => Err(first_error.unwrap_or(GoldError::Empty)),
+        }
+    }
+
+    /// Judges one completion. Against several gold answers, the judgement is that of the first that it matches, or else
+    /// that of the first.
+    pub fn judge(&self, completion: &str) -> Judgement {
+        let first = self.first.judge(completion);
+        if first.verdict.is_correct() {
+            return first;
+        }
+        let mut others = self.others.iter().map(|it| it.judge(completion));
+        let correct = others.find(|it| it.verdict.is_correct());
+        correct.unwrap_or(first)
+    }
+}
+
+/// Judges `completion` against `gold`. A gold answer that cannot be read gives [`Reason::Gold`]; [`check_gold`] finds
+/// those when data are loaded.
+pub fn grade(grader: &dyn Grader, gold: &str, completion: &str) -> Judgement {
+    match Gold::new(grader, gold) {
+        Ok(it) => it.judge(completion),
+        Err(error) => unreadable_gold(&error),
+    }
+}
+
+fn unreadable_gold(error: &GoldError) -> Judgement {
+    Judgement {
+        reason: Cow::Owned(error.to_string()),
+        ..Judgement::unparsable(Reason::Gold, String::new())
+    }
+}
+
+/// Whether `gold` can be compared with at all. Loading data checks every gold answer with this.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_gold(grader: &dyn Grader, gold: &str) -> Result<(), GoldError> {
+    grader.prepare(gold).map(|_| ())
+}
+
+/// Judges every `(gold, completion)` on all cores; results come in the order of the input. Equal gold answers are read
+/// once.
+pub fn grade_batch(grader: &dyn Grader, pairs: &[(&str, &str)]) -> Vec<Judgement> {
+    let mut slots: HashMap<&str, usize> = HashMap::new();
+    let mut texts: Vec<&str> = Vec::new();
+    let gold_idx: Vec<usize> = pairs
+        .iter()
+        .map(|(gold, _)| {
+            *slots.entry(gold).or_insert_with(|| {
+                texts.push(gold);
+                texts.len() - 1
+            })
+        })
+        .collect();
+    let gold_answers: Vec<Result<Gold, GoldError>> =
+        texts.par_iter().map(|it| Gold::new(grader, it)).collect();
+    pairs
+        .par_iter()
+        .zip(&gold_idx)
+        .map(|((_, completion), idx)| match &gold_answers[*idx] {
+            Ok(gold) => gold.judge(completion),
+            Err(error) => unreadable_gold(error),
+        })
+        .collect()
+}

@@ -1,0 +1,109 @@
+//! The grader `format`: whether the completion has the shape that was asked for, whatever it says.
+//!
+//! The gold answer names the shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
+
+use crate::error::GoldError;
+use crate::grader::{Grader, PreparedGold};
+use crate::last_box::{LastBox, last_box};
+use crate::verdict::{Judgement, Verdict};
+use std::borrow::Cow;
+
+/// The right shape.
+pub static FORMAT: Format = Format;
+
+/// The grader of [`FORMAT`].
+#[derive(Clone, Copy, Debug)]
+pub struct Format;
+
+impl Grader for Format {
+    fn name(&self) -> &'static str {
+        "format"
+    }
+
+    fn summary(&self) -> &'static str {
+        "the completion has the shape that the gold answer names: boxed, tags, or one of a list"
+    }
+
+    fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
+        let gold = gold.trim();
+        let shape = match gold {
+            "" => return Err(GoldError::Empty),
+            "boxed" => Shape::Boxed,
+            "tags" => Shape::Tags,
+            _ => Shape::OneOf(options(gold)),
+        };
+        if shape == Shape::OneOf(Vec::new()) {
+            let expected = "`boxed`, `tags` or `one of: A, B, …`";
+            return Err(GoldError::unreadable(gold, self.name(), expected));
+        }
+        Ok(Box::new(shape))
+    }
+}
+
+fn options(gold: &str) -> Vec<String> {
+    let list = gold.strip_prefix("one of:").unwrap_or_default();
+    list.split(',')
+        .map(|it| it.trim().to_owned())
+        .filter(|it| !it.is_empty())
+        .collect()
+}
+
+/// A shape that a completion can have.
+#[derive(Debug, PartialEq, Eq)]
+enum Shape {
+    Boxed,
+    Tags,
+    OneOf(Vec<String>),
+}
+
+impl PreparedGold for Shape {
+    fn judge(&self, completion: &str) -> Judgement {
+        let found = self.find(completion).map(str::trim);
+        let (verdict, reason) = match found {
+            Some(_) => (Verdict::Correct, "has the shape"),
+            None => (Verdict::Wrong, "lacks the shape"),
+        };
+        Judgement {
+            verdict,
+            extracted: found.map(str::to_owned),
+            gold_read: format!("{self:?}"),
+            answer_read: found.unwrap_or_default().to_owned(),
+            reason: Cow::Borrowed(reason),
+        }
+    }
+}
+
+impl Shape {
+    /// The part of the completion that has the shape.
+    fn find<'a>(&self, completion: &'a str) -> Option<&'a str> {
+        match self {
+            Shape::Boxed => match last_box(completion) {
+                LastBox::Content(it) if !it.trim().is_empty() => Some(it),
+                _ => None,
+            },
+            Shape::Tags => tagged(completion),
+            Shape::OneOf(options) => {
+                let answer = match last_box(completion) {
+                    LastBox::Content(it) => it,
+                    _ => completion.trim().lines().next_back().unwrap_or_default(),
+                };
+                let known = options.iter().any(|it| it == answer.trim());
+                known.then_some(answer)
+            }
+        }
+    }
+}
+
+/// The content of `<answer>` after a closed `<think>`; each tag exactly once.
+fn tagged(text: &str) -> Option<&str> {
+    for tag in ["<think>", "</think>", "<answer>", "</answer>"] {
+        if text.matches(tag).count() != 1 {
+            return None;
+        }
+    }
+    let (thought, rest) = text.split_once("</think>")?;
+    thought.trim_start().starts_with("<think>").then_some(())?;
+    let answer = rest.trim_start().strip_prefix("<answer>")?;
+    let (answer, after) = answer.split_once("</answer>")?;
+    after.trim().is_empty().then_some(answer)
+}

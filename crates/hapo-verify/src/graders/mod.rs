@@ -1,0 +1,28 @@
+//! The graders, one file each: reading a gold answer once, and judging completions against it.
+
+pub(crate) mod exact;
+pub(crate) mod format;
+pub(crate) mod math;
+pub(crate) mod oat;
+
+use crate::error::GoldError;
+use crate::grader::Grader;
+
+/// Every grader of this crate. A new one is a file in this folder and an entry here.
+pub static GRADERS: &[&dyn Grader] = &[&math::MATH, &oat::OAT, &exact::EXACT, &format::FORMAT];
+
+/// The grader of that name.
+///
+/// # Errors
+/// [`GoldError::UnknownGrader`], with the names there are.
+pub fn grader(name: &str) -> Result<&'static dyn Grader, GoldError> {
+    let found = GRADERS.iter().find(|it| it.name() == name);
+    found.copied().ok_or_else(|| GoldError::UnknownGrader {
+        got: name.to_owned(),
+        expected: GRADERS
+            .iter()
+            .map(|it| it.name())
+            .collect::<Vec<_>>()
+            .join(", "),
+    })
+}

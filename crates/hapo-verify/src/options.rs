@@ -1,0 +1,97 @@
+//! The options of the graders `math` and `oat`.
+
+use crate::extract::Targets;
+
+/// How `5\%` compares with plain numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Percent {
+    /// Math-Verify 0.9.0: an integral percentage also equals the plain integer.
+    #[default]
+    V09,
+    /// Math-Verify up to 0.8: only the hundredth.
+    V08,
+}
+
+/// Whom to follow where the reference graders are plainly wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Strictness {
+    /// The peers: rewards are compared with published runs.
+    #[default]
+    Peer,
+    /// The truth: more spellings are read, and false accepts of the peers are refused.
+    Truth,
+}
+
+/// What happens when an answer cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Fallback {
+    /// Its text is compared with the gold answer's text (Math-Verify's `first_match`).
+    #[default]
+    Text,
+    /// It counts for nothing (`no_fallback`).
+    Nothing,
+}
+
+/// How many candidates are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Tries {
+    /// Until one can be read (`any_match`).
+    #[default]
+    Any,
+    /// Only the first (`first_match`).
+    First,
+}
+
+/// Whether symbols count by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Variables {
+    /// `x` is not `y` (Math-Verify's `strict = True`).
+    #[default]
+    ByName,
+    /// Symbols are matched by position (`strict = False`).
+    ByPosition,
+}
+
+/// The options of `math` and `oat`. The defaults are Math-Verify 0.9.0's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MathOptions {
+    /// Percentages against plain numbers. Default: 0.9.0's rule.
+    pub percent: Percent,
+    /// Peers or truth. Default: peers.
+    pub strict: Strictness,
+    /// Whether an interval as gold answer accepts an inequality. Default: no, as in 0.9.0.
+    pub allow_set_relation: bool,
+    /// Decimals to which a literal decimal is compared. Default: 6.
+    pub float_rounding: u32,
+    /// Symbols by name or by position. Default: by name.
+    pub variables: Variables,
+    /// What to look for in a gold answer. Default: everything but literal strings.
+    pub gold_targets: Targets,
+    /// What to look for in a completion. Default: everything but literal strings.
+    pub targets: Targets,
+    /// Unreadable answers. Default: compared as text.
+    pub fallback: Fallback,
+    /// Number of candidates. Default: any.
+    pub tries: Tries,
+}
+
+impl MathOptions {
+    /// Math-Verify 0.9.0's defaults.
+    pub const DEFAULT: MathOptions = MathOptions {
+        percent: Percent::V09,
+        strict: Strictness::Peer,
+        allow_set_relation: false,
+        float_rounding: 6,
+        variables: Variables::ByName,
+        gold_targets: Targets::DEFAULT,
+        targets: Targets::DEFAULT,
+        fallback: Fallback::Text,
+        tries: Tries::Any,
+    };
+}
+
+impl Default for MathOptions {
+    fn default() -> MathOptions {
+        MathOptions::DEFAULT
+    }
+}
