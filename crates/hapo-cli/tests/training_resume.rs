@@ -1,5 +1,5 @@
 //! The real binary, killed at random moments, goes on with the same bits. The number of kills is
-//! `HAPO_KILLS` (4 unless told); `benches/kill.sh` runs the long form.
+//! `HAPO_KILLS` (4 unless told); `scripts/torture/kill.sh` runs the long form.
 
 #![expect(clippy::print_stderr, reason = "the kill test tells what it did")]
 use std::collections::BTreeMap;
@@ -281,7 +281,7 @@ fn two_processes_in_one_folder_are_refused() {
 }
 
 /// A disk without room: the files of a process are limited to less than a checkpoint's largest, which
-/// fails where a full disk does. `benches/full_disk.sh` does the same on a small tmpfs.
+/// fails where a full disk does. `scripts/torture/full_disk.sh` does the same on a small tmpfs.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_keeps_what_was_saved_and_says_so() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Trains on a tmpfs that is too small, makes room, goes on, and compares with an unbroken run.
-#   benches/full_disk.sh [HAPO]      needs the right to mount (root, or user namespaces)
+#   scripts/torture/full_disk.sh [HAPO]      needs the right to mount (root, or user namespaces)
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 hapo="$(realpath "${1:-target/debug/hapo}")"
 work="$(mktemp -d)"
 trap 'umount "$work/disk" 2>/dev/null || true; rm -rf "$work"' EXIT

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// Which crates of ours each crate may use.
+/// Which of the workspace's crates each crate may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-core", &[]),
     ("hapo-verify", &[]),
@@ -64,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
+    ("hapo-tidy", &[]),
     (
         "hapo-cli",
         &[
@@ -155,6 +156,28 @@ fn only_the_binary_uses_anyhow() {
         assert!(
             name == "hapo-cli" || !uses.contains(&"anyhow".to_owned()),
             "{name} uses anyhow"
+        );
+    }
+}
+
+#[test]
+fn every_crate_has_its_row_in_the_architecture() {
+    let map = std::fs::read_to_string(hapo_tidy::root().join("ARCHITECTURE.md")).unwrap();
+    let rows: Vec<&str> = map
+        .lines()
+        .filter_map(|it| it.strip_prefix("| `hapo")?.split_once("` |"))
+        .map(|it| it.0)
+        .collect();
+    let crates: Vec<String> = dependencies().into_keys().collect();
+    for name in &crates {
+        let short = name.trim_start_matches("hapo");
+        assert!(rows.contains(&short), "{name} is not in ARCHITECTURE.md");
+    }
+    for row in rows {
+        let name = format!("hapo{row}");
+        assert!(
+            crates.contains(&name),
+            "ARCHITECTURE.md has {name}, the workspace not"
         );
     }
 }

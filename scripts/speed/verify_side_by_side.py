@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of hapo-verify against Math-Verify, on the same pairs, in one run, one core each, one call at a time.
 
-    python benches/verify_side_by_side.py PAIRS.jsonl [--venv DIR] [--repeat 5] [--json OUT.json]
+    python scripts/speed/verify_side_by_side.py PAIRS.jsonl [--venv DIR] [--repeat 5] [--json OUT.json]
 
 PAIRS.jsonl has one object a line: "gold", and either "completion", or "pred" with "form" ("completion", or else the
 answer is put into a box). An optional "source" that mentions "real" makes a case `real`; a gold that is a plain number
@@ -13,6 +13,7 @@ The binary is built with `cargo build --release -p hapo-verify --example bench`.
 import argparse
 import json
 import os
+import pathlib
 import re
 import statistics
 import subprocess
@@ -21,7 +22,7 @@ import tempfile
 import venv
 
 MATH_VERIFY = "math-verify[antlr4_13_2]==0.9.0"
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 PEER = r"""
 import json, logging, sys, time

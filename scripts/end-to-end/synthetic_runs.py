@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run folders for the browser test, without training: made-up metrics and hostile rollouts.
 
-    python3 benches/synthetic_runs.py DIR [--runs 5] [--steps 2000]
+    python3 scripts/end-to-end/synthetic_runs.py DIR [--runs 5] [--steps 2000]
 
 DIR/run-0 … hold metrics.jsonl with every metric of a real run, recipe.toml, gate.json and rollouts of every
 hundredth step; run-0 and run-1 differ in their seed alone. DIR/hostile has the texts of HOSTILE as completions.

@@ -3,7 +3,7 @@
 
     apt-get install chromium chromium-driver; pip install selenium
     cargo build -p hapo-cli
-    python3 benches/browser_test.py [--hapo target/debug/hapo] [--out DIR]
+    python3 scripts/end-to-end/browser_test.py [--hapo target/debug/hapo] [--out DIR]
 
 Trains recipes/smoke.toml, so it takes a minute. Screenshots go to DIR (default: a temporary folder).
 """
@@ -292,7 +292,7 @@ def live(driver, hapo, recipe, work, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    root = pathlib.Path(__file__).resolve().parent.parent
+    root = pathlib.Path(__file__).resolve().parents[2]
     parser.add_argument("--hapo", type=pathlib.Path, default=root / "target/debug/hapo")
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()

@@ -1,7 +1,7 @@
 """Drives `hapo serve` with the official openai client: chat, stream, n, logprobs, stop, errors.
 
     cargo build --release
-    python benches/serve_with_openai.py [--binary target/release/hapo] [--model builtin:base]
+    python scripts/end-to-end/serve_with_openai.py [--binary target/release/hapo] [--model builtin:base]
 
 needs the package openai. Starts a server of its own on a free port, asserts, and prints what it saw.
 """

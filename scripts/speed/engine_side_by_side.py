@@ -1,7 +1,7 @@
 """`hapo bench` and PyTorch, alternately, on one machine: prints the ratios.
 
     cargo build --release -p hapo-cli
-    python benches/engine_side_by_side.py [--hapo target/release/hapo] [--rounds 3] [--threads 2] [--tiny-only]
+    python scripts/speed/engine_side_by_side.py [--hapo target/release/hapo] [--rounds 3] [--threads 2] [--tiny-only]
 
 Needs torch. Every round runs each program in its own process, one after the other; medians over the
 rounds are compared, so that other work on the machine hits all of them alike. The PyTorch side is a

@@ -1,4 +1,4 @@
-//! `docs/paper-map.md` is made from the comments that name an equation or a decision.
+//! `docs/generated/paper-map.md` is made from the comments that name an equation or a decision.
 //!
 //! Run with `UPDATE_EXPECT=1` to write it anew.
 
@@ -67,7 +67,7 @@ struct Named {
 
 #[test]
 fn the_paper_map_is_that_of_the_comments() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = hapo_tidy::root();
     let mut files = Vec::new();
     rust_files(&root.join("crates"), &mut files);
     files.sort();
@@ -89,7 +89,7 @@ fn the_paper_map_is_that_of_the_comments() {
         );
     }
     let mut text = String::from(
-        "# From the paper to the code\n\nMade from the comments that name an equation or a decision (D1 to D25: what this project does where the paper is silent, ambiguous or wrong); `UPDATE_EXPECT=1 cargo test -p hapo-cli --test paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
+        "# From the paper to the code\n\nMade from the comments that name an equation or a decision (D1 to D25, [explained](../decisions.md): what this project does where the paper is silent, ambiguous or wrong); `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
     );
     for (reference, about) in ABOUT {
         let none = Named::default();
@@ -100,7 +100,7 @@ fn the_paper_map_is_that_of_the_comments() {
             places(&named.tests)
         );
     }
-    expect_file![root.join("docs/paper-map.md")].assert_eq(&text);
+    expect_file![root.join("docs/generated/paper-map.md")].assert_eq(&text);
 }
 
 fn rust_files(folder: &Path, all: &mut Vec<PathBuf>) {
@@ -131,7 +131,7 @@ fn places(all: &BTreeSet<Place>) -> String {
                 .filter(|it| !it.is_empty())
                 .map(|it| format!("`{it}`"))
                 .collect();
-            format!("[{short}](../{file}) {}", items.join(", "))
+            format!("[{short}](../../{file}) {}", items.join(", "))
                 .trim_end()
                 .to_owned()
         })

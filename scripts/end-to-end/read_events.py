@@ -1,7 +1,7 @@
 """Reads a run's event files with TensorBoard's own reader and compares every scalar with metrics.jsonl.
 
     pip install tensorboard
-    python benches/read_events.py RUN_DIR
+    python scripts/end-to-end/read_events.py RUN_DIR
 """
 import json
 import math
