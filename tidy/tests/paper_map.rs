@@ -3,9 +3,9 @@
 //! Run with `UPDATE_EXPECT=1` to write it anew.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
+use hapo_tidy::{root, sources};
 
 /// What the paper's formulas and the decisions where it is silent are about.
 const ABOUT: &[(&str, &str)] = &[
@@ -16,7 +16,7 @@ const ABOUT: &[(&str, &str)] = &[
         "Eq. 4",
         "confidence: the posterior mean of a group's success",
     ),
-    ("Eq. 5", "injection: one rollout gives way to the teacher"),
+    ("Eq. 5", "injection: one rollout is replaced by the teacher"),
     ("Eq. 6", "the ladder of confidences"),
     ("Eq. 7", "thresholds that select S ≤ m"),
     ("Eq. 8", "the threshold at the cold start"),
@@ -54,33 +54,31 @@ const ABOUT: &[(&str, &str)] = &[
     ("D23", "guards against collapse"),
     ("D24", "answer-conditioned teacher prompts"),
     ("D25", "temperatures"),
+    ("D26", "what counts as an answer"),
+    ("D27", "a response without its end token"),
+    ("D28", "rewards that are not 0 or 1"),
+    ("D29", "rollouts older than the weights"),
+    ("D30", "engines that recompute old log-probabilities"),
 ];
 
+/// Decisions that are announced and not made, so that no test can name them.
+const PLANNED: &[&str] = &["D26", "D27", "D28", "D29", "D30"];
+
 /// Where a reference is named: a file and the item it belongs to.
-type Place = (String, String);
+type Site = (String, String);
 
 #[derive(Default)]
 struct Named {
-    code: BTreeSet<Place>,
-    tests: BTreeSet<Place>,
+    code: BTreeSet<Site>,
+    tests: BTreeSet<Site>,
 }
 
 #[test]
 fn the_paper_map_is_that_of_the_comments() {
-    let root = hapo_tidy::root();
-    let mut files = Vec::new();
-    rust_files(&root.join("crates"), &mut files);
-    files.sort();
     let mut found: BTreeMap<String, Named> = BTreeMap::new();
-    for file in files {
-        let name = file
-            .strip_prefix(&root)
-            .unwrap()
-            .to_string_lossy()
-            .replace('\\', "/");
-        if !name.ends_with("tests/paper_map.rs") {
-            read(&name, &std::fs::read_to_string(&file).unwrap(), &mut found);
-        }
+    let files = sources(&[".rs"]);
+    for it in files.iter().filter(|it| it.path.starts_with("crates/")) {
+        read(&it.path, &it.text, &mut found);
     }
     for it in found.keys() {
         assert!(
@@ -88,36 +86,103 @@ fn the_paper_map_is_that_of_the_comments() {
             "{it} is named in a comment and unknown here"
         );
     }
+    let decisions = std::fs::read_to_string(root().join("docs/decisions.md")).unwrap();
+    for (reference, file, test) in named_tests(&decisions) {
+        found
+            .entry(reference)
+            .or_default()
+            .tests
+            .insert((file, test));
+    }
     let mut text = String::from(
-        "# From the paper to the code\n\nMade from the comments that name an equation or a decision (D1 to D25, [explained](../decisions.md): what this project does where the paper is silent, ambiguous or wrong); `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
+        "# From the paper to the code\n\nMade from the comments that name an equation or a decision ([D1 to D30](../decisions.md): what this project does where the paper is silent, ambiguous or wrong), from the names of the tests, and from the tests that the page of decisions names; `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
     );
+    let mut untested = Vec::new();
     for (reference, about) in ABOUT {
         let none = Named::default();
         let named = found.get(*reference).unwrap_or(&none);
+        if named.tests.is_empty() && !PLANNED.contains(reference) {
+            untested.push(*reference);
+        }
+        let link = match reference.strip_prefix('D') {
+            Some(number) => format!("[{reference}](../decisions.md#d{number})"),
+            None => (*reference).to_owned(),
+        };
         text += &format!(
-            "| {reference} | {about} | {} | {} |\n",
-            places(&named.code),
-            places(&named.tests)
+            "| {link} | {about} | {} | {} |\n",
+            sites(&named.code),
+            sites(&named.tests)
         );
     }
-    expect_file![root.join("docs/generated/paper-map.md")].assert_eq(&text);
+    assert_eq!(untested, Vec::<&str>::new(), "without a test");
+    expect_file![root().join("docs/generated/paper-map.md")].assert_eq(&text);
 }
 
-fn rust_files(folder: &Path, all: &mut Vec<PathBuf>) {
-    for path in std::fs::read_dir(folder)
-        .unwrap()
-        .map(|it| it.unwrap().path())
-    {
-        if path.is_dir() {
-            rust_files(&path, all);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            all.push(path);
+/// The links of the page of decisions lead to what they name: ``[`item`](../file)`` to a file that declares the item.
+#[test]
+fn what_the_decisions_name_exists() {
+    let page = std::fs::read_to_string(root().join("docs/decisions.md")).unwrap();
+    for (reference, _) in ABOUT {
+        if let Some(number) = reference.strip_prefix('D') {
+            let anchor = format!("<a id=\"d{number}\"></a>\n### D{number}. ");
+            assert!(page.contains(&anchor), "{reference} has no paragraph");
         }
     }
+    for (item, file) in links(&page) {
+        let path = root().join("docs").join(&file);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let is_declared = text.match_indices(&item).any(|(at, _)| {
+            let before = text[..at].trim_end_matches("r#");
+            let declares = [
+                "fn ", "struct ", "enum ", "trait ", "const ", "type ", "pub ",
+            ];
+            let rest = &text[at + item.len()..];
+            declares.iter().any(|it| before.ends_with(it))
+                && !rest.starts_with(|it: char| it.is_alphanumeric() || it == '_')
+        });
+        assert!(is_declared, "docs/decisions.md: {file} has no {item}");
+    }
+}
+
+/// Each ``[`item`](../file)`` of a text.
+fn links(text: &str) -> Vec<(String, String)> {
+    let parts = text.split("[`").skip(1);
+    let links = parts.filter_map(|it| {
+        let (item, rest) = it.split_once("`](")?;
+        let file = rest.split_once(')')?.0;
+        let is_ours = file.starts_with("../") && file.ends_with(".rs");
+        is_ours.then(|| (item.to_owned(), file.to_owned()))
+    });
+    links.collect()
+}
+
+/// The tests that the page names: reference, file, test. A paragraph's are those after `Tests:`, a table's those of its row.
+fn named_tests(page: &str) -> Vec<(String, String, String)> {
+    let mut all = Vec::new();
+    let mut decision = String::new();
+    for line in page.lines() {
+        let (reference, tests) = if let Some(heading) = line.strip_prefix("### ") {
+            decision = heading.split('.').next().unwrap_or("").to_owned();
+            continue;
+        } else if let Some((_, tests)) = line.split_once("Tests: ") {
+            (decision.clone(), tests)
+        } else if let Some((reference, tests)) =
+            line.strip_prefix("| ").and_then(|it| it.split_once(" | "))
+        {
+            (reference.to_owned(), tests)
+        } else {
+            continue;
+        };
+        for (test, file) in links(tests) {
+            let file = file.trim_start_matches("../").to_owned();
+            all.push((reference.clone(), file, test));
+        }
+    }
+    all
 }
 
 /// Items by file: `file: item, item; file: item`.
-fn places(all: &BTreeSet<Place>) -> String {
+fn sites(all: &BTreeSet<Site>) -> String {
     let mut files: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (file, item) in all {
         files.entry(file).or_default().push(item);
@@ -168,6 +233,9 @@ fn read(file: &str, text: &str, found: &mut BTreeMap<String, Named>) {
         } else if !line.is_empty() {
             let item = item_of(line);
             let is_test = in_tests || attributes.contains("#[test]");
+            if is_test && line.contains("fn ") && attributes.contains("#[test]") {
+                waiting.extend(references_of_name(&item));
+            }
             for it in std::mem::take(&mut waiting) {
                 note(found, it, is_test, file, &item);
             }
@@ -187,12 +255,12 @@ fn note(
     item: &str,
 ) {
     let named = found.entry(reference).or_default();
-    let places = if is_test {
+    let sites = if is_test {
         &mut named.tests
     } else {
         &mut named.code
     };
-    places.insert((file.to_owned(), item.to_owned()));
+    sites.insert((file.to_owned(), item.to_owned()));
 }
 
 /// The name that a line declares.
@@ -207,6 +275,30 @@ fn item_of(line: &str) -> String {
         .find(|it| !keywords.contains(it))
         .unwrap_or("")
         .to_owned()
+}
+
+/// What a test's name says it is about: `d16_d17_normaliser` and `proposition_1_d3_holds` name two each.
+fn references_of_name(name: &str) -> Vec<String> {
+    let mut words = name.split('_').peekable();
+    let mut all = Vec::new();
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    while let Some(word) = words.next() {
+        match (word, words.peek()) {
+            ("proposition", Some(number)) if is_number(number) => {
+                all.push(format!("Prop. {number}"));
+                words.next();
+            }
+            ("eq", Some(number)) if is_number(number) => {
+                all.push(format!("Eq. {number}"));
+                words.next();
+            }
+            _ => match word.strip_prefix('d') {
+                Some(number) if is_number(number) => all.push(format!("D{number}")),
+                _ => break,
+            },
+        }
+    }
+    all
 }
 
 /// The equations and decisions that a comment names; `Eq. 5–7` names three.
@@ -233,7 +325,7 @@ fn references(comment: &str) -> Vec<String> {
         let digits = comment[at + 1..].chars().take_while(char::is_ascii_digit);
         let digits: String = digits.collect();
         let after = comment[at + 1 + digits.len()..].chars().next();
-        if digits.parse().is_ok_and(|it: u32| (1..=25).contains(&it))
+        if digits.parse().is_ok_and(|it: u32| (1..=30).contains(&it))
             && !after.is_some_and(char::is_alphanumeric)
         {
             all.push(format!("D{digits}"));
