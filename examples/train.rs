@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map_or_else(|| PathBuf::from("runs/example"), PathBuf::from);
     let overrides = ["steps=3".to_owned()];
     let recipe = Recipe::load_stages("recipes/smoke.toml".as_ref(), &overrides)?.remove(0);
-    // A second start goes on where the first one stopped, and has nothing to do here.
+    // A second start resumes where the first one stopped, and has nothing to do here.
     let outcome = train(&recipe, &folder, Begin::Resume, 2, &mut Told)?;
     println!(
         "{} steps now; the model is in {}",

@@ -29,7 +29,7 @@ if os.path.exists(os.path.join(folder, "tokenizer.json")):
     text = tokenizer.apply_chat_template([{"role": "user", "content": "What is 3 + 4?"}], tokenize=False, add_generation_prompt=True) if tokenizer.chat_template else "What is 3 + 4?"
     ids = tokenizer(text, return_tensors="pt").input_ids
     new = model.generate(ids, max_new_tokens=8, do_sample=False)[0, ids.shape[1]:]
-    print(f"prompt {text!r} goes on {tokenizer.decode(new)!r}")
+    print(f"prompt {text!r} continues {tokenizer.decode(new)!r}")
 if reference:
     bound = 1e-5 if stored == "torch.float32" else 1.0
     if "bfloat16" in stored and "bf16" in reference:

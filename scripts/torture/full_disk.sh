@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on a tmpfs that is too small, makes room, goes on, and compares with an unbroken run.
+# Trains on a tmpfs that is too small, enlarges it, resumes, and compares with an uninterrupted run.
 #   scripts/torture/full_disk.sh [HAPO]      needs the right to mount (root, or user namespaces)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
