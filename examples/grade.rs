@@ -33,7 +33,7 @@ fn main() {
 
     // A gold answer that nothing could ever equal is found before the run, not after.
     println!(
-        "a gold that says nothing: {}",
+        "a gold answer that says nothing: {}",
         check_gold(&MATH, " ").unwrap_err()
     );
 }

@@ -2,7 +2,7 @@
 
     python testdata/chat_templates/render.py
 
-needs transformers 5 and jinja2; writes expected.json beside itself. The templates are written for
+needs transformers 5 and jinja2; writes expected.json next to itself. The templates are written for
 this project in the manner of published ones. The clock stands at 26 July 2024, 13:05 UTC.
 """
 
