@@ -128,6 +128,13 @@ fn what_the_decisions_name_exists() {
             assert!(page.contains(&anchor), "{reference} has no paragraph");
         }
     }
+    for target in page.split("](../").skip(1) {
+        let target = target.split([')', '#']).next().unwrap_or("");
+        assert!(
+            root().join(target).exists(),
+            "docs/decisions.md: no {target}"
+        );
+    }
     for (item, file) in links(&page) {
         let path = root().join("docs").join(&file);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
