@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::pack::{TokenGroup, token_group};
-use crate::trainer::{Batching, Trainer};
+use crate::trainer::{Batching, Trainer, loss_of};
 
 /// A recorded batch and its objective.
 #[derive(Clone, Debug, Deserialize)]
@@ -114,7 +114,7 @@ pub fn replay<D: Device>(
     };
     let mut steps = Vec::with_capacity(n_steps);
     for _ in 0..n_steps {
-        let sums = trainer.gradient(&objective, &groups, batching)?;
+        let stats = trainer.gradient(&objective, &groups, batching)?;
         let grad_norm = trainer.gradient_norm();
         let grad_norms = trainer.gradient_norms().into_iter().collect();
         let it = &case.adamw;
@@ -130,7 +130,7 @@ pub fn replay<D: Device>(
         trainer.apply(settings, grad_norm, it.max_grad_norm);
         let param_norms_after = trainer.parameter_norms().into_iter().collect();
         steps.push(ReplayedStep {
-            loss: sums.loss(),
+            loss: loss_of(&stats),
             grad_norm,
             grad_norms,
             param_norms_after,

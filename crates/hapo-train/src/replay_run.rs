@@ -19,6 +19,7 @@ use crate::rollouts::{self, RolloutLine};
 use crate::run::{Run, cpu};
 use crate::step::{mix, tokens_of};
 use crate::train::with_model_of_stage;
+use crate::trainer::loss_of;
 use crate::update::update;
 
 /// A step as it was logged and as it is computed again.
@@ -93,9 +94,9 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
         step,
         from_step,
         logged_loss,
-        loss: report.policy_loss + report.teacher_loss,
+        loss: loss_of(&report),
         logged_grad_norm,
-        grad_norm: report.grad_norm,
+        grad_norm: report.value("grad_norm"),
     })
 }
 

@@ -18,7 +18,9 @@ use crate::metrics::Metrics;
 use crate::pack::{TokenGroup, token_group};
 use crate::prompts::Order;
 use crate::run::Run;
-use crate::update::{self, UpdateReport};
+use crate::stats::Stats;
+use crate::trainer::loss_of;
+use crate::update;
 use crate::{grading, memory};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
@@ -61,7 +63,10 @@ pub(crate) fn rollout_step<D: Device>(
     metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
     report_groups(&mut metrics, &statistics, run.method.as_ref(), step);
     report_responses(&mut metrics, &batch.tokens);
-    report_update(&mut metrics, &report);
+    metrics.set("loss", loss_of(&report));
+    for (name, value) in report.iter() {
+        metrics.set(name, value);
+    }
     let sampled: usize = batch.tokens.lengths.iter().sum();
     report_entropies(&mut metrics, batch.tokens.entropy, sampled, &report);
     if run.recipe.raw.sampling.refill > 0 {
@@ -70,7 +75,6 @@ pub(crate) fn rollout_step<D: Device>(
     if let Some(it) = kl {
         metrics.set("policy/kl_to_initial", it);
     }
-    metrics.set("sampler/logprob_gap_max", report.log_prob_gap_max);
     metrics.set("verify/correct", statistics.correct as f64);
     metrics.set("verify/wrong", statistics.wrong as f64);
     metrics.set("verify/unparsable", statistics.unparsable as f64);
@@ -149,10 +153,10 @@ pub(crate) fn imitation_step<D: Device>(
     let mut metrics = Metrics::default();
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / run.steps_per_epoch() as f64);
-    metrics.set("loss", report.teacher_loss);
-    metrics.set("teacher/mean_prob", report.teacher_mean_prob);
-    metrics.set("grad_norm", report.grad_norm);
-    metrics.set("lr", report.learning_rate);
+    metrics.set("loss", loss_of(&report));
+    for name in ["teacher/mean_prob", "grad_norm", "lr"] {
+        metrics.set(name, report.value(name));
+    }
     report_clock(&mut metrics, &clock, 0, report.tokens);
     Ok(metrics)
 }
@@ -352,29 +356,12 @@ fn report_responses(metrics: &mut Metrics, tokens: &SampledTokens) {
 
 /// Entropies at temperature 1: of everything sampled, of the teacher's tokens under the weights that
 /// sampled or the mini-batches after them, and of all of these.
-fn report_entropies(metrics: &mut Metrics, sum: f64, sampled: usize, report: &UpdateReport) {
+fn report_entropies(metrics: &mut Metrics, sum: f64, sampled: usize, report: &Stats) {
     let mean = |sum: f64, tokens: usize| sum / tokens.max(1) as f64;
-    let teacher = report.teacher_entropy * report.teacher_tokens as f64;
+    let tokens = report.count("teacher/entropy");
+    let teacher = report.value("teacher/entropy") * tokens as f64;
     metrics.set("policy/entropy", mean(sum, sampled));
-    metrics.set("teacher/entropy", report.teacher_entropy);
-    metrics.set(
-        "entropy/all",
-        mean(sum + teacher, sampled + report.teacher_tokens),
-    );
-}
-
-fn report_update(metrics: &mut Metrics, it: &UpdateReport) {
-    metrics.set("loss", it.policy_loss + it.teacher_loss);
-    metrics.set("policy/loss", it.policy_loss);
-    metrics.set("teacher/loss", it.teacher_loss);
-    metrics.set("teacher/token_share", it.teacher_token_share);
-    metrics.set("teacher/mean_prob", it.teacher_mean_prob);
-    metrics.set("teacher/grad_norm", it.teacher_grad_norm);
-    metrics.set("policy/clip_fraction", it.clip_fraction);
-    metrics.set("policy/ratio_mean", it.ratio_mean);
-    metrics.set("policy/ratio_max", it.ratio_max);
-    metrics.set("grad_norm", it.grad_norm);
-    metrics.set("lr", it.learning_rate);
+    metrics.set("entropy/all", mean(sum + teacher, sampled + tokens));
 }
 
 fn report_clock(

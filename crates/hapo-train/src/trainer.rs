@@ -6,6 +6,7 @@ use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moment
 
 use crate::error::Result;
 use crate::pack::{MicroBatch, Role, Sequence, TokenGroup, pack};
+use crate::stats::{Over, Stats};
 
 /// A model under training.
 #[derive(Debug)]
@@ -30,63 +31,44 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-/// Sums over the tokens of a mini-batch. Objectives are divided by the mini-batch's normaliser.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sums {
-    /// On-policy part of the objective, entropy bonus included.
-    pub policy_objective: f64,
-    /// Teacher's part of the objective.
-    pub teacher_objective: f64,
-    /// On-policy tokens that were run.
-    pub policy_tokens: usize,
-    /// Teacher tokens that were run.
-    pub teacher_tokens: usize,
-    /// Σ π over the teacher's tokens.
-    pub teacher_prob: f64,
-    /// Σ H over the teacher's tokens, at temperature 1.
-    pub teacher_entropy: f64,
-    /// Norm of the gradient of the teacher's term alone, before clipping.
-    pub teacher_gradient_norm: f64,
-    /// On-policy tokens outside the trust region.
-    pub clipped: usize,
-    /// Σ r over on-policy tokens.
-    pub ratio: f64,
-    /// Largest r.
-    pub ratio_max: f64,
-    /// Largest |log π − log `π_old`| over on-policy tokens.
-    pub log_prob_gap_max: f64,
-    /// Tokens fed, prompts included.
-    pub tokens: usize,
+/// The numbers of no tokens at all: every name that a gradient records, so that a step without signal logs
+/// them as well.
+pub(crate) fn no_tokens() -> Stats {
+    let mut stats = Stats::default();
+    record_policy(&mut stats, SequenceTerms::default(), 0, 0.0);
+    record_teacher(&mut stats, 0.0, &[], &[]);
+    stats.total("teacher/grad_norm", Over::FirstPass, 0.0);
+    stats
 }
 
-impl Sums {
-    /// The loss to be minimised.
-    pub fn loss(&self) -> f64 {
-        -(self.policy_objective + self.teacher_objective)
-    }
+/// What the logs want to know of a rollout's tokens. `gap` is the largest |log π − log `π_old`|.
+fn record_policy(stats: &mut Stats, terms: SequenceTerms, tokens: usize, gap: f64) {
+    stats.total("policy/loss", Over::FirstPass, -terms.objective);
+    let clipped = terms.clipped as f64;
+    stats.mean("policy/clip_fraction", Over::AllPasses, clipped, tokens);
+    stats.mean(
+        "policy/ratio_mean",
+        Over::AllPasses,
+        terms.ratio_sum,
+        tokens,
+    );
+    stats.max("policy/ratio_max", Over::AllPasses, terms.ratio_max);
+    stats.max("sampler/logprob_gap_max", Over::FirstUpdate, gap);
+}
 
-    fn add_policy(&mut self, terms: SequenceTerms, tokens: usize) {
-        self.policy_objective += terms.objective;
-        self.policy_tokens += tokens;
-        self.clipped += terms.clipped;
-        self.ratio += terms.ratio_sum;
-        self.ratio_max = self.ratio_max.max(terms.ratio_max);
-    }
+/// What the logs want to know of the teacher's tokens.
+fn record_teacher(stats: &mut Stats, objective: f64, log_probs: &[f32], entropies: &[f32]) {
+    let tokens = log_probs.len();
+    let prob = log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
+    let entropy = entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
+    stats.total("teacher/loss", Over::FirstPass, -objective);
+    stats.mean("teacher/mean_prob", Over::FirstPass, prob, tokens);
+    stats.mean("teacher/entropy", Over::FirstPass, entropy, tokens);
+}
 
-    pub(crate) fn merge(&mut self, it: Sums) {
-        self.policy_objective += it.policy_objective;
-        self.teacher_objective += it.teacher_objective;
-        self.policy_tokens += it.policy_tokens;
-        self.teacher_tokens += it.teacher_tokens;
-        self.teacher_prob += it.teacher_prob;
-        self.teacher_entropy += it.teacher_entropy;
-        self.teacher_gradient_norm += it.teacher_gradient_norm;
-        self.clipped += it.clipped;
-        self.ratio += it.ratio;
-        self.ratio_max = self.ratio_max.max(it.ratio_max);
-        self.log_prob_gap_max = self.log_prob_gap_max.max(it.log_prob_gap_max);
-        self.tokens += it.tokens;
-    }
+/// The loss that was minimised, both terms.
+pub fn loss_of(stats: &Stats) -> f64 {
+    stats.value("policy/loss") + stats.value("teacher/loss")
 }
 
 impl<D: Device> Trainer<D> {
@@ -115,18 +97,19 @@ impl<D: Device> Trainer<D> {
         objective: &Objective,
         groups: &[TokenGroup],
         batching: Batching,
-    ) -> Result<Sums> {
+    ) -> Result<Stats> {
         let lengths = groups
             .iter()
             .flat_map(|it| &it.sequences)
             .map(|it| it.response.len());
         let divisor = objective.normaliser.divisor(lengths);
         self.gradients.clear();
-        let mut sums = Sums::default();
-        self.accumulate(objective, groups, batching, divisor, is_teacher, &mut sums)?;
-        sums.teacher_gradient_norm = self.gradient_norm();
-        self.accumulate(objective, groups, batching, divisor, is_policy, &mut sums)?;
-        Ok(sums)
+        let mut stats = no_tokens();
+        self.accumulate(objective, groups, batching, divisor, is_teacher, &mut stats)?;
+        let norm = self.gradient_norm();
+        stats.total("teacher/grad_norm", Over::FirstPass, norm);
+        self.accumulate(objective, groups, batching, divisor, is_policy, &mut stats)?;
+        Ok(stats)
     }
 
     /// Adds the loss and the gradient of the sequences that `wanted` picks.
@@ -137,7 +120,7 @@ impl<D: Device> Trainer<D> {
         batching: Batching,
         divisor: f64,
         wanted: fn(&Sequence) -> bool,
-        sums: &mut Sums,
+        stats: &mut Stats,
     ) -> Result<()> {
         for micro_batch in pack(
             groups,
@@ -156,7 +139,7 @@ impl<D: Device> Trainer<D> {
                 log_probs: &mut d_log_probs,
                 entropies: &mut d_entropies,
             };
-            sums.merge(loss(
+            stats.merge(&loss(
                 objective,
                 groups,
                 &micro_batch,
@@ -312,10 +295,10 @@ fn loss(
     seen: Seen<'_>,
     divisor: f64,
     by: &mut Derivatives<'_>,
-) -> Sums {
-    let mut sums = Sums {
+) -> Stats {
+    let mut stats = Stats {
         tokens: micro_batch.packed.tokens.len(),
-        ..Sums::default()
+        ..Stats::default()
     };
     for (group, sequence, targets) in &micro_batch.spans {
         let role = &groups[*group].sequences[*sequence].role;
@@ -337,11 +320,8 @@ fn loss(
                 entropies,
                 weight,
             };
-            sums.teacher_objective +=
-                objective.teacher_terms(tokens, divisor, &mut by.log_probs[targets]);
-            sums.teacher_tokens += log_probs.len();
-            sums.teacher_entropy += entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
-            sums.teacher_prob += log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
+            let value = objective.teacher_terms(tokens, divisor, &mut by.log_probs[targets]);
+            record_teacher(&mut stats, value, log_probs, entropies);
         }
         if let Role::Policy {
             old_log_probs,
@@ -361,16 +341,14 @@ fn loss(
             };
             let d_log_probs = &mut by.log_probs[ours.clone()];
             let d_entropies = &mut by.entropies[ours];
-            sums.add_policy(
-                objective.policy_terms(tokens, divisor, d_log_probs, d_entropies),
-                log_probs.len(),
-            );
-            let gap = log_probs
+            let terms = objective.policy_terms(tokens, divisor, d_log_probs, d_entropies);
+            let gaps = log_probs
                 .iter()
                 .zip(old_log_probs)
                 .map(|(new, old)| f64::from((new - old).abs()));
-            sums.log_prob_gap_max = gap.fold(sums.log_prob_gap_max, f64::max);
+            let gap = gaps.fold(0.0, f64::max);
+            record_policy(&mut stats, terms, log_probs.len(), gap);
         }
     }
-    sums
+    stats
 }

@@ -1,0 +1,189 @@
+//! Numbers of the updates, named where they are computed: one call to [`Stats`] is one metric of a step.
+//!
+//! A micro-batch's numbers are merged into those of its mini-batch, and these into those of the step, so
+//! that a sum is always made in the same order. The price is a search by name for each call, a few for
+//! every sequence.
+
+/// Which updates of a step a number is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The first update: only there are the weights those that sampled.
+    FirstUpdate,
+    /// The first pass, which visits every mini-batch once.
+    FirstPass,
+    /// Every pass.
+    AllPasses,
+}
+
+/// How a number is put together from its parts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    /// A sum over tokens by their number.
+    Mean { sum: f64, count: usize },
+    /// A sum over a mini-batch, a mean over mini-batches.
+    Total(f64),
+    /// The largest part, at least 0.
+    Max(f64),
+}
+
+/// Named numbers of a micro-batch, a mini-batch or a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    entries: Vec<(&'static str, Over, Value)>,
+    /// Tokens run forward and backward, prompts included.
+    pub tokens: usize,
+}
+
+impl Stats {
+    /// A mean over tokens or the like: `sum` over `count` more of them; 0 over none.
+    pub fn mean(&mut self, name: &'static str, over: Over, sum: f64, count: usize) {
+        self.add(name, over, Value::Mean { sum, count });
+    }
+
+    /// A part of a mini-batch's total; over a step, the mean of its mini-batches' totals.
+    pub fn total(&mut self, name: &'static str, over: Over, part: f64) {
+        self.add(name, over, Value::Total(part));
+    }
+
+    /// The largest value, at least 0.
+    pub fn max(&mut self, name: &'static str, over: Over, value: f64) {
+        self.add(name, over, Value::Max(value));
+    }
+
+    fn add(&mut self, name: &'static str, over: Over, more: Value) {
+        let known = self.entries.iter_mut().find(|it| it.0 == name);
+        let Some((_, _, value)) = known else {
+            self.entries.push((name, over, more));
+            return;
+        };
+        match (value, more) {
+            (Value::Mean { sum, count }, Value::Mean { sum: s, count: c }) => {
+                *sum += s;
+                *count += c;
+            }
+            (Value::Total(total), Value::Total(part)) => *total += part,
+            (Value::Max(largest), Value::Max(it)) => *largest = largest.max(it),
+            _ => panic!("{name} is recorded as two kinds of number"),
+        }
+    }
+
+    /// Adds the numbers of a part of the same mini-batch.
+    pub fn merge(&mut self, part: &Self) {
+        for (name, over, value) in &part.entries {
+            self.add(name, *over, *value);
+        }
+        self.tokens += part.tokens;
+    }
+
+    /// Adds the numbers of a mini-batch to those of the step: `update` counts the step's updates and
+    /// `pass` its passes, both from 0.
+    pub fn merge_update(&mut self, mini_batch: &Self, pass: usize, update: usize) {
+        for (name, over, value) in &mini_batch.entries {
+            let counts = match over {
+                Over::FirstUpdate => update == 0,
+                Over::FirstPass => pass == 0,
+                Over::AllPasses => true,
+            };
+            if counts {
+                self.add(name, *over, value.of_mini_batch());
+            }
+        }
+        self.tokens += mini_batch.tokens;
+    }
+
+    /// The same names over no update: what the numbers of a step begin as.
+    pub fn of_no_update(&self) -> Self {
+        let zero = |value: &Value| match value {
+            Value::Mean { .. } | Value::Total(_) => Value::Mean { sum: 0.0, count: 0 },
+            Value::Max(_) => Value::Max(0.0),
+        };
+        Self {
+            entries: self
+                .entries
+                .iter()
+                .map(|it| (it.0, it.1, zero(&it.2)))
+                .collect(),
+            tokens: 0,
+        }
+    }
+
+    /// The number of that name; 0 if nothing was recorded.
+    pub fn value(&self, name: &str) -> f64 {
+        self.find(name).map_or(0.0, Value::number)
+    }
+
+    /// What the mean of that name is over; 0 for any other number.
+    pub fn count(&self, name: &str) -> usize {
+        match self.find(name) {
+            Some(Value::Mean { count, .. }) => count,
+            _ => 0,
+        }
+    }
+
+    /// The numbers in the order in which their names came first.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        self.entries.iter().map(|it| (it.0, it.2.number()))
+    }
+
+    fn find(&self, name: &str) -> Option<Value> {
+        let it = self.entries.iter().find(|it| it.0 == name)?;
+        Some(it.2)
+    }
+}
+
+impl Value {
+    fn of_mini_batch(self) -> Self {
+        match self {
+            Self::Total(sum) => Self::Mean { sum, count: 1 },
+            other => other,
+        }
+    }
+
+    fn number(self) -> f64 {
+        match self {
+            Self::Mean { count: 0, .. } => 0.0,
+            Self::Mean { sum, count } => sum / count as f64,
+            Self::Total(it) | Self::Max(it) => it,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two mini-batches, the second of two micro-batches, visited in two passes.
+    #[test]
+    fn numbers_are_merged_by_their_kind_and_over_their_updates() {
+        let part = |loss: f64, ratio: f64, tokens: usize, gap: f64| {
+            let mut it = Stats {
+                tokens: 10,
+                ..Stats::default()
+            };
+            it.total("loss", Over::FirstPass, loss);
+            it.mean("ratio", Over::AllPasses, ratio, tokens);
+            it.max("gap", Over::FirstUpdate, gap);
+            it
+        };
+        let mut second = part(1.0, 4.0, 4, 0.5);
+        second.merge(&part(2.0, 3.0, 0, 0.75));
+        assert_eq!(second.value("loss"), 3.0);
+        let mut step = second.of_no_update();
+        assert_eq!(step.value("loss"), 0.0);
+        for pass in 0..2 {
+            step.merge_update(&part(5.0, 2.0, 1, 0.25), pass, 2 * pass);
+            step.merge_update(&second, pass, 2 * pass + 1);
+        }
+        let all: Vec<_> = step.iter().collect();
+        assert_eq!(all, [("loss", 4.0), ("ratio", 1.8), ("gap", 0.25)]);
+        assert_eq!((step.tokens, step.count("ratio")), (60, 10));
+        assert_eq!((step.value("absent"), step.count("gap")), (0.0, 0));
+    }
+
+    #[test]
+    fn a_mean_over_nothing_is_zero() {
+        let mut it = Stats::default();
+        it.mean("share", Over::FirstPass, 0.0, 0);
+        assert_eq!(it.iter().collect::<Vec<_>>(), [("share", 0.0)]);
+    }
+}
