@@ -85,7 +85,7 @@ pub fn sample_problems<D: Device>(
         },
         other => other.into(),
     })?;
-    let text = |it: hapo_sampler::Completion| {
+    let text = |it: &hapo_core::Rollout| {
         Ok(RawCompletion {
             text: chat_format.text(&it.tokens)?,
             tokens: Some(it.tokens.len()),
@@ -94,7 +94,7 @@ pub fn sample_problems<D: Device>(
     };
     let sampled = sampled.into_iter();
     sampled
-        .map(|completions| completions.into_iter().map(text).collect())
+        .map(|it| it.group.rollouts().iter().map(text).collect())
         .collect()
 }
 

@@ -814,10 +814,10 @@ mod tests {
             completions: it.completions,
         };
         let sampled = sample(&model, &[group], &settings).unwrap();
-        for (index, completion) in sampled[0].iter().enumerate() {
+        for (index, (completion, details)) in sampled[0].completions().enumerate() {
             let (drawn, reason) = &told[&(4, index)];
             let tokens: Vec<u32> = drawn.iter().map(|it| it.token).collect();
-            assert_eq!((&completion.tokens, completion.finish), (&tokens, *reason));
+            assert_eq!((&completion.tokens, details.finish), (&tokens, *reason));
             assert!(
                 drawn
                     .iter()

@@ -18,7 +18,7 @@ pub use engine::{
     Engine, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
 };
 pub use local::{
-    Completion, GroupRequest, SampleSettings, cache_tokens, into_groups, sample, sample_until,
+    Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_until,
 };
 
 /// Why sampling cannot go on.

@@ -44,53 +44,31 @@ pub struct SampleSettings<'a> {
     pub step: u64,
 }
 
-/// One completion with both of its log-probabilities.
+/// A sampled group, and beside each of its rollouts what the algorithm does not need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampled {
+    /// The rollouts.
+    pub group: SampledGroup,
+    /// One for each rollout, in order.
+    pub details: Vec<Details>,
+}
+
+impl Sampled {
+    /// Every rollout with its details.
+    pub fn completions(&self) -> impl Iterator<Item = (&Rollout, &Details)> {
+        self.group.rollouts().iter().zip(&self.details)
+    }
+}
+
+/// What reports want to know of a rollout besides its tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Completion {
-    /// The completion, with its end token if it ended.
-    pub tokens: Vec<u32>,
-    /// Log-probability of each token at the sampling temperature.
-    pub log_probs: Vec<f32>,
+pub struct Details {
     /// Log-probability of each token at temperature 1.
     pub log_probs_t1: Vec<f32>,
     /// Entropy in nats, at temperature 1, of the distribution each token was drawn from.
     pub entropies: Vec<f32>,
-    /// Whether a stop token or a stop string ended it, and not its length.
-    pub ended: bool,
     /// What ended it.
     pub finish: FinishReason,
-}
-
-impl Completion {
-    fn push(&mut self, drawn: Drawn) {
-        self.tokens.push(drawn.token);
-        self.log_probs.push(drawn.log_prob);
-        self.log_probs_t1.push(drawn.log_prob_t1);
-        self.entropies.push(drawn.entropy);
-    }
-}
-
-/// Groups of completions as the training step takes them.
-pub fn into_groups(
-    requests: &[GroupRequest<'_>],
-    completions: Vec<Vec<Completion>>,
-) -> Vec<SampledGroup> {
-    requests
-        .iter()
-        .zip(completions)
-        .map(|(request, group)| {
-            let rollouts = group
-                .into_iter()
-                .map(|it| Rollout {
-                    ended: it.ended,
-                    tokens: it.tokens,
-                    prefix: 0,
-                    log_probs: it.log_probs,
-                })
-                .collect();
-            SampledGroup::new(request.prompt, request.completions, rollouts)
-        })
-        .collect()
 }
 
 /// Samples every request's completions; the result is in the order of the requests.
@@ -101,7 +79,7 @@ pub fn sample<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-) -> Result<Vec<Vec<Completion>>, Error> {
+) -> Result<Vec<Sampled>, Error> {
     run(model, requests, settings, None)
 }
 
@@ -117,7 +95,7 @@ pub fn sample_until<D: Device>(
     settings: &SampleSettings<'_>,
     tokenizer: &Tokenizer,
     stop_strings: &[String],
-) -> Result<Vec<Vec<Completion>>, Error> {
+) -> Result<Vec<Sampled>, Error> {
     run(model, requests, settings, Some((tokenizer, stop_strings)))
 }
 
@@ -140,14 +118,14 @@ fn run<D: Device>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
     until: Option<(&Tokenizer, &[String])>,
-) -> Result<Vec<Vec<Completion>>, Error> {
-    let mut done: Vec<Vec<Completion>> = requests
+) -> Result<Vec<Sampled>, Error> {
+    let mut done: Vec<Vec<(Rollout, Details)>> = requests
         .iter()
-        .map(|it| vec![Completion::default(); it.completions])
+        .map(|it| vec![unsampled(); it.completions])
         .collect();
     let wanted = requests.iter().map(|it| it.completions).sum::<usize>();
     if wanted == 0 {
-        return Ok(done);
+        return Ok(groups(requests, done));
     }
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
     let sequences = settings.max_sequences.min(wanted);
@@ -187,17 +165,47 @@ fn run<D: Device>(
     }
     while !engine.is_idle() {
         for it in engine.step()? {
-            let completion = &mut done[group_of[&it.request]][it.completion];
+            let (rollout, details) = &mut done[group_of[&it.request]][it.completion];
             match it.kind {
-                EventKind::Token(NewToken { drawn, .. }) => completion.push(drawn),
+                EventKind::Token(NewToken { drawn, .. }) => push(rollout, details, drawn),
                 EventKind::Finished { reason, .. } => {
-                    completion.ended = reason != FinishReason::Length;
-                    completion.finish = reason;
+                    rollout.ended = reason != FinishReason::Length;
+                    details.finish = reason;
                 }
             }
         }
     }
-    Ok(done)
+    Ok(groups(requests, done))
+}
+
+fn unsampled() -> (Rollout, Details) {
+    let rollout = Rollout {
+        tokens: Vec::new(),
+        prefix: 0,
+        log_probs: Vec::new(),
+        ended: false,
+    };
+    (rollout, Details::default())
+}
+
+fn push(rollout: &mut Rollout, details: &mut Details, drawn: Drawn) {
+    rollout.tokens.push(drawn.token);
+    rollout.log_probs.push(drawn.log_prob);
+    details.log_probs_t1.push(drawn.log_prob_t1);
+    details.entropies.push(drawn.entropy);
+}
+
+fn groups(requests: &[GroupRequest<'_>], done: Vec<Vec<(Rollout, Details)>>) -> Vec<Sampled> {
+    let groups = requests.iter().zip(done);
+    groups
+        .map(|(request, completions)| {
+            let (rollouts, details) = completions.into_iter().unzip();
+            Sampled {
+                group: SampledGroup::new(request.prompt, request.completions, rollouts),
+                details,
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -242,7 +250,7 @@ mod tests {
         }
     }
 
-    fn run(threads: usize, max_sequences: usize, temperature: f32) -> Vec<Vec<Completion>> {
+    fn run(threads: usize, max_sequences: usize, temperature: f32) -> Vec<Sampled> {
         let prompts = prompts();
         let requests: Vec<GroupRequest<'_>> = prompts
             .iter()
@@ -272,14 +280,14 @@ mod tests {
         }
         let lengths: Vec<usize> = all_at_once
             .iter()
-            .flatten()
+            .flat_map(|it| it.group.rollouts())
             .map(|it| it.tokens.len())
             .collect();
         assert!(
             lengths.iter().any(|it| *it < 24) && lengths.contains(&24),
             "{lengths:?}"
         );
-        for it in all_at_once.iter().flatten() {
+        for it in all_at_once.iter().flat_map(|it| it.group.rollouts()) {
             assert_eq!(
                 it.ended,
                 settings(1, 1.0).stop.contains(it.tokens.last().unwrap())
@@ -296,22 +304,22 @@ mod tests {
             for (prompt, group) in prompts.iter().zip(run(2, 6, temperature)) {
                 let mut batch = PackedBatch::default();
                 let segment = batch.push(prompt, None);
-                for it in &group {
+                for it in group.group.rollouts() {
                     batch.push_response(segment, &it.tokens, 1.0 / temperature);
                 }
                 let outputs = model
                     .forward(&batch, &mut Tape::new(ActivationCheckpointing::None))
                     .unwrap();
-                let join = |part: fn(&Completion) -> &Vec<f32>| -> Vec<f32> {
-                    group.iter().flat_map(|it| part(it).clone()).collect()
+                let join = |part: fn(&(&Rollout, &Details)) -> Vec<f32>| -> Vec<f32> {
+                    group.completions().flat_map(|it| part(&it)).collect()
                 };
                 assert_eq!(
                     outputs.log_probs,
-                    join(|it| &it.log_probs),
+                    join(|it| it.0.log_probs.clone()),
                     "at temperature {temperature}"
                 );
-                assert_eq!(outputs.log_probs_t1, join(|it| &it.log_probs_t1));
-                assert_eq!(outputs.entropies, join(|it| &it.entropies));
+                assert_eq!(outputs.log_probs_t1, join(|it| it.1.log_probs_t1.clone()));
+                assert_eq!(outputs.entropies, join(|it| it.1.entropies.clone()));
             }
         }
     }
@@ -342,7 +350,7 @@ mod tests {
         ));
         assert_eq!(
             sample(&model(1), &[], &settings(1, 1.0)).unwrap(),
-            Vec::<Vec<Completion>>::new()
+            Vec::<Sampled>::new()
         );
     }
 }

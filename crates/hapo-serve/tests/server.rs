@@ -9,7 +9,7 @@ use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
 use hapo_model::LoadedModel;
 use hapo_sampler::{
-    ChatFormat, Completion, Decoding, GroupRequest, SampleSettings, Truncation, choose_template,
+    ChatFormat, Decoding, GroupRequest, SampleSettings, Sampled, Truncation, choose_template,
     sample,
 };
 use hapo_serve::Settings;
@@ -156,7 +156,7 @@ fn texts(answer: &Value) -> Vec<String> {
 }
 
 /// What the sampler gives for a prompt.
-fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Vec<Completion> {
+fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Sampled {
     let (model, chat_format) = load();
     let request = GroupRequest {
         prompt: PromptId(0),
@@ -196,18 +196,19 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     });
     let answer = client.ok(CHAT, &with(chat("The sum is"), fields)).await;
     let expected_texts: Vec<String> = expected
-        .iter()
-        .map(|it| chat_format.text(&it.tokens).unwrap())
+        .completions()
+        .map(|(it, _)| chat_format.text(&it.tokens).unwrap())
         .collect();
     assert_eq!(texts(&answer), expected_texts);
     let mut total = 0;
-    for (choice, it) in answer["choices"].as_array().unwrap().iter().zip(&expected) {
+    let choices = answer["choices"].as_array().unwrap();
+    for (choice, (it, details)) in choices.iter().zip(expected.completions()) {
         let reason = if it.ended { "stop" } else { "length" };
         assert_eq!(choice["finish_reason"], reason);
         total += it.tokens.len();
         let told = choice["logprobs"]["content"].as_array().unwrap();
         assert_eq!(told.len(), it.tokens.len() - usize::from(it.ended));
-        for (told, expected) in told.iter().zip(&it.log_probs_t1) {
+        for (told, expected) in told.iter().zip(&details.log_probs_t1) {
             assert_eq!(told["logprob"].as_f64().unwrap() as f32, *expected);
             let top = told["top_logprobs"].as_array().unwrap();
             assert_eq!(top.len(), 3);
@@ -224,7 +225,9 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     let answer = client.ok(COMPLETIONS, &body).await;
     assert_eq!(
         texts(&answer),
-        [chat_format.text(&expected[0].tokens).unwrap()]
+        [chat_format
+            .text(&expected.group.rollouts()[0].tokens)
+            .unwrap()]
     );
 }
 

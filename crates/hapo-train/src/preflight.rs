@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use hapo_core::{RngStream, Step, Verdict};
 use hapo_kernels::Device;
-use hapo_sampler::{GroupRequest, SampleSettings};
+use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -86,7 +86,7 @@ pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<O
         step: 0,
     };
     let started = Instant::now();
-    let completions = hapo_sampler::sample_until(
+    let sampled = hapo_sampler::sample_until(
         &run.trainer.model,
         &requests,
         &settings,
@@ -94,16 +94,15 @@ pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<O
         &raw.sampling.stop,
     )?;
     let sampling = started.elapsed().as_secs_f64();
-    let lengths: Vec<usize> = completions
+    let lengths: Vec<usize> = sampled
         .iter()
-        .flatten()
+        .flat_map(|it| it.group.rollouts())
         .map(|it| it.tokens.len())
         .collect();
-    let sampled = hapo_sampler::into_groups(&requests, completions);
 
     let (mut correct, mut readable, mut ended, mut all_fail, mut all_solved) = (0, 0, 0, 0, 0);
     let mut groups: Vec<TokenGroup> = Vec::new();
-    for (index, group) in chosen.iter().zip(sampled) {
+    for (index, Sampled { group, .. }) in chosen.iter().zip(sampled) {
         let gold = &run.prompts()[*index].gold;
         let mut verdicts = Vec::new();
         for it in group.rollouts() {

@@ -5,12 +5,13 @@ mod hints;
 
 use std::time::Instant;
 
+use hapo_core::Method;
 use hapo_core::{
-    BatchStatistics, Method, MixedGroup, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup,
-    Slot, Step, Verdict, apply_gate, drop_short_groups, rollouts_to_sample, uniform,
+    BatchStatistics, MixedGroup, RngCounter, RngStream, Rollout, ScoredGroup, Slot, Step, Verdict,
+    apply_gate, drop_short_groups, rollouts_to_sample, uniform,
 };
 use hapo_kernels::Device;
-use hapo_sampler::{Completion, GroupRequest, SampleSettings};
+use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use rayon::prelude::*;
 
 use crate::error::Result;
@@ -94,10 +95,11 @@ fn collect<D: Device>(
         return hints::collect(run, prompts, step, clock);
     }
     let sampled = sample(run, prompts, step)?;
+    let tokens = SampledTokens::of(&sampled);
     clock.lap("sample");
-    let scored = score(run, prompts, sampled.groups, step)?;
+    let scored = score(run, prompts, sampled, step)?;
     clock.lap("verify");
-    Ok(gate(run, step, scored, sampled.tokens))
+    Ok(gate(run, step, scored, tokens))
 }
 
 /// Scored groups through the gate.
@@ -161,12 +163,6 @@ pub(crate) fn imitation_step<D: Device>(
     Ok(metrics)
 }
 
-/// The groups of a step and what the logs want to know of their tokens.
-struct Sampled {
-    groups: Vec<SampledGroup>,
-    tokens: SampledTokens,
-}
-
 /// What the logs want to know of sampled tokens.
 #[derive(Default)]
 struct SampledTokens {
@@ -179,13 +175,13 @@ struct SampledTokens {
 }
 
 impl SampledTokens {
-    fn of(completions: &[Vec<Completion>]) -> Self {
-        let all = || completions.iter().flatten();
+    fn of(sampled: &[Sampled]) -> Self {
+        let all = || sampled.iter().flat_map(Sampled::completions);
         Self {
-            lengths: all().map(|it| it.tokens.len()).collect(),
-            truncated: all().filter(|it| !it.ended).count(),
+            lengths: all().map(|it| it.0.tokens.len()).collect(),
+            truncated: all().filter(|it| !it.0.ended).count(),
             entropy: all()
-                .flat_map(|it| &it.entropies)
+                .flat_map(|it| &it.1.entropies)
                 .map(|it| f64::from(*it))
                 .sum::<f64>(),
         }
@@ -198,7 +194,7 @@ impl SampledTokens {
     }
 }
 
-fn sample<D: Device>(run: &Run<D>, prompts: &[usize], step: Step) -> Result<Sampled> {
+fn sample<D: Device>(run: &Run<D>, prompts: &[usize], step: Step) -> Result<Vec<Sampled>> {
     let sampling = &run.recipe.raw.sampling;
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
@@ -216,10 +212,7 @@ fn sample<D: Device>(run: &Run<D>, prompts: &[usize], step: Step) -> Result<Samp
             }
         })
         .collect();
-    let completions = complete(run, &requests, RngStream::Sample, step)?;
-    let tokens = SampledTokens::of(&completions);
-    let groups = hapo_sampler::into_groups(&requests, completions);
-    Ok(Sampled { groups, tokens })
+    complete(run, &requests, RngStream::Sample, step)
 }
 
 /// The completions of every request, as the recipe samples them.
@@ -228,7 +221,7 @@ fn complete<D: Device>(
     requests: &[GroupRequest<'_>],
     rng_stream: RngStream,
     step: Step,
-) -> Result<Vec<Vec<Completion>>> {
+) -> Result<Vec<Sampled>> {
     let sampling = &run.recipe.raw.sampling;
     let settings = SampleSettings {
         decoding: run.recipe.decoding,
@@ -252,15 +245,15 @@ fn complete<D: Device>(
 fn score<D: Device>(
     run: &Run<D>,
     prompts: &[usize],
-    sampled: Vec<SampledGroup>,
+    sampled: Vec<Sampled>,
     step: Step,
 ) -> Result<Vec<ScoredGroup>> {
     prompts
         .par_iter()
         .zip(sampled)
-        .map(|(index, group)| {
-            let verdicts = verdicts(run, *index, group.rollouts(), (step, 0))?;
-            Ok(group.score(verdicts))
+        .map(|(index, it)| {
+            let verdicts = verdicts(run, *index, it.group.rollouts(), (step, 0))?;
+            Ok(it.group.score(verdicts))
         })
         .collect()
 }

@@ -296,10 +296,8 @@ fn loss(
     divisor: f64,
     by: &mut Derivatives<'_>,
 ) -> Stats {
-    let mut stats = Stats {
-        tokens: micro_batch.packed.tokens.len(),
-        ..Stats::default()
-    };
+    let mut stats = Stats::default();
+    stats.tokens = micro_batch.packed.tokens.len();
     for (group, sequence, targets) in &micro_batch.spans {
         let role = &groups[*group].sequences[*sequence].role;
         let (theirs, ours) = match role {

@@ -17,7 +17,7 @@ use hapo_model::{
 };
 use hapo_sampler::{
     Decoding, Engine, EngineLimits, GroupRequest, Request, RngKey, SampleSettings, Truncation,
-    into_groups, sample,
+    sample,
 };
 use hapo_train::{Batching, Trainer, pack::token_group};
 use serde::Serialize;
@@ -519,11 +519,10 @@ fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let times = repeat(8, || {
         step += 1;
         let settings = settings(GROUPS * COMPLETIONS, vocabulary, step);
-        let completions = sample(&trainer.model, &requests, &settings)?;
-        let groups: Vec<_> = into_groups(&requests, completions)
+        let groups: Vec<_> = sample(&trainer.model, &requests, &settings)?
             .into_iter()
             .zip(&prompts)
-            .map(|(group, prompt)| token_group(&mixed(group), prompt.clone(), &objective, 0.0))
+            .map(|(it, prompt)| token_group(&mixed(it.group), prompt.clone(), &objective, 0.0))
             .collect();
         trainer.gradient(&objective, &groups, batching)?;
         let norm = trainer.gradient_norm();

@@ -150,13 +150,13 @@ fn sample<D: Device>(
         &chat_format.tokenizer,
         &args.stop,
     )?;
-    for (Example { id, problem, .. }, completions) in problems.iter().zip(sampled) {
-        for (index, it) in completions.iter().enumerate() {
+    for (Example { id, problem, .. }, sampled) in problems.iter().zip(sampled) {
+        for (index, (it, details)) in sampled.completions().enumerate() {
             let text = chat_format.text_before(&it.tokens, &args.stop)?;
             if args.json {
                 let json = serde_json::json!({
                     "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
-                    "logprobs": it.log_probs, "logprobs_t1": it.log_probs_t1, "ended": it.ended, "finish": it.finish.name(),
+                    "logprobs": it.log_probs, "logprobs_t1": details.log_probs_t1, "ended": it.ended, "finish": details.finish.name(),
                 });
                 outln!("{json}");
             } else {

@@ -138,10 +138,8 @@ fn answer<D: Device>(
             rng_stream: RngStream::Generate,
             step: 0,
         };
-        hapo_sampler::sample(model, &[request], &settings)?
-            .remove(0)
-            .remove(0)
-            .tokens
+        let sampled = hapo_sampler::sample(model, &[request], &settings)?;
+        sampled[0].group.rollouts()[0].tokens.clone()
     };
     let entropy = stats.iter().map(|it| it.entropy).collect();
     let logits = args

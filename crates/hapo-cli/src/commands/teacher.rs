@@ -470,9 +470,9 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
         let started = Instant::now();
         let sampled = hapo_sampler::sample(&model, &requests, &settings)?;
         let milliseconds = started.elapsed().as_millis() as u64;
-        for ((prompt, tokens), completions) in wanting.iter().zip(&prompts).zip(sampled) {
+        for ((prompt, tokens), sampled) in wanting.iter().zip(&prompts).zip(&sampled) {
             for attempt in session.wanted(*prompt) {
-                let it = &completions[attempt as usize];
+                let it = &sampled.group.rollouts()[attempt as usize];
                 let attempt_made = Attempt {
                     text: Some(chat_format.text(&it.tokens)?),
                     failed: None,

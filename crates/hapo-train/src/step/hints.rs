@@ -139,9 +139,11 @@ fn extend<D: Device>(
     let scored: Vec<(Vec<Rollout>, Vec<Verdict>)> = parts
         .par_iter()
         .zip(completions)
-        .map(|(part, completions)| {
-            let rollouts: Vec<Rollout> = completions
-                .into_iter()
+        .map(|(part, sampled)| {
+            let rollouts: Vec<Rollout> = sampled
+                .group
+                .rollouts()
+                .iter()
                 .map(|it| {
                     // The prefix counts against the limit of a response.
                     let room = limit - part.prefix.len();
