@@ -12,7 +12,7 @@ use crate::grader::{Grader, PreparedGold};
 use crate::normalise::{Boxes, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Strictness, Tries, Variables};
-use crate::parse::{self, Style, Trouble};
+use crate::parse::{self, ParseError, Style};
 use crate::spelling::as_meant;
 use crate::verdict::{Judgement, Reason, Verdict};
 use std::borrow::Cow;
@@ -319,8 +319,8 @@ fn read_candidate(
             let source = &text[range.clone()];
             match parse::arithmetic::parse(&source.replace('\n', " ")) {
                 Ok(it) => (Some(Value::Expr(it)), source.to_owned()),
-                Err(trouble) => {
-                    *too_large |= trouble == Trouble::Depth;
+                Err(error) => {
+                    *too_large |= error == ParseError::Depth;
                     (None, source.to_owned())
                 }
             }
@@ -360,7 +360,7 @@ fn read_candidate(
                     } else {
                         value
                     }),
-                    Err(trouble) => *too_large |= trouble == Trouble::Depth,
+                    Err(error) => *too_large |= error == ParseError::Depth,
                 }
                 texts.push(normal);
             }

@@ -1,10 +1,11 @@
 //! Plain arithmetic outside of LaTeX: digits and `+ - * / ** ( )`, as a calculator reads it.
 
-use super::grammar::{MAX_DEPTH, Trouble, e_notation, number};
+use super::error::{MAX_DEPTH, ParseError, ParseResult};
+use super::grammar::{e_notation, number};
 use crate::expr::Expr;
 
 /// Reads `text`; `^` is a power.
-pub(crate) fn parse(text: &str) -> Result<Expr, Trouble> {
+pub(crate) fn parse(text: &str) -> ParseResult<Expr> {
     let mut parser = Parser {
         bytes: text.as_bytes(),
         text,
@@ -17,7 +18,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr, Trouble> {
     if parser.at == text.len() {
         Ok(it)
     } else {
-        Err(Trouble::Syntax)
+        Err(ParseError::Syntax)
     }
 }
 
@@ -43,16 +44,16 @@ impl Parser<'_> {
         found
     }
 
-    fn step(&mut self) -> Result<(), Trouble> {
+    fn step(&mut self) -> ParseResult<()> {
         self.steps += 1;
         if self.steps > 4_096 {
-            Err(Trouble::Depth)
+            Err(ParseError::Depth)
         } else {
             Ok(())
         }
     }
 
-    fn sum(&mut self) -> Result<Expr, Trouble> {
+    fn sum(&mut self) -> ParseResult<Expr> {
         let mut left = self.product()?;
         loop {
             self.step()?;
@@ -66,13 +67,13 @@ impl Parser<'_> {
         }
     }
 
-    fn product(&mut self) -> Result<Expr, Trouble> {
+    fn product(&mut self) -> ParseResult<Expr> {
         let mut factors = vec![self.unary()?];
         loop {
             self.step()?;
             self.skip();
             if self.text[self.at..].starts_with("**") || self.text[self.at..].starts_with("//") {
-                return Err(Trouble::Syntax);
+                return Err(ParseError::Syntax);
             }
             if self.eat("*") {
                 factors.push(self.unary()?);
@@ -80,14 +81,14 @@ impl Parser<'_> {
                 let divisor = self.unary()?;
                 factors.push(Expr::pow(divisor, Expr::int(-1)));
             } else if factors.len() == 1 {
-                return factors.pop().ok_or(Trouble::Syntax);
+                return factors.pop().ok_or(ParseError::Syntax);
             } else {
                 return Ok(Expr::Mul(factors));
             }
         }
     }
 
-    fn unary(&mut self) -> Result<Expr, Trouble> {
+    fn unary(&mut self) -> ParseResult<Expr> {
         let mut negative = false;
         loop {
             self.step()?;
@@ -101,32 +102,32 @@ impl Parser<'_> {
         Ok(if negative { it.negated() } else { it })
     }
 
-    fn power(&mut self) -> Result<Expr, Trouble> {
+    fn power(&mut self) -> ParseResult<Expr> {
         let base = self.atom()?;
         if !self.eat("**") && !self.eat("^") {
             return Ok(base);
         }
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(Trouble::Depth);
+            return Err(ParseError::Depth);
         }
         let exponent = self.unary()?;
         self.depth -= 1;
         Ok(Expr::pow(base, exponent))
     }
 
-    fn atom(&mut self) -> Result<Expr, Trouble> {
+    fn atom(&mut self) -> ParseResult<Expr> {
         if self.eat("(") {
             self.depth += 1;
             if self.depth > MAX_DEPTH {
-                return Err(Trouble::Depth);
+                return Err(ParseError::Depth);
             }
             let it = self.sum()?;
             self.depth -= 1;
             return if self.eat(")") {
                 Ok(it)
             } else {
-                Err(Trouble::Syntax)
+                Err(ParseError::Syntax)
             };
         }
         self.skip();
@@ -143,11 +144,11 @@ impl Parser<'_> {
         }
         let text = &self.text[start..end];
         if text.is_empty() || text == "." {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         let whole = text.split('.').next().unwrap_or_default();
         if !text.contains('.') && whole.len() > 1 && whole.starts_with('0') {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         self.at = end;
         if text.contains('.') {

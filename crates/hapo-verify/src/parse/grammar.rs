@@ -5,33 +5,18 @@
 //! the bracket pairs are matched beforehand, so no text is read more than a constant number of times.
 
 use super::Style;
+use super::error::{MAX_DEPTH, ParseError, ParseResult};
 use super::lexer::{Bracket, Fn1, MAX_TOKENS, Token, function_by_name};
 use crate::expr::{Domain, Expr, Func, Interval, Op};
 use crate::number::Rat;
 
-/// Deepest nesting that is read. Deeper texts are first folded by [`super::fold`], then refused.
-pub(crate) const MAX_DEPTH: usize = 96;
-
 /// Most links in one chain of postfixes, powers or signs, which nest without brackets.
 const MAX_CHAIN: usize = 64;
 
-/// Why a text has no expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// The text does not fit the grammar at this token.
-    Syntax,
-    /// Nested deeper than [`MAX_DEPTH`], or a chain longer than [`MAX_CHAIN`].
-    Depth,
-    /// It fits, and has no value (an operation on the wrong kind of thing).
-    Meaning,
-}
-
-type Read<T> = Result<T, Trouble>;
-
 /// Reads all of `tokens`; `complex` marks the symbols.
-pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> Read<Expr> {
+pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseResult<Expr> {
     if tokens.is_empty() || tokens.len() > MAX_TOKENS {
-        return Err(Trouble::Syntax);
+        return Err(ParseError::Syntax);
     }
     let pairs = match_brackets(tokens);
     let parser = |pos| Parser {
@@ -44,12 +29,12 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> Read<E
         complex,
         bars: 0,
     };
-    let mut trouble = None;
-    let mut keep = |result: Read<Expr>| match result {
+    let mut error = None;
+    let mut keep = |result: ParseResult<Expr>| match result {
         Ok(it) => Some(it),
-        Err(Trouble::Syntax) => None,
+        Err(ParseError::Syntax) => None,
         Err(it) => {
-            trouble.get_or_insert(it);
+            error.get_or_insert(it);
             None
         }
     };
@@ -75,7 +60,7 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> Read<E
     {
         return Ok(it);
     }
-    Err(trouble.unwrap_or(Trouble::Syntax))
+    Err(error.unwrap_or(ParseError::Syntax))
 }
 
 /// For each opening bracket the index of its partner. Round and square ones pair with each other (half-open
@@ -146,11 +131,11 @@ impl<'a> Parser<'_, 'a> {
         found
     }
 
-    fn expect(&mut self, token: Token<'_>) -> Read<()> {
+    fn expect(&mut self, token: Token<'_>) -> ParseResult<()> {
         if self.eat(token) {
             Ok(())
         } else {
-            Err(Trouble::Syntax)
+            Err(ParseError::Syntax)
         }
     }
 
@@ -158,9 +143,9 @@ impl<'a> Parser<'_, 'a> {
         self.pos >= self.end
     }
 
-    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= MAX_DEPTH {
-            return Err(Trouble::Depth);
+            return Err(ParseError::Depth);
         }
         self.depth += 1;
         let bars = std::mem::take(&mut self.bars);
@@ -173,17 +158,17 @@ impl<'a> Parser<'_, 'a> {
     // ---- sets and lists -------------------------------------------------------------------------------------------
 
     /// `x = 1, 2, 3` and `x \in \{1, 2\}`: everything after the first sign belongs to the symbol.
-    fn set_elements_relation(&mut self) -> Read<Expr> {
+    fn set_elements_relation(&mut self) -> ParseResult<Expr> {
         let lhs = self.atom_list()?;
         if !self.eat(Token::In) && !self.eat(Token::Assign) {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         let rhs = self.all_elements(Elements::NoRelations)?;
         Ok(Expr::rel(Op::Eq, lhs, rhs))
     }
 
     /// `x` or `(x, y, z)`.
-    fn atom_list(&mut self) -> Read<Expr> {
+    fn atom_list(&mut self) -> ParseResult<Expr> {
         if !self.eat(Token::Open(Bracket::Paren)) {
             return self.atom_expr();
         }
@@ -200,15 +185,15 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// The whole rest as `a, b; c, d`: one value, a set, or a set of tuples.
-    fn all_elements(&mut self, kind: Elements) -> Read<Expr> {
+    fn all_elements(&mut self, kind: Elements) -> ParseResult<Expr> {
         let groups = self.element_groups(kind)?;
         if !self.at_end() {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         Ok(set_of_groups(groups))
     }
 
-    fn element_groups(&mut self, kind: Elements) -> Read<Vec<Vec<Expr>>> {
+    fn element_groups(&mut self, kind: Elements) -> ParseResult<Vec<Vec<Expr>>> {
         let mut groups = vec![Vec::new()];
         loop {
             let group = groups.last_mut().expect("there is always a current group");
@@ -224,7 +209,7 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// One element; `±` gives two.
-    fn element(&mut self, kind: Elements, out: &mut Vec<Expr>) -> Read<()> {
+    fn element(&mut self, kind: Elements, out: &mut Vec<Expr>) -> ParseResult<()> {
         if self.eat(Token::PlusMinus) {
             let it = self.expr()?;
             out.push(it.clone().negated());
@@ -252,11 +237,11 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// A bracketed set, tuple or interval, if it spans the whole element; otherwise nothing is consumed.
-    fn set_atom_here(&mut self) -> Read<Option<Expr>> {
+    fn set_atom_here(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
         let close = match self.peek() {
             Some(Token::Domain(_)) => start,
-            Some(Token::Primes) => return Err(Trouble::Meaning),
+            Some(Token::Primes) => return Err(ParseError::Meaning),
             Some(Token::Open(_)) => self.pairs[start] as usize,
             Some(Token::Boxed) => match self.peek_at(1) {
                 Some(Token::Open(Bracket::Brace)) => self.pairs[start + 1] as usize,
@@ -284,7 +269,7 @@ impl<'a> Parser<'_, 'a> {
 
     /// A set, tuple or interval at the cursor; `None` (and nothing consumed) where the bracket is a plain group of
     /// another kind.
-    fn set_atom(&mut self) -> Read<Option<Expr>> {
+    fn set_atom(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
         let (open, inner) = match self.peek() {
             Some(Token::Domain(it)) => {
@@ -301,10 +286,10 @@ impl<'a> Parser<'_, 'a> {
         };
         let close = self.pairs[inner - 1] as usize;
         if close >= self.end {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         let Token::Close(closing) = self.tokens[close] else {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         };
         let top_level = TopLevel::of(&self.tokens[inner..close]);
         if top_level.choose {
@@ -348,7 +333,7 @@ impl<'a> Parser<'_, 'a> {
                 self.pos = close + 1;
                 Ok(Some(it))
             }
-            Some(_) => Err(Trouble::Syntax),
+            Some(_) => Err(ParseError::Syntax),
             None => {
                 self.pos = start;
                 Ok(None)
@@ -362,7 +347,7 @@ impl<'a> Parser<'_, 'a> {
         opening: Bracket,
         closing: Bracket,
         top: &TopLevel,
-    ) -> Read<Option<Expr>> {
+    ) -> ParseResult<Option<Expr>> {
         let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual | Bracket::Group);
         let same_kind = opening == closing
             && matches!(
@@ -377,14 +362,14 @@ impl<'a> Parser<'_, 'a> {
                 if self.at_end() {
                     Ok((left, right))
                 } else {
-                    Err(Trouble::Syntax)
+                    Err(ParseError::Syntax)
                 }
             });
             match ends {
                 Ok((left, right)) => {
                     return interval(left, right, open_end(opening), open_end(closing)).map(Some);
                 }
-                Err(Trouble::Syntax) if same_kind => self.pos = start,
+                Err(ParseError::Syntax) if same_kind => self.pos = start,
                 Err(it) => return Err(it),
             }
         }
@@ -392,7 +377,7 @@ impl<'a> Parser<'_, 'a> {
             return if top.n_commas + top.n_semicolons == 0 {
                 Ok(None)
             } else {
-                Err(Trouble::Syntax)
+                Err(ParseError::Syntax)
             };
         }
         let groups = self.element_groups(Elements::WithRelations)?;
@@ -405,16 +390,16 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// `x \in A \cup B`, `A \setminus B`, … over the whole text.
-    fn whole_set_relation(&mut self) -> Read<Expr> {
+    fn whole_set_relation(&mut self) -> ParseResult<Expr> {
         let it = self.set_relation()?;
         if self.at_end() {
             Ok(it)
         } else {
-            Err(Trouble::Syntax)
+            Err(ParseError::Syntax)
         }
     }
 
-    fn set_relation(&mut self) -> Read<Expr> {
+    fn set_relation(&mut self) -> ParseResult<Expr> {
         let start = self.pos;
         let mut left = None;
         if let Ok(lhs) = self.atom_list() {
@@ -432,7 +417,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(Expr::rel(op, lhs, rhs))
     }
 
-    fn set_minus(&mut self) -> Read<Expr> {
+    fn set_minus(&mut self) -> ParseResult<Expr> {
         let mut left = self.set_union()?;
         while self.eat(Token::SetMinus) {
             left = Expr::Complement(Box::new((left, self.set_union()?)));
@@ -440,7 +425,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(left)
     }
 
-    fn set_union(&mut self) -> Read<Expr> {
+    fn set_union(&mut self) -> ParseResult<Expr> {
         let first = self.set_intersection()?;
         if self.peek() != Some(Token::Union) {
             return Ok(first);
@@ -452,7 +437,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(Expr::Union(parts))
     }
 
-    fn set_intersection(&mut self) -> Read<Expr> {
+    fn set_intersection(&mut self) -> ParseResult<Expr> {
         let first = self.set_group()?;
         if self.peek() != Some(Token::Intersection) {
             return Ok(first);
@@ -464,7 +449,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(Expr::Intersection(parts))
     }
 
-    fn set_group(&mut self) -> Read<Expr> {
+    fn set_group(&mut self) -> ParseResult<Expr> {
         let start = self.pos;
         if let Some(Token::Open(Bracket::Paren)) = self.peek() {
             let close = self.pairs[start] as usize;
@@ -478,12 +463,12 @@ impl<'a> Parser<'_, 'a> {
                 }
             }
         }
-        self.set_atom()?.ok_or(Trouble::Syntax)
+        self.set_atom()?.ok_or(ParseError::Syntax)
     }
 
     // ---- relations and expressions --------------------------------------------------------------------------------
 
-    fn relation(&mut self) -> Read<Expr> {
+    fn relation(&mut self) -> ParseResult<Expr> {
         let mut left = self.expr()?;
         loop {
             let op = match self.peek() {
@@ -498,7 +483,7 @@ impl<'a> Parser<'_, 'a> {
                     }
                     continue;
                 }
-                Some(Token::In) => return Err(Trouble::Meaning),
+                Some(Token::In) => return Err(ParseError::Meaning),
                 _ => return Ok(left),
             };
             self.pos += 1;
@@ -515,12 +500,12 @@ impl<'a> Parser<'_, 'a> {
                 it => Expr::rel(op, it, right),
             };
             if matches!(&left, Expr::Chain(links) if links.len() > MAX_CHAIN) {
-                return Err(Trouble::Depth);
+                return Err(ParseError::Depth);
             }
         }
     }
 
-    fn expr(&mut self) -> Read<Expr> {
+    fn expr(&mut self) -> ParseResult<Expr> {
         let mut left = self.product(Functions::Allowed)?;
         loop {
             if self.eat(Token::Add) {
@@ -535,7 +520,7 @@ impl<'a> Parser<'_, 'a> {
         }
     }
 
-    fn product(&mut self, functions: Functions) -> Read<Expr> {
+    fn product(&mut self, functions: Functions) -> ParseResult<Expr> {
         let mut left = self.unary(functions)?;
         let mut n_links = 0;
         loop {
@@ -546,7 +531,7 @@ impl<'a> Parser<'_, 'a> {
                 continue;
             }
             if n_links > MAX_CHAIN {
-                return Err(Trouble::Depth);
+                return Err(ParseError::Depth);
             }
             if self.eat(Token::Div) {
                 let right = self.unary(functions)?;
@@ -560,7 +545,7 @@ impl<'a> Parser<'_, 'a> {
         }
     }
 
-    fn unary(&mut self, functions: Functions) -> Read<Expr> {
+    fn unary(&mut self, functions: Functions) -> ParseResult<Expr> {
         let mut negative = false;
         loop {
             if self.eat(Token::Sub) {
@@ -574,7 +559,7 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// `2 x \sin y`: a product without signs. An integer before a positive fraction is a mixed number.
-    fn juxtaposed(&mut self, functions: Functions) -> Read<Expr> {
+    fn juxtaposed(&mut self, functions: Functions) -> ParseResult<Expr> {
         let mut factors = vec![self.postfix(Functions::Allowed)?];
         while self.starts_operand(functions) {
             factors.push(self.postfix(functions)?);
@@ -583,7 +568,7 @@ impl<'a> Parser<'_, 'a> {
         if let Some(derivative) = derivative_of(&right) {
             // A derivative operator with nothing after it.
             let _ = derivative;
-            return Err(Trouble::Meaning);
+            return Err(ParseError::Meaning);
         }
         while let Some(left) = factors.pop() {
             right = juxtapose(left, right, self.style);
@@ -636,7 +621,7 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// A factor with its powers, factorials, transposes and degree signs.
-    fn postfix(&mut self, functions: Functions) -> Read<Expr> {
+    fn postfix(&mut self, functions: Functions) -> ParseResult<Expr> {
         let mut it = self.factor(functions)?;
         let mut n_links = 0;
         loop {
@@ -669,7 +654,7 @@ impl<'a> Parser<'_, 'a> {
                             && self.peek_at(2) == Some(Token::Open(Bracket::Brace)) =>
                 {
                     // Evaluation at a point: no answer of this form has a value here.
-                    return Err(Trouble::Meaning);
+                    return Err(ParseError::Meaning);
                 }
                 _ => return Ok(it),
             }
@@ -677,13 +662,13 @@ impl<'a> Parser<'_, 'a> {
                 n_links += 1;
             }
             if n_links > MAX_CHAIN {
-                return Err(Trouble::Depth);
+                return Err(ParseError::Depth);
             }
         }
     }
 
     /// What follows `^` or `_`: one atom, or an expression in braces.
-    fn script(&mut self) -> Read<Expr> {
+    fn script(&mut self) -> ParseResult<Expr> {
         if self.eat(Token::Open(Bracket::Brace)) {
             let it = self.nested(Self::expr)?;
             self.expect(Token::Close(Bracket::Brace))?;
@@ -692,11 +677,11 @@ impl<'a> Parser<'_, 'a> {
         self.nested(Self::atom)
     }
 
-    fn factor(&mut self, functions: Functions) -> Read<Expr> {
+    fn factor(&mut self, functions: Functions) -> ParseResult<Expr> {
         use Token as T;
-        let token = self.peek().ok_or(Trouble::Syntax)?;
+        let token = self.peek().ok_or(ParseError::Syntax)?;
         match token {
-            T::Open(Bracket::Angle) => Err(Trouble::Meaning),
+            T::Open(Bracket::Angle) => Err(ParseError::Meaning),
             T::Open(Bracket::Floor) => self
                 .group(T::Close(Bracket::Floor))
                 .map(|it| Expr::call(Func::Floor, it)),
@@ -769,21 +754,21 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// An opening token, an expression and `close`.
-    fn group(&mut self, close: Token<'_>) -> Read<Expr> {
+    fn group(&mut self, close: Token<'_>) -> ParseResult<Expr> {
         self.pos += 1;
         let it = self.nested(Self::expr)?;
         self.expect(close)?;
         Ok(it)
     }
 
-    fn braced(&mut self) -> Read<Expr> {
+    fn braced(&mut self) -> ParseResult<Expr> {
         if self.peek() != Some(Token::Open(Bracket::Brace)) {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         self.group(Token::Close(Bracket::Brace))
     }
 
-    fn bars(&mut self, bar: Token<'_>) -> Read<Expr> {
+    fn bars(&mut self, bar: Token<'_>) -> ParseResult<Expr> {
         self.pos += 1;
         // Two bars in a row at the start open two groups.
         let it = self.nested(|it| {
@@ -794,7 +779,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(it)
     }
 
-    fn fraction(&mut self) -> Read<Expr> {
+    fn fraction(&mut self) -> ParseResult<Expr> {
         self.pos += 1;
         if let (
             Some(Token::Open(Bracket::Brace)),
@@ -820,7 +805,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(upper.over(lower))
     }
 
-    fn matrix(&mut self, start: Token<'_>, end: Token<'_>) -> Read<Expr> {
+    fn matrix(&mut self, start: Token<'_>, end: Token<'_>) -> ParseResult<Expr> {
         self.expect(start)?;
         let mut cells = Vec::new();
         let mut cols = 0;
@@ -835,7 +820,7 @@ impl<'a> Parser<'_, 'a> {
             }
             let width = cells.len() - row_start;
             if n_rows > 0 && width != cols {
-                return Err(Trouble::Meaning);
+                return Err(ParseError::Meaning);
             }
             cols = width;
             n_rows += 1;
@@ -855,9 +840,9 @@ impl<'a> Parser<'_, 'a> {
         symbol(name, self.complex)
     }
 
-    fn atom(&mut self) -> Read<Expr> {
+    fn atom(&mut self) -> ParseResult<Expr> {
         use Token as T;
-        let token = self.peek().ok_or(Trouble::Syntax)?;
+        let token = self.peek().ok_or(ParseError::Syntax)?;
         match token {
             T::Letter(_) | T::Greek(_) | T::Symbol(_) | T::Accent(..) => self.atom_expr(),
             T::Number(text) => {
@@ -902,25 +887,25 @@ impl<'a> Parser<'_, 'a> {
                     complex: self.complex,
                 })
             }
-            T::Partial => Err(Trouble::Meaning),
-            _ => Err(Trouble::Syntax),
+            T::Partial => Err(ParseError::Meaning),
+            _ => Err(ParseError::Syntax),
         }
     }
 
     /// The name of the letter, Greek letter, symbol or accent at the cursor.
-    fn atom_name(&mut self) -> Read<String> {
+    fn atom_name(&mut self) -> ParseResult<String> {
         let name = match self.peek() {
             Some(Token::Letter(c)) => c.to_string(),
             Some(Token::Greek(name) | Token::Symbol(name)) => name.to_owned(),
             Some(Token::Accent(command, body)) => accent_name(command, body),
-            _ => return Err(Trouble::Syntax),
+            _ => return Err(ParseError::Syntax),
         };
         self.pos += 1;
         Ok(name)
     }
 
     /// A symbol with its subscript and power.
-    fn atom_expr(&mut self) -> Read<Expr> {
+    fn atom_expr(&mut self) -> ParseResult<Expr> {
         if self.peek() == Some(Token::Letter('I')) && self.peek_at(1) != Some(Token::Underscore) {
             self.pos += 1;
             return Ok(Expr::I);
@@ -949,20 +934,20 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// A subscript as the text that becomes part of the symbol's name.
-    fn subscript_text(&mut self) -> Read<String> {
+    fn subscript_text(&mut self) -> ParseResult<String> {
         self.expect(Token::Underscore)?;
         let mut inner = String::new();
         if self.peek() == Some(Token::Open(Bracket::Brace)) {
             let close = self.pairs[self.pos] as usize;
             if close >= self.end || close == self.pos + 1 {
-                return Err(Trouble::Syntax);
+                return Err(ParseError::Syntax);
             }
             for token in &self.tokens[self.pos + 1..close] {
                 push_token(&mut inner, *token);
             }
             self.pos = close + 1;
         } else {
-            let token = self.peek().ok_or(Trouble::Syntax)?;
+            let token = self.peek().ok_or(ParseError::Syntax)?;
             match token {
                 Token::Letter(_)
                 | Token::Greek(_)
@@ -977,7 +962,7 @@ impl<'a> Parser<'_, 'a> {
                     push_token(&mut inner, token);
                     self.pos += 1;
                 }
-                _ => return Err(Trouble::Syntax),
+                _ => return Err(ParseError::Syntax),
             }
         }
         if inner.len() > 1 {
@@ -988,7 +973,7 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// `f(x)`: a letter before exactly one atom, or before a list, in brackets.
-    fn application(&mut self) -> Read<Option<Expr>> {
+    fn application(&mut self) -> ParseResult<Option<Expr>> {
         let start = self.pos;
         let Some(paren) = self.application_bracket() else {
             return Ok(None);
@@ -1034,7 +1019,7 @@ impl<'a> Parser<'_, 'a> {
                     None => it,
                 }))
             }
-            Err(Trouble::Depth) => Err(Trouble::Depth),
+            Err(ParseError::Depth) => Err(ParseError::Depth),
             _ => {
                 self.pos = start;
                 Ok(None)
@@ -1110,9 +1095,9 @@ impl<'a> Parser<'_, 'a> {
 
     // ---- functions ------------------------------------------------------------------------------------------------
 
-    fn function(&mut self) -> Read<Expr> {
+    fn function(&mut self) -> ParseResult<Expr> {
         use Token as T;
-        let token = self.peek().ok_or(Trouble::Syntax)?;
+        let token = self.peek().ok_or(ParseError::Syntax)?;
         self.pos += 1;
         match token {
             T::ExpE => {
@@ -1139,7 +1124,7 @@ impl<'a> Parser<'_, 'a> {
                 self.scripts()?;
                 let args = self.arguments()?;
                 Ok(Expr::Call(
-                    function_by_name(name).ok_or(Trouble::Syntax)?,
+                    function_by_name(name).ok_or(ParseError::Syntax)?,
                     args,
                 ))
             }
@@ -1147,12 +1132,12 @@ impl<'a> Parser<'_, 'a> {
             T::Sum => self.sum(Func::Sum),
             T::Prod => self.sum(Func::Product),
             T::Lim => self.limit(),
-            _ => Err(Trouble::Syntax),
+            _ => Err(ParseError::Syntax),
         }
     }
 
     /// An optional subscript and power, in either order.
-    fn scripts(&mut self) -> Read<(Option<Expr>, Option<Expr>)> {
+    fn scripts(&mut self) -> ParseResult<(Option<Expr>, Option<Expr>)> {
         let (mut below, mut above) = (None, None);
         for _ in 0..2 {
             if below.is_none() && self.eat(Token::Underscore) {
@@ -1164,7 +1149,7 @@ impl<'a> Parser<'_, 'a> {
         Ok((below, above))
     }
 
-    fn one_argument(&mut self, function: Fn1) -> Read<Expr> {
+    fn one_argument(&mut self, function: Fn1) -> ParseResult<Expr> {
         let (below, above) = self.scripts()?;
         let arg = self.single_argument()?;
         let minus_one = matches!(&above, Some(Expr::Num(n)) if *n == Rat::MINUS_ONE);
@@ -1181,11 +1166,11 @@ impl<'a> Parser<'_, 'a> {
                 if minus_one && inverse {
                     exponent = None;
                     Expr::call(
-                        function_by_name(&format!("a{name}")).ok_or(Trouble::Syntax)?,
+                        function_by_name(&format!("a{name}")).ok_or(ParseError::Syntax)?,
                         arg,
                     )
                 } else {
-                    Expr::call(function_by_name(name).ok_or(Trouble::Syntax)?, arg)
+                    Expr::call(function_by_name(name).ok_or(ParseError::Syntax)?, arg)
                 }
             }
         };
@@ -1196,20 +1181,20 @@ impl<'a> Parser<'_, 'a> {
     }
 
     /// `(x)` alone, or everything up to the next sum or function.
-    fn single_argument(&mut self) -> Read<Expr> {
+    fn single_argument(&mut self) -> ParseResult<Expr> {
         if self.peek() == Some(Token::Open(Bracket::Paren)) {
             let start = self.pos;
             match self.group(Token::Close(Bracket::Paren)) {
-                Err(Trouble::Syntax) => self.pos = start,
+                Err(ParseError::Syntax) => self.pos = start,
                 it => return it,
             }
         }
         self.nested(|it| it.product(Functions::Refused))
     }
 
-    fn arguments(&mut self) -> Read<Vec<Expr>> {
+    fn arguments(&mut self) -> ParseResult<Vec<Expr>> {
         if !self.eat(Token::Open(Bracket::Paren)) {
-            return Err(Trouble::Meaning);
+            return Err(ParseError::Meaning);
         }
         let mut args = vec![self.nested(Self::expr)?];
         while self.eat(Token::Comma) {
@@ -1219,20 +1204,20 @@ impl<'a> Parser<'_, 'a> {
         Ok(args)
     }
 
-    fn operator_name(&mut self) -> Read<Expr> {
+    fn operator_name(&mut self) -> ParseResult<Expr> {
         self.expect(Token::Open(Bracket::Brace))?;
         let Some(Token::Word(name)) = self.peek() else {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         };
         self.pos += 1;
         self.expect(Token::Close(Bracket::Brace))?;
         let (_, exponent) = self.scripts()?;
         let it = match name {
             "gcd" | "lcm" => Expr::Call(
-                function_by_name(name).ok_or(Trouble::Syntax)?,
+                function_by_name(name).ok_or(ParseError::Syntax)?,
                 self.arguments()?,
             ),
-            "zeros" | "ones" | "diag" | "hstack" | "vstack" => return Err(Trouble::Meaning),
+            "zeros" | "ones" | "diag" | "hstack" | "vstack" => return Err(ParseError::Meaning),
             _ => {
                 let arg = self.single_argument()?;
                 let func = function_by_name(name).unwrap_or_else(|| Func::Named(name.into()));
@@ -1245,10 +1230,10 @@ impl<'a> Parser<'_, 'a> {
         })
     }
 
-    fn integral(&mut self) -> Read<Expr> {
+    fn integral(&mut self) -> ParseResult<Expr> {
         let (from, to) = self.scripts()?;
         if from.is_some() != to.is_some() {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         // The integrand ends at the first differential of its own level.
         let mut level = 0_usize;
@@ -1268,7 +1253,7 @@ impl<'a> Parser<'_, 'a> {
         }
         let (body, variable) = if at < self.end {
             let Token::Differential(variable) = self.tokens[at] else {
-                return Err(Trouble::Syntax);
+                return Err(ParseError::Syntax);
             };
             let variable = self.symbol(variable);
             let body = if at == self.pos {
@@ -1279,7 +1264,7 @@ impl<'a> Parser<'_, 'a> {
                 self.end = outer_end;
                 let body = body?;
                 if self.pos != at {
-                    return Err(Trouble::Syntax);
+                    return Err(ParseError::Syntax);
                 }
                 body
             };
@@ -1319,7 +1304,7 @@ impl<'a> Parser<'_, 'a> {
         Ok(Expr::Call(Func::Integral, parts))
     }
 
-    fn sum(&mut self, func: Func) -> Read<Expr> {
+    fn sum(&mut self, func: Func) -> ParseResult<Expr> {
         let mut range = None;
         let mut last = None;
         for _ in 0..2 {
@@ -1327,7 +1312,7 @@ impl<'a> Parser<'_, 'a> {
                 self.expect(Token::Open(Bracket::Brace))?;
                 let variable = self.nested(Self::expr)?;
                 if !self.eat(Token::Assign) && !self.eat(Token::Relation(Op::Eq)) {
-                    return Err(Trouble::Syntax);
+                    return Err(ParseError::Syntax);
                 }
                 let first = self.nested(Self::expr)?;
                 self.expect(Token::Close(Bracket::Brace))?;
@@ -1336,12 +1321,12 @@ impl<'a> Parser<'_, 'a> {
                 last = Some(self.script()?);
             }
         }
-        let ((variable, first), last) = range.zip(last).ok_or(Trouble::Syntax)?;
+        let ((variable, first), last) = range.zip(last).ok_or(ParseError::Syntax)?;
         let body = self.nested(|it| it.product(Functions::Allowed))?;
         Ok(Expr::Call(func, vec![body, variable, first, last]))
     }
 
-    fn limit(&mut self) -> Read<Expr> {
+    fn limit(&mut self) -> ParseResult<Expr> {
         self.expect(Token::Underscore)?;
         self.expect(Token::Open(Bracket::Brace))?;
         let variable = match self.peek() {
@@ -1349,7 +1334,7 @@ impl<'a> Parser<'_, 'a> {
                 let name = self.atom_name()?;
                 self.symbol(&name)
             }
-            _ => return Err(Trouble::Syntax),
+            _ => return Err(ParseError::Syntax),
         };
         self.expect(Token::Approach)?;
         let to = self.nested(Self::expr)?;
@@ -1481,8 +1466,8 @@ fn push_token(out: &mut String, token: Token<'_>) {
 }
 
 /// A literal: with a point a decimal, without one an integer.
-pub(crate) fn number(text: &str) -> Read<Expr> {
-    let value = Rat::parse_decimal(text).ok_or(Trouble::Depth)?;
+pub(crate) fn number(text: &str) -> ParseResult<Expr> {
+    let value = Rat::parse_decimal(text).ok_or(ParseError::Depth)?;
     Ok(if text.contains('.') {
         Expr::Float(value)
     } else {
@@ -1491,16 +1476,16 @@ pub(crate) fn number(text: &str) -> Read<Expr> {
 }
 
 /// `1.5E-3`, a decimal.
-pub(crate) fn e_notation(text: &str) -> Read<Expr> {
-    let (mantissa, exponent) = text.split_once(['E', 'e']).ok_or(Trouble::Syntax)?;
-    let exponent: i64 = exponent.parse().map_err(|_| Trouble::Depth)?;
-    let mantissa = Rat::parse_decimal(mantissa).ok_or(Trouble::Depth)?;
+pub(crate) fn e_notation(text: &str) -> ParseResult<Expr> {
+    let (mantissa, exponent) = text.split_once(['E', 'e']).ok_or(ParseError::Syntax)?;
+    let exponent: i64 = exponent.parse().map_err(|_| ParseError::Depth)?;
+    let mantissa = Rat::parse_decimal(mantissa).ok_or(ParseError::Depth)?;
     if exponent.unsigned_abs() > 4_000 {
-        return Err(Trouble::Depth);
+        return Err(ParseError::Depth);
     }
     let value = Rat::ten_pow(exponent)
         .and_then(|it| it.mul(&mantissa))
-        .ok_or(Trouble::Depth)?;
+        .ok_or(ParseError::Depth)?;
     Ok(Expr::Float(value))
 }
 
@@ -1585,11 +1570,11 @@ fn set_of_groups(mut groups: Vec<Vec<Expr>>) -> Expr {
 }
 
 /// Unions and intersections take sets; a tuple among them is its set.
-fn tuple_as_set(e: Expr) -> Read<Expr> {
+fn tuple_as_set(e: Expr) -> ParseResult<Expr> {
     match e {
         Expr::Tuple(items) => Ok(Expr::Set(items)),
         it if it.is_set() => Ok(it),
-        _ => Err(Trouble::Meaning),
+        _ => Err(ParseError::Meaning),
     }
 }
 
@@ -1601,7 +1586,7 @@ fn last_side(links: &[Expr]) -> Expr {
 }
 
 /// `(a, b)` and its closed kin: an interval, unless the ends are in the wrong order, which makes it a tuple.
-fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> Read<Expr> {
+fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> ParseResult<Expr> {
     if let Some(order) = crate::numeric::compare_real(&start, &end) {
         let both_open = left_open && right_open;
         let both_closed = !left_open && !right_open;
@@ -1616,12 +1601,12 @@ fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> Read<E
         }
     }
     if matches!(start, Expr::Matrix { .. }) || start.is_set() || end.is_set() {
-        return Err(Trouble::Meaning);
+        return Err(ParseError::Meaning);
     }
     // A symbol that may be complex cannot bound an interval.
     let is_complex = |it: &Expr| matches!(it, Expr::Sym { complex: true, .. } | Expr::I);
     if start.any(&mut |it| is_complex(it)) || end.any(&mut |it| is_complex(it)) {
-        return Err(Trouble::Meaning);
+        return Err(ParseError::Meaning);
     }
     let infinite = |it: &Expr| matches!(it, Expr::Infinity | Expr::NegInfinity);
     let (left_open, right_open) = (left_open || infinite(&start), right_open || infinite(&end));

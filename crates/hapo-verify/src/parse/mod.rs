@@ -1,6 +1,7 @@
 //! Reads a normalised answer: LaTeX through [`lexer`] and [`grammar`], plain arithmetic through [`arithmetic`].
 
 pub(crate) mod arithmetic;
+mod error;
 mod fold;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
@@ -8,7 +9,7 @@ pub(crate) mod python;
 
 use crate::expr::Expr;
 use crate::number::Rat;
-pub(crate) use grammar::Trouble;
+pub(crate) use error::{ParseError, ParseResult};
 
 /// Whose reading of an ambiguous notation is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,9 +24,9 @@ pub(crate) enum Style {
 pub(crate) const MAX_FORMULA: usize = 32_768;
 
 /// Reads a normalised LaTeX answer; of an equation chain that cannot be read as a whole, its last part.
-pub(crate) fn latex(text: &str, style: Style) -> Result<Expr, Trouble> {
+pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
-        return Err(Trouble::Depth);
+        return Err(ParseError::Depth);
     }
     if let Some(n) = plain_integer(text) {
         return Ok(Expr::Num(n));
@@ -71,20 +72,20 @@ fn plain_integer(text: &str) -> Option<Rat> {
     Some(Rat::int(value))
 }
 
-fn latex_once(text: &str, style: Style) -> Result<Expr, Trouble> {
+fn latex_once(text: &str, style: Style) -> ParseResult<Expr> {
     if let Some(it) = grouped_number(text) {
         return it;
     }
-    let tokens = lexer::lex(text).map_err(|_| Trouble::Syntax)?;
+    let tokens = lexer::lex(text).map_err(|_| ParseError::Syntax)?;
     let complex = style == Style::Peer && looks_complex(text);
     match grammar::parse(&tokens, style, complex) {
-        Err(Trouble::Depth) => grammar::parse(&fold::fold(tokens), style, complex),
+        Err(ParseError::Depth) => grammar::parse(&fold::fold(tokens), style, complex),
         it => it,
     }
 }
 
 /// `1,234` and `-12,345.6`: one number, not a list. A leading zero makes the comma a decimal point.
-fn grouped_number(text: &str) -> Option<Result<Expr, Trouble>> {
+fn grouped_number(text: &str) -> Option<ParseResult<Expr>> {
     let trimmed = text.trim();
     let digits = trimmed.strip_prefix('-').unwrap_or(trimmed);
     let (whole, fraction) = match digits.split_once('.') {
@@ -105,7 +106,7 @@ fn grouped_number(text: &str) -> Option<Result<Expr, Trouble>> {
     let negative = trimmed.starts_with('-');
     let text = if !negative && first.starts_with('0') {
         if whole.matches(',').count() > 1 || fraction.is_some() {
-            return Some(Err(Trouble::Syntax));
+            return Some(Err(ParseError::Syntax));
         }
         whole.replace(',', ".")
     } else {

@@ -1,7 +1,8 @@
 //! Expressions in the notation of a Python shell with implicit products: `2x + sqrt(3)/2`, as OAT's second comparison
 //! reads them. Nothing is executed; this is a grammar like the others, with the same limits.
 
-use super::grammar::{MAX_DEPTH, Trouble, e_notation, number, symbol};
+use super::error::{MAX_DEPTH, ParseError, ParseResult};
+use super::grammar::{e_notation, number, symbol};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 
@@ -9,9 +10,9 @@ use crate::number::Rat;
 const MAX_TEXT: usize = 4_096;
 
 /// Reads `text`.
-pub(crate) fn parse(text: &str) -> Result<Expr, Trouble> {
+pub(crate) fn parse(text: &str) -> ParseResult<Expr> {
     if text.len() > MAX_TEXT {
-        return Err(Trouble::Depth);
+        return Err(ParseError::Depth);
     }
     let mut parser = Parser {
         text,
@@ -23,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Result<Expr, Trouble> {
     if parser.at == text.len() {
         Ok(it)
     } else {
-        Err(Trouble::Syntax)
+        Err(ParseError::Syntax)
     }
 }
 
@@ -45,12 +46,9 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn nested<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= MAX_DEPTH {
-            return Err(Trouble::Depth);
+            return Err(ParseError::Depth);
         }
         self.depth += 1;
         let it = read(self);
@@ -58,7 +56,7 @@ impl<'a> Parser<'a> {
         it
     }
 
-    fn sum(&mut self) -> Result<Expr, Trouble> {
+    fn sum(&mut self) -> ParseResult<Expr> {
         let mut left = self.product()?;
         loop {
             if self.eat("+") {
@@ -71,18 +69,18 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn product(&mut self) -> Result<Expr, Trouble> {
+    fn product(&mut self) -> ParseResult<Expr> {
         let mut left = self.unary()?;
         loop {
             if self.rest().starts_with("**") || self.rest().starts_with("//") {
-                return Err(Trouble::Syntax);
+                return Err(ParseError::Syntax);
             }
             if self.eat("*") {
                 left = left.times(self.unary()?);
             } else if self.eat("/") {
                 self.links += 1;
                 if self.links > 512 {
-                    return Err(Trouble::Depth);
+                    return Err(ParseError::Depth);
                 }
                 left = left.over(self.unary()?);
             } else if self
@@ -96,7 +94,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn unary(&mut self) -> Result<Expr, Trouble> {
+    fn unary(&mut self) -> ParseResult<Expr> {
         let mut negative = false;
         loop {
             if self.eat("-") {
@@ -109,13 +107,13 @@ impl<'a> Parser<'a> {
         Ok(if negative { it.negated() } else { it })
     }
 
-    fn power(&mut self) -> Result<Expr, Trouble> {
+    fn power(&mut self) -> ParseResult<Expr> {
         let mut base = self.atom()?;
         while self.rest().starts_with('!') && !self.rest().starts_with("!=") {
             self.at += 1;
             self.links += 1;
             if self.links > 64 {
-                return Err(Trouble::Depth);
+                return Err(ParseError::Depth);
             }
             base = Expr::call(Func::Factorial, base);
         }
@@ -126,26 +124,26 @@ impl<'a> Parser<'a> {
         Ok(Expr::pow(base, exponent))
     }
 
-    fn atom(&mut self) -> Result<Expr, Trouble> {
+    fn atom(&mut self) -> ParseResult<Expr> {
         if self.eat("(") {
             let it = self.nested(Self::sum)?;
             return if self.eat(")") {
                 Ok(it)
             } else {
-                Err(Trouble::Syntax)
+                Err(ParseError::Syntax)
             };
         }
-        let first = self.rest().chars().next().ok_or(Trouble::Syntax)?;
+        let first = self.rest().chars().next().ok_or(ParseError::Syntax)?;
         if first.is_ascii_digit() || first == '.' {
             return self.number();
         }
         if is_letter(first) {
             return self.name();
         }
-        Err(Trouble::Syntax)
+        Err(ParseError::Syntax)
     }
 
-    fn number(&mut self) -> Result<Expr, Trouble> {
+    fn number(&mut self) -> ParseResult<Expr> {
         let rest = self.rest().as_bytes();
         let digits = |from: usize| {
             rest[from.min(rest.len())..]
@@ -160,7 +158,7 @@ impl<'a> Parser<'a> {
             end += 1 + digits(end + 1);
         }
         if end == 1 && decimal {
-            return Err(Trouble::Syntax);
+            return Err(ParseError::Syntax);
         }
         let mut exponent = 0;
         if matches!(rest.get(end), Some(b'e' | b'E')) {
@@ -175,7 +173,7 @@ impl<'a> Parser<'a> {
             e_notation(&format!("{text}e0"))?
         } else {
             if text.len() > 1 && text.starts_with('0') && !text.bytes().all(|b| b == b'0') {
-                return Err(Trouble::Syntax);
+                return Err(ParseError::Syntax);
             }
             number(text)?
         };
@@ -184,7 +182,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A known function or constant, or a product of one-letter symbols.
-    fn name(&mut self) -> Result<Expr, Trouble> {
+    fn name(&mut self) -> ParseResult<Expr> {
         let rest = self.rest();
         let len = rest
             .find(|c: char| !is_letter(c) && !c.is_ascii_digit())
@@ -217,7 +215,7 @@ impl<'a> Parser<'a> {
                 ("exp", _) => Expr::pow(Expr::E, arg),
                 (_, Some(Func::Log)) => Expr::Call(Func::Log, vec![arg, Expr::E]),
                 (_, Some(function)) => Expr::call(function, arg),
-                _ => return Err(Trouble::Syntax),
+                _ => return Err(ParseError::Syntax),
             });
         }
         if matches!(
@@ -226,12 +224,12 @@ impl<'a> Parser<'a> {
         ) {
             self.at += len;
             return if word == "lambda" {
-                Err(Trouble::Syntax)
+                Err(ParseError::Syntax)
             } else {
                 Ok(symbol(word, false))
             };
         }
-        let letter = rest.chars().next().ok_or(Trouble::Syntax)?;
+        let letter = rest.chars().next().ok_or(ParseError::Syntax)?;
         self.at += letter.len_utf8();
         let mut subscript = String::new();
         if self.rest().starts_with('_') {
