@@ -4,7 +4,9 @@
 //! digits, or there is no value. The price of a wrong acceptance is bounded by that; the cost by a fixed number of
 //! points.
 
-use super::{Complex, Double, eval};
+use super::ball::Double;
+use super::complex::Complex;
+use super::eval::eval;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 

@@ -2,7 +2,8 @@
 //!
 //! Exact for any bound, in time that depends on the degree alone.
 
-use super::{exact_in, spend};
+use super::budget::spend;
+use super::exact::exact_in;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 

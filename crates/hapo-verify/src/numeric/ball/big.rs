@@ -1,190 +1,16 @@
-//! Real numbers known up to an error: doubles for a quick answer, 256-bit floats for a sure one.
-//!
-//! Every operation carries a bound of its error along, so that "differ" is a proof and "equal" means equal to at
-//! least 50 digits. The bounds are generous rather than tight.
+//! Floating-point numbers of 256 bits with an error bound.
 
+use super::Ball;
+use super::fixed::{fixed_ln, fixed_ln2, fixed_pi, fixed_sin_cos};
 use crate::number::Rat;
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_traits::{One, Signed, ToPrimitive, Zero};
 use std::cmp::Ordering;
 
-/// A real number with an error bound.
-pub(crate) trait Ball: Clone + Sized {
-    /// Steps that an elementary function costs.
-    const COST: u32;
-    fn from_rat(value: &Rat) -> Self;
-    fn pi() -> Self;
-    fn euler_gamma() -> Self;
-    fn add(&self, other: &Self) -> Self;
-    fn neg(&self) -> Self;
-    fn mul(&self, other: &Self) -> Self;
-    /// `None` if the ball may hold zero.
-    fn recip(&self) -> Option<Self>;
-    /// For a ball that is not negative.
-    fn sqrt(&self) -> Option<Self>;
-    fn exp(&self) -> Option<Self>;
-    /// For a ball that is surely positive.
-    fn ln(&self) -> Option<Self>;
-    fn sin_cos(&self) -> Option<(Self, Self)>;
-    fn atan(&self) -> Self;
-    /// The sign, if the error leaves no doubt. An exact zero is `Equal`.
-    fn sign(&self) -> Option<Ordering>;
-    /// The largest integer not above, if there is no doubt.
-    fn floor(&self) -> Option<Rat>;
-    /// Whether the ball is as small as rounding alone explains: zero for every purpose of comparison.
-    fn is_negligible(&self) -> bool;
-}
-
-// ---- doubles ------------------------------------------------------------------------------------------------------
-
-/// A double and an absolute error.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Double {
-    pub(crate) value: f64,
-    pub(crate) error: f64,
-}
-
-const EPS: f64 = 4.0 * f64::EPSILON;
-
-impl Double {
-    fn rounded(value: f64, error: f64) -> Double {
-        Double {
-            value,
-            error: error * (1.0 + EPS) + value.abs() * EPS + f64::MIN_POSITIVE,
-        }
-    }
-
-    fn checked(self) -> Option<Double> {
-        (self.value.is_finite() && self.error.is_finite()).then_some(self)
-    }
-}
-
-impl Ball for Double {
-    const COST: u32 = 4;
-
-    fn from_rat(value: &Rat) -> Double {
-        let approximate = value.to_f64();
-        let exact = value.to_i64().is_some_and(|n| n.unsigned_abs() < 1 << 53);
-        if exact {
-            Double {
-                value: approximate,
-                error: 0.0,
-            }
-        } else {
-            Double::rounded(approximate, 0.0)
-        }
-    }
-
-    fn pi() -> Double {
-        Double::rounded(std::f64::consts::PI, 0.0)
-    }
-
-    fn euler_gamma() -> Double {
-        Double::rounded(0.577_215_664_901_532_9, 0.0)
-    }
-
-    fn add(&self, other: &Double) -> Double {
-        Double::rounded(self.value + other.value, self.error + other.error)
-    }
-
-    fn neg(&self) -> Double {
-        Double {
-            value: -self.value,
-            error: self.error,
-        }
-    }
-
-    fn mul(&self, other: &Double) -> Double {
-        let error = self.value.abs() * other.error
-            + other.value.abs() * self.error
-            + self.error * other.error;
-        Double::rounded(self.value * other.value, error)
-    }
-
-    fn recip(&self) -> Option<Double> {
-        let lowest = self.value.abs() - self.error;
-        if lowest <= 0.0 {
-            return None;
-        }
-        Double::rounded(1.0 / self.value, self.error / (self.value.abs() * lowest)).checked()
-    }
-
-    fn sqrt(&self) -> Option<Double> {
-        if self.value + self.error < 0.0 {
-            return None;
-        }
-        let root = self.value.max(0.0).sqrt();
-        let error = if self.error == 0.0 {
-            0.0
-        } else if root * root > 4.0 * self.error {
-            self.error / root
-        } else {
-            self.error.sqrt() * 3.0
-        };
-        Some(Double::rounded(root, error))
-    }
-
-    fn exp(&self) -> Option<Double> {
-        if self.error > 0.5 || self.value > 700.0 {
-            return None;
-        }
-        let value = self.value.exp();
-        Double::rounded(value, value * (self.error * 2.0 + self.value.abs() * EPS)).checked()
-    }
-
-    fn ln(&self) -> Option<Double> {
-        let lowest = self.value - self.error;
-        if lowest <= 0.0 {
-            return None;
-        }
-        let error = self.error / lowest;
-        Some(Double {
-            value: self.value.ln(),
-            error: error * (1.0 + EPS) + EPS * (1.0 + self.value.ln().abs()),
-        })
-    }
-
-    fn sin_cos(&self) -> Option<(Double, Double)> {
-        if self.value.abs() > 1e9 || self.error > 0.5 {
-            return None;
-        }
-        let (sin, cos) = self.value.sin_cos();
-        let error = self.error + EPS;
-        Some((Double { value: sin, error }, Double { value: cos, error }))
-    }
-
-    fn atan(&self) -> Double {
-        Double {
-            value: self.value.atan(),
-            error: self.error + EPS * 2.0,
-        }
-    }
-
-    fn sign(&self) -> Option<Ordering> {
-        if self.value.abs() > self.error {
-            return self.value.partial_cmp(&0.0);
-        }
-        (self.value == 0.0 && self.error == 0.0).then_some(Ordering::Equal)
-    }
-
-    fn floor(&self) -> Option<Rat> {
-        let (low, high) = (
-            (self.value - self.error).floor(),
-            (self.value + self.error).floor(),
-        );
-        (low == high && low.abs() < 9e15).then(|| Rat::int(low as i64))
-    }
-
-    fn is_negligible(&self) -> bool {
-        self.value.abs() <= self.error && self.error < 1e-9
-    }
-}
-
-// ---- big floats ---------------------------------------------------------------------------------------------------
-
 /// Bits of precision of a [`Big`].
 const BITS: u64 = 256;
+
 /// Extra bits inside the elementary functions.
 const GUARD: u64 = 48;
 
@@ -220,7 +46,7 @@ impl Big {
     }
 
     /// Rounds to [`BITS`] bits, adding the rounding to the error.
-    fn rounded(mantissa: BigInt, exponent: i64, log_error: f64) -> Big {
+    pub(super) fn rounded(mantissa: BigInt, exponent: i64, log_error: f64) -> Big {
         let bits = mantissa.bits();
         if bits <= BITS {
             return Big {
@@ -256,7 +82,7 @@ impl Big {
         }
     }
 
-    fn checked(self) -> Option<Big> {
+    pub(super) fn checked(self) -> Option<Big> {
         (self.exponent.abs() < MAX_EXPONENT && self.log_error < 1e12).then_some(self)
     }
 
@@ -610,111 +436,4 @@ impl Big {
             }
         }
     }
-}
-
-thread_local! {
-    static CONSTANTS: std::cell::RefCell<Vec<(i64, BigInt, BigInt)>> = const { std::cell::RefCell::new(Vec::new()) };
-}
-
-/// π and ln 2 at a scale; there are three scales, so they are kept.
-fn constants(scale: i64) -> (BigInt, BigInt) {
-    CONSTANTS.with_borrow_mut(|known| {
-        if let Some(it) = known.iter().find(|it| it.0 == scale) {
-            return (it.1.clone(), it.2.clone());
-        }
-        let wide = scale + 32;
-        let one = BigInt::one() << wide as u64;
-        // Machin: π = 16 atan(1/5) − 4 atan(1/239).
-        let pi: BigInt = (inverse_atan(5, &one) * 16 - inverse_atan(239, &one) * 4) >> 32_u32;
-        // ln 2 = 2 atanh(1/3).
-        let mut power: BigInt = &one / 3;
-        let mut sum = power.clone();
-        let mut k = 1_u32;
-        while !power.is_zero() {
-            power /= 9;
-            sum += &power / (2 * k + 1);
-            k += 1;
-        }
-        let ln2: BigInt = (sum * 2_u32) >> 32_u32;
-        known.push((scale, pi.clone(), ln2.clone()));
-        (pi, ln2)
-    })
-}
-
-fn inverse_atan(n: u32, one: &BigInt) -> BigInt {
-    let mut power: BigInt = one / n;
-    let mut sum = power.clone();
-    let mut k = 1_u32;
-    while !power.is_zero() {
-        power = -power / (n * n);
-        sum += &power / (2 * k + 1);
-        k += 1;
-    }
-    sum
-}
-
-fn fixed_pi(scale: i64) -> BigInt {
-    constants(scale).0
-}
-
-fn fixed_ln2(scale: i64) -> BigInt {
-    constants(scale).1
-}
-
-/// ln m for m in [1/2, 1], by ln m = 2^k ln(m^(1/2^k)) and the series of atanh.
-fn fixed_ln(m: &BigInt, scale: i64) -> BigInt {
-    const ROOTS: u32 = 6;
-    let wide = scale + 16;
-    let one = BigInt::one() << wide as u64;
-    let mut x = m << 16_u32;
-    for _ in 0..ROOTS {
-        x = (x << wide as u64).sqrt();
-    }
-    let z = ((&x - &one) << wide as u64) / (&x + &one);
-    let square: BigInt = (&z * &z) >> wide as u64;
-    let mut power = z.clone();
-    let mut sum = z;
-    for k in 1..120_u32 {
-        power = (power * &square) >> wide as u64;
-        let term = &power / (2 * k + 1);
-        if term.is_zero() {
-            break;
-        }
-        sum += term;
-    }
-    (sum << (ROOTS + 1)) >> 16_u32
-}
-
-/// sin and cos of x in [0, π/2].
-fn fixed_sin_cos(x: &BigInt, scale: i64) -> (BigInt, BigInt) {
-    const HALVINGS: u32 = 8;
-    let one = BigInt::one() << scale as u64;
-    let small: BigInt = x >> HALVINGS;
-    let square: BigInt = (&small * &small) >> scale as u64;
-    // Series of sin and of 1 − cos, which keeps its digits under doubling.
-    let mut sin = small.clone();
-    let mut term = small;
-    for k in 1..60_u32 {
-        term = -((&term * &square) >> scale as u64) / ((2 * k) * (2 * k + 1));
-        if term.is_zero() {
-            break;
-        }
-        sin += &term;
-    }
-    let mut versine: BigInt = &square >> 1_u32;
-    let mut term = versine.clone();
-    for k in 2..60_u32 {
-        term = -((&term * &square) >> scale as u64) / ((2 * k - 1) * (2 * k));
-        if term.is_zero() {
-            break;
-        }
-        versine += &term;
-    }
-    let mut cos = &one - versine;
-    for _ in 0..HALVINGS {
-        let double_sin = (&sin * &cos) >> (scale - 1) as u64;
-        cos = ((&cos * &cos) >> (scale - 1) as u64) - &one;
-        sin = double_sin;
-    }
-    (sin, cos)
 }

@@ -1,0 +1,272 @@
+//! Sets of real numbers as sorted pieces.
+
+use super::relations::plain_symbols;
+use super::symbols::{solve_linear, substitute};
+use crate::expr::{Domain, Expr, Func, Interval, Op};
+use crate::numeric;
+use std::cmp::Ordering;
+
+/// One interval of a set of reals, maybe a single point.
+#[derive(Clone)]
+pub(super) struct Piece {
+    pub(super) start: Expr,
+    pub(super) end: Expr,
+    pub(super) left_open: bool,
+    pub(super) right_open: bool,
+}
+
+impl Piece {
+    fn of(i: &Interval) -> Piece {
+        Piece {
+            start: i.start.clone(),
+            end: i.end.clone(),
+            left_open: i.left_open,
+            right_open: i.right_open,
+        }
+    }
+
+    fn point(at: &Expr) -> Piece {
+        Piece {
+            start: at.clone(),
+            end: at.clone(),
+            left_open: false,
+            right_open: false,
+        }
+    }
+}
+
+/// The set as disjoint intervals in order, where every end is a known real.
+pub(super) fn pieces(e: &Expr) -> Option<Vec<Piece>> {
+    let all = match e {
+        Expr::Interval(i) => vec![Piece::of(i)],
+        Expr::Set(v) if v.len() <= 64 => v.iter().map(Piece::point).collect(),
+        Expr::Domain(Domain::Reals) => vec![Piece {
+            start: Expr::NegInfinity,
+            end: Expr::Infinity,
+            left_open: true,
+            right_open: true,
+        }],
+        Expr::Domain(Domain::Empty) => Vec::new(),
+        Expr::Union(v) => {
+            let mut all = Vec::new();
+            for it in v {
+                all.extend(pieces(it)?);
+            }
+            all
+        }
+        Expr::Intersection(v) => {
+            let mut parts = v.iter();
+            let mut all = pieces(parts.next()?)?;
+            for it in parts {
+                all = intersection(&all, &pieces(it)?)?;
+            }
+            all
+        }
+        Expr::Complement(p) => intersection(&pieces(&p.0)?, &complement(&pieces(&p.1)?)?)?,
+        _ => return None,
+    };
+    merged(all)
+}
+
+fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
+    if all.len() > 24 {
+        return None;
+    }
+    for it in &all {
+        numeric::compare_real(&it.start, &it.end)?;
+    }
+    let mut undecided = false;
+    all.sort_by(|a, b| {
+        let order = numeric::compare_real(&a.start, &b.start);
+        undecided |= order.is_none();
+        order
+            .unwrap_or(Ordering::Equal)
+            .then(a.left_open.cmp(&b.left_open))
+    });
+    if undecided {
+        return None;
+    }
+    let mut out: Vec<Piece> = Vec::with_capacity(all.len());
+    for it in all {
+        let Some(last) = out.last_mut() else {
+            out.push(it);
+            continue;
+        };
+        let touch = numeric::compare_real(&it.start, &last.end)?;
+        let joined = touch.is_lt() || touch.is_eq() && !(it.left_open && last.right_open);
+        if !joined {
+            out.push(it);
+            continue;
+        }
+        match numeric::compare_real(&it.end, &last.end)? {
+            Ordering::Greater => {
+                last.end = it.end;
+                last.right_open = it.right_open;
+            }
+            Ordering::Equal => last.right_open &= it.right_open,
+            Ordering::Less => {}
+        }
+    }
+    Some(out)
+}
+
+fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
+    let mut out = Vec::with_capacity(set.len() + 1);
+    let (mut start, mut open) = (Expr::NegInfinity, true);
+    for it in set {
+        let before = Piece {
+            start: start.clone(),
+            end: it.start.clone(),
+            left_open: open,
+            right_open: !it.left_open,
+        };
+        if is_inhabited(&before)? {
+            out.push(before);
+        }
+        start = it.end.clone();
+        open = !it.right_open;
+    }
+    let last = Piece {
+        start,
+        end: Expr::Infinity,
+        left_open: open,
+        right_open: true,
+    };
+    if is_inhabited(&last)? {
+        out.push(last);
+    }
+    Some(out)
+}
+
+fn is_inhabited(it: &Piece) -> Option<bool> {
+    Some(match numeric::compare_real(&it.start, &it.end)? {
+        Ordering::Less => true,
+        Ordering::Equal => !it.left_open && !it.right_open,
+        Ordering::Greater => false,
+    })
+}
+
+fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
+    let mut out = Vec::new();
+    for x in a {
+        for y in b {
+            let (start, left_open) = match numeric::compare_real(&x.start, &y.start)? {
+                Ordering::Greater => (&x.start, x.left_open),
+                Ordering::Less => (&y.start, y.left_open),
+                Ordering::Equal => (&x.start, x.left_open || y.left_open),
+            };
+            let (end, right_open) = match numeric::compare_real(&x.end, &y.end)? {
+                Ordering::Less => (&x.end, x.right_open),
+                Ordering::Greater => (&y.end, y.right_open),
+                Ordering::Equal => (&x.end, x.right_open || y.right_open),
+            };
+            let piece = Piece {
+                start: start.clone(),
+                end: end.clone(),
+                left_open,
+                right_open,
+            };
+            if is_inhabited(&piece)? {
+                out.push(piece);
+            }
+        }
+    }
+    Some(out)
+}
+
+pub(super) fn same_pieces(a: &[Piece], b: &[Piece]) -> bool {
+    let same = |x: &Expr, y: &Expr| numeric::compare_real(x, y) == Some(Ordering::Equal);
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(x, y)| {
+            x.left_open == y.left_open
+                && x.right_open == y.right_open
+                && same(&x.start, &y.start)
+                && same(&x.end, &y.end)
+        })
+}
+
+/// The reals that satisfy a relation (or chain) in one symbol, where it is linear.
+pub(super) fn as_set(e: &Expr) -> Option<Expr> {
+    let parts = match e {
+        Expr::Chain(links) => {
+            let mut sets = Vec::with_capacity(links.len());
+            for it in links {
+                sets.push(as_set(it)?);
+            }
+            return Some(Expr::Intersection(sets)).and_then(|it| simple(pieces(&it)?));
+        }
+        Expr::Rel(op, sides) => (*op, sides),
+        _ => return None,
+    };
+    let (op, sides) = parts;
+    let is_unknown = |it: &Expr| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _));
+    let (op, bound) = if is_unknown(&sides.0) && !sides.1.has_symbol() {
+        (op, sides.1.clone())
+    } else if is_unknown(&sides.1) && !sides.0.has_symbol() {
+        (op.flipped().unwrap_or(op), sides.0.clone())
+    } else {
+        let difference = sides.0.clone().plus(sides.1.clone().negated());
+        let mut symbols = Vec::new();
+        plain_symbols(&difference, &mut symbols);
+        let [symbol] = symbols.as_slice() else {
+            return None;
+        };
+        let root = numeric::exact(&solve_linear(&difference, symbol)?)?;
+        let at = |n: i64| numeric::exact(&substitute(&difference, symbol, &Expr::int(n)));
+        let falling = at(1)?.sub(&at(0)?)?.is_negative();
+        (
+            if falling {
+                op.flipped().unwrap_or(op)
+            } else {
+                op
+            },
+            Expr::Num(root),
+        )
+    };
+    let below = |open| Interval {
+        start: Expr::NegInfinity,
+        end: bound.clone(),
+        left_open: true,
+        right_open: open,
+    };
+    let above = |open| Interval {
+        start: bound.clone(),
+        end: Expr::Infinity,
+        left_open: open,
+        right_open: true,
+    };
+    Some(match op {
+        Op::Eq => Expr::Set(vec![bound]),
+        Op::Ne => Expr::Union(vec![
+            Expr::Interval(Box::new(below(true))),
+            Expr::Interval(Box::new(above(true))),
+        ]),
+        Op::Lt => Expr::Interval(Box::new(below(true))),
+        Op::Le => Expr::Interval(Box::new(below(false))),
+        Op::Gt => Expr::Interval(Box::new(above(true))),
+        Op::Ge => Expr::Interval(Box::new(above(false))),
+    })
+}
+
+/// Pieces as a set expression again.
+fn simple(all: Vec<Piece>) -> Option<Expr> {
+    let mut sets: Vec<Expr> = Vec::with_capacity(all.len());
+    for it in all {
+        if numeric::compare_real(&it.start, &it.end)?.is_eq() {
+            sets.push(Expr::Set(vec![it.start]));
+        } else {
+            let (start, end) = (it.start, it.end);
+            sets.push(Expr::Interval(Box::new(Interval {
+                start,
+                end,
+                left_open: it.left_open,
+                right_open: it.right_open,
+            })));
+        }
+    }
+    Some(match sets.len() {
+        0 => Expr::Set(Vec::new()),
+        1 => sets.swap_remove(0),
+        _ => Expr::Union(sets),
+    })
+}

@@ -1,0 +1,106 @@
+//! Symbols put for one another.
+
+use super::relations::plain_symbols;
+use crate::expr::{Expr, Func};
+use crate::numeric::{self, Decision};
+
+/// `x` with every `from` replaced.
+pub(super) fn substitute(e: &Expr, from: &Expr, to: &Expr) -> Expr {
+    if e == from {
+        return to.clone();
+    }
+    let all = |v: &[Expr]| {
+        v.iter()
+            .map(|it| substitute(it, from, to))
+            .collect::<Vec<_>>()
+    };
+    match e {
+        Expr::Add(v) => Expr::Add(all(v)),
+        Expr::Mul(v) => Expr::Mul(all(v)),
+        Expr::Call(f, v) => Expr::Call(f.clone(), all(v)),
+        Expr::Pow(p) => Expr::pow(substitute(&p.0, from, to), substitute(&p.1, from, to)),
+        Expr::Percent(a) => Expr::Percent(Box::new(substitute(a, from, to))),
+        it => it.clone(),
+    }
+}
+
+/// The solution of `e = 0` for `symbol`, where `e` is linear in it.
+pub(super) fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
+    let at = |n: i64| substitute(e, symbol, &Expr::int(n));
+    let (zero, one, two) = (at(0), at(1), at(2));
+    let minus = |a: &Expr, b: &Expr| a.clone().plus(b.clone().negated());
+    let slope = minus(&one, &zero);
+    // Linear means that two steps cost twice one step, and that the slope is not zero.
+    if !numeric::same_value(&minus(&two, &zero), &Expr::int(2).times(slope.clone())).is_same() {
+        return None;
+    }
+    if !matches!(
+        numeric::same_value(&slope, &Expr::int(0)),
+        Decision::Different(_)
+    ) {
+        return None;
+    }
+    Some(zero.negated().times(Expr::pow(slope, Expr::int(-1))))
+}
+
+/// `answer` with its symbols renamed to those of `gold` in order, where there are as many.
+pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    plain_symbols(gold, &mut ours);
+    plain_symbols(answer, &mut theirs);
+    if ours.len() != theirs.len() || ours.is_empty() {
+        return answer.clone();
+    }
+    let mut out = answer.clone();
+    // In two steps, so that a swap of names does not collide.
+    for (idx, from) in theirs.iter().enumerate() {
+        out = substitute(
+            &out,
+            from,
+            &Expr::Sym {
+                name: format!("\u{0}{idx}").into(),
+                complex: false,
+            },
+        );
+    }
+    for (idx, to) in ours.iter().enumerate() {
+        out = substitute(
+            &out,
+            &Expr::Sym {
+                name: format!("\u{0}{idx}").into(),
+                complex: false,
+            },
+            to,
+        );
+    }
+    out
+}
+
+/// `e` with the symbol `i` read as the imaginary unit; not where it may count something.
+pub(crate) fn complex(e: Expr) -> Expr {
+    let i = Expr::Sym {
+        name: "i".into(),
+        complex: false,
+    };
+    let counts = e.any(&mut |it| {
+        matches!(
+            it,
+            Expr::Call(Func::Sum | Func::Product | Func::Integral, _)
+        )
+    });
+    if counts || !e.any(&mut |it| *it == i) {
+        e
+    } else {
+        substitute(&e, &i, &Expr::I)
+    }
+}
+
+/// `e` with the symbol `i` read as the imaginary unit, where that is its only symbol.
+pub(crate) fn with_imaginary_unit(e: &Expr) -> Option<Expr> {
+    let mut symbols = Vec::new();
+    plain_symbols(e, &mut symbols);
+    let [only] = symbols.as_slice() else {
+        return None;
+    };
+    matches!(only, Expr::Sym { name, .. } if &**name == "i").then(|| substitute(e, only, &Expr::I))
+}

@@ -1,0 +1,183 @@
+//! Numbers and formulas, by value.
+
+use super::Comparison;
+use crate::expr::Expr;
+use crate::number::Rat;
+use crate::numeric;
+use crate::options::{Percent, Strictness};
+use num_traits::Zero;
+
+/// 2^-54: what the reference's numerical comparison takes for zero.
+const LAST_DIGIT: f64 = 5.551_115_123_125_783e-17;
+
+impl<'a> Comparison<'a> {
+    pub(super) fn values(&mut self, gold: &Expr, answer: &Expr) -> bool {
+        if let (
+            Expr::Matrix { cols, cells },
+            Expr::Matrix {
+                cols: other,
+                cells: theirs,
+            },
+        ) = (gold, answer)
+        {
+            if cols != other || cells.len() != theirs.len() {
+                return false;
+            }
+            return cells.iter().zip(theirs).all(|(a, b)| self.values(a, b));
+        }
+        if self.pairs_left == 0 {
+            return false;
+        }
+        self.pairs_left -= 1;
+        let holds_matrix = |it: &Expr| it.any(&mut |it| matches!(it, Expr::Matrix { .. }));
+        if holds_matrix(gold) && holds_matrix(answer) {
+            return match (gold.as_matrix(), answer.as_matrix()) {
+                (Some(a), Some(b)) if &a != gold || &b != answer => self.values(&a, &b),
+                _ => {
+                    let decision = numeric::same_value(gold, answer);
+                    self.decided(decision)
+                }
+            };
+        }
+        if gold.has_infinity() || answer.has_infinity() {
+            let (a, b) = (numeric::infinite_sign(gold), numeric::infinite_sign(answer));
+            if a.is_some() || b.is_some() {
+                return self.because(a == b, "the same infinity");
+            }
+        }
+        let number = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_));
+        let atomic = |it: &Expr| number(it) || matches!(it, Expr::Percent(inner) if number(inner));
+        if atomic(gold) || atomic(answer) {
+            if is_decimal(gold) || is_decimal(answer) {
+                if self.rounded_equal(gold, answer) {
+                    return self.because(true, "equal when rounded");
+                }
+            } else if let (Some(a), Some(b)) =
+                (integer_or_percent(gold), integer_or_percent(answer))
+                && self.options.percent == Percent::V09
+            {
+                return self.because(a == b, "equal integers, percent signs aside");
+            }
+        }
+        if gold.has_float() || answer.has_float() {
+            return self.inexact(gold, answer);
+        }
+        let decision = numeric::same_value(gold, answer);
+        self.decided(decision)
+    }
+
+    /// A literal decimal against a number: both to the same number of decimals. Not for integers: there 7.0000001 is
+    /// not 7.
+    fn rounded_equal(&self, gold: &Expr, answer: &Expr) -> bool {
+        if is_exact_integer(gold) || is_exact_integer(answer) {
+            return false;
+        }
+        let places = self.options.float_rounding;
+        match (
+            numeric::rounded(gold, places),
+            numeric::rounded(answer, places),
+        ) {
+            // What rounds to nothing says nothing.
+            (Some(a), Some(b))
+                if self.options.strict == Strictness::Truth && a.is_zero() && b.is_zero() =>
+            {
+                numeric::exact(gold) == numeric::exact(answer)
+            }
+            (Some(a), Some(b)) => a == b,
+            _ => false,
+        }
+    }
+
+    /// A decimal that took part in a computation carries the error of double arithmetic.
+    fn inexact(&mut self, gold: &Expr, answer: &Expr) -> bool {
+        if let (Some(a), Some(b)) = (numeric::exact(gold), numeric::exact(answer))
+            && a == b
+            && self.options.strict == Strictness::Truth
+        {
+            return self.because(true, "equal as exact rationals");
+        }
+        if let (Some(a), Some(b)) = (numeric::in_doubles(gold), numeric::in_doubles(answer)) {
+            let atomic = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_) | Expr::Percent(_));
+            // Where neither side is one literal the reference drops what is below its last digit.
+            // Unlike there, the digit counts from the numbers' own size when they are small.
+            let slack = if atomic(gold) || atomic(answer) {
+                0.0
+            } else {
+                LAST_DIGIT.min(a.abs().max(b.abs()) * 4.0 * f64::EPSILON)
+            };
+            if gold.has_float() != answer.has_float() {
+                // One side is exact: the other's rounding shows.
+                let (exact, double) = if gold.has_float() {
+                    (answer, a)
+                } else {
+                    (gold, b)
+                };
+                let near = numeric::is_within(exact, double, slack);
+                return self.because(near, "equal in double arithmetic");
+            }
+            return self.because((a - b).abs() <= slack, "equal in double arithmetic");
+        }
+        let decision = numeric::same_value(gold, answer);
+        self.decided(decision)
+    }
+
+    pub(super) fn symbols(&mut self, gold: &Expr, answer: &Expr) -> bool {
+        let name = |it: &Expr| match it {
+            Expr::Sym { name, .. } => Some(name.to_string()),
+            _ => None,
+        };
+        let same = match (name(gold), name(answer)) {
+            (Some(a), Some(b)) => a == b,
+            (Some(a), None) => same_letters(&a, answer) || is_written(answer, &a),
+            (None, Some(b)) => same_letters(&b, gold) || is_written(gold, &b),
+            (None, None) => false,
+        };
+        self.because(same, "the same symbol")
+    }
+}
+
+fn is_decimal(e: &Expr) -> bool {
+    matches!(e, Expr::Float(_))
+        || matches!(e, Expr::Percent(inner) if matches!(**inner, Expr::Float(_)))
+}
+
+/// An integer that was computed without decimals.
+fn is_exact_integer(e: &Expr) -> bool {
+    !e.has_float() && numeric::exact(e).is_some_and(|it| it.is_integer())
+}
+
+/// The value of an integer, or of an integral percentage without its sign.
+fn integer_or_percent(e: &Expr) -> Option<&Rat> {
+    match e {
+        Expr::Num(n) if n.is_integer() => Some(n),
+        Expr::Percent(inner) => match &**inner {
+            Expr::Num(n) if n.is_integer() => Some(n),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether an exact number is written as `text`, as in `\\text{10}`.
+fn is_written(number: &Expr, text: &str) -> bool {
+    matches!(number, Expr::Num(n) if n.bits() <= 128 && n.to_string() == text)
+}
+
+/// Whether a product of single symbols spells `name`.
+fn same_letters(name: &str, product: &Expr) -> bool {
+    match product {
+        Expr::E => name == "e",
+        Expr::Mul(factors) => {
+            let mut spelled = String::new();
+            for it in factors {
+                match it {
+                    Expr::Sym { name, .. } => spelled.push_str(name),
+                    Expr::E => spelled.push('e'),
+                    _ => return false,
+                }
+            }
+            spelled == name
+        }
+        _ => false,
+    }
+}

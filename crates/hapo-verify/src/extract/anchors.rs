@@ -1,0 +1,259 @@
+//! Words that announce an answer, and what follows them.
+
+use super::{Candidate, Dots, Scan};
+
+/// Where "answer" and "final answer" stand, in any case.
+pub(super) struct Anchors {
+    /// Byte ranges of "answer".
+    answers: Vec<usize>,
+    /// Starts of "final answer".
+    finals: Vec<usize>,
+}
+
+const ANSWER: &[u8] = b"answer";
+
+const FINAL: &[u8] = b"final ";
+
+impl Anchors {
+    pub(super) fn of(text: &str) -> Anchors {
+        let bytes = text.as_bytes();
+        let mut it = Anchors {
+            answers: Vec::new(),
+            finals: Vec::new(),
+        };
+        let mut at = 0;
+        // 'w' is rare, so the word is looked for by its middle.
+        while let Some(next) = bytes[at..].iter().position(|b| *b | 32 == b'w') {
+            let w = at + next;
+            at = w + 1;
+            if w < 3 || bytes.len() < w + 3 || !bytes[w - 3..w + 3].eq_ignore_ascii_case(ANSWER) {
+                continue;
+            }
+            let start = w - 3;
+            it.answers.push(start);
+            if start >= 6 && bytes[start - 6..start].eq_ignore_ascii_case(FINAL) {
+                it.finals.push(start - 6);
+            }
+        }
+        it
+    }
+
+    /// `final answer is X. I hope`.
+    pub(super) fn announced(
+        &self,
+        text: &str,
+        out: &mut Vec<Candidate>,
+        mut read: impl FnMut(usize) -> Option<Candidate>,
+    ) {
+        let mut from = 0;
+        for start in self.finals.iter().copied() {
+            if start < from {
+                continue;
+            }
+            let rest = &text[start + 12..];
+            let Some(rest) = strip_ignore_case(rest, " is") else {
+                continue;
+            };
+            let rest = rest.strip_prefix(':').unwrap_or(rest);
+            // The expression's own prefix may need the last white space, so both ends are tried.
+            let after_space = text.len() - rest.trim_start().len();
+            let before_space = text.len() - rest.len();
+            let candidates = [
+                after_space,
+                last_char_start(text, before_space, after_space),
+            ];
+            for at in candidates {
+                let Some(mut it) = read(at) else { continue };
+                let tail = &text[it.end..];
+                let tail = tail.strip_prefix('.').unwrap_or(tail);
+                let tail = tail
+                    .strip_prefix(|c: char| c.is_whitespace())
+                    .unwrap_or(tail);
+                if tail.starts_with("I hope") {
+                    it.start = start;
+                    it.end = text.len() - tail.len() + 6;
+                    from = it.end;
+                    out.push(it);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// `final answer … is X` with at most 100 characters between.
+    pub(super) fn final_is(
+        &self,
+        text: &str,
+        out: &mut Vec<Candidate>,
+        dots: Dots,
+        mut read: impl FnMut(usize) -> Option<Candidate>,
+    ) {
+        let mut from = 0;
+        for start in self.finals.iter().copied() {
+            if start < from {
+                continue;
+            }
+            let anchor_end = start + 12;
+            for (idx, c) in text[anchor_end..].char_indices().take(101) {
+                let at = anchor_end + idx;
+                if c.is_whitespace() {
+                    let rest = text[at..].trim_start();
+                    if let Some(rest) = rest.strip_prefix("is") {
+                        let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
+                        if let Some(mut it) = read(text.len() - rest.len()) {
+                            it.start = start;
+                            from = it.end;
+                            out.push(it);
+                            break;
+                        }
+                    }
+                }
+                if dots == Dots::StopAtNewlines && c == '\n' {
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(super) fn final_is_expression(&self, scan: &Scan<'_>, out: &mut Vec<Candidate>) {
+        let text = scan.text;
+        let mut from = 0;
+        for start in self.finals.iter().copied() {
+            if start < from {
+                continue;
+            }
+            let anchor_end = start + 12;
+            for (idx, c) in text[anchor_end..].char_indices().take(101) {
+                let at = anchor_end + idx;
+                if c.is_whitespace() {
+                    let rest = text[at..].trim_start();
+                    if let Some(rest) = rest.strip_prefix("is") {
+                        let rest = rest.strip_prefix(':').unwrap_or(rest);
+                        if let Some(mut it) = scan.expression_at(text.len() - rest.len()) {
+                            it.start = start;
+                            from = it.end;
+                            out.push(it);
+                            break;
+                        }
+                    }
+                }
+                if c == '\n' {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// `answer[:] … X` with at most `reach` characters between.
+    pub(super) fn near(
+        &self,
+        text: &str,
+        out: &mut Vec<Candidate>,
+        colon: bool,
+        reach: usize,
+        dots: Dots,
+        mut read: impl FnMut(usize) -> Option<Candidate>,
+    ) {
+        let mut from = 0;
+        for start in self.answers.iter().copied() {
+            if start < from {
+                continue;
+            }
+            let mut anchor_end = start + 6;
+            if colon {
+                if !text[anchor_end..].starts_with(':') {
+                    continue;
+                }
+                anchor_end += 1;
+            }
+            let ends = text[anchor_end..]
+                .char_indices()
+                .map(|(idx, c)| (anchor_end + idx, Some(c)));
+            for (at, c) in ends.chain([(text.len(), None)]).take(reach + 1) {
+                if let Some(mut it) = read(at) {
+                    it.start = start;
+                    from = it.end;
+                    out.push(it);
+                    break;
+                }
+                if dots == Dots::StopAtNewlines && c == Some('\n') {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another
+    /// equals sign.
+    pub(super) fn near_expression(&self, scan: &Scan<'_>, out: &mut Vec<Candidate>, colon: bool) {
+        let text = scan.text;
+        let mut from = 0;
+        for start in self.answers.iter().copied() {
+            if start < from {
+                continue;
+            }
+            let mut anchor_end = start + 6;
+            if colon {
+                if !text[anchor_end..].starts_with(':') {
+                    continue;
+                }
+                anchor_end += 1;
+            }
+            // Nothing further than a hundred characters counts.
+            let reach = text[anchor_end..]
+                .char_indices()
+                .take_while(|(_, c)| *c != '\n')
+                .take(102);
+            let line_len = reach.last().map_or(0, |(idx, c)| idx + c.len_utf8());
+            let line = &text[anchor_end..anchor_end + line_len];
+            let within = |n: usize| {
+                line.char_indices()
+                    .nth(n)
+                    .map_or(line.len(), |(idx, _)| idx)
+            };
+            let mut best = None;
+            // The equals sign itself comes after at most 100 characters.
+            let window = &line[..within(101)];
+            for (idx, _) in window.rmatch_indices('=') {
+                let after = anchor_end + idx + 1;
+                let spaces_end = text.len() - text[after..].trim_start().len();
+                let at = last_char_start(text, after, spaces_end);
+                best = (at < spaces_end)
+                    .then(|| scan.expression_not_before_equals(at))
+                    .flatten();
+                if best.is_some() {
+                    break;
+                }
+            }
+            if best.is_none() {
+                let positions = line
+                    .char_indices()
+                    .map(|(idx, _)| idx)
+                    .chain([line.len()])
+                    .take(51);
+                best = positions
+                    .into_iter()
+                    .find_map(|idx| scan.expression_not_before_equals(anchor_end + idx));
+            }
+            if let Some(mut it) = best {
+                it.start = start;
+                from = it.end;
+                out.push(it);
+            }
+        }
+    }
+}
+
+/// The start of the last character in `text[from..to]`, or `to` if that is empty.
+pub(super) fn last_char_start(text: &str, from: usize, to: usize) -> usize {
+    text[from..to]
+        .char_indices()
+        .next_back()
+        .map_or(to, |(idx, _)| from + idx)
+}
+
+fn strip_ignore_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let head = text.get(..prefix.len())?;
+    head.eq_ignore_ascii_case(prefix)
+        .then(|| &text[prefix.len()..])
+}

@@ -1,0 +1,214 @@
+//! Finds the candidates for the final answer in a completion, best first.
+//!
+//! The priorities and the shape of each candidate follow Math-Verify 0.9.0: an answer that announces itself beats a
+//! box, a box beats an "answer", that beats any formula or number; among equals the one that ends last, then the
+//! longest. The scanners are written by hand so that each is linear in the text: whatever must be looked for ahead
+//! (a closing delimiter, the end of a run) is found once and remembered.
+
+mod anchors;
+mod boxed;
+mod finders;
+mod formulas;
+mod numbers;
+mod strings;
+
+use anchors::Anchors;
+use finders::Finders;
+use std::cell::RefCell;
+use std::ops::Range;
+
+/// Where a formula was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Formula {
+    pub(crate) content: Range<usize>,
+    /// A percent sign follows the closing delimiter.
+    pub(crate) percent: bool,
+    /// Found as a box without delimiters: only the last boxes count.
+    pub(crate) bare_box: bool,
+}
+
+/// What was found, and how it is to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// One formula, or several joined by commas, "and" or "or".
+    Formulas(Vec<Formula>),
+    /// A number in plain text: its integer part (with a sign and separators), its decimal part, and a percent sign.
+    Number {
+        integer: Range<usize>,
+        decimal: Range<usize>,
+        percent: bool,
+    },
+    /// Digits and operators in plain text.
+    Arithmetic(Range<usize>),
+    /// One of the given strings.
+    Word(Range<usize>),
+}
+
+/// One candidate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) found: Found,
+}
+
+/// Where one kind of answer is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// Nowhere.
+    Off,
+    /// Only after words such as "answer".
+    AfterAnchor,
+    /// Everywhere.
+    Anywhere,
+}
+
+/// What to look for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Targets {
+    /// Formulas in LaTeX delimiters and boxes.
+    pub latex: Search,
+    /// Plain numbers and arithmetic.
+    pub expressions: Search,
+    /// Literal strings, such as the letters of a multiple choice; empty to look for none.
+    pub strings: Vec<String>,
+    /// Where boxes stand among the priorities (0, 50, 100, 200, 300 are the others); `None` does not look for them.
+    pub boxed_priority: Option<u32>,
+}
+
+impl Targets {
+    /// Math-Verify 0.9.0: LaTeX and expressions, boxes at 50.
+    pub const DEFAULT: Targets = Targets {
+        latex: Search::Anywhere,
+        expressions: Search::Anywhere,
+        strings: Vec::new(),
+        boxed_priority: Some(50),
+    };
+}
+
+impl Default for Targets {
+    fn default() -> Targets {
+        Targets::DEFAULT
+    }
+}
+
+/// Most candidates that are tried in one priority group.
+pub(crate) const MAX_CANDIDATES: usize = 48;
+
+/// Calls `visit` with each priority group's candidates, best first, until it returns `true`.
+pub(crate) fn candidates(
+    text: &str,
+    targets: &Targets,
+    mut visit: impl FnMut(&[Candidate]) -> bool,
+) {
+    let mut priorities = vec![0, 50, 100, 200, 250, 300];
+    if let Some(it) = targets.boxed_priority
+        && targets.latex != Search::Off
+        && !priorities.contains(&it)
+    {
+        priorities.push(it);
+        priorities.sort_unstable();
+    }
+    let scan = Scan::new(text);
+    let anchors = Anchors::of(text);
+    let mut nothing = true;
+    for priority in priorities {
+        let mut found = Vec::new();
+        if targets.latex != Search::Off && targets.boxed_priority == Some(priority) {
+            scan.boxes(&mut found);
+        }
+        // Whether this group holds what the search is for.
+        let wanted = |search: Search| {
+            search == Search::Anywhere || search == Search::AfterAnchor && priority != 300
+        };
+        if wanted(targets.latex) {
+            match priority {
+                0 => anchors.announced(text, &mut found, |at| scan.formulas_at(at, Context::Plain)),
+                50 => anchors.final_is(text, &mut found, Dots::MatchNewlines, |at| {
+                    scan.formulas_at(at, Context::Plain)
+                }),
+                100 | 200 => anchors.near(
+                    text,
+                    &mut found,
+                    priority == 100,
+                    50,
+                    Dots::MatchNewlines,
+                    |at| scan.formulas_at(at, Context::Plain),
+                ),
+                300 => scan.all_formulas(Context::Plain, &mut found),
+                _ => {}
+            }
+        }
+        if wanted(targets.expressions) {
+            match priority {
+                0 => anchors.announced(text, &mut found, |at| scan.expression_at(at)),
+                50 => anchors.final_is_expression(&scan, &mut found),
+                100 | 200 => anchors.near_expression(&scan, &mut found, priority == 100),
+                300 => {
+                    scan.all_arithmetic(&mut found);
+                    scan.all_numbers(&mut found);
+                }
+                _ => {}
+            }
+        }
+        if !targets.strings.is_empty() {
+            scan.strings(&anchors, &targets.strings, priority, &mut found);
+        }
+        if found.is_empty() {
+            continue;
+        }
+        // Equal spans keep the order in which the patterns are listed.
+        found.sort_by(|a, b| b.end.cmp(&a.end).then(a.start.cmp(&b.start)));
+        found.truncate(MAX_CANDIDATES);
+        nothing = false;
+        if visit(&found) {
+            return;
+        }
+    }
+    if nothing
+        && targets.latex != Search::Off
+        && targets.boxed_priority.is_some()
+        && let Some(it) = scan.loose_box()
+    {
+        visit(&[it]);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Context {
+    /// Any formula.
+    Plain,
+    /// Only formulas that hold a box.
+    Boxed,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Dots {
+    MatchNewlines,
+    StopAtNewlines,
+}
+
+struct Scan<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    /// Shared by the anchored attempts, which move forwards with small steps back.
+    finders: RefCell<Finders<'a>>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(text: &'a str) -> Scan<'a> {
+        Scan {
+            text,
+            bytes: text.as_bytes(),
+            finders: RefCell::new(Finders::new(text.as_bytes())),
+        }
+    }
+
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.bytes.get(at).copied()
+    }
+
+    fn before(&self, at: usize) -> Option<u8> {
+        at.checked_sub(1).and_then(|it| self.byte(it))
+    }
+}

@@ -1,0 +1,306 @@
+//! Plain numbers and arithmetic.
+
+use super::{Candidate, Found, Scan};
+
+impl<'a> Scan<'a> {
+    /// Arithmetic or, failing that, a number.
+    pub(super) fn expression_at(&self, at: usize) -> Option<Candidate> {
+        let starts = at == 0
+            || self
+                .text
+                .get(at..)?
+                .starts_with(|c: char| c.is_whitespace() || c == '=');
+        if !starts {
+            return None;
+        }
+        let mut memo = Run::default();
+        self.arithmetic_at(at, &mut memo)
+            .or_else(|| self.number_at(at))
+    }
+
+    /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
+    pub(super) fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
+        let starts = at == 0
+            || self
+                .text
+                .get(at..)?
+                .starts_with(|c: char| c.is_whitespace() || c == '=');
+        if !starts {
+            return None;
+        }
+        let equals_follows = |end: usize| self.text[end..].trim_start().starts_with('=');
+        let mut memo = Run::default();
+        if let Some(it) = self.arithmetic_at(at, &mut memo)
+            && !equals_follows(it.end)
+        {
+            return Some(it);
+        }
+        let mut it = self.number_at(at)?;
+        if !equals_follows(it.end) {
+            return Some(it);
+        }
+        let Found::Number {
+            integer,
+            decimal,
+            percent,
+        } = &mut it.found
+        else {
+            return None;
+        };
+        *percent = false;
+        let shortened = if decimal.start == decimal.end {
+            integer
+        } else {
+            decimal
+        };
+        if shortened.len() < 2 || !self.bytes[shortened.end - 2].is_ascii_digit() {
+            return None;
+        }
+        shortened.end -= 1;
+        it.end = shortened.end;
+        Some(it)
+    }
+
+    pub(super) fn all_arithmetic(&self, out: &mut Vec<Candidate>) {
+        let mut at = 0;
+        let mut memo = Run::default();
+        while let Some(start) = self.next_start(at) {
+            match self.arithmetic_at(start, &mut memo) {
+                Some(it) => {
+                    at = it.end;
+                    out.push(it);
+                }
+                None => at = start + 1,
+            }
+        }
+    }
+
+    pub(super) fn all_numbers(&self, out: &mut Vec<Candidate>) {
+        let mut at = 0;
+        while let Some(start) = self.next_start(at) {
+            match self.number_at(start) {
+                Some(it) => {
+                    at = it.end;
+                    out.push(it);
+                }
+                None => at = start + 1,
+            }
+        }
+    }
+
+    /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
+    pub(super) fn next_start(&self, at: usize) -> Option<usize> {
+        if at == 0 && !self.bytes.is_empty() {
+            return Some(0);
+        }
+        let mut at = at;
+        loop {
+            let found = at
+                + self
+                    .bytes
+                    .get(at..)?
+                    .iter()
+                    .position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
+            let is_start = match self.bytes[found] {
+                b'=' => true,
+                b if b < 0x80 => (b as char).is_whitespace(),
+                _ => self
+                    .text
+                    .get(found..)
+                    .is_some_and(|it| it.starts_with(char::is_whitespace)),
+            };
+            if is_start {
+                // Of a run of white space only the last can be followed by a number.
+                let next = self.byte(found + 1);
+                if !next.is_some_and(|b| b == b' ' || b == b'\n') {
+                    return Some(found);
+                }
+            }
+            at = found + 1;
+        }
+    }
+
+    /// Past the prefix: the start, white space or `=`, then maybe two asterisks.
+    pub(super) fn after_prefix(&self, at: usize) -> Option<usize> {
+        let rest = self.text.get(at..)?;
+        let c = rest.chars().next()?;
+        let mut after = if c.is_whitespace() || c == '=' {
+            at + c.len_utf8()
+        } else if at == 0 {
+            0
+        } else {
+            return None;
+        };
+        if self.text[after..].starts_with("**") {
+            after += 2;
+        }
+        Some(after)
+    }
+
+    fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {
+        let start = self.after_prefix(at)?;
+        let mut digit = start;
+        digit += usize::from(self.byte(digit) == Some(b'-'));
+        digit += usize::from(self.byte(digit) == Some(b'('));
+        digit += usize::from(self.byte(digit) == Some(b'-'));
+        if !self.byte(digit)?.is_ascii_digit() {
+            return None;
+        }
+        if memo.end <= digit {
+            *memo = self.run(digit);
+        }
+        // At least one operator, with at least one character of the run after it.
+        let end = memo.last_end?;
+        let operator = memo.operator?;
+        if operator <= digit {
+            return None;
+        }
+        let mut match_end = end;
+        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1).is_some() {
+            match_end += 1;
+        }
+        let stop = self.suffix(match_end)?;
+        Some(Candidate {
+            start: at,
+            end: stop,
+            found: Found::Arithmetic(start..match_end),
+        })
+    }
+
+    /// The run of digits, dots, white space and operators from `start`, and the last place in it where a match may
+    /// end.
+    fn run(&self, start: usize) -> Run {
+        let mut run = Run {
+            end: self.text.len() + 1,
+            ..Run::default()
+        };
+        // The last two operators: one that touches the end of the match does not count.
+        let mut operators: [Option<(usize, usize)>; 2] = [None; 2];
+        let visit = |run: &mut Run, operators: &[Option<(usize, usize)>; 2], at: usize| {
+            if self.ends_match(at) {
+                run.last_end = Some(at);
+                run.operator = operators
+                    .iter()
+                    .flatten()
+                    .find(|it| it.1 < at)
+                    .map(|it| it.0);
+            }
+        };
+        for (idx, c) in self.text[start..].char_indices() {
+            let at = start + idx;
+            visit(&mut run, &operators, at);
+            if !(c.is_ascii_digit() || c == '.' || c.is_whitespace() || is_operator(c)) {
+                run.end = at;
+                return run;
+            }
+            if is_operator(c) {
+                operators = [Some((at, at + c.len_utf8())), operators[0]];
+            }
+        }
+        visit(&mut run, &operators, self.text.len());
+        run
+    }
+
+    /// Whether arithmetic may end here: before a closing parenthesis and a suffix, or before a suffix.
+    fn ends_match(&self, at: usize) -> bool {
+        self.suffix(at).is_some() || self.byte(at) == Some(b')') && self.suffix(at + 1).is_some()
+    }
+
+    /// Past the suffix that must follow arithmetic: `.`, `,`, `:`, white space, `)`, `$` or the end.
+    fn suffix(&self, at: usize) -> Option<usize> {
+        let rest = self.text.get(at..)?;
+        let one = |rest: &str| match rest.chars().next() {
+            None => Some(0),
+            Some(c) if matches!(c, '.' | ',' | ':' | ')' | '$') || c.is_whitespace() => {
+                Some(c.len_utf8())
+            }
+            _ => None,
+        };
+        if let Some(after) = rest.strip_prefix("**")
+            && let Some(len) = one(after)
+        {
+            return Some(at + 2 + len);
+        }
+        one(rest).map(|len| at + len)
+    }
+
+    fn number_at(&self, at: usize) -> Option<Candidate> {
+        let mut start = self.after_prefix(at)?;
+        let currency = self.text[start..].chars().next()?;
+        if currency == '$' || matches!(currency, '€' | '£' | '¥' | '฿' | '₠'..='₿') {
+            start += currency.len_utf8();
+        }
+        if self.before(start).is_some_and(|b| b.is_ascii_digit()) {
+            return None;
+        }
+        let minus = usize::from(self.byte(start) == Some(b'-'));
+        let digits = |from: usize| {
+            self.bytes
+                .get(from..)
+                .map_or(0, |it| it.iter().take_while(|b| b.is_ascii_digit()).count())
+        };
+        let whole = digits(start + minus);
+        let mut integer = start..start + minus + whole;
+        let mut decimal = integer.end..integer.end;
+        if whole == 0 {
+            if minus > 0 || self.byte(start) != Some(b'.') || digits(start + 1) == 0 {
+                return None;
+            }
+            integer = start..start;
+            decimal = start..start + 1 + digits(start + 1);
+        } else {
+            let mut grouped = integer.end;
+            if whole <= 3 && self.bytes[start + minus] != b'0' {
+                while matches!(self.byte(grouped), Some(b' ' | b',')) && digits(grouped + 1) >= 3 {
+                    grouped += 4;
+                }
+            } else if whole > 3 && self.bytes[start + minus] != b'0' {
+                // The grouped form takes at most three digits first, which here leaves no separator.
+                grouped = integer.end;
+            }
+            if grouped > integer.end {
+                integer.end = grouped;
+                decimal = grouped..grouped;
+                if self.byte(grouped) == Some(b'.') && digits(grouped + 1) > 0 {
+                    decimal.end = grouped + 1 + digits(grouped + 1);
+                }
+            } else if matches!(self.byte(integer.end), Some(b'.' | b','))
+                && digits(integer.end + 1) > 0
+            {
+                decimal = integer.end..integer.end + 1 + digits(integer.end + 1);
+            }
+        }
+        let mut end = decimal.end.max(integer.end);
+        let rest = self.text[end..].trim_start();
+        let sign = ["%", "percent", "Percent", "pct", "Pct"]
+            .iter()
+            .find(|it| rest.starts_with(**it));
+        if let Some(sign) = sign {
+            end = self.text.len() - rest.len() + sign.len();
+        }
+        Some(Candidate {
+            start: at,
+            end,
+            found: Found::Number {
+                integer,
+                decimal,
+                percent: sign.is_some(),
+            },
+        })
+    }
+}
+
+/// A run of characters that arithmetic is made of.
+#[derive(Default)]
+struct Run {
+    /// One past the run.
+    pub(super) end: usize,
+    /// The last place in the run where a match may end.
+    last_end: Option<usize>,
+    /// The last operator with at least one character between it and that place.
+    operator: Option<usize>,
+}
+
+fn is_operator(c: char) -> bool {
+    matches!(c, '+' | '-' | '*' | '×' | '/' | '^' | '(' | ')' | '÷')
+}

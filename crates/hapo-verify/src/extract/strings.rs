@@ -1,0 +1,90 @@
+//! Literal strings, such as the letters of a multiple choice.
+
+use super::anchors::Anchors;
+use super::{Candidate, Dots, Found, Scan};
+
+impl<'a> Scan<'a> {
+    pub(super) fn strings(
+        &self,
+        anchors: &Anchors,
+        strings: &[String],
+        priority: u32,
+        out: &mut Vec<Candidate>,
+    ) {
+        let word_at = |at: usize| {
+            let rest = self.text.get(at..)?;
+            let found = strings.iter().find(|it| rest.starts_with(it.as_str()))?;
+            Some(at..at + found.len())
+        };
+        let suffix = |at: usize| {
+            let rest = self.text[at..]
+                .strip_prefix("**")
+                .unwrap_or(&self.text[at..]);
+            let end = self.text.len() - rest.len();
+            match rest.chars().next() {
+                None => Some(end),
+                Some(c) if matches!(c, '.' | ',' | ':') || c.is_whitespace() => {
+                    Some(end + c.len_utf8())
+                }
+                _ => None,
+            }
+        };
+        let whole = |at: usize| {
+            let start = self
+                .after_prefix(at)
+                .filter(|_| self.text[at..].starts_with(char::is_whitespace) || at == 0)?;
+            let word = word_at(start)?;
+            let end = suffix(word.end)?;
+            Some(Candidate {
+                start: at,
+                end,
+                found: Found::Word(word),
+            })
+        };
+        let bare = |at: usize| {
+            let word = word_at(at)?;
+            Some(Candidate {
+                start: at,
+                end: word.end,
+                found: Found::Word(word),
+            })
+        };
+        match priority {
+            0 => anchors.announced(self.text, out, bare),
+            50 => anchors.final_is(self.text, out, Dots::StopAtNewlines, bare),
+            100 | 200 => anchors.near(
+                self.text,
+                out,
+                priority == 100,
+                50,
+                Dots::StopAtNewlines,
+                whole,
+            ),
+            250 => {
+                let start = if self.text.starts_with("**") { 2 } else { 0 };
+                if let Some(word) = word_at(start)
+                    && let Some(end) = suffix(word.end)
+                {
+                    out.push(Candidate {
+                        start: 0,
+                        end,
+                        found: Found::Word(word),
+                    });
+                }
+            }
+            300 => {
+                let mut at = 0;
+                while let Some(start) = self.next_start(at) {
+                    match whole(start) {
+                        Some(it) => {
+                            at = it.end.max(start + 1);
+                            out.push(it);
+                        }
+                        None => at = start + 1,
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

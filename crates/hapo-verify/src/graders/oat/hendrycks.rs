@@ -1,0 +1,318 @@
+//! Hendrycks' string normalisation of the MATH benchmark.
+
+use super::whole_text;
+use crate::normalise::is_plain_integer;
+
+/// The MATH benchmark's string normalisation with OAT's list of units.
+pub(super) fn hendrycks(answer: &str) -> String {
+    let answer = answer.trim();
+    let answer = whole_text(answer).map_or(answer, str::trim);
+    strip_string(answer).unwrap_or_else(|| answer.to_owned())
+}
+
+/// `None` where the original raises an exception and so leaves the answer as it is.
+fn strip_string(text: &str) -> Option<String> {
+    let mut s = text
+        .replace('\n', "")
+        .replace("\\!", "")
+        .replace("\\\\", "\\");
+    if s.contains("array") {
+        while let Some(start) = s.find("\\begin{array}{") {
+            let close = s[start + 14..].find('}')?;
+            s.replace_range(start..=start + 14 + close, "\\begin{pmatrix}");
+        }
+        s = s.replace("\\end{array}", "\\end{pmatrix}");
+    }
+    for (from, to) in [
+        ("bmatrix", "pmatrix"),
+        ("tfrac", "frac"),
+        ("dfrac", "frac"),
+        ("\\neq", "\\ne"),
+        ("\\leq", "\\le"),
+        ("\\geq", "\\ge"),
+        ("\\left", ""),
+        ("\\right", ""),
+    ] {
+        if s.contains(from) {
+            s = s.replace(from, to);
+        }
+    }
+    if let Some(start) = s.find("\\text{")
+        && s.ends_with('}')
+    {
+        let kept = s[..start].trim();
+        if !kept.is_empty() {
+            s = String::from(kept);
+        }
+    } else if s.trim() != s && !s.trim().is_empty() {
+        s = String::from(s.trim());
+    }
+    s = without_units(&s);
+    s = s
+        .replace("^{\\circ}", "")
+        .replace("^\\circ", "")
+        .replace("\\$", "");
+    if s.contains("\\text{ ") {
+        if s.matches("\\text{ ").count() != 1 {
+            return None;
+        }
+        s.truncate(s.find("\\text{ ")?);
+    }
+    s = s
+        .replace("\\%", "")
+        .replace(" .", " 0.")
+        .replace("{.", "{0.");
+    if s.is_empty() {
+        return Some(s);
+    }
+    if s.starts_with('.') {
+        s.insert(0, '0');
+    }
+    if s.matches('=').count() == 1
+        && let Some((left, right)) = s.split_once('=')
+        && left.chars().count() <= 2
+    {
+        s = String::from(right);
+    }
+    if s.contains("\\sqrt") {
+        let mut parts = s.split("\\sqrt");
+        let mut out = parts.next()?.to_owned();
+        for part in parts {
+            let first = part.chars().next()?;
+            out.push_str("\\sqrt");
+            if first == '{' {
+                out.push_str(part);
+            } else {
+                out.push('{');
+                out.push(first);
+                out.push('}');
+                out.push_str(&part[first.len_utf8()..]);
+            }
+        }
+        s = out;
+    }
+    s = s.replace(' ', "");
+    if s.contains("\\frac") {
+        s = brace_fractions(&s)?;
+    }
+    if s == "0.5" {
+        return Some("\\frac{1}{2}".to_owned());
+    }
+    if let Some((a, b)) = s.split_once('/')
+        && is_plain_integer(a)
+        && is_plain_integer(b)
+    {
+        s = format!("\\frac{{{a}}}{{{b}}}");
+    }
+    Some(s)
+}
+
+fn brace_fractions(s: &str) -> Option<String> {
+    let mut parts = s.split("\\frac");
+    let mut out = parts.next()?.to_owned();
+    for part in parts {
+        out.push_str("\\frac");
+        let mut chars = part.chars();
+        let first = chars.next()?;
+        if first == '{' {
+            out.push_str(part);
+            continue;
+        }
+        let Some(second) = chars.next() else {
+            return Some(s.to_owned());
+        };
+        out.push('{');
+        out.push(first);
+        out.push('}');
+        if second == '{' {
+            out.push_str(&part[first.len_utf8()..]);
+        } else {
+            out.push('{');
+            out.push(second);
+            out.push('}');
+            out.push_str(chars.as_str());
+        }
+    }
+    Some(out)
+}
+
+/// Units that stand alone between non-word characters; each also with an `s`.
+const UNITS: [&str; 118] = [
+    "east",
+    "degree",
+    "mph",
+    "kmph",
+    "ft",
+    "deg",
+    "mile",
+    "monkey",
+    "prime",
+    "ratio",
+    "rd",
+    "o",
+    "gm",
+    "lb",
+    "tile",
+    "per",
+    "dm",
+    "lt",
+    "gain",
+    "ab",
+    "way",
+    "west",
+    "t",
+    "a",
+    "h",
+    "men",
+    "soldier",
+    "pie",
+    "bc",
+    "excess",
+    "st",
+    "inches",
+    "noon",
+    "percent",
+    "by",
+    "gal",
+    "kmh",
+    "c",
+    "acre",
+    "rise",
+    "th",
+    "sq",
+    "mark",
+    "l",
+    "toy",
+    "coin",
+    "gallon",
+    "profit",
+    "minw",
+    "yr",
+    "women",
+    "feet",
+    "am",
+    "pm",
+    "hr",
+    "square",
+    "are",
+    "rupee",
+    "rounds",
+    "cubic",
+    "cc",
+    "mtr",
+    "s",
+    "ohm",
+    "number",
+    "day",
+    "hour",
+    "minute",
+    "min",
+    "second",
+    "man",
+    "woman",
+    "sec",
+    "cube",
+    "mt",
+    "mp",
+    "hectare",
+    "more",
+    "unit",
+    "rs",
+    "kg",
+    "g",
+    "month",
+    "km",
+    "m",
+    "cm",
+    "mm",
+    "apple",
+    "liter",
+    "loss",
+    "yard",
+    "pure",
+    "year",
+    "increase",
+    "decrease",
+    "d",
+    "less",
+    "Surface",
+    "litre",
+    "metre",
+    "meter",
+    "inch",
+    "no change",
+    "m sqaure",
+    " m east",
+    "sq m",
+    "profit of rs",
+    "cu cm",
+    "sq inch",
+    "cm 2",
+    "pi sq m",
+    "q ?",
+    "p ? m",
+    "a ? m",
+    "sq ? m",
+    "cu ? m",
+    "rs ?",
+    "s ?",
+];
+
+/// Drops units, in the order of the list, twice over; never everything.
+fn without_units(text: &str) -> String {
+    let has_letters = text.bytes().any(|b| b.is_ascii_alphabetic());
+    if !has_letters {
+        return text.to_owned();
+    }
+    let mut s = text.to_owned();
+    for _ in 0..2 {
+        for plural in ["", "s"] {
+            for unit in UNITS {
+                if !unit.contains([' ', '?']) && !s.contains(unit) {
+                    continue;
+                }
+                if let Some(it) = without_unit(&s, unit, plural)
+                    && !it.is_empty()
+                {
+                    s = it;
+                }
+            }
+        }
+    }
+    s
+}
+
+fn without_unit(s: &str, unit: &str, plural: &str) -> Option<String> {
+    let chars: Vec<(usize, char)> = s.char_indices().collect();
+    let pattern: Vec<char> = unit.chars().chain(plural.chars()).collect();
+    if pattern.len() > chars.len() {
+        return None;
+    }
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut out = String::new();
+    let mut copied = 0;
+    let mut at = 0;
+    let mut floor = 0;
+    while at + pattern.len() <= chars.len() {
+        let fits = pattern
+            .iter()
+            .zip(&chars[at..])
+            .all(|(p, c)| *p == '?' || *p == c.1);
+        // The character before must not belong to the match before, which took its neighbours along.
+        let before = at == 0 || at > floor && !is_word(chars[at - 1].1);
+        let after = at + pattern.len();
+        if fits && before && chars.get(after).is_none_or(|c| !is_word(c.1)) {
+            out.push_str(&s[copied..chars[at].0]);
+            copied = chars.get(after).map_or(s.len(), |c| c.0);
+            floor = after + 1;
+            at = after + 1;
+        } else {
+            at += 1;
+        }
+    }
+    if copied == 0 {
+        return None;
+    }
+    out.push_str(&s[copied..]);
+    Some(out)
+}

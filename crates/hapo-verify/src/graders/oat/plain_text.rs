@@ -1,0 +1,155 @@
+//! LaTeX as plain text.
+
+/// LaTeX as the text that a reader of the source would type: `\frac{a}{b}` is `a/b` and `\sqrt[3]{x}` is `sqrt(x)`,
+/// brackets and index lost.
+pub(super) fn plain_text(s: &str) -> String {
+    let s = s
+        .replace("\\tfrac", "\\frac")
+        .replace("\\dfrac", "\\frac")
+        .replace("\\frac", " \\frac");
+    let mut out = String::with_capacity(s.len());
+    write_plain(&s, &mut out, 0);
+    out.trim().to_owned()
+}
+
+const MAX_NESTING: usize = 48;
+
+fn write_plain(s: &str, out: &mut String, depth: usize) {
+    if depth > MAX_NESTING {
+        out.push_str(s);
+        return;
+    }
+    let mut rest = s;
+    while let Some(c) = rest.chars().next() {
+        match c {
+            '\\' => rest = write_command(rest, out, depth),
+            '{' | '}' => rest = &rest[1..],
+            '~' => {
+                out.push(' ');
+                rest = &rest[1..];
+            }
+            '&' => {
+                out.push_str("   ");
+                rest = &rest[1..];
+            }
+            _ => {
+                out.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+    }
+}
+
+/// The argument at the start of `rest`: a group, a command, or one character; and what follows it.
+fn argument(rest: &str) -> (&str, &str) {
+    let rest = rest.trim_start();
+    let Some(first) = rest.chars().next() else {
+        return ("", "");
+    };
+    if first == '{' {
+        return match crate::normalise::closing_brace(rest, 0, rest.len()) {
+            Some(close) => (&rest[1..close], &rest[close + 1..]),
+            None => (&rest[1..], ""),
+        };
+    }
+    if first == '\\' {
+        let letters = rest[1..]
+            .bytes()
+            .take_while(u8::is_ascii_alphabetic)
+            .count()
+            .max(1);
+        let end = (1 + letters).min(rest.len());
+        let end = (end..=rest.len())
+            .find(|it| rest.is_char_boundary(*it))
+            .unwrap_or(rest.len());
+        return rest.split_at(end);
+    }
+    rest.split_at(first.len_utf8())
+}
+
+fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
+    let letters = rest[1..]
+        .bytes()
+        .take_while(u8::is_ascii_alphabetic)
+        .count();
+    if letters == 0 {
+        let Some(c) = rest[1..].chars().next() else {
+            return "";
+        };
+        match c {
+            ',' | ';' | ':' | ' ' => out.push(' '),
+            '\\' => out.push(';'),
+            '!' => {}
+            _ => out.push(c),
+        }
+        return &rest[1 + c.len_utf8()..];
+    }
+    let name = &rest[1..=letters];
+    let after = &rest[1 + letters..];
+    // White space after a command belongs to it.
+    let next = after.trim_start();
+    match name {
+        "frac" | "cfrac" => {
+            let (upper, after) = argument(after);
+            let (lower, after) = argument(after);
+            write_plain(upper, out, depth + 1);
+            out.push('/');
+            write_plain(lower, out, depth + 1);
+            return after;
+        }
+        "sqrt" => {
+            let after = match next.strip_prefix('[').and_then(|it| it.split_once(']')) {
+                Some((_, after)) => after,
+                None => after,
+            };
+            let (inner, after) = argument(after);
+            out.push_str("sqrt(");
+            write_plain(inner, out, depth + 1);
+            out.push(')');
+            return after;
+        }
+        "mathbf" => {
+            let (inner, after) = argument(after);
+            for c in inner.chars() {
+                let bold = match c {
+                    '0'..='9' => char::from_u32(0x1D7CE + (c as u32 - '0' as u32)),
+                    'a'..='z' => char::from_u32(0x1D41A + (c as u32 - 'a' as u32)),
+                    'A'..='Z' => char::from_u32(0x1D400 + (c as u32 - 'A' as u32)),
+                    _ => None,
+                };
+                out.push(bold.unwrap_or(c));
+            }
+            return after;
+        }
+        "left" | "right" | "displaystyle" | "limits" | "big" | "Big" | "bigg" | "Bigg"
+        | "mathrm" | "text" | "textbf" | "textit" | "mbox" | "operatorname" | "rm"
+        | "textnormal" | "textrm" | "mathit" | "boxed" | "fbox" => {}
+        "begin" | "end" => {
+            let (_, after) = argument(after);
+            out.push(if name == "begin" { '[' } else { ']' });
+            return after;
+        }
+        "quad" | "qquad" => out.push(' '),
+        "pi" => out.push_str("pi"),
+        "infty" => out.push_str("inf"),
+        "cup" => out.push('U'),
+        "cdot" | "times" => out.push('*'),
+        "div" => out.push('÷'),
+        "le" | "leq" => out.push('≤'),
+        "ge" | "geq" => out.push('≥'),
+        "ne" | "neq" => out.push('≠'),
+        "pm" => out.push('±'),
+        "in" => out.push('∈'),
+        "circ" => out.push('∘'),
+        "sin" | "cos" | "tan" | "cot" | "sec" | "csc" | "log" | "ln" | "exp" | "arcsin"
+        | "arccos" | "arctan" | "sinh" | "cosh" | "tanh" | "max" | "min" | "lim" | "gcd"
+        | "det" | "deg" => out.push_str(name),
+        // Any other symbol is one sign of its own.
+        _ => {
+            out.push('\u{1}');
+            out.push_str(name);
+            out.push('\u{1}');
+        }
+    }
+    next
+}

@@ -1,0 +1,263 @@
+//! Units that are dropped at the end.
+
+/// Units that are dropped at the end, as the reference lists them; a `?` here stands for any one character (the
+/// reference's dots are not escaped).
+const UNITS: [&str; 132] = [
+    "integerpoint",
+    "feet",
+    "sue",
+    "digit",
+    "pound",
+    "meal",
+    "edge",
+    "student",
+    "children ticket",
+    "multiple",
+    "east",
+    "degree",
+    "mph",
+    "kmph",
+    "ft",
+    "m square",
+    " m east",
+    "sq m",
+    "deg",
+    "mile",
+    "q ?",
+    "monkey",
+    "prime",
+    "ratio",
+    "profit of rs",
+    "rd",
+    "o",
+    "gm",
+    "p ? m",
+    "lb",
+    "tile",
+    "per",
+    "dm",
+    "lt",
+    "gain",
+    "ab",
+    "way",
+    "west",
+    "a ?",
+    "b ?",
+    "c ?",
+    "d ?",
+    "e ?",
+    "f ?",
+    "g ?",
+    "h ?",
+    "t",
+    "h",
+    "no change",
+    "men",
+    "soldier",
+    "pie",
+    "bc",
+    "excess",
+    "st",
+    "inches",
+    "noon",
+    "cent",
+    "by",
+    "gal",
+    "kmh",
+    "c",
+    "acre",
+    "rise",
+    "a ? m",
+    "th",
+    "π r 2",
+    "sq",
+    "mark",
+    "l",
+    "toy",
+    "coin",
+    "sq ? m",
+    "gallon",
+    "° f",
+    "profit",
+    "minw",
+    "yr",
+    "women",
+    "am",
+    "pm",
+    "hr",
+    "cu cm",
+    "square",
+    "v â € ™",
+    "are",
+    "rupee",
+    "rounds",
+    "cubic",
+    "cc",
+    "mtr",
+    "s",
+    "ohm",
+    "number",
+    "day",
+    "hour",
+    "minute",
+    "min",
+    "second",
+    "man",
+    "woman",
+    "sec",
+    "cube",
+    "mt",
+    "sq inch",
+    "mp",
+    "∏ cm ³",
+    "hectare",
+    "more",
+    "unit",
+    "cu ? m",
+    "cm 2",
+    "rs ?",
+    "rs",
+    "kg",
+    "g",
+    "month",
+    "km",
+    "m",
+    "cm",
+    "mm",
+    "apple",
+    "liter",
+    "loss",
+    "yard",
+    "pure",
+    "year",
+    "increase",
+    "decrease",
+    "d",
+    "less",
+    "Surface",
+];
+
+const MORE_UNITS: [&str; 7] = ["litre", "pi sq m", "s ?", "metre", "meter", "inch", "kmph"];
+
+pub(super) fn drop_units(text: &mut String) {
+    if let Some(start) = trailing_text(text) {
+        let kept = text[..start].trim();
+        if !kept.is_empty() {
+            *text = kept.to_owned();
+        }
+    } else if text.trim().len() != text.len() && !text.trim().is_empty() {
+        *text = text.trim().to_owned();
+    }
+    for _ in 0..2 {
+        let Some(end) = unit_start(text) else { return };
+        if end == 0 {
+            return;
+        }
+        text.truncate(end);
+    }
+}
+
+/// Where a trailing `\text{…}` or `\mbox{…}` starts (with a power of one digit after it, maybe). The first such
+/// command counts, whatever stands between it and the closing brace at the end.
+fn trailing_text(text: &str) -> Option<usize> {
+    let start = match (text.find("\\text{"), text.find("\\mbox{")) {
+        (Some(a), Some(b)) => a.min(b),
+        (a, b) => a.or(b)?,
+    };
+    let bytes = text.as_bytes();
+    let n = bytes.len();
+    let digit = |back: usize| n >= back && bytes[n - back].is_ascii_digit();
+    let body_end = if text.ends_with('}')
+        && n >= 5
+        && text[..n - 1].ends_with(|c: char| c.is_ascii_digit())
+        && text.is_char_boundary(n - 4)
+        && &text[n - 4..n - 2] == "{^"
+        && bytes[n - 5] == b'}'
+    {
+        n - 5
+    } else if digit(1) && n >= 3 && bytes[n - 2] == b'^' && bytes[n - 3] == b'}' {
+        n - 3
+    } else if text.ends_with('}') {
+        n - 1
+    } else {
+        return None;
+    };
+    (body_end >= start + 6).then_some(start)
+}
+
+/// Where the text ends once a trailing unit is dropped. A unit counts after a digit, a closing brace or white space.
+fn unit_start(text: &str) -> Option<usize> {
+    let trimmed = text.trim_end();
+    // Every unit ends in a letter or a listed sign; a bare number or formula leaves at once.
+    let last = trimmed.chars().next_back()?;
+    if last.is_ascii_digit() && !trimmed.ends_with('2')
+        || matches!(last, '}' | ')' | ']') && !text.ends_with(' ')
+    {
+        let wild = trimmed.chars().rev().nth(1).is_some_and(|c| c == ' ');
+        if !wild {
+            return None;
+        }
+    }
+    let mut earliest: Option<usize> = None;
+    for plural in ["", "s", "es"] {
+        let Some(stem) = trimmed.strip_suffix(plural) else {
+            continue;
+        };
+        for unit in UNITS.iter().chain(&MORE_UNITS) {
+            let Some(start) = ends_with_unit(stem, unit) else {
+                continue;
+            };
+            // One letter right after a digit is a variable: 2t is no time, whatever the reference makes of it.
+            if trimmed.len() - start == 1
+                && trimmed[..start].ends_with(|c: char| c.is_ascii_digit())
+            {
+                continue;
+            }
+            let head = &trimmed[..start];
+            let bare = head.trim_end();
+            let kept = if bare.ends_with(|c: char| c.is_ascii_digit() || c == '}') {
+                bare.len()
+            } else if bare.len() < head.len() {
+                bare.len() + head[bare.len()..].chars().next().map_or(0, char::len_utf8)
+            } else {
+                continue;
+            };
+            earliest = Some(earliest.map_or(kept, |it| it.min(kept)));
+        }
+    }
+    // A wildcard at the very end may stand for white space that was trimmed above.
+    if trimmed.len() < text.len() {
+        for unit in UNITS
+            .iter()
+            .chain(&MORE_UNITS)
+            .filter(|it| it.ends_with(" ?"))
+        {
+            let letters = &unit[..unit.len() - 2];
+            if let Some(head) = trimmed.strip_suffix(letters)
+                && text.len() - trimmed.len() >= 2
+            {
+                let bare = head.trim_end();
+                if bare.ends_with(|c: char| c.is_ascii_digit() || c == '}') {
+                    earliest = Some(earliest.map_or(bare.len(), |it| it.min(bare.len())));
+                }
+            }
+        }
+    }
+    earliest.filter(|it| *it < text.len())
+}
+
+/// Where `unit` starts at the end of `text`, if it is there.
+fn ends_with_unit(text: &str, unit: &str) -> Option<usize> {
+    if !unit.contains('?') {
+        return text.strip_suffix(unit).map(str::len);
+    }
+    let mut at = text.len();
+    for c in unit.chars().rev() {
+        let last = text[..at].chars().next_back()?;
+        if c != '?' && c != last {
+            return None;
+        }
+        at -= last.len_utf8();
+    }
+    Some(at)
+}

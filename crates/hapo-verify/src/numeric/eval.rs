@@ -1,0 +1,239 @@
+//! Values of expressions in complex numbers.
+
+use super::MAX_TERMS;
+use super::ball::Ball;
+use super::budget::spend;
+use super::complex::Complex;
+use super::exact::{exact, exact_call, exact_in};
+use crate::expr::{Expr, Func};
+use crate::number::Rat;
+use std::cmp::Ordering;
+
+pub(super) fn eval<T: Ball>(
+    e: &Expr,
+    values: &[(&Expr, Complex<T>)],
+    budget: &mut u32,
+) -> Option<Complex<T>> {
+    spend(budget, 1)?;
+    match e {
+        Expr::Num(n) | Expr::Float(n) => Some(Complex::rat(n)),
+        Expr::Percent(a) => Some(eval(a, values, budget)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
+        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => values
+            .iter()
+            .rev()
+            .find(|it| it.0 == e)
+            .map(|it| it.1.clone()),
+        Expr::Pi => Some(Complex::real(T::pi())),
+        Expr::E => Complex::int(1).exp(),
+        Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
+        Expr::I => Some(Complex::i()),
+        Expr::Add(v) => {
+            let mut sum = Complex::int(0);
+            for it in v {
+                sum = sum.add(&eval(it, values, budget)?);
+            }
+            Some(sum)
+        }
+        Expr::Mul(v) => {
+            let mut product = Complex::int(1);
+            for it in v {
+                product = product.mul(&eval(it, values, budget)?);
+            }
+            Some(product)
+        }
+        Expr::Pow(p) => eval_pow(&p.0, &p.1, values, budget),
+        Expr::Call(func, args) => eval_call(func, args, values, budget),
+        _ => None,
+    }
+}
+
+fn eval_pow<T: Ball>(
+    base: &Expr,
+    exponent: &Expr,
+    values: &[(&Expr, Complex<T>)],
+    budget: &mut u32,
+) -> Option<Complex<T>> {
+    if *base == Expr::E {
+        spend(budget, T::COST)?;
+        return eval(exponent, values, budget)?.exp();
+    }
+    if let Some(n) = exact_in(exponent, &[], budget) {
+        if let Some(n) = n.to_i64() {
+            let base = eval(base, values, budget)?;
+            spend(budget, 64)?;
+            return base.powi(n);
+        }
+        spend(budget, T::COST)?;
+        let base = eval(base, values, budget)?;
+        if base.is_zero() {
+            return (!n.is_negative()).then(|| Complex::int(0));
+        }
+        if let Rat::Small(p, 2) = n {
+            return base.sqrt()?.powi(p);
+        }
+        if n.is_integer() {
+            // Beyond a word: only the size decides, through the logarithm.
+            return base.ln()?.mul(&Complex::rat(&n)).exp();
+        }
+        return base.ln()?.mul(&Complex::rat(&n)).exp();
+    }
+    spend(budget, 2 * T::COST)?;
+    let base = eval(base, values, budget)?;
+    let exponent = eval(exponent, values, budget)?;
+    base.ln()?.mul(&exponent).exp()
+}
+
+fn eval_call<T: Ball>(
+    func: &Func,
+    args: &[Expr],
+    values: &[(&Expr, Complex<T>)],
+    budget: &mut u32,
+) -> Option<Complex<T>> {
+    spend(budget, T::COST)?;
+    match func {
+        Func::Sum | Func::Product => {
+            let [body, variable, first, last] = args else {
+                return None;
+            };
+            let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
+            if last.checked_sub(first)? > MAX_TERMS {
+                return None;
+            }
+            let mut total = Complex::int(i64::from(*func == Func::Product));
+            let mut inner = values.to_vec();
+            inner.push((variable, Complex::int(0)));
+            for k in first..=last {
+                inner.last_mut()?.1 = Complex::int(k);
+                let term = eval(body, &inner, budget)?;
+                total = if *func == Func::Sum {
+                    total.add(&term)
+                } else {
+                    total.mul(&term)
+                };
+            }
+            return Some(total);
+        }
+        Func::Factorial
+        | Func::Binomial
+        | Func::Gamma
+        | Func::Gcd
+        | Func::Lcm
+        | Func::Mod
+        | Func::Trace => {
+            let value = exact_call(func, args, &[], budget)?;
+            return Some(Complex::rat(&value));
+        }
+        Func::Norm => {
+            let Some(Expr::Matrix { cells, .. }) = args.first() else {
+                return None;
+            };
+            let mut sum = T::from_rat(&Rat::ZERO);
+            for it in cells {
+                let size = eval(it, values, budget)?.abs()?;
+                sum = sum.add(&size.mul(&size));
+            }
+            return Some(Complex::real(sum.sqrt()?));
+        }
+        Func::Det => {
+            let Some(Expr::Matrix { cols, cells }) = args.first() else {
+                return None;
+            };
+            let mut entries = Vec::with_capacity(cells.len());
+            for it in cells {
+                entries.push(eval(it, values, budget)?);
+            }
+            return laplace(&entries, *cols);
+        }
+        Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => {
+            return None;
+        }
+        _ => {}
+    }
+    let x = eval(args.first()?, values, budget)?;
+    let half = || Complex::rat(&Rat::Small(1, 2));
+    let one = || Complex::<T>::int(1);
+    Some(match func {
+        Func::Sin => x.sin_cos()?.0,
+        Func::Cos => x.sin_cos()?.1,
+        Func::Tan => {
+            let (sin, cos) = x.sin_cos()?;
+            sin.mul(&cos.recip()?)
+        }
+        Func::Csc => x.sin_cos()?.0.recip()?,
+        Func::Sec => x.sin_cos()?.1.recip()?,
+        Func::Cot => {
+            let (sin, cos) = x.sin_cos()?;
+            cos.mul(&sin.recip()?)
+        }
+        Func::Asin => x.asin()?,
+        Func::Acos => x.acos()?,
+        Func::Atan => x.atan()?,
+        Func::Acsc => x.recip()?.asin()?,
+        Func::Asec => x.recip()?.acos()?,
+        Func::Acot if x.is_zero() => Complex::real(T::pi()).mul(&half()),
+        Func::Acot => x.recip()?.atan()?,
+        Func::Sinh => x.sinh_cosh()?.0,
+        Func::Cosh => x.sinh_cosh()?.1,
+        Func::Tanh => {
+            let (sinh, cosh) = x.sinh_cosh()?;
+            sinh.mul(&cosh.recip()?)
+        }
+        Func::Asinh => x.add(&x.mul(&x).add(&one()).sqrt()?).ln()?,
+        Func::Acosh => x
+            .add(&x.sub(&one()).sqrt()?.mul(&x.add(&one()).sqrt()?))
+            .ln()?,
+        Func::Atanh => one().add(&x).ln()?.sub(&one().sub(&x).ln()?).mul(&half()),
+        Func::Log => {
+            let base = args.get(1)?;
+            if *base == Expr::E {
+                x.ln()?
+            } else {
+                let base = eval(base, values, budget)?;
+                x.ln()?.mul(&base.ln()?.recip()?)
+            }
+        }
+        Func::Abs => Complex::real(x.abs()?),
+        Func::Floor if x.im.is_none() => Complex::rat(&x.re.floor()?),
+        Func::Ceil if x.im.is_none() => Complex::rat(&x.neg().re.floor()?.neg()),
+        Func::Max | Func::Min => {
+            let mut best = x;
+            for it in &args[1..] {
+                let next = eval(it, values, budget)?;
+                let order = next.sub(&best).re.sign()?;
+                let wanted = if *func == Func::Max {
+                    Ordering::Greater
+                } else {
+                    Ordering::Less
+                };
+                if order == wanted {
+                    best = next;
+                }
+            }
+            best
+        }
+        _ => return None,
+    })
+}
+
+fn laplace<T: Ball>(m: &[Complex<T>], n: usize) -> Option<Complex<T>> {
+    if m.len() != n * n || n == 0 || n > 5 {
+        return None;
+    }
+    if n == 1 {
+        return m.first().cloned();
+    }
+    let mut sum = Complex::int(0);
+    for col in 0..n {
+        let minor: Vec<Complex<T>> = (1..n)
+            .flat_map(|row| (0..n).filter(move |c| *c != col).map(move |c| row * n + c))
+            .map(|it| m[it].clone())
+            .collect();
+        let term = m[col].mul(&laplace(&minor, n - 1)?);
+        sum = if col % 2 == 0 {
+            sum.add(&term)
+        } else {
+            sum.sub(&term)
+        };
+    }
+    Some(sum)
+}

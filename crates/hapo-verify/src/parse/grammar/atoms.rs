@@ -1,0 +1,343 @@
+//! Symbols with their subscripts and accents, and what is applied to them.
+
+use super::super::error::{ParseError, ParseResult};
+use super::super::lexer::{Bracket, Token};
+use super::literals::{e_notation, number};
+use super::relations::power;
+use super::{Parser, TopLevel};
+use crate::expr::{Expr, Func};
+
+impl<'a> Parser<'_, 'a> {
+    pub(super) fn symbol(&self, name: &str) -> Expr {
+        symbol(name, self.complex)
+    }
+
+    pub(super) fn atom(&mut self) -> ParseResult<Expr> {
+        use Token as T;
+        let token = self.peek().ok_or(ParseError::Syntax)?;
+        match token {
+            T::Letter(_) | T::Greek(_) | T::Symbol(_) | T::Accent(..) => self.atom_expr(),
+            T::Number(text) => {
+                self.pos += 1;
+                if self.peek() == Some(T::Underscore) {
+                    // The base of a numeral is not read: 204_5 is 204.
+                    self.subscript_text()?;
+                }
+                number(text)
+            }
+            T::Percent(text) => {
+                self.pos += 1;
+                Ok(Expr::Percent(Box::new(number(text)?)))
+            }
+            T::ENotation(text) => {
+                self.pos += 1;
+                e_notation(text)
+            }
+            T::BigE => {
+                self.pos += 1;
+                Ok(self.symbol("e"))
+            }
+            T::Gamma => {
+                self.pos += 1;
+                Ok(Expr::EulerGamma)
+            }
+            T::Differential(name) => {
+                self.pos += 1;
+                Ok(Expr::Sym {
+                    name: format!("d{}", name.to_lowercase()).into(),
+                    complex: self.complex,
+                })
+            }
+            T::Infinity | T::InfinityPercent => {
+                self.pos += 1;
+                Ok(Expr::Infinity)
+            }
+            T::Variable(text) => {
+                self.pos += 1;
+                Ok(Expr::Sym {
+                    name: text.to_lowercase().into(),
+                    complex: self.complex,
+                })
+            }
+            T::Partial => Err(ParseError::Meaning),
+            _ => Err(ParseError::Syntax),
+        }
+    }
+
+    /// The name of the letter, Greek letter, symbol or accent at the cursor.
+    pub(super) fn atom_name(&mut self) -> ParseResult<String> {
+        let name = match self.peek() {
+            Some(Token::Letter(c)) => c.to_string(),
+            Some(Token::Greek(name) | Token::Symbol(name)) => name.to_owned(),
+            Some(Token::Accent(command, body)) => accent_name(command, body),
+            _ => return Err(ParseError::Syntax),
+        };
+        self.pos += 1;
+        Ok(name)
+    }
+
+    /// A symbol with its subscript and power.
+    pub(super) fn atom_expr(&mut self) -> ParseResult<Expr> {
+        if self.peek() == Some(Token::Letter('I')) && self.peek_at(1) != Some(Token::Underscore) {
+            self.pos += 1;
+            return Ok(Expr::I);
+        }
+        let mut name = self.atom_name()?;
+        let mut exponent = None;
+        if self.peek() == Some(Token::Underscore) {
+            name.push_str(&self.subscript_text()?);
+        } else if self.peek() == Some(Token::Caret) {
+            let start = self.pos;
+            self.pos += 1;
+            let power = self.script()?;
+            if self.peek() == Some(Token::Underscore) {
+                name.push_str(&self.subscript_text()?);
+                exponent = Some(power);
+            } else {
+                // The power of a symbol without a subscript is read by the caller like any other.
+                self.pos = start;
+            }
+        }
+        let base = self.symbol(&name);
+        Ok(match exponent {
+            Some(it) => power(base, it),
+            None => base,
+        })
+    }
+
+    /// A subscript as the text that becomes part of the symbol's name.
+    pub(super) fn subscript_text(&mut self) -> ParseResult<String> {
+        self.expect(Token::Underscore)?;
+        let mut inner = String::new();
+        if self.peek() == Some(Token::Open(Bracket::Brace)) {
+            let close = self.pairs[self.pos] as usize;
+            if close >= self.end || close == self.pos + 1 {
+                return Err(ParseError::Syntax);
+            }
+            for token in &self.tokens[self.pos + 1..close] {
+                push_token(&mut inner, *token);
+            }
+            self.pos = close + 1;
+        } else {
+            let token = self.peek().ok_or(ParseError::Syntax)?;
+            match token {
+                Token::Letter(_)
+                | Token::Greek(_)
+                | Token::Symbol(_)
+                | Token::Accent(..)
+                | Token::Number(_)
+                | Token::BigE
+                | Token::Infinity
+                | Token::Percent(_)
+                | Token::Differential(_)
+                | Token::ENotation(_) => {
+                    push_token(&mut inner, token);
+                    self.pos += 1;
+                }
+                _ => return Err(ParseError::Syntax),
+            }
+        }
+        if inner.len() > 1 {
+            Ok(format!("_{{{inner}}}"))
+        } else {
+            Ok(format!("_{inner}"))
+        }
+    }
+
+    /// `f(x)`: a letter before exactly one atom, or before a list, in brackets.
+    pub(super) fn application(&mut self) -> ParseResult<Option<Expr>> {
+        let start = self.pos;
+        let Some(paren) = self.application_bracket() else {
+            return Ok(None);
+        };
+        let name = {
+            let mut name = self.atom_name()?;
+            if self.peek() == Some(Token::Underscore) {
+                name.push_str(&self.subscript_text()?);
+            }
+            name
+        };
+        let exponent = if self.eat(Token::Caret) {
+            Some(self.script()?)
+        } else {
+            None
+        };
+        if self.pos != paren {
+            self.pos = start;
+            return Ok(None);
+        }
+        let close = self.pairs[paren] as usize;
+        let outer_end = self.end;
+        self.end = close;
+        self.pos = paren + 1;
+        let args = self.nested(|it| {
+            let mut args = vec![it.expr()?];
+            while it.eat(Token::Comma) {
+                if it.at_end() {
+                    break;
+                }
+                args.push(it.expr()?);
+            }
+            Ok(args)
+        });
+        let consumed = self.pos;
+        self.end = outer_end;
+        match args {
+            Ok(args) if consumed == close => {
+                self.pos = close + 1;
+                let it = Expr::Call(Func::Named(name.into()), args);
+                Ok(Some(match exponent {
+                    Some(exponent) => power(it, exponent),
+                    None => it,
+                }))
+            }
+            Err(ParseError::Depth) => Err(ParseError::Depth),
+            _ => {
+                self.pos = start;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where the argument bracket of an application at the cursor opens, if there is one.
+    fn application_bracket(&self) -> Option<usize> {
+        let mut at = self.pos + 1;
+        for script in [Token::Underscore, Token::Caret] {
+            if self.tokens.get(at) == Some(&script) {
+                at += 1;
+                at = match self.tokens.get(at)? {
+                    Token::Open(Bracket::Brace) => self.pairs[at] as usize + 1,
+                    _ => at + 1,
+                };
+            }
+        }
+        if at >= self.end
+            || !matches!(
+                self.tokens[at],
+                Token::Open(Bracket::Paren | Bracket::Square)
+            )
+        {
+            return None;
+        }
+        let close = self.pairs[at] as usize;
+        if close >= self.end || close < at + 2 {
+            return None;
+        }
+        let same = matches!(
+            (self.tokens[at], self.tokens[close]),
+            (Token::Open(a), Token::Close(b)) if a == b
+        );
+        let inner = &self.tokens[at + 1..close];
+        let one_atom = match inner {
+            [
+                Token::Letter(_)
+                | Token::Greek(_)
+                | Token::Symbol(_)
+                | Token::Accent(..)
+                | Token::Number(_)
+                | Token::BigE
+                | Token::Infinity
+                | Token::Percent(_)
+                | Token::ENotation(_)
+                | Token::Differential(_),
+            ] => true,
+            // An atom may carry one subscript or power.
+            [
+                Token::Letter(_)
+                | Token::Greek(_)
+                | Token::Symbol(_)
+                | Token::Accent(..)
+                | Token::Number(_),
+                Token::Underscore,
+                rest @ ..,
+            ]
+            | [
+                Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..),
+                Token::Caret,
+                rest @ ..,
+            ] => match rest {
+                [Token::Open(Bracket::Brace), ..] => self.pairs[at + 3] as usize + 1 == close,
+                [_] => true,
+                _ => false,
+            },
+            _ => false,
+        };
+        (same && (one_atom || TopLevel::of(inner).n_commas > 0)).then_some(at)
+    }
+}
+
+/// A symbol as the reference names it: case does not matter; π and γ are constants.
+pub(crate) fn symbol(name: &str, complex: bool) -> Expr {
+    match name {
+        "pi" | "Pi" | "PI" | "pI" => return Expr::Pi,
+        "gamma" | "Gamma" => return Expr::EulerGamma,
+        _ => {}
+    }
+    Expr::Sym {
+        name: name.to_lowercase().into(),
+        complex,
+    }
+}
+
+fn accent_name(command: &str, body: &str) -> String {
+    let mut body: String = body.chars().filter(|c| *c != ' ').collect();
+    if command.contains("text") || command.contains("mbox") {
+        body.retain(|c| c != '(' && c != ')');
+        return match body.as_str() {
+            "α" => "alpha".to_owned(),
+            "π" => "pi".to_owned(),
+            it => it.strip_prefix('\\').unwrap_or(it).to_owned(),
+        };
+    }
+    let name = match command {
+        "bar" | "overline" => "bar",
+        "vec" | "overrightarrow" => "vec",
+        "tilde" | "widetilde" => "tilde",
+        it if it.contains("math") => "math",
+        it => it,
+    };
+    format!("{name}{{{body}}}")
+}
+
+fn push_token(out: &mut String, token: Token<'_>) {
+    match token {
+        Token::Letter(c) => out.push(c),
+        Token::Number(text) | Token::ENotation(text) => out.push_str(text),
+        Token::Percent(text) => {
+            out.push_str(text);
+            out.push('%');
+        }
+        Token::Greek(name) => {
+            out.push('\\');
+            out.push_str(name);
+        }
+        Token::Symbol(name) => out.push_str(name),
+        Token::Accent(command, body) => {
+            out.push('\\');
+            out.push_str(command);
+            out.push('{');
+            out.push_str(body);
+            out.push('}');
+        }
+        Token::Differential(name) => {
+            out.push('d');
+            out.push_str(name);
+        }
+        Token::Word(word) => out.push_str(word),
+        Token::ExpE => out.push('e'),
+        Token::BigE => out.push('E'),
+        Token::Infinity => out.push_str("\\infty"),
+        Token::Add => out.push('+'),
+        Token::Sub => out.push('-'),
+        Token::Mul => out.push('*'),
+        Token::Div => out.push('/'),
+        Token::Comma => out.push(','),
+        Token::Caret => out.push('^'),
+        Token::Underscore => out.push('_'),
+        Token::Open(Bracket::Paren) => out.push('('),
+        Token::Close(Bracket::Paren) => out.push(')'),
+        Token::Open(_) => out.push('{'),
+        Token::Close(_) => out.push('}'),
+        _ => out.push('?'),
+    }
+}

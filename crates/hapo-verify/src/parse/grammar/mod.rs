@@ -1,0 +1,199 @@
+//! Tokens into an [`Expr`], by recursive descent with a depth limit.
+//!
+//! The grammar is that of latex2sympy2-extended 1.11 with its ambiguities resolved as ANTLR resolves them: the first
+//! alternative that reads the whole text. Where that needs unbounded look-ahead (is this bracket a set or a group?)
+//! the bracket pairs are matched beforehand, so no text is read more than a constant number of times.
+
+mod atoms;
+mod functions;
+mod groups;
+mod literals;
+mod relations;
+mod sets;
+
+use super::Style;
+use super::error::{MAX_DEPTH, ParseError, ParseResult};
+use super::lexer::{Bracket, MAX_TOKENS, Token};
+use crate::expr::Expr;
+pub(crate) use atoms::symbol;
+pub(crate) use literals::{e_notation, number};
+use sets::Elements;
+
+/// Most links in one chain of postfixes, powers or signs, which nest without brackets.
+const MAX_CHAIN: usize = 64;
+
+/// Reads all of `tokens`; `complex` marks the symbols.
+pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseResult<Expr> {
+    if tokens.is_empty() || tokens.len() > MAX_TOKENS {
+        return Err(ParseError::Syntax);
+    }
+    let pairs = match_brackets(tokens);
+    let parser = |pos| Parser {
+        tokens,
+        pairs: &pairs,
+        pos,
+        end: tokens.len(),
+        depth: 0,
+        style,
+        complex,
+        bars: 0,
+    };
+    let mut error = None;
+    let mut keep = |result: ParseResult<Expr>| match result {
+        Ok(it) => Some(it),
+        Err(ParseError::Syntax) => None,
+        Err(it) => {
+            error.get_or_insert(it);
+            None
+        }
+    };
+    if let Some(it) = keep(parser(0).set_elements_relation()) {
+        return Ok(it);
+    }
+    if let Some(it) = keep(parser(0).all_elements(Elements::WithRelations)) {
+        return Ok(it);
+    }
+    let set_words = |it: &Token<'_>| {
+        matches!(
+            it,
+            Token::Union
+                | Token::Intersection
+                | Token::SetMinus
+                | Token::In
+                | Token::NotIn
+                | Token::Assign
+        )
+    };
+    if tokens.iter().any(set_words)
+        && let Some(it) = keep(parser(0).whole_set_relation())
+    {
+        return Ok(it);
+    }
+    Err(error.unwrap_or(ParseError::Syntax))
+}
+
+/// For each opening bracket the index of its partner. Round and square ones pair with each other (half-open
+/// intervals); all others with their own kind.
+fn match_brackets(tokens: &[Token<'_>]) -> Vec<u32> {
+    let class = |it: Bracket| match it {
+        Bracket::Paren
+        | Bracket::ParenVisual
+        | Bracket::Group
+        | Bracket::Square
+        | Bracket::SquareCommand => 0,
+        other => 1 + other as u8,
+    };
+    let mut pairs = vec![u32::MAX; tokens.len()];
+    let mut open: Vec<(usize, u8)> = Vec::new();
+    for (idx, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Open(it) => open.push((idx, class(*it))),
+            Token::Close(it) => {
+                if let Some((start, kind)) = open.pop()
+                    && kind == class(*it)
+                {
+                    pairs[start] = idx as u32;
+                }
+            }
+            _ => {}
+        }
+    }
+    pairs
+}
+
+struct Parser<'t, 'a> {
+    tokens: &'t [Token<'a>],
+    pairs: &'t [u32],
+    pos: usize,
+    /// One past the last token this parser may use.
+    end: usize,
+    depth: usize,
+    style: Style,
+    complex: bool,
+    /// How many `|…|` groups are open.
+    bars: usize,
+}
+
+impl<'a> Parser<'_, 'a> {
+    fn peek(&self) -> Option<Token<'a>> {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, offset: usize) -> Option<Token<'a>> {
+        let idx = self.pos + offset;
+        if idx < self.end {
+            self.tokens.get(idx).copied()
+        } else {
+            None
+        }
+    }
+
+    fn eat(&mut self, token: Token<'_>) -> bool {
+        let found = self.peek() == Some(token);
+        self.pos += usize::from(found);
+        found
+    }
+
+    fn expect(&mut self, token: Token<'_>) -> ParseResult<()> {
+        if self.eat(token) {
+            Ok(())
+        } else {
+            Err(ParseError::Syntax)
+        }
+    }
+
+    fn at_end(&self) -> bool {
+        self.pos >= self.end
+    }
+
+    fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(ParseError::Depth);
+        }
+        self.depth += 1;
+        let bars = std::mem::take(&mut self.bars);
+        let result = read(self);
+        self.bars = bars;
+        self.depth -= 1;
+        result
+    }
+}
+
+/// What occurs at the outermost level of a bracket's content.
+#[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about one token list"
+)]
+struct TopLevel {
+    n_commas: usize,
+    n_semicolons: usize,
+    relation: bool,
+    plus_minus: bool,
+    choose: bool,
+    set_operator: bool,
+}
+
+impl TopLevel {
+    fn of(tokens: &[Token<'_>]) -> TopLevel {
+        let mut top = TopLevel::default();
+        let mut level = 0_usize;
+        for token in tokens {
+            match token {
+                Token::Open(_) => level += 1,
+                Token::Close(_) => level = level.saturating_sub(1),
+                _ if level > 0 => {}
+                Token::Comma => top.n_commas += 1,
+                Token::Semicolon => top.n_semicolons += 1,
+                Token::Assign | Token::Relation(_) | Token::Approx | Token::In => {
+                    top.relation = true;
+                }
+                Token::PlusMinus => top.plus_minus = true,
+                Token::Choose => top.choose = true,
+                Token::Union | Token::Intersection | Token::SetMinus => top.set_operator = true,
+                _ => {}
+            }
+        }
+        top
+    }
+}

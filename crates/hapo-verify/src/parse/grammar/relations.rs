@@ -1,0 +1,289 @@
+//! Relations, sums, products and powers.
+
+use super::super::Style;
+use super::super::error::{ParseError, ParseResult};
+use super::super::lexer::{Bracket, Token};
+use super::groups::transpose;
+use super::{MAX_CHAIN, Parser};
+use crate::expr::{Expr, Func, Op};
+use crate::number::Rat;
+
+impl<'a> Parser<'_, 'a> {
+    pub(super) fn relation(&mut self) -> ParseResult<Expr> {
+        let mut left = self.expr()?;
+        loop {
+            let op = match self.peek() {
+                Some(Token::Assign) => Op::Eq,
+                Some(Token::Relation(op)) => op,
+                Some(Token::Approx) => {
+                    self.pos += 1;
+                    let right = self.expr()?;
+                    // An approximation says nothing that its exact side does not.
+                    if left.is_only_symbols() {
+                        left = right;
+                    }
+                    continue;
+                }
+                Some(Token::In) => return Err(ParseError::Meaning),
+                _ => return Ok(left),
+            };
+            self.pos += 1;
+            let right = self.expr()?;
+            left = match left {
+                Expr::Chain(mut links) => {
+                    links.push(Expr::rel(op, last_side(&links), right));
+                    Expr::Chain(links)
+                }
+                it @ Expr::Rel(..) => {
+                    let next = Expr::rel(op, last_side(std::slice::from_ref(&it)), right);
+                    Expr::Chain(vec![it, next])
+                }
+                it => Expr::rel(op, it, right),
+            };
+            if matches!(&left, Expr::Chain(links) if links.len() > MAX_CHAIN) {
+                return Err(ParseError::Depth);
+            }
+        }
+    }
+
+    pub(super) fn expr(&mut self) -> ParseResult<Expr> {
+        let mut left = self.product(Functions::Allowed)?;
+        loop {
+            if self.eat(Token::Add) {
+                let right = self.product(Functions::Allowed)?;
+                left = left.plus(right);
+            } else if self.eat(Token::Sub) {
+                let right = self.product(Functions::Allowed)?;
+                left = left.plus(right.negated());
+            } else {
+                return Ok(left);
+            }
+        }
+    }
+
+    pub(super) fn product(&mut self, functions: Functions) -> ParseResult<Expr> {
+        let mut left = self.unary(functions)?;
+        let mut n_links = 0;
+        loop {
+            n_links += 1;
+            if self.eat(Token::Mul) {
+                let right = self.unary(functions)?;
+                left = left.times(right);
+                continue;
+            }
+            if n_links > MAX_CHAIN {
+                return Err(ParseError::Depth);
+            }
+            if self.eat(Token::Div) {
+                let right = self.unary(functions)?;
+                left = left.over(right);
+            } else if self.eat(Token::Mod) {
+                let right = self.unary(functions)?;
+                left = Expr::Call(Func::Mod, vec![left, right]);
+            } else {
+                return Ok(left);
+            }
+        }
+    }
+
+    fn unary(&mut self, functions: Functions) -> ParseResult<Expr> {
+        let mut negative = false;
+        loop {
+            if self.eat(Token::Sub) {
+                negative = !negative;
+            } else if !self.eat(Token::Add) {
+                break;
+            }
+        }
+        let it = self.juxtaposed(functions)?;
+        Ok(if negative { it.negated() } else { it })
+    }
+
+    /// `2 x \sin y`: a product without signs. An integer before a positive fraction is a mixed number.
+    fn juxtaposed(&mut self, functions: Functions) -> ParseResult<Expr> {
+        let mut factors = vec![self.postfix(Functions::Allowed)?];
+        while self.starts_operand(functions) {
+            factors.push(self.postfix(functions)?);
+        }
+        let mut right = factors.pop().expect("one factor was read");
+        if let Some(derivative) = derivative_of(&right) {
+            // A derivative operator with nothing after it.
+            let _ = derivative;
+            return Err(ParseError::Meaning);
+        }
+        while let Some(left) = factors.pop() {
+            right = juxtapose(left, right, self.style);
+        }
+        Ok(right)
+    }
+
+    fn starts_operand(&self, functions: Functions) -> bool {
+        use Token as T;
+        let function = functions == Functions::Allowed;
+        match self.peek() {
+            Some(
+                T::Number(_)
+                | T::Percent(_)
+                | T::ENotation(_)
+                | T::Letter(_)
+                | T::BigE
+                | T::Greek(_)
+                | T::Gamma
+                | T::Symbol(_)
+                | T::Accent(..)
+                | T::Differential(_)
+                | T::Infinity
+                | T::InfinityPercent
+                | T::Partial
+                | T::Variable(_)
+                | T::Phantom
+                | T::Boxed
+                | T::Frac
+                | T::Binom
+                | T::MatrixStart
+                | T::DetStart
+                | T::Open(_),
+            ) => true,
+            // Inside |…| a bar closes; the opening of another group cannot be told from it.
+            Some(T::Bar | T::Vert | T::Norm) => self.bars == 0,
+            Some(
+                T::ExpE
+                | T::Function(_)
+                | T::MultiFunction(_)
+                | T::OperatorName
+                | T::Sqrt
+                | T::Int
+                | T::Sum
+                | T::Prod
+                | T::Lim,
+            ) => function,
+            _ => false,
+        }
+    }
+
+    /// A factor with its powers, factorials, transposes and degree signs.
+    fn postfix(&mut self, functions: Functions) -> ParseResult<Expr> {
+        let mut it = self.factor(functions)?;
+        let mut n_links = 0;
+        loop {
+            match self.peek() {
+                Some(Token::Caret) => {
+                    self.pos += 1;
+                    let exponent = self.script()?;
+                    if self.peek() == Some(Token::Underscore) {
+                        self.subscript_text()?;
+                    }
+                    it = power(it, exponent);
+                }
+                Some(Token::Bang) => {
+                    self.pos += 1;
+                    it = factorial(it);
+                }
+                Some(Token::Transpose) => {
+                    self.pos += 1;
+                    if let Expr::Matrix { cols, cells } = it {
+                        it = transpose(cols, &cells);
+                    } else if !matches!(it, Expr::Num(_) | Expr::Float(_)) {
+                        it = Expr::call(Func::Transpose, it);
+                    }
+                }
+                Some(Token::Degree) => self.pos += 1,
+                Some(Token::Bar)
+                    if self.peek_at(1) == Some(Token::Underscore) && self.bars == 0
+                        || self.bars == 0
+                            && self.peek_at(1) == Some(Token::Caret)
+                            && self.peek_at(2) == Some(Token::Open(Bracket::Brace)) =>
+                {
+                    // Evaluation at a point: no answer of this form has a value here.
+                    return Err(ParseError::Meaning);
+                }
+                _ => return Ok(it),
+            }
+            if !matches!(it, Expr::Num(_)) {
+                n_links += 1;
+            }
+            if n_links > MAX_CHAIN {
+                return Err(ParseError::Depth);
+            }
+        }
+    }
+
+    /// What follows `^` or `_`: one atom, or an expression in braces.
+    pub(super) fn script(&mut self) -> ParseResult<Expr> {
+        if self.eat(Token::Open(Bracket::Brace)) {
+            let it = self.nested(Self::expr)?;
+            self.expect(Token::Close(Bracket::Brace))?;
+            return Ok(it);
+        }
+        self.nested(Self::atom)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Functions {
+    Allowed,
+    Refused,
+}
+
+/// `base^exponent`; a small power of one, or of zero, is folded so that towers stay shallow.
+pub(super) fn power(base: Expr, exponent: Expr) -> Expr {
+    if let (Expr::Num(b), Expr::Num(_)) = (&base, &exponent)
+        && b.is_one()
+    {
+        return Expr::int(1);
+    }
+    Expr::pow(base, exponent)
+}
+
+/// `arg!`; a small one is folded so that chains stay shallow.
+fn factorial(arg: Expr) -> Expr {
+    if let Expr::Num(n) = &arg
+        && let Some(n @ 0..=20) = n.to_i64()
+    {
+        return Expr::int((1..=n).product());
+    }
+    Expr::call(Func::Factorial, arg)
+}
+
+fn derivative_of(e: &Expr) -> Option<&Expr> {
+    match e {
+        Expr::Call(Func::Derivative, args) if args.len() == 1 => args.first(),
+        _ => None,
+    }
+}
+
+/// `left right` without a sign between them.
+fn juxtapose(left: Expr, right: Expr, style: Style) -> Expr {
+    if derivative_of(&left).is_some()
+        && let Expr::Call(_, args) = left
+    {
+        let variable = args
+            .into_iter()
+            .next()
+            .expect("a derivative operator has its variable");
+        return Expr::Call(Func::Derivative, vec![right, variable]);
+    }
+    if let (Expr::Num(whole), Expr::Num(part)) = (&left, &right)
+        && whole.is_integer()
+        && !part.is_negative()
+        && !part.is_zero()
+        && (style == Style::Peer || *part < Rat::ONE)
+    {
+        let sum = if whole.is_negative() {
+            whole.sub(part)
+        } else {
+            whole.add(part)
+        };
+        if let Some(sum) = sum {
+            return Expr::Num(sum);
+        }
+    }
+    left.times(right)
+}
+
+fn last_side(links: &[Expr]) -> Expr {
+    match links.last() {
+        Some(Expr::Rel(_, sides)) => sides.1.clone(),
+        _ => Expr::Undefined,
+    }
+}

@@ -1,0 +1,196 @@
+//! Letters, reserved words and Unicode signs.
+
+use super::Token;
+use crate::expr::{Domain, Op};
+
+/// Words that the grammar reserves; a longer one wins over a shorter one and over single letters.
+const WORDS: [&str; 41] = [
+    "orthogonalize",
+    "eigenvectors",
+    "diagonalize",
+    "eigenvalues",
+    "eigenvects",
+    "orthogonal",
+    "eigenvals",
+    "nullspace",
+    "pmatrix",
+    "bmatrix",
+    "vmatrix",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "hstack",
+    "vstack",
+    "matrix",
+    "arsinh",
+    "arcosh",
+    "artanh",
+    "zeros",
+    "trace",
+    "ortho",
+    "floor",
+    "eigen",
+    "ones",
+    "cols",
+    "rows",
+    "diag",
+    "norm",
+    "rank",
+    "rref",
+    "orth",
+    "ceil",
+    "gcd",
+    "lcm",
+    "eye",
+    "eig",
+    "svd",
+    "SVD",
+    "tr",
+];
+
+pub(super) fn letters(rest: &str, first: u8) -> (Option<Token<'_>>, usize) {
+    if matches!(
+        first,
+        b'o' | b'e'
+            | b'd'
+            | b'n'
+            | b'p'
+            | b'b'
+            | b'v'
+            | b'a'
+            | b'h'
+            | b'm'
+            | b'z'
+            | b't'
+            | b'f'
+            | b'c'
+            | b'r'
+            | b'g'
+            | b'l'
+            | b's'
+            | b'S'
+    ) && let Some(word) = WORDS.iter().find(|w| rest.starts_with(**w))
+        && differential_len(rest).is_none_or(|(len, _)| len < word.len())
+    {
+        return (Some(Token::Word(&rest[..word.len()])), word.len());
+    }
+    if first == b'd'
+        && let Some((len, start)) = differential_len(rest)
+    {
+        return (Some(Token::Differential(&rest[start..len])), len);
+    }
+    match first {
+        b'e' => (Some(Token::ExpE), 1),
+        b'E' => (Some(Token::BigE), 1),
+        letter => (Some(Token::Letter(letter as char)), 1),
+    }
+}
+
+/// Length of `d`, white space, and a letter or command; and where the variable starts.
+fn differential_len(rest: &str) -> Option<(usize, usize)> {
+    let bytes = rest.as_bytes();
+    if bytes[0] != b'd' {
+        return None;
+    }
+    let space = bytes[1..]
+        .iter()
+        .take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
+        .count();
+    let start = 1 + space;
+    match bytes.get(start)? {
+        b'a'..=b'z' | b'A'..=b'Z' => Some((start + 1, start)),
+        b'\\' => {
+            let letters = bytes[start + 1..]
+                .iter()
+                .take_while(|b| b.is_ascii_alphabetic())
+                .count();
+            (letters > 0).then_some((start + 1 + letters, start + 1))
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
+    use Token as T;
+    let c = rest.chars().next()?;
+    let token = match c {
+        '∔' | '⊕' | '⊞' => T::Add,
+        '−' | '∸' => T::Sub,
+        '×' | '⋅' | '⋄' | '⊡' | '∗' | '⋆' | '∘' | '∙' | '⊗' | '⊠' | '⋈' | '⋉' | '⋊' => {
+            T::Mul
+        }
+        '÷' | '∕' => T::Div,
+        '≡' | '≣' | '≟' | '≎' | '≏' | '≐' | '≑' | '≒' | '≓' | '≔' | '≕' | '≖' | '≗' => {
+            T::Assign
+        }
+        '≈' | '≊' | '≋' | '≃' | '≅' => T::Approx,
+        '≪' | '≺' | '⋖' => T::Relation(Op::Lt),
+        '≤' | '≦' | '≲' | '≾' => T::Relation(Op::Le),
+        '≫' | '≻' | '⋗' => T::Relation(Op::Gt),
+        '≥' | '≧' | '≳' | '≿' => T::Relation(Op::Ge),
+        '≠' | '≁' | '≄' | '≇' | '≉' | '≢' => T::Relation(Op::Ne),
+        'ℕ' => T::Domain(Domain::Naturals),
+        'ℤ' => T::Domain(Domain::Integers),
+        'ℚ' => T::Domain(Domain::Rationals),
+        'ℝ' => T::Domain(Domain::Reals),
+        'ℂ' => T::Domain(Domain::Complexes),
+        'ℙ' => T::Primes,
+        '∅' => T::Domain(Domain::Empty),
+        '∪' => T::Union,
+        '∩' => T::Intersection,
+        '∖' => T::SetMinus,
+        '±' | '∓' => T::PlusMinus,
+        '⊇' => T::Superset,
+        '⊆' => T::Subset,
+        '∉' => T::NotIn,
+        'γ' | 'Γ' => T::Gamma,
+        'ℵ' | 'ℶ' | 'ℷ' | 'ℸ' => T::Symbol(&rest[..c.len_utf8()]),
+        _ => T::Greek(greek_letter(c)?),
+    };
+    Some((Some(token), c.len_utf8()))
+}
+
+fn greek_letter(c: char) -> Option<&'static str> {
+    Some(match c {
+        'α' => "alpha",
+        'β' => "beta",
+        'δ' => "delta",
+        'Δ' => "Delta",
+        'ε' => "epsilon",
+        'ϵ' => "varepsilon",
+        'ζ' => "zeta",
+        'η' => "eta",
+        'θ' => "theta",
+        'Θ' => "Theta",
+        'ϑ' => "vartheta",
+        'ι' => "iota",
+        'κ' => "kappa",
+        'λ' => "lambda",
+        'Λ' => "Lambda",
+        'μ' => "mu",
+        'ν' => "nu",
+        'ξ' => "xi",
+        'Ξ' => "Xi",
+        'ο' => "omicron",
+        'π' => "pi",
+        'Π' => "Pi",
+        'ϖ' => "varpi",
+        'ρ' => "rho",
+        'ϱ' => "varrho",
+        'σ' => "sigma",
+        'Σ' => "Sigma",
+        'ς' => "varsigma",
+        'τ' => "tau",
+        'υ' => "upsilon",
+        'Υ' => "Upsilon",
+        'φ' => "phi",
+        'Φ' => "Phi",
+        'ϕ' => "varphi",
+        'χ' => "chi",
+        'ψ' => "psi",
+        'Ψ' => "Psi",
+        'ω' => "omega",
+        'Ω' => "Omega",
+        _ => return None,
+    })
+}
