@@ -13,15 +13,10 @@ macro_rules! outln {
 }
 
 #[macro_use]
-mod device;
+mod support;
 
 mod commands;
 mod failure;
-mod hub;
-mod interrupt;
-mod machine;
-mod mini;
-mod model;
 mod progress;
 
 use clap::{CommandFactory, Parser, Subcommand};

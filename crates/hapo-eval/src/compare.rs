@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::benchmark::benchmark;
 use crate::graded::ProblemResult;
@@ -112,6 +112,22 @@ pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
     });
     let rows = rows.collect();
     Comparison { benchmarks, rows }
+}
+
+/// Benchmarks whose problems' texts differ between two records, with the names of the first two such.
+pub fn different_texts(runs: &[(String, Recorded)]) -> BTreeMap<&str, [&str; 2]> {
+    let mut first: BTreeMap<&str, (&str, &Value)> = BTreeMap::new();
+    let mut differ = BTreeMap::new();
+    for (name, recorded) in runs {
+        let texts = recorded.settings.get("texts").and_then(Value::as_object);
+        for (benchmark, text) in texts.into_iter().flatten() {
+            let (other, expected) = first.entry(benchmark).or_insert((name, text));
+            if *expected != text {
+                differ.entry(benchmark.as_str()).or_insert([*other, name]);
+            }
+        }
+    }
+    differ
 }
 
 /// A model's successes, problem by problem, and its base's on the same problems.
@@ -349,7 +365,6 @@ mod tests {
     use crate::graded::GradedCompletion;
     use expect_test::{Expect, expect};
     use hapo_core::Verdict;
-    use serde_json::Value;
 
     fn run(name: &str, sets: &[(&str, &[u8])]) -> (String, Recorded) {
         let answers = |(number, it): (usize, &u8)| {

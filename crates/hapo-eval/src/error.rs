@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hapo_data::Example;
 use hapo_verify::GoldError;
 
 /// Why an evaluation cannot be made.
@@ -31,6 +32,39 @@ pub enum Error {
         gold: String,
         /// The grader's reason.
         reason: GoldError,
+    },
+    /// A server that cannot be asked.
+    #[error(transparent)]
+    Teacher(#[from] hapo_teacher::Error),
+    /// A name that is no benchmark, suite or level.
+    #[error("unknown benchmark `{name}`")]
+    UnknownBenchmark {
+        /// The name.
+        name: String,
+    },
+    /// A problem that the server has no reply for.
+    #[error("{address} has no answer for problem {problem} after {requests} requests: {reason}")]
+    NoReply {
+        /// The server, without secrets.
+        address: String,
+        /// The problem's index.
+        problem: usize,
+        /// How often it was asked.
+        requests: u32,
+        /// Why the last request failed.
+        reason: String,
+    },
+    /// A record with results of other problems.
+    #[error("{} has answers to other problems of {set}: number {index} is {id}", path.display())]
+    OtherProblems {
+        /// The record.
+        path: PathBuf,
+        /// The set.
+        set: String,
+        /// The problem's index.
+        index: usize,
+        /// The id that is recorded.
+        id: String,
     },
     /// A benchmark whose problems the user must bring.
     #[error("the problems of {name} are read from a file")]
@@ -107,29 +141,43 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn gold(example: &Example, reason: GoldError) -> Self {
+        Self::Gold {
+            id: example.id.clone(),
+            gold: example.answer.clone(),
+            reason,
+        }
+    }
+
     /// What the reader can do.
-    pub fn hint(&self) -> Option<&'static str> {
-        Some(match self {
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Error::Teacher(it) => return it.hint().map(str::to_owned),
             Error::NeedsFile { .. } | Error::NoFile { .. } => {
-                "--data names the folder with the benchmarks' files"
+                "name the folder with the benchmarks' files"
             }
             Error::Gold { .. } | Error::Rows { .. } => "correct or remove the row",
-            Error::Problem { .. } => "remove the row, or lower --max-tokens",
+            Error::Problem { .. } => "remove the row, or shorten the completions",
             Error::Count { .. } => {
-                "give the benchmark's own file, or any file by itself with --data FILE"
+                "give the benchmark's own file, or evaluate on any file by itself"
             }
-            Error::Settings { .. } => "use the settings it was begun with, or another --out",
-            Error::Record { .. } => "choose another --out",
-            Error::Busy { .. } => "wait for it, or choose another --out",
+            Error::Settings { .. } => "use the settings it was begun with, or another record",
+            Error::OtherProblems { .. } => "use the data it was begun with, or another record",
+            Error::Record { .. } => "choose another record",
+            Error::Busy { .. } => "wait for it, or choose another record",
+            Error::UnknownBenchmark { .. } => "`hapo list benchmarks` names them",
             _ => return None,
-        })
+        };
+        Some(hint.to_owned())
     }
 
     /// Whether the user's input is at fault.
     pub fn is_bad_input(&self) -> bool {
-        !matches!(
-            self,
-            Error::Sampler(_) | Error::Io { .. } | Error::Busy { .. }
-        )
+        match self {
+            Error::Sampler(it) => it.is_bad_input(),
+            Error::Teacher(it) => it.is_bad_input(),
+            Error::Io { .. } | Error::Busy { .. } | Error::NoReply { .. } => false,
+            _ => true,
+        }
     }
 }

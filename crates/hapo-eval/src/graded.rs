@@ -89,11 +89,7 @@ impl<'a> Judge<'a> {
             .examples
             .iter()
             .map(|it| {
-                Gold::any(grader, it.golds()).map_err(|reason| Error::Gold {
-                    id: it.id.clone(),
-                    gold: it.answer.clone(),
-                    reason,
-                })
+                Gold::any(grader, it.golds()).map_err(|reason| Error::gold(it, reason))
             })
             .collect::<Result<Vec<_>, _>>()?;
         let others = other.map(|grader| {

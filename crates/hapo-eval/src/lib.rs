@@ -5,19 +5,24 @@ mod compare;
 mod error;
 mod evaluate;
 mod graded;
+mod plan;
 mod record;
+mod remote;
 mod score;
 mod seeds;
+mod session;
 mod statistics;
 
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
-pub use compare::{Cell, Comparison, Layout, Row, compare};
+pub use compare::{Cell, Comparison, Layout, Row, compare, different_texts};
 pub use error::Error;
 pub use evaluate::{EvalModel, EvalSettings, average, evaluate, sample_problems};
 pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion};
+pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice};
 pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};
 pub use seeds::{difference_over_seeds, estimate_over_seeds};
+pub use session::{EvalProgress, EvalSession};
 pub use statistics::{
     Estimate, estimate, estimate_mean_of, majority, paired_difference, pass_at_k,
 };

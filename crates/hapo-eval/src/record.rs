@@ -74,6 +74,12 @@ impl Recorded {
         it.map(|it| &it.1)
     }
 
+    /// Takes the results of a benchmark out.
+    pub(crate) fn take(&mut self, name: &str) -> Option<BTreeMap<usize, ProblemResult>> {
+        let index = self.benchmarks.iter().position(|it| it.0 == name)?;
+        Some(self.benchmarks.swap_remove(index).1)
+    }
+
     fn insert(&mut self, it: Line) {
         let index = self.benchmarks.iter().position(|old| old.0 == it.benchmark);
         let index = index.unwrap_or_else(|| {

@@ -22,8 +22,8 @@ use hapo_sampler::{
 use hapo_train::{Batching, Trainer, pack::token_group};
 use serde::Serialize;
 
-use crate::device::DeviceArg;
-use crate::machine;
+use crate::support::device::DeviceArg;
+use crate::support::machine;
 
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
 #[derive(clap::Args)]
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut report = Report {
         shape: name,
         parameters: 0,
-        processor: machine::processor(),
+        processor: machine::cpu_name(),
         instructions: format!("{:?}", Isa::current()).to_lowercase(),
         threads: cpu.threads(),
         product_gflops,

@@ -11,7 +11,7 @@ use hapo_verify::{Gold, Grader};
 use serde::Serialize;
 
 use crate::failure::bad_input;
-use crate::model;
+use crate::support::model;
 
 /// Look at files of problems, check them, convert them.
 ///

@@ -8,9 +8,9 @@ use hapo_data::Example;
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 
-use crate::device::DeviceArg;
+use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
-use crate::model;
+use crate::support::model;
 
 /// Sample completions.
 #[derive(clap::Args)]
@@ -67,20 +67,6 @@ pub(crate) struct Args {
     device: DeviceArg,
 }
 
-/// Decoding by temperature, 0 meaning greedy.
-pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {
-    Decoding::at_temperature(temperature, truncation).map_err(|error| {
-        let hint = match error.field {
-            "temperature" => "0 is greedy",
-            "top_p" => "1 keeps every token",
-            _ => "0 keeps every token",
-        };
-        let flag = error.field.replace('_', "-");
-        let (expected, got) = (error.expected, error.got);
-        bad_input(format!("--{flag}: expected {expected}, got {got}"), hint)
-    })
-}
-
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let problems: Vec<Example> = match (&args.prompt, &args.input) {
         (Some(prompt), _) => vec![Example {
@@ -88,7 +74,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             problem: prompt.clone(),
             ..Example::default()
         }],
-        (None, Some(file)) => hapo_train::load_file(&crate::hub::data_file(file)?)?.examples,
+        (None, Some(file)) => hapo_train::load_file(&crate::support::hub::data_file(file)?)?.examples,
         (None, None) => unreachable!("clap requires one of the two"),
     };
     let truncation = Truncation {

@@ -10,7 +10,7 @@ use hapo_model::{Model, Tape};
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings};
 use serde::{Deserialize, Serialize};
 
-use crate::device::DeviceArg;
+use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 /// A line for every line.
 fn say<D: Device>(args: &Args, lines: &[(String, Vec<u32>)], device: D) -> Result<()> {
     let longest = lines.iter().map(|it| it.1.len()).max().unwrap_or(1);
-    let loaded = crate::model::open_loaded(&args.model, longest + args.greedy, device)?;
+    let loaded = crate::support::model::open_loaded(&args.model, longest + args.greedy, device)?;
     let mut tape = Tape::new(hapo_model::ActivationCheckpointing::Layers);
     let mut out = std::io::stdout().lock();
     for (place, ids) in lines {

@@ -8,7 +8,7 @@ use hapo_train::Recipe;
 use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
 
 use crate::failure::bad_input;
-use crate::machine;
+use crate::support::machine;
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
 ///
@@ -107,7 +107,7 @@ fn this_machine(threads: usize) -> Result<DeviceSpec> {
     let rates = machine::rates(&cpu, machine::LARGE_PRODUCT)?;
     let memory = machine::memory_bytes().unwrap_or(u64::MAX);
     Ok(DeviceSpec::cpu(
-        &format!("{}, {threads} threads", machine::processor()),
+        &format!("{}, {threads} threads", machine::cpu_name()),
         memory,
         rates.flops,
         rates.bandwidth,

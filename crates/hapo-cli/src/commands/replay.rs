@@ -6,7 +6,7 @@ use anyhow::Result;
 use hapo_kernels::Device;
 use hapo_train::{Trainer, replay};
 
-use crate::device::DeviceArg;
+use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
 
 /// ActivationCheckpointing a recorded batch, or a step of a run from the rollouts it kept.
@@ -88,7 +88,7 @@ fn recorded<D: Device + Clone>(model: &str, batch: &Path, json: bool, device: &D
     let mut all = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         // Every case starts from the weights of the folder.
-        let model = crate::model::open_loaded(model, context, device.clone())?.model;
+        let model = crate::support::model::open_loaded(model, context, device.clone())?.model;
         let mut trainer = Trainer::new(model, hapo_model::ActivationCheckpointing::None)?;
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
         if !json {

@@ -9,9 +9,9 @@ use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::Settings;
 
-use crate::device::DeviceArg;
+use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
-use crate::model;
+use crate::support::model;
 
 /// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them.
 #[derive(clap::Args)]

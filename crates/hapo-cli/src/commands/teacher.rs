@@ -13,9 +13,9 @@ use hapo_teacher::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::commands::generate::decoding;
+use crate::support::arguments::decoding;
 use crate::failure::bad_input;
-use crate::model;
+use crate::support::model;
 use crate::progress::CountProgress;
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
@@ -430,7 +430,7 @@ fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize
         &args.model,
         template,
         max_new_tokens,
-        crate::device::cpu(threads)?,
+        crate::support::device::cpu(threads)?,
     )?;
     let settings = SampleSettings {
         decoding,

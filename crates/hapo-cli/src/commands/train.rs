@@ -9,9 +9,9 @@ use hapo_kernels::Device;
 use hapo_train::{Begin, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe};
 
 use crate::commands::watch;
-use crate::device::DeviceArg;
-use crate::hub;
 use crate::progress::{Log, StepProgress};
+use crate::support::device::DeviceArg;
+use crate::support::{hub, interrupt};
 
 /// Train by a recipe.
 #[derive(clap::Args)]
@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// Folder of the run [default: runs/NAME]
     #[arg(long)]
     run_dir: Option<PathBuf>,
-    /// Go on from the latest checkpoint of the folder
+    /// Resume from the latest checkpoint of the folder
     #[arg(long)]
     resume: bool,
-    /// With --resume: go on although the recipe has changed
+    /// With --resume: resume although the recipe has changed
     #[arg(long, requires = "resume")]
     force_recipe: bool,
     /// Print the outcome as JSON
@@ -65,20 +65,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
     let mut stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
-    let name = match stages.as_slice() {
-        [one] if one.stage.is_none() => one.name.clone(),
-        _ => args
-            .recipe
-            .file_stem()
-            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned()),
-    };
-    let run_dir = args
-        .run_dir
-        .clone()
-        .unwrap_or_else(|| PathBuf::from("runs").join(name));
+    let run_dir = args.run_dir(&stages);
     let begin = match (args.resume, args.force_recipe) {
         (true, true) => Begin::ResumeWithRecipe,
-        (resume, _) => Begin::from(resume),
+        (true, false) => Begin::Resume,
+        (false, _) => Begin::Fresh,
     };
     if begin == Begin::Fresh {
         // A later stage must not be found taken when the earlier ones are done.
@@ -86,7 +77,82 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
         }
     }
-    for it in &mut stages {
+    fetch(&mut stages)?;
+    if let Some(port) = args.watch {
+        let url = watch::serve_aside(&run_dir, port)?;
+        match args.log {
+            Log::Json => eprintln!("{}", serde_json::json!({ "event": "watch", "url": url })),
+            Log::Text => eprintln!("watch: {url}"),
+        }
+    }
+    let mut done = Vec::new();
+    for recipe in &stages {
+        let folder = hapo_train::stage_folder(&run_dir, recipe);
+        let mut observer = args.observer(recipe)?;
+        let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer)?;
+        drop(observer);
+        if !args.json {
+            say(&recipe.name, &outcome)?;
+        }
+        let stage = Stage {
+            name: &recipe.name,
+            folder,
+            outcome,
+        };
+        let finished = stage.outcome.finished;
+        done.push(stage);
+        if !finished {
+            break;
+        }
+    }
+    let last = done.last().expect("a recipe has a stage");
+    if args.json {
+        outln!("{}", json_of_stages(&done, stages.len()));
+    } else if !last.outcome.finished {
+        outln!(
+            "to resume: hapo train {} --run-dir {} --resume",
+            args.recipe.display(),
+            run_dir.display()
+        );
+    } else if !args.quiet && args.log == Log::Text {
+        eprintln!("to see it: hapo report {}", run_dir.display());
+    }
+    match &last.outcome.stopped_by {
+        Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),
+        None => Ok(()),
+    }
+}
+
+impl Args {
+    /// The folder of the run: `--run-dir`, or `runs/` and the recipe's name.
+    fn run_dir(&self, stages: &[Recipe]) -> PathBuf {
+        if let Some(it) = &self.run_dir {
+            return it.clone();
+        }
+        let name = match stages {
+            [one] if one.stage.is_none() => one.name.clone(),
+            _ => self
+                .recipe
+                .file_stem()
+                .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned()),
+        };
+        PathBuf::from("runs").join(name)
+    }
+
+    fn observer(&self, recipe: &Recipe) -> Result<ProgressObserver> {
+        let (name, steps) = (&recipe.name, recipe.raw.steps);
+        let mut observer = ProgressObserver::new(name, steps, self.quiet, interrupt::flag()?);
+        if self.log == Log::Json {
+            observer.progress = StepProgress::json(name, steps);
+        }
+        observer.preflight = !self.quiet;
+        Ok(observer)
+    }
+}
+
+/// Fetches the models and data sets that the recipes name on the hub.
+fn fetch(stages: &mut [Recipe]) -> Result<()> {
+    for it in stages {
         if let ModelSource::Folder(path) = &mut it.model {
             *path = hub::model_folder(path)?;
         }
@@ -94,57 +160,28 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
             it.train_file = Some(hub::data_file(Path::new(&it.raw.data.train))?);
         }
     }
-    if let Some(port) = args.watch {
-        let url = watch::beside(&run_dir, port)?;
-        match args.log {
-            Log::Json => eprintln!("{}", serde_json::json!({ "event": "watch", "url": url })),
-            Log::Text => eprintln!("watch: {url}"),
-        }
+    Ok(())
+}
+
+/// A stage that was run.
+struct Stage<'a> {
+    name: &'a str,
+    folder: PathBuf,
+    outcome: Outcome,
+}
+
+/// The last stage that was run, with all that were run if the recipe has several.
+fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
+    let last = done.last().expect("a recipe has a stage");
+    let mut json = json_of(&last.folder, &last.outcome);
+    if stages > 1 {
+        let all = done
+            .iter()
+            .map(|it| (it.name.to_owned(), json_of(&it.folder, &it.outcome)));
+        json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
+        json["finished"] = (last.outcome.finished && done.len() == stages).into();
     }
-    let mut outcomes = Vec::new();
-    for recipe in &stages {
-        let folder = hapo_train::stage_folder(&run_dir, recipe);
-        let mut observer = Shown::new(&recipe.name, recipe.raw.steps, args.quiet)?;
-        if args.log == Log::Json {
-            observer.progress = StepProgress::json(&recipe.name, recipe.raw.steps);
-        }
-        observer.preflight = !args.quiet;
-        let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer);
-        observer.progress.finish();
-        let outcome = outcome?;
-        if !args.json {
-            say(&recipe.name, &outcome)?;
-        }
-        let finished = outcome.finished;
-        outcomes.push((recipe, folder, outcome));
-        if !finished {
-            break;
-        }
-    }
-    let (_, folder, last) = outcomes.last().expect("a recipe has a stage");
-    if args.json {
-        let mut json = json_of(folder, last);
-        if stages.len() > 1 {
-            let all = outcomes
-                .iter()
-                .map(|it| (it.0.name.clone(), json_of(&it.1, &it.2)));
-            json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
-            json["finished"] = (last.finished && outcomes.len() == stages.len()).into();
-        }
-        outln!("{json}");
-    } else if !last.finished {
-        outln!(
-            "to go on: hapo train {} --run-dir {} --resume",
-            args.recipe.display(),
-            run_dir.display()
-        );
-    } else if !args.quiet && args.log == Log::Text {
-        eprintln!("to see it: hapo report {}", run_dir.display());
-    }
-    match &last.stopped_by {
-        Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),
-        None => Ok(()),
-    }
+    json
 }
 
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
@@ -169,24 +206,30 @@ fn json_of(folder: &Path, it: &Outcome) -> serde_json::Value {
     })
 }
 
-/// Shows a run's steps and passes on the user's wish to stop.
-pub(crate) struct Shown {
-    pub(crate) progress: StepProgress,
+/// Shows a run's steps, until it is dropped, and passes on the user's wish to stop.
+pub(crate) struct ProgressObserver {
+    progress: StepProgress,
     stop: Arc<AtomicBool>,
     preflight: bool,
 }
 
-impl Shown {
-    pub(crate) fn new(label: &str, steps: u64, quiet: bool) -> Result<Self> {
-        Ok(Self {
+impl ProgressObserver {
+    pub(crate) fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
+        Self {
             progress: StepProgress::new(label, steps, quiet),
-            stop: crate::interrupt::flag()?,
+            stop,
             preflight: false,
-        })
+        }
     }
 }
 
-impl Observer for Shown {
+impl Drop for ProgressObserver {
+    fn drop(&mut self) {
+        self.progress.finish();
+    }
+}
+
+impl Observer for ProgressObserver {
     fn step(&mut self, step: u64, metrics: &Metrics) {
         self.progress.step(step, metrics);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hapo_report::LiveView;
 
-/// The page of `hapo report`, live: it follows runs that go on, end, start again or are resumed.
+/// The page of `hapo report`, live: it follows runs that continue, end, start again or are resumed.
 ///
 /// Nothing can be changed through it. It listens on this machine alone unless --host says otherwise; there is no
 /// password, so a --host that others can reach shows them prompts and completions.
@@ -37,8 +37,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Serves a run's page beside the run and gives its address.
-pub(crate) fn beside(run_dir: &std::path::Path, port: u16) -> Result<String> {
+/// Serves a run's page in the background and gives its address.
+pub(crate) fn serve_aside(run_dir: &std::path::Path, port: u16) -> Result<String> {
     let view = LiveView::bind(&[run_dir.to_owned()], "127.0.0.1", port)?;
     let url = view.url();
     view.serve_aside()?;

@@ -9,7 +9,7 @@ use hapo_model::{LoadedModel, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
 
 use crate::failure::bad_input;
-use crate::hub;
+use crate::support::hub;
 
 /// A model and its chat format. The longest sequence is the model's own limit, or
 /// `PROMPT_ROOM` and `max_new_tokens`, whichever is shorter.

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use hapo_kernels::{Accumulate, Buffer, Cpu, Device, MatShape};
 
-/// What a processor reaches.
+/// The rates that a CPU reaches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// Operations per second of a matrix product.
@@ -14,7 +14,7 @@ pub(crate) struct Rates {
     pub(crate) bandwidth: f64,
 }
 
-/// Measures the processor, in under two seconds: the best of several products of `shape`, and of several
+/// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several
 /// readings of 512 MB.
 pub(crate) fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
     Ok(Rates {
@@ -76,8 +76,8 @@ fn best_of(times: usize, mut work: impl FnMut()) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// The processor's name, where the system says.
-pub(crate) fn processor() -> String {
+/// The CPU's name, where the system says.
+pub(crate) fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|it| it.starts_with("model name"));
     let name = line.and_then(|it| it.split_once(':')).map(|it| it.1.trim());

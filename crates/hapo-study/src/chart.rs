@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 200.0;
-/// Room for the numbers of the axes.
+/// Space for the numbers of the axes.
 const LEFT: f64 = 40.0;
 const BELOW: f64 = 20.0;
 const COLOURS: &[&str] = &[
@@ -18,10 +18,10 @@ fn colour(line: usize) -> &'static str {
 }
 
 /// Which colour is whose; labels are plain text.
-pub(super) fn legend(labels: &[&str]) -> String {
+pub(crate) fn legend(labels: &[&str]) -> String {
     let mut html = String::from("<p>");
     for (n, label) in labels.iter().enumerate() {
-        let label = super::tables::escaped(label);
+        let label = crate::html::escaped(label);
         let _ = write!(
             html,
             "<span style=\"color:{}\">■</span> {label} &nbsp; ",
@@ -31,9 +31,9 @@ pub(super) fn legend(labels: &[&str]) -> String {
     html + "</p>\n"
 }
 
-/// Lines over steps, from 1 on, in the colours of [`legend`]; a value that is no number is left out. None where there
+/// Lines over steps, from 1 on, in the colours of [`legend`]; a value that is NaN or infinite is left out. `None` where there
 /// is nothing to draw.
-pub(super) fn chart(title: &str, lines: &[&[f64]]) -> Option<String> {
+pub(crate) fn chart(title: &str, lines: &[&[f64]]) -> Option<String> {
     let values = || {
         lines
             .iter()

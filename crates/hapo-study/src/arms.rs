@@ -1,36 +1,37 @@
 //! What the miniature study compares.
 
 /// One method under one setting, trained with several seeds.
-pub(super) struct Arm {
+pub(crate) struct Arm {
     /// Name of its folder.
-    pub(super) name: &'static str,
+    pub(crate) name: &'static str,
     /// Its row in the tables.
-    pub(super) label: &'static str,
+    pub(crate) label: &'static str,
     /// Its recipe.
-    pub(super) recipe: &'static str,
+    pub(crate) recipe: &'static str,
     /// What differs from the recipe.
-    pub(super) sets: &'static [&'static str],
+    pub(crate) sets: &'static [&'static str],
     /// The arm whose searched learning rate it is given.
-    pub(super) rate_of: &'static str,
+    pub(crate) rate_of: &'static str,
 }
 
-/// Rows that are read together.
-pub(super) struct Section {
-    /// Name on the command line.
-    pub(super) name: &'static str,
-    /// Heading.
-    pub(super) title: &'static str,
+/// A table: rows that are read together.
+#[derive(Debug)]
+pub struct Section {
+    /// Its name.
+    pub name: &'static str,
+    /// Its heading.
+    pub title: &'static str,
     /// Its rows; `base` is the model that all arms start from.
-    pub(super) arms: &'static [&'static str],
-    /// Pairs (row, baseline) whose difference is told.
-    pub(super) pairs: &'static [(&'static str, &'static str)],
+    pub(crate) arms: &'static [&'static str],
+    /// Pairs (row, baseline) whose difference is shown.
+    pub(crate) pairs: &'static [(&'static str, &'static str)],
     /// Most seeds of each row.
-    pub(super) seeds: u64,
+    pub(crate) seeds: u64,
 }
 
 /// Arms whose learning rate is searched, and the rates tried, on the development split with one seed that
 /// no table uses.
-pub(super) const SEARCHED: &[(&str, &[f64])] = &[
+pub(crate) const SEARCHED: &[(&str, &[f64])] = &[
     ("grpo", RATES),
     ("sft", &[1e-4, 2e-4, 4e-4]),
     ("luffy", RATES),
@@ -43,7 +44,7 @@ pub(super) const SEARCHED: &[(&str, &[f64])] = &[
 const RATES: &[f64] = &[5e-5, 1e-4, 2e-4];
 
 /// Seed of the search.
-pub(super) const SEARCH_SEED: u64 = 1000;
+pub(crate) const SEARCH_SEED: u64 = 1000;
 
 macro_rules! recipe {
     ($name:literal) => {
@@ -73,7 +74,7 @@ const fn arm(
 }
 
 /// Every arm; a table is a choice of them, so that no run is made twice.
-pub(super) const ARMS: &[Arm] = &[
+pub(crate) const ARMS: &[Arm] = &[
     arm("grpo", "GRPO", recipe!("grpo"), &[], "grpo"),
     arm("sft", "SFT", recipe!("sft"), &[], "sft"),
     arm("sft-grpo", "SFT-GRPO", recipe!("sft-grpo"), &[], "grpo"),
@@ -328,7 +329,7 @@ pub(super) const ARMS: &[Arm] = &[
 ];
 
 /// The tables.
-pub(super) const SECTIONS: &[Section] = &[
+pub const SECTIONS: &[Section] = &[
     Section {
         name: "table1",
         title: "Table 1: methods, with and without HAPO",
@@ -467,8 +468,8 @@ pub(super) const SECTIONS: &[Section] = &[
     },
 ];
 
-/// The arm of that name; none for `base`.
-pub(super) fn find(name: &str) -> Option<&'static Arm> {
+/// The arm of that name; `None` for `base`.
+pub(crate) fn find(name: &str) -> Option<&'static Arm> {
     ARMS.iter().find(|it| it.name == name)
 }
 

@@ -93,12 +93,12 @@ pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
 macro_rules! on_device {
     ($place:expr, $threads:expr, |$device:ident| $body:expr) => {
         match $place {
-            $crate::device::Place::Cpu => {
-                let $device = $crate::device::cpu($threads)?;
+            $crate::support::device::Place::Cpu => {
+                let $device = $crate::support::device::cpu($threads)?;
                 $body
             }
-            $crate::device::Place::Cuda { ordinal, products } => {
-                let $device = $crate::device::cuda(ordinal, products)?;
+            $crate::support::device::Place::Cuda { ordinal, products } => {
+                let $device = $crate::support::device::cuda(ordinal, products)?;
                 $body
             }
         }

@@ -17,7 +17,7 @@ pub(crate) fn model_folder(name: &str) -> Result<String> {
     match parse_name(name)? {
         ParsedName::Path => Ok(name.to_owned()),
         ParsedName::Model(id) => {
-            let snapshot = Hub::from_env().model(&id, &mut Shown::default())?;
+            let snapshot = Hub::from_env().model(&id, &mut DownloadProgress::default())?;
             Ok(snapshot.folder.display().to_string())
         }
         ParsedName::Dataset(_) => Err(bad_input(
@@ -34,7 +34,7 @@ pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
     };
     match parse_name(name)? {
         ParsedName::Path => Ok(file.to_owned()),
-        ParsedName::Dataset(wanted) => Ok(Hub::from_env().dataset(&wanted, &mut Shown::default())?),
+        ParsedName::Dataset(wanted) => Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::default())?),
         ParsedName::Model(_) => Err(bad_input(
             format!("{name}: expected a data set, got a model"),
             "data sets are named hf://datasets/org/name@revision[/file]",
@@ -42,13 +42,13 @@ pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Transfers on standard error: a bar on a terminal, a line per file otherwise.
+/// Downloads on standard error: a bar on a terminal, a line per file otherwise.
 #[derive(Default)]
-struct Shown {
+struct DownloadProgress {
     bar: Option<ProgressBar>,
 }
 
-impl Progress for Shown {
+impl Progress for DownloadProgress {
     fn begin(&mut self, file: &str, done: u64, total: u64) {
         if !std::io::stderr().is_terminal() {
             if done == 0 {

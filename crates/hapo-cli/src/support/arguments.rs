@@ -1,0 +1,46 @@
+//! Arguments of several commands.
+
+use anyhow::{Context, Result};
+use hapo_sampler::{Decoding, Truncation};
+use hapo_verify::Grader;
+
+use crate::failure::bad_input;
+
+/// The grader of that name.
+pub(crate) fn grader(name: &str) -> Result<&'static dyn Grader> {
+    hapo_verify::grader(name)
+        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))
+}
+
+/// Decoding by `--temperature`, 0 meaning greedy, `--top-p` and `--min-p`.
+pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {
+    Decoding::at_temperature(temperature, truncation).map_err(|error| {
+        let hint = match error.field {
+            "temperature" => "0 is greedy",
+            "top_p" => "1 keeps every token",
+            _ => "0 keeps every token",
+        };
+        let flag = error.field.replace('_', "-");
+        let (expected, got) = (error.expected, error.got);
+        bad_input(format!("--{flag}: expected {expected}, got {got}"), hint)
+    })
+}
+
+/// Refuses numbers that must be at least 1.
+pub(crate) fn at_least_one(numbers: &[(&str, usize)], hint: &str) -> Result<()> {
+    match numbers.iter().find(|it| it.1 == 0) {
+        Some((flag, _)) => Err(bad_input(
+            format!("{flag}: expected at least 1, got 0"),
+            hint,
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A runtime for requests to a server.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the asynchronous runtime cannot start")
+}

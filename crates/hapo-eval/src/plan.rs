@@ -1,0 +1,219 @@
+//! Which problems an evaluation samples completions for, and how.
+
+use std::path::Path;
+
+use hapo_data::Dataset;
+use hapo_data::task::{Split, TaskSet, make_set};
+use hapo_sampler::{Decoding, Truncation};
+use hapo_verify::Grader;
+use serde_json::{Map, Value, json};
+
+use crate::benchmark::{Benchmark, SUITES, benchmark, suite, text_checksum};
+use crate::error::Error;
+
+/// Completions of each problem where neither the caller nor the benchmark names a number.
+const COMPLETIONS: usize = 2;
+/// Longest completion in tokens where neither the caller nor a suite names one.
+const MAX_TOKENS: usize = 96;
+
+/// A named set of problems.
+#[derive(Clone, Debug)]
+pub struct EvalSet {
+    /// Its name in tables and records.
+    pub name: String,
+    /// The problems.
+    pub dataset: Dataset,
+    /// k: completions of each problem.
+    pub completions: usize,
+}
+
+/// Several sets, and the longest completion in tokens.
+#[derive(Clone, Debug)]
+pub struct EvalSets {
+    /// The sets, each name once.
+    pub sets: Vec<EvalSet>,
+    /// Longest completion in tokens.
+    pub max_tokens: usize,
+}
+
+/// Which sets to evaluate on; what is left out is what the benchmark or its suite defines.
+#[derive(Clone, Copy, Debug)]
+pub struct SetChoice<'a> {
+    /// Names of suites and benchmarks, or `family:level` of the built-in task, separated by commas.
+    pub names: &'a str,
+    /// The folder of the benchmarks that are read from files.
+    pub folder: Option<&'a Path>,
+    /// Problems of each benchmark of the built-in task.
+    pub problems: usize,
+    /// The split of `family:level`.
+    pub split: Split,
+    /// k.
+    pub completions: Option<usize>,
+    /// Longest completion in tokens.
+    pub max_tokens: Option<usize>,
+}
+
+impl EvalSets {
+    /// The problems of a file as one set.
+    pub fn of_file(
+        name: String,
+        dataset: Dataset,
+        completions: Option<usize>,
+        max_tokens: Option<usize>,
+    ) -> Self {
+        let set = EvalSet {
+            name,
+            dataset,
+            completions: completions.unwrap_or(COMPLETIONS),
+        };
+        Self {
+            sets: vec![set],
+            max_tokens: max_tokens.unwrap_or(MAX_TOKENS),
+        }
+    }
+
+    /// The sets that `choice` names.
+    ///
+    /// # Errors
+    /// [`Error::UnknownBenchmark`], and those of [`Benchmark::problems`] and [`Benchmark::read`].
+    pub fn choose(choice: SetChoice<'_>) -> Result<Self, Error> {
+        let (mut sets, mut max_tokens) = (Vec::new(), None);
+        for name in choice.names.split(',') {
+            let members: Vec<&Benchmark> = match (suite(name), benchmark(name)) {
+                (Some(it), _) => it.benchmarks.iter().collect(),
+                (None, Some(it)) => vec![it],
+                (None, None) => {
+                    sets.push(EvalSet {
+                        name: name.to_owned(),
+                        dataset: level(name, choice)?,
+                        completions: choice.completions.unwrap_or(COMPLETIONS),
+                    });
+                    continue;
+                }
+            };
+            for member in members {
+                if sets.iter().any(|set: &EvalSet| set.name == member.name) {
+                    continue;
+                }
+                max_tokens = max_tokens.max(suite_max_tokens(member));
+                sets.push(set_of(member, choice)?);
+            }
+        }
+        let max_tokens = choice.max_tokens.or(max_tokens).unwrap_or(MAX_TOKENS);
+        Ok(Self { sets, max_tokens })
+    }
+}
+
+/// The longest completion that the benchmark's suite defines.
+fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
+    let has = |it: &Benchmark| it.name == benchmark.name;
+    let suite = SUITES.iter().find(|it| it.benchmarks.iter().any(has));
+    suite.and_then(|it| it.max_tokens)
+}
+
+fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Error> {
+    let dataset = match choice.folder {
+        Some(folder) if benchmark.is_file() => benchmark.read(folder)?,
+        _ => benchmark.problems(choice.problems)?,
+    };
+    let completions = choice.completions.or(benchmark.completions);
+    Ok(EvalSet {
+        name: benchmark.name.to_owned(),
+        dataset,
+        completions: completions.unwrap_or(COMPLETIONS),
+    })
+}
+
+/// Problems of one level of a family of the built-in task.
+fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
+    let (family, level) = name
+        .split_once(':')
+        .and_then(|it| Some((it.0, it.1.parse().ok()?)))
+        .ok_or_else(|| Error::UnknownBenchmark {
+            name: name.to_owned(),
+        })?;
+    Ok(make_set(&TaskSet {
+        seed: 0,
+        levels: vec![(family.to_owned(), level)],
+        split: choice.split,
+        count: choice.problems,
+        teacher_coverage: 0.0,
+    })?)
+}
+
+/// An evaluation: what its record is bound to.
+#[derive(Clone)]
+pub struct EvalPlan {
+    /// The problems.
+    pub sets: Vec<EvalSet>,
+    /// The model's folder or name.
+    pub model: String,
+    /// The server's base address; `None` for a local model.
+    pub endpoint: Option<String>,
+    /// The template of a local model, or what follows a problem that is sent to a server.
+    pub prompt: String,
+    /// k, where one was chosen for all sets.
+    pub completions: Option<usize>,
+    /// Sampling temperature; 0 takes the most likely token.
+    pub temperature: f32,
+    /// Nucleus mass.
+    pub top_p: f32,
+    /// Longest completion in tokens.
+    pub max_tokens: usize,
+    /// The grader.
+    pub grader: &'static dyn Grader,
+    /// Seed of the draws and of the intervals.
+    pub seed: u64,
+}
+
+impl EvalPlan {
+    /// How tokens are drawn.
+    ///
+    /// # Errors
+    /// [`Error::Sampler`] for a number that is out of its range.
+    pub fn decoding(&self) -> Result<Decoding, Error> {
+        let truncation = Truncation {
+            top_p: self.top_p,
+            ..Truncation::NONE
+        };
+        let decoding = Decoding::at_temperature(self.temperature, truncation);
+        Ok(decoding.map_err(hapo_sampler::Error::from)?)
+    }
+
+    /// The grader whose verdicts are shown next to those of the plan's: `oat` for `math` and the reverse.
+    pub fn other_grader(&self) -> Option<&'static dyn Grader> {
+        let name = self.grader.counterpart()?;
+        Some(hapo_verify::grader(name).expect("a counterpart is in the table"))
+    }
+
+    /// What to know of the problems' texts before a score is compared with a published one.
+    pub fn text_warnings(&self) -> Vec<String> {
+        let warning = |it: &EvalSet| benchmark(&it.name)?.other_text(&it.dataset);
+        self.sets.iter().filter_map(warning).collect()
+    }
+
+    /// The settings that a record must share to be resumed.
+    pub fn settings(&self) -> Value {
+        let texts: Map<String, Value> = self
+            .sets
+            .iter()
+            .map(|it| (it.name.clone(), text_checksum(&it.dataset).into()))
+            .collect();
+        json!({
+            "texts": texts, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
+            "k": self.completions, "temperature": self.temperature, "top_p": self.top_p,
+            "max_tokens": self.max_tokens, "grader": self.grader.name(), "prompt": self.prompt, "seed": self.seed,
+        })
+    }
+}
+
+/// An address without user, password and query.
+fn without_secrets(endpoint: &str) -> String {
+    let rest = endpoint.split(['?', '#']).next().unwrap_or_default();
+    match (rest.find("://"), rest.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}{}", &rest[..scheme + 3], &rest[at + 1..])
+        }
+        _ => rest.to_owned(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Why a study cannot be made.
+
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a study or a demonstration cannot continue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A run failed.
+    #[error(transparent)]
+    Train(#[from] hapo_train::Error),
+    /// Scoring a model failed.
+    #[error(transparent)]
+    Eval(#[from] hapo_eval::Error),
+    /// Problems that cannot be made.
+    #[error(transparent)]
+    Data(#[from] hapo_data::Error),
+    /// A table that cannot be written, or a page that cannot be made.
+    #[error(transparent)]
+    Report(#[from] hapo_report::Error),
+    /// A name that is no table of the study.
+    #[error("expected a table of the study, got `{name}`")]
+    UnknownTable {
+        /// The name.
+        name: String,
+        /// The tables there are.
+        known: String,
+    },
+    /// A folder that cannot be made.
+    #[error("cannot create {}: {source}", path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// A path that is not UTF-8.
+    #[error("the path of {} is not UTF-8", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// What the reader can do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Train(it) => it.hint(),
+            Self::Eval(it) => it.hint(),
+            Self::Data(it) => it.hint(),
+            Self::Report(it) => it.hint().map(str::to_owned),
+            Self::UnknownTable { known, .. } => Some(format!("tables are {known}")),
+            _ => None,
+        }
+    }
+
+    /// Whether the user's input is at fault.
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Train(it) => it.is_bad_input(),
+            Self::Eval(it) => it.is_bad_input(),
+            Self::Report(it) => it.is_bad_input(),
+            Self::Data(_) | Self::UnknownTable { .. } | Self::Path { .. } => true,
+            Self::Io { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Models on the built-in task, as the study and the demonstration score them.
+
+use std::path::Path;
+
+use hapo_data::Dataset;
+use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
+use hapo_sampler::{Decoding, ChatFormat, Truncation};
+
+use crate::error::{Error, Result};
+
+/// Completions of each problem.
+pub(crate) const COMPLETIONS: usize = 2;
+/// Their temperature.
+pub(crate) const TEMPERATURE: f32 = 0.6;
+/// Longest prompt in tokens, template included.
+const PROMPT_TOKENS: usize = 4096;
+
+/// A model's results on each of the sets.
+pub(crate) fn evaluate_sets(
+    model: &str,
+    sets: &[Dataset],
+    seed: u64,
+    threads: usize,
+) -> Result<Vec<Vec<ProblemResult>>> {
+    let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
+    let template = hapo_data::find_template("chatml")?;
+    let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
+    let template = hapo_sampler::choose_template(template.into(), model, &loaded.tokenizer_files)
+        .map_err(hapo_eval::Error::from)?;
+    loaded
+        .model
+        .pack_exact()
+        .map_err(hapo_train::Error::from)?;
+    let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)
+        .map_err(hapo_eval::Error::from)?;
+    let settings = EvalSettings {
+        completions: COMPLETIONS,
+        decoding: Decoding::Sample {
+            temperature: TEMPERATURE,
+            truncation: Truncation::NONE,
+        },
+        max_new_tokens,
+        max_sequences: 256,
+        seed,
+    };
+    let model = EvalModel {
+        model: &loaded.model,
+        chat_format: &chat_format,
+    };
+    let results = sets
+        .iter()
+        .map(|it| evaluate(model, &hapo_verify::MATH, it, settings));
+    Ok(results.collect::<std::result::Result<_, _>>()?)
+}
+
+/// A path as the loader of models takes it.
+pub(crate) fn model_name(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Error::Path {
+        path: path.to_owned(),
+    })
+}
