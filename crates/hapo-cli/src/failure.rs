@@ -38,7 +38,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
     eprintln!("error: {}", message(error));
     if let Some(hint) = hint_of(error) {
-        eprintln!("hint: {hint}");
+        eprintln!("hint: {}", with_flags(&hint));
     }
     if is_bad_input(error) {
         ExitCode::from(2)
@@ -60,6 +60,26 @@ fn message(error: &anyhow::Error) -> String {
     text
 }
 
+/// What the command line calls the things that the libraries' hints name.
+const FLAGS: &[(&str, &str)] = &[
+    ("another record", "another --out"),
+    ("name the folder with", "--data names the folder with"),
+    (
+        "evaluate on any file by itself",
+        "any file by itself with --data FILE",
+    ),
+    ("shorten the completions", "lower --max-tokens"),
+];
+
+/// A hint in the words of the command line.
+fn with_flags(hint: &str) -> String {
+    let mut text = hint.to_owned();
+    for (phrase, flag) in FLAGS {
+        text = text.replace(phrase, flag);
+    }
+    text
+}
+
 fn hint_of(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|it| {
         if let Some(it) = it.downcast_ref::<BadInput>() {
@@ -73,7 +93,9 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
         } else if let Some(it) = it.downcast_ref::<hapo_data::Error>() {
             it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_eval::Error>() {
-            it.hint().map(std::string::ToString::to_string)
+            it.hint()
+        } else if let Some(it) = it.downcast_ref::<hapo_study::Error>() {
+            it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_teacher::Error>() {
             it.hint().map(std::string::ToString::to_string)
         } else if let Some(it) = it.downcast_ref::<hapo_report::Error>() {
@@ -101,6 +123,9 @@ fn is_bad_input(error: &anyhow::Error) -> bool {
             || it
                 .downcast_ref::<hapo_eval::Error>()
                 .is_some_and(hapo_eval::Error::is_bad_input)
+            || it
+                .downcast_ref::<hapo_study::Error>()
+                .is_some_and(hapo_study::Error::is_bad_input)
             || it
                 .downcast_ref::<hapo_teacher::Error>()
                 .is_some_and(hapo_teacher::Error::is_bad_input)

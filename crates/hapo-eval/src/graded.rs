@@ -88,9 +88,7 @@ impl<'a> Judge<'a> {
         let golds = dataset
             .examples
             .iter()
-            .map(|it| {
-                Gold::any(grader, it.golds()).map_err(|reason| Error::gold(it, reason))
-            })
+            .map(|it| Gold::any(grader, it.golds()).map_err(|reason| Error::gold(it, reason)))
             .collect::<Result<Vec<_>, _>>()?;
         let others = other.map(|grader| {
             let golds = dataset.examples.iter();

@@ -58,11 +58,7 @@ impl EvalSession<'_> {
     }
 }
 
-async fn request(
-    client: &Client,
-    plan: &EvalPlan,
-    slot: Slot<'_>,
-) -> Result<RawCompletion, Error> {
+async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<RawCompletion, Error> {
     let user = match plan.prompt.as_str() {
         "" => slot.text.to_owned(),
         instruction => format!("{}\n{instruction}", slot.text),

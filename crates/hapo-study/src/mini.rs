@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
-use hapo_sampler::{Decoding, ChatFormat, Truncation};
+use hapo_sampler::{ChatFormat, Decoding, Truncation};
 
 use crate::error::{Error, Result};
 
@@ -27,10 +27,7 @@ pub(crate) fn evaluate_sets(
     let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
     let template = hapo_sampler::choose_template(template.into(), model, &loaded.tokenizer_files)
         .map_err(hapo_eval::Error::from)?;
-    loaded
-        .model
-        .pack_exact()
-        .map_err(hapo_train::Error::from)?;
+    loaded.model.pack_exact().map_err(hapo_train::Error::from)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)
         .map_err(hapo_eval::Error::from)?;
     let settings = EvalSettings {

@@ -42,7 +42,10 @@ impl Scores {
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec(self).expect("scores are plain data");
-        Ok(hapo_report::write_whole(&folder.join("scores.json"), &json)?)
+        Ok(hapo_report::write_whole(
+            &folder.join("scores.json"),
+            &json,
+        )?)
     }
 
     /// All problems of all benchmarks, which are of one size.

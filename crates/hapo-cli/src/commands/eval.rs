@@ -256,10 +256,7 @@ impl Args {
     }
 
     fn client(&self, endpoint: &str) -> Result<Client> {
-        if !(self.timeout > 0.0
-            && self.timeout <= 1e9
-            && (1..=4096).contains(&self.concurrency))
-        {
+        if !(self.timeout > 0.0 && self.timeout <= 1e9 && (1..=4096).contains(&self.concurrency)) {
             return Err(bad_input(
                 "--timeout and --concurrency: expected seconds above 0, and 1 to 4096",
                 "leave them out for 600 seconds and 16",
@@ -272,7 +269,11 @@ impl Args {
             seed: self.seed,
             ..Patience::default()
         };
-        Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?)
+        Ok(Client::new(
+            endpoint,
+            key.as_deref().map(str::trim),
+            policy,
+        )?)
     }
 }
 

@@ -8,9 +8,10 @@ use hapo_data::Example;
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 
-use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
-use crate::support::model;
+use crate::support::arguments::decoding;
+use crate::support::device::DeviceArg;
+use crate::support::{hub, model};
 
 /// Sample completions.
 #[derive(clap::Args)]
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             problem: prompt.clone(),
             ..Example::default()
         }],
-        (None, Some(file)) => hapo_train::load_file(&crate::support::hub::data_file(file)?)?.examples,
+        (None, Some(file)) => hapo_train::load_file(&hub::data_file(file)?)?.examples,
         (None, None) => unreachable!("clap requires one of the two"),
     };
     let truncation = Truncation {

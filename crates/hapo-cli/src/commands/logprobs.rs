@@ -10,8 +10,8 @@ use hapo_model::{Model, Tape};
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings};
 use serde::{Deserialize, Serialize};
 
-use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
+use crate::support::device::DeviceArg;
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
 ///

@@ -46,7 +46,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     say(&demonstration.plan());
     let stop = interrupt::flag()?;
     let outcome = demonstration.run(&|label, steps| {
-        Box::new(ProgressObserver::new(label, steps, args.quiet, stop.clone()))
+        Box::new(ProgressObserver::new(
+            label,
+            steps,
+            args.quiet,
+            stop.clone(),
+        ))
     })?;
     let table = match outcome {
         Ok(it) => it,

@@ -6,8 +6,8 @@ use anyhow::Result;
 use hapo_kernels::Device;
 use hapo_train::{Trainer, replay};
 
-use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
+use crate::support::device::DeviceArg;
 
 /// ActivationCheckpointing a recorded batch, or a step of a run from the rollouts it kept.
 #[derive(clap::Args)]

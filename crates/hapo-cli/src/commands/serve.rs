@@ -9,8 +9,8 @@ use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::Settings;
 
-use crate::support::device::DeviceArg;
 use crate::failure::bad_input;
+use crate::support::device::DeviceArg;
 use crate::support::model;
 
 /// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them.

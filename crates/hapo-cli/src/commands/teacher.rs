@@ -13,10 +13,10 @@ use hapo_teacher::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::support::arguments::decoding;
 use crate::failure::bad_input;
-use crate::support::model;
 use crate::progress::CountProgress;
+use crate::support::arguments::decoding;
+use crate::support::model;
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
 ///

@@ -34,7 +34,9 @@ pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
     };
     match parse_name(name)? {
         ParsedName::Path => Ok(file.to_owned()),
-        ParsedName::Dataset(wanted) => Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::default())?),
+        ParsedName::Dataset(wanted) => {
+            Ok(Hub::from_env().dataset(&wanted, &mut DownloadProgress::default())?)
+        }
         ParsedName::Model(_) => Err(bad_input(
             format!("{name}: expected a data set, got a model"),
             "data sets are named hf://datasets/org/name@revision[/file]",
