@@ -34,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-kernels",
             "hapo-model",
             "hapo-sampler",
+            "hapo-teacher",
             "hapo-verify",
         ],
     ),
@@ -50,6 +51,17 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("hapo-report", &["hapo-verify"]),
+    (
+        "hapo-study",
+        &[
+            "hapo-data",
+            "hapo-eval",
+            "hapo-report",
+            "hapo-sampler",
+            "hapo-train",
+            "hapo-verify",
+        ],
+    ),
     (
         "hapo",
         &[
@@ -79,6 +91,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-sampler",
             "hapo-teacher",
             "hapo-serve",
+            "hapo-study",
             "hapo-train",
             "hapo-verify",
         ],
