@@ -1,6 +1,6 @@
 //! Kernels from sources: NVRTC, and the images it made before.
 //!
-//! NVRTC needs no card. An image is kept under the hash of its source, the options and the version of
+//! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of
 //! NVRTC, in a file that appears whole or not at all; where the folder cannot be written, kernels are
 //! compiled at every start.
 
@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::sources::Source;
 
-/// Folders, separated as in `PATH`, with CUDA libraries beside those of the system.
+/// Folders, separated as in `PATH`, with CUDA libraries, searched in addition to those of the system.
 pub(crate) const LIBRARIES: &str = "HAPO_CUDA_LIBRARIES";
 /// Folder of compiled kernels.
 const CACHE: &str = "HAPO_KERNEL_CACHE";
@@ -63,7 +63,7 @@ impl Compiler {
         self.version
     }
 
-    /// A file of kernels as an image for cards of one architecture, from the folder of images where it is
+    /// A file of kernels as an image for GPUs of one architecture, from the folder of images where it is
     /// there.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
         device: device.to_owned(),
         problem: format!("{what} was not found"),
         hint: format!(
-            "install CUDA 11.8 or later, or name the folders of its libraries in {LIBRARIES}; or use --device cpu"
+            "install CUDA 11.8 or later, or name the folders of its libraries in {LIBRARIES}; or compute on the CPU"
         ),
     }
 }
@@ -227,7 +227,7 @@ pub(crate) fn failed(device: &str, problem: &str) -> DeviceError {
     DeviceError::Gpu {
         device: device.to_owned(),
         problem: problem.to_owned(),
-        hint: "docs/cuda.md says which cards and drivers are meant to work; or use --device cpu"
+        hint: "docs/cuda.md says which GPUs and drivers are meant to work; or compute on the CPU"
             .to_owned(),
     }
 }

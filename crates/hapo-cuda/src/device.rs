@@ -2,7 +2,7 @@
 //!
 //! Operations return nothing, so the first failure is kept for [`Device::check`] and what follows it is
 //! skipped. Tables keep their items on the host too: tiles of attention and groups of equal tokens are
-//! worked out from them once and stay beside them.
+//! computed from them once and stay next to them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,7 @@ pub enum MatmulPrecision {
     Bf16,
 }
 
-/// A card, or what stands for one.
+/// A GPU, or a stand-in for one.
 #[derive(Debug)]
 pub struct CudaDevice<L: Launcher> {
     inner: Arc<Inner<L>>,
@@ -47,7 +47,7 @@ struct Inner<L: Launcher> {
     scratch: Mutex<Option<(L::Memory, usize)>>,
 }
 
-/// A buffer on a card.
+/// A buffer on a GPU.
 #[derive(Debug)]
 pub struct CudaBuf<L: Launcher> {
     memory: L::Memory,
@@ -60,11 +60,11 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
     }
 }
 
-/// A table on a card, with its items on the host and what was worked out from them.
+/// A table on a GPU, with its items on the host and what was computed from them.
 #[derive(Debug)]
 pub struct CudaTable<L: Launcher, T> {
     items: Vec<T>,
-    /// `None` when there was no room; [`Device::check`] says so.
+    /// `None` when there was not enough memory; [`Device::check`] says so.
     memory: Option<L::Memory>,
     derived: Mutex<Vec<(Derived, Arc<Uploaded<L>>)>>,
 }
@@ -318,7 +318,7 @@ impl<L: Launcher> CudaDevice<L> {
                 "heads of {} columns, the kernels have room for 256",
                 shape.head_dim
             ),
-            hint: "use --device cpu for this model".to_owned(),
+            hint: "compute on the CPU for this model".to_owned(),
         })
     }
 

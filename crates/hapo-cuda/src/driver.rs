@@ -1,4 +1,4 @@
-//! The launcher of a real card: the driver, one stream, cuBLAS.
+//! The launcher of a real GPU: the driver, one stream, cuBLAS.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_int, c_void};
@@ -32,16 +32,16 @@ const SYMBOLS: &[&str] = &[
 /// The earliest architecture: memory pools and the shared memory that tiles of attention take.
 const LEAST_MAJOR: i32 = 8;
 
-/// Opens card `ordinal`, compiling its kernels where they were not compiled before.
+/// Opens GPU `ordinal`, compiling its kernels where they were not compiled before.
 ///
 /// # Errors
-/// No driver, no NVRTC or cuBLAS, no such card, one before Ampere, or a driver that fails; each says
+/// No driver, no NVRTC or cuBLAS, no such GPU, one before Ampere, or a driver that fails; each says
 /// what to do.
 pub fn open(ordinal: usize, products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
 
-/// A card of NVIDIA through its driver.
+/// An NVIDIA GPU through its driver.
 #[derive(Clone, Debug)]
 pub struct Driver {
     open: Arc<Open>,
@@ -96,14 +96,18 @@ impl Driver {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;
         load_named_libraries();
-        cuda::init().map_err(|it| failed(&name, &said("the driver does not start", it)))?;
-        let count = cuda::device::get_count()
-            .map_err(|it| failed(&name, &said("the driver does not count its cards", it)))?;
+        cuda::init().map_err(|it| failed(&name, &describe("the driver does not start", it)))?;
+        let count = cuda::device::get_count().map_err(|it| {
+            failed(
+                &name,
+                &describe("the driver does not report the number of GPUs", it),
+            )
+        })?;
         if ordinal >= count as usize {
             return Err(DeviceError::Gpu {
                 device: name,
-                problem: format!("no such card, the driver has {count}"),
-                hint: "cards are counted from 0; CUDA_VISIBLE_DEVICES may hide some".to_owned(),
+                problem: format!("no such GPU, the driver has {count}"),
+                hint: "GPUs are counted from 0; CUDA_VISIBLE_DEVICES may hide some".to_owned(),
             });
         }
         let compiler = Compiler::find(&name)?;
@@ -112,15 +116,20 @@ impl Driver {
             return Err(missing(&name, "libcublas.so, which multiplies matrices,"));
         }
         let context = CudaContext::new(ordinal)
-            .map_err(|it| failed(&name, &said("the card cannot be opened", it)))?;
-        let (major, minor) = context
-            .compute_capability()
-            .map_err(|it| failed(&name, &said("the card does not say what it is", it)))?;
+            .map_err(|it| failed(&name, &describe("the GPU cannot be opened", it)))?;
+        let (major, minor) = context.compute_capability().map_err(|it| {
+            failed(
+                &name,
+                &describe("the GPU does not report its properties", it),
+            )
+        })?;
         if major < LEAST_MAJOR {
             return Err(DeviceError::Gpu {
                 device: name,
                 problem: format!("compute capability {major}.{minor}, the kernels need 8.0"),
-                hint: "use a card of Ampere or later, or --device cpu".to_owned(),
+                hint:
+                    "use a GPU of compute capability 8.0 (Ampere) or later, or compute on the CPU"
+                        .to_owned(),
             });
         }
         let arch = Arch {
@@ -132,7 +141,7 @@ impl Driver {
             .map(|it| compiler.image(it, arch))
             .collect::<Result<Vec<_>, _>>()?;
         // SAFETY: the context is current on this thread (`CudaContext::new` binds it), images are those
-        // of NVRTC for this card, and every handle is kept by `Open`, which gives it back.
+        // of NVRTC for this GPU, and every handle is kept by `Open`, which gives it back.
         unsafe { Self::with_images(name.clone(), context, &images) }
             .map_err(|it| failed(&name, &it))
     }
@@ -148,10 +157,10 @@ impl Driver {
             .attribute(
                 sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
             )
-            .map_err(|it| said("the card does not say its shared memory", it))?;
+            .map_err(|it| describe("the GPU does not report its shared memory", it))?;
         let (mut functions, mut modules) = (HashMap::new(), Vec::new());
         for (source, image) in sources().iter().zip(images) {
-            let refused = |it| said(&format!("{} cannot be loaded", source.file), it);
+            let refused = |it| describe(&format!("{} cannot be loaded", source.file), it);
             // SAFETY: a whole cubin, as the caller promises.
             let module =
                 unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused)?;
@@ -174,10 +183,10 @@ impl Driver {
             }
         }
         let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking)
-            .map_err(|it| said("no stream", it))?;
+            .map_err(|it| describe("no stream", it))?;
         // SAFETY: the device is that of the context.
         let pool = unsafe { cuda::device::get_default_mem_pool(context.cu_device()) }
-            .map_err(|it| said("no memory pool", it))?;
+            .map_err(|it| describe("no memory pool", it))?;
         // Memory that was given back stays in the pool for the next buffer.
         let mut threshold = u64::MAX;
         // SAFETY: the attribute is a number of 64 bits.
@@ -188,7 +197,7 @@ impl Driver {
                 (&raw mut threshold).cast(),
             )
         }
-        .map_err(|it| said("the memory pool cannot be set", it))?;
+        .map_err(|it| describe("the memory pool cannot be set", it))?;
         let blas = blas::create_handle().map_err(|it| format!("cuBLAS does not start: {it}"))?;
         // SAFETY: both handles were just made.
         unsafe { blas::set_stream(blas, stream.cast()) }
@@ -206,20 +215,20 @@ impl Driver {
         })
     }
 
-    /// Makes the card's context current on this thread.
+    /// Makes the GPU's context current on this thread.
     fn bind(&self) -> Result<(), DeviceError> {
-        self.told(self.open.context.bind_to_thread(), "the context is lost")
+        self.checked(self.open.context.bind_to_thread(), "the context is lost")
     }
 
-    fn told<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T, DeviceError> {
-        result.map_err(|it| failed(&self.open.name, &said(what, it)))
+    fn checked<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T, DeviceError> {
+        result.map_err(|it| failed(&self.open.name, &describe(what, it)))
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
         // SAFETY: the stream is alive.
-        self.told(
+        self.checked(
             unsafe { cuda::stream::synchronize(self.open.stream) },
-            "work on the card failed",
+            "work on the GPU failed",
         )
     }
 }
@@ -231,7 +240,7 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
         return Err(DeviceError::Gpu {
             device: name.to_owned(),
             problem: "the NVIDIA driver (libcuda.so.1) was not found".to_owned(),
-            hint: "install the driver of the card, or use --device cpu".to_owned(),
+            hint: "install the driver of the GPU, or compute on the CPU".to_owned(),
         });
     }
     // SAFETY: the library is there.
@@ -243,7 +252,7 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
             return Err(DeviceError::Gpu {
                 device: name.to_owned(),
                 problem: format!("the NVIDIA driver has no {symbol}: it is older than CUDA 11.4"),
-                hint: "install a newer driver, or use --device cpu".to_owned(),
+                hint: "install a newer driver, or compute on the CPU".to_owned(),
             });
         }
     }
@@ -251,7 +260,7 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
 }
 
 /// What was done, and what the driver says about it.
-fn said(what: &str, error: DriverError) -> String {
+fn describe(what: &str, error: DriverError) -> String {
     let text = error
         .error_string()
         .ok()
@@ -260,7 +269,7 @@ fn said(what: &str, error: DriverError) -> String {
     format!("{what}: {text} ({:?})", error.0)
 }
 
-/// Memory of a card's pool.
+/// Memory of a GPU's pool.
 #[derive(Debug)]
 pub struct CudaMemory {
     address: u64,
@@ -313,7 +322,7 @@ impl Launcher for Driver {
             }
             first => first,
         };
-        let address = self.told(address, "memory cannot be allocated")?;
+        let address = self.checked(address, "memory cannot be allocated")?;
         let memory = CudaMemory {
             address,
             driver: self.clone(),
@@ -329,7 +338,7 @@ impl Launcher for Driver {
         self.bind()?;
         // SAFETY: the caller's address has room for the bytes, which stay until the wait below.
         let copied = unsafe { cuda::memcpy_htod_async(to, from, self.open.stream) };
-        self.told(copied, "a copy to the card failed")?;
+        self.checked(copied, "a copy to the GPU failed")?;
         self.wait()
     }
 
@@ -340,7 +349,7 @@ impl Launcher for Driver {
         self.bind()?;
         // SAFETY: as in `upload`.
         let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
-        self.told(copied, "a copy from the card failed")?;
+        self.checked(copied, "a copy from the GPU failed")?;
         self.wait()
     }
 
@@ -349,9 +358,9 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: both ranges are memory of this card.
+        // SAFETY: both ranges are memory of this GPU.
         let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
-        self.told(copied, "a copy on the card failed")
+        self.checked(copied, "a copy on the GPU failed")
     }
 
     fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
@@ -359,9 +368,9 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: the range is memory of this card.
+        // SAFETY: the range is memory of this GPU.
         let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
-        self.told(set, "memory cannot be set")
+        self.checked(set, "memory cannot be set")
     }
 
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
@@ -385,7 +394,7 @@ impl Launcher for Driver {
                 &mut args,
             )
         };
-        self.told(begun, &format!("kernel {} did not start", launch.kernel))
+        self.checked(begun, &format!("kernel {} did not start", launch.kernel))
     }
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
@@ -417,7 +426,7 @@ impl Launcher for Driver {
             .blas
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the matrices lie inside memory of this card, as the caller's shapes say. COMPUTE_32F
+        // SAFETY: the matrices lie inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
         // without FAST_TF32 keeps f32 factors as they are.
         let begun = unsafe {
             blas::gemm_ex(

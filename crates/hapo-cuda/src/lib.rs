@@ -1,18 +1,18 @@
-//! NVIDIA cards as a [`hapo_kernels::Device`].
+//! NVIDIA GPUs as a [`hapo_kernels::Device`].
 //!
-//! Purpose: the decoder's arithmetic on one card, with nothing to install for building: the driver,
-//! NVRTC and cuBLAS are found when a card is opened, and what is missing is an error that names it.
-//! Products go to cuBLAS; everything else is in `kernels/*.cu`, compiled by NVRTC for the card at hand
-//! and kept on disk. [`CudaDevice`] is written over a [`Launcher`]: the card's is [`Driver`], and the tests
-//! have one that runs the same kernels on the processor, so that argument order, grids and offsets are
-//! checked where there is no card.
+//! Purpose: the decoder's arithmetic on one GPU, with nothing to install for building: the driver,
+//! NVRTC and cuBLAS are found when a GPU is opened, and what is missing is an error that names it.
+//! Products go to cuBLAS; everything else is in `kernels/*.cu`, compiled by NVRTC for the GPU at hand
+//! and kept on disk. [`CudaDevice`] is written over a [`Launcher`]: the GPU's is [`Driver`], and the tests
+//! have one that runs the same kernels on the CPU, so that argument order, grids and offsets are
+//! checked where there is no GPU.
 //!
 //! Price: one stream and no overlap of copies with work; attention runs in f32 without tensor cores;
 //! logits are downloaded for the sampler. What was checked and what was not is in `docs/cuda.md`.
 //!
 //! Bits: no atomics, and every reduction has an order fixed by shapes, so the same program gives the
-//! same bits on the same card, as far as cuBLAS does (it does with one stream). They are not those of
-//! the processor, and a row of a product may have other bits beside other rows.
+//! same bits on the same GPU, as far as cuBLAS does (it does with one stream). They are not those of
+//! the CPU, and a row of a product may have other bits next to other rows.
 
 mod compile;
 mod device;
@@ -27,5 +27,5 @@ pub use driver::{Driver, open};
 pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
 pub use sources::{Source, sources};
 
-/// A card of NVIDIA.
+/// An NVIDIA GPU.
 pub type Cuda = CudaDevice<Driver>;

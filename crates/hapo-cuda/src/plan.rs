@@ -159,7 +159,7 @@ impl AttentionPlan {
     }
 }
 
-/// Tiles of `tile` queries as `[segment, first query]`, those with the most keys first: the card works
+/// Tiles of `tile` queries as `[segment, first query]`, those with the most keys first: the GPU works
 /// through them in this order, which changes no bits.
 pub(crate) fn query_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
     let mut tiles: Vec<[u32; 2]> = Vec::new();
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
 
-    /// Shared memory a block may ask for on every card since Ampere, consumer cards included.
+    /// Shared memory a block may ask for on every GPU since Ampere, consumer GPUs included.
     const LEAST_SHARED: u32 = 99 * 1024;
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_fits_the_smallest_card() {
+    fn attention_fits_the_smallest_gpu() {
         for head_dim in [2, 16, 32, 48, 64, 80, 96, 128, 192, 256] {
             let plan = AttentionPlan::of(head_dim).unwrap();
             assert!(plan.width >= head_dim);

@@ -1,5 +1,5 @@
-//! Every operation against the processor's, on shapes that do not fit the tiles, with the kernels run on
-//! the processor as fibers.
+//! Every operation against the CPU's, on shapes that do not fit the tiles, with the kernels run on
+//! the CPU as fibers.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn cpu() -> Cpu {
 }
 
 fn fibers() -> Option<CudaDevice<Fibers>> {
-    support::card(MatmulPrecision::F32)
+    support::gpu(MatmulPrecision::F32)
 }
 
 /// Numbers in (−1, 1).
@@ -57,7 +57,7 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
         let off = (a - b).abs();
         assert!(
             off <= tolerance * b.abs().max(1.0),
-            "{what}: element {i} is {a}, on the processor {b}"
+            "{what}: element {i} is {a}, on the CPU {b}"
         );
     }
 }
@@ -66,9 +66,9 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
 /// changes from launch to launch and whose bits must not.
 macro_rules! both {
     ($what:expr, $tolerance:expr, $work:expr) => {{
-        let Some(card) = fibers() else { return };
+        let Some(gpu) = fibers() else { return };
         let (ours, again, theirs): (Vec<Vec<f32>>, Vec<Vec<f32>>, Vec<Vec<f32>>) =
-            ($work(&card), $work(&card), $work(&cpu()));
+            ($work(&gpu), $work(&gpu), $work(&cpu()));
         assert_eq!(ours, again, "{}: bits depend on the schedule", $what);
         for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
             near(&format!("{}, result {i}", $what), a, b, $tolerance);
@@ -473,17 +473,17 @@ fn no_segments_and_no_rows_do_nothing() {
 
 #[test]
 fn heads_too_wide_are_refused_by_name() {
-    let Some(card) = fibers() else { return };
+    let Some(gpu) = fibers() else { return };
     let shape = AttentionShape {
         heads: 1,
         kv_heads: 1,
         head_dim: 320,
     };
     let (table, rows) = segments(&[(1, None)]);
-    let table = card.table(&table);
-    let x = card.alloc(rows * 320).unwrap();
-    let (mut out, mut sums) = (card.alloc(320).unwrap(), card.alloc(1).unwrap());
-    card.attention(
+    let table = gpu.table(&table);
+    let x = gpu.alloc(rows * 320).unwrap();
+    let (mut out, mut sums) = (gpu.alloc(320).unwrap(), gpu.alloc(1).unwrap());
+    gpu.attention(
         shape,
         &table,
         all(&x),
@@ -493,11 +493,11 @@ fn heads_too_wide_are_refused_by_name() {
         all_mut(&mut sums),
     );
     // What follows a failure is skipped, and the failure is told once.
-    card.fill(all_mut(&mut out), 1.0);
-    let error = card.check().unwrap_err().to_string();
+    gpu.fill(all_mut(&mut out), 1.0);
+    let error = gpu.check().unwrap_err().to_string();
     assert!(error.contains("heads of 320 columns"), "{error}");
-    assert!(card.check().is_ok());
-    assert_eq!(read(&card, &out), [0.0; 320]);
+    assert!(gpu.check().is_ok());
+    assert_eq!(read(&gpu, &out), [0.0; 320]);
 }
 
 #[test]
@@ -637,13 +637,13 @@ fn the_optimiser() {
 
 #[test]
 fn bf16_numbers_are_told_and_packed() {
-    let Some(card) = support::card(MatmulPrecision::Bf16) else {
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
         return;
     };
     let cpu = cpu();
     let mut values = vec![1.0, -0.5, f32::INFINITY, -0.0, 3.5];
     let both = |values: &[f32]| {
-        let ours = card.is_bf16(all(&buf(&card, values)));
+        let ours = gpu.is_bf16(all(&buf(&gpu, values)));
         assert_eq!(ours, cpu.is_bf16(all(&buf(&cpu, values))));
         ours
     };
@@ -674,9 +674,9 @@ fn bf16_numbers_are_told_and_packed() {
         Accumulate::Nothing,
         all_mut(&mut exact),
     );
-    let (x, w) = (buf(&card, &x), buf(&card, &w));
-    let mut y = card.alloc(rows * outputs).unwrap();
-    card.matmul(
+    let (x, w) = (buf(&gpu, &x), buf(&gpu, &w));
+    let mut y = gpu.alloc(rows * outputs).unwrap();
+    gpu.matmul(
         shape,
         all(&x),
         all(&w),
@@ -685,21 +685,19 @@ fn bf16_numbers_are_told_and_packed() {
     );
     near(
         "rounded factors",
-        &read(&card, &y),
+        &read(&gpu, &y),
         &read(&cpu, &exact),
         1e-5,
     );
-    let mut packed = card
-        .alloc(card.packed_len(inputs, outputs).unwrap())
-        .unwrap();
-    card.pack(inputs, outputs, all(&w), all_mut(&mut packed));
-    let mut z = card.alloc(rows * outputs).unwrap();
-    card.matmul_packed(
+    let mut packed = gpu.alloc(gpu.packed_len(inputs, outputs).unwrap()).unwrap();
+    gpu.pack(inputs, outputs, all(&w), all_mut(&mut packed));
+    let mut z = gpu.alloc(rows * outputs).unwrap();
+    gpu.matmul_packed(
         shape,
         all(&x),
         all(&packed),
         Accumulate::Nothing,
         all_mut(&mut z),
     );
-    assert_eq!(read(&card, &y), read(&card, &z));
+    assert_eq!(read(&gpu, &y), read(&gpu, &z));
 }

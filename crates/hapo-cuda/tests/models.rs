@@ -1,5 +1,5 @@
 //! The whole device under the reference models: logits, log-probabilities, gradients and decoding, with
-//! the kernels run on the processor.
+//! the kernels run on the CPU.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn load<D: Device>(name: &str, device: D) -> Model<D> {
 }
 
 fn fibers(name: &str, products: MatmulPrecision) -> Option<Model<CudaDevice<Fibers>>> {
-    Some(load(name, support::card(products)?))
+    Some(load(name, support::gpu(products)?))
 }
 
 fn cpu(name: &str) -> Model<Cpu> {
@@ -320,7 +320,7 @@ fn bf16_products_stay_near_and_packed_weights_change_nothing() {
 }
 
 #[test]
-fn a_full_card_is_a_typed_error_and_no_panic() {
+fn a_full_gpu_is_a_typed_error_and_no_panic() {
     let Some(model) = fibers("tiny-qwen2", MatmulPrecision::F32) else {
         return;
     };

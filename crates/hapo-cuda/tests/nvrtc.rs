@@ -1,4 +1,4 @@
-//! Every kernel compiles for the architectures we name, with NVRTC and without a card.
+//! Every kernel compiles for the architectures we name, with NVRTC and without a GPU.
 
 use hapo_cuda::{Arch, Compiler, sources};
 

@@ -1,5 +1,5 @@
-//! Steps of training by a recipe, from sampling to the update, with the kernels run on the processor,
-//! beside the same steps of the processor's own device.
+//! Steps of training by a recipe, from sampling to the update, with the kernels run on the CPU,
+//! compared with the same steps on the CPU device.
 
 mod support;
 
@@ -10,7 +10,7 @@ use hapo_train::{Metrics, Recipe, Run, is_clock};
 
 #[test]
 fn steps_of_a_recipe_are_those_of_the_processor() {
-    let Some(card) = support::card(MatmulPrecision::F32) else {
+    let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
         return;
     };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
@@ -25,7 +25,7 @@ fn steps_of_a_recipe_are_those_of_the_processor() {
         "metrics.preflight=0",
     ];
     let recipe = Recipe::load(&path, &small.map(ToOwned::to_owned)).unwrap();
-    let mut ours = Run::on(card, &recipe).unwrap();
+    let mut ours = Run::on(gpu, &recipe).unwrap();
     let mut theirs = Run::new(&recipe, 1).unwrap();
     for step in 1..=2 {
         let (ours, theirs) = (ours.step().unwrap(), theirs.step().unwrap());
@@ -40,7 +40,7 @@ fn steps_of_a_recipe_are_those_of_the_processor() {
             let off = (a - b).abs();
             assert!(
                 off <= 1e-4 + 1e-3 * b.abs(),
-                "step {step}, {name}: {a}, on the processor {b}"
+                "step {step}, {name}: {a}, on the CPU {b}"
             );
         }
         assert!(

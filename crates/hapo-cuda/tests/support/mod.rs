@@ -1,4 +1,4 @@
-//! A launcher that runs the kernels' sources on the processor.
+//! A launcher that runs the kernels' sources on the CPU.
 //!
 //! The sources are compiled by the system's C++ compiler against `fibers.hpp`, into a library in a
 //! temporary folder. Memory has guards of NaN around it, which are looked at when it is given back.
@@ -53,7 +53,7 @@ struct Library {
     turn: Mutex<()>,
 }
 
-/// The kernels on the processor.
+/// The kernels on the CPU.
 #[derive(Clone)]
 pub(crate) struct Fibers {
     library: Arc<Library>,
@@ -74,8 +74,8 @@ impl Debug for Fibers {
     }
 }
 
-/// A card of fibers; `None`, and a line that says so, where there is no C++ compiler.
-pub(crate) fn card(products: MatmulPrecision) -> Option<CudaDevice<Fibers>> {
+/// A GPU of fibers; `None`, and a line that says so, where there is no C++ compiler.
+pub(crate) fn gpu(products: MatmulPrecision) -> Option<CudaDevice<Fibers>> {
     static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     let library = LIBRARY.get_or_init(build).clone()?;
     let full = Arc::default();
@@ -151,7 +151,7 @@ fn build() -> Option<Arc<Library>> {
 const GUARD: usize = 32;
 const GUARD_WORD: u64 = 0x7fc0_dead_7fc0_dead;
 
-/// Memory of the processor between two guards.
+/// Memory of the CPU between two guards.
 #[derive(Debug)]
 pub(crate) struct Guarded {
     /// 8-byte words; addresses of whole lines are not needed by the kernels.
