@@ -216,7 +216,7 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
 }
 
 #[test]
-fn a_training_step_is_that_of_the_processor_and_always_the_same() {
+fn a_training_step_is_that_of_the_cpu_and_always_the_same() {
     for name in MODELS {
         let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;

@@ -9,7 +9,7 @@ use hapo_cuda::MatmulPrecision;
 use hapo_train::{Metrics, Recipe, Run, is_clock};
 
 #[test]
-fn steps_of_a_recipe_are_those_of_the_processor() {
+fn steps_of_a_recipe_are_those_of_the_cpu() {
     let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
         return;
     };

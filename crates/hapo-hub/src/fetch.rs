@@ -621,7 +621,7 @@ impl<'a> Fetcher<'a> {
         })
     }
 
-    /// Goes on with a file from where it was left. Ends well with the whole file in `part`.
+    /// Resumes a file where it was left. Succeeds with the complete file in `part`.
     fn transfer(
         &self,
         url: &str,

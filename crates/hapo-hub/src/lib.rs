@@ -121,7 +121,7 @@ impl Error {
                 "ask for access at {page} with the account that the token belongs to"
             )),
             Self::Unreachable { .. } => Some(
-                "check the network and HF_ENDPOINT; the next call goes on where this one stopped (if a folder was meant: there is none of that name)"
+                "check the network and HF_ENDPOINT; the next call resumes where this one stopped (if a folder was meant: there is none of that name)"
                     .to_owned(),
             ),
             Self::Offline { .. } => {

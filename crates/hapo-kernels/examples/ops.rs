@@ -11,7 +11,7 @@ use hapo_kernels::{Accumulate, Buffer, Cpu, CpuBuf, Device, MatShape};
 
 static ONE_THREAD: OnceLock<bool> = OnceLock::new();
 
-/// Seconds: of this thread's processor time when one thread does all the work, so that other work on
+/// Seconds: of this thread's CPU time when one thread does all the work, so that other work on
 /// the machine does not count, of the clock otherwise.
 fn now() -> f64 {
     static START: OnceLock<Instant> = OnceLock::new();

@@ -338,7 +338,7 @@ pub struct AdamWFactors {
 ///
 /// Lengths of spans are products of the stated shapes; a mismatch is a bug above and panics.
 ///
-/// Operations return nothing, since on a card they are only begun. What went wrong in one is kept until
+/// Operations return nothing, since on a GPU they are only enqueued. What went wrong in one is kept until
 /// [`Device::check`] is asked; operations after it do nothing.
 pub trait Device: Send + Sync + Sized + Debug {
     /// A flat buffer of `f32`.
@@ -360,7 +360,7 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn fill(&self, dst: SpanMut<Self::Buf>, value: f32);
 
     /// What went wrong since the last call, which forgets it. Results up to here hold only if nothing
-    /// did; on the processor nothing can.
+    /// did; on the CPU nothing can.
     fn check(&self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -483,7 +483,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         dv: SpanMut<Self::Buf>,
     );
     /// One query row per sequence against the cache and the row's own `k, v`: the last row of
-    /// [`Device::attention`] over the same tokens, on the processor with the same bits.
+    /// [`Device::attention`] over the same tokens, on the CPU with the same bits.
     fn attention_decode(
         &self,
         shape: AttentionShape,

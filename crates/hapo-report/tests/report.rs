@@ -177,7 +177,7 @@ fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
         [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
         "the numbers of metrics.jsonl, bit for bit"
     );
-    // Resumed from step 3: the file is cut, then goes on to the end.
+    // Resumed from step 3: the file is cut, then continues to the end.
     let cut: String = (1..=3).map(|it| line(it) + "\n").collect();
     fs::write(run.join("metrics.jsonl"), &cut).unwrap();
     assert_eq!(data_of(&url).0["runs"][0]["rows"], 3);

@@ -394,7 +394,7 @@ impl Tile {
     }
 }
 
-/// Height and width of the tiles of a product: 64 columns of 512 steps stay close to the processor
+/// Height and width of the tiles of a product: 64 columns of 512 steps stay close to the CPU
 /// while the rows pass by. Measured, for eight rows as for six thousand.
 const TILE: [usize; 2] = [768, PANEL];
 

@@ -1,4 +1,4 @@
-//! The processor as a [`Device`].
+//! The CPU as a [`Device`].
 //!
 //! Purpose: products by `gemm` on tiles, fused kernels on blocks of rows, spread over an own pool of
 //! threads. Tiles and blocks depend on shapes alone.
@@ -29,7 +29,7 @@ use crate::device::{
 /// Elements of a cache line.
 const LINE: usize = 16;
 
-/// The processor: a pool of threads of its own.
+/// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]
 pub struct Cpu {
     pool: Arc<rayon::ThreadPool>,

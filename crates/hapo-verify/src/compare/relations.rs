@@ -26,7 +26,7 @@ impl<'a> Comparison<'a> {
                 if op.flipped() == Some(*other)
                     && self.values(&gold_difference, &difference.clone().negated())
                 {
-                    return self.because(true, "the same relation, turned around");
+                    return self.because(true, "the same relation, flipped");
                 }
                 *op == Op::Eq
                     && *other == Op::Eq
