@@ -6,7 +6,7 @@
 //! turns the problem into a prompt; [`admit`] decides, once per run, which teacher may be injected;
 //! [`task`] makes problems of exact arithmetic with solutions checked step by step.
 //!
-//! Price: the crate knows no model, no tokenizer and no grader of ours. Whoever needs token counts
+//! Price: the crate knows no model, no tokenizer and no grader. Whoever needs token counts
 //! or verdicts passes them in as functions. A dataset in use lives in memory whole; a file that is only
 //! looked at or converted does not.
 

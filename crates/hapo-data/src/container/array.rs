@@ -14,11 +14,11 @@ pub(crate) struct Elements<R> {
     limit: usize,
     row: u64,
     buffer: Vec<u8>,
-    place: Place,
+    position: Position,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
+enum Position {
     Before,
     Inside,
     After,
@@ -40,7 +40,7 @@ impl<R: BufRead> Elements<R> {
             limit,
             row: 0,
             buffer: Vec::new(),
-            place: Place::Before,
+            position: Position::Before,
         }
     }
 
@@ -115,29 +115,30 @@ impl<R: BufRead> Elements<R> {
     }
 
     fn element(&mut self) -> io::Result<Option<Result<RawRow, Error>>> {
-        if self.place == Place::Before {
+        if self.position == Position::Before {
             self.enter()?;
-            self.place = Place::Inside;
+            self.position = Position::Inside;
         }
-        if self.place == Place::After {
-            self.place = Place::Ended;
+        if self.position == Position::After {
+            self.position = Position::Ended;
             return self.rest();
         }
-        if self.place == Place::Ended {
+        if self.position == Position::Ended {
             return Ok(None);
         }
         let (length, end) = self.next_element()?;
         self.row += 1;
         match end {
             End::Comma => {}
-            End::Bracket => self.place = Place::After,
+            End::Bracket => self.position = Position::After,
             End::File => {
-                self.place = Place::Ended;
+                self.position = Position::Ended;
                 let problem = "the JSON array ends before its closing bracket";
                 return Ok(Some(Err(damaged(&self.path, Some(self.row), problem))));
             }
         }
-        if self.row == 1 && self.place == Place::After && self.buffer.trim_ascii().is_empty() {
+        if self.row == 1 && self.position == Position::After && self.buffer.trim_ascii().is_empty()
+        {
             return self.element();
         }
         let fields = if length > self.limit as u64 {
@@ -158,7 +159,7 @@ impl<R: BufRead> Iterator for Elements<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.element().unwrap_or_else(|error| {
-            self.place = Place::Ended;
+            self.position = Position::Ended;
             Some(Err(damage(&self.path, self.row + 1, &error)))
         })
     }

@@ -1,7 +1,7 @@
 //! A fence around readers of other people's that may panic on damaged files.
 //!
 //! The Parquet and Arrow crates assert what their formats promise; a damaged file breaks the promise.
-//! A panic inside them becomes an error that names the file. Nothing of ours runs inside the fence,
+//! A panic inside them becomes an error that names the file. None of this crate's code runs inside the fence,
 //! and the readers are dropped after a panic, so no half-changed state is seen.
 
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! The built-in task: exact arithmetic, made on the spot, with solutions checked step by step.
 //!
-//! Purpose: a problem on which the methods can be told apart in minutes on one processor, and whose
+//! Purpose: a problem on which the methods can be told apart in minutes on one CPU core, and whose
 //! cold start is real. Every problem can be solved in two styles. *Concise* is the base model's own:
 //! result digits with every carry implicit, about 17 tokens. *Teacher* is longer and explicit: one
 //! column per digit, each a fact with four small inputs, about 65 tokens. A base model that has

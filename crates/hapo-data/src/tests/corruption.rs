@@ -32,7 +32,7 @@ fn see(size: usize) {
     let _ = LARGEST_SEEN.try_with(|it| it.set(it.get().max(size)));
 }
 
-// SAFETY: every call goes on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         see(layout.size());

@@ -1,7 +1,7 @@
 //! Rows of values as the columns of a Parquet file.
 //!
 //! Every value goes to its leaf column with two levels: how much of its path is defined, and which
-//! list on its path goes on ("Dremel: Interactive Analysis of Web-Scale Datasets", 2010).
+//! list on its path continues ("Dremel: Interactive Analysis of Web-Scale Datasets", 2010).
 
 use crate::value::{Object, Value};
 pub(crate) use parquet::basic::Compression;
