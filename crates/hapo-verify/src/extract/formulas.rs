@@ -141,96 +141,82 @@ impl<'a> Scan<'a> {
         ))
     }
 
+    /// The content between the delimiters that start at `at`, and where they end.
     fn delimited(
         &self,
         at: usize,
         context: Context,
         finders: &mut Finders<'a>,
     ) -> Option<(Range<usize>, usize)> {
-        let first = self.byte(at)?;
         let escaped = self.before(at) == Some(b'\\');
         let fits = |content: &Range<usize>| {
             !content.is_empty() && (context == Context::Plain || self.has_box(content.clone()))
         };
-        match first {
-            b'$' => {
-                if !escaped && self.byte(at + 1) == Some(b'$') {
-                    let close = finders.dollars.after(at + 2);
-                    let content = at + 2..close;
-                    if close < self.bytes.len() && self.bytes[close - 1] != b'\\' && fits(&content)
-                    {
-                        return Some((content, close + 2));
+        // Two characters on each side, the closing ones before `end`.
+        let double = |close: usize, end: usize| {
+            let content = at + 2..close;
+            (close < end && self.bytes[close - 1] != b'\\' && fits(&content))
+                .then_some((content, close + 2))
+        };
+        match (self.byte(at)?, self.byte(at + 1)) {
+            (b'$', next) => {
+                if !escaped && next == Some(b'$') {
+                    let found = double(finders.dollars.after(at + 2), self.bytes.len());
+                    if found.is_some() {
+                        return found;
                     }
                 }
                 if escaped || self.before(at).is_some_and(|b| b.is_ascii_digit()) {
                     return None;
                 }
-                let line_end = finders.line_end(at);
-                let mut close = at + 1;
-                loop {
-                    close += self.bytes[close..line_end]
-                        .iter()
-                        .position(|b| *b == b'$')?;
-                    if self.bytes[close - 1] != b'\\' || close == at + 1 {
-                        break;
-                    }
-                    close += 1;
-                }
+                let close = self.closing_dollar(at, finders.line_end(at))?;
                 let content = at + 1..close;
                 fits(&content).then_some((content, close + 1))
             }
-            b'\\' => {
-                match self.byte(at + 1)? {
-                    b'[' if !escaped => {
-                        let close = finders.square.after(at + 2);
-                        let content = at + 2..close;
-                        if close < self.bytes.len()
-                            && self.bytes[close - 1] != b'\\'
-                            && fits(&content)
-                        {
-                            return Some((content, close + 2));
-                        }
-                    }
+            (b'\\', next) => {
+                let found = match next? {
+                    b'[' if !escaped => double(finders.square.after(at + 2), self.bytes.len()),
                     b'(' if !escaped => {
                         let close = finders.round.after(at + 2);
-                        let content = at + 2..close;
-                        if close < finders.line_end(at)
-                            && self.bytes[close - 1] != b'\\'
-                            && fits(&content)
-                        {
-                            return Some((content, close + 2));
-                        }
+                        double(close, finders.line_end(at))
                     }
-                    _ => {}
-                }
-                self.bare_fraction(at, context)
+                    _ => None,
+                };
+                found.or_else(|| self.bare_fraction(at, context))
             }
-            b'-' => self.bare_fraction(at, context),
-            _ => {
-                let space = self
-                    .text
-                    .get(at..)?
-                    .chars()
-                    .next()
-                    .filter(|c| c.is_whitespace())?;
-                let open = at + space.len_utf8();
-                if self.byte(open) != Some(b'[') {
-                    return None;
-                }
-                let close = open
-                    + 1
-                    + self.bytes[open + 1..]
-                        .iter()
-                        .position(|b| matches!(b, b'\n' | b'[' | b']'))?;
-                let content = open + 1..close;
-                let after = self.text[close..]
-                    .strip_prefix(']')?
-                    .chars()
-                    .next()
-                    .filter(|c| c.is_whitespace())?;
-                fits(&content).then_some((content, close + 1 + after.len_utf8()))
-            }
+            (b'-', _) => self.bare_fraction(at, context),
+            _ => self.spaced_brackets(at).filter(|it| fits(&it.0)),
         }
+    }
+
+    /// The next dollar sign on the line that is not escaped.
+    fn closing_dollar(&self, at: usize, line_end: usize) -> Option<usize> {
+        let mut close = at + 1;
+        loop {
+            close += self.bytes[close..line_end]
+                .iter()
+                .position(|b| *b == b'$')?;
+            if self.bytes[close - 1] != b'\\' || close == at + 1 {
+                return Some(close);
+            }
+            close += 1;
+        }
+    }
+
+    /// `[…]` on one line, between white space.
+    fn spaced_brackets(&self, at: usize) -> Option<(Range<usize>, usize)> {
+        let white_space = |text: &str| text.chars().next().filter(|c| c.is_whitespace());
+        let open = at + white_space(self.text.get(at..)?)?.len_utf8();
+        if self.byte(open) != Some(b'[') {
+            return None;
+        }
+        let inside = open + 1;
+        let close = inside
+            + self.bytes[inside..]
+                .iter()
+                .position(|b| matches!(b, b'\n' | b'[' | b']'))?;
+        let after = white_space(self.text[close..].strip_prefix(']')?)?;
+        Some((inside..close, close + 1 + after.len_utf8()))
     }
 
     fn has_box(&self, range: Range<usize>) -> bool {

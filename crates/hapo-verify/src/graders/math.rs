@@ -7,12 +7,12 @@
 use crate::compare::Comparison;
 use crate::error::GoldError;
 use crate::expr::Expr;
-use crate::extract::{Candidate, Found, Targets, candidates};
+use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::grader::{Grader, PreparedGold};
 use crate::normalise::{Boxes, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Strictness, Tries, Variables};
-use crate::parse::{self, ParseError, Style};
+use crate::parse::{self, ParseError, ParseResult, Style};
 use crate::spelling::as_meant;
 use crate::verdict::{Judgement, Reason, Verdict};
 use std::borrow::Cow;
@@ -291,96 +291,95 @@ fn read_candidate(
             decimal,
             percent,
         } => {
-            let digits: String = text[integer.clone()]
-                .chars()
-                .filter(|c| !matches!(c, ',' | ' '))
-                .collect();
-            let digits = digits.trim_start_matches('0');
-            let digits = if digits.is_empty() { "0" } else { digits };
-            let decimal = text[decimal.clone()].replace(',', ".");
-            let shown = format!("{digits}{decimal}");
-            let (negative, magnitude) = match shown.strip_prefix('-') {
-                Some(rest) => (true, rest),
-                None => (false, shown.as_str()),
-            };
-            let Ok(number) = parse::grammar::number(magnitude) else {
-                *too_large = true;
-                return (None, shown);
-            };
-            let number = if negative { number.negated() } else { number };
-            let value = if *percent {
-                Expr::Percent(Box::new(number))
-            } else {
-                number
-            };
-            (Some(Value::Expr(value)), shown)
+            let (number, shown) = read_number(&text[integer.clone()], &text[decimal.clone()]);
+            *too_large |= number.is_none();
+            let value = number.map(|it| Value::Expr(as_percent(it, *percent)));
+            (value, shown)
         }
         Found::Arithmetic(range) => {
             let source = &text[range.clone()];
-            match parse::arithmetic::parse(&source.replace('\n', " ")) {
-                Ok(it) => (Some(Value::Expr(it)), source.to_owned()),
-                Err(error) => {
-                    *too_large |= error == ParseError::Depth;
-                    (None, source.to_owned())
-                }
-            }
+            let value = parse::arithmetic::parse(&source.replace('\n', " "));
+            *too_large |= matches!(value, Err(ParseError::Depth));
+            (value.ok().map(Value::Expr), source.to_owned())
         }
         Found::Word(range) => {
             let word = &text[range.clone()];
             (Some(Value::Word(word.to_lowercase())), word.to_owned())
         }
-        Found::Formulas(all) => {
-            let mut values = Vec::with_capacity(all.len());
-            let mut texts = Vec::with_capacity(all.len());
-            let mut first_is_read = None;
-            for it in all {
-                let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
-                let content = &text[it.content.clone()];
-                let (normal, value) = match strict {
-                    Strictness::Peer => {
-                        let normal = normalise(content, boxes);
-                        let value = parse::latex(&normal, Style::Peer);
-                        (normal, value)
-                    }
-                    Strictness::Truth => {
-                        let normal = normalise(&as_meant(content), boxes);
-                        let value = match parse::scientific(&normal) {
-                            Some(it) => Ok(it),
-                            None => {
-                                parse::latex(&normal, Style::Meant).map(crate::compare::complex)
-                            }
-                        };
-                        (normal, value)
-                    }
-                };
-                first_is_read.get_or_insert(value.is_ok());
-                match value {
-                    Ok(value) => values.push(if it.percent {
-                        Expr::Percent(Box::new(value))
-                    } else {
-                        value
-                    }),
-                    Err(error) => *too_large |= error == ParseError::Depth,
-                }
-                texts.push(normal);
-            }
-            if values.len() == all.len() && all.len() > 1 {
-                let mut items = Vec::new();
-                for it in values {
-                    match it {
-                        Expr::Set(more) => items.extend(more),
-                        it => items.push(it),
-                    }
-                }
-                return (Some(Value::Expr(Expr::Set(items))), texts.join(" and "));
-            }
-            // Where one of several cannot be read, the first alone counts, if it can.
-            let value = if first_is_read == Some(true) {
-                values.into_iter().next().map(Value::Expr)
-            } else {
-                None
+        Found::Formulas(all) => read_formulas(text, all, strict, too_large),
+    }
+}
+
+fn as_percent(value: Expr, percent: bool) -> Expr {
+    if percent {
+        Expr::Percent(Box::new(value))
+    } else {
+        value
+    }
+}
+
+/// A plain number and how it is shown; no number where it is too long.
+fn read_number(integer: &str, decimal: &str) -> (Option<Expr>, String) {
+    let digits = integer.replace([',', ' '], "");
+    let digits = digits.trim_start_matches('0');
+    let digits = if digits.is_empty() { "0" } else { digits };
+    let shown = format!("{digits}{}", decimal.replace(',', "."));
+    let number = match shown.strip_prefix('-') {
+        Some(magnitude) => parse::grammar::number(magnitude).map(Expr::negated),
+        None => parse::grammar::number(&shown),
+    };
+    (number.ok(), shown)
+}
+
+/// The meaning of joined formulas: the set of all, or else that of the first alone.
+fn read_formulas(
+    text: &str,
+    all: &[Formula],
+    strict: Strictness,
+    too_large: &mut bool,
+) -> (Option<Value>, String) {
+    let mut values = Vec::with_capacity(all.len());
+    let mut texts = Vec::with_capacity(all.len());
+    let mut first_is_read = None;
+    for it in all {
+        let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
+        let (normal, value) = read_formula(&text[it.content.clone()], boxes, strict);
+        first_is_read.get_or_insert(value.is_ok());
+        match value {
+            Ok(value) => values.push(as_percent(value, it.percent)),
+            Err(error) => *too_large |= error == ParseError::Depth,
+        }
+        texts.push(normal);
+    }
+    if values.len() == all.len() && all.len() > 1 {
+        let items = values.into_iter().flat_map(|it| match it {
+            Expr::Set(items) => items,
+            it => vec![it],
+        });
+        let set = Expr::Set(items.collect());
+        return (Some(Value::Expr(set)), texts.join(" and "));
+    }
+    // Where one of several cannot be read, the first alone counts, if it can.
+    let mut values = values.into_iter();
+    let first = values.next().filter(|_| first_is_read == Some(true));
+    (first.map(Value::Expr), texts.swap_remove(0))
+}
+
+/// The normalised text of a formula and its meaning.
+fn read_formula(content: &str, boxes: Boxes, strict: Strictness) -> (String, ParseResult<Expr>) {
+    match strict {
+        Strictness::Peer => {
+            let normal = normalise(content, boxes);
+            let value = parse::latex(&normal, Style::Peer);
+            (normal, value)
+        }
+        Strictness::Truth => {
+            let normal = normalise(&as_meant(content), boxes);
+            let value = match parse::scientific(&normal) {
+                Some(it) => Ok(it),
+                None => parse::latex(&normal, Style::Meant).map(crate::compare::complex),
             };
-            (value, texts.swap_remove(0))
+            (normal, value)
         }
     }
 }

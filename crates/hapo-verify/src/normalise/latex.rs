@@ -48,43 +48,16 @@ pub(super) fn basic_latex(text: &mut String) {
     }
 }
 
+#[rustfmt::skip]
 const LEFT_DELIMITERS: [&str; 17] = [
-    "\\{",
-    "{",
-    "\\|",
-    "|",
-    "[",
-    "(",
-    "\\rbracl",
-    "\\lgroup",
-    "\\lbrace",
-    "\\lbrack",
-    "\\vert",
-    "\\lvert",
-    "\\lceil",
-    "\\lfloor",
-    "\\langle",
-    "\\llcorner",
-    "\\ulcorner",
+    "\\{", "{", "\\|", "|", "[", "(", "\\rbracl", "\\lgroup", "\\lbrace", "\\lbrack", "\\vert", "\\lvert", "\\lceil",
+    "\\lfloor", "\\langle", "\\llcorner", "\\ulcorner",
 ];
 
+#[rustfmt::skip]
 const RIGHT_DELIMITERS: [&str; 16] = [
-    "\\}",
-    "}",
-    "\\|",
-    "|",
-    "]",
-    ")",
-    "\\rbrack",
-    "\\rgroup",
-    "\\rbrace",
-    "\\vert",
-    "\\rvert",
-    "\\rceil",
-    "\\rfloor",
-    "\\rangle",
-    "\\lrcorner",
-    "\\urcorner",
+    "\\}", "}", "\\|", "|", "]", ")", "\\rbrack", "\\rgroup", "\\rbrace", "\\vert", "\\rvert", "\\rceil", "\\rfloor",
+    "\\rangle", "\\lrcorner", "\\urcorner",
 ];
 
 /// Drops `\left` and `\mleft` (or `\right`) before a delimiter.

@@ -47,46 +47,23 @@ pub(super) fn replace_words(text: &mut String) {
     *text = out;
 }
 
-/// The rule that fits at `at`, where white space lasts to `space_end`: how much it replaces, and by what.
-fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<(usize, &'static str)> {
+/// Commands that are spelled another way.
+#[rustfmt::skip]
+const COMMANDS: [(&str, &str); 10] = [
+    ("\\mathrm", "\\text"), ("\\mathit", "\\text"), ("\\mathbf", "\\text"), ("\\textnormal", "\\text"),
+    ("\\textbf", "\\text"), ("\\textit", "\\text"), ("\\textrm", "\\text"),
+    ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cfrac", "\\frac"),
+];
+
+/// How much is replaced, and by what.
+type Replacement = (usize, &'static str);
+
+/// The rule that fits at `at`, where white space lasts to `space_end`.
+fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<Replacement> {
     let rest = &text[at..];
     let before = text[..at].chars().next_back();
-    let after_space = &text[space_end.max(at)..];
-    let n_spaces = space_end.max(at) - at;
-    let letter_before = before.is_some_and(|c| c.is_ascii_alphabetic());
     if c == '\\' {
-        for (command, new) in [
-            ("\\mathrm", "\\text"),
-            ("\\mathit", "\\text"),
-            ("\\mathbf", "\\text"),
-            ("\\textnormal", "\\text"),
-            ("\\textbf", "\\text"),
-            ("\\textit", "\\text"),
-            ("\\textrm", "\\text"),
-            ("\\dfrac", "\\frac"),
-            ("\\tfrac", "\\frac"),
-            ("\\cfrac", "\\frac"),
-        ] {
-            if rest.starts_with(command) {
-                return Some((command.len(), new));
-            }
-        }
-        if let Some(len) = and_or_text(rest) {
-            return Some((len, ","));
-        }
-        if before != Some('\\') && rest[1..].starts_with(char::is_whitespace) {
-            let len = rest[1..].chars().next().map_or(0, char::len_utf8);
-            return Some((1 + len, " "));
-        }
-        if rest.starts_with("\\ldots") {
-            return Some((6, " "));
-        }
-        for word in ["\\text{percentage}", "\\text{percent}", "\\text{pct}"] {
-            if rest.starts_with(word) {
-                return Some((word.len(), "%"));
-            }
-        }
-        return None;
+        return command_replacement(rest, before);
     }
     if c.is_whitespace() && rest[c.len_utf8()..].starts_with('.') {
         return Some((c.len_utf8() + 1, " 0."));
@@ -97,56 +74,77 @@ fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<(usiz
     if rest.starts_with("~=") {
         return Some((2, "\\approx"));
     }
-    if let Some(inner) = after_space.strip_prefix('{') {
-        let inner_trimmed = inner.trim_start();
-        if let Some(after) = inner_trimmed.strip_prefix(',') {
-            let after = after.trim_start();
-            if after.starts_with('}') {
-                return Some((text.len() - at - after.len() + 1, ","));
-            }
-        }
+    let after_space = &text[space_end.max(at)..];
+    let n_spaces = space_end.max(at) - at;
+    if let Some(len) = braced_comma(after_space) {
+        return Some((n_spaces + len, ","));
     }
-    let comma = usize::from(c == ',');
-    let (list_rest, list_len) = if comma == 1 {
-        let tail = rest[1..].trim_start();
-        (tail, rest.len() - tail.len())
-    } else {
-        (after_space, n_spaces)
+    let list_rest = match rest.strip_prefix(',') {
+        Some(tail) => tail.trim_start(),
+        None => after_space,
     };
-    if !letter_before {
-        for word in ["and", "or"] {
-            if let Some(after) = list_rest.strip_prefix(word)
-                && !after.starts_with(|c: char| c.is_ascii_alphabetic())
-            {
-                return Some((list_len + word.len(), ","));
-            }
+    let letter_before = before.is_some_and(|c| c.is_ascii_alphabetic());
+    if let Some(len) = joining_word(list_rest, letter_before) {
+        return Some((rest.len() - list_rest.len() + len, ","));
+    }
+    for (word, new) in [("infinity", "\\infty"), (",\\ldots", " ")] {
+        if rest.starts_with(word) {
+            return Some((word.len(), new));
         }
     }
-    if let Some(len) = and_or_text(list_rest) {
-        return Some((list_len + len, ","));
-    }
-    if rest.starts_with("infinity") {
-        return Some((8, "\\infty"));
-    }
-    if rest.starts_with(",\\ldots") {
-        return Some((7, " "));
-    }
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     for word in ["percentage", "percent", "pct"] {
-        if let Some(after) = after_space.strip_prefix(word) {
-            let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
-            let start_boundary = n_spaces > 0 || !is_word(before);
-            if start_boundary && !is_word(after.chars().next()) {
-                return Some((n_spaces + word.len(), "\\%"));
-            }
+        if let Some(after) = after_space.strip_prefix(word)
+            && (n_spaces > 0 || !is_word(before))
+            && !is_word(after.chars().next())
+        {
+            return Some((n_spaces + word.len(), "\\%"));
         }
     }
     if rest.starts_with("inf") && before != Some('\\') {
         return Some((3, "\\infty"));
     }
-    if rest.starts_with(" sqrt") {
-        return Some((5, "\\sqrt"));
+    rest.starts_with(" sqrt").then_some((5, "\\sqrt"))
+}
+
+/// The rule for a command.
+fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> {
+    if let Some((command, new)) = COMMANDS.iter().find(|it| rest.starts_with(it.0)) {
+        return Some((command.len(), new));
     }
-    None
+    if let Some(len) = and_or_text(rest) {
+        return Some((len, ","));
+    }
+    if before != Some('\\') && rest[1..].starts_with(char::is_whitespace) {
+        let len = rest[1..].chars().next().map_or(0, char::len_utf8);
+        return Some((1 + len, " "));
+    }
+    if rest.starts_with("\\ldots") {
+        return Some((6, " "));
+    }
+    let percent = ["\\text{percentage}", "\\text{percent}", "\\text{pct}"];
+    let word = percent.iter().find(|it| rest.starts_with(**it))?;
+    Some((word.len(), "%"))
+}
+
+/// Length of `{,}`, with spaces.
+fn braced_comma(text: &str) -> Option<usize> {
+    let after = text.strip_prefix('{')?.trim_start().strip_prefix(',')?;
+    let after = after.trim_start().strip_prefix('}')?;
+    Some(text.len() - after.len())
+}
+
+/// Length of a word that joins the elements of a list.
+fn joining_word(text: &str, letter_before: bool) -> Option<usize> {
+    let is_whole = |word: &&str| {
+        let after = text.strip_prefix(*word);
+        after.is_some_and(|it| !it.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    let word = ["and", "or"].iter().find(|it| is_whole(it));
+    match word {
+        Some(word) if !letter_before => Some(word.len()),
+        _ => and_or_text(text),
+    }
 }
 
 /// Length of `\text{ and }` or `\text{or}`.

@@ -91,128 +91,133 @@ fn eval_call<T: Ball>(
 ) -> Option<Complex<T>> {
     spend(budget, T::COST)?;
     match func {
-        Func::Sum | Func::Product => {
-            let [body, variable, first, last] = args else {
-                return None;
-            };
-            let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
-            if last.checked_sub(first)? > MAX_TERMS {
-                return None;
-            }
-            let mut total = Complex::int(i64::from(*func == Func::Product));
-            let mut inner = values.to_vec();
-            inner.push((variable, Complex::int(0)));
-            for k in first..=last {
-                inner.last_mut()?.1 = Complex::int(k);
-                let term = eval(body, &inner, budget)?;
-                total = if *func == Func::Sum {
-                    total.add(&term)
-                } else {
-                    total.mul(&term)
-                };
-            }
-            return Some(total);
-        }
+        Func::Sum | Func::Product => eval_series(func, args, values, budget),
         Func::Factorial
         | Func::Binomial
         | Func::Gamma
         | Func::Gcd
         | Func::Lcm
         | Func::Mod
-        | Func::Trace => {
-            let value = exact_call(func, args, &[], budget)?;
-            return Some(Complex::rat(&value));
-        }
+        | Func::Trace => Some(Complex::rat(&exact_call(func, args, &[], budget)?)),
         Func::Norm => {
-            let Some(Expr::Matrix { cells, .. }) = args.first() else {
-                return None;
-            };
             let mut sum = T::from_rat(&Rat::ZERO);
-            for it in cells {
-                let size = eval(it, values, budget)?.abs()?;
+            for it in eval_matrix(args, values, budget)?.0 {
+                let size = it.abs()?;
                 sum = sum.add(&size.mul(&size));
             }
-            return Some(Complex::real(sum.sqrt()?));
+            Some(Complex::real(sum.sqrt()?))
         }
         Func::Det => {
-            let Some(Expr::Matrix { cols, cells }) = args.first() else {
-                return None;
-            };
-            let mut entries = Vec::with_capacity(cells.len());
-            for it in cells {
-                entries.push(eval(it, values, budget)?);
-            }
-            return laplace(&entries, *cols);
+            let (entries, cols) = eval_matrix(args, values, budget)?;
+            laplace(&entries, cols)
         }
-        Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => {
-            return None;
-        }
-        _ => {}
-    }
-    let x = eval(args.first()?, values, budget)?;
-    let half = || Complex::rat(&Rat::Small(1, 2));
-    let one = || Complex::<T>::int(1);
-    Some(match func {
-        Func::Sin => x.sin_cos()?.0,
-        Func::Cos => x.sin_cos()?.1,
-        Func::Tan => {
-            let (sin, cos) = x.sin_cos()?;
-            sin.mul(&cos.recip()?)
-        }
-        Func::Csc => x.sin_cos()?.0.recip()?,
-        Func::Sec => x.sin_cos()?.1.recip()?,
-        Func::Cot => {
-            let (sin, cos) = x.sin_cos()?;
-            cos.mul(&sin.recip()?)
-        }
-        Func::Asin => x.asin()?,
-        Func::Acos => x.acos()?,
-        Func::Atan => x.atan()?,
-        Func::Acsc => x.recip()?.asin()?,
-        Func::Asec => x.recip()?.acos()?,
-        Func::Acot if x.is_zero() => Complex::real(T::pi()).mul(&half()),
-        Func::Acot => x.recip()?.atan()?,
-        Func::Sinh => x.sinh_cosh()?.0,
-        Func::Cosh => x.sinh_cosh()?.1,
-        Func::Tanh => {
-            let (sinh, cosh) = x.sinh_cosh()?;
-            sinh.mul(&cosh.recip()?)
-        }
-        Func::Asinh => x.add(&x.mul(&x).add(&one()).sqrt()?).ln()?,
-        Func::Acosh => x
-            .add(&x.sub(&one()).sqrt()?.mul(&x.add(&one()).sqrt()?))
-            .ln()?,
-        Func::Atanh => one().add(&x).ln()?.sub(&one().sub(&x).ln()?).mul(&half()),
+        Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => None,
         Func::Log => {
+            let x = eval(args.first()?, values, budget)?;
             let base = args.get(1)?;
             if *base == Expr::E {
-                x.ln()?
-            } else {
-                let base = eval(base, values, budget)?;
-                x.ln()?.mul(&base.ln()?.recip()?)
+                return x.ln();
             }
+            let base = eval(base, values, budget)?;
+            Some(x.ln()?.mul(&base.ln()?.recip()?))
         }
-        Func::Abs => Complex::real(x.abs()?),
-        Func::Floor if x.im.is_none() => Complex::rat(&x.re.floor()?),
-        Func::Ceil if x.im.is_none() => Complex::rat(&x.neg().re.floor()?.neg()),
         Func::Max | Func::Min => {
-            let mut best = x;
+            let wanted = if *func == Func::Max {
+                Ordering::Greater
+            } else {
+                Ordering::Less
+            };
+            let mut best = eval(args.first()?, values, budget)?;
             for it in &args[1..] {
                 let next = eval(it, values, budget)?;
-                let order = next.sub(&best).re.sign()?;
-                let wanted = if *func == Func::Max {
-                    Ordering::Greater
-                } else {
-                    Ordering::Less
-                };
-                if order == wanted {
+                if next.sub(&best).re.sign()? == wanted {
                     best = next;
                 }
             }
-            best
+            Some(best)
         }
-        _ => return None,
-    })
+        _ => elementary(func, &eval(args.first()?, values, budget)?),
+    }
+}
+
+/// A finite sum or product, added up.
+fn eval_series<T: Ball>(
+    func: &Func,
+    args: &[Expr],
+    values: &[(&Expr, Complex<T>)],
+    budget: &mut u32,
+) -> Option<Complex<T>> {
+    let [body, variable, first, last] = args else {
+        return None;
+    };
+    let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
+    if last.checked_sub(first)? > MAX_TERMS {
+        return None;
+    }
+    let mut total = Complex::int(i64::from(*func == Func::Product));
+    let mut inner = values.to_vec();
+    inner.push((variable, Complex::int(0)));
+    for k in first..=last {
+        inner.last_mut()?.1 = Complex::int(k);
+        let term = eval(body, &inner, budget)?;
+        total = if *func == Func::Sum {
+            total.add(&term)
+        } else {
+            total.mul(&term)
+        };
+    }
+    Some(total)
+}
+
+/// The entries of the matrix that is the first argument, and its number of columns.
+fn eval_matrix<T: Ball>(
+    args: &[Expr],
+    values: &[(&Expr, Complex<T>)],
+    budget: &mut u32,
+) -> Option<(Vec<Complex<T>>, usize)> {
+    let Some(Expr::Matrix { cols, cells }) = args.first() else {
+        return None;
+    };
+    let entries: Option<Vec<_>> = cells.iter().map(|it| eval(it, values, budget)).collect();
+    Some((entries?, *cols))
+}
+
+/// A function of one argument.
+fn elementary<T: Ball>(func: &Func, x: &Complex<T>) -> Option<Complex<T>> {
+    let half = || Complex::rat(&Rat::Small(1, 2));
+    let one = || Complex::<T>::int(1);
+    let ratio = |(upper, lower): (Complex<T>, Complex<T>)| Some(upper.mul(&lower.recip()?));
+    match func {
+        Func::Sin => Some(x.sin_cos()?.0),
+        Func::Cos => Some(x.sin_cos()?.1),
+        Func::Tan => ratio(x.sin_cos()?),
+        Func::Csc => x.sin_cos()?.0.recip(),
+        Func::Sec => x.sin_cos()?.1.recip(),
+        Func::Cot => {
+            let (sin, cos) = x.sin_cos()?;
+            ratio((cos, sin))
+        }
+        Func::Asin => x.asin(),
+        Func::Acos => x.acos(),
+        Func::Atan => x.atan(),
+        Func::Acsc => x.recip()?.asin(),
+        Func::Asec => x.recip()?.acos(),
+        Func::Acot if x.is_zero() => Some(Complex::real(T::pi()).mul(&half())),
+        Func::Acot => x.recip()?.atan(),
+        Func::Sinh => Some(x.sinh_cosh()?.0),
+        Func::Cosh => Some(x.sinh_cosh()?.1),
+        Func::Tanh => ratio(x.sinh_cosh()?),
+        Func::Asinh => x.add(&x.mul(x).add(&one()).sqrt()?).ln(),
+        Func::Acosh => {
+            let root = x.sub(&one()).sqrt()?.mul(&x.add(&one()).sqrt()?);
+            x.add(&root).ln()
+        }
+        Func::Atanh => Some(one().add(x).ln()?.sub(&one().sub(x).ln()?).mul(&half())),
+        Func::Abs => Some(Complex::real(x.abs()?)),
+        Func::Floor if x.im.is_none() => Some(Complex::rat(&x.re.floor()?)),
+        Func::Ceil if x.im.is_none() => Some(Complex::rat(&x.neg().re.floor()?.neg())),
+        _ => None,
+    }
 }
 
 fn laplace<T: Ball>(m: &[Complex<T>], n: usize) -> Option<Complex<T>> {

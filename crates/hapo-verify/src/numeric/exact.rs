@@ -100,65 +100,8 @@ pub(super) fn exact_call(
     budget: &mut u32,
 ) -> Option<Rat> {
     match func {
-        Func::Sum | Func::Product => {
-            let [body, variable, first, last] = args else {
-                return None;
-            };
-            let (first, last) = (
-                exact_in(first, bound, budget)?.to_i64()?,
-                exact_in(last, bound, budget)?.to_i64()?,
-            );
-            if last.checked_sub(first)? > MAX_TERMS {
-                return None;
-            }
-            let mut total = if *func == Func::Sum {
-                Rat::ZERO
-            } else {
-                Rat::ONE
-            };
-            let mut inner = bound.to_vec();
-            inner.push((variable, Rat::ZERO));
-            for k in first..=last {
-                inner.last_mut()?.1 = Rat::int(k);
-                let term = exact_in(body, &inner, budget)?;
-                spend(budget, cost(&total, &term))?;
-                total = if *func == Func::Sum {
-                    total.add(&term)?
-                } else {
-                    total.mul(&term)?
-                };
-            }
-            return Some(total);
-        }
-        Func::Det => {
-            let Some(Expr::Matrix { cols, cells }) = args.first() else {
-                return None;
-            };
-            if cells.len() != cols * cols || *cols > 8 {
-                return None;
-            }
-            let mut values = Vec::with_capacity(cells.len());
-            for it in cells {
-                let value = exact_in(it, bound, budget)?;
-                if value.bits() > MAX_ENTRY_BITS {
-                    return None;
-                }
-                values.push(value);
-            }
-            return determinant(values, *cols);
-        }
-        Func::Trace => {
-            let Some(Expr::Matrix { cols, cells }) = args.first() else {
-                return None;
-            };
-            let mut sum = Rat::ZERO;
-            for it in cells.iter().step_by(cols + 1).take(*cols) {
-                let term = exact_in(it, bound, budget)?;
-                spend(budget, cost(&sum, &term))?;
-                sum = sum.add(&term)?;
-            }
-            return Some(sum);
-        }
+        Func::Sum | Func::Product => return exact_series(func, args, bound, budget),
+        Func::Det | Func::Trace => return exact_of_matrix(func, args, bound, budget),
         _ => {}
     }
     let mut values = Vec::with_capacity(args.len());
@@ -179,19 +122,69 @@ pub(super) fn exact_call(
             x.sub(&turns.mul(m)?)
         }
         (Func::Gcd, all) => all.iter().try_fold(Rat::ZERO, |g, it| rational_gcd(&g, it)),
-        (Func::Lcm, all) => all.iter().try_fold(Rat::ONE, |l, it| {
-            let g = rational_gcd(&l, it)?;
-            if g.is_zero() {
-                Some(Rat::ZERO)
-            } else {
-                l.mul(it)?
-                    .div(&g)
-                    .map(|it| if it.is_negative() { it.neg() } else { it })
-            }
-        }),
+        (Func::Lcm, all) => all.iter().try_fold(Rat::ONE, |l, it| rational_lcm(&l, it)),
         (Func::Log, [x, base]) => exact_log(x, base),
         _ => None,
     }
+}
+
+/// A finite sum or product, added up.
+fn exact_series(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
+    let [body, variable, first, last] = args else {
+        return None;
+    };
+    let first = exact_in(first, bound, budget)?.to_i64()?;
+    let last = exact_in(last, bound, budget)?.to_i64()?;
+    if last.checked_sub(first)? > MAX_TERMS {
+        return None;
+    }
+    let mut total = Rat::int(i64::from(*func == Func::Product));
+    let mut inner = bound.to_vec();
+    inner.push((variable, Rat::ZERO));
+    for k in first..=last {
+        inner.last_mut()?.1 = Rat::int(k);
+        let term = exact_in(body, &inner, budget)?;
+        spend(budget, cost(&total, &term))?;
+        total = if *func == Func::Sum {
+            total.add(&term)?
+        } else {
+            total.mul(&term)?
+        };
+    }
+    Some(total)
+}
+
+/// The determinant or trace of a matrix of bounded size.
+fn exact_of_matrix(
+    func: &Func,
+    args: &[Expr],
+    bound: &[Bound<'_>],
+    budget: &mut u32,
+) -> Option<Rat> {
+    let Some(Expr::Matrix { cols, cells }) = args.first() else {
+        return None;
+    };
+    if *func == Func::Trace {
+        let mut sum = Rat::ZERO;
+        for it in cells.iter().step_by(cols + 1).take(*cols) {
+            let term = exact_in(it, bound, budget)?;
+            spend(budget, cost(&sum, &term))?;
+            sum = sum.add(&term)?;
+        }
+        return Some(sum);
+    }
+    if cells.len() != cols * cols || *cols > 8 {
+        return None;
+    }
+    let mut values = Vec::with_capacity(cells.len());
+    for it in cells {
+        let value = exact_in(it, bound, budget)?;
+        if value.bits() > MAX_ENTRY_BITS {
+            return None;
+        }
+        values.push(value);
+    }
+    determinant(values, *cols)
 }
 
 /// `log_base x` when it is a small integer.
@@ -229,6 +222,15 @@ fn rational_gcd(a: &Rat, b: &Rat) -> Option<Rat> {
     let n = (&an * &bd).gcd(&(&bn * &ad));
     let d = ad * bd;
     Rat::from_big(n, d)
+}
+
+fn rational_lcm(a: &Rat, b: &Rat) -> Option<Rat> {
+    let gcd = rational_gcd(a, b)?;
+    if gcd.is_zero() {
+        return Some(Rat::ZERO);
+    }
+    let lcm = a.mul(b)?.div(&gcd)?;
+    Some(if lcm.is_negative() { lcm.neg() } else { lcm })
 }
 
 fn factorial(n: i64, budget: &mut u32) -> Option<Rat> {

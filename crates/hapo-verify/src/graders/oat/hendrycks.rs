@@ -10,8 +10,46 @@ pub(super) fn hendrycks(answer: &str) -> String {
     strip_string(answer).unwrap_or_else(|| answer.to_owned())
 }
 
-/// `None` where the original raises an exception and so leaves the answer as it is.
+/// Commands and environments that are spelled another way.
+#[rustfmt::skip]
+const SPELLINGS: [(&str, &str); 8] = [
+    ("bmatrix", "pmatrix"), ("tfrac", "frac"), ("dfrac", "frac"), ("\\neq", "\\ne"), ("\\leq", "\\le"),
+    ("\\geq", "\\ge"), ("\\left", ""), ("\\right", ""),
+];
+
+/// Is `None` where the original raises an exception, which leaves the answer as it is.
 fn strip_string(text: &str) -> Option<String> {
+    let mut s = without_dressing(text)?;
+    if s.is_empty() {
+        return Some(s);
+    }
+    if s.starts_with('.') {
+        s.insert(0, '0');
+    }
+    if s.matches('=').count() == 1
+        && let Some((left, right)) = s.split_once('=')
+        && left.chars().count() <= 2
+    {
+        s = String::from(right);
+    }
+    s = brace_roots(&s)?.replace(' ', "");
+    if s.contains("\\frac") {
+        s = brace_fractions(&s)?;
+    }
+    if s == "0.5" {
+        return Some("\\frac{1}{2}".to_owned());
+    }
+    if let Some((a, b)) = s.split_once('/')
+        && is_plain_integer(a)
+        && is_plain_integer(b)
+    {
+        s = format!("\\frac{{{a}}}{{{b}}}");
+    }
+    Some(s)
+}
+
+/// Uniform spellings, without trailing text, units, degrees and signs.
+fn without_dressing(text: &str) -> Option<String> {
     let mut s = text
         .replace('\n', "")
         .replace("\\!", "")
@@ -23,16 +61,7 @@ fn strip_string(text: &str) -> Option<String> {
         }
         s = s.replace("\\end{array}", "\\end{pmatrix}");
     }
-    for (from, to) in [
-        ("bmatrix", "pmatrix"),
-        ("tfrac", "frac"),
-        ("dfrac", "frac"),
-        ("\\neq", "\\ne"),
-        ("\\leq", "\\le"),
-        ("\\geq", "\\ge"),
-        ("\\left", ""),
-        ("\\right", ""),
-    ] {
+    for (from, to) in SPELLINGS {
         if s.contains(from) {
             s = s.replace(from, to);
         }
@@ -47,64 +76,35 @@ fn strip_string(text: &str) -> Option<String> {
     } else if s.trim() != s && !s.trim().is_empty() {
         s = String::from(s.trim());
     }
-    s = without_units(&s);
-    s = s
+    s = without_units(&s)
         .replace("^{\\circ}", "")
         .replace("^\\circ", "")
         .replace("\\$", "");
-    if s.contains("\\text{ ") {
-        if s.matches("\\text{ ").count() != 1 {
-            return None;
+    match s.matches("\\text{ ").count() {
+        0 => {}
+        1 => s.truncate(s.find("\\text{ ")?),
+        _ => return None,
+    }
+    let s = s.replace("\\%", "").replace(" .", " 0.");
+    Some(s.replace("{.", "{0."))
+}
+
+fn brace_roots(s: &str) -> Option<String> {
+    let mut parts = s.split("\\sqrt");
+    let mut out = parts.next()?.to_owned();
+    for part in parts {
+        let first = part.chars().next()?;
+        out.push_str("\\sqrt");
+        if first == '{' {
+            out.push_str(part);
+        } else {
+            out.push('{');
+            out.push(first);
+            out.push('}');
+            out.push_str(&part[first.len_utf8()..]);
         }
-        s.truncate(s.find("\\text{ ")?);
     }
-    s = s
-        .replace("\\%", "")
-        .replace(" .", " 0.")
-        .replace("{.", "{0.");
-    if s.is_empty() {
-        return Some(s);
-    }
-    if s.starts_with('.') {
-        s.insert(0, '0');
-    }
-    if s.matches('=').count() == 1
-        && let Some((left, right)) = s.split_once('=')
-        && left.chars().count() <= 2
-    {
-        s = String::from(right);
-    }
-    if s.contains("\\sqrt") {
-        let mut parts = s.split("\\sqrt");
-        let mut out = parts.next()?.to_owned();
-        for part in parts {
-            let first = part.chars().next()?;
-            out.push_str("\\sqrt");
-            if first == '{' {
-                out.push_str(part);
-            } else {
-                out.push('{');
-                out.push(first);
-                out.push('}');
-                out.push_str(&part[first.len_utf8()..]);
-            }
-        }
-        s = out;
-    }
-    s = s.replace(' ', "");
-    if s.contains("\\frac") {
-        s = brace_fractions(&s)?;
-    }
-    if s == "0.5" {
-        return Some("\\frac{1}{2}".to_owned());
-    }
-    if let Some((a, b)) = s.split_once('/')
-        && is_plain_integer(a)
-        && is_plain_integer(b)
-    {
-        s = format!("\\frac{{{a}}}{{{b}}}");
-    }
-    Some(s)
+    Some(out)
 }
 
 fn brace_fractions(s: &str) -> Option<String> {
@@ -137,125 +137,17 @@ fn brace_fractions(s: &str) -> Option<String> {
 }
 
 /// Units that stand alone between non-word characters; each also with an `s`.
+#[rustfmt::skip]
 const UNITS: [&str; 118] = [
-    "east",
-    "degree",
-    "mph",
-    "kmph",
-    "ft",
-    "deg",
-    "mile",
-    "monkey",
-    "prime",
-    "ratio",
-    "rd",
-    "o",
-    "gm",
-    "lb",
-    "tile",
-    "per",
-    "dm",
-    "lt",
-    "gain",
-    "ab",
-    "way",
-    "west",
-    "t",
-    "a",
-    "h",
-    "men",
-    "soldier",
-    "pie",
-    "bc",
-    "excess",
-    "st",
-    "inches",
-    "noon",
-    "percent",
-    "by",
-    "gal",
-    "kmh",
-    "c",
-    "acre",
-    "rise",
-    "th",
-    "sq",
-    "mark",
-    "l",
-    "toy",
-    "coin",
-    "gallon",
-    "profit",
-    "minw",
-    "yr",
-    "women",
-    "feet",
-    "am",
-    "pm",
-    "hr",
-    "square",
-    "are",
-    "rupee",
-    "rounds",
-    "cubic",
-    "cc",
-    "mtr",
-    "s",
-    "ohm",
-    "number",
-    "day",
-    "hour",
-    "minute",
-    "min",
-    "second",
-    "man",
-    "woman",
-    "sec",
-    "cube",
-    "mt",
-    "mp",
-    "hectare",
-    "more",
-    "unit",
-    "rs",
-    "kg",
-    "g",
-    "month",
-    "km",
-    "m",
-    "cm",
-    "mm",
-    "apple",
-    "liter",
-    "loss",
-    "yard",
-    "pure",
-    "year",
-    "increase",
-    "decrease",
-    "d",
-    "less",
-    "Surface",
-    "litre",
-    "metre",
-    "meter",
-    "inch",
-    "no change",
-    "m sqaure",
-    " m east",
-    "sq m",
-    "profit of rs",
-    "cu cm",
-    "sq inch",
-    "cm 2",
-    "pi sq m",
-    "q ?",
-    "p ? m",
-    "a ? m",
-    "sq ? m",
-    "cu ? m",
-    "rs ?",
-    "s ?",
+    "east", "degree", "mph", "kmph", "ft", "deg", "mile", "monkey", "prime", "ratio", "rd", "o", "gm", "lb", "tile",
+    "per", "dm", "lt", "gain", "ab", "way", "west", "t", "a", "h", "men", "soldier", "pie", "bc", "excess", "st",
+    "inches", "noon", "percent", "by", "gal", "kmh", "c", "acre", "rise", "th", "sq", "mark", "l", "toy", "coin",
+    "gallon", "profit", "minw", "yr", "women", "feet", "am", "pm", "hr", "square", "are", "rupee", "rounds", "cubic",
+    "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min", "second", "man", "woman", "sec", "cube", "mt",
+    "mp", "hectare", "more", "unit", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard",
+    "pure", "year", "increase", "decrease", "d", "less", "Surface", "litre", "metre", "meter", "inch", "no change",
+    "m sqaure", " m east", "sq m", "profit of rs", "cu cm", "sq inch", "cm 2", "pi sq m", "q ?", "p ? m", "a ? m",
+    "sq ? m", "cu ? m", "rs ?", "s ?",
 ];
 
 /// Drops units, in the order of the list, twice over; never everything.

@@ -67,6 +67,7 @@ fn argument(rest: &str) -> (&str, &str) {
     rest.split_at(first.len_utf8())
 }
 
+/// Writes the command at the start of `rest` and gives what follows it.
 fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
     let letters = rest[1..]
         .bytes()
@@ -95,61 +96,64 @@ fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
             write_plain(upper, out, depth + 1);
             out.push('/');
             write_plain(lower, out, depth + 1);
-            return after;
+            after
         }
         "sqrt" => {
-            let after = match next.strip_prefix('[').and_then(|it| it.split_once(']')) {
-                Some((_, after)) => after,
-                None => after,
-            };
-            let (inner, after) = argument(after);
+            let index = next.strip_prefix('[').and_then(|it| it.split_once(']'));
+            let (inner, after) = argument(index.map_or(after, |it| it.1));
             out.push_str("sqrt(");
             write_plain(inner, out, depth + 1);
             out.push(')');
-            return after;
+            after
         }
         "mathbf" => {
             let (inner, after) = argument(after);
-            for c in inner.chars() {
-                let bold = match c {
-                    '0'..='9' => char::from_u32(0x1D7CE + (c as u32 - '0' as u32)),
-                    'a'..='z' => char::from_u32(0x1D41A + (c as u32 - 'a' as u32)),
-                    'A'..='Z' => char::from_u32(0x1D400 + (c as u32 - 'A' as u32)),
-                    _ => None,
-                };
-                out.push(bold.unwrap_or(c));
-            }
-            return after;
+            out.extend(inner.chars().map(bold));
+            after
         }
-        "left" | "right" | "displaystyle" | "limits" | "big" | "Big" | "bigg" | "Bigg"
-        | "mathrm" | "text" | "textbf" | "textit" | "mbox" | "operatorname" | "rm"
-        | "textnormal" | "textrm" | "mathit" | "boxed" | "fbox" => {}
         "begin" | "end" => {
-            let (_, after) = argument(after);
             out.push(if name == "begin" { '[' } else { ']' });
-            return after;
+            argument(after).1
         }
-        "quad" | "qquad" => out.push(' '),
-        "pi" => out.push_str("pi"),
-        "infty" => out.push_str("inf"),
-        "cup" => out.push('U'),
-        "cdot" | "times" => out.push('*'),
-        "div" => out.push('÷'),
-        "le" | "leq" => out.push('≤'),
-        "ge" | "geq" => out.push('≥'),
-        "ne" | "neq" => out.push('≠'),
-        "pm" => out.push('±'),
-        "in" => out.push('∈'),
-        "circ" => out.push('∘'),
-        "sin" | "cos" | "tan" | "cot" | "sec" | "csc" | "log" | "ln" | "exp" | "arcsin"
-        | "arccos" | "arctan" | "sinh" | "cosh" | "tanh" | "max" | "min" | "lim" | "gcd"
-        | "det" | "deg" => out.push_str(name),
-        // Any other symbol is one sign of its own.
         _ => {
-            out.push('\u{1}');
-            out.push_str(name);
-            out.push('\u{1}');
+            if FUNCTIONS.contains(&name) {
+                out.push_str(name);
+            } else if let Some((_, sign)) = SIGNS.iter().find(|it| it.0.contains(&name)) {
+                out.push_str(sign);
+            } else {
+                // Any other symbol is one sign of its own.
+                out.push('\u{1}');
+                out.push_str(name);
+                out.push('\u{1}');
+            }
+            next
         }
     }
-    next
+}
+
+/// Commands that are written as their name.
+#[rustfmt::skip]
+const FUNCTIONS: [&str; 22] = [
+    "pi", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "arcsin", "arccos", "arctan", "sinh", "cosh",
+    "tanh", "max", "min", "lim", "gcd", "det", "deg",
+];
+
+/// Commands that are written as a sign, or not at all.
+#[rustfmt::skip]
+const SIGNS: [(&[&str], &str); 13] = [
+    (&["cdot", "times"], "*"), (&["div"], "÷"), (&["pm"], "±"), (&["infty"], "inf"), (&["cup"], "U"), (&["in"], "∈"),
+    (&["le", "leq"], "≤"), (&["ge", "geq"], "≥"), (&["ne", "neq"], "≠"), (&["circ"], "∘"), (&["quad", "qquad"], " "),
+    (&["left", "right", "displaystyle", "limits", "big", "Big", "bigg", "Bigg", "operatorname", "boxed", "fbox"], ""),
+    (&["mathrm", "mathit", "text", "textbf", "textit", "textnormal", "textrm", "mbox", "rm"], ""),
+];
+
+/// The letter or digit of the bold mathematical alphabet.
+fn bold(c: char) -> char {
+    let bold = match c {
+        '0'..='9' => char::from_u32(0x1D7CE + (c as u32 - '0' as u32)),
+        'a'..='z' => char::from_u32(0x1D41A + (c as u32 - 'a' as u32)),
+        'A'..='Z' => char::from_u32(0x1D400 + (c as u32 - 'A' as u32)),
+        _ => None,
+    };
+    bold.unwrap_or(c)
 }

@@ -1,144 +1,116 @@
 //! Tokens that start with a backslash.
 
-use super::{Bracket, Fn1, Token};
+use super::Bracket as B;
+use super::Token as T;
+use super::{Fn1, Token};
 use crate::expr::{Domain, Op};
 
+/// Commands that are one token, whatever follows; `None` is skipped.
+#[rustfmt::skip]
+const TOKENS: &[(&[&str], Option<Token<'static>>)] = &[
+    (&["frac", "dfrac", "tfrac", "cfrac"], Some(T::Frac)),
+    (&["sqrt"], Some(T::Sqrt)),
+    (&["times", "cdot"], Some(T::Mul)),
+    (&["div", "over"], Some(T::Div)),
+    (&["infty"], Some(T::Infinity)),
+    (&["pm", "mp"], Some(T::PlusMinus)),
+    (&["lvert"], Some(T::Open(B::VertBar))), (&["rvert"], Some(T::Close(B::VertBar))), (&["vert"], Some(T::Vert)),
+    (&["lbrace"], Some(T::Open(B::BraceCommand))), (&["rbrace"], Some(T::Close(B::BraceCommand))),
+    (&["lbrack"], Some(T::Open(B::SquareCommand))), (&["rbrack"], Some(T::Close(B::SquareCommand))),
+    (&["lgroup"], Some(T::Open(B::Group))), (&["rgroup"], Some(T::Close(B::Group))),
+    (&["langle"], Some(T::Open(B::Angle))), (&["rangle"], Some(T::Close(B::Angle))),
+    (&["lfloor", "llcorner"], Some(T::Open(B::Floor))), (&["rfloor", "lrcorner"], Some(T::Close(B::Floor))),
+    (&["lceil", "ulcorner"], Some(T::Open(B::Ceil))), (&["rceil", "urcorner"], Some(T::Close(B::Ceil))),
+    (&["binom", "tbinom", "dbinom"], Some(T::Binom)), (&["choose"], Some(T::Choose)), (&["mod"], Some(T::Mod)),
+    (&["log"], Some(T::Function(Fn1::Log))), (&["ln"], Some(T::Function(Fn1::Ln))),
+    (&["exp"], Some(T::Function(Fn1::Exp))), (&["exponentialE"], Some(T::ExpE)),
+    (&["gamma", "Gamma"], Some(T::Gamma)), (&["operatorname"], Some(T::OperatorName)),
+    (&["gcd"], Some(T::MultiFunction("gcd"))), (&["lcm"], Some(T::MultiFunction("lcm"))),
+    (&["max"], Some(T::MultiFunction("max"))), (&["min"], Some(T::MultiFunction("min"))),
+    (&["int"], Some(T::Int)), (&["sum"], Some(T::Sum)), (&["prod"], Some(T::Prod)), (&["lim"], Some(T::Lim)),
+    (&["to", "rightarrow", "Rightarrow", "longrightarrow", "Longrightarrow"], Some(T::Approach)),
+    (&["partial"], Some(T::Partial)), (&["phantom"], Some(T::Phantom)), (&["boxed"], Some(T::Boxed)),
+    (&["lt"], Some(T::Relation(Op::Lt))), (&["leq", "le", "leqslant"], Some(T::Relation(Op::Le))),
+    (&["gt"], Some(T::Relation(Op::Gt))), (&["geq", "ge", "geqslant"], Some(T::Relation(Op::Ge))),
+    (&["ne", "neq"], Some(T::Relation(Op::Ne))), (&["equiv"], Some(T::Relation(Op::Eq))),
+    (&["approx"], Some(T::Approx)), (&["in"], Some(T::In)), (&["notin"], Some(T::NotIn)),
+    (&["cup"], Some(T::Union)), (&["cap"], Some(T::Intersection)), (&["setminus"], Some(T::SetMinus)),
+    (&["supseteq"], Some(T::Superset)), (&["subseteq"], Some(T::Subset)),
+    (&["emptyset"], Some(T::Domain(Domain::Empty))),
+    (&["leftrightarrow", "Leftrightarrow", "xrightarrow", "xRightarrow"], Some(T::Other)),
+    (&["quad", "qquad", "thinspace", "medspace", "thickspace", "negthinspace", "negmedspace", "negthickspace"], None),
+    (&["vrule", "vcenter", "vbox", "vskip", "vspace", "hfil"], None),
+];
+
+/// What may follow a text.
+type Continuations = &'static [(&'static str, Token<'static>)];
+
+/// Commands that are another token together with what follows them.
+#[rustfmt::skip]
+const CONTINUED: &[(&str, Continuations)] = &[
+    ("lbrace", &[("\\rbrace", T::Domain(Domain::Empty))]),
+    ("not", &[("\\equiv", T::Relation(Op::Ne))]),
+    ("infty", &[("\\%", T::InfinityPercent), ("%", T::InfinityPercent)]),
+    ("begin", &[
+        ("{matrix}", T::MatrixStart), ("{pmatrix}", T::MatrixStart), ("{bmatrix}", T::MatrixStart),
+        ("{vmatrix}", T::DetStart),
+    ]),
+    ("end", &[
+        ("{matrix}", T::MatrixEnd), ("{pmatrix}", T::MatrixEnd), ("{bmatrix}", T::MatrixEnd),
+        ("{array}", T::MatrixEnd), ("{vmatrix}", T::DetEnd),
+    ]),
+    ("mathbb", &[
+        ("{N}", T::Domain(Domain::Naturals)), ("{Z}", T::Domain(Domain::Integers)),
+        ("{Q}", T::Domain(Domain::Rationals)), ("{R}", T::Domain(Domain::Reals)),
+        ("{C}", T::Domain(Domain::Complexes)), ("{P}", T::Primes),
+    ]),
+];
+
+/// Greek letters by their code points, as `\char"000391` writes them.
+#[rustfmt::skip]
+const CODE_POINTS: &[(&str, &str)] = &[
+    ("000391", "alpha"), ("000392", "beta"), ("000190", "epsilon"), ("000396", "zeta"), ("000397", "eta"),
+    ("000399", "iota"), ("00039A", "kappa"), ("00039C", "mu"), ("00039D", "nu"), ("00039F", "omicron"),
+    ("0003A1", "rho"), ("0003A4", "tau"), ("0003A7", "chi"),
+];
+
+/// Greek letters but γ and Γ.
+#[rustfmt::skip]
 const GREEK: [&str; 39] = [
-    "alpha",
-    "beta",
-    "delta",
-    "Delta",
-    "epsilon",
-    "varepsilon",
-    "zeta",
-    "eta",
-    "theta",
-    "Theta",
-    "vartheta",
-    "iota",
-    "kappa",
-    "lambda",
-    "Lambda",
-    "mu",
-    "nu",
-    "xi",
-    "Xi",
-    "omicron",
-    "pi",
-    "Pi",
-    "varpi",
-    "rho",
-    "varrho",
-    "sigma",
-    "Sigma",
-    "varsigma",
-    "tau",
-    "upsilon",
-    "Upsilon",
-    "phi",
-    "Phi",
-    "varphi",
-    "chi",
-    "psi",
-    "Psi",
-    "omega",
-    "Omega",
+    "alpha", "beta", "delta", "Delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "Theta", "vartheta", "iota",
+    "kappa", "lambda", "Lambda", "mu", "nu", "xi", "Xi", "omicron", "pi", "Pi", "varpi", "rho", "varrho", "sigma",
+    "Sigma", "varsigma", "tau", "upsilon", "Upsilon", "phi", "Phi", "varphi", "chi", "psi", "Psi", "omega", "Omega",
 ];
 
+/// Commands with an argument that only dress it, or make it text.
+#[rustfmt::skip]
 const ACCENTS: [&str; 44] = [
-    "acute",
-    "bar",
-    "overline",
-    "breve",
-    "check",
-    "widecheck",
-    "dot",
-    "ddot",
-    "grave",
-    "hat",
-    "tilde",
-    "widetilde",
-    "vec",
-    "overrightarrow",
-    "bm",
-    "boldsymbol",
-    "text",
-    "textit",
-    "textbf",
-    "textnormal",
-    "mathbb",
-    "mathbin",
-    "mathbf",
-    "mathcal",
-    "mathclap",
-    "mathclose",
-    "mathellipsis",
-    "mathfrak",
-    "mathinner",
-    "mathit",
-    "mathnormal",
-    "mathop",
-    "mathopen",
-    "mathord",
-    "mathpunct",
-    "mathrel",
-    "mathring",
-    "mathrlap",
-    "mathrm",
-    "mathscr",
-    "mathsf",
-    "mathsterling",
-    "mathtt",
-    "mbox",
+    "acute", "bar", "overline", "breve", "check", "widecheck", "dot", "ddot", "grave", "hat", "tilde", "widetilde",
+    "vec", "overrightarrow", "bm", "boldsymbol", "text", "textit", "textbf", "textnormal", "mathbb", "mathbin",
+    "mathbf", "mathcal", "mathclap", "mathclose", "mathellipsis", "mathfrak", "mathinner", "mathit", "mathnormal",
+    "mathop", "mathopen", "mathord", "mathpunct", "mathrel", "mathring", "mathrlap", "mathrm", "mathscr", "mathsf",
+    "mathsterling", "mathtt", "mbox",
 ];
 
-const SYMBOLS: [&str; 39] = [
-    "Bbbk",
-    "wp",
-    "nabla",
-    "bigstar",
-    "angle",
-    "nexists",
-    "diagdown",
-    "measuredangle",
-    "eth",
-    "diagup",
-    "sphericalangle",
-    "clubsuit",
-    "varnothing",
-    "Diamond",
-    "complement",
-    "diamondsuit",
-    "imath",
-    "Finv",
-    "triangledown",
-    "heartsuit",
-    "jmath",
-    "Game",
-    "triangle",
-    "spadesuit",
-    "ell",
-    "hbar",
-    "vartriangle",
-    "hslash",
-    "blacklozenge",
-    "lozenge",
-    "blacksquare",
-    "mho",
-    "blacktriangle",
-    "sharp",
-    "prime",
-    "Im",
-    "flat",
-    "square",
-    "backprime",
+/// Other commands that stand for a symbol.
+#[rustfmt::skip]
+const SYMBOLS: [&str; 43] = [
+    "Bbbk", "wp", "nabla", "bigstar", "angle", "nexists", "diagdown", "measuredangle", "eth", "diagup",
+    "sphericalangle", "clubsuit", "varnothing", "Diamond", "complement", "diamondsuit", "imath", "Finv", "triangledown",
+    "heartsuit", "jmath", "Game", "triangle", "spadesuit", "ell", "hbar", "vartriangle", "hslash", "blacklozenge",
+    "lozenge", "blacksquare", "mho", "blacktriangle", "sharp", "prime", "Im", "flat", "square", "backprime", "Re",
+    "natural", "surd", "circledS",
 ];
 
-const MORE_SYMBOLS: [&str; 4] = ["Re", "natural", "surd", "circledS"];
+/// Functions of one argument.
+#[rustfmt::skip]
+const FUNCTIONS: [&str; 24] = [
+    "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec", "arccot", "sinh",
+    "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil", "det",
+];
 
 /// A token that starts with a backslash.
 pub(super) fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
-    use Token as T;
     let some = |token, len| Some((Some(token), len));
     let bytes = rest.as_bytes();
     match bytes.get(1)? {
@@ -148,11 +120,11 @@ pub(super) fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
             }
             return Some((None, 2));
         }
-        b'(' => return some(T::Open(Bracket::ParenVisual), 2),
-        b')' => return some(T::Close(Bracket::ParenVisual), 2),
+        b'(' => return some(T::Open(B::ParenVisual), 2),
+        b')' => return some(T::Close(B::ParenVisual), 2),
         b'{' if rest.starts_with("\\{\\}") => return some(T::Domain(Domain::Empty), 4),
-        b'{' => return some(T::Open(Bracket::BraceVisual), 2),
-        b'}' => return some(T::Close(Bracket::BraceVisual), 2),
+        b'{' => return some(T::Open(B::BraceVisual), 2),
+        b'}' => return some(T::Close(B::BraceVisual), 2),
         b'|' => return some(T::Norm, 2),
         b'\\' => return some(T::RowEnd, 2),
         _ => {}
@@ -170,197 +142,60 @@ pub(super) fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
 
 /// The command of exactly `len` letters, with whatever must follow it.
 fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
-    use Token as T;
-    let name = &rest[1..=len];
-    let after = &rest[1 + len..];
+    let (name, after) = (&rest[1..=len], &rest[1 + len..]);
     let end = 1 + len;
-    let some = |token| Some((Some(token), end));
-    match name {
-        "thinspace" | "medspace" | "thickspace" | "quad" | "qquad" | "negthinspace"
-        | "negmedspace" | "negthickspace" | "vrule" | "vcenter" | "vbox" | "vskip" | "vspace"
-        | "hfil" => Some((None, end)),
-        "lgroup" => some(T::Open(Bracket::Group)),
-        "rgroup" => some(T::Close(Bracket::Group)),
-        "lbrace" if after.starts_with("\\rbrace") => {
-            Some((Some(T::Domain(Domain::Empty)), end + 7))
-        }
-        "lbrace" => some(T::Open(Bracket::BraceCommand)),
-        "rbrace" => some(T::Close(Bracket::BraceCommand)),
-        "lbrack" => some(T::Open(Bracket::SquareCommand)),
-        "rbrack" => some(T::Close(Bracket::SquareCommand)),
-        "lvert" => some(T::Open(Bracket::VertBar)),
-        "rvert" => some(T::Close(Bracket::VertBar)),
-        "vert" => some(T::Vert),
-        "langle" => some(T::Open(Bracket::Angle)),
-        "rangle" => some(T::Close(Bracket::Angle)),
-        "lfloor" | "llcorner" => some(T::Open(Bracket::Floor)),
-        "rfloor" | "lrcorner" => some(T::Close(Bracket::Floor)),
-        "lceil" | "ulcorner" => some(T::Open(Bracket::Ceil)),
-        "rceil" | "urcorner" => some(T::Close(Bracket::Ceil)),
-        "phantom" => some(T::Phantom),
-        "boxed" => some(T::Boxed),
-        "lim" => some(T::Lim),
-        "to" | "rightarrow" | "Rightarrow" | "longrightarrow" | "Longrightarrow" => {
-            some(T::Approach)
-        }
-        "leftrightarrow" | "Leftrightarrow" | "xrightarrow" | "xRightarrow" | "mathit" => {
-            if name == "mathit" {
-                return accent(rest, len);
-            }
-            some(T::Other)
-        }
-        "int" => some(T::Int),
-        "sum" => some(T::Sum),
-        "prod" => some(T::Prod),
-        "log" => some(T::Function(Fn1::Log)),
-        "ln" => some(T::Function(Fn1::Ln)),
-        "exp" => some(T::Function(Fn1::Exp)),
-        "exponentialE" => some(T::ExpE),
-        "gamma" | "Gamma" => some(T::Gamma),
-        "sqrt" => some(T::Sqrt),
-        "gcd" => some(T::MultiFunction("gcd")),
-        "lcm" => some(T::MultiFunction("lcm")),
-        "max" => some(T::MultiFunction("max")),
-        "min" => some(T::MultiFunction("min")),
-        "times" | "cdot" => some(T::Mul),
-        "div" | "over" => some(T::Div),
-        "frac" | "dfrac" | "tfrac" | "cfrac" => some(T::Frac),
-        "binom" | "tbinom" | "dbinom" => some(T::Binom),
-        "choose" => some(T::Choose),
-        "mod" => some(T::Mod),
-        "operatorname" => some(T::OperatorName),
-        "begin" => {
-            for (env, token) in [
-                ("{matrix}", T::MatrixStart),
-                ("{pmatrix}", T::MatrixStart),
-                ("{bmatrix}", T::MatrixStart),
-                ("{vmatrix}", T::DetStart),
-            ] {
-                if after.starts_with(env) {
-                    return Some((Some(token), end + env.len()));
-                }
-            }
-            let columns = after.strip_prefix("{array}{")?;
-            let n_columns = columns
-                .bytes()
-                .take_while(|b| matches!(b, b'c' | b'l' | b'r'))
-                .count();
-            columns[n_columns..]
-                .starts_with('}')
-                .then_some((Some(T::MatrixStart), end + 8 + n_columns + 1))
-        }
-        "end" => {
-            for (env, token) in [
-                ("{matrix}", T::MatrixEnd),
-                ("{pmatrix}", T::MatrixEnd),
-                ("{bmatrix}", T::MatrixEnd),
-                ("{array}", T::MatrixEnd),
-                ("{vmatrix}", T::DetEnd),
-            ] {
-                if after.starts_with(env) {
-                    return Some((Some(token), end + env.len()));
-                }
-            }
-            None
-        }
-        "in" => some(T::In),
-        "notin" => some(T::NotIn),
-        "equiv" => some(T::Relation(Op::Eq)),
-        "approx" => some(T::Approx),
-        "lt" => some(T::Relation(Op::Lt)),
-        "leq" | "le" | "leqslant" => some(T::Relation(Op::Le)),
-        "gt" => some(T::Relation(Op::Gt)),
-        "geq" | "ge" | "geqslant" => some(T::Relation(Op::Ge)),
-        "ne" | "neq" => some(T::Relation(Op::Ne)),
-        "not" if after.starts_with("\\equiv") => Some((Some(T::Relation(Op::Ne)), end + 6)),
-        "infty" => {
-            let sign = if after.starts_with("\\%") {
-                2
-            } else {
-                usize::from(after.starts_with('%'))
-            };
-            if sign > 0 {
-                return Some((Some(T::InfinityPercent), end + sign));
-            }
-            some(T::Infinity)
-        }
-        "partial" => some(T::Partial),
-        "variable" => {
-            let close = after.find('}')?;
-            let inner = after.strip_prefix('{')?.get(..close.checked_sub(1)?)?;
-            let valid = !inner.is_empty()
-                && inner
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'\\');
-            valid.then_some((Some(T::Variable(inner)), end + close + 1))
-        }
-        "mathbb" => {
-            for (set, token) in [
-                ("{N}", T::Domain(Domain::Naturals)),
-                ("{Z}", T::Domain(Domain::Integers)),
-                ("{Q}", T::Domain(Domain::Rationals)),
-                ("{R}", T::Domain(Domain::Reals)),
-                ("{C}", T::Domain(Domain::Complexes)),
-                ("{P}", T::Primes),
-            ] {
-                if after.starts_with(set) {
-                    return Some((Some(token), end + set.len()));
-                }
-            }
-            accent(rest, len)
-        }
-        "cup" => some(T::Union),
-        "cap" => some(T::Intersection),
-        "setminus" => some(T::SetMinus),
-        "pm" | "mp" => some(T::PlusMinus),
-        "emptyset" => some(T::Domain(Domain::Empty)),
-        "supseteq" => some(T::Superset),
-        "subseteq" => some(T::Subset),
-        "char" => {
-            let digits = after.strip_prefix('"').unwrap_or(after);
-            let greek = match digits.get(..6)? {
-                "000391" => "alpha",
-                "000392" => "beta",
-                "000190" => "epsilon",
-                "000396" => "zeta",
-                "000397" => "eta",
-                "000399" => "iota",
-                "00039A" => "kappa",
-                "00039C" => "mu",
-                "00039D" => "nu",
-                "00039F" => "omicron",
-                "0003A1" => "rho",
-                "0003A4" => "tau",
-                "0003A7" => "chi",
-                _ => return None,
-            };
-            Some((Some(T::Greek(greek)), end + after.len() - digits.len() + 6))
-        }
-        _ => other_command(rest, len),
+    let continuations = CONTINUED.iter().find(|it| it.0 == name);
+    let continued = continuations.and_then(|it| it.1.iter().find(|it| after.starts_with(it.0)));
+    if let Some((text, token)) = continued {
+        return Some((Some(*token), end + text.len()));
     }
+    if let Some((_, token)) = TOKENS.iter().find(|it| it.0.contains(&name)) {
+        return Some((*token, end));
+    }
+    let (token, used) = match name {
+        "begin" => (T::MatrixStart, array_columns(after)?),
+        "variable" => variable(after)?,
+        "char" => code_point(after)?,
+        _ if ACCENTS.contains(&name) => return accent(rest, len),
+        _ => (named_symbol(name)?, 0),
+    };
+    Some((Some(token), end + used))
 }
 
-/// Functions of one argument.
-const FUNCTIONS: [&str; 24] = [
-    "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec",
-    "arccot", "sinh", "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh",
-    "arctanh", "floor", "ceil", "det",
-];
-
-fn other_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
-    let name = &rest[1..=len];
-    let some = |token| Some((Some(token), 1 + len));
+fn named_symbol(name: &str) -> Option<Token<'_>> {
     if let Some(greek) = GREEK.iter().find(|it| **it == name) {
-        return some(Token::Greek(greek));
+        return Some(T::Greek(greek));
     }
-    if SYMBOLS.contains(&name) || MORE_SYMBOLS.contains(&name) {
-        return some(Token::Symbol(name));
-    }
-    if ACCENTS.contains(&name) {
-        return accent(rest, len);
+    if SYMBOLS.contains(&name) {
+        return Some(T::Symbol(name));
     }
     let function = FUNCTIONS.iter().find(|it| **it == name)?;
-    some(Token::Function(Fn1::Known(function)))
+    Some(T::Function(Fn1::Known(function)))
+}
+
+/// Length of `{array}{ccc}`.
+fn array_columns(after: &str) -> Option<usize> {
+    let columns = after.strip_prefix("{array}{")?;
+    let rest = columns.trim_start_matches(['c', 'l', 'r']);
+    let rest = rest.strip_prefix('}')?;
+    Some(after.len() - rest.len())
+}
+
+/// `{name}` after `\variable`.
+fn variable(after: &str) -> Option<(Token<'_>, usize)> {
+    let close = after.find('}')?;
+    let inner = after.strip_prefix('{')?.get(..close.checked_sub(1)?)?;
+    let is_named = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'\\';
+    let valid = !inner.is_empty() && inner.bytes().all(is_named);
+    valid.then_some((T::Variable(inner), close + 1))
+}
+
+/// A code point after `\char`.
+fn code_point(after: &str) -> Option<(Token<'_>, usize)> {
+    let digits = after.strip_prefix('"').unwrap_or(after);
+    let code = digits.get(..6)?;
+    let (_, greek) = CODE_POINTS.iter().find(|it| it.0 == code)?;
+    Some((T::Greek(greek), after.len() - digits.len() + 6))
 }
 
 /// An accent or text command with its braces.
