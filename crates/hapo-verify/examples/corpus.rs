@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         result
                             .as_ref()
                             .map_or_else(ToString::to_string, |it| format!(
-                                "{} | gold {} | answer {} from {:?} | {}",
+                                "{} | gold answer {} | answer {} from {:?} | {}",
                                 it.verdict.name(),
                                 it.gold_read,
                                 it.answer_read,

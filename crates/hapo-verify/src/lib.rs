@@ -71,3 +71,8 @@ pub use graders::oat::{OAT, Oat};
 pub use graders::{GRADERS, grader};
 pub use options::{Fallback, MathOptions, Percent, Strictness, Tries, Variables};
 pub use verdict::{Judgement, Reason, Verdict};
+
+/// The examples of the README compile and hold.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,7 +12,7 @@ pub enum Percent {
     V08,
 }
 
-/// Whom to follow where the reference graders are plainly wrong.
+/// Which judgement to follow where the reference graders are plainly wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Strictness {
     /// The peers: rewards are compared with published runs.

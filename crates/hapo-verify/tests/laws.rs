@@ -84,9 +84,9 @@ proptest! {
     fn lists_are_unordered_and_complete(mut items in proptest::collection::btree_set(-99_i64..99, 2..7)) {
         let list: Vec<i64> = items.iter().copied().collect();
         let text = |v: &[i64]| v.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let mut turned = list.clone();
-        turned.reverse();
-        prop_assert!(is_correct(&text(&list), &text(&turned)));
+        let mut reversed = list.clone();
+        reversed.reverse();
+        prop_assert!(is_correct(&text(&list), &text(&reversed)));
         prop_assert!(!is_correct(&text(&list), &text(&list[1..])));
         prop_assert!(!is_correct(&text(&list[1..]), &text(&list)));
         items.insert(100);
@@ -123,15 +123,17 @@ proptest! {
 }
 
 #[test]
-fn of_several_golds_any_counts_and_unreadable_ones_are_passed_over() {
-    let golds = ["", "12 m", "\\frac{25}{2}"];
-    let gold = Gold::any(&MATH, golds).unwrap();
+fn of_several_gold_answers_any_counts_and_unreadable_ones_are_skipped() {
+    let gold_answers = ["", "12 m", "\\frac{25}{2}"];
+    let gold = Gold::any(&MATH, gold_answers).unwrap();
     assert_eq!(gold.judge("\\boxed{12.5}").verdict, Verdict::Correct);
     assert_eq!(gold.judge("\\boxed{12}").verdict, Verdict::Correct);
     let wrong = gold.judge("\\boxed{13}");
     assert_eq!(
         wrong,
-        Gold::new(&MATH, golds[1]).unwrap().judge("\\boxed{13}")
+        Gold::new(&MATH, gold_answers[1])
+            .unwrap()
+            .judge("\\boxed{13}")
     );
     assert!(matches!(Gold::any(&MATH, [""]), Err(GoldError::Empty)));
     assert!(matches!(Gold::any(&MATH, []), Err(GoldError::Empty)));

@@ -63,7 +63,7 @@ impl<'a> Comparison<'a> {
         if a.iter().zip(&b).all(|(a, b)| self.equal(a, b)) {
             return true;
         }
-        // Relations among the elements are only met by their place.
+        // Relations among the elements are compared by their positions alone.
         let has_relation = |v: &[Expr]| v.iter().any(Expr::is_relation);
         if gold.len() > 16 || has_relation(gold) != has_relation(answer) {
             return false;

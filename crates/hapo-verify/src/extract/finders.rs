@@ -24,7 +24,7 @@ impl<'a> Next<'a> {
             if self.from <= from {
                 return self.at;
             }
-            // A step back: only what lies before the known stretch is new.
+            // A step back: only what is before the known stretch is new.
             let end = (self.from + 1).min(self.text.len());
             let found = self.text[from..end]
                 .windows(2)

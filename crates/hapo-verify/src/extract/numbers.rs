@@ -167,8 +167,8 @@ impl<'a> Scan<'a> {
         })
     }
 
-    /// The run of digits, dots, white space and operators from `start`, and the last place in it where a match may
-    /// end.
+    /// The run of digits, dots, white space and operators from `start`, and the last position in it where a
+    /// match may end.
     fn run(&self, start: usize) -> Run {
         let mut run = Run {
             end: self.text.len() + 1,
@@ -295,9 +295,9 @@ impl<'a> Scan<'a> {
 struct Run {
     /// One past the run.
     pub(super) end: usize,
-    /// The last place in the run where a match may end.
+    /// The last position in the run where a match may end.
     last_end: Option<usize>,
-    /// The last operator with at least one character between it and that place.
+    /// The last operator with at least one character between it and that position.
     operator: Option<usize>,
 }
 

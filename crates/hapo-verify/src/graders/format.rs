@@ -1,4 +1,4 @@
-//! The grader `format`: whether the completion has the shape that was asked for, whatever it says.
+//! The grader `format`: whether the completion has the required shape, whatever its answer.
 //!
 //! The gold answer names the shape: `boxed`, `tags` (`<think>…</think>` and then `<answer>…</answer>`), or `one of: A, B, C`.
 

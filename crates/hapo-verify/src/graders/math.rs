@@ -231,7 +231,7 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
 }
 
 /// What else an answer can mean, where the reference's reading of it is not what anyone writes: `2.5e3` is a number
-/// (not 2.5·e·3), and `i` in an answer to a real gold is the imaginary unit.
+/// (not 2.5·e·3), and `i` in an answer to a real gold answer is the imaginary unit.
 fn other_readings(gold: &Expr, answer: &Expr, text: &str) -> Option<Expr> {
     if let Some(it) = parse::scientific(text) {
         return Some(it);
@@ -318,7 +318,7 @@ fn as_percent(value: Expr, percent: bool) -> Expr {
     }
 }
 
-/// A plain number and how it is shown; no number where it is too long.
+/// A plain number and how it is shown; `None` instead of the number where it is too long.
 fn read_number(integer: &str, decimal: &str) -> (Option<Expr>, String) {
     let digits = integer.replace([',', ' '], "");
     let digits = digits.trim_start_matches('0');

@@ -11,7 +11,7 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
     let mut contents: Vec<&str> = Vec::new();
     let mut limit = text.len();
     let mut next_start = None;
-    // Each command is looked for again only once its last place was used up, so that the text is searched once.
+    // Each command is looked for again only once its last occurrence was used, so that the text is searched once.
     let (mut boxed, mut framed) = (text.rfind("\\boxed"), text.rfind("\\fbox"));
     loop {
         if boxed.is_some_and(|it| it >= limit) {

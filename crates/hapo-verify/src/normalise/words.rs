@@ -1,6 +1,6 @@
 //! Words as signs: `and`, `percent`, `infinity`.
 
-/// Synonyms, in one pass: at each place the first rule that fits.
+/// Replaces synonyms in one pass, at each position by the first rule that fits.
 pub(super) fn replace_words(text: &mut String) {
     let triggers = |b: u8| {
         matches!(

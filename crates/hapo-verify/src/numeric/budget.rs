@@ -14,7 +14,7 @@ pub(super) fn spend(budget: &mut u32, steps: u32) -> Option<()> {
     })
 }
 
-/// What adding or multiplying two numbers costs, in steps; asked before it is done.
+/// What adding or multiplying two numbers costs, in steps. It is spent before the operation.
 pub(super) fn cost(a: &Rat, b: &Rat) -> u32 {
     let words = ((a.bits() + b.bits()) / 64) as u32;
     // Fractions are reduced, which is quadratic.

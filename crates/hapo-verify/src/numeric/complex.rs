@@ -238,8 +238,8 @@ impl<T: Ball> Complex<T> {
             return Some(Complex::real(self.re.atan()));
         }
         let one = Complex::int(1);
-        let turned = Complex::i().mul(self);
-        let difference = one.sub(&turned).ln()?.sub(&one.add(&turned).ln()?);
+        let rotated = Complex::i().mul(self);
+        let difference = one.sub(&rotated).ln()?.sub(&one.add(&rotated).ln()?);
         Some(
             Complex::i()
                 .mul(&Complex::rat(&Rat::Small(1, 2)))

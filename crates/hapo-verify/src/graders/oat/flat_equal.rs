@@ -12,17 +12,19 @@ pub(super) fn flat_equal(gold: &str, answer: &str) -> Option<&'static str> {
     if answer.is_empty() {
         return None;
     }
-    let (golds, answers) = (split_tuple(gold), split_tuple(answer));
+    let (gold_parts, answer_parts) = (split_tuple(gold), split_tuple(answer));
     let (first, last) = (gold.chars().next(), gold.chars().next_back());
-    if golds.len() > 1 && (first != answer.chars().next() || last != answer.chars().next_back()) {
+    if gold_parts.len() > 1
+        && (first != answer.chars().next() || last != answer.chars().next_back())
+    {
         return None;
     }
-    if golds.len() != answers.len() || golds.is_empty() {
+    if gold_parts.len() != answer_parts.len() || gold_parts.is_empty() {
         return None;
     }
-    golds
+    gold_parts
         .iter()
-        .zip(&answers)
+        .zip(&answer_parts)
         .all(|(a, b)| flat_element_equal(a, b))
         .then_some("equal element by element")
 }

@@ -121,7 +121,7 @@ fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
             } else if let Some((_, sign)) = SIGNS.iter().find(|it| it.0.contains(&name)) {
                 out.push_str(sign);
             } else {
-                // Any other symbol is one sign of its own.
+                // Any other symbol is a sign different from all others.
                 out.push('\u{1}');
                 out.push_str(name);
                 out.push('\u{1}');

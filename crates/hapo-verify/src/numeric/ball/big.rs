@@ -344,8 +344,8 @@ impl Ball for Big {
             return Big::rounded(value, -scale, -(BITS as f64));
         }
         let x = self.fixed(scale);
-        let turned = x.abs() > one;
-        let mut y = if turned {
+        let inverted = x.abs() > one;
+        let mut y = if inverted {
             (&one << scale as u64) / &x
         } else {
             x.clone()
@@ -367,14 +367,14 @@ impl Ball for Big {
             sum += term;
         }
         sum <<= 3_u32;
-        if turned {
+        if inverted {
             sum = if x.is_negative() {
                 -half_pi - sum
             } else {
                 half_pi - sum
             };
         }
-        let spread = if turned {
+        let spread = if inverted {
             self.log_error - 2.0 * self.log_size() + 3.0
         } else {
             self.log_error + 1.0

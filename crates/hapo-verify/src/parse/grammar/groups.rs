@@ -167,9 +167,9 @@ impl<'a> Parser<'_, 'a> {
 
 pub(super) fn transpose(cols: usize, cells: &[Expr]) -> Expr {
     let rows = cells.len() / cols.max(1);
-    let turned = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
+    let transposed = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
     Expr::Matrix {
         cols: rows,
-        cells: turned.collect(),
+        cells: transposed.collect(),
     }
 }

@@ -144,7 +144,7 @@ impl<'a> Parser<'_, 'a> {
                 | T::DetStart
                 | T::Open(_),
             ) => true,
-            // Inside |…| a bar closes; the opening of another group cannot be told from it.
+            // Inside |…| a bar closes; the opening of another group looks the same.
             Some(T::Bar | T::Vert | T::Norm) => self.bars == 0,
             Some(
                 T::ExpE
