@@ -20,9 +20,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::Served;
 use crate::api_error::ApiError;
-use crate::request::{Asked, Endpoint, read};
+use crate::request::{Endpoint, ParsedRequest, read};
 use crate::response::{Choice, Envelope, LogProbs, Usage};
-use crate::worker::{Submission, Told, WorkerSender};
+use crate::worker::{Submission, WorkerEvent, WorkerSender};
 
 struct App<D: Device> {
     served: Arc<Served<D>>,
@@ -126,16 +126,16 @@ where
         let message = format!("expected a body of at most {limit} bytes");
         ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE, message)
     })?;
-    let place = app.served.places.clone().try_acquire_owned().map_err(|_| {
+    let slot = app.served.slots.clone().try_acquire_owned().map_err(|_| {
         ApiError::of_status(
             StatusCode::TOO_MANY_REQUESTS,
-            "too many requests under way and waiting; come again later",
+            "too many concurrent requests; retry later",
         )
     })?;
     let number = app.served.requests.fetch_add(1, Ordering::Relaxed);
     let served = app.served.clone();
     // A long text takes its time to tokenise.
-    let asked = tokio::task::spawn_blocking(move || read(endpoint, &body, &served, number))
+    let parsed = tokio::task::spawn_blocking(move || read(endpoint, &body, &served, number))
         .await
         .map_err(|it| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, it.to_string()))??;
 
@@ -150,15 +150,15 @@ where
         created,
         model: app.served.settings.name.clone(),
     };
-    let prompt = asked.requests.iter().map(|it| it.prompt.len()).sum();
-    let (reply, told) = tokio::sync::mpsc::unbounded_channel();
-    let Asked {
+    let prompt = parsed.requests.iter().map(|it| it.prompt.len()).sum();
+    let (reply, events) = tokio::sync::mpsc::unbounded_channel();
+    let ParsedRequest {
         requests,
         n,
         streams,
         streams_usage,
         log_probs,
-    } = asked;
+    } = parsed;
     let answer = Answer {
         served: app.served.clone(),
         envelope,
@@ -174,12 +174,12 @@ where
             prompt,
             completion: 0,
         },
-        told,
+        events,
     };
     let sent = app.worker.send(Submission {
         requests,
         reply,
-        place: Arc::new(place),
+        slot: Arc::new(slot),
     });
     if !sent {
         return Err(ended());
@@ -203,7 +203,7 @@ struct Answer<D: Device> {
     n: usize,
     choices: Vec<Choice>,
     usage: Usage,
-    told: UnboundedReceiver<Told>,
+    events: UnboundedReceiver<WorkerEvent>,
 }
 
 impl<D: Device> Answer<D> {
@@ -213,14 +213,14 @@ impl<D: Device> Answer<D> {
 
     /// The next event, and the choice that it belongs to.
     async fn next(&mut self) -> Result<(usize, EventKind), ApiError> {
-        match self.told.recv().await {
-            Some(Told::Event {
+        match self.events.recv().await {
+            Some(WorkerEvent::Event {
                 request,
                 completion,
                 kind,
             }) => Ok((request * self.n + completion, kind)),
-            Some(Told::Refused(error)) => Err(error.into()),
-            Some(Told::Failed(cause)) => Err(ApiError::of_status(
+            Some(WorkerEvent::Refused(error)) => Err(error.into()),
+            Some(WorkerEvent::Failed(cause)) => Err(ApiError::of_status(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 cause,
             )),
@@ -294,11 +294,11 @@ impl<D: Device> Answer<D> {
             }
             let mut next = Some(first);
             while !self.is_whole() {
-                let told = match next.take() {
+                let event = match next.take() {
                     Some(it) => Ok(it),
                     None => self.next().await,
                 };
-                match told.and_then(|(index, kind)| self.pieces(index, kind)) {
+                match event.and_then(|(index, kind)| self.pieces(index, kind)) {
                     Ok(pieces) => for it in pieces {
                         yield data(chunk(&self.envelope, &[it]));
                     },

@@ -4,7 +4,7 @@
 //! teacher. `/v1/chat/completions` renders the conversation with the model's template, `/v1/completions`
 //! takes text or token ids as they are; both stream. All requests share one
 //! [`Engine`](hapo_sampler::Engine), so a new one joins the batch at the next token. A request with a
-//! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whoever else is being served.
+//! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whatever else is being served.
 //!
 //! Price: no authentication and no encryption, so it belongs on the loopback address or behind a
 //! proxy. What cannot be given (tools, penalties, logit bias, JSON modes) is refused by name rather
@@ -39,7 +39,7 @@ pub struct Settings {
     pub cache_tokens: usize,
     /// Prompt tokens read between two decoded tokens of the others.
     pub prefill_tokens: usize,
-    /// Requests under way and waiting; the next one is told to come again.
+    /// Requests running and waiting; the next one is rejected with 429.
     pub max_requests: usize,
     /// Longest completion where a chat request does not say, in tokens.
     pub default_max_tokens: usize,
@@ -69,7 +69,7 @@ pub(crate) struct Served<D: Device> {
     pub(crate) chat_format: ChatFormat,
     pub(crate) settings: Settings,
     pub(crate) stats: Stats,
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) slots: Arc<Semaphore>,
     pub(crate) requests: AtomicU64,
     pub(crate) started: i64,
 }
@@ -95,7 +95,7 @@ impl<D: Device> Served<D> {
     }
 }
 
-/// Serves a model on `listener` until `stop` is done; requests under way are then finished.
+/// Serves a model on `listener` until `stop` is done; running requests are then finished.
 ///
 /// # Errors
 /// A limit of zero, no memory for the cache, or a listener that fails.
@@ -114,7 +114,7 @@ where
         model,
         chat_format,
         stats: Stats::default(),
-        places: Arc::new(Semaphore::new(settings.max_requests)),
+        slots: Arc::new(Semaphore::new(settings.max_requests)),
         requests: AtomicU64::new(0),
         started: (settings.clock)(),
         settings,

@@ -15,7 +15,7 @@ use crate::api_error::ApiError;
 const MAX_COMPLETIONS: usize = 128;
 /// Most prompts of one request.
 const MAX_PROMPTS: usize = 256;
-/// Most likely tokens told beside each token.
+/// Most likely tokens listed with each token.
 const MAX_TOP: usize = 20;
 /// Stop strings of one request.
 const MAX_STOPS: usize = 16;
@@ -31,13 +31,13 @@ pub(crate) enum Endpoint {
 
 /// A request, checked, with its prompts as tokens.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ParsedRequest {
     pub(crate) requests: Vec<Request>,
     /// Completions of each prompt.
     pub(crate) n: usize,
     pub(crate) streams: bool,
     pub(crate) streams_usage: bool,
-    /// Whether log-probabilities are told, and of how many most likely tokens beside the drawn one.
+    /// Whether log-probabilities are returned, and of how many most likely tokens besides the drawn one.
     pub(crate) log_probs: Option<usize>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn read<D: Device>(
     body: &[u8],
     served: &Served<D>,
     number: u64,
-) -> Result<Asked, ApiError> {
+) -> Result<ParsedRequest, ApiError> {
     let fields: Map<String, Value> = serde_json::from_slice(body).map_err(|it| {
         ApiError::of_status(
             StatusCode::BAD_REQUEST,
@@ -122,7 +122,7 @@ pub(crate) fn read<D: Device>(
     };
     let mut requests = Vec::with_capacity(prompts.len());
     for (index, prompt) in prompts.into_iter().enumerate() {
-        let max_tokens = room(served, prompt.len(), wanted, endpoint, param)?;
+        let max_tokens = completion_length(served, prompt.len(), wanted, endpoint, param)?;
         let rng = match seed {
             Some(seed) => RngKey {
                 seed: seed as u64,
@@ -156,7 +156,7 @@ pub(crate) fn read<D: Device>(
         Some(it) => take::<bool>(&it, "include_usage", "true or false")?.unwrap_or(false),
         None => false,
     };
-    Ok(Asked {
+    Ok(ParsedRequest {
         requests,
         n,
         streams,
@@ -165,8 +165,8 @@ pub(crate) fn read<D: Device>(
     })
 }
 
-/// The completion's length: what is wanted, if prompt and completion have room.
-fn room<D: Device>(
+/// The completion's length: what is wanted, if prompt and completion fit the context.
+fn completion_length<D: Device>(
     served: &Served<D>,
     prompt: usize,
     wanted: Option<usize>,
@@ -222,15 +222,15 @@ fn max_tokens(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<
 fn log_probs(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<usize>, ApiError> {
     match endpoint {
         Endpoint::Chat => {
-            let told = take::<bool>(fields, "logprobs", "true or false")?.unwrap_or(false);
+            let is_wanted = take::<bool>(fields, "logprobs", "true or false")?.unwrap_or(false);
             let top = within(fields, "top_logprobs", 0, 0..=MAX_TOP)?;
-            if top > 0 && !told {
+            if top > 0 && !is_wanted {
                 return Err(ApiError::bad(
                     "top_logprobs",
-                    "top_logprobs: expected logprobs to be true beside it",
+                    "top_logprobs: expected logprobs to be true as well",
                 ));
             }
-            Ok(told.then_some(top))
+            Ok(is_wanted.then_some(top))
         }
         Endpoint::Completions => match fields.get("logprobs") {
             None | Some(Value::Null | Value::Bool(false)) => Ok(None),
@@ -334,14 +334,14 @@ fn chat_prompt<D: Device>(
 }
 
 fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
-    let place = format!("messages[{index}]");
+    let field = format!("messages[{index}]");
     let role = match turn["role"].as_str() {
         // The newer word for the same turn.
         Some("developer") => "system",
         Some(it @ ("system" | "user" | "assistant")) => it,
         _ => {
             return Err(unexpected(
-                &format!("{place}.role"),
+                &format!("{field}.role"),
                 "system, user or assistant",
                 &turn["role"],
             ));
@@ -351,12 +351,12 @@ fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
         .get("tool_calls")
         .is_some_and(|it| !it.is_null() && !is_empty(it))
     {
-        let name = format!("{place}.tool_calls");
+        let name = format!("{field}.tool_calls");
         return Err(ApiError::bad(&name, format!("{name}: not supported")));
     }
     let content = &turn["content"];
     let expected = "a text, or a list of parts of type text";
-    let name = format!("{place}.content");
+    let name = format!("{field}.content");
     let text = match content {
         Value::String(it) => it.clone(),
         Value::Null if role == "assistant" => String::new(),

@@ -130,13 +130,13 @@ pub(crate) struct Choice {
 /// Log-probabilities of tokens, at temperature 1.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogProbs {
-    tokens: Vec<Told>,
+    tokens: Vec<TokenDetails>,
     /// Characters before the next token, for the older endpoint.
     offset: usize,
 }
 
 #[derive(Clone, Debug)]
-struct Told {
+struct TokenDetails {
     text: String,
     log_prob: f32,
     top: Vec<(String, f32)>,
@@ -169,7 +169,7 @@ impl LogProbs {
             .collect::<Result<_, hapo_model::Error>>()?;
         let offset = self.offset;
         self.offset += text.chars().count();
-        self.tokens.push(Told {
+        self.tokens.push(TokenDetails {
             text,
             log_prob: it.drawn.log_prob_t1,
             top,
@@ -193,7 +193,7 @@ impl LogProbs {
                 .collect();
             return json!({ "content": content, "refusal": null });
         }
-        let top = |it: &Told| -> Value {
+        let top = |it: &TokenDetails| -> Value {
             let all: Map<String, Value> = it
                 .top
                 .iter()

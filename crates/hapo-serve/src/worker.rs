@@ -14,9 +14,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{Error, Served};
 
-/// What a request is told while it is served.
+/// What the worker sends while it serves a request.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum WorkerEvent {
     /// Something happened to a completion.
     Event {
         /// Place of the request among those of its answer.
@@ -34,10 +34,10 @@ pub(crate) enum Told {
 /// Requests that belong to one answer.
 pub(crate) struct Submission {
     pub(crate) requests: Vec<Request>,
-    /// Dropped by whoever waits when the client is gone; the rest is then given up.
-    pub(crate) reply: UnboundedSender<Told>,
+    /// The handler drops its receiver when the client disconnects; the rest is then cancelled.
+    pub(crate) reply: UnboundedSender<WorkerEvent>,
     /// Given back when the last of the requests is over.
-    pub(crate) place: Arc<OwnedSemaphorePermit>,
+    pub(crate) slot: Arc<OwnedSemaphorePermit>,
 }
 
 /// Numbers for `/health`.
@@ -76,7 +76,7 @@ impl Worker {
         Model<D>: Send + Sync,
     {
         let (commands, inbox) = mpsc::channel();
-        let (told, ready) = mpsc::channel();
+        let (started, ready) = mpsc::channel();
         let served = served.clone();
         let thread = std::thread::Builder::new()
             .name("engine".to_owned())
@@ -88,15 +88,15 @@ impl Worker {
                         Ok(engine) => {
                             if std::mem::take(&mut is_first) {
                                 // Whoever started this may be gone; then so is the inbox.
-                                let _ = told.send(Ok(()));
+                                let _ = started.send(Ok(()));
                             }
-                            if run(engine, &inbox, &served) == Done::Stopped {
+                            if run(engine, &inbox, &served) == LoopExit::Stopped {
                                 return;
                             }
                         }
                         Err(error) => {
                             served.stats.is_dead.store(true, Ordering::Relaxed);
-                            let _ = told.send(Err(error));
+                            let _ = started.send(Err(error));
                             return;
                         }
                     }
@@ -113,7 +113,7 @@ impl Worker {
         WorkerSender(self.commands.clone())
     }
 
-    /// Ends the thread; what is under way is given up.
+    /// Ends the thread; running requests are cancelled.
     pub(crate) fn stop(self) {
         // Both fail only when the thread is gone already.
         let _ = self.commands.send(Command::Stop);
@@ -122,24 +122,24 @@ impl Worker {
 }
 
 #[derive(PartialEq)]
-enum Done {
+enum LoopExit {
     Stopped,
-    /// The engine is of no more use; another one takes its place.
+    /// The engine cannot continue and is replaced by a new one.
     Broken,
 }
 
 struct Job {
-    reply: UnboundedSender<Told>,
+    reply: UnboundedSender<WorkerEvent>,
     request: usize,
     completions_left: usize,
-    _place: Arc<OwnedSemaphorePermit>,
+    _slot: Arc<OwnedSemaphorePermit>,
 }
 
 fn run<D: Device>(
     mut engine: Engine<'_, D>,
     inbox: &mpsc::Receiver<Command>,
     served: &Served<D>,
-) -> Done {
+) -> LoopExit {
     let mut jobs: BTreeMap<RequestId, Job> = BTreeMap::new();
     loop {
         loop {
@@ -154,7 +154,7 @@ fn run<D: Device>(
             };
             match command {
                 Some(Command::Serve(it)) => submit(&mut engine, &mut jobs, it),
-                Some(Command::Stop) | None => return Done::Stopped,
+                Some(Command::Stop) | None => return LoopExit::Stopped,
             }
         }
         let gone: Vec<RequestId> = jobs
@@ -176,7 +176,7 @@ fn run<D: Device>(
                     };
                     let is_last = matches!(event.kind, EventKind::Finished { .. });
                     // A closed reply is noticed before the next step.
-                    let _ = job.reply.send(Told::Event {
+                    let _ = job.reply.send(WorkerEvent::Event {
                         request: job.request,
                         completion: event.completion,
                         kind: event.kind,
@@ -214,7 +214,7 @@ fn submit<D: Device>(
                         reply: submission.reply.clone(),
                         request: index,
                         completions_left,
-                        _place: submission.place.clone(),
+                        _slot: submission.slot.clone(),
                     },
                 );
             }
@@ -224,16 +224,16 @@ fn submit<D: Device>(
                     // None of them has begun, so there is nothing to give back.
                     let _ = engine.cancel(id);
                 }
-                let _ = submission.reply.send(Told::Refused(error));
+                let _ = submission.reply.send(WorkerEvent::Refused(error));
                 return;
             }
         }
     }
 }
 
-fn broken(jobs: BTreeMap<RequestId, Job>, cause: &str) -> Done {
+fn broken(jobs: BTreeMap<RequestId, Job>, cause: &str) -> LoopExit {
     for job in jobs.into_values() {
-        let _ = job.reply.send(Told::Failed(cause.to_owned()));
+        let _ = job.reply.send(WorkerEvent::Failed(cause.to_owned()));
     }
-    Done::Broken
+    LoopExit::Broken
 }

@@ -414,7 +414,7 @@ async fn bad_requests_are_refused_by_field() {
         (
             "top_logprobs",
             json!(2),
-            "top_logprobs: expected logprobs to be true beside it",
+            "top_logprobs: expected logprobs to be true as well",
         ),
         ("tools", json!([{}]), "tools: not supported, got [{}]"),
         (
@@ -610,7 +610,7 @@ async fn a_client_that_leaves_gives_its_places_back() {
     assert_eq!(full.1.unwrap(), "1");
     until_idle(&client).await;
     for _ in 0..3 {
-        // The place is given back when the last part of the request is over.
+        // The slot is freed when the last part of the request is over.
         loop {
             let response = client
                 .send(CHAT, &with(chat("b"), json!({ "max_tokens": 1 })))
