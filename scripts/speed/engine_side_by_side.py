@@ -146,7 +146,7 @@ def main():
             parts = dict.fromkeys(it[1] for it in cases if it[0] == shape)
             report, results = hapo_side(a.hapo, shape, parts, a.threads)
             if number == 0:
-                print(f"{report['shape']}: {report['processor']}, {report['threads']} threads, "
+                print(f"{report['shape']}: {report['cpu']}, {report['threads']} threads, "
                       f"{report['product_gflops']:.0f} GFLOP/s, {report['memory_gb_per_s']:.1f} GB/s")
             for case in (it for it in cases if it[0] == shape):
                 it = results[case[1], case[2]]

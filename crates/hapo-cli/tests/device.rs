@@ -1,14 +1,14 @@
-//! `--device`: what a machine without a card answers, and what is refused by name.
+//! `--device`: what a machine without a GPU answers, and what is refused by name.
 
 mod support;
 
 use support::{hapo, refuse, repository};
 
-/// A card that cannot be there: the driver is looked for in vain, or has not so many cards.
-const NO_CARD: &str = "cuda:4095";
+/// A GPU that cannot be there: there is no driver, or it has fewer GPUs.
+const NO_GPU: &str = "cuda:4095";
 
 #[test]
-fn a_card_that_is_not_there_is_bad_input_with_a_hint() {
+fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ids.jsonl"), "{\"input_ids\": [1, 2]}\n").unwrap();
     let model = repository("testdata/fixtures/models/tiny-qwen2");
@@ -25,7 +25,7 @@ fn a_card_that_is_not_there_is_bad_input_with_a_hint() {
         &["replay", "--model", model, "--batch", cases],
         &["train", recipe],
     ] {
-        let message = refuse(folder.path(), &[args, &["--device", NO_CARD]].concat());
+        let message = refuse(folder.path(), &[args, &["--device", NO_GPU]].concat());
         assert!(
             message.starts_with("error: --device cuda:4095: "),
             "{args:?}: {message}"
@@ -39,13 +39,13 @@ fn a_card_that_is_not_there_is_bad_input_with_a_hint() {
 }
 
 #[test]
-fn commands_that_know_only_the_processor_say_so() {
+fn commands_that_run_on_the_cpu_only_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let message = refuse(folder.path(), &["bench", "--device", "cuda:0"]);
     assert_eq!(
         message,
         "error: --device cuda:0: hapo bench runs on cpu only\n\
-         hint: cards work with train, eval, generate, serve, logprobs and replay\n"
+         hint: GPUs work with train, eval, generate, serve, logprobs and replay\n"
     );
 }
 

@@ -76,12 +76,12 @@ fn both_stages_are_planned_with_the_model_of_the_first() {
 }
 
 #[test]
-fn a_card_that_is_not_known_and_a_model_that_is_not_there() {
+fn a_gpu_that_is_not_known_and_a_model_that_is_not_there() {
     let it = plan("recipes/mini/grpo.toml", &["--device", "h300"]);
     assert_eq!(it.status.code(), Some(2));
     let text = String::from_utf8_lossy(&it.stderr).into_owned();
     assert!(
-        text.contains("`h300`") && text.contains("known cards are b200"),
+        text.contains("`h300`") && text.contains("known GPUs are b200"),
         "{text}"
     );
     let it = plan("recipes/paper/3b/grpo.toml", &["--device", "h100"]);

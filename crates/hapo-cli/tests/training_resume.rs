@@ -1,4 +1,4 @@
-//! The real binary, killed at random moments, goes on with the same bits. The number of kills is
+//! The real binary, killed at random moments, resumes with the same bits. The number of kills is
 //! `HAPO_KILLS` (4 unless told); `scripts/torture/kill.sh` runs the long form.
 
 #![expect(clippy::print_stderr, reason = "the kill test tells what it did")]
@@ -315,7 +315,7 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
         .filter(|it| it.contains("partial"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // With room again the run goes on, and equals one that never met a full disk.
+    // With free space again the run resumes, and equals one that never met a full disk.
     assert_eq!(done(train(&run_dir, &["--resume", "--force-recipe"])).0, 0);
     let unbroken = dir.path().join("unbroken");
     assert_eq!(done(train(&unbroken, &[])).0, 0);

@@ -73,7 +73,7 @@ enum Part {
 struct Report {
     shape: &'static str,
     parameters: usize,
-    processor: String,
+    cpu: String,
     instructions: String,
     threads: usize,
     /// Rate of a large product in f32, in 10⁹ operations per second.
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut report = Report {
         shape: name,
         parameters: 0,
-        processor: machine::cpu_name(),
+        cpu: machine::cpu_name(),
         instructions: format!("{:?}", Isa::current()).to_lowercase(),
         threads: cpu.threads(),
         product_gflops,
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         "{} ({} parameters), {}, {} threads, {}",
         report.shape,
         report.parameters,
-        report.processor,
+        report.cpu,
         report.threads,
         report.instructions
     );

@@ -14,8 +14,8 @@ use crate::support::machine;
 ///
 /// Memory is that of the longest prompts and responses the recipe allows. Time is a roofline: operations at
 /// a share of the device's peak, or bytes at a share of its bandwidth, whichever takes longer; the shares
-/// are 40 % and 60 % of a card's data sheet, and 70 % of what is measured on this machine. Cards are
-/// reckoned with bf16 activations and working weights; training itself runs on the processor.
+/// are 40 % and 60 % of a GPU's data sheet, and 70 % of what is measured on this machine. GPUs are
+/// estimated with bf16 activations and working weights; training itself runs on the CPU.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo plan recipes/paper/3b/hapo-method.toml --device h200")]
 pub(crate) struct Args {
@@ -50,10 +50,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             let known: Vec<&str> = DeviceSpec::gpus().collect();
             bad_input(
                 format!(
-                    "--device: expected cpu or a known card, got `{}`",
+                    "--device: expected cpu or a known GPU, got `{}`",
                     args.device
                 ),
-                format!("known cards are {}", known.join(", ")),
+                format!("known GPUs are {}", known.join(", ")),
             )
         })?
     };
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         None => None,
     };
     for recipe in &stages {
-        // A later stage goes on with the model of the one before.
+        // A later stage continues with the model of the one before.
         if args.model.is_none() && !matches!(recipe.model, hapo_train::ModelSource::Stage(_)) {
             config = Some(config_of(recipe)?);
         }

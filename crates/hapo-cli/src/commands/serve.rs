@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Tokens of the key/value cache, over all sequences
     #[arg(long, default_value_t = 32_768)]
     max_tokens_total: usize,
-    /// Requests under way and waiting; more are told to come again
+    /// Requests running and waiting; more are rejected with 429
     #[arg(long, default_value_t = 256)]
     max_requests: usize,
     /// Longest completion of a chat request that does not say
@@ -142,7 +142,7 @@ fn unix_time() -> i64 {
 /// Done at the first Ctrl-C or SIGTERM; the second ends the program.
 async fn stopped() {
     signal().await;
-    eprintln!("\nfinishing what is under way; once more to stop at once");
+    eprintln!("\nfinishing running requests; press again to stop at once");
     tokio::spawn(async {
         signal().await;
         std::process::exit(130);

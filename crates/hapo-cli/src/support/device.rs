@@ -8,14 +8,14 @@ use crate::failure::bad_input;
 
 /// Where a model is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The processor.
+pub(crate) enum DeviceChoice {
+    /// The CPU.
     Cpu,
-    /// An NVIDIA card.
+    /// An NVIDIA GPU.
     Cuda {
         /// Its number.
         ordinal: usize,
-        /// What factors of products are rounded to.
+        /// What matmul inputs are rounded to.
         products: MatmulPrecision,
     },
 }
@@ -23,32 +23,32 @@ pub(crate) enum Place {
 /// The option of the commands that compute with a model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct DeviceArg {
-    /// Where to compute: cpu, cuda:N, or cuda:N:bf16 for products of bf16 factors
+    /// Where to compute: cpu, cuda:N, or cuda:N:bf16 for bf16 matmul inputs
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = parse)]
-    pub(crate) device: Place,
+    pub(crate) device: DeviceChoice,
 }
 
-fn parse(text: &str) -> Result<Place, String> {
+fn parse(text: &str) -> Result<DeviceChoice, String> {
     let wrong = || "expected cpu, cuda:N or cuda:N:bf16, N a number from 0".to_owned();
     if text == "cpu" {
-        return Ok(Place::Cpu);
+        return Ok(DeviceChoice::Cpu);
     }
-    let card = text.strip_prefix("cuda:").ok_or_else(wrong)?;
-    let (number, products) = match card.split_once(':') {
-        None => (card, MatmulPrecision::F32),
+    let gpu = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+    let (number, products) = match gpu.split_once(':') {
+        None => (gpu, MatmulPrecision::F32),
         Some((number, "bf16")) => (number, MatmulPrecision::Bf16),
         Some(_) => return Err(wrong()),
     };
     if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
         return Err(wrong());
     }
-    Ok(Place::Cuda {
+    Ok(DeviceChoice::Cuda {
         ordinal: number.parse().map_err(|_| wrong())?,
         products,
     })
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
@@ -64,24 +64,24 @@ impl std::fmt::Display for Place {
 }
 
 impl DeviceArg {
-    /// Refuses a card by name, for a command that only knows the processor.
+    /// Refuses a GPU by name, for a command that runs on the CPU only.
     pub(crate) fn require_cpu(self, command: &str) -> Result<()> {
         match self.device {
-            Place::Cpu => Ok(()),
-            Place::Cuda { .. } => Err(bad_input(
+            DeviceChoice::Cpu => Ok(()),
+            DeviceChoice::Cuda { .. } => Err(bad_input(
                 format!("--device {}: hapo {command} runs on cpu only", self.device),
-                "cards work with train, eval, generate, serve, logprobs and replay",
+                "GPUs work with train, eval, generate, serve, logprobs and replay",
             )),
         }
     }
 }
 
-/// The processor.
+/// The CPU.
 pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
     Ok(Cpu::new(threads)?)
 }
 
-/// A card; one that cannot be opened is bad input.
+/// A GPU; one that cannot be opened is bad input.
 pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
     hapo_cuda::open(ordinal, products).map_err(|it| match &it {
         DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
@@ -93,11 +93,11 @@ pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
 macro_rules! on_device {
     ($place:expr, $threads:expr, |$device:ident| $body:expr) => {
         match $place {
-            $crate::support::device::Place::Cpu => {
+            $crate::support::device::DeviceChoice::Cpu => {
                 let $device = $crate::support::device::cpu($threads)?;
                 $body
             }
-            $crate::support::device::Place::Cuda { ordinal, products } => {
+            $crate::support::device::DeviceChoice::Cuda { ordinal, products } => {
                 let $device = $crate::support::device::cuda(ordinal, products)?;
                 $body
             }

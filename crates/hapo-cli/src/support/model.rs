@@ -56,7 +56,7 @@ pub(crate) fn open_loaded<D: Device>(
     )?)
 }
 
-/// Warns where a checkpoint of ours is asked in other words than it was trained with.
+/// Warns where a checkpoint is evaluated with another template than it was trained with.
 pub(crate) fn warn_of_another_template(path: &str, chat_format: &ChatFormat) {
     let trained = hapo_train::checkpoint::trained_template(Path::new(path));
     if let Some((name, hash)) = trained
