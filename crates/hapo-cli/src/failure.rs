@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use hapo_core::Explain;
+
 /// Wrong usage or bad input: exit code 2. Any other error is exit code 1.
 #[derive(Debug)]
 pub(crate) struct BadInput {
@@ -89,7 +91,7 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
         } else if let Some(it) = it.downcast_ref::<hapo_hub::Error>() {
             it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_model::Error>() {
-            it.hint().map(std::string::ToString::to_string)
+            it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_data::Error>() {
             it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_eval::Error>() {
@@ -97,9 +99,9 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
         } else if let Some(it) = it.downcast_ref::<hapo_study::Error>() {
             it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_teacher::Error>() {
-            it.hint().map(std::string::ToString::to_string)
+            it.hint()
         } else if let Some(it) = it.downcast_ref::<hapo_report::Error>() {
-            it.hint().map(std::string::ToString::to_string)
+            it.hint()
         } else {
             None
         }

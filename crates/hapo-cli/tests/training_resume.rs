@@ -67,7 +67,7 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
     }
     keep("gate.json", run_dir.join("gate.json"));
     for step in 1..=16 {
-        let path = hapo_train::rollouts::file_of(run_dir, step);
+        let path = hapo_run::RunFolder(run_dir).rollouts_of(step);
         keep(&format!("rollouts {step}"), path);
     }
     let metrics = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap();
@@ -193,7 +193,7 @@ fn torn_checkpoints_are_refused_by_name_and_the_one_before_is_used() {
         assert_equal(&whole, &expected, &name);
     }
     // Nothing whole is left: the run is not begun again behind the user's back.
-    for (_, folder) in hapo_train::checkpoint::list(&whole) {
+    for (_, folder) in hapo_run::RunFolder(&whole).list_checkpoints() {
         std::fs::write(folder.join("trainer_state/state.json"), "{}").unwrap();
     }
     let (code, _, stderr) = done(train(&whole, &["--set", "checkpoint.keep=3", "--resume"]));

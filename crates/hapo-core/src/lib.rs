@@ -34,6 +34,7 @@
 
 mod advantage;
 mod decimal;
+mod explain;
 mod gate;
 mod group;
 mod injection;
@@ -48,6 +49,7 @@ mod teacher_weight;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
 pub use decimal::{Decimal, DecimalError};
+pub use explain::{Explain, excerpt};
 pub use gate::{
     Annealing, Gate, GateError, GateWarning, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
     SuccessLimit, Threshold, check_slot_rule,

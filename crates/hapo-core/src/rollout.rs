@@ -35,16 +35,55 @@ pub struct Rollout {
     pub ended: bool,
 }
 
-/// What the verifier says of a response. The model's output is never an error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// What the verifier says of a response. The model's output is never an error. It is recorded as
+/// `{"verdict": "unparsable", "reason": "…"}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RecordedVerdict", into = "RecordedVerdict")]
 pub enum Verdict {
     /// The final answer equals the gold answer.
     Correct,
     /// The final answer was read and is another one.
+    #[default]
     Wrong,
     /// No answer could be read, and why.
     Unparsable(String),
+}
+
+/// The form in which a verdict is recorded. Records of evaluations hold no reason.
+#[derive(Clone, Serialize, Deserialize)]
+struct RecordedVerdict {
+    verdict: VerdictName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum VerdictName {
+    Correct,
+    Wrong,
+    Unparsable,
+}
+
+impl From<RecordedVerdict> for Verdict {
+    fn from(recorded: RecordedVerdict) -> Self {
+        match recorded.verdict {
+            VerdictName::Correct => Self::Correct,
+            VerdictName::Wrong => Self::Wrong,
+            VerdictName::Unparsable => Self::Unparsable(recorded.reason.unwrap_or_default()),
+        }
+    }
+}
+
+impl From<Verdict> for RecordedVerdict {
+    fn from(verdict: Verdict) -> Self {
+        let (verdict, reason) = match verdict {
+            Verdict::Correct => (VerdictName::Correct, None),
+            Verdict::Wrong => (VerdictName::Wrong, None),
+            Verdict::Unparsable(it) => (VerdictName::Unparsable, Some(it)),
+        };
+        Self { verdict, reason }
+    }
 }
 
 impl Verdict {

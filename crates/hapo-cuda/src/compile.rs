@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use cudarc::nvrtc::{result, sys};
 use hapo_kernels::DeviceError;
+use hapo_run::{create_folder, write_atomically};
 use sha2::{Digest, Sha256};
 
 use crate::sources::Source;
@@ -80,7 +81,10 @@ impl Compiler {
         }
         let image = self.compile(source, arch)?;
         // Without the file the next start compiles again, nothing else.
-        let _ = write_whole(&path, &image);
+        let _ = path
+            .parent()
+            .map(create_folder)
+            .map(|it| it.and_then(|()| write_atomically(&path, &image)));
         Ok(image)
     }
 
@@ -163,19 +167,6 @@ fn cache_folder() -> Option<PathBuf> {
     Some(caches.join("hapo").join("kernels"))
 }
 
-/// Written aside, flushed, renamed.
-fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    file.persist(path)?;
-    Ok(())
-}
-
 /// Opens the libraries of the named folders once, so that they are found by their names afterwards.
 pub(crate) fn load_named_libraries() {
     static ONCE: OnceLock<()> = OnceLock::new();
@@ -256,17 +247,5 @@ mod tests {
         assert_ne!(name, compiler(9).image_name("b", &hopper));
         let ampere = options(Arch { major: 8, minor: 0 });
         assert_ne!(name, compiler(9).image_name("a", &ampere));
-    }
-
-    #[test]
-    fn files_appear_whole() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a/b.cubin");
-        write_whole(&path, b"image").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"image");
-        assert_eq!(
-            std::fs::read_dir(folder.path().join("a")).unwrap().count(),
-            1
-        );
     }
 }

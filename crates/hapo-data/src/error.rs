@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use hapo_core::Explain;
+
 /// What can go wrong while data are read or made. A bad row of a file is no error but a
 /// [`BadRow`](crate::BadRow) beside the good ones.
 #[derive(Debug, thiserror::Error)]
@@ -140,9 +142,8 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// What the reader can do about it, if anything is known.
-    pub fn hint(&self) -> Option<String> {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
         let hint = match self {
             Error::Io { .. } => "paths are relative to the current folder",
             Error::UnknownLayout { .. } | Error::NoRows { .. } => {
@@ -157,5 +158,9 @@ impl Error {
             _ => return None,
         };
         Some(hint.to_owned())
+    }
+
+    fn is_bad_input(&self) -> bool {
+        true
     }
 }

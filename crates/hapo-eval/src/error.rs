@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hapo_core::Explain;
 use hapo_data::Example;
 use hapo_verify::GoldError;
 
@@ -148,11 +149,14 @@ impl Error {
             reason,
         }
     }
+}
 
-    /// What the reader can do.
-    pub fn hint(&self) -> Option<String> {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
         let hint = match self {
-            Error::Teacher(it) => return it.hint().map(str::to_owned),
+            Error::Teacher(it) => return it.hint(),
+            Error::Data(it) => return it.hint(),
+            Error::Sampler(it) => return it.hint(),
             Error::NeedsFile { .. } | Error::NoFile { .. } => {
                 "name the folder with the benchmarks' files"
             }
@@ -171,8 +175,7 @@ impl Error {
         Some(hint.to_owned())
     }
 
-    /// Whether the user's input is at fault.
-    pub fn is_bad_input(&self) -> bool {
+    fn is_bad_input(&self) -> bool {
         match self {
             Error::Sampler(it) => it.is_bad_input(),
             Error::Teacher(it) => it.is_bad_input(),

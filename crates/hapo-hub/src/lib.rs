@@ -19,6 +19,8 @@ pub use id::{DatasetFile, ParsedName, RepoId, parse_name};
 
 use std::path::PathBuf;
 
+use hapo_core::Explain;
+
 /// Why a model or a data set cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,9 +105,8 @@ fn said(message: &str) -> String {
     }
 }
 
-impl Error {
-    /// What the reader can do about it, if anything is known.
-    pub fn hint(&self) -> Option<String> {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Name { .. } => Some(
                 "give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]"
@@ -131,8 +132,7 @@ impl Error {
         }
     }
 
-    /// Whether what was asked for is to blame rather than the network or the machine.
-    pub fn is_bad_input(&self) -> bool {
+    fn is_bad_input(&self) -> bool {
         matches!(
             self,
             Self::Name { .. }

@@ -1,5 +1,6 @@
 //! What the arithmetic refuses at its border.
 
+use hapo_core::Explain;
 use hapo_kernels::DeviceError;
 
 /// A request the decoder cannot carry out. Nothing was changed when one is returned.
@@ -122,4 +123,17 @@ pub enum ComputeError {
         /// Tokens reserved by `fork`.
         reserved: usize,
     },
+}
+
+impl Explain for ComputeError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Device(it) => it.hint().map(str::to_owned),
+            _ => None,
+        }
+    }
+
+    fn is_bad_input(&self) -> bool {
+        false
+    }
 }

@@ -1,9 +1,11 @@
 //! What can go wrong between a folder on disk and a model in memory.
 //!
 //! Every variant names the file, the thing inside it, what was expected and what was found, so that
-//! a caller can print it as it is; [`Error::hint`] says what a reader can do about it.
+//! a caller can print it as it is; [`Explain::hint`] says what a reader can do about it.
 
 use std::path::{Path, PathBuf};
+
+use hapo_core::Explain;
 
 /// A folder, a weight file or a tokenizer that cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
@@ -76,10 +78,9 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// What a reader can do about it, when there is something.
-    pub fn hint(&self) -> Option<&str> {
-        match self {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Config { hint, .. }
             | Self::Tensor { hint, .. }
             | Self::Malformed { hint, .. }
@@ -88,9 +89,16 @@ impl Error {
                 "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)",
             ),
             Self::Io { .. } => None,
-        }
+        };
+        hint.map(str::to_owned)
     }
 
+    fn is_bad_input(&self) -> bool {
+        true
+    }
+}
+
+impl Error {
     /// The file or folder the error is about.
     pub fn file(&self) -> &Path {
         match self {
@@ -114,8 +122,5 @@ impl Error {
 
 /// At most the first 80 characters, so that a hostile file cannot fill the terminal.
 pub(crate) fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(80) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
+    hapo_core::excerpt(text, 80)
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hapo_core::Explain;
 use hapo_kernels::Device;
 
 use crate::compute_error::ComputeError;
@@ -29,6 +30,19 @@ pub enum LoadError {
     /// The decoder cannot be built from it.
     #[error(transparent)]
     Engine(#[from] ComputeError),
+}
+
+impl Explain for LoadError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Folder(it) => it.hint(),
+            Self::Engine(it) => it.hint(),
+        }
+    }
+
+    fn is_bad_input(&self) -> bool {
+        true
+    }
 }
 
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt

@@ -538,7 +538,7 @@
     if (!state.data.live && run.rollout_steps.length < run.rollout_steps_kept) parts.push(`this page carries ${run.rollout_steps.length} of ${run.rollout_steps_kept} kept steps; hapo watch shows all`);
     $("rollout-note").textContent = `${parts.join("; ")}.`;
     $("rollout-groups").replaceChildren(...groups.map((group, i) => h("li", {}, h("button", { "aria-current": i === state.group ? "true" : "false", onclick: () => { state.group = i; showGroups(); } },
-      h("bdi", {}, group.prompt.slice(0, 160)), h("small", {}, `${correct(group)} of ${sampled(group).length} correct${group.injected ? " · teacher entered" : ""}`)))));
+      h("bdi", {}, group.problem.slice(0, 160)), h("small", {}, `${correct(group)} of ${sampled(group).length} correct${group.injected ? " · teacher entered" : ""}`)))));
     const group = groups[state.group];
     $("rollout-group").replaceChildren(...(group ? groupOf(group) : [h("p", { class: "help" }, "No group is of this kind.")]));
   }
@@ -546,7 +546,7 @@
     const pair = group.members.filter((it) => it.role === "teacher" || it.role === "replaced");
     const rest = group.members.filter((it) => it.role === "policy");
     return [
-      h("article", { class: "card" }, h("h3", {}, "Problem ", name(group.id)), long(group.prompt, `p-${group.id}`), h("p", {}, "Gold answer: ", h("b", {}, h("bdi", {}, group.answer)))),
+      h("article", { class: "card" }, h("h3", {}, "Problem ", name(group.id)), long(group.problem, `p-${group.id}`), h("p", {}, "Gold answer: ", h("b", {}, h("bdi", {}, group.answer)))),
       pair.length ? h("div", { class: "pair" }, pair.map((it) => memberOf(it, group))) : null,
       h("div", { class: "pair" }, rest.map((it) => memberOf(it, group)))].filter((it) => it);
   }

@@ -3,13 +3,13 @@
 //! The block is the length of a JSON text (four bytes, little-endian), the text padded to a multiple of
 //! eight, and the columns of every run as 64-bit floats: the numbers of `metrics.jsonl`, bit for bit.
 
+use hapo_run::Columns;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::evaluation::Table;
 use crate::figures::FIGURES;
-use crate::folder::{Run, differences, seed_groups};
-use crate::metrics::Columns;
+use crate::folder::{Run, annealing_from, differences, seed_groups};
 use crate::summary::{facts, time_parts};
 
 /// Most rows of all runs together; longer runs are thinned, and the page says so.
@@ -74,7 +74,7 @@ fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[
         "offset": offset,
         "gate": run.gate.as_ref().map(|it| json!({
             "gamma0": it.gamma0, "failure_level": it.success_limit, "turn_off_epoch": it.turn_off_epoch,
-            "extinct_at_step": it.extinct_at_step, "annealing_from": it.annealing_from(),
+            "extinct_at_step": it.extinct_at_step, "annealing_from": annealing_from(it),
         })),
         "recipe": run.recipe,
         "rollout_steps": steps,

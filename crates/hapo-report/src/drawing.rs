@@ -164,10 +164,13 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
     let mut svg = opened(height, &title);
     if figure.phases
         && let Some(gate) = sets.first().and_then(|it| runs[it.runs[0]].gate.as_ref())
-        && let Some(step) = gate.extinct_at_step.filter(|it| *it as f64 <= x_max)
+        && let Some(step) = gate
+            .extinct_at_step
+            .map(|it| it.0)
+            .filter(|it| *it as f64 <= x_max)
     {
         let at = x(step as f64);
-        let anneals = x(gate.annealing_from().unwrap_or(step).clamp(1, step) as f64);
+        let anneals = x(annealing_from(gate).unwrap_or(step).clamp(1, step) as f64);
         for (from, to, colour) in [(LEFT, anneals, "#0072b2"), (anneals, at, "#d55e00")] {
             let _ = writeln!(
                 svg,

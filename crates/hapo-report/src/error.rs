@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use hapo_core::Explain;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -22,6 +24,9 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A file of a run that cannot be read, or a page that cannot be written.
+    #[error(transparent)]
+    Run(#[from] hapo_run::Error),
     /// A figure that cannot be turned into pixels.
     #[error("figure {figure} cannot be drawn: {problem}")]
     Drawing {
@@ -31,12 +36,12 @@ pub enum Error {
         problem: String,
     },
     /// A step whose rollouts cannot be read.
-    #[error("the rollouts of step {step} cannot be read: {problem}")]
+    #[error("the rollouts of step {step} cannot be read: {source}")]
     Rollouts {
         /// The step.
         step: u64,
         /// What is wrong with the file.
-        problem: String,
+        source: hapo_run::Error,
     },
 }
 
@@ -49,23 +54,25 @@ impl Error {
             source,
         }
     }
+}
 
-    /// Whether the input is at fault, not the machine.
-    pub fn is_bad_input(&self) -> bool {
-        matches!(self, Self::NoRun(_))
-    }
-
-    /// What the reader can do, where there is something.
-    pub fn hint(&self) -> Option<&'static str> {
-        match self {
-            Self::NoRun(_) => Some(
-                "name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes",
-            ),
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NoRun(_) => {
+                "name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes"
+            }
             Self::Io {
                 action: "listen on",
                 ..
-            } => Some("another program may hold the port; --port 0 takes a free one"),
-            _ => None,
-        }
+            } => "another program may hold the port; port 0 takes a free one",
+            Self::Run(it) => return it.hint(),
+            _ => return None,
+        };
+        Some(hint.to_owned())
+    }
+
+    fn is_bad_input(&self) -> bool {
+        matches!(self, Self::NoRun(_))
     }
 }

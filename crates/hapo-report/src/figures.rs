@@ -73,7 +73,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         unit: "groups",
         help: "Groups by their sampled answers. All fail and all solved teach nothing by themselves.",
         lines: &[
-            line("groups/mixed", "mixed"),
+            line("groups/partially_solved", "partially solved"),
             line("groups/all_fail", "all fail"),
             line("groups/all_solved", "all solved"),
         ],

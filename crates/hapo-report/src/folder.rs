@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use hapo_core::ScheduleTable;
+use hapo_run::{Columns, RunFolder, is_locked, recipe_entries};
+use serde::Serialize;
 
 use crate::error::{Error, Result};
-use crate::metrics::{self, Columns};
 
 /// How far below a named folder runs are looked for.
 const DEPTH: usize = 2;
 
-/// What a run folder holds. Whatever is missing or broken is told in `notes`.
+/// What a run folder holds. Whatever is missing or broken is said in `notes`.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// How the page calls it: the folder's name.
@@ -21,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) columns: Columns,
     /// The resolved recipe, `section.key` to its value as TOML.
     pub(crate) recipe: BTreeMap<String, String>,
-    pub(crate) gate: Option<GateTable>,
+    pub(crate) gate: Option<ScheduleTable>,
     /// Steps whose rollouts are kept.
     pub(crate) rollout_steps: Vec<u64>,
     pub(crate) state: State,
@@ -40,40 +41,10 @@ pub(crate) enum State {
     Unfinished,
 }
 
-/// The part of `gate.json` that the page shows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct GateTable {
-    #[serde(default)]
-    pub(crate) gate: serde_json::Value,
-    #[serde(default, alias = "failure_level")]
-    pub(crate) success_limit: Option<u64>,
-    #[serde(default)]
-    pub(crate) gamma0: Option<f64>,
-    #[serde(default)]
-    pub(crate) turn_off_epoch: Option<f64>,
-    #[serde(default)]
-    pub(crate) steps_per_epoch: Option<u64>,
-    /// The first step at which the gate is closed for good.
-    #[serde(default)]
-    pub(crate) extinct_at_step: Option<u64>,
-    #[serde(default)]
-    pub(crate) rungs: Vec<Rung>,
-}
-
-/// A number of successes and the step from which groups with so many are refused.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rung {
-    pub(crate) successes: u64,
-    #[serde(default)]
-    pub(crate) first_closed_step: Option<u64>,
-}
-
-impl GateTable {
-    /// The step at which the highest rung closes: the gate begins to anneal.
-    pub(crate) fn annealing_from(&self) -> Option<u64> {
-        let highest = self.rungs.iter().max_by_key(|it| it.successes)?;
-        highest.first_closed_step
-    }
+/// The step at which the highest rung closes: the gate begins to anneal.
+pub(crate) fn annealing_from(gate: &ScheduleTable) -> Option<u64> {
+    let highest = gate.rungs.iter().max_by_key(|it| it.successes)?;
+    Some(highest.first_closed_step)
 }
 
 impl Run {
@@ -91,12 +62,6 @@ impl Run {
     pub(crate) fn recipe_without_seed(&self) -> Vec<(&String, &String)> {
         let seedless = |key: &str| !matches!(key, "seed" | "name" | "data.seed");
         self.recipe.iter().filter(|it| seedless(it.0)).collect()
-    }
-
-    pub(crate) fn rollouts_of(&self, step: u64) -> PathBuf {
-        self.path
-            .join("rollouts")
-            .join(format!("step-{step:06}.jsonl.zst"))
     }
 }
 
@@ -125,7 +90,8 @@ pub(crate) fn found(folders: &[PathBuf]) -> Vec<PathBuf> {
 }
 
 fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
-    if folder.join("recipe.toml").is_file() || folder.join("metrics.jsonl").is_file() {
+    let run = RunFolder(folder);
+    if run.recipe().is_file() || run.metrics().is_file() {
         all.push(folder.to_owned());
         return;
     }
@@ -175,25 +141,25 @@ fn end_of(path: &Path, parts: usize) -> String {
 }
 
 fn read(path: &Path) -> Result<Run> {
+    let folder = RunFolder(path);
     let mut notes = Vec::new();
-    let columns = metrics::read(&path.join("metrics.jsonl"), &mut notes)?;
-    let recipe = read_recipe(path, &mut notes)?;
-    let gate = read_gate(path, &mut notes)?;
-    let rollout_steps = rollout_steps(path);
+    let columns = Columns::read(&folder.metrics(), &mut notes)?;
+    let recipe = read_recipe(folder, &mut notes)?;
+    let gate = read_gate(folder, &mut notes)?;
     let mut run = Run {
         name: String::new(),
         path: path.to_owned(),
         columns,
         recipe,
         gate,
-        rollout_steps,
+        rollout_steps: folder.rollout_steps(),
         state: State::Unfinished,
         notes,
     };
     let logged = run.columns.steps().last().copied().unwrap_or(0.0);
     run.state = match run.planned() {
         Some(planned) if logged >= planned as f64 => State::Finished,
-        _ if is_locked(&path.join("run.lock")) => State::Running,
+        _ if is_locked(&folder.lock()) => State::Running,
         _ => State::Unfinished,
     };
     // Imitation samples nothing.
@@ -212,37 +178,19 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     }
 }
 
-fn read_recipe(folder: &Path, notes: &mut Vec<String>) -> Result<BTreeMap<String, String>> {
-    let mut flat = BTreeMap::new();
-    match read_text(&folder.join("recipe.toml"))? {
-        None => notes.push("recipe.toml is missing.".to_owned()),
-        Some(text) => match text.parse::<toml::Table>() {
-            Ok(it) => flatten("", &toml::Value::Table(it), &mut flat),
-            Err(it) => notes.push(format!("recipe.toml cannot be read: {}.", it.message())),
-        },
-    }
-    Ok(flat)
+fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<BTreeMap<String, String>> {
+    let Some(text) = read_text(&folder.recipe())? else {
+        notes.push("recipe.toml is missing.".to_owned());
+        return Ok(BTreeMap::new());
+    };
+    Ok(recipe_entries(&text).unwrap_or_else(|it| {
+        notes.push(format!("recipe.toml cannot be read: {it}."));
+        BTreeMap::new()
+    }))
 }
 
-fn flatten(path: &str, value: &toml::Value, flat: &mut BTreeMap<String, String>) {
-    match value {
-        toml::Value::Table(table) => {
-            for (key, value) in table {
-                let path = match path {
-                    "" => key.clone(),
-                    _ => format!("{path}.{key}"),
-                };
-                flatten(&path, value, flat);
-            }
-        }
-        other => {
-            flat.insert(path.to_owned(), other.to_string());
-        }
-    }
-}
-
-fn read_gate(folder: &Path, notes: &mut Vec<String>) -> Result<Option<GateTable>> {
-    let Some(text) = read_text(&folder.join("gate.json"))? else {
+fn read_gate(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<Option<ScheduleTable>> {
+    let Some(text) = read_text(&folder.gate())? else {
         return Ok(None);
     };
     match serde_json::from_str(&text) {
@@ -252,47 +200,6 @@ fn read_gate(folder: &Path, notes: &mut Vec<String>) -> Result<Option<GateTable>
             Ok(None)
         }
     }
-}
-
-fn rollout_steps(folder: &Path) -> Vec<u64> {
-    let Ok(entries) = fs::read_dir(folder.join("rollouts")) else {
-        return Vec::new();
-    };
-    let mut steps: Vec<u64> = entries
-        .filter_map(std::result::Result::ok)
-        .filter_map(|it| {
-            let name = it.file_name();
-            let digits = name
-                .to_str()?
-                .strip_prefix("step-")?
-                .strip_suffix(".jsonl.zst")?;
-            digits.parse().ok()
-        })
-        .collect();
-    steps.sort_unstable();
-    steps
-}
-
-/// Whether a process holds the lock. The list of the system is read rather than the lock tried: a try
-/// would refuse a run that starts at that moment.
-#[cfg(target_os = "linux")]
-pub(crate) fn is_locked(path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(inode) = fs::metadata(path).map(|it| it.ino()) else {
-        return false;
-    };
-    let suffix = format!(":{inode}");
-    fs::read_to_string("/proc/locks").is_ok_and(|locks| {
-        locks.lines().any(|line| {
-            let mut fields = line.split_whitespace();
-            fields.any(|it| it == "FLOCK") && fields.any(|it| it.ends_with(&suffix))
-        })
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn is_locked(_path: &Path) -> bool {
-    false
 }
 
 /// Sets of runs that differ in their seed alone, in the order of their first.

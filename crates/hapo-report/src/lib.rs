@@ -1,8 +1,9 @@
 //! Run folders to pages: the report, its figures, the live view.
 //!
 //! A run folder is read as far as it can be read. What is missing or broken becomes a note on the page;
-//! only a folder that holds no run is an error. This crate knows run folders by their files, not by the
-//! trainer's types, so a page can be made of the runs of another version. It writes nothing into them.
+//! only a folder that holds no run is an error. Runs are read with the types of `hapo-run` that they were written
+//! with, under their old names too, so a page can be made of the runs of an earlier version. This crate writes
+//! nothing into them.
 
 mod data;
 mod drawing;
@@ -11,12 +12,13 @@ mod evaluation;
 mod figures;
 mod folder;
 mod live;
-mod metrics;
 mod page;
 mod rollouts;
 mod summary;
 
 use std::path::{Path, PathBuf};
+
+use hapo_run::write_atomically;
 
 pub use error::{Error, Result};
 pub use live::LiveView;
@@ -52,26 +54,9 @@ pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
             ("png", drawing::png(&it)?),
         ] {
             let path = out.join(format!("{}.{extension}", it.id));
-            write_whole(&path, &bytes)?;
+            write_atomically(&path, &bytes)?;
             written.push(path);
         }
     }
     Ok(written)
-}
-
-/// Writes a file aside and renames it, so that it is whole or absent.
-///
-/// # Errors
-/// A place that cannot be written.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    // Two processes may write the same file: each writes its own, and the last rename holds.
-    aside.push(format!(".{}.tmp", std::process::id()));
-    let aside = PathBuf::from(aside);
-    std::fs::write(&aside, bytes)
-        .and_then(|()| std::fs::rename(&aside, path))
-        .map_err(|it| {
-            let _ = std::fs::remove_file(&aside);
-            Error::io("write", path)(it)
-        })
 }

@@ -265,15 +265,16 @@ fn fingerprint(folders: &[PathBuf]) -> u64 {
     let mut hash = DefaultHasher::new();
     for run in folder::found(folders) {
         run.hash(&mut hash);
-        folder::is_locked(&run.join("run.lock")).hash(&mut hash);
+        let files = RunFolder(&run);
+        is_locked(&files.lock()).hash(&mut hash);
         let above = run.parent().map(Path::to_owned).unwrap_or_default();
         for it in [
-            run.join("metrics.jsonl"),
-            run.join("recipe.toml"),
-            run.join("gate.json"),
-            run.join("rollouts"),
+            files.metrics(),
+            files.recipe(),
+            files.gate(),
+            files.rollouts(),
             above.join("table.json"),
-            run,
+            run.clone(),
         ] {
             let found = std::fs::metadata(it).ok();
             let what = found.map(|it| (it.len(), it.modified().ok()));

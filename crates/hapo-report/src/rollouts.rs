@@ -4,11 +4,9 @@
 //! page can say what it read and which rule decided. The price: a page made by another version of the
 //! grader may explain a verdict that it would not give; the page says so where the two differ.
 
-use std::fmt;
-use std::io::{BufRead, BufReader};
-
-use serde::de::{SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use hapo_core::Verdict;
+use hapo_run::{Role, RolloutLine, RunFolder, each_rollout};
+use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
 use crate::folder::Run;
@@ -17,8 +15,6 @@ use crate::folder::Run;
 pub(crate) const GROUPS: usize = 16;
 /// Longest completion that a page carries, in bytes.
 pub(crate) const COMPLETION_BYTES: usize = 2 << 20;
-/// Longest line of a rollout file, in bytes.
-const LINE_BYTES: u64 = 256 << 20;
 
 /// One step's rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -34,7 +30,7 @@ pub(crate) struct StepRollouts {
 pub(crate) struct Group {
     pub(crate) prompt_id: u64,
     pub(crate) id: String,
-    pub(crate) prompt: String,
+    pub(crate) problem: String,
     pub(crate) answer: String,
     pub(crate) injected: bool,
     pub(crate) members: Vec<Member>,
@@ -43,9 +39,8 @@ pub(crate) struct Group {
 /// One trajectory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Member {
-    pub(crate) slot: u64,
-    /// `policy`, `replaced` or `teacher`.
-    pub(crate) role: String,
+    pub(crate) slot: usize,
+    pub(crate) role: Role,
     pub(crate) completion: String,
     /// Bytes of the whole completion, where the page carries its beginning alone.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,11 +50,9 @@ pub(crate) struct Member {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mean_log_prob: Option<f64>,
     pub(crate) ended: bool,
-    /// `correct`, `wrong` or `unparsable`, as recorded.
-    pub(crate) verdict: String,
-    /// Why no answer could be read, as recorded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
+    /// As recorded.
+    #[serde(flatten)]
+    pub(crate) verdict: Verdict,
     /// What the grader says when it is asked again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<Why>,
@@ -68,98 +61,27 @@ pub(crate) struct Member {
 /// A grader's account of its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Why {
-    verdict: &'static str,
+    #[serde(serialize_with = "as_name")]
+    verdict: hapo_verify::Verdict,
     extracted: Option<String>,
     answer_read: String,
     gold_read: String,
     rule: String,
 }
 
-/// A line of a rollout file. What is missing is empty: the page shows what there is.
-#[derive(Deserialize)]
-#[serde(default)]
-#[derive(Default)]
-struct Line {
-    prompt_id: u64,
-    id: String,
-    prompt: String,
-    answer: String,
-    role: String,
-    slot: u64,
-    injected: bool,
-    completion: String,
-    #[serde(deserialize_with = "summed")]
-    tokens: Summed,
-    #[serde(deserialize_with = "summed")]
-    log_probs: Summed,
-    ended: bool,
-    verdict: String,
-    reason: Option<String>,
-}
-
-/// Numbers of a list, counted and added up.
-#[derive(Default)]
-struct Summed {
-    count: usize,
-    sum: f64,
-}
-
-fn summed<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Summed, D::Error> {
-    struct Numbers;
-    impl<'de> Visitor<'de> for Numbers {
-        type Value = Summed;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("a list of numbers")
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(
-            self,
-            mut numbers: A,
-        ) -> std::result::Result<Summed, A::Error> {
-            let mut all = Summed::default();
-            while let Some(it) = numbers.next_element::<f64>()? {
-                all.count += 1;
-                all.sum += it;
-            }
-            Ok(all)
-        }
-    }
-    deserializer.deserialize_seq(Numbers)
-}
-
 /// Reads the rollouts of a step: at most `groups` groups, chosen evenly, the injected ones first.
 ///
 /// # Errors
-/// A file that is missing, torn or no zstd-compressed JSONL.
+/// A file that is missing, incomplete or no zstd-compressed JSONL.
 pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> {
-    let path = run.rollouts_of(step);
-    let bad = |problem: String| Error::Rollouts { step, problem };
-    let file = std::fs::File::open(&path).map_err(|it| bad(it.to_string()))?;
-    let unpacked = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file))
-        .map_err(|it| bad(it.to_string()))?;
-    let mut reader = BufReader::with_capacity(1 << 16, unpacked);
     let mut all: Vec<Group> = Vec::new();
-    let (mut text, mut number) = (Vec::new(), 0);
-    loop {
-        text.clear();
-        let n = std::io::Read::take(&mut reader, LINE_BYTES)
-            .read_until(b'\n', &mut text)
-            .map_err(|it| bad(it.to_string()))?;
-        if n == 0 {
-            break;
-        }
-        number += 1;
-        let line: Line =
-            serde_json::from_slice(&text).map_err(|it| bad(format!("line {number}: {it}")))?;
-        if all
-            .last()
-            .is_none_or(|it| it.prompt_id != line.prompt_id || it.id != line.id)
-        {
+    each_rollout(&RunFolder(&run.path).rollouts_of(step), |line| {
+        let of_group = |it: &Group| it.prompt_id == line.prompt_id && it.id == line.id;
+        if !all.last().is_some_and(of_group) {
             all.push(Group {
                 prompt_id: line.prompt_id,
                 id: line.id.clone(),
-                prompt: line.prompt.clone(),
+                problem: line.problem.clone(),
                 answer: line.answer.clone(),
                 injected: line.injected,
                 members: Vec::new(),
@@ -167,15 +89,13 @@ pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> 
         }
         let group = all.last_mut().expect("one was pushed");
         group.members.push(member(line));
-    }
+    })
+    .map_err(|source| Error::Rollouts { step, source })?;
     let groups_total = all.len();
     let injected: Vec<bool> = all.iter().map(|it| it.injected).collect();
-    let chosen = choose(&injected, groups);
-    let mut at = 0;
-    all.retain(|_| {
-        at += 1;
-        chosen.binary_search(&(at - 1)).is_ok()
-    });
+    let mut chosen = choose(&injected, groups).into_iter().peekable();
+    let mut at = 0..;
+    all.retain(|_| chosen.next_if_eq(&at.next().expect("endless")).is_some());
     explain(run, &mut all);
     Ok(StepRollouts {
         step,
@@ -184,7 +104,7 @@ pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> 
     })
 }
 
-fn member(line: Line) -> Member {
+fn member(line: RolloutLine) -> Member {
     let mut completion = line.completion;
     let bytes = completion.len();
     if bytes > COMPLETION_BYTES {
@@ -198,17 +118,27 @@ fn member(line: Line) -> Member {
         role: line.role,
         cut_from: (completion.len() < bytes).then_some(bytes),
         completion,
-        tokens: line.tokens.count,
-        mean_log_prob: (line.log_probs.count > 0)
-            .then(|| line.log_probs.sum / line.log_probs.count as f64),
+        tokens: line.tokens.len(),
+        mean_log_prob: mean(&line.log_probs),
         ended: line.ended,
         verdict: line.verdict,
-        reason: line.reason,
         why: None,
     }
 }
 
-/// Positions of at most `most` groups: injected ones fill up to half of the places, the others the rest,
+fn mean(log_probs: &[f32]) -> Option<f64> {
+    let sum: f64 = log_probs.iter().map(|it| f64::from(*it)).sum();
+    (!log_probs.is_empty()).then(|| sum / log_probs.len() as f64)
+}
+
+fn as_name<S: Serializer>(
+    verdict: &hapo_verify::Verdict,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(verdict.name())
+}
+
+/// Positions of at most `most` groups: injected ones fill up to half of them, the others the rest,
 /// each spread evenly. In order.
 fn choose(injected: &[bool], most: usize) -> Vec<usize> {
     let of = |which: bool| -> Vec<usize> {
@@ -241,7 +171,7 @@ fn explain(run: &Run, groups: &mut [Group]) {
         for it in group.members.iter_mut().filter(|it| it.cut_from.is_none()) {
             let judgement = gold.judge(&it.completion);
             it.why = Some(Why {
-                verdict: judgement.verdict.name(),
+                verdict: judgement.verdict,
                 extracted: judgement.extracted,
                 answer_read: judgement.answer_read,
                 gold_read: judgement.gold_read,
@@ -272,15 +202,15 @@ mod tests {
 
     #[test]
     fn a_long_completion_is_cut_between_characters() {
-        let it = member(Line {
+        let it = member(RolloutLine {
             completion: "é".repeat(COMPLETION_BYTES),
-            ..Line::default()
+            ..RolloutLine::default()
         });
         assert_eq!(it.completion.len(), COMPLETION_BYTES);
         assert_eq!(it.cut_from, Some(2 * COMPLETION_BYTES));
-        let odd = member(Line {
+        let odd = member(RolloutLine {
             completion: format!("a{}", "é".repeat(COMPLETION_BYTES)),
-            ..Line::default()
+            ..RolloutLine::default()
         });
         assert_eq!(odd.completion.len(), COMPLETION_BYTES - 1);
     }

@@ -86,7 +86,7 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 fn gate(run: &Run) -> Option<String> {
-    let open = *run.columns.get("gate/open_up_to")?.last()?;
+    let open = *run.columns.get("gate/success_limit")?.last()?;
     let at = run.columns.steps().last().copied().unwrap_or(0.0);
     let beta = run
         .columns
@@ -95,7 +95,11 @@ fn gate(run: &Run) -> Option<String> {
         .map_or_else(String::new, |it| {
             format!("; β {} at the last step", short(*it))
         });
-    let extinct = run.gate.as_ref().and_then(|it| it.extinct_at_step);
+    let extinct = run
+        .gate
+        .as_ref()
+        .and_then(|it| it.extinct_at_step)
+        .map(|it| it.0);
     Some(match (&run.gate, extinct) {
         (None, _) if open < 0.0 => "no teacher enters".to_owned(),
         (_, Some(step)) if at >= step as f64 => {

@@ -12,6 +12,8 @@ mod engine;
 mod local;
 mod text;
 
+use hapo_core::Explain;
+
 pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
 pub use engine::{
@@ -87,9 +89,18 @@ impl Error {
     }
 }
 
-impl Error {
-    /// Whether what was asked for is to blame rather than the run or the machine.
-    pub fn is_bad_input(&self) -> bool {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Tokenizer(it) => it.hint(),
+            Self::Compute(it) => it.hint(),
+            Self::Data(it) => it.hint(),
+            Self::InGroup { source, .. } => source.hint(),
+            _ => None,
+        }
+    }
+
+    fn is_bad_input(&self) -> bool {
         matches!(
             self,
             Self::Data(_) | Self::Template { .. } | Self::Tokenizer(_) | Self::Request { .. }

@@ -150,7 +150,7 @@ impl Demonstration {
         }
         let table = self.table(&rows);
         let json = serde_json::to_vec_pretty(&table).expect("a table is plain data");
-        hapo_report::write_whole(&self.folder.join("table.json"), &json)?;
+        hapo_run::write_atomically(&self.folder.join("table.json"), &json)?;
         Ok(Ok(table))
     }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use hapo_core::Explain;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -18,7 +20,10 @@ pub enum Error {
     /// Problems that cannot be made.
     #[error(transparent)]
     Data(#[from] hapo_data::Error),
-    /// A table that cannot be written, or a page that cannot be made.
+    /// A table that cannot be written.
+    #[error(transparent)]
+    Run(#[from] hapo_run::Error),
+    /// A page that cannot be made.
     #[error(transparent)]
     Report(#[from] hapo_report::Error),
     /// A name that is no table of the study.
@@ -45,26 +50,26 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// What the reader can do.
-    pub fn hint(&self) -> Option<String> {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Train(it) => it.hint(),
             Self::Eval(it) => it.hint(),
             Self::Data(it) => it.hint(),
-            Self::Report(it) => it.hint().map(str::to_owned),
+            Self::Report(it) => it.hint(),
+            Self::Run(it) => it.hint(),
             Self::UnknownTable { known, .. } => Some(format!("tables are {known}")),
             _ => None,
         }
     }
 
-    /// Whether the user's input is at fault.
-    pub fn is_bad_input(&self) -> bool {
+    fn is_bad_input(&self) -> bool {
         match self {
             Self::Train(it) => it.is_bad_input(),
             Self::Eval(it) => it.is_bad_input(),
             Self::Report(it) => it.is_bad_input(),
             Self::Data(_) | Self::UnknownTable { .. } | Self::Path { .. } => true,
+            Self::Run(it) => it.is_bad_input(),
             Self::Io { .. } => false,
         }
     }

@@ -42,7 +42,7 @@ impl Scores {
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec(self).expect("scores are plain data");
-        Ok(hapo_report::write_whole(
+        Ok(hapo_run::write_atomically(
             &folder.join("scores.json"),
             &json,
         )?)

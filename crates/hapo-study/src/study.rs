@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use hapo_data::task::Split;
-use hapo_report::write_whole;
+use hapo_run::write_atomically;
 use hapo_train::{BUILTIN_BASE, Begin, Observer, Recipe};
 
 use crate::arms::{ARMS, Arm, SEARCH_SEED, SEARCHED, SECTIONS, Section, find};
@@ -126,7 +126,7 @@ pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutc
         rates = best_rates(&jobs);
         if continues() {
             let json = serde_json::to_vec_pretty(&rates).expect("rates are plain data");
-            write_whole(&plan.out.join("learning-rates.json"), &json)?;
+            write_atomically(&plan.out.join("learning-rates.json"), &json)?;
         }
     }
     let jobs = table_jobs(plan, &rates);
@@ -301,7 +301,7 @@ fn make(plan: &StudyPlan, job: &Job, observer: &dyn StudyObserver) -> Result<Opt
         let mut of_run = observer.observe(job.arm.name, recipe.raw.steps);
         let outcome = hapo_train::train(recipe, &folder, Begin::Resume, threads, &mut *of_run);
         let outcome = match outcome {
-            Err(hapo_train::Error::Busy { .. }) => return Ok(None),
+            Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => return Ok(None),
             other => other?,
         };
         if !outcome.finished {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use hapo_eval::{Estimate, difference_over_seeds, estimate_over_seeds};
-use hapo_report::write_whole;
+use hapo_run::write_atomically;
 use serde::Serialize;
 
 use crate::arms::{Section, find};
@@ -100,9 +100,9 @@ impl StudyResults {
     /// Writes the tables as `results.md`, `results.json` and `results.html`.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("tables are plain data");
-        write_whole(&folder.join("results.md"), self.markdown().as_bytes())?;
-        write_whole(&folder.join("results.json"), &json)?;
-        Ok(write_whole(
+        write_atomically(&folder.join("results.md"), self.markdown().as_bytes())?;
+        write_atomically(&folder.join("results.json"), &json)?;
+        Ok(write_atomically(
             &folder.join("results.html"),
             self.html().as_bytes(),
         )?)

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use hapo_core::Explain;
+
 /// What ends a run. What a teacher says, and what a server does wrong for a while, is never an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -111,10 +113,9 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// What the reader can do.
-    pub fn hint(&self) -> Option<&'static str> {
-        Some(match self {
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
             Error::Url { .. } => "give the base address, as in http://localhost:8000/v1",
             Error::Start(_) => "an https endpoint needs the system's root certificates",
             Error::Refused { status, .. } => match status {
@@ -140,11 +141,11 @@ impl Error {
             Error::Journal { .. } => "choose another output, or --fresh to begin anew",
             Error::Gold { .. } => "correct or remove the row",
             Error::Io { .. } => return None,
-        })
+        };
+        Some(hint.to_owned())
     }
 
-    /// Whether the user's input is at fault (exit code 2) and not the world (exit code 1).
-    pub fn is_bad_input(&self) -> bool {
+    fn is_bad_input(&self) -> bool {
         match self {
             Error::Refused { status, .. } => !matches!(status, 402 | 429),
             Error::Url { .. }

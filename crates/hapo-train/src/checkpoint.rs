@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::folder::Layout;
 use hapo_model::{ComputeError, Dtype, Model};
+use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically, write_atomically_with};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
-use crate::files::{create_folder, sync_parent, write_atomically, write_atomically_with};
 use crate::trainer::Trainer;
 
 /// Most bytes of weights in one file, as transformers has it.
@@ -47,39 +47,16 @@ pub struct TrainerState {
     pub score: Option<f64>,
 }
 
-/// Folder of the checkpoint after `step`.
-pub fn folder_of(run_dir: &Path, step: u64) -> PathBuf {
-    run_dir.join("checkpoints").join(format!("step-{step:06}"))
-}
-
-/// The checkpoints of a run, the latest first.
-pub fn list(run_dir: &Path) -> Vec<(u64, PathBuf)> {
-    let Ok(entries) = fs::read_dir(run_dir.join("checkpoints")) else {
-        return Vec::new();
-    };
-    let mut found: Vec<(u64, PathBuf)> = entries
-        .filter_map(std::result::Result::ok)
-        .filter_map(|it| {
-            let step = it
-                .file_name()
-                .to_str()?
-                .strip_prefix("step-")?
-                .parse()
-                .ok()?;
-            Some((step, it.path()))
-        })
-        .collect();
-    found.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
-    found
-}
-
 /// The whole checkpoint with the highest score, the earliest of equals.
 pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
-    let scored = list(run_dir).into_iter().filter_map(|(step, folder)| {
-        let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
-        let state: TrainerState = serde_json::from_slice(&state).ok()?;
-        Some((state.score.filter(|it| it.is_finite())?, step, folder))
-    });
+    let scored = RunFolder(run_dir)
+        .list_checkpoints()
+        .into_iter()
+        .filter_map(|(step, folder)| {
+            let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
+            let state: TrainerState = serde_json::from_slice(&state).ok()?;
+            Some((state.score.filter(|it| it.is_finite())?, step, folder))
+        });
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
     Some((best.1, best.2))
 }
@@ -109,10 +86,10 @@ pub(crate) fn write<D: Device>(
     contents: &Contents<'_, D>,
     keep: usize,
 ) -> Result<PathBuf> {
-    let folder = folder_of(run_dir, contents.state.step);
+    let folder = RunFolder(run_dir).checkpoint_of(contents.state.step);
     write_folder(&folder, contents)?;
     let best = best(run_dir).map(|it| it.0);
-    for (step, old) in list(run_dir).into_iter().skip(keep) {
+    for (step, old) in RunFolder(run_dir).list_checkpoints().into_iter().skip(keep) {
         if Some(step) != best {
             remove(&old)?;
         }
@@ -134,7 +111,7 @@ pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>)
         remove(folder)?;
     }
     fs::rename(&aside, folder).map_err(io("rename", &aside))?;
-    sync_parent(folder)
+    Ok(sync_parent(folder)?)
 }
 
 /// Removes a checkpoint: renamed first, so that a kill on the way leaves no torn one behind.
@@ -181,7 +158,7 @@ fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
     let checksums =
         serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
-    write_atomically(&aside.join("checksums.json"), &checksums)
+    Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)
 }
 
 /// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.
@@ -208,7 +185,7 @@ fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Re
                 .download(buffer.at(start, values.len()), values);
             bytes.clear();
             bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
-            file.write_all(&bytes)?;
+            file.write_all(&bytes).map_err(io("write", path))?;
         }
         Ok(())
     })

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use hapo_core::Explain;
+
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -67,12 +69,9 @@ pub enum Error {
         /// The keys that differ, with both values.
         differences: String,
     },
-    /// A run folder in which another process trains.
-    #[error("run folder {} is in use by another process", folder.display())]
-    Busy {
-        /// The folder.
-        folder: PathBuf,
-    },
+    /// A file of the run folder that cannot be read or written, or a folder in which another process trains.
+    #[error(transparent)]
+    Run(#[from] hapo_run::Error),
     /// A checkpoint that could not be written; what was saved before is untouched.
     #[error("the checkpoint of step {step} is not saved: {cause}; {}", match kept {
         Some(it) => format!("that of step {it} is whole"),
@@ -101,9 +100,8 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Whether the input is to blame (exit code 2) rather than the run or the machine.
-    pub fn is_bad_input(&self) -> bool {
+impl Explain for Error {
+    fn is_bad_input(&self) -> bool {
         match self {
             Self::Recipe { .. }
             | Self::Data(_)
@@ -111,22 +109,25 @@ impl Error {
             | Self::Model(_)
             | Self::Load(_)
             | Self::OtherRecipe { .. }
-            | Self::Busy { .. }
             | Self::Checkpoint { .. } => true,
             Self::Io { action, .. } => *action == "read",
+            // Whoever starts a second run in a folder has named the wrong one.
+            Self::Run(hapo_run::Error::Busy { .. }) => true,
+            Self::Run(it) => it.is_bad_input(),
             Self::Sampler(it) => it.is_bad_input(),
             Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => false,
         }
     }
 
-    /// What the reader can do about it, if anything is known.
-    pub fn hint(&self) -> Option<String> {
+    fn hint(&self) -> Option<String> {
         match self {
             Self::Recipe { hint, .. } | Self::Dataset { hint, .. } => Some(hint.clone()),
-            Self::Model(it) | Self::Load(hapo_model::LoadError::Folder(it)) => {
-                it.hint().map(str::to_owned)
-            }
+            Self::Model(it) => it.hint(),
+            Self::Load(it) => it.hint(),
+            Self::Engine(it) => it.hint(),
+            Self::Sampler(it) => it.hint(),
             Self::Data(it) => it.hint(),
+            Self::Run(it) => it.hint(),
             Self::Io { action: "read", .. } => {
                 Some("paths are relative to the current folder".to_owned())
             }
@@ -137,7 +138,6 @@ impl Error {
                 "choose another --run-dir, or go on with the new recipe by --resume --force-recipe"
                     .to_owned(),
             ),
-            Self::Busy { .. } => Some("wait for it, or choose another --run-dir".to_owned()),
             Self::NotSaved { .. } => {
                 Some("make room on the disk, then go on with --resume".to_owned())
             }

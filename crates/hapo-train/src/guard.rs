@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use crate::metrics::Metrics;
 use crate::raw_recipe::RawGuard;
+use hapo_run::Metrics;
 
 /// What the guard watches.
 const WATCHED: [&str; 3] = ["gate/beta", "policy/entropy", "grad_norm"];

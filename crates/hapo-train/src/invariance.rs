@@ -7,12 +7,12 @@ use hapo_core::{CounterRng, Objective, RngCounter, RngStream};
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
-use crate::metrics::{Metrics, is_clock};
 use crate::pack::{Role, Sequence, TeacherPrefix, TokenGroup, pack};
 use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
 use crate::trainer::{Batching, Trainer, loss_of};
+use hapo_run::{Metrics, is_clock};
 
 fn fixture(threads: usize) -> Model<Cpu> {
     let path =

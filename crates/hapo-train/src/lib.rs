@@ -5,15 +5,12 @@
 mod builtin;
 pub mod checkpoint;
 mod error;
-mod files;
 pub mod grading;
 mod guard;
 mod init;
 #[cfg(test)]
 mod invariance;
-mod lock;
 mod memory;
-mod metrics;
 pub mod pack;
 pub mod plan;
 mod preflight;
@@ -22,7 +19,7 @@ mod raw_recipe;
 mod recipe;
 pub mod replay;
 pub mod replay_run;
-pub mod rollouts;
+mod rollouts;
 mod run;
 mod stats;
 mod step;
@@ -32,8 +29,7 @@ mod trainer;
 mod update;
 
 pub use error::{Error, Result};
-pub use metrics::{Metrics, MetricsFile, is_clock};
-pub use preflight::Preflight;
+pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use prompts::{Limits, Order, Prompt, PromptTable, load_file};
 pub use raw_recipe::*;
 pub use recipe::{LearningRateSchedule, ModelSource, Recipe};

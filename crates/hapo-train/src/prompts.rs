@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use hapo_core::{CounterRng, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
+use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
 use hapo_data::{Dataset, Example};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader};

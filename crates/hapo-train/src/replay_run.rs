@@ -8,6 +8,7 @@ use std::path::Path;
 
 use hapo_core::{Rollout, SampledGroup, Step};
 use hapo_kernels::Device;
+use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
 use crate::checkpoint;
@@ -15,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
 use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
-use crate::rollouts::{self, RolloutLine};
 use crate::run::{Run, cpu};
 use crate::step::{mix, tokens_of};
 use crate::train::with_model_of_stage;
@@ -60,22 +60,17 @@ pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedR
 /// # Errors
 /// As there.
 pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<ReplayedRunStep> {
-    let read = |name: &str| {
-        let path = run_dir.join(name);
-        std::fs::read_to_string(&path).map_err(|source| Error::Io {
-            action: "read",
-            path,
-            source,
-        })
-    };
-    let origin = run_dir.join("recipe.toml").display().to_string();
-    let raw = RawRecipe::parse(&read("recipe.toml")?, &origin, &[])?;
+    let files = RunFolder(run_dir);
+    let read =
+        |path: &Path| std::fs::read_to_string(path).map_err(hapo_run::Error::io("read", path));
+    let origin = files.recipe().display().to_string();
+    let raw = RawRecipe::parse(&read(&files.recipe())?, &origin, &[])?;
     let recipe = with_model_of_stage(&Recipe::check(raw, &origin, "replay")?, run_dir)?;
-    let (logged_loss, logged_grad_norm) = logged(&read("metrics.jsonl")?, run_dir, step)?;
+    let (logged_loss, logged_grad_norm) = logged(&read(&files.metrics())?, run_dir, step)?;
 
     let mut run = Run::on(device, &recipe)?;
     let mut from_step = 0;
-    for (at, folder) in checkpoint::list(run_dir) {
+    for (at, folder) in RunFolder(run_dir).list_checkpoints() {
         if at < step
             && let Ok(state) = checkpoint::verify(&folder)
         {
@@ -86,7 +81,11 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
     }
     let mut report = None;
     for it in from_step + 1..=step {
-        let groups = groups_of(&run, &rollouts::read(&rollouts::file_of(run_dir, it))?, it)?;
+        let groups = groups_of(
+            &run,
+            &read_rollouts(&RunFolder(run_dir).rollouts_of(it))?,
+            it,
+        )?;
         report = Some(update(&mut run, &groups, it)?);
     }
     let report = report.expect("the checkpoint is of a step before");
@@ -139,7 +138,7 @@ fn groups_of<D: Device>(run: &Run<D>, lines: &[RolloutLine], step: u64) -> Resul
                 });
             }
             let sampled: Vec<&&RolloutLine> =
-                lines.iter().filter(|it| it.role != "teacher").collect();
+                lines.iter().filter(|it| it.role != Role::Teacher).collect();
             let rollouts: Vec<Rollout> = sampled
                 .iter()
                 .map(|it| Rollout {
@@ -149,7 +148,7 @@ fn groups_of<D: Device>(run: &Run<D>, lines: &[RolloutLine], step: u64) -> Resul
                     ended: it.ended,
                 })
                 .collect();
-            let verdicts = sampled.iter().map(|it| it.core_verdict()).collect();
+            let verdicts = sampled.iter().map(|it| it.verdict.clone()).collect();
             let n = rollouts.len();
             let scored = SampledGroup::new(hapo_core::PromptId(id), n, rollouts).score(verdicts);
             Ok(tokens_of(run, &mix(run, scored, Step(step))))

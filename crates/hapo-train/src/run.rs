@@ -6,18 +6,17 @@ use hapo_core::{Gated, Host, Method, MethodKind, MixedGroup, PromptId, Schedule,
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_kernels::{Cpu, Device};
 use hapo_model::LoadedModel;
+use hapo_run::{Metrics, RolloutWriter, RunFolder, create_folder};
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
 use crate::error::{Error, Result};
-use crate::files::create_folder;
 use crate::init::init_model;
-use crate::metrics::Metrics;
 use crate::pack::{Role, Sequence, TokenGroup};
 use crate::prompts::{Limits, Order, Prompt, PromptTable, load_file};
 use crate::recipe::{ModelSource, Recipe};
-use crate::rollouts::{self, RolloutWriter};
+use crate::rollouts::lines_of;
 use crate::step::{imitation_step, rollout_step};
 use crate::trainer::{Batching, Trainer};
 
@@ -268,7 +267,7 @@ impl<D: Device> Run<D> {
 
     /// Keeps the rollouts of the steps to come in a run folder.
     pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
-        create_folder(&run_dir.join("rollouts"))?;
+        create_folder(&RunFolder(run_dir).rollouts())?;
         self.rollouts = Some(run_dir.to_owned());
         Ok(())
     }
@@ -282,19 +281,19 @@ impl<D: Device> Run<D> {
         if every == 0 || !step.0.is_multiple_of(every) {
             return Ok(());
         }
-        let path = rollouts::file_of(run_dir, step.0);
+        let path = RunFolder(run_dir).rollouts_of(step.0);
         let mut lines = Vec::new();
         for it in groups {
             let text = |tokens: &[u32]| Ok(self.chat_format.text(tokens)?);
             let prompt = self.prompt(it.prompt());
-            lines.extend(rollouts::lines_of(it, prompt, step.0, &text)?);
+            lines.extend(lines_of(it, prompt, step.0, &text)?);
         }
-        self.writer.write(path, lines)
+        Ok(self.writer.write(path, lines)?)
     }
 
     /// Waits until the rollouts of the steps done are on the disk.
     pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
-        self.writer.wait()
+        Ok(self.writer.wait()?)
     }
 
     /// Goes back to a checkpoint.
@@ -328,10 +327,9 @@ impl<D: Device> Run<D> {
     ) -> Result<Option<PathBuf>> {
         let state = self.state(resolved, None);
         let folder = if in_the_midst {
-            let name = format!("halted-step-{:06}", self.steps_done + 1);
-            run_dir.join("checkpoints").join(name)
+            RunFolder(run_dir).halted_in(self.steps_done + 1)
         } else {
-            checkpoint::folder_of(run_dir, self.steps_done)
+            RunFolder(run_dir).checkpoint_of(self.steps_done)
         };
         if !in_the_midst && (folder.exists() || self.steps_done == 0) {
             return Ok(None);

@@ -15,7 +15,6 @@ use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use rayon::prelude::*;
 
 use crate::error::Result;
-use crate::metrics::Metrics;
 use crate::pack::{TokenGroup, token_group};
 use crate::prompts::Order;
 use crate::run::Run;
@@ -23,6 +22,7 @@ use crate::stats::Stats;
 use crate::trainer::loss_of;
 use crate::update;
 use crate::{grading, memory};
+use hapo_run::Metrics;
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
 pub(crate) fn rollout_step<D: Device>(

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-use crate::metrics::Metrics;
+use hapo_run::Metrics;
 
 /// The open event file of a run.
 #[derive(Debug)]

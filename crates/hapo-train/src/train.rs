@@ -3,19 +3,20 @@
 //!
 //! The price: every checkpoint waits for the disk. Between checkpoints nothing does.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_core::MethodKind;
 use hapo_kernels::Device;
+use hapo_run::{
+    Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, recipe_entries, write_atomically,
+};
 
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};
-use crate::files::{create_folder, remove_leftovers, write_atomically};
 use crate::guard::Guard;
-use crate::lock::RunLock;
-use crate::metrics::{Metrics, MetricsFile};
-use crate::preflight::{Preflight, preflight};
+use crate::preflight::preflight;
 use crate::recipe::{ModelSource, Recipe};
 use crate::run::{Run, cpu};
 use crate::tensorboard::Events;
@@ -110,7 +111,8 @@ pub fn train_on<D: Device>(
         require_no_run(run_dir)?;
     }
     create_folder(run_dir)?;
-    let _lock = RunLock::take(run_dir)?;
+    let files = RunFolder(run_dir);
+    let _lock = Lock::take(files)?;
     let resolved = resolved_recipe(recipe, &observer.build());
     let restored = if begin == Begin::Fresh {
         None
@@ -134,11 +136,11 @@ pub fn train_on<D: Device>(
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
     }
-    create_folder(&run_dir.join("checkpoints"))?;
-    remove_leftovers(run_dir)?;
-    write_atomically(&run_dir.join("recipe.toml"), resolved.as_bytes())?;
+    create_folder(&files.checkpoints())?;
+    files.remove_leftovers()?;
+    write_atomically(&files.recipe(), resolved.as_bytes())?;
     if let Some(table) = run.gate_table() {
-        write_atomically(&run_dir.join("gate.json"), &table)?;
+        write_atomically(&files.gate(), &table)?;
     }
     if let Some((state, folder)) = &restored {
         run.restore(state, folder)?;
@@ -147,7 +149,7 @@ pub fn train_on<D: Device>(
         run.keep_rollouts_in(run_dir)?;
     }
     let first = run.steps_done();
-    let mut file = MetricsFile::open(&run_dir.join("metrics.jsonl"), first)?;
+    let mut file = MetricsFile::open(&files.metrics(), first)?;
     if file.lines() < first {
         observer.warning(&format!(
             "metrics.jsonl holds {} of the {first} steps done; the others are lost",
@@ -159,7 +161,7 @@ pub fn train_on<D: Device>(
         && let Some(found) = preflight(&mut run, recipe.raw.metrics.preflight)?
     {
         let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
-        write_atomically(&run_dir.join("preflight.json"), &json)?;
+        write_atomically(&files.preflight(), &json)?;
         observer.preflight(&found);
         for it in found.warnings() {
             observer.warning(&it);
@@ -200,8 +202,7 @@ pub fn train_on<D: Device>(
         let due = every > 0 && step.is_multiple_of(every);
         if due || stop || step == recipe.raw.steps {
             let kept = saved_at.as_ref().map(|it| it.0);
-            let saved = file
-                .sync()
+            let saved = (file.sync().map_err(Error::from))
                 .and_then(|()| run.wait_for_rollouts())
                 .and_then(|()| run.save(run_dir, &resolved, score.take()));
             let folder = saved.map_err(|cause| Error::NotSaved {
@@ -230,7 +231,7 @@ pub fn train_on<D: Device>(
 /// # Errors
 /// When it does.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
-    if run_dir.join("recipe.toml").exists() {
+    if RunFolder(run_dir).holds_run() {
         return Err(Error::Dataset {
             problem: format!("{} already holds a run", run_dir.display()),
             hint: "continue it with --resume, or choose another --run-dir".to_owned(),
@@ -252,7 +253,8 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
     let mut recipe = recipe.clone();
     if let ModelSource::Stage(name) = &recipe.model {
         let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
-        let (_, checkpoint) = checkpoint::list(&beside)
+        let (_, checkpoint) = RunFolder(&beside)
+            .list_checkpoints()
             .into_iter()
             .next()
             .ok_or_else(|| Error::Dataset {
@@ -293,10 +295,10 @@ fn latest_checkpoint(
         observer.warning(&format!("going on with another recipe: {differences}"));
         Ok(())
     };
-    let found = checkpoint::list(run_dir);
+    let found = RunFolder(run_dir).list_checkpoints();
     let Some((_, latest)) = found.first() else {
         // Killed before its first checkpoint: the same run begins again, another one does not.
-        if let Ok(before) = fs::read_to_string(run_dir.join("recipe.toml")) {
+        if let Ok(before) = fs::read_to_string(RunFolder(run_dir).recipe()) {
             check(&before, run_dir)?;
         }
         return Ok(None);
@@ -324,46 +326,20 @@ fn latest_checkpoint(
 
 /// Keys whose values differ between two recipes, as `key: before → after`.
 fn differences(before: &str, after: &str) -> Vec<String> {
-    let flat = |text: &str| {
-        let mut all = std::collections::BTreeMap::new();
-        match text.parse::<toml::Table>() {
-            Ok(it) => flatten("", &toml::Value::Table(it), &mut all),
-            Err(it) => {
-                all.insert("recipe".to_owned(), format!("unreadable: {}", it.message()));
-            }
-        }
-        all
+    let entries = |text: &str| {
+        recipe_entries(text).unwrap_or_else(|it| {
+            BTreeMap::from([("recipe".to_owned(), format!("unreadable: {it}"))])
+        })
     };
-    let (before, after) = (flat(before), flat(after));
-    let keys: std::collections::BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let absent = || "absent".to_owned();
+    let (before, after) = (entries(before), entries(after));
+    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let value = |of: &BTreeMap<String, String>, key: &str| {
+        of.get(key).cloned().unwrap_or_else(|| "absent".to_owned())
+    };
     keys.into_iter()
         .filter(|it| before.get(*it) != after.get(*it))
-        .map(|it| {
-            let value = |of: &std::collections::BTreeMap<String, String>| {
-                of.get(it).cloned().unwrap_or_else(absent)
-            };
-            format!("{it}: {} → {}", value(&before), value(&after))
-        })
+        .map(|it| format!("{it}: {} → {}", value(&before, it), value(&after, it)))
         .collect()
-}
-
-fn flatten(path: &str, value: &toml::Value, all: &mut std::collections::BTreeMap<String, String>) {
-    match value {
-        toml::Value::Table(table) => {
-            for (key, value) in table {
-                let path = if path.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{path}.{key}")
-                };
-                flatten(&path, value, all);
-            }
-        }
-        other => {
-            all.insert(path.to_owned(), other.to_string());
-        }
-    }
 }
 
 /// Mean of one metric since the last checkpoint: what `checkpoint.best` compares.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_train::rollouts::{RolloutLine, file_of, read};
+use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
 use hapo_train::{Begin, Metrics, Observer, Recipe, replay_run, train};
 
 struct Silent;

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let folder = demonstration.folder().to_owned();
     let page = folder.join("report.html");
     let html = hapo_report::report(std::slice::from_ref(&folder))?;
-    hapo_report::write_whole(&page, html.as_bytes())?;
+    hapo_run::write_atomically(&page, html.as_bytes())?;
     if args.json {
         outln!("{}", serde_json::to_string(&table)?);
     } else {

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let page = hapo_report::report(&args.runs)?;
-    hapo_report::write_whole(&args.out, page.as_bytes())?;
+    hapo_run::write_atomically(&args.out, page.as_bytes())?;
     let figures = match &args.figures {
         Some(folder) => hapo_report::figures(&args.runs, folder)?,
         None => Vec::new(),

@@ -4,7 +4,7 @@
 //! Algorithm 1 leaves the gate open in f32 and closed in f64. So each rung of the ladder gets the integer
 //! step from which it is closed, once per run and exactly (D1), and the threshold is for logs and plots only.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::decimal::Decimal;
 use crate::rollout::Step;
@@ -33,7 +33,7 @@ struct Rung {
 
 /// `m_t`: the gate is open for groups of at most this many successes, and −1 is closed (D1). The limit of the
 /// settings is m, that of step t is `m_t`: one quantity at two times.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SuccessLimit(i32);
 
@@ -249,7 +249,8 @@ impl Schedule {
                 Gate::Never => "never",
                 Gate::Always => "always",
                 Gate::Confidence { .. } => "confidence",
-            },
+            }
+            .to_owned(),
             group_size: self.group_size,
             success_limit: self.initial_success_limit,
             gamma0: self.initial_threshold(),
@@ -264,13 +265,14 @@ impl Schedule {
 }
 
 /// What `hapo schedule --json` prints and a run keeps in `gate.json` (D1).
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleTable {
     /// `never`, `always` or `confidence`.
-    pub gate: &'static str,
+    pub gate: String,
     /// N.
     pub group_size: usize,
     /// m; null outside the confidence gate.
+    #[serde(alias = "failure_level")]
     pub success_limit: Option<usize>,
     /// γ0.
     pub gamma0: f64,
@@ -289,7 +291,7 @@ pub struct ScheduleTable {
 }
 
 /// When a rung of the ladder closes.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RungRow {
     /// s.
     pub successes: usize,
@@ -300,7 +302,7 @@ pub struct RungRow {
 }
 
 /// The gate at one step.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StepRow {
     /// t.
     pub step: u64,
@@ -309,6 +311,7 @@ pub struct StepRow {
     /// `γ_t`, rounded; for people.
     pub threshold: f64,
     /// `m_t`, which decides.
+    #[serde(alias = "open_up_to")]
     pub success_limit: SuccessLimit,
 }
 

@@ -2,13 +2,14 @@
 //!
 //! Names are those of the metrics list in the documentation, `section/name`. Lines of two equal
 //! runs are equal byte for byte except for the columns that hold wall-clock time or memory
-//! ([`is_clock`]).
+//! ([`is_clock`]). A name of an earlier version is read as its successor ([`current_name`]).
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::files::write_atomically;
 
 /// The numbers of one step, in the order in which they were set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -54,6 +55,18 @@ impl Metrics {
     }
 }
 
+/// Names of earlier versions and what they are called now.
+const RENAMED: &[(&str, &str)] = &[
+    ("groups/mixed", "groups/partially_solved"),
+    ("gate/open_up_to", "gate/success_limit"),
+];
+
+/// The present name of a recorded metric.
+pub fn current_name(recorded: &str) -> &str {
+    let renamed = RENAMED.iter().find(|it| it.0 == recorded);
+    renamed.map_or(recorded, |it| it.1)
+}
+
 /// Whether a column holds time, speed or memory, and so differs between two equal runs.
 pub fn is_clock(name: &str) -> bool {
     name.starts_with("time/")
@@ -73,33 +86,30 @@ pub struct MetricsFile {
 impl MetricsFile {
     /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
     /// killed run may have left behind its last checkpoint, are cut off.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
     pub fn open(path: &Path, steps_done: u64) -> Result<Self> {
-        let io = |action| {
-            move |source| Error::Io {
-                action,
-                path: path.to_owned(),
-                source,
-            }
-        };
         let (mut kept, mut lines) = (Vec::new(), 0);
         if path.exists() {
-            let mut reader = BufReader::new(File::open(path).map_err(io("read"))?);
-            let mut line = Vec::new();
-            for _ in 0..steps_done {
-                line.clear();
-                reader.read_until(b'\n', &mut line).map_err(io("read"))?;
-                if line.last() != Some(&b'\n') {
+            let mut reader = BufReader::new(File::open(path).map_err(Error::io("read", path))?);
+            while lines < steps_done {
+                let start = kept.len();
+                reader
+                    .read_until(b'\n', &mut kept)
+                    .map_err(Error::io("read", path))?;
+                if kept.len() == start || kept.last() != Some(&b'\n') {
+                    kept.truncate(start);
                     break;
                 }
-                kept.extend_from_slice(&line);
                 lines += 1;
             }
         }
-        crate::files::write_atomically(path, &kept)?;
+        write_atomically(path, &kept)?;
         let file = OpenOptions::new()
             .append(true)
             .open(path)
-            .map_err(io("open"))?;
+            .map_err(Error::io("open", path))?;
         Ok(Self {
             file,
             path: path.to_owned(),
@@ -108,12 +118,11 @@ impl MetricsFile {
     }
 
     /// The lines of the file, for what looks back over steps.
-    pub(crate) fn history(&self) -> Result<Vec<serde_json::Value>> {
-        let text = std::fs::read_to_string(&self.path).map_err(|source| Error::Io {
-            action: "read",
-            path: self.path.clone(),
-            source,
-        })?;
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn history(&self) -> Result<Vec<serde_json::Value>> {
+        let text = std::fs::read_to_string(&self.path).map_err(Error::io("read", &self.path))?;
         Ok(text
             .lines()
             .filter_map(|it| serde_json::from_str(it).ok())
@@ -126,24 +135,24 @@ impl MetricsFile {
     }
 
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
     pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(|source| Error::Io {
-            action: "write",
-            path: self.path.clone(),
-            source,
-        })
+        self.file
+            .sync_data()
+            .map_err(Error::io("write", &self.path))
     }
 
     /// Appends a step; the line is handed to the system before this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
     pub fn append(&mut self, metrics: &Metrics) -> Result<()> {
         let line = metrics.to_json() + "\n";
         self.file
             .write_all(line.as_bytes())
-            .map_err(|source| Error::Io {
-                action: "write",
-                path: self.path.clone(),
-                source,
-            })?;
+            .map_err(Error::io("write", &self.path))?;
         self.lines += 1;
         Ok(())
     }
@@ -179,5 +188,26 @@ mod tests {
             std::fs::read_to_string(&path).unwrap(),
             "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"
         );
+    }
+
+    #[test]
+    fn a_file_cut_anywhere_is_reopened_at_its_last_complete_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let whole = b"{\"step\":1}\n{\"step\":2}\n";
+        for cut in 0..=whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let file = MetricsFile::open(&path, 9).unwrap();
+            let complete = whole[..cut].iter().filter(|it| **it == b'\n').count();
+            assert_eq!(file.lines(), complete as u64, "{cut}");
+            assert_eq!(std::fs::read(&path).unwrap(), &whole[..11 * complete]);
+            assert_eq!(file.history().unwrap().len(), complete);
+        }
+    }
+
+    #[test]
+    fn old_names_are_read_as_the_present_ones() {
+        assert_eq!(current_name("gate/open_up_to"), "gate/success_limit");
+        assert_eq!(current_name("gate/success_limit"), "gate/success_limit");
     }
 }

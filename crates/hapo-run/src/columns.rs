@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::metrics::current_name;
 
 /// The numbers of a run, a column for each name; NaN where a step has none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Columns {
+pub struct Columns {
     names: Vec<String>,
     values: Vec<Vec<f64>>,
     rows: usize,
@@ -17,28 +18,28 @@ pub(crate) struct Columns {
 
 impl Columns {
     /// Names in the order of their first appearance; `step` is the first.
-    pub(crate) fn names(&self) -> &[String] {
+    pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// Steps logged.
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 
     /// The numbers of that name.
-    pub(crate) fn get(&self, name: &str) -> Option<&[f64]> {
+    pub fn get(&self, name: &str) -> Option<&[f64]> {
         let at = self.names.iter().position(|it| it == name)?;
         Some(&self.values[at])
     }
 
     /// The steps themselves.
-    pub(crate) fn steps(&self) -> &[f64] {
+    pub fn steps(&self) -> &[f64] {
         self.values.first().map_or(&[], Vec::as_slice)
     }
 
     /// Every `k`th row, the first and the last among them.
-    pub(crate) fn thinned(&self, k: usize) -> Self {
+    pub fn thinned(&self, k: usize) -> Self {
         if k <= 1 {
             return self.clone();
         }
@@ -57,6 +58,70 @@ impl Columns {
         }
     }
 
+    /// Reads `metrics.jsonl`; what is wrong with it is said in `notes`.
+    ///
+    /// A step that comes again replaces what followed it: a resumed run has gone back.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a file that exists and cannot be read.
+    pub fn read(path: &Path, notes: &mut Vec<String>) -> Result<Self> {
+        let mut columns = Self::default();
+        let file = match std::fs::File::open(path) {
+            Ok(it) => it,
+            Err(it) if it.kind() == std::io::ErrorKind::NotFound => {
+                notes.push("metrics.jsonl is missing: no step is logged.".to_owned());
+                return Ok(columns);
+            }
+            Err(it) => return Err(Error::io("read", path)(it)),
+        };
+        let (mut number, mut unreadable, mut went_back) = (0, Vec::new(), 0);
+        let mut reader = BufReader::new(file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let n = reader
+                .read_until(b'\n', &mut line)
+                .map_err(Error::io("read", path))?;
+            if n == 0 {
+                break;
+            }
+            number += 1;
+            match step_of(&line) {
+                Some((step, object)) => went_back += usize::from(columns.put(step, &object)),
+                None if line.last() == Some(&b'\n') => unreadable.push(number),
+                None => notes.push(format!(
+                    "The last line of metrics.jsonl ({number}) is incomplete and left out."
+                )),
+            }
+        }
+        if let Some(first) = unreadable.first() {
+            notes.push(format!(
+                "{} lines of metrics.jsonl hold no step and are left out, the first is line {first}.",
+                unreadable.len()
+            ));
+        }
+        if went_back > 0 {
+            notes.push(format!(
+                "metrics.jsonl goes back {went_back} times; of a step that is logged twice the later line counts."
+            ));
+        }
+        if columns.rows() == 0 {
+            notes.push("metrics.jsonl holds no step yet.".to_owned());
+        }
+        Ok(columns)
+    }
+
+    /// Adds a step in place of those from it on, and says whether there were any.
+    fn put(&mut self, step: f64, line: &Map<String, Value>) -> bool {
+        let kept = self.steps().partition_point(|it| *it < step);
+        let goes_back = kept < self.rows;
+        if goes_back {
+            self.truncate(kept);
+        }
+        self.push(step, line);
+        goes_back
+    }
+
     fn truncate(&mut self, rows: usize) {
         self.rows = rows;
         for it in &mut self.values {
@@ -64,19 +129,20 @@ impl Columns {
         }
     }
 
-    fn push(&mut self, step: f64, line: &serde_json::Map<String, Value>) {
+    fn push(&mut self, step: f64, line: &Map<String, Value>) {
         if self.names.is_empty() {
             self.names.push("step".to_owned());
             self.values.push(Vec::new());
         }
         self.values[0].push(step);
         for (name, value) in line.iter().filter(|it| it.0 != "step") {
+            let name = current_name(name);
             let at = self
                 .names
                 .iter()
                 .position(|it| it == name)
                 .unwrap_or_else(|| {
-                    self.names.push(name.clone());
+                    self.names.push(name.to_owned());
                     self.values.push(vec![f64::NAN; self.rows]);
                     self.names.len() - 1
                 });
@@ -89,67 +155,12 @@ impl Columns {
     }
 }
 
-/// Reads `metrics.jsonl`; what is wrong with it is told in `notes`.
-///
-/// A step that comes again replaces what followed it: a resumed run has gone back.
-pub(crate) fn read(path: &Path, notes: &mut Vec<String>) -> Result<Columns> {
-    let mut columns = Columns::default();
-    let file = match std::fs::File::open(path) {
-        Ok(it) => it,
-        Err(it) if it.kind() == std::io::ErrorKind::NotFound => {
-            notes.push("metrics.jsonl is missing: no step is logged.".to_owned());
-            return Ok(columns);
-        }
-        Err(it) => return Err(Error::io("read", path)(it)),
+/// The numbers of a line and the step they are of.
+fn step_of(line: &[u8]) -> Option<(f64, Map<String, Value>)> {
+    let Value::Object(line) = serde_json::from_slice(line).ok()? else {
+        return None;
     };
-    let mut reader = BufReader::new(file);
-    let (mut line, mut number, mut unreadable, mut went_back) = (Vec::new(), 0, Vec::new(), 0);
-    loop {
-        line.clear();
-        let n = reader
-            .read_until(b'\n', &mut line)
-            .map_err(Error::io("read", path))?;
-        if n == 0 {
-            break;
-        }
-        number += 1;
-        let read = serde_json::from_slice::<Value>(&line).ok();
-        let step = read
-            .as_ref()
-            .and_then(|it| it.get("step"))
-            .and_then(Value::as_f64);
-        let (Some(Value::Object(object)), Some(step)) = (read, step) else {
-            if line.last() == Some(&b'\n') {
-                unreadable.push(number);
-            } else {
-                notes.push(format!(
-                    "The last line of metrics.jsonl ({number}) is torn and left out."
-                ));
-            }
-            continue;
-        };
-        let keep = columns.steps().partition_point(|it| *it < step);
-        if keep < columns.rows() {
-            went_back += 1;
-            columns.truncate(keep);
-        }
-        columns.push(step, &object);
-    }
-    if let Some(first) = unreadable.first() {
-        notes.push(format!(
-            "{} lines of metrics.jsonl are no steps and left out, the first is line {first}.",
-            unreadable.len()
-        ));
-    }
-    if went_back > 0 {
-        notes.push(format!(
-            "metrics.jsonl goes back {went_back} times; of a step that is logged twice the later line counts."
-        ));
-    }
-    if columns.rows() == 0 {
-        notes.push("metrics.jsonl holds no step yet.".to_owned());
-    }
-    Ok(columns)
+    Some((line.get("step")?.as_f64()?, line))
 }
 
 #[cfg(test)]
@@ -161,7 +172,7 @@ mod tests {
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(&path, text).unwrap();
         let mut notes = Vec::new();
-        let columns = read(&path, &mut notes).unwrap();
+        let columns = Columns::read(&path, &mut notes).unwrap();
         (columns, notes)
     }
 
@@ -178,12 +189,12 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_last_line_is_left_out_and_told() {
+    fn an_incomplete_last_line_is_left_out_with_a_note() {
         let (it, notes) = check("{\"step\":1,\"a\":1}\n{\"step\":2,\"a\":");
         assert_eq!(it.rows(), 1);
         assert_eq!(
             notes,
-            ["The last line of metrics.jsonl (2) is torn and left out."]
+            ["The last line of metrics.jsonl (2) is incomplete and left out."]
         );
     }
 
@@ -195,6 +206,12 @@ mod tests {
         assert_eq!(it.steps(), [1.0, 2.0]);
         assert_eq!(it.get("a").unwrap(), [1.0, 20.0]);
         assert_eq!(notes.len(), 2);
+    }
+
+    #[test]
+    fn a_column_has_its_present_name() {
+        let (it, _) = check("{\"step\":1,\"groups/mixed\":3}\n");
+        assert_eq!(it.get("groups/partially_solved").unwrap(), [3.0]);
     }
 
     #[test]

@@ -1,0 +1,37 @@
+//! Errors that explain themselves.
+
+/// What an error knows beyond its message. It is implemented by the error of every crate whose errors reach a user.
+pub trait Explain {
+    /// What the reader can do about it, if anything is known.
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the input is at fault rather than the machine or the program.
+    fn is_bad_input(&self) -> bool;
+}
+
+/// A text as a message quotes it: its first `most` characters on one line, and a dot where there were more.
+pub fn excerpt(text: &str, most: usize) -> String {
+    let mut kept = text.chars();
+    let mut quoted: String = (&mut kept)
+        .take(most)
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .collect();
+    if kept.next().is_some() {
+        quoted.push('…');
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::excerpt;
+
+    #[test]
+    fn excerpts_are_one_line_and_cut_between_characters() {
+        assert_eq!(excerpt("a\nb", 3), "a b");
+        assert_eq!(excerpt("ééé", 2), "éé…");
+        assert_eq!(excerpt("", 0), "");
+    }
+}

@@ -1,0 +1,102 @@
+//! What can go wrong around files that outlive a process.
+
+use std::path::{Path, PathBuf};
+
+use hapo_core::Explain;
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a file of a run cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file that cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// `read`, `write`, `create`, …
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// A folder or file that another process writes.
+    #[error("{} is in use by another process", path.display())]
+    Busy {
+        /// The folder or file.
+        path: PathBuf,
+    },
+    /// A file of rollouts that cannot be read as such.
+    #[error("{problem} ({})", path.display())]
+    Rollouts {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A journal that this program did not write.
+    #[error("{}:{line}: expected {expected}, got {got}", path.display())]
+    Journal {
+        /// The journal.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What should be there.
+        expected: &'static str,
+        /// What is there, shortened.
+        got: String,
+    },
+    /// A journal that was started with other settings.
+    #[error("{} was started with other settings: {differences}", path.display())]
+    Settings {
+        /// The journal.
+        path: PathBuf,
+        /// Each setting that differs, with both values.
+        differences: String,
+    },
+    /// A journal that is to be resumed and does not exist.
+    #[error("nothing to resume: {} does not exist or is empty", path.display())]
+    NoJournal {
+        /// The journal.
+        path: PathBuf,
+    },
+}
+
+impl Error {
+    /// The error of a system call on `path`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::Io { action: "read", .. } => "paths are relative to the current folder",
+            Self::Io { .. } => return None,
+            Self::Busy { .. } => "wait for it, or choose another output",
+            Self::Rollouts { .. } => "rollout files are written by `hapo train`",
+            Self::Journal { .. } => "choose another output, or start afresh",
+            Self::Settings { .. } => "use the settings it was started with, or another output",
+            Self::NoJournal { .. } => "start it first",
+        };
+        Some(hint.to_owned())
+    }
+
+    fn is_bad_input(&self) -> bool {
+        match self {
+            Self::Io { action, .. } => *action == "read",
+            Self::Busy { .. } => false,
+            Self::Rollouts { .. }
+            | Self::Journal { .. }
+            | Self::Settings { .. }
+            | Self::NoJournal { .. } => true,
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Where things are in a run folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+
+/// A run folder by its path. It need not exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunFolder<'a>(pub &'a Path);
+
+impl RunFolder<'_> {
+    /// The resolved recipe as TOML.
+    pub fn recipe(self) -> PathBuf {
+        self.0.join("recipe.toml")
+    }
+
+    /// One line of numbers per step.
+    pub fn metrics(self) -> PathBuf {
+        self.0.join("metrics.jsonl")
+    }
+
+    /// The gate over the steps, a [`hapo_core::ScheduleTable`].
+    pub fn gate(self) -> PathBuf {
+        self.0.join("gate.json")
+    }
+
+    /// What the dry run before the first step measured, a [`crate::Preflight`].
+    pub fn preflight(self) -> PathBuf {
+        self.0.join("preflight.json")
+    }
+
+    /// The file that the writing process locks.
+    pub fn lock(self) -> PathBuf {
+        self.0.join("run.lock")
+    }
+
+    /// The folder of rollouts.
+    pub fn rollouts(self) -> PathBuf {
+        self.0.join("rollouts")
+    }
+
+    /// The rollouts of a step, lines of [`crate::RolloutLine`].
+    pub fn rollouts_of(self, step: u64) -> PathBuf {
+        self.rollouts().join(format!("step-{step:06}.jsonl.zst"))
+    }
+
+    /// The folder of checkpoints.
+    pub fn checkpoints(self) -> PathBuf {
+        self.0.join("checkpoints")
+    }
+
+    /// The checkpoint after a step.
+    pub fn checkpoint_of(self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("step-{step:06}"))
+    }
+
+    /// What is saved when a step fails after its first update; it cannot be resumed from.
+    pub fn halted_in(self, step: u64) -> PathBuf {
+        self.checkpoints().join(format!("halted-step-{step:06}"))
+    }
+
+    /// Whether training started in this folder.
+    pub fn holds_run(self) -> bool {
+        self.recipe().exists()
+    }
+
+    /// Steps whose rollouts are stored, in order.
+    pub fn rollout_steps(self) -> Vec<u64> {
+        let mut steps: Vec<u64> = entries(&self.rollouts())
+            .filter_map(|it| step_of(&it, ".jsonl.zst"))
+            .collect();
+        steps.sort_unstable();
+        steps
+    }
+
+    /// The checkpoints by their names, the latest first.
+    pub fn list_checkpoints(self) -> Vec<(u64, PathBuf)> {
+        let mut found: Vec<(u64, PathBuf)> = entries(&self.checkpoints())
+            .filter_map(|it| Some((step_of(&it, "")?, it)))
+            .collect();
+        found.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
+        found
+    }
+
+    /// Removes what a killed process left unfinished.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_leftovers(self) -> Result<()> {
+        for folder in [self.0.to_owned(), self.checkpoints(), self.rollouts()] {
+            for path in entries(&folder) {
+                let removed = match path.extension().and_then(|it| it.to_str()) {
+                    Some("partial") if path.is_dir() => fs::remove_dir_all(&path),
+                    Some("tmp") if path.is_file() => fs::remove_file(&path),
+                    _ => continue,
+                };
+                removed.map_err(Error::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entries of a folder; none of one that cannot be read.
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let found = fs::read_dir(folder).into_iter().flatten();
+    found
+        .filter_map(std::result::Result::ok)
+        .map(|it| it.path())
+}
+
+/// 12 for `step-000012` and `ending`.
+fn step_of(path: &Path, ending: &str) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let digits = name.strip_prefix("step-")?.strip_suffix(ending)?;
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_and_read_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder(dir.path());
+        assert!(run.rollout_steps().is_empty() && run.list_checkpoints().is_empty());
+        fs::create_dir_all(run.rollouts()).unwrap();
+        for step in [12, 3, 1_234_567] {
+            fs::write(run.rollouts_of(step), "").unwrap();
+            fs::create_dir_all(run.checkpoint_of(step)).unwrap();
+        }
+        fs::create_dir_all(run.halted_in(13)).unwrap();
+        fs::write(run.rollouts().join("step-x.jsonl.zst"), "").unwrap();
+        assert_eq!(run.rollout_steps(), [3, 12, 1_234_567]);
+        let found = run.list_checkpoints();
+        assert_eq!(
+            found.iter().map(|it| it.0).collect::<Vec<_>>(),
+            [1_234_567, 12, 3]
+        );
+        assert_eq!(found[1].1, run.checkpoint_of(12));
+    }
+
+    #[test]
+    fn leftovers_are_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder(dir.path());
+        let partial = run.checkpoint_of(2).with_extension("partial");
+        for it in [run.rollouts(), run.checkpoint_of(1), partial.clone()] {
+            fs::create_dir_all(it).unwrap();
+        }
+        for it in [
+            run.rollouts_of(1),
+            run.rollouts().join(".hapo-1-0.tmp"),
+            run.0.join("a.tmp"),
+        ] {
+            fs::write(it, "").unwrap();
+        }
+        run.remove_leftovers().unwrap();
+        assert!(!partial.exists() && run.checkpoint_of(1).is_dir());
+        assert_eq!(entries(&run.rollouts()).count(), 1);
+        assert!(!run.0.join("a.tmp").exists());
+    }
+}

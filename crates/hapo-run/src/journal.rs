@@ -1,0 +1,378 @@
+//! A file of finished work that a killed process resumes.
+//!
+//! The first line holds the settings, so that work of other settings is never mixed in; each line after it is one
+//! finished piece. Lines are written at once, which a killed process survives, and flushed to the disk in batches,
+//! which a power cut survives up to the last second. A last line that was cut off is dropped, and its piece is done
+//! again. The file is locked while it is open. The price of one file is that it is no data set: its first line is of
+//! another kind.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hapo_core::excerpt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::lock::lock;
+
+/// How the journals of one kind are told from other files.
+#[derive(Clone, Copy, Debug)]
+pub struct JournalFormat {
+    /// Key of the version in the first line.
+    pub name: &'static str,
+    /// Version of the format.
+    pub version: u32,
+    /// Key of the settings in the first line.
+    pub settings: &'static str,
+    /// What the first line is called in messages.
+    pub first_line: &'static str,
+    /// What a later line is called in messages.
+    pub line: &'static str,
+}
+
+/// Whether a journal may or must exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// Resumes a journal of the same settings, or starts one.
+    ResumeOrStart,
+    /// Resumes a journal of the same settings, which must exist.
+    Resume,
+    /// Starts a journal, and what is in the file is lost.
+    Fresh,
+}
+
+/// Where a line is in its journal.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    start: u64,
+    length: usize,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    end: u64,
+    unflushed: usize,
+    flushed: Instant,
+}
+
+impl Journal {
+    /// Opens and locks the journal at `path` and hands every complete line after the first to `each`, which says what
+    /// it got where it refuses one.
+    ///
+    /// # Errors
+    /// [`Error::Settings`] for a journal of other settings; [`Error::NoJournal`], [`Error::Busy`],
+    /// [`Error::Journal`], [`Error::Io`].
+    pub fn open<L: DeserializeOwned>(
+        path: &Path,
+        format: &JournalFormat,
+        settings: &Value,
+        mode: OpenMode,
+        each: impl FnMut(L, Span) -> std::result::Result<(), String>,
+    ) -> Result<Self> {
+        let file = OpenOptions::new()
+            .create(mode != OpenMode::Resume)
+            .read(true)
+            .append(true)
+            .open(path)
+            .map_err(|source| match source.kind() {
+                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => Error::NoJournal {
+                    path: path.to_owned(),
+                },
+                _ => Error::io("open", path)(source),
+            })?;
+        lock(&file, path, path)?;
+        if mode == OpenMode::Fresh {
+            file.set_len(0).map_err(Error::io("write", path))?;
+        }
+        let same = |recorded: &Value| match recorded == settings {
+            true => Ok(()),
+            false => Err(Error::Settings {
+                path: path.to_owned(),
+                differences: differences(recorded, settings),
+            }),
+        };
+        let end = read(&file, path, format, same, each)?;
+        if end == 0 && mode == OpenMode::Resume {
+            return Err(Error::NoJournal {
+                path: path.to_owned(),
+            });
+        }
+        file.set_len(end).map_err(Error::io("write", path))?;
+        let mut journal = Self {
+            path: path.to_owned(),
+            file,
+            end,
+            unflushed: 0,
+            flushed: Instant::now(),
+        };
+        if end == 0 {
+            // The version comes first: by it a first line that was cut off is recognised.
+            let (name, version, key) = (format.name, format.version, format.settings);
+            let first = format!("{{\"{name}\":{version},\"{key}\":{settings}}}\n");
+            journal.write(first.as_bytes())?;
+        }
+        Ok(journal)
+    }
+
+    /// Reads a journal without opening it for writing: its settings, and its complete lines into `each`.
+    ///
+    /// # Errors
+    /// [`Error::NoJournal`], [`Error::Journal`], [`Error::Io`].
+    pub fn read<L: DeserializeOwned>(
+        path: &Path,
+        format: &JournalFormat,
+        each: impl FnMut(L, Span) -> std::result::Result<(), String>,
+    ) -> Result<Value> {
+        let file = File::open(path).map_err(Error::io("read", path))?;
+        let mut settings = None;
+        let keep = |it: &Value| {
+            settings = Some(it.clone());
+            Ok(())
+        };
+        read(&file, path, format, keep, each)?;
+        settings.ok_or_else(|| Error::NoJournal {
+            path: path.to_owned(),
+        })
+    }
+
+    /// The journal's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a finished piece; the line is handed to the system before this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn append(&mut self, line: &impl Serialize) -> Result<Span> {
+        let mut text = serde_json::to_vec(line).expect("a line is plain data");
+        text.push(b'\n');
+        self.write(&text)
+    }
+
+    fn write(&mut self, text: &[u8]) -> Result<Span> {
+        const BATCH: usize = 64;
+        self.file
+            .write_all(text)
+            .map_err(Error::io("write", &self.path))?;
+        let span = Span {
+            start: self.end,
+            length: text.len(),
+        };
+        self.end += text.len() as u64;
+        self.unflushed += 1;
+        if self.unflushed >= BATCH || self.flushed.elapsed() > Duration::from_secs(1) {
+            self.flush()?;
+        }
+        Ok(span)
+    }
+
+    /// Flushes the journal to the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn flush(&mut self) -> Result<()> {
+        self.file
+            .sync_data()
+            .map_err(Error::io("write", &self.path))?;
+        self.unflushed = 0;
+        self.flushed = Instant::now();
+        Ok(())
+    }
+
+    /// The line at a span.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn read_at<L: DeserializeOwned>(&mut self, span: Span) -> Result<L> {
+        let mut text = vec![0; span.length];
+        self.file
+            .seek(SeekFrom::Start(span.start))
+            .and_then(|_| self.file.read_exact(&mut text))
+            .and_then(|()| Ok(serde_json::from_slice(&text)?))
+            .map_err(Error::io("read", &self.path))
+    }
+}
+
+/// Reads the settings and the complete lines of a file, and returns where the last one ends; 0 where there is none.
+fn read<L: DeserializeOwned>(
+    file: &File,
+    path: &Path,
+    format: &JournalFormat,
+    accept: impl FnOnce(&Value) -> Result<()>,
+    mut each: impl FnMut(L, Span) -> std::result::Result<(), String>,
+) -> Result<u64> {
+    let malformed = |line, expected, got: String| Error::Journal {
+        path: path.to_owned(),
+        line,
+        expected,
+        got,
+    };
+    let mut reader = BufReader::new(file);
+    let mut accept = Some(accept);
+    let (mut end, mut number, mut text) = (0, 0, Vec::new());
+    loop {
+        text.clear();
+        let length = reader
+            .read_until(b'\n', &mut text)
+            .map_err(Error::io("read", path))?;
+        if text.last() != Some(&b'\n') {
+            // The end, or a line that a kill cut off. A file that is no journal must not be taken for one whose
+            // first line was cut off.
+            let start = format!("{{\"{}\":", format.name).into_bytes();
+            if number == 0 && !start.starts_with(&text[..text.len().min(start.len())]) {
+                return Err(malformed(1, format.first_line, shown(&text)));
+            }
+            return Ok(end);
+        }
+        number += 1;
+        if let Some(accept) = accept.take() {
+            let settings = settings_of(&text, format);
+            accept(&settings.ok_or_else(|| malformed(1, format.first_line, shown(&text)))?)?;
+        } else {
+            let line = serde_json::from_slice(&text)
+                .map_err(|_| malformed(number, format.line, shown(&text)))?;
+            each(line, Span { start: end, length })
+                .map_err(|got| malformed(number, format.line, got))?;
+        }
+        end += length as u64;
+    }
+}
+
+fn settings_of(first_line: &[u8], format: &JournalFormat) -> Option<Value> {
+    let mut line: Map<String, Value> = serde_json::from_slice(first_line).ok()?;
+    let version = line.get(format.name)?.as_u64()?;
+    (version == u64::from(format.version)).then_some(())?;
+    line.remove(format.settings)
+}
+
+/// A line as a message quotes it.
+fn shown(line: &[u8]) -> String {
+    excerpt(String::from_utf8_lossy(line).trim_end(), 80)
+}
+
+/// Each setting that differs between two objects, with both values.
+pub fn differences(recorded: &Value, now: &Value) -> String {
+    let empty = Map::new();
+    let (recorded, now) = (
+        recorded.as_object().unwrap_or(&empty),
+        now.as_object().unwrap_or(&empty),
+    );
+    let mut names: Vec<&String> = recorded.keys().chain(now.keys()).collect();
+    names.sort();
+    names.dedup();
+    let shown = |it: Option<&Value>| {
+        it.map_or_else(|| "nothing".to_owned(), |it| excerpt(&it.to_string(), 80))
+    };
+    let differing: Vec<String> = names
+        .into_iter()
+        .filter(|it| recorded.get(*it) != now.get(*it))
+        .map(|it| {
+            let (then, now) = (shown(recorded.get(it)), shown(now.get(it)));
+            format!("{it} was {then}, is {now}")
+        })
+        .collect();
+    differing.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const FORMAT: JournalFormat = JournalFormat {
+        name: "hapo_test",
+        version: 1,
+        settings: "asked",
+        first_line: "the settings of a test",
+        line: "one number",
+    };
+
+    fn open(path: &Path, settings: &Value, mode: OpenMode) -> Result<(Journal, Vec<u32>)> {
+        let mut found = Vec::new();
+        let journal = Journal::open(path, &FORMAT, settings, mode, |it: u32, _| {
+            found.push(it);
+            Ok(())
+        })?;
+        Ok((journal, found))
+    }
+
+    #[test]
+    fn a_journal_cut_anywhere_is_resumed_at_its_last_complete_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let settings = json!({ "b": 1, "a": "x" });
+        let (mut journal, found) = open(&path, &settings, OpenMode::Fresh).unwrap();
+        assert_eq!(found, [0; 0]);
+        let spans = [7_u32, 8].map(|it| journal.append(&it).unwrap());
+        assert_eq!(journal.read_at::<u32>(spans[0]).unwrap(), 7);
+        assert!(matches!(
+            open(&path, &settings, OpenMode::Fresh),
+            Err(Error::Busy { .. })
+        ));
+        drop(journal);
+        let whole = std::fs::read(&path).unwrap();
+        assert!(whole.starts_with(b"{\"hapo_test\":1,\"asked\":{"));
+        for cut in 0..=whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (mut journal, found) = open(&path, &settings, OpenMode::ResumeOrStart).unwrap();
+            assert!([7, 8].starts_with(&found), "{cut}: {found:?}");
+            for it in &[7, 8][found.len()..] {
+                journal.append(it).unwrap();
+            }
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "{cut}");
+        }
+        let mut read = Vec::new();
+        let recorded = Journal::read(&path, &FORMAT, |it: u32, _| {
+            read.push(it);
+            Ok(())
+        });
+        assert_eq!((recorded.unwrap(), read), (settings, vec![7, 8]));
+    }
+
+    #[test]
+    fn what_is_no_journal_of_these_settings_is_refused_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let settings = json!({ "k": 2 });
+        let refused = |settings: &Value, mode| {
+            let message = open(&path, settings, mode).unwrap_err().to_string();
+            message.replace(&folder.path().display().to_string(), "")
+        };
+        assert_eq!(
+            refused(&settings, OpenMode::Resume),
+            "nothing to resume: /j does not exist or is empty"
+        );
+        open(&path, &settings, OpenMode::ResumeOrStart).unwrap();
+        assert_eq!(
+            refused(&json!({ "k": 4, "l": null }), OpenMode::Resume),
+            "/j was started with other settings: k was 2, is 4; l was nothing, is null"
+        );
+        for (text, expected) in [
+            (
+                "{\"id\":1}\n",
+                "/j:1: expected the settings of a test, got {\"id\":1}",
+            ),
+            ("hello", "/j:1: expected the settings of a test, got hello"),
+            (
+                "{\"hapo_test\":2,\"asked\":{}}\n",
+                "/j:1: expected the settings of a test, got {\"hapo_test\":2,\"asked\":{}}",
+            ),
+            (
+                "{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n-1\n",
+                "/j:3: expected one number, got -1",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(refused(&settings, OpenMode::ResumeOrStart), expected);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The run folder: its names and its schema, written by training and read by everything else, and the three ways
+//! in which files survive a kill: written atomically, locked, resumed line by line.
+//!
+//! What is recorded has one type here, so a reader cannot drift from the writer. The price: a column or a field that is
+//! renamed keeps its old name as an alias for good.
+
+mod columns;
+mod error;
+mod files;
+mod folder;
+mod journal;
+mod lock;
+mod metrics;
+mod preflight;
+mod recipe;
+mod rollouts;
+
+pub use columns::Columns;
+pub use error::{Error, Result};
+pub use files::{create_folder, sync_parent, write_atomically, write_atomically_with};
+pub use folder::RunFolder;
+pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
+pub use lock::{Lock, is_locked};
+pub use metrics::{Metrics, MetricsFile, current_name, is_clock};
+pub use preflight::Preflight;
+pub use recipe::recipe_entries;
+pub use rollouts::{Role, RolloutLine, RolloutWriter, each_rollout, read_rollouts};

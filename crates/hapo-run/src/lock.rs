@@ -1,0 +1,86 @@
+//! One writing process per folder or file.
+//!
+//! The lock is the system's, on an open file: it goes when the process goes, however it ends, so nothing has to be
+//! cleaned up after a kill. The price is an empty `run.lock` in every run folder.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::folder::RunFolder;
+
+/// The right to write into a run folder, held as long as this lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the lock of a run folder, which exists.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process holds it, [`Error::Io`].
+    pub fn take(run: RunFolder<'_>) -> Result<Self> {
+        let path = run.lock();
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(Error::io("create", &path))?;
+        lock(&file, &path, run.0)?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Locks an open file; `busy` is what is named when another process holds it.
+pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy {
+            path: busy.to_owned(),
+        }),
+        Err(TryLockError::Error(source)) => Err(Error::io("lock", path)(source)),
+    }
+}
+
+/// Whether a process holds the lock on a file. The list of the system is read rather than the lock tried: a try
+/// would refuse a run that starts at that moment.
+#[cfg(target_os = "linux")]
+pub fn is_locked(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(inode) = fs::metadata(path).map(|it| it.ino()) else {
+        return false;
+    };
+    let suffix = format!(":{inode}");
+    fs::read_to_string("/proc/locks").is_ok_and(|locks| {
+        locks.lines().any(|line| {
+            let mut fields = line.split_whitespace();
+            fields.any(|it| it == "FLOCK") && fields.any(|it| it.ends_with(&suffix))
+        })
+    })
+}
+
+/// Whether a process holds the lock on a file, which this system does not tell.
+#[cfg(not(target_os = "linux"))]
+pub fn is_locked(_path: &Path) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_locked_until_its_holder_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder(dir.path());
+        let held = Lock::take(run).unwrap();
+        assert_eq!(is_locked(&run.lock()), cfg!(target_os = "linux"));
+        let refused = Lock::take(run).unwrap_err().to_string();
+        let expected = format!("{} is in use by another process", dir.path().display());
+        assert_eq!(refused, expected);
+        drop(held);
+        assert!(!is_locked(&run.lock()));
+        Lock::take(run).unwrap();
+    }
+}

@@ -1,0 +1,183 @@
+//! What a dry run of the first prompts measured before the first step, and what a run has to expect from it.
+
+use serde::{Deserialize, Serialize};
+
+/// What it measured. Rates are shares of the responses unless they say otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Preflight {
+    /// Prompts sampled.
+    pub prompts: usize,
+    /// Responses of each.
+    pub group_size: usize,
+    /// Correct responses.
+    pub success: f64,
+    /// Groups without a correct response, of all groups.
+    pub all_fail: f64,
+    /// Groups in which every response is correct, of all groups.
+    pub all_solved: f64,
+    /// Responses with an answer that can be read.
+    pub format: f64,
+    /// Responses that end with an end token.
+    pub ended: f64,
+    /// Responses cut at the limit.
+    pub truncated: f64,
+    /// Mean length of a response in tokens.
+    pub response_tokens: f64,
+    /// Prompts of the run with an admissible teacher, of all prompts.
+    pub teacher_coverage: f64,
+    /// Mean and largest length of the teacher's trajectories in tokens.
+    pub teacher_tokens: (f64, usize),
+    /// Longest response allowed.
+    pub limit: usize,
+    /// Seconds of a step, predicted.
+    pub step_seconds: f64,
+    /// Steps of the run.
+    pub steps: u64,
+    /// Bytes of weights, gradients, moments and the copy for the KL.
+    pub state_bytes: u64,
+    /// Bytes that the process holds after one sampling and one gradient; 0 where the system does not
+    /// say.
+    pub resident_bytes: u64,
+    /// Whether a teacher is to enter groups.
+    pub wants_teacher: bool,
+}
+
+impl Preflight {
+    /// What to print, line by line.
+    pub fn lines(&self) -> Vec<String> {
+        let percent = |it: f64| format!("{:.1} %", it * 100.0);
+        let (mean, longest) = self.teacher_tokens;
+        vec![
+            format!(
+                "pre-flight  {} prompts × {}: success {}, all-fail groups {}, all-solved {}",
+                self.prompts,
+                self.group_size,
+                percent(self.success),
+                percent(self.all_fail),
+                percent(self.all_solved),
+            ),
+            format!(
+                "            readable answers {}, ended {}, truncated {}, {:.0} tokens on average (limit {})",
+                percent(self.format),
+                percent(self.ended),
+                percent(self.truncated),
+                self.response_tokens,
+                self.limit,
+            ),
+            format!(
+                "            teacher for {} of the prompts, {mean:.0} tokens on average, {longest} at most",
+                percent(self.teacher_coverage),
+            ),
+            format!(
+                "            about {:.1} s a step, {:.0} min for {} steps; weights and moments {:.2} GB, {:.2} GB held now",
+                self.step_seconds,
+                self.step_seconds * self.steps as f64 / 60.0,
+                self.steps,
+                self.state_bytes as f64 / 1e9,
+                self.resident_bytes as f64 / 1e9,
+            ),
+        ]
+    }
+
+    /// Where the run cannot learn, or only by luck.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        if self.format == 0.0 {
+            all.push(
+                "no answer could be read from any response: is data.template the model's own?"
+                    .to_owned(),
+            );
+        }
+        if self.truncated > 0.5 {
+            all.push(format!(
+                "{:.0} % of the responses are cut at sampling.max_new_tokens = {}",
+                self.truncated * 100.0,
+                self.limit
+            ));
+        }
+        if self.wants_teacher && self.teacher_coverage == 0.0 {
+            all.push(
+                "no prompt has an admissible teacher: the method is plain GRPO here".to_owned(),
+            );
+        }
+        if self.all_fail == 1.0 && !(self.wants_teacher && self.teacher_coverage > 0.0) {
+            all.push(
+                "every group fails and no teacher helps: there is no signal to learn from"
+                    .to_owned(),
+            );
+        }
+        if self.all_solved == 1.0 {
+            all.push("every group is solved: there is nothing left to learn".to_owned());
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_name_what_cannot_learn() {
+        let good = Preflight {
+            prompts: 64,
+            group_size: 8,
+            success: 0.1,
+            all_fail: 0.7,
+            all_solved: 0.0,
+            format: 0.9,
+            ended: 0.95,
+            truncated: 0.05,
+            response_tokens: 40.0,
+            teacher_coverage: 0.25,
+            teacher_tokens: (60.0, 80),
+            limit: 96,
+            step_seconds: 1.5,
+            steps: 60,
+            state_bytes: 20_000_000,
+            resident_bytes: 100_000_000,
+            wants_teacher: true,
+        };
+        assert!(good.warnings().is_empty());
+        assert_eq!(good.lines().len(), 4);
+        assert_eq!(
+            good.lines()[0],
+            "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"
+        );
+        let warned = |it: Preflight| it.warnings().join("\n");
+        assert!(
+            warned(Preflight {
+                format: 0.0,
+                ..good.clone()
+            })
+            .contains("data.template")
+        );
+        assert!(
+            warned(Preflight {
+                truncated: 0.8,
+                ..good.clone()
+            })
+            .contains("80 %")
+        );
+        assert!(
+            warned(Preflight {
+                teacher_coverage: 0.0,
+                ..good.clone()
+            })
+            .contains("plain GRPO")
+        );
+        let hopeless = Preflight {
+            all_fail: 1.0,
+            wants_teacher: false,
+            ..good.clone()
+        };
+        assert!(warned(hopeless).contains("no signal"));
+        assert!(
+            warned(Preflight {
+                all_fail: 1.0,
+                ..good
+            })
+            .is_empty()
+        );
+    }
+}

@@ -1,0 +1,50 @@
+//! A recipe as text, key by key, for what compares recipes and does not run them.
+
+use std::collections::BTreeMap;
+
+/// The entries of a TOML text, `section.key` to its value as TOML, or why there are none.
+///
+/// # Errors
+/// The parser's message.
+pub fn recipe_entries(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let table: toml::Table = text
+        .parse()
+        .map_err(|it: toml::de::Error| it.message().to_owned())?;
+    let mut entries = BTreeMap::new();
+    flatten("", table, &mut entries);
+    Ok(entries)
+}
+
+fn flatten(path: &str, table: toml::Table, entries: &mut BTreeMap<String, String>) {
+    for (key, value) in table {
+        let key = match path {
+            "" => key,
+            _ => format!("{path}.{key}"),
+        };
+        match value {
+            toml::Value::Table(it) => flatten(&key, it, entries),
+            other => {
+                entries.insert(key, other.to_string());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_named_by_their_sections() {
+        let entries = recipe_entries("steps = 10\n[optim]\nlr = 1e-4\n[hapo]\ngate = \"never\"\n");
+        let entries: Vec<(String, String)> = entries.unwrap().into_iter().collect();
+        let text = |it: &(&str, &str)| (it.0.to_owned(), it.1.to_owned());
+        let expected = [
+            ("hapo.gate", "\"never\""),
+            ("optim.lr", "0.0001"),
+            ("steps", "10"),
+        ];
+        assert_eq!(entries, expected.iter().map(text).collect::<Vec<_>>());
+        assert!(recipe_entries("steps = [").is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! The rollouts of a step, stored: `rollouts/step-000123.jsonl.zst`, one line per trajectory.
+//!
+//! A file is compressed and written on a thread of its own while the step's update runs; the run waits
+//! for it before the next one and before a checkpoint. Files of one seed are equal byte for byte.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use hapo_core::Verdict;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+
+/// Longest line of a file, in bytes.
+const LINE_BYTES: u64 = 256 << 20;
+
+/// One trajectory of a step. What a file lacks is empty: a reader shows what there is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RolloutLine {
+    /// The training step.
+    pub step: u64,
+    /// The prompt's number in the run.
+    pub prompt_id: u64,
+    /// The prompt's id in the data set.
+    pub id: String,
+    /// The problem as written.
+    #[serde(alias = "prompt")]
+    pub problem: String,
+    /// The rendered prompt's tokens.
+    pub prompt_tokens: Vec<u32>,
+    /// The gold answer.
+    pub answer: String,
+    /// Who wrote it, and whether it is in the group.
+    pub role: Role,
+    /// Position in the group.
+    pub slot: usize,
+    /// Whether the teacher entered the group.
+    pub injected: bool,
+    /// The response as text, without its end token.
+    pub completion: String,
+    /// The response's tokens, the end token included.
+    pub tokens: Vec<u32>,
+    /// Length of the teacher's prefix that the response continues, in tokens (D22).
+    #[serde(alias = "hint", skip_serializing_if = "is_zero")]
+    pub prefix: usize,
+    /// log `π_old` of each token after the prefix at the sampling temperature; empty for the teacher.
+    pub log_probs: Vec<f32>,
+    /// False when the response was truncated.
+    pub ended: bool,
+    /// What the grader says.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
+/// Who wrote a trajectory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The policy.
+    #[default]
+    Policy,
+    /// The policy; the teacher's trajectory is in its slot.
+    Replaced,
+    /// The teacher.
+    Teacher,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(it: &usize) -> bool {
+    *it == 0
+}
+
+/// Writes the files of a run, one at a time.
+#[derive(Debug, Default)]
+pub struct RolloutWriter {
+    running: Option<JoinHandle<Result<()>>>,
+}
+
+impl RolloutWriter {
+    /// Starts to write a file, once the one before is done.
+    ///
+    /// # Errors
+    /// Those of the file before.
+    pub fn write(&mut self, path: PathBuf, lines: Vec<RolloutLine>) -> Result<()> {
+        self.wait()?;
+        self.running = Some(std::thread::spawn(move || {
+            let mut text = Vec::new();
+            for it in &lines {
+                serde_json::to_writer(&mut text, it).expect("a line is plain data");
+                text.push(b'\n');
+            }
+            let packed = ruzstd::encoding::compress_to_vec(
+                text.as_slice(),
+                ruzstd::encoding::CompressionLevel::Fastest,
+            );
+            write_atomically(&path, &packed)
+        }));
+        Ok(())
+    }
+
+    /// Waits until every file is on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of the last file.
+    pub fn wait(&mut self) -> Result<()> {
+        match self.running.take() {
+            Some(it) => it.join().expect("writing a file does not panic"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Reads a step's rollouts.
+///
+/// # Errors
+/// As [`each_rollout`].
+pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>> {
+    let mut lines = Vec::new();
+    each_rollout(path, |it| lines.push(it))?;
+    Ok(lines)
+}
+
+/// Reads a step's rollouts one at a time.
+///
+/// # Errors
+/// A file that is missing or is no zstd-compressed JSONL of [`RolloutLine`]s.
+pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()> {
+    let bad = |problem: String| Error::Rollouts {
+        path: path.to_owned(),
+        problem,
+    };
+    let file = std::fs::File::open(path).map_err(Error::io("read", path))?;
+    let unpacked = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file))
+        .map_err(|it| bad(it.to_string()))?;
+    let mut reader = BufReader::with_capacity(1 << 16, unpacked);
+    let (mut text, mut number) = (Vec::new(), 0);
+    loop {
+        text.clear();
+        let length = Read::take(&mut reader, LINE_BYTES)
+            .read_until(b'\n', &mut text)
+            .map_err(|it| bad(it.to_string()))?;
+        if length == 0 {
+            return Ok(());
+        }
+        number += 1;
+        take(serde_json::from_slice(&text).map_err(|it| bad(format!("line {number}: {it}")))?);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_written_and_read_alike() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("step-000001.jsonl.zst");
+        let line = |slot, verdict| RolloutLine {
+            step: 1,
+            slot,
+            tokens: vec![1, 2],
+            log_probs: vec![-0.1, -1.5e-7],
+            verdict,
+            ..RolloutLine::default()
+        };
+        let lines = vec![
+            line(0, Verdict::Correct),
+            line(1, Verdict::Unparsable("no box".to_owned())),
+        ];
+        let mut writer = RolloutWriter::default();
+        writer.write(path.clone(), lines.clone()).unwrap();
+        writer.wait().unwrap();
+        assert_eq!(read_rollouts(&path).unwrap(), lines);
+        std::fs::write(&path, "text").unwrap();
+        let message = read_rollouts(&path).unwrap_err().to_string();
+        assert!(message.ends_with("step-000001.jsonl.zst)"), "{message}");
+    }
+
+    #[test]
+    fn a_line_of_an_earlier_version_is_read() {
+        let text = r#"{"step":3,"prompt_id":1,"id":"a","prompt":"1+1?","prompt_tokens":[5],"answer":"2","role":"replaced","slot":2,"injected":true,"completion":"2","tokens":[7,8],"hint":1,"log_probs":[-0.5],"ended":true,"verdict":"unparsable","reason":"no box"}"#;
+        let line: RolloutLine = serde_json::from_str(text).unwrap();
+        assert_eq!((line.problem.as_str(), line.prefix), ("1+1?", 1));
+        assert_eq!(line.role, Role::Replaced);
+        assert_eq!(line.verdict, Verdict::Unparsable("no box".to_owned()));
+        let written = serde_json::to_string(&line).unwrap();
+        let renamed = text
+            .replace("\"prompt\":", "\"problem\":")
+            .replace("\"hint\":", "\"prefix\":");
+        assert_eq!(written, renamed);
+    }
+}
