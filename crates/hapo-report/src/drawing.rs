@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::error::{Error, Result};
 use crate::figures::{FIGURES, Figure, Scale};
-use crate::folder::{Run, seed_groups};
+use crate::folder::{Run, annealing_from, seed_groups};
 use crate::summary::{short, time_parts};
 
 /// Okabe and Ito's colours, which colour-blind readers can tell apart, the yellow darkened for white paper.

@@ -20,6 +20,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use futures::Stream;
+use hapo_run::{RunFolder, is_locked};
 use tokio::sync::watch;
 
 use crate::data::{self, Mode};

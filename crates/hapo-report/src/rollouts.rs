@@ -134,7 +134,7 @@ fn mean(log_probs: &[f32]) -> Option<f64> {
 fn as_name<S: Serializer>(
     verdict: &hapo_verify::Verdict,
     serializer: S,
-) -> Result<S::Ok, S::Error> {
+) -> std::result::Result<S::Ok, S::Error> {
     serializer.serialize_str(verdict.name())
 }
 

@@ -49,10 +49,9 @@ fn an_unreliable_grader_turns_verdicts_around() {
     let (mut flipped, mut all) = (0, 0);
     for step in 1..=2 {
         for it in read(&file_of(&run_dir, step)).unwrap() {
-            if it.role != "teacher" {
+            if it.role != Role::Teacher {
                 let boxed = format!("\\boxed{{{}}}", it.answer);
-                flipped +=
-                    usize::from(it.completion.ends_with(&boxed) != (it.verdict == "correct"));
+                flipped += usize::from(it.completion.ends_with(&boxed) != it.verdict.is_correct());
                 all += 1;
             }
         }
@@ -78,12 +77,12 @@ fn d22_hints_follow_the_successes_before_them() {
         assert_eq!(groups.len(), 6);
         for group in groups.values() {
             assert_eq!(group.len(), 8, "a group has eight members");
-            let teacher = group.iter().find(|it| it.role == "teacher");
+            let teacher = group.iter().find(|it| it.role == Role::Teacher);
             let sampled: Vec<&RolloutLine> =
-                group.iter().filter(|it| it.role == "policy").collect();
+                group.iter().filter(|it| it.role == Role::Policy).collect();
             let successes = |n: usize| {
                 let first = sampled[..n].iter();
-                first.filter(|it| it.verdict == "correct").count()
+                first.filter(|it| it.verdict.is_correct()).count()
             };
             for it in &sampled {
                 assert_eq!(it.log_probs.len(), it.tokens.len() - it.prefix);
