@@ -12,6 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, header};
 use futures::{StreamExt, stream};
+use hapo_core::Explain;
 use hapo_hub::{DatasetFile, Error, Hub, NoProgress, Progress, RepoId};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";

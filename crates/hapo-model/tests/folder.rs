@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Explain;
 use hapo_model::folder::{self, Layout};
 use hapo_model::{Architecture, Config, Dtype, Llama3Scaling, Rope, TensorSpec};
 use safetensors::SafeTensors;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Explain;
 use hapo_model::Tokenizer;
 use serde_json::{Value, json};
 
@@ -97,7 +98,7 @@ fn a_tokenizer_beyond_the_embedding_is_refused() {
     );
     assert_eq!(
         error.hint(),
-        Some("take tokenizer.json of the model this one was trained from")
+        Some("take tokenizer.json of the model this one was trained from".to_owned())
     );
 
     // One id far away counts, not the number of tokens, and costs no memory.

@@ -73,7 +73,7 @@ fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[
         "rows": columns.rows(),
         "offset": offset,
         "gate": run.gate.as_ref().map(|it| json!({
-            "gamma0": it.gamma0, "failure_level": it.success_limit, "turn_off_epoch": it.turn_off_epoch,
+            "gamma0": it.gamma0, "success_limit": it.success_limit, "turn_off_epoch": it.turn_off_epoch,
             "extinct_at_step": it.extinct_at_step, "annealing_from": annealing_from(it),
         })),
         "recipe": run.recipe,

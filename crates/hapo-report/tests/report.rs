@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use expect_test::expect;
+use hapo_core::Explain;
 use hapo_report::{Error, LiveView, figures, report};
 
 const HOSTILE: &str = "</script><script>alert(1)</script>";
@@ -17,7 +18,8 @@ fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
         "name = \"{HOSTILE}\"\nmethod = \"trapo\"\nseed = {seed}\nsteps = 8\n[data]\ngrader = \"math\"\n"
     );
     fs::write(folder.join("recipe.toml"), recipe).unwrap();
-    let gate = r#"{"gate":"confidence","gamma0":0.15,"extinct_at_step":5,"rungs":[{"successes":0,"first_closed_step":5}]}"#;
+    let gate = r#"{"gate":"confidence","group_size":8,"success_limit":0,"gamma0":0.15,"turn_off_epoch":1.5,"steepness":10,
+        "steps_per_epoch":3,"extinct_at_step":5,"rungs":[{"successes":0,"closes_at_epoch":1.5,"first_closed_step":5}],"steps":[]}"#;
     fs::write(folder.join("gate.json"), gate).unwrap();
     let lines: String = (1..=steps).map(|it| line(it) + "\n").collect();
     fs::write(folder.join("metrics.jsonl"), lines).unwrap();
@@ -89,6 +91,41 @@ fn nothing_of_a_run_is_markup() {
     assert!(page.contains("default-src 'none'; script-src 'sha256-"));
     // The name of SVG; nothing is fetched.
     assert_eq!(page.matches("://").count(), 1);
+}
+
+/// The folder was written at commit c0f3b2c, before metrics, the gate's table and rollouts got their present names.
+#[test]
+fn a_run_of_an_earlier_version_is_shown() {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/run-of-c0f3b2c");
+    let view = LiveView::bind(&[recorded], "127.0.0.1", 0).unwrap();
+    let url = view.url();
+    view.serve_aside().unwrap();
+    let (manifest, numbers) = data_of(&url);
+    let run = &manifest["runs"][0];
+    assert_eq!(run["notes"], serde_json::json!([]));
+    assert_eq!(
+        (run["state"].as_str(), run["rows"].as_u64()),
+        (Some("finished"), Some(3))
+    );
+    let columns: Vec<&str> = run["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it.as_str())
+        .collect();
+    let column = |name: &str| {
+        let at = columns.iter().position(|it| *it == name).unwrap();
+        numbers[3 * at..3 * at + 3].to_vec()
+    };
+    assert_eq!(column("gate/success_limit"), [0.0, 0.0, 0.0]);
+    assert_eq!(column("groups/partially_solved"), [0.0, 1.0, 0.0]);
+    assert_eq!(run["gate"]["success_limit"], 0);
+    assert_eq!(run["gate"]["annealing_from"], 4);
+    let (_, body) = ask(&url, "GET", "/rollouts/0/3", None);
+    let rollouts: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let group = &rollouts["groups"][0];
+    assert!(group["problem"].as_str().is_some_and(|it| !it.is_empty()));
+    assert_eq!(group["members"].as_array().unwrap().len(), 5);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
+use hapo_core::Explain;
 use hapo_data::Dataset;
 use hapo_teacher::{
     Begin, Client, Error, Leaked, Origin, Patience, PromptKind, Rule, Rules, Session, Summary,

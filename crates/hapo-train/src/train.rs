@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use hapo_core::MethodKind;
 use hapo_kernels::Device;
 use hapo_run::{
-    Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, recipe_entries, write_atomically,
+    Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, recipe_entries,
+    write_atomically,
 };
 
 use crate::checkpoint::{self, TrainerState};

@@ -48,7 +48,7 @@ fn an_unreliable_grader_turns_verdicts_around() {
     run_with(&run_dir, &["data.flip_verdicts=0.3"]);
     let (mut flipped, mut all) = (0, 0);
     for step in 1..=2 {
-        for it in read(&file_of(&run_dir, step)).unwrap() {
+        for it in read_rollouts(&RunFolder(&run_dir).rollouts_of(step)).unwrap() {
             if it.role != Role::Teacher {
                 let boxed = format!("\\boxed{{{}}}", it.answer);
                 flipped += usize::from(it.completion.ends_with(&boxed) != it.verdict.is_correct());
@@ -71,7 +71,7 @@ fn d22_hints_follow_the_successes_before_them() {
     let mut with_teacher = 0;
     for step in 1..=2 {
         let mut groups: BTreeMap<u64, Vec<RolloutLine>> = BTreeMap::new();
-        for it in read(&file_of(&run_dir, step)).unwrap() {
+        for it in read_rollouts(&RunFolder(&run_dir).rollouts_of(step)).unwrap() {
             groups.entry(it.prompt_id).or_default().push(it);
         }
         assert_eq!(groups.len(), 6);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
+use hapo_core::Explain;
 use hapo_train::{ModelSource, Recipe};
 
 fn root() -> PathBuf {
