@@ -148,7 +148,7 @@ fn a_folder_without_a_run_is_bad_input() {
 }
 
 #[test]
-fn a_broken_run_is_told_and_shown() {
+fn a_broken_run_is_shown_with_notes() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("broken");
     fs::create_dir_all(run.join("rollouts")).unwrap();
@@ -175,8 +175,8 @@ fn a_broken_run_is_told_and_shown() {
         })
         .collect();
     expect![[r#"
-        The last line of metrics.jsonl (3) is torn and left out.
-        1 lines of metrics.jsonl are no steps and left out, the first is line 2.
+        The last line of metrics.jsonl (3) is incomplete and left out.
+        1 lines of metrics.jsonl hold no step and are left out, the first is line 2.
         recipe.toml cannot be read: unclosed array, expected `]`.
         gate.json cannot be read: EOF while parsing an object at line 1 column 1.
         DIR/broken/eval.json is no table of an evaluation."#]]
