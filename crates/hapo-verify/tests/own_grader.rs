@@ -109,7 +109,7 @@ fn it_stands_beside_the_built_in_ones() {
     let all: [&dyn Grader; 2] = [&WITHIN, grader("math").unwrap()];
     let verdicts = all.map(|it| grade(it, "10", "It is 10.2").verdict);
     assert_eq!(verdicts, [Verdict::Correct, Verdict::Wrong]);
-    assert_eq!(all.map(|it| it.counterpart()), [None, Some("oat")]);
+    assert_eq!(all.map(Grader::counterpart), [None, Some("oat")]);
 }
 
 #[test]

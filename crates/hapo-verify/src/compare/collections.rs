@@ -6,7 +6,7 @@ use crate::expr::{Expr, Op};
 use crate::numeric;
 use std::cmp::Ordering;
 
-impl<'a> Comparison<'a> {
+impl Comparison<'_> {
     pub(super) fn sets(&mut self, gold: &Expr, answer: &Expr) -> bool {
         if let (Expr::Interval(a), Expr::Interval(b)) = (gold, answer) {
             return a.left_open == b.left_open

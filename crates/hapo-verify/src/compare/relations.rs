@@ -5,7 +5,7 @@ use super::{Comparison, structurally_equal};
 use crate::expr::{Expr, Func, Op};
 use crate::numeric;
 
-impl<'a> Comparison<'a> {
+impl Comparison<'_> {
     pub(super) fn relations(&mut self, gold: &Expr, answer: &Expr) -> bool {
         match (gold, answer) {
             (Expr::Chain(a), Expr::Chain(b)) => {

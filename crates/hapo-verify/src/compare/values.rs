@@ -10,7 +10,7 @@ use num_traits::Zero;
 /// 2^-54: what the reference's numerical comparison takes for zero.
 const LAST_DIGIT: f64 = 5.551_115_123_125_783e-17;
 
-impl<'a> Comparison<'a> {
+impl Comparison<'_> {
     pub(super) fn values(&mut self, gold: &Expr, answer: &Expr) -> bool {
         if let (
             Expr::Matrix { cols, cells },

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Context, Formula, Found, Scan};
 
-impl<'a> Scan<'a> {
+impl Scan<'_> {
     /// Boxes: in delimiters, and bare.
     pub(super) fn boxes(&self, out: &mut Vec<Candidate>) {
         let Some(first) = self.text.find("\\boxed{") else {

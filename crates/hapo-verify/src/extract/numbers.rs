@@ -2,7 +2,7 @@
 
 use super::{Candidate, Found, Scan};
 
-impl<'a> Scan<'a> {
+impl Scan<'_> {
     /// Arithmetic or, failing that, a number.
     pub(super) fn expression_at(&self, at: usize) -> Option<Candidate> {
         let starts = at == 0

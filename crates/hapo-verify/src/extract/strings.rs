@@ -3,7 +3,7 @@
 use super::anchors::Anchors;
 use super::{Candidate, Dots, Found, Scan};
 
-impl<'a> Scan<'a> {
+impl Scan<'_> {
     pub(super) fn strings(
         &self,
         anchors: &Anchors,

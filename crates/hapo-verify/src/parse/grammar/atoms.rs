@@ -7,7 +7,7 @@ use super::relations::power;
 use super::{Parser, TopLevel};
 use crate::expr::{Expr, Func};
 
-impl<'a> Parser<'_, 'a> {
+impl Parser<'_, '_> {
     pub(super) fn symbol(&self, name: &str) -> Expr {
         symbol(name, self.complex)
     }

@@ -7,7 +7,7 @@ use super::relations::Functions;
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
 
-impl<'a> Parser<'_, 'a> {
+impl Parser<'_, '_> {
     pub(super) fn function(&mut self) -> ParseResult<Expr> {
         use Token as T;
         let token = self.peek().ok_or(ParseError::Syntax)?;

@@ -6,7 +6,7 @@ use super::Parser;
 use super::relations::Functions;
 use crate::expr::{Expr, Func};
 
-impl<'a> Parser<'_, 'a> {
+impl Parser<'_, '_> {
     pub(super) fn factor(&mut self, functions: Functions) -> ParseResult<Expr> {
         use Token as T;
         let token = self.peek().ok_or(ParseError::Syntax)?;

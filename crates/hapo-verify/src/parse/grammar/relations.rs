@@ -8,7 +8,7 @@ use super::{MAX_CHAIN, Parser};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
 
-impl<'a> Parser<'_, 'a> {
+impl Parser<'_, '_> {
     pub(super) fn relation(&mut self) -> ParseResult<Expr> {
         let mut left = self.expr()?;
         loop {

@@ -11,7 +11,7 @@ pub(super) enum Elements {
     NoRelations,
 }
 
-impl<'a> Parser<'_, 'a> {
+impl Parser<'_, '_> {
     /// `x = 1, 2, 3` and `x \in \{1, 2\}`: everything after the first sign belongs to the symbol.
     pub(super) fn set_elements_relation(&mut self) -> ParseResult<Expr> {
         let lhs = self.atom_list()?;
