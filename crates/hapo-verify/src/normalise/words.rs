@@ -2,24 +2,7 @@
 
 /// Replaces synonyms in one pass, at each position by the first rule that fits.
 pub(super) fn replace_words(text: &mut String) {
-    let triggers = |b: u8| {
-        matches!(
-            b,
-            b'\\'
-                | b'.'
-                | b'{'
-                | b'~'
-                | b' '
-                | b'\t'
-                | b'\n'
-                | b'\r'
-                | b'a'
-                | b'o'
-                | b'i'
-                | b'p'
-                | b','
-        ) || b >= 0x80
-    };
+    let triggers = |b: u8| b"\\.{~ \t\n\raoip,".contains(&b) || b >= 0x80;
     if !text.bytes().any(triggers) {
         return;
     }

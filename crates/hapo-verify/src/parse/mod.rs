@@ -138,23 +138,11 @@ pub(crate) fn looks_complex(text: &str) -> bool {
     let lone_i = bytes.iter().enumerate().any(|(at, b)| {
         *b == b'i' && !word(bytes.get(at + 1)) && (at == 0 || !word(bytes.get(at - 1)))
     });
-    lone_i
-        || text.contains('\\')
-            && [
-                "\\mathbb{C}",
-                "\\imath",
-                "\\det",
-                "\\operatorname{tr}",
-                "\\operatorname{rank}",
-                "\\text{rank}",
-                "\\arg{",
-                "\\Re{",
-                "\\Im{",
-                "\\operatorname{Re}",
-                "\\operatorname{Im}",
-                "\\text{Re}",
-                "\\text{Im}",
-            ]
-            .iter()
-            .any(|it| text.contains(it))
+    lone_i || text.contains('\\') && COMPLEX_WORDS.iter().any(|it| text.contains(it))
 }
+
+#[rustfmt::skip]
+const COMPLEX_WORDS: [&str; 13] = [
+    "\\mathbb{C}", "\\imath", "\\det", "\\operatorname{tr}", "\\operatorname{rank}", "\\text{rank}", "\\arg{", "\\Re{",
+    "\\Im{", "\\operatorname{Re}", "\\operatorname{Im}", "\\text{Re}", "\\text{Im}",
+];

@@ -50,17 +50,7 @@ impl Parser<'_, '_> {
             T::DetStart => self
                 .matrix(T::DetStart, T::DetEnd)
                 .map(|it| Expr::call(Func::Det, it)),
-            T::ExpE
-            | T::Function(_)
-            | T::MultiFunction(_)
-            | T::OperatorName
-            | T::Sqrt
-            | T::Int
-            | T::Sum
-            | T::Prod
-            | T::Lim
-                if functions == Functions::Allowed =>
-            {
+            _ if functions == Functions::Allowed && token.is_function() => {
                 self.nested(Self::function)
             }
             T::Gamma

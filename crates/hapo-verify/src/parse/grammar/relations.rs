@@ -119,45 +119,14 @@ impl Parser<'_, '_> {
 
     fn starts_operand(&self, functions: Functions) -> bool {
         use Token as T;
-        let function = functions == Functions::Allowed;
-        match self.peek() {
-            Some(
-                T::Number(_)
-                | T::Percent(_)
-                | T::ENotation(_)
-                | T::Letter(_)
-                | T::BigE
-                | T::Greek(_)
-                | T::Gamma
-                | T::Symbol(_)
-                | T::Accent(..)
-                | T::Differential(_)
-                | T::Infinity
-                | T::InfinityPercent
-                | T::Partial
-                | T::Variable(_)
-                | T::Phantom
-                | T::Boxed
-                | T::Frac
-                | T::Binom
-                | T::MatrixStart
-                | T::DetStart
-                | T::Open(_),
-            ) => true,
+        let Some(token) = self.peek() else {
+            return false;
+        };
+        match token {
             // Inside |…| a bar closes; the opening of another group looks the same.
-            Some(T::Bar | T::Vert | T::Norm) => self.bars == 0,
-            Some(
-                T::ExpE
-                | T::Function(_)
-                | T::MultiFunction(_)
-                | T::OperatorName
-                | T::Sqrt
-                | T::Int
-                | T::Sum
-                | T::Prod
-                | T::Lim,
-            ) => function,
-            _ => false,
+            T::Bar | T::Vert | T::Norm => self.bars == 0,
+            _ if token.is_function() => functions == Functions::Allowed,
+            _ => token.is_operand(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::Bracket as B;
 use super::Token as T;
+use super::letters::GREEK;
 use super::{Fn1, Token};
 use crate::expr::{Domain, Op};
 
@@ -72,14 +73,6 @@ const CODE_POINTS: &[(&str, &str)] = &[
     ("000391", "alpha"), ("000392", "beta"), ("000190", "epsilon"), ("000396", "zeta"), ("000397", "eta"),
     ("000399", "iota"), ("00039A", "kappa"), ("00039C", "mu"), ("00039D", "nu"), ("00039F", "omicron"),
     ("0003A1", "rho"), ("0003A4", "tau"), ("0003A7", "chi"),
-];
-
-/// Greek letters but γ and Γ.
-#[rustfmt::skip]
-const GREEK: [&str; 39] = [
-    "alpha", "beta", "delta", "Delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "Theta", "vartheta", "iota",
-    "kappa", "lambda", "Lambda", "mu", "nu", "xi", "Xi", "omicron", "pi", "Pi", "varpi", "rho", "varrho", "sigma",
-    "Sigma", "varsigma", "tau", "upsilon", "Upsilon", "phi", "Phi", "varphi", "chi", "psi", "Psi", "omega", "Omega",
 ];
 
 /// Commands with an argument that only dress it, or make it text.
@@ -163,7 +156,7 @@ fn named_command(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
 }
 
 fn named_symbol(name: &str) -> Option<Token<'_>> {
-    if let Some(greek) = GREEK.iter().find(|it| **it == name) {
+    if let Some((_, greek)) = GREEK.iter().find(|it| it.1 == name) {
         return Some(T::Greek(greek));
     }
     if SYMBOLS.contains(&name) {

@@ -3,6 +3,17 @@
 use super::Token;
 use crate::expr::{Domain, Op};
 
+/// Greek letters but γ and Γ, by sign and by command.
+#[rustfmt::skip]
+pub(super) const GREEK: [(char, &str); 39] = [
+    ('α', "alpha"), ('β', "beta"), ('δ', "delta"), ('Δ', "Delta"), ('ε', "epsilon"), ('ϵ', "varepsilon"), ('ζ', "zeta"),
+    ('η', "eta"), ('θ', "theta"), ('Θ', "Theta"), ('ϑ', "vartheta"), ('ι', "iota"), ('κ', "kappa"), ('λ', "lambda"),
+    ('Λ', "Lambda"), ('μ', "mu"), ('ν', "nu"), ('ξ', "xi"), ('Ξ', "Xi"), ('ο', "omicron"), ('π', "pi"), ('Π', "Pi"),
+    ('ϖ', "varpi"), ('ρ', "rho"), ('ϱ', "varrho"), ('σ', "sigma"), ('Σ', "Sigma"), ('ς', "varsigma"), ('τ', "tau"),
+    ('υ', "upsilon"), ('Υ', "Upsilon"), ('φ', "phi"), ('Φ', "Phi"), ('ϕ', "varphi"), ('χ', "chi"), ('ψ', "psi"),
+    ('Ψ', "Psi"), ('ω', "omega"), ('Ω', "Omega"),
+];
+
 /// Words that the grammar reserves; a longer one wins over a shorter one and over single letters.
 #[rustfmt::skip]
 const WORDS: [&str; 41] = [
@@ -13,27 +24,8 @@ const WORDS: [&str; 41] = [
 ];
 
 pub(super) fn letters(rest: &str, first: u8) -> (Option<Token<'_>>, usize) {
-    if matches!(
-        first,
-        b'o' | b'e'
-            | b'd'
-            | b'n'
-            | b'p'
-            | b'b'
-            | b'v'
-            | b'a'
-            | b'h'
-            | b'm'
-            | b'z'
-            | b't'
-            | b'f'
-            | b'c'
-            | b'r'
-            | b'g'
-            | b'l'
-            | b's'
-            | b'S'
-    ) && let Some(word) = WORDS.iter().find(|w| rest.starts_with(**w))
+    if b"oednpbvahmztfcrglsS".contains(&first)
+        && let Some(word) = WORDS.iter().find(|w| rest.starts_with(**w))
         && differential_len(rest).is_none_or(|(len, _)| len < word.len())
     {
         return (Some(Token::Word(&rest[..word.len()])), word.len());
@@ -109,52 +101,7 @@ pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
         '∉' => T::NotIn,
         'γ' | 'Γ' => T::Gamma,
         'ℵ' | 'ℶ' | 'ℷ' | 'ℸ' => T::Symbol(&rest[..c.len_utf8()]),
-        _ => T::Greek(greek_letter(c)?),
+        _ => T::Greek(GREEK.iter().find(|it| it.0 == c)?.1),
     };
     Some((Some(token), c.len_utf8()))
-}
-
-fn greek_letter(c: char) -> Option<&'static str> {
-    Some(match c {
-        'α' => "alpha",
-        'β' => "beta",
-        'δ' => "delta",
-        'Δ' => "Delta",
-        'ε' => "epsilon",
-        'ϵ' => "varepsilon",
-        'ζ' => "zeta",
-        'η' => "eta",
-        'θ' => "theta",
-        'Θ' => "Theta",
-        'ϑ' => "vartheta",
-        'ι' => "iota",
-        'κ' => "kappa",
-        'λ' => "lambda",
-        'Λ' => "Lambda",
-        'μ' => "mu",
-        'ν' => "nu",
-        'ξ' => "xi",
-        'Ξ' => "Xi",
-        'ο' => "omicron",
-        'π' => "pi",
-        'Π' => "Pi",
-        'ϖ' => "varpi",
-        'ρ' => "rho",
-        'ϱ' => "varrho",
-        'σ' => "sigma",
-        'Σ' => "Sigma",
-        'ς' => "varsigma",
-        'τ' => "tau",
-        'υ' => "upsilon",
-        'Υ' => "Upsilon",
-        'φ' => "phi",
-        'Φ' => "Phi",
-        'ϕ' => "varphi",
-        'χ' => "chi",
-        'ψ' => "psi",
-        'Ψ' => "Psi",
-        'ω' => "omega",
-        'Ω' => "Omega",
-        _ => return None,
-    })
 }

@@ -122,38 +122,48 @@ pub(crate) enum Fn1 {
     Known(&'static str),
 }
 
+impl Token<'_> {
+    /// Whether this starts a value, functions and bars aside.
+    pub(crate) fn is_operand(self) -> bool {
+        use Token as T;
+        matches!(self, T::Number(_) | T::Percent(_) | T::ENotation(_))
+            || matches!(self, T::Letter(_) | T::BigE | T::Greek(_) | T::Gamma)
+            || matches!(self, T::Symbol(_) | T::Accent(..) | T::Variable(_))
+            || matches!(self, T::Differential(_) | T::Partial)
+            || matches!(self, T::Infinity | T::InfinityPercent)
+            || matches!(self, T::Phantom | T::Boxed | T::Frac | T::Binom)
+            || matches!(self, T::Open(_) | T::MatrixStart | T::DetStart)
+    }
+
+    /// Whether this starts a function with its arguments.
+    pub(crate) fn is_function(self) -> bool {
+        matches!(
+            self,
+            Token::ExpE | Token::Function(_) | Token::MultiFunction(_)
+        ) || matches!(self, Token::OperatorName | Token::Sqrt | Token::Int)
+            || matches!(self, Token::Sum | Token::Prod | Token::Lim)
+    }
+}
+
+/// Functions by their names.
+#[rustfmt::skip]
+static FUNCTION_NAMES: [(&str, Func); 40] = [
+    ("sin", Func::Sin), ("cos", Func::Cos), ("tan", Func::Tan), ("csc", Func::Csc), ("sec", Func::Sec),
+    ("cot", Func::Cot), ("arcsin", Func::Asin), ("asin", Func::Asin), ("arccos", Func::Acos), ("acos", Func::Acos),
+    ("arctan", Func::Atan), ("atan", Func::Atan), ("arccsc", Func::Acsc), ("acsc", Func::Acsc),
+    ("arcsec", Func::Asec), ("asec", Func::Asec), ("arccot", Func::Acot), ("acot", Func::Acot),
+    ("sinh", Func::Sinh), ("cosh", Func::Cosh), ("tanh", Func::Tanh),
+    ("arsinh", Func::Asinh), ("arcsinh", Func::Asinh), ("asinh", Func::Asinh),
+    ("arcosh", Func::Acosh), ("arccosh", Func::Acosh), ("acosh", Func::Acosh),
+    ("artanh", Func::Atanh), ("arctanh", Func::Atanh), ("atanh", Func::Atanh),
+    ("floor", Func::Floor), ("ceil", Func::Ceil), ("det", Func::Det), ("tr", Func::Trace), ("trace", Func::Trace),
+    ("norm", Func::Norm), ("gcd", Func::Gcd), ("lcm", Func::Lcm), ("max", Func::Max), ("min", Func::Min),
+];
+
 /// The meaning of a function's name.
 pub(crate) fn function_by_name(name: &str) -> Option<Func> {
-    Some(match name {
-        "sin" => Func::Sin,
-        "cos" => Func::Cos,
-        "tan" => Func::Tan,
-        "csc" => Func::Csc,
-        "sec" => Func::Sec,
-        "cot" => Func::Cot,
-        "arcsin" | "asin" => Func::Asin,
-        "arccos" | "acos" => Func::Acos,
-        "arctan" | "atan" => Func::Atan,
-        "arccsc" | "acsc" => Func::Acsc,
-        "arcsec" | "asec" => Func::Asec,
-        "arccot" | "acot" => Func::Acot,
-        "sinh" => Func::Sinh,
-        "cosh" => Func::Cosh,
-        "tanh" => Func::Tanh,
-        "arsinh" | "arcsinh" | "asinh" => Func::Asinh,
-        "arcosh" | "arccosh" | "acosh" => Func::Acosh,
-        "artanh" | "arctanh" | "atanh" => Func::Atanh,
-        "floor" => Func::Floor,
-        "ceil" => Func::Ceil,
-        "det" => Func::Det,
-        "tr" | "trace" => Func::Trace,
-        "norm" => Func::Norm,
-        "gcd" => Func::Gcd,
-        "lcm" => Func::Lcm,
-        "max" => Func::Max,
-        "min" => Func::Min,
-        _ => return None,
-    })
+    let found = FUNCTION_NAMES.iter().find(|it| it.0 == name);
+    found.map(|it| it.1.clone())
 }
 
 /// Most tokens that an answer may have.
