@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use hapo::train::{Begin, Metrics, Observer, Recipe, train};
+use hapo::train::{Metrics, Observer, Recipe, ResumePolicy, train};
 
 struct Told;
 
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let overrides = ["steps=3".to_owned()];
     let recipe = Recipe::load_stages("recipes/smoke.toml".as_ref(), &overrides)?.remove(0);
     // A second start resumes where the first one stopped, and has nothing to do here.
-    let outcome = train(&recipe, &folder, Begin::Resume, 2, &mut Told)?;
+    let outcome = train(&recipe, &folder, ResumePolicy::Resume, 2, &mut Told)?;
     println!(
         "{} steps now; the model is in {}",
         outcome.steps_now,

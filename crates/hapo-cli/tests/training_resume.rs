@@ -199,7 +199,7 @@ fn torn_checkpoints_are_refused_by_name_and_the_one_before_is_used() {
     let (code, _, stderr) = done(train(&whole, &["--set", "checkpoint.keep=3", "--resume"]));
     assert_eq!(code, 2, "{stderr}");
     assert!(
-        stderr.contains("no checkpoint of the run is whole"),
+        stderr.contains("no checkpoint of the run is complete"),
         "{stderr}"
     );
 }
@@ -304,7 +304,7 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
         stderr.contains("the checkpoint of step 6 is not saved"),
         "{stderr}"
     );
-    assert!(stderr.contains("that of step 4 is whole"), "{stderr}");
+    assert!(stderr.contains("that of step 4 is complete"), "{stderr}");
     assert!(
         stderr.contains("make room on the disk, then go on with --resume"),
         "{stderr}"

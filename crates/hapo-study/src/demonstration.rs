@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hapo_data::Dataset;
 use hapo_data::task::MINI6;
 use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
-use hapo_train::{BUILTIN_BASE, Begin, Observer, Recipe};
+use hapo_train::{BUILTIN_BASE, Observer, Recipe, ResumePolicy};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -135,7 +135,7 @@ impl Demonstration {
             let outcome = hapo_train::train(
                 recipe,
                 &run_dir,
-                Begin::Resume,
+                ResumePolicy::Resume,
                 self.threads,
                 &mut *observer,
             )?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hapo_data::task::Split;
 use hapo_run::write_atomically;
-use hapo_train::{BUILTIN_BASE, Begin, Observer, Recipe};
+use hapo_train::{BUILTIN_BASE, Observer, Recipe, ResumePolicy};
 
 use crate::arms::{ARMS, Arm, SEARCH_SEED, SEARCHED, SECTIONS, Section, find};
 use crate::error::{Error, Result};
@@ -299,7 +299,8 @@ fn make(plan: &StudyPlan, job: &Job, observer: &dyn StudyObserver) -> Result<Opt
     for recipe in &stages {
         let folder = hapo_train::stage_folder(&job.folder, recipe);
         let mut of_run = observer.observe(job.arm.name, recipe.raw.steps);
-        let outcome = hapo_train::train(recipe, &folder, Begin::Resume, threads, &mut *of_run);
+        let outcome =
+            hapo_train::train(recipe, &folder, ResumePolicy::Resume, threads, &mut *of_run);
         let outcome = match outcome {
             Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => return Ok(None),
             other => other?,

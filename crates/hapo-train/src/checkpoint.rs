@@ -10,13 +10,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use hapo_kernels::{Buffer, Cpu, Device};
+use hapo_kernels::{Buffer, Device};
 use hapo_model::folder::Layout;
-use hapo_model::{ComputeError, Dtype, Model};
+use hapo_model::{ComputeError, Model};
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically, write_atomically_with};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::engines::{Learner, ModelFiles};
 use crate::error::{Error, Result};
 use crate::trainer::Trainer;
 
@@ -72,18 +73,17 @@ pub fn trained_template(folder: &Path) -> Option<(String, String)> {
 }
 
 /// What a checkpoint is made of.
-pub(crate) struct Contents<'a, D: Device = Cpu> {
-    pub(crate) trainer: &'a Trainer<D>,
-    pub(crate) dtype: Dtype,
-    pub(crate) tokenizer_files: &'a [(&'static str, Vec<u8>)],
+pub(crate) struct Contents<'a, L: Learner> {
+    pub(crate) learner: &'a L,
+    pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
 }
 
 /// Writes the checkpoint after `state.step` and removes those that are neither among the `keep`
 /// latest nor the best.
-pub(crate) fn write<D: Device>(
+pub(crate) fn write<L: Learner>(
     run_dir: &Path,
-    contents: &Contents<'_, D>,
+    contents: &Contents<'_, L>,
     keep: usize,
 ) -> Result<PathBuf> {
     let folder = RunFolder(run_dir).checkpoint_of(contents.state.step);
@@ -97,16 +97,16 @@ pub(crate) fn write<D: Device>(
     Ok(folder)
 }
 
-/// Writes a checkpoint as `folder`, which appears whole or not at all.
-pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>) -> Result<()> {
+/// Writes a checkpoint as `folder`, which appears complete or not at all.
+pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>) -> Result<()> {
     let aside = folder.with_extension("partial");
     let written = fill(&aside, contents);
     if written.is_err() {
-        // A full disk needs the room back; the first cause is the one to report.
+        // A full disk needs the space back; the first cause is the one to report.
         let _ = fs::remove_dir_all(&aside);
         return written;
     }
-    // A folder of this name was refused as torn, or this would be another step.
+    // A folder of this name was refused as incomplete, or this would be another step.
     if folder.exists() {
         remove(folder)?;
     }
@@ -130,35 +130,45 @@ fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error
     }
 }
 
-fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
+fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     if aside.exists() {
         fs::remove_dir_all(aside).map_err(io("remove", aside))?;
     }
     create_folder(&aside.join("trainer_state"))?;
-    let model = &contents.trainer.model;
-    let tokenizer_files: Vec<(&str, &[u8])> = contents
-        .tokenizer_files
-        .iter()
-        .map(|it| (it.0, it.1.as_slice()))
-        .collect();
-    let layout = Layout {
-        dtype: contents.dtype,
-        shard_bytes: SHARD_BYTES,
-        tokenizer_files: &tokenizer_files,
-    };
-    hapo_model::folder::write(aside, model.config(), &layout, |spec| {
-        model
-            .tensor(&spec.name)
-            .expect("the folder's tensors are those of the decoder")
-    })?;
-    for (name, buffer) in buffers(contents.trainer) {
-        write_buffer(&aside.join("trainer_state").join(name), model, buffer)?;
-    }
+    contents.learner.save(aside, contents.files)?;
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
     let checksums =
         serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
     Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)
+}
+
+/// Writes the weights as a model folder, and the trainer's buffers beside it.
+pub(crate) fn save<D: Device>(
+    folder: &Path,
+    trainer: &Trainer<D>,
+    files: ModelFiles<'_>,
+) -> Result<()> {
+    let model = &trainer.model;
+    let tokenizer_files: Vec<(&str, &[u8])> = files
+        .tokenizer_files
+        .iter()
+        .map(|it| (it.0, it.1.as_slice()))
+        .collect();
+    let layout = Layout {
+        dtype: files.dtype,
+        shard_bytes: SHARD_BYTES,
+        tokenizer_files: &tokenizer_files,
+    };
+    hapo_model::folder::write(folder, model.config(), &layout, |spec| {
+        model
+            .tensor(&spec.name)
+            .expect("the folder's tensors are those of the decoder")
+    })?;
+    for (name, buffer) in buffers(trainer) {
+        write_buffer(&folder.join("trainer_state").join(name), model, buffer)?;
+    }
+    Ok(())
 }
 
 /// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.

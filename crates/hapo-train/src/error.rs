@@ -44,6 +44,32 @@ pub enum Error {
         /// What to do.
         hint: String,
     },
+    /// A run folder that holds a run already.
+    #[error("{} already holds a run", folder.display())]
+    RunExists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A stage whose model is not there.
+    #[error("{problem}")]
+    Stage {
+        /// What is missing.
+        problem: String,
+    },
+    /// A gate that does not fit the group's size.
+    #[error(transparent)]
+    Gate(#[from] hapo_core::GateError),
+    /// A grader that is unknown, or a gold answer that it cannot read.
+    #[error(transparent)]
+    Grader(#[from] hapo_verify::GoldError),
+    /// A step that cannot be computed again from what was kept.
+    #[error("{problem}")]
+    Replay {
+        /// What was expected and what came.
+        problem: String,
+        /// What to do.
+        hint: String,
+    },
     /// A model folder that cannot be used.
     #[error(transparent)]
     Model(#[from] hapo_model::Error),
@@ -74,7 +100,7 @@ pub enum Error {
     Run(#[from] hapo_run::Error),
     /// A checkpoint that could not be written; what was saved before is untouched.
     #[error("the checkpoint of step {step} is not saved: {cause}; {}", match kept {
-        Some(it) => format!("that of step {it} is whole"),
+        Some(it) => format!("that of step {it} is complete"),
         None => "there was none before".to_owned(),
     })]
     NotSaved {
@@ -106,6 +132,11 @@ impl Explain for Error {
             Self::Recipe { .. }
             | Self::Data(_)
             | Self::Dataset { .. }
+            | Self::RunExists { .. }
+            | Self::Stage { .. }
+            | Self::Gate(_)
+            | Self::Grader(_)
+            | Self::Replay { .. }
             | Self::Model(_)
             | Self::Load(_)
             | Self::OtherRecipe { .. }
@@ -121,7 +152,12 @@ impl Explain for Error {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Recipe { hint, .. } | Self::Dataset { hint, .. } => Some(hint.clone()),
+            Self::Recipe { hint, .. } | Self::Dataset { hint, .. } | Self::Replay { hint, .. } => {
+                Some(hint.clone())
+            }
+            Self::RunExists { .. } => Some("resume it, or choose another run folder".to_owned()),
+            Self::Stage { .. } => Some("run the stages of the recipe in their order".to_owned()),
+            Self::Gate(_) => Some("see the gate's section of docs/recipes.md".to_owned()),
             Self::Model(it) => it.hint(),
             Self::Load(it) => it.hint(),
             Self::Engine(it) => it.hint(),

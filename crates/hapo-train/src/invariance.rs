@@ -254,7 +254,7 @@ fn tiny(extra: &str) -> Recipe {
 }
 
 fn weights(run: &Run) -> Vec<f32> {
-    run.trainer.model.params().as_slice().to_vec()
+    run.learner.model.params().as_slice().to_vec()
 }
 
 fn numbers(metrics: &Metrics) -> Vec<(&'static str, u64)> {
@@ -302,7 +302,7 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
         grpo.restore(&state, &folder).unwrap();
         for _ in 0..3 {
             let (a, b) = (hapo.step().unwrap(), grpo.step().unwrap());
-            assert_eq!(a.get("gate/open_up_to"), Some(-1.0));
+            assert_eq!(a.get("gate/success_limit"), Some(-1.0));
             let of_policy = |it: &Metrics| {
                 let all = numbers(it);
                 // The threshold is a log of the gate and decides nothing (D1).

@@ -4,6 +4,7 @@
 
 mod builtin;
 pub mod checkpoint;
+mod engines;
 mod error;
 pub mod grading;
 mod guard;
@@ -21,6 +22,7 @@ pub mod replay;
 pub mod replay_run;
 mod rollouts;
 mod run;
+mod source;
 mod stats;
 mod step;
 mod tensorboard;
@@ -28,12 +30,14 @@ mod train;
 mod trainer;
 mod update;
 
+pub use engines::{Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
-pub use prompts::{Limits, Order, Prompt, PromptTable, load_file};
+pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, load_file};
 pub use raw_recipe::*;
 pub use recipe::{LearningRateSchedule, ModelSource, Recipe};
-pub use run::{BUILTIN_BASE, Run, levels, open_model, open_model_on};
+pub use run::{BUILTIN_BASE, Run, open_model, open_model_on};
+pub use source::levels;
 pub use stats::{Over, Stats};
-pub use train::{Begin, Observer, Outcome, require_no_run, stage_folder, train, train_on};
+pub use train::{Observer, Outcome, ResumePolicy, require_no_run, stage_folder, train, train_on};
 pub use trainer::{Batching, Trainer, loss_of};

@@ -1,122 +1,95 @@
 //! What a run has to expect, from a look at its first prompts before its first step: how often it
 //! succeeds, fails whole groups, misses the box or the end token, and what a step will cost.
 //!
-//! The price is about the sampling of one step. Its draws have a purpose of their own, so the run's are
-//! not moved.
+//! The price is about the sampling of one step. Its draws are of the stream that `hapo generate` and the like draw
+//! from, so the run's are not moved.
 
 use std::time::Instant;
 
-use hapo_core::{RngStream, Step, Verdict};
-use hapo_kernels::Device;
+use hapo_core::{BatchStatistics, RngStream, SlotRule, Step};
 use hapo_run::Preflight;
-use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 
+use crate::engines::Learner;
 use crate::error::Result;
+use crate::grading::Verifier;
+use crate::memory;
 use crate::pack::TokenGroup;
 use crate::run::Run;
-use crate::step::{mix, tokens_of};
-use crate::{grading, memory};
+use crate::step::{SampledTokens, Task, credit, gate, requests, score};
 
-/// Samples the first `prompts` prompts of the run; none for a run that samples nothing.
-pub(crate) fn preflight<D: Device>(run: &mut Run<D>, prompts: usize) -> Result<Option<Preflight>> {
-    let Some(order) = run.order().filter(|_| prompts > 0) else {
+/// Samples the first `prompts` prompts of the run; `None` for a run that samples nothing.
+pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<Option<Preflight>> {
+    let (steps, wants_teacher) = (run.steps(), run.wants_teacher());
+    let Some((task, mut engines)) = run.task().filter(|_| prompts > 0) else {
         return Ok(None);
     };
-    let raw = run.recipe.raw.clone();
-    let chosen: Vec<usize> = (1..=order.steps_per_epoch())
-        .flat_map(|it| order.of_step(it))
-        .take(prompts)
-        .collect();
-    let requests: Vec<GroupRequest<'_>> = chosen
-        .iter()
-        .map(|it| GroupRequest {
-            prompt: run.prompts()[*it].id,
-            tokens: &run.prompts()[*it].tokens,
-            completions: raw.sampling.group_size,
-        })
-        .collect();
-    let settings = SampleSettings {
-        decoding: run.recipe.decoding,
-        stop: &run.chat_format.stop,
-        max_new_tokens: raw.sampling.max_new_tokens,
-        max_sequences: raw.sampling.max_sequences,
-        usable_vocab: run.chat_format.tokenizer.vocab_size(),
-        seed: raw.seed,
-        rng_stream: RngStream::Generate,
-        step: 0,
+    let Task {
+        table,
+        order,
+        method,
+        settings,
+        ..
+    } = task;
+    let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
+    let chosen = table.at(&visited.take(prompts).collect::<Vec<_>>());
+    // A grader that a study makes unreliable would hide what the model can do.
+    let verifier = Verifier {
+        noise: None,
+        ..task.verifier.clone()
     };
     let started = Instant::now();
-    let sampled = hapo_sampler::sample_until(
-        &run.trainer.model,
-        &requests,
-        &settings,
-        &run.chat_format.tokenizer,
-        &raw.sampling.stop,
-    )?;
+    // Every slot is sampled: the gate is not asked yet.
+    let requests = requests(&chosen, SlotRule::LowestReward, settings.group_size);
+    let sampling = settings.sampling(&verifier, RngStream::Generate, Step(0));
+    let sampled = engines.sample(&requests, &sampling)?;
     let sampling = started.elapsed().as_secs_f64();
-    let lengths: Vec<usize> = sampled
-        .iter()
-        .flat_map(|it| it.group.rollouts())
-        .map(|it| it.tokens.len())
-        .collect();
 
-    let (mut correct, mut readable, mut ended, mut all_fail, mut all_solved) = (0, 0, 0, 0, 0);
-    let mut groups: Vec<TokenGroup> = Vec::new();
-    for (index, Sampled { group, .. }) in chosen.iter().zip(sampled) {
-        let gold = &run.prompts()[*index].gold;
-        let mut verdicts = Vec::new();
-        for it in group.rollouts() {
-            ended += usize::from(it.ended);
-            let verdict = grading::verdict_of(gold, &run.chat_format.text(&it.tokens)?);
-            correct += usize::from(verdict.is_correct());
-            readable += usize::from(!matches!(verdict, Verdict::Unparsable(_)));
-            verdicts.push(verdict);
-        }
-        let scored = group.score(verdicts);
-        all_fail += usize::from(scored.all_fail());
-        all_solved += usize::from(scored.all_solved());
-        groups.push(tokens_of(run, &mix(run, scored, Step(1))));
-    }
+    let mut tokens = SampledTokens::default();
+    tokens.add(&sampled);
+    let step = Step(1);
+    let scored = score(&chosen, sampled, &verifier, Step(0))?;
+    let limit = method.success_limit(step);
+    let (mixed, dropped) = gate(table, scored, limit, settings.slot(method, step));
+    let statistics = BatchStatistics::of(&mixed, dropped);
+
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
+    let first = mixed.iter().take(8);
+    let mut groups: Vec<TokenGroup> = first.map(|it| credit(table, it, method)).collect();
     for it in &mut groups {
         it.has_signal = true;
     }
-    groups.truncate(8);
     let started = Instant::now();
-    let (objective, batching) = (*run.method.objective(), run.batching());
-    run.trainer.gradient(&objective, &groups, batching)?;
+    let learner = engines.learner;
+    learner.gradient(method.objective(), &groups, settings.update.batching)?;
     let training = started.elapsed().as_secs_f64();
 
-    let per_step = raw.sampling.prompts_per_step as f64;
+    let per_step = order.per_step as f64;
     let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
-    let teachers: Vec<usize> = run
-        .prompts()
-        .iter()
-        .filter_map(|it| Some(it.teacher.as_ref()?.tokens().len()))
-        .collect();
-    let copies = if raw.metrics.kl_every > 0 { 5 } else { 4 };
-    let weights = run.trainer.model.layout().len() as u64;
+    let teachers = table.prompts.iter().filter_map(|it| it.teacher.as_ref());
+    let teachers: Vec<usize> = teachers.map(|it| it.tokens().len()).collect();
+    let responses = tokens.lengths.len();
+    let ended = responses - tokens.truncated;
     Ok(Some(Preflight {
         prompts: chosen.len(),
-        group_size: raw.sampling.group_size,
-        success: share(correct, lengths.len()),
-        all_fail: share(all_fail, chosen.len()),
-        all_solved: share(all_solved, chosen.len()),
-        format: share(readable, lengths.len()),
-        ended: share(ended, lengths.len()),
-        truncated: 1.0 - share(ended, lengths.len()),
-        response_tokens: share(lengths.iter().sum(), lengths.len()),
-        teacher_coverage: share(teachers.len(), run.prompts().len()),
+        group_size: settings.group_size,
+        success: share(statistics.correct, responses),
+        all_fail: share(statistics.all_fail, chosen.len()),
+        all_solved: share(statistics.all_solved, chosen.len()),
+        format: share(responses - statistics.unparsable, responses),
+        ended: share(ended, responses),
+        truncated: 1.0 - share(ended, responses),
+        response_tokens: share(tokens.lengths.iter().sum(), responses),
+        teacher_coverage: share(teachers.len(), table.prompts.len()),
         teacher_tokens: (
             share(teachers.iter().sum(), teachers.len()),
             teachers.iter().copied().max().unwrap_or(0),
         ),
-        limit: raw.sampling.max_new_tokens,
+        limit: settings.max_new_tokens,
         step_seconds: sampling * per_step / chosen.len().max(1) as f64
-            + training * per_step * raw.optim.passes as f64 / groups.len().max(1) as f64,
-        steps: raw.steps,
-        state_bytes: weights * 4 * copies,
+            + training * per_step * settings.update.passes as f64 / groups.len().max(1) as f64,
+        steps,
+        state_bytes: learner.state_bytes(),
         resident_bytes: memory::resident_bytes().unwrap_or(0),
-        wants_teacher: run.recipe.method.kind.has_teacher(),
+        wants_teacher,
     }))
 }

@@ -2,6 +2,7 @@
 //! where one is admissible, a teacher trajectory.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::path::Path;
 
 use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
@@ -44,7 +45,7 @@ pub struct PromptTable {
 
 /// What a table asks of its rows.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct PromptLimits {
     /// Longest rendered prompt, in tokens.
     pub prompt_tokens: usize,
     /// Longest response, end token included.
@@ -58,7 +59,7 @@ impl PromptTable {
         origin: &str,
         chat_format: &ChatFormat,
         grader: &dyn Grader,
-        limits: Limits,
+        limits: PromptLimits,
     ) -> Result<Self> {
         let place = |number: usize, what: &str| {
             format!(
@@ -154,12 +155,37 @@ impl PromptTable {
         })
     }
 
+    /// The prompts at these positions.
+    pub fn at(&self, indices: &[PromptIndex]) -> Vec<&Prompt> {
+        indices.iter().map(|it| &self.prompts[it.0]).collect()
+    }
+
+    /// The prompt of that id.
+    ///
+    /// # Panics
+    /// For an id that the table does not have.
+    pub fn prompt(&self, id: PromptId) -> &Prompt {
+        self.find(id)
+            .expect("groups are made of the table's prompts")
+    }
+
+    /// The prompt of that id, if the table has it.
+    pub fn find(&self, id: PromptId) -> Option<&Prompt> {
+        // Ids are rows, in order; a table without some of the rows has gaps.
+        let index = self.prompts.binary_search_by_key(&id, |it| it.id).ok()?;
+        Some(&self.prompts[index])
+    }
+
     /// Keeps the prompts that have a teacher: what imitation trains on.
     pub fn with_teacher(mut self) -> Self {
         self.prompts.retain(|it| it.teacher.is_some());
         self
     }
 }
+
+/// Position of a prompt in its table, which is not its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PromptIndex(pub usize);
 
 /// The order in which a run visits its prompts: a fresh permutation each epoch, the remainder that
 /// does not fill a step left out.
@@ -179,13 +205,13 @@ impl Order {
         (self.prompts / self.per_step) as u64
     }
 
-    /// Indices of the prompts of step `step`, counted from 1.
-    pub fn of_step(self, step: u64) -> Vec<usize> {
+    /// The prompts of step `step`, counted from 1.
+    pub fn of_step(self, step: u64) -> Vec<PromptIndex> {
         let (epoch, within) = (
             (step - 1) / self.steps_per_epoch(),
             (step - 1) % self.steps_per_epoch(),
         );
-        let mut order: Vec<usize> = (0..self.prompts).collect();
+        let mut order: Vec<PromptIndex> = (0..self.prompts).map(PromptIndex).collect();
         let counter = RngCounter {
             step: epoch,
             prompt: 0,
@@ -197,12 +223,19 @@ impl Order {
         order[first..first + self.per_step].to_vec()
     }
 
-    /// Up to `count` prompts in the place of those of step `step` that gave no signal, for round
-    /// `round` of refilling, counted from 1: a draw of its own, without those `taken` by the step
+    /// Up to `count` prompts that replace those of step `step` without signal, for round `round` of
+    /// dynamic sampling, counted from 1: a draw of its own, without those `visited` by the step
     /// already.
-    pub fn refill(self, step: u64, round: u64, count: usize, taken: &[usize]) -> Vec<usize> {
-        let taken: std::collections::HashSet<usize> = taken.iter().copied().collect();
-        let mut fresh: Vec<usize> = (0..self.prompts).filter(|it| !taken.contains(it)).collect();
+    pub fn replacements(
+        self,
+        step: u64,
+        round: u64,
+        count: usize,
+        visited: &[PromptIndex],
+    ) -> Vec<PromptIndex> {
+        let visited: HashSet<PromptIndex> = visited.iter().copied().collect();
+        let all = (0..self.prompts).map(PromptIndex);
+        let mut fresh: Vec<PromptIndex> = all.filter(|it| !visited.contains(it)).collect();
         let counter = RngCounter {
             step,
             prompt: 0,
@@ -235,20 +268,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refill_takes_prompts_that_the_step_has_not() {
+    fn replacements_are_prompts_that_the_step_has_not_visited() {
         let order = Order {
             seed: 3,
             prompts: 12,
             per_step: 5,
         };
-        let taken = order.of_step(2);
-        let fresh = order.refill(2, 1, 4, &taken);
+        let visited = order.of_step(2);
+        let fresh = order.replacements(2, 1, 4, &visited);
         assert_eq!(fresh.len(), 4);
-        assert!(fresh.iter().all(|it| !taken.contains(it)));
-        assert_eq!(fresh, order.refill(2, 1, 4, &taken));
-        assert_ne!(fresh, order.refill(2, 2, 4, &taken));
+        assert!(fresh.iter().all(|it| !visited.contains(it)));
+        assert_eq!(fresh, order.replacements(2, 1, 4, &visited));
+        assert_ne!(fresh, order.replacements(2, 2, 4, &visited));
         // Seven are left; more cannot be had.
-        assert_eq!(order.refill(2, 1, 50, &taken).len(), 7);
+        assert_eq!(order.replacements(2, 1, 50, &visited).len(), 7);
     }
 
     #[test]
@@ -259,7 +292,7 @@ mod tests {
             per_step: 5,
         };
         assert_eq!(order.steps_per_epoch(), 4);
-        let epoch = |first: u64| -> Vec<usize> {
+        let epoch = |first: u64| -> Vec<PromptIndex> {
             (first..first + 4)
                 .flat_map(|it| order.of_step(it))
                 .collect()

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use hapo_core::{Rollout, SampledGroup, Step};
+use hapo_core::{PromptId, Rollout, SampledGroup, ScoredGroup, Step};
 use hapo_kernels::Device;
 use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
@@ -14,10 +14,11 @@ use serde::Serialize;
 use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
+use crate::prompts::PromptTable;
 use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
 use crate::run::{Run, cpu};
-use crate::step::{mix, tokens_of};
+use crate::step::{Task, credit, gate};
 use crate::train::with_model_of_stage;
 use crate::trainer::loss_of;
 use crate::update::update;
@@ -81,12 +82,17 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
     }
     let mut report = None;
     for it in from_step + 1..=step {
-        let groups = groups_of(
-            &run,
-            &read_rollouts(&RunFolder(run_dir).rollouts_of(it))?,
-            it,
-        )?;
-        report = Some(update(&mut run, &groups, it)?);
+        let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
+        let (task, engines) = run.task().expect("rollouts are kept of what is sampled");
+        let groups = groups_of(&task, &lines, Step(it))?;
+        let (objective, settings) = (task.method.objective(), &task.settings.update);
+        report = Some(update(
+            engines.learner,
+            &groups,
+            objective,
+            settings,
+            Step(it),
+        )?);
     }
     let report = report.expect("the checkpoint is of a step before");
     Ok(ReplayedRunStep {
@@ -109,7 +115,7 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
     let number = |name: &str| found.as_ref()?.get(name)?.as_f64();
     match (number("loss"), number("grad_norm")) {
         (Some(loss), Some(norm)) => Ok((loss, norm)),
-        _ => Err(Error::Dataset {
+        _ => Err(Error::Replay {
             problem: format!("step {step} is not logged in {}", run_dir.display()),
             hint: "steps are counted from 1; metrics.jsonl has one line for each".to_owned(),
         }),
@@ -117,41 +123,41 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 }
 
 /// The kept trajectories as groups, through the gate again.
-fn groups_of<D: Device>(run: &Run<D>, lines: &[RolloutLine], step: u64) -> Result<Vec<TokenGroup>> {
-    let mut groups: Vec<Vec<&RolloutLine>> = Vec::new();
-    for it in lines {
-        match groups.last_mut() {
-            Some(last) if last[0].prompt_id == it.prompt_id => last.push(it),
-            _ => groups.push(vec![it]),
-        }
+fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<TokenGroup>> {
+    let Task {
+        table,
+        method,
+        settings,
+        ..
+    } = task;
+    let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
+    let scored = scored
+        .map(|it| scored_group(table, it))
+        .collect::<Result<_>>()?;
+    let slot = settings.slot(*method, step);
+    let (mixed, _) = gate(table, scored, method.success_limit(step), slot);
+    Ok(mixed.iter().map(|it| credit(table, it, *method)).collect())
+}
+
+/// What was sampled for one prompt, and the verdicts on it.
+fn scored_group(table: &PromptTable, lines: &[RolloutLine]) -> Result<ScoredGroup> {
+    let id = PromptId(lines[0].prompt_id);
+    let known = table.find(id);
+    if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
+        return Err(Error::Replay {
+            problem: format!("the rollouts of prompt {} are of another data set", id.0),
+            hint: "the run's data and template must be those it was trained with".to_owned(),
+        });
     }
-    groups
-        .into_iter()
-        .map(|lines| {
-            let id = lines[0].prompt_id;
-            let known = run.prompts().get(id as usize);
-            if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
-                return Err(Error::Dataset {
-                    problem: format!("the rollouts of prompt {id} are of another data set"),
-                    hint: "the run's data and template must be those it was trained with"
-                        .to_owned(),
-                });
-            }
-            let sampled: Vec<&&RolloutLine> =
-                lines.iter().filter(|it| it.role != Role::Teacher).collect();
-            let rollouts: Vec<Rollout> = sampled
-                .iter()
-                .map(|it| Rollout {
-                    tokens: it.tokens.clone(),
-                    prefix: it.prefix,
-                    log_probs: it.log_probs.clone(),
-                    ended: it.ended,
-                })
-                .collect();
-            let verdicts = sampled.iter().map(|it| it.verdict.clone()).collect();
-            let n = rollouts.len();
-            let scored = SampledGroup::new(hapo_core::PromptId(id), n, rollouts).score(verdicts);
-            Ok(tokens_of(run, &mix(run, scored, Step(step))))
+    let sampled = || lines.iter().filter(|it| it.role != Role::Teacher);
+    let rollouts: Vec<Rollout> = sampled()
+        .map(|it| Rollout {
+            tokens: it.tokens.clone(),
+            prefix: it.prefix,
+            log_probs: it.log_probs.clone(),
+            ended: it.ended,
         })
-        .collect()
+        .collect();
+    let verdicts = sampled().map(|it| it.verdict.clone()).collect();
+    Ok(SampledGroup::new(id, rollouts.len(), rollouts).score(verdicts))
 }

@@ -1,13 +1,76 @@
-//! The groups of a step as the lines that are stored of them.
+//! Which rollouts of a run are kept, and the lines that are stored of them.
 
-use hapo_core::{Member, MixedGroup, PolicyMember, Verdict};
-use hapo_run::{Role, RolloutLine};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hapo_core::{Member, MixedGroup, PolicyMember, Step, Verdict};
+use hapo_run::{Role, RolloutLine, RolloutWriter, RunFolder, create_folder};
+use hapo_sampler::ChatFormat;
 
 use crate::error::Result;
-use crate::prompts::Prompt;
+use crate::prompts::{Prompt, PromptTable};
+
+/// Keeps the rollouts of a run's steps.
+pub(crate) struct RolloutLog {
+    chat_format: Arc<ChatFormat>,
+    /// Steps from one that is kept to the next; 0 for none.
+    every: u64,
+    /// Is `None` outside [`train`](crate::train).
+    run_dir: Option<PathBuf>,
+    writer: RolloutWriter,
+}
+
+impl RolloutLog {
+    /// A log that keeps nothing yet.
+    pub(crate) fn new(chat_format: Arc<ChatFormat>, every: u64) -> Self {
+        Self {
+            chat_format,
+            every,
+            run_dir: None,
+            writer: RolloutWriter::default(),
+        }
+    }
+
+    /// Keeps the rollouts of the steps to come in a run folder.
+    pub(crate) fn keep_in(&mut self, run_dir: &Path) -> Result<()> {
+        if self.every > 0 {
+            create_folder(&RunFolder(run_dir).rollouts())?;
+            self.run_dir = Some(run_dir.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Starts to write the groups of a step, if they are kept.
+    pub(crate) fn keep(
+        &mut self,
+        groups: &[&MixedGroup],
+        table: &PromptTable,
+        step: Step,
+    ) -> Result<()> {
+        let Some(run_dir) = &self.run_dir else {
+            return Ok(());
+        };
+        if !step.0.is_multiple_of(self.every) {
+            return Ok(());
+        }
+        let text = |tokens: &[u32]| Ok(self.chat_format.text(tokens)?);
+        let mut lines = Vec::new();
+        for it in groups {
+            let prompt = table.prompt(it.prompt());
+            lines.extend(lines_of(it, prompt, step.0, &text)?);
+        }
+        let path = RunFolder(run_dir).rollouts_of(step.0);
+        Ok(self.writer.write(path, lines)?)
+    }
+
+    /// Waits until the rollouts of the steps done are on the disk.
+    pub(crate) fn wait(&mut self) -> Result<()> {
+        Ok(self.writer.wait()?)
+    }
+}
 
 /// The lines of one group; `text` decodes a response.
-pub(crate) fn lines_of(
+fn lines_of(
     group: &MixedGroup,
     prompt: &Prompt,
     step: u64,

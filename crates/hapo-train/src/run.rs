@@ -1,24 +1,25 @@
 //! A run in memory: model, data and method put together, and its next step.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use hapo_core::{Gated, Host, Method, MethodKind, MixedGroup, PromptId, Schedule, Step};
-use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
-use hapo_kernels::{Cpu, Device};
+use hapo_core::{Gated, Host, Method, Schedule, Step};
+use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::LoadedModel;
-use hapo_run::{Metrics, RolloutWriter, RunFolder, create_folder};
+use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, choose_template};
-use hapo_verify::Grader;
 
 use crate::checkpoint::{self, Contents, TrainerState};
+use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
+use crate::grading::{VerdictNoise, Verifier};
 use crate::init::init_model;
-use crate::pack::{Role, Sequence, TokenGroup};
-use crate::prompts::{Limits, Order, Prompt, PromptTable, load_file};
 use crate::recipe::{ModelSource, Recipe};
-use crate::rollouts::lines_of;
-use crate::step::{imitation_step, rollout_step};
+use crate::rollouts::RolloutLog;
+use crate::source::{Source, load_source};
+use crate::step::{StepSettings, Task, imitation_step, rollout_step};
 use crate::trainer::{Batching, Trainer};
+use crate::update::UpdateSettings;
 
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
@@ -42,25 +43,19 @@ pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
     Ok(Cpu::new(threads).map_err(hapo_model::ComputeError::from)?)
 }
 
-/// What a run trains on.
-enum Source {
-    Prompts { table: PromptTable, order: Order },
-    Corpus(Corpus),
-}
-
 /// A run in memory.
-pub struct Run<D: Device = Cpu> {
-    pub(crate) recipe: Recipe,
-    pub(crate) chat_format: ChatFormat,
-    pub(crate) trainer: Trainer<D>,
-    pub(crate) method: Box<dyn Method>,
+pub struct Run<L: Learner = Trainer> {
+    recipe: Recipe,
+    pub(crate) learner: L,
+    sampler: Box<dyn Sampler<L::Model>>,
+    method: Box<dyn Method>,
     schedule: Option<Schedule>,
     source: Source,
+    verifier: Verifier,
+    settings: StepSettings,
+    rollouts: RolloutLog,
     tokenizer_files: Vec<(&'static str, Vec<u8>)>,
     steps_done: u64,
-    /// Where rollouts are kept; nowhere outside [`train`](crate::train).
-    rollouts: Option<PathBuf>,
-    writer: RolloutWriter,
 }
 
 impl Run {
@@ -70,7 +65,7 @@ impl Run {
     }
 }
 
-impl<D: Device> Run<D> {
+impl<D: Device> Run<Trainer<D>> {
     /// As [`Run::new`], on any device.
     pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
         let raw = &recipe.raw;
@@ -87,9 +82,8 @@ impl<D: Device> Run<D> {
             ModelSource::Folder(path) => open_model_on(path, context, device)?,
             ModelSource::Init(init) => init_model(init, context, raw.seed, device)?,
             ModelSource::Stage(name) => {
-                return Err(Error::Dataset {
+                return Err(Error::Stage {
                     problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
-                    hint: "run the recipe of all stages with `hapo train`".to_owned(),
                 });
             }
         };
@@ -99,155 +93,172 @@ impl<D: Device> Run<D> {
         };
         let template = choose_template(raw.data.template_choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
-        let grader = hapo_verify::grader(&raw.data.grader).map_err(|it| Error::Dataset {
-            problem: it.to_string(),
-            hint: "`hapo list graders` names them".to_owned(),
-        })?;
-        let source = load_source(recipe, &chat_format, grader)?;
-        let steps_per_epoch = match &source {
-            Source::Prompts { order, .. } => order.steps_per_epoch(),
-            Source::Corpus(_) => 1,
-        };
-        let group_size = raw.sampling.group_size;
-        let gate_error = |it: hapo_core::GateError| Error::Dataset {
-            problem: it.to_string(),
-            hint: "see the gate's section of docs/recipes.md".to_owned(),
-        };
-        let mut host =
-            Host::new(recipe.method, recipe.objective, group_size).map_err(gate_error)?;
-        if recipe.hints {
-            host = host.with_hints(group_size).map_err(gate_error)?;
-        }
-        let (method, schedule): (Box<dyn Method>, _) = match &recipe.gate {
-            None => (Box::new(host), None),
-            Some((gate, slot)) => {
-                let schedule =
-                    Schedule::new(gate, group_size, steps_per_epoch).map_err(gate_error)?;
-                (
-                    Box::new(Gated {
-                        host,
-                        schedule: schedule.clone(),
-                        slot: *slot,
-                    }),
-                    Some(schedule),
-                )
-            }
-        };
-        let mut trainer = Trainer::new(model, recipe.recompute)?;
+        let chat_format = Arc::new(chat_format);
+        let source = load_source(recipe, &chat_format, hapo_verify::grader(&raw.data.grader)?)?;
+        let (method, schedule) = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
+        let mut learner = Trainer::new(model, recipe.recompute)?;
         if raw.metrics.kl_every > 0 {
-            trainer.keep_initial()?;
+            learner.keep_initial()?;
         }
-        let recipe = recipe.clone();
+        let share = raw.data.flip_verdicts;
+        let seed = raw.seed;
         Ok(Self {
-            recipe,
-            chat_format,
-            trainer,
+            learner,
+            sampler: Box::new(LocalSampler {
+                chat_format: chat_format.clone(),
+                stop_strings: raw.sampling.stop.clone(),
+            }),
             method,
             schedule,
             source,
+            verifier: Verifier {
+                chat_format: chat_format.clone(),
+                noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+            },
+            settings: settings_of(recipe),
+            rollouts: RolloutLog::new(chat_format, raw.metrics.rollouts_every),
             tokenizer_files,
             steps_done: 0,
-            rollouts: None,
-            writer: RolloutWriter::default(),
+            recipe: recipe.clone(),
         })
     }
+}
 
+/// The method with the gate of the recipe, and the gate's schedule where one wraps it.
+fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<(Box<dyn Method>, Option<Schedule>)> {
+    let group_size = recipe.raw.sampling.group_size;
+    let mut host = Host::new(recipe.method, recipe.objective, group_size)?;
+    if recipe.hints {
+        host = host.with_hints(group_size)?;
+    }
+    let Some((gate, slot)) = &recipe.gate else {
+        return Ok((Box::new(host), None));
+    };
+    let schedule = Schedule::new(gate, group_size, steps_per_epoch)?;
+    let gated = Gated {
+        host,
+        schedule: schedule.clone(),
+        slot: *slot,
+    };
+    Ok((Box::new(gated), Some(schedule)))
+}
+
+/// What the recipe says to the stages of a step.
+fn settings_of(recipe: &Recipe) -> StepSettings {
+    let raw = &recipe.raw;
+    let (sampling, optim) = (&raw.sampling, &raw.optim);
+    let mini_batches = match optim.mini_batch_prompts {
+        0 => 1,
+        prompts => sampling.prompts_per_step.div_ceil(prompts),
+    };
+    StepSettings {
+        group_size: sampling.group_size,
+        seed: raw.seed,
+        decoding: recipe.decoding,
+        max_new_tokens: sampling.max_new_tokens,
+        max_sequences: sampling.max_sequences,
+        prefixes: recipe.hints,
+        dynamic_sampling: sampling.refill as u64,
+        kl_every: raw.metrics.kl_every,
+        update: UpdateSettings {
+            batching: Batching {
+                micro_batch_tokens: optim.micro_batch_tokens,
+                inverse_temperature: 1.0 / sampling.temperature,
+            },
+            optimizer: AdamW {
+                learning_rate: optim.lr,
+                beta1: optim.betas[0],
+                beta2: optim.betas[1],
+                epsilon: optim.eps,
+                weight_decay: optim.weight_decay,
+                step: 0,
+                gradient_scale: 1.0,
+            },
+            lr_schedule: recipe.schedule,
+            warmup: optim.warmup,
+            total_updates: raw.steps * (mini_batches * optim.passes) as u64,
+            max_grad_norm: optim.max_grad_norm,
+            passes: optim.passes,
+            mini_batch_prompts: optim.mini_batch_prompts,
+        },
+    }
+}
+
+impl<L: Learner> Run<L> {
+    /// The run with another sampler, made from the one that it has.
+    #[must_use]
+    pub fn with_sampler<S: Sampler<L::Model> + 'static>(
+        mut self,
+        wrap: impl FnOnce(Box<dyn Sampler<L::Model>>) -> S,
+    ) -> Self {
+        self.sampler = Box::new(wrap(self.sampler));
+        self
+    }
+
+    /// What the reader should know before the first step.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut all: Vec<String> = self
-            .schedule
-            .iter()
-            .flat_map(Schedule::warnings)
-            .map(|it| it.to_string())
-            .collect();
-        if let Source::Prompts { table, .. } = &self.source
-            && let Some(first) = table.refused_teachers.first()
-        {
-            all.push(format!(
-                "{} teacher trajectories are not admitted, the first: {first}",
-                table.refused_teachers.len()
-            ));
-        }
-        if let Source::Prompts { table, .. } = &self.source
-            && table.copies > 0
-        {
-            all.push(format!(
-                "{} rows of the data are copies of others; an epoch visits each of the {} prompts once",
-                table.copies,
-                table.prompts.len()
-            ));
-        }
-        all
+        let gate = self.schedule.iter().flat_map(Schedule::warnings);
+        let gate = gate.map(|it| it.to_string());
+        gate.chain(self.source.warnings()).collect()
     }
 
-    pub(crate) fn prompts(&self) -> &[Prompt] {
-        match &self.source {
-            Source::Prompts { table, .. } => &table.prompts,
-            Source::Corpus(_) => &[],
-        }
+    /// What a step reads, and the machines that it runs on. Is `None` for imitation, which samples nothing.
+    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, L>)> {
+        let (task, engines, _) = self.parts()?;
+        Some((task, engines))
     }
 
-    /// The order in which prompts are sampled; none for imitation.
-    pub(crate) fn order(&self) -> Option<Order> {
-        match &self.source {
-            Source::Prompts { order, .. } if self.recipe.method.kind != MethodKind::Imitation => {
-                Some(*order)
-            }
-            _ => None,
-        }
-    }
-
-    pub(crate) fn prompt(&self, id: PromptId) -> &Prompt {
-        // A prompt's id is its row; only imitation, which samples nothing, has removed rows.
-        &self.prompts()[id.0 as usize]
-    }
-
-    pub(crate) fn steps_per_epoch(&self) -> u64 {
-        match &self.source {
-            Source::Prompts { order, .. } => order.steps_per_epoch(),
-            Source::Corpus(_) => self.recipe.raw.steps,
-        }
-    }
-
-    /// How the run's mini-batches are run.
-    pub(crate) fn batching(&self) -> Batching {
-        Batching {
-            micro_batch_tokens: self.recipe.raw.optim.micro_batch_tokens,
-            inverse_temperature: 1.0 / self.recipe.raw.sampling.temperature,
-        }
-    }
-
-    /// Updates of the whole run, for the learning-rate schedule.
-    pub(crate) fn total_updates(&self) -> u64 {
-        let raw = &self.recipe.raw;
-        let mini = raw.optim.mini_batch_prompts;
-        let per_pass = if mini == 0 {
-            1
-        } else {
-            raw.sampling.prompts_per_step.div_ceil(mini)
+    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, L>, &mut RolloutLog)> {
+        let Source::Prompts { table, order } = &self.source else {
+            return None;
         };
-        raw.steps * (per_pass * raw.optim.passes) as u64
+        let task = Task {
+            table,
+            order: *order,
+            method: self.method.as_ref(),
+            verifier: &self.verifier,
+            settings: &self.settings,
+        };
+        let engines = Engines {
+            learner: &mut self.learner,
+            sampler: self.sampler.as_mut(),
+        };
+        Some((task, engines, &mut self.rollouts))
+    }
+
+    /// Steps of the recipe.
+    pub(crate) fn steps(&self) -> u64 {
+        self.recipe.raw.steps
+    }
+
+    /// Updates made.
+    pub(crate) fn updates(&self) -> u64 {
+        self.learner.weights().version
+    }
+
+    /// Whether the method is one in which a teacher may enter groups.
+    pub(crate) fn wants_teacher(&self) -> bool {
+        self.recipe.method.kind.has_teacher()
     }
 
     /// The next step.
+    ///
+    /// # Errors
+    /// A loss that is NaN or infinite, no memory.
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
-        let metrics = match (&self.source, self.recipe.method.kind) {
-            (Source::Prompts { order, table }, MethodKind::Imitation) => {
-                let groups: Vec<TokenGroup> = order
-                    .of_step(step.0)
-                    .into_iter()
-                    .map(|it| demonstration(&table.prompts[it]))
-                    .collect();
-                imitation_step(self, &groups, step)?
+        let chat_format = &self.verifier.chat_format;
+        let metrics = match self.source.demonstrations(chat_format, step)? {
+            Some(batch) => {
+                let steps_per_epoch = self.source.steps_per_epoch();
+                let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
+                let terms = (self.method.objective(), &self.settings.update);
+                imitation_step(&mut self.learner, &batch, terms, (step, epoch))?
             }
-            (Source::Prompts { order, .. }, _) => rollout_step(self, *order, step)?,
-            (Source::Corpus(corpus), _) => {
-                let per_step = self.recipe.raw.sampling.prompts_per_step as u64;
-                let first = (step.0 - 1) * per_step;
-                let groups = (first..first + per_step)
-                    .map(|it| document(&corpus.document(it), &self.chat_format))
-                    .collect::<Result<Vec<_>>>()?;
-                imitation_step(self, &groups, step)?
+            None => {
+                let parts = self.parts();
+                let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
+                rollout_step(task, &mut engines, log, step)?
             }
         };
         self.steps_done = step.0;
@@ -265,41 +276,22 @@ impl<D: Device> Run<D> {
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 
-    /// Keeps the rollouts of the steps to come in a run folder.
+    /// Keeps the rollouts of the steps to come in a run folder, as the recipe says.
     pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
-        create_folder(&RunFolder(run_dir).rollouts())?;
-        self.rollouts = Some(run_dir.to_owned());
-        Ok(())
-    }
-
-    /// Begins to write the rollouts of a step, if they are kept.
-    pub(crate) fn keep_rollouts(&mut self, groups: &[MixedGroup], step: Step) -> Result<()> {
-        let every = self.recipe.raw.metrics.rollouts_every;
-        let Some(run_dir) = &self.rollouts else {
-            return Ok(());
-        };
-        if every == 0 || !step.0.is_multiple_of(every) {
-            return Ok(());
+        match self.source {
+            Source::Prompts { .. } => self.rollouts.keep_in(run_dir),
+            Source::Demonstrations { .. } | Source::Corpus { .. } => Ok(()),
         }
-        let path = RunFolder(run_dir).rollouts_of(step.0);
-        let mut lines = Vec::new();
-        for it in groups {
-            let text = |tokens: &[u32]| Ok(self.chat_format.text(tokens)?);
-            let prompt = self.prompt(it.prompt());
-            lines.extend(lines_of(it, prompt, step.0, &text)?);
-        }
-        Ok(self.writer.write(path, lines)?)
     }
 
     /// Waits until the rollouts of the steps done are on the disk.
     pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
-        Ok(self.writer.wait()?)
+        self.rollouts.wait()
     }
 
-    /// Goes back to a checkpoint.
+    /// Returns to a checkpoint.
     pub(crate) fn restore(&mut self, state: &TrainerState, folder: &Path) -> Result<()> {
-        checkpoint::restore(folder, &mut self.trainer)?;
-        self.trainer.updates = state.updates;
+        self.learner.restore(folder, state.updates)?;
         self.steps_done = state.step;
         Ok(())
     }
@@ -316,22 +308,22 @@ impl<D: Device> Run<D> {
         checkpoint::write(run_dir, &self.contents(&state), keep)
     }
 
-    /// Saves what there is when a step cannot be finished (D23). In the midst of a step the folder is
-    /// `halted-step-N`, which no run goes on from; before its first update it is the checkpoint of
+    /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is
+    /// `halted-step-N`, which no run resumes from; before the step's first update it is the checkpoint of
     /// the step before, and there is nothing to save where that exists.
     pub(crate) fn save_halted(
         &self,
         run_dir: &Path,
         resolved: &str,
-        in_the_midst: bool,
+        mid_step: bool,
     ) -> Result<Option<PathBuf>> {
         let state = self.state(resolved, None);
-        let folder = if in_the_midst {
+        let folder = if mid_step {
             RunFolder(run_dir).halted_in(self.steps_done + 1)
         } else {
             RunFolder(run_dir).checkpoint_of(self.steps_done)
         };
-        if !in_the_midst && (folder.exists() || self.steps_done == 0) {
+        if !mid_step && (folder.exists() || self.steps_done == 0) {
             return Ok(None);
         }
         checkpoint::write_folder(&folder, &self.contents(&state))?;
@@ -341,126 +333,21 @@ impl<D: Device> Run<D> {
     fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
         TrainerState {
             step: self.steps_done,
-            updates: self.trainer.updates,
+            updates: self.updates(),
             recipe: resolved.to_owned(),
-            template_hash: self.chat_format.template.hash(),
+            template_hash: self.verifier.chat_format.template.hash(),
             score,
         }
     }
 
-    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
+    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, L> {
         Contents {
-            trainer: &self.trainer,
-            dtype: self.recipe.dtype,
-            tokenizer_files: &self.tokenizer_files,
+            learner: &self.learner,
+            files: ModelFiles {
+                dtype: self.recipe.dtype,
+                tokenizer_files: &self.tokenizer_files,
+            },
             state,
         }
     }
-}
-
-/// A teacher trajectory as a group of its own.
-fn demonstration(prompt: &Prompt) -> TokenGroup {
-    let teacher = prompt
-        .teacher
-        .as_ref()
-        .expect("imitation keeps only prompts with a teacher");
-    single(prompt.tokens.clone(), teacher.tokens().to_vec())
-}
-
-/// A document of the built-in corpus as a group of its own.
-fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
-    Ok(single(
-        chat_format.tokenizer.encode(&document.prompt)?,
-        chat_format.tokenizer.encode(&document.response)?,
-    ))
-}
-
-fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
-    TokenGroup {
-        prompt,
-        sequences: vec![Sequence {
-            response,
-            role: Role::Teacher { weight: 1.0 },
-        }],
-        has_signal: true,
-    }
-}
-
-fn load_source(recipe: &Recipe, chat_format: &ChatFormat, grader: &dyn Grader) -> Result<Source> {
-    let raw = &recipe.raw;
-    let dataset = match raw.data.train.as_str() {
-        "builtin:corpus" => {
-            if recipe.method.kind != MethodKind::Imitation {
-                return Err(Error::Dataset {
-                    problem: "the corpus has no answers to reward".to_owned(),
-                    hint: "use data.train = \"builtin\", or method = \"sft\"".to_owned(),
-                });
-            }
-            let mixture = raw
-                .data
-                .mixture
-                .clone()
-                .unwrap_or_else(hapo_data::task::recommended_mixture);
-            return Ok(Source::Corpus(Corpus::new(raw.seed, &mixture)?));
-        }
-        "builtin" => hapo_data::task::make_set(&TaskSet {
-            seed: raw.data.seed,
-            levels: levels(&raw.data.levels)?,
-            split: Split::Train,
-            count: raw.data.prompts,
-            teacher_coverage: raw.data.teacher_coverage,
-        })?,
-        file => load_file(recipe.train_file.as_deref().unwrap_or(Path::new(file)))?,
-    };
-    let limits = Limits {
-        prompt_tokens: raw.data.max_prompt_tokens,
-        response_tokens: raw.sampling.max_new_tokens,
-    };
-    let mut table = PromptTable::new(&dataset, &raw.data.train, chat_format, grader, limits)?;
-    if recipe.method.kind == MethodKind::Imitation {
-        table = table.with_teacher();
-    }
-    let order = Order {
-        seed: raw.seed,
-        prompts: table.prompts.len(),
-        per_step: raw.sampling.prompts_per_step,
-    };
-    if order.steps_per_epoch() == 0 {
-        let what = if recipe.method.kind == MethodKind::Imitation {
-            "prompts with an admissible teacher"
-        } else {
-            "prompts"
-        };
-        return Err(Error::Dataset {
-            problem: format!(
-                "expected at least {} {what} for one step, got {} ({})",
-                order.per_step, order.prompts, raw.data.train
-            ),
-            hint: "lower sampling.prompts_per_step or add data".to_owned(),
-        });
-    }
-    Ok(Source::Prompts { table, order })
-}
-
-/// Families and levels of the built-in task; none given means the hard ones of every family.
-pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
-    if names.is_empty() {
-        let hard = FAMILIES
-            .iter()
-            .flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
-        return Ok(hard.collect());
-    }
-    let parse = |it: &String| {
-        let (family, level) = it.split_once(':')?;
-        Some((family.to_owned(), level.parse().ok()?))
-    };
-    names
-        .iter()
-        .map(|it| {
-            parse(it).ok_or_else(|| Error::Dataset {
-                problem: format!("data.levels: expected family:level, got `{it}`"),
-                hint: "for example \"multiply:6\"".to_owned(),
-            })
-        })
-        .collect()
 }

@@ -1,5 +1,5 @@
 //! The loop over a run's steps and everything that lets it survive: one process per folder, files
-//! that are whole or absent, a resume that goes on with the same bits.
+//! that are complete or absent, a resume that continues with the same bits.
 //!
 //! The price: every checkpoint waits for the disk. Between checkpoints nothing does.
 
@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::MethodKind;
 use hapo_kernels::Device;
 use hapo_run::{
     Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, recipe_entries,
@@ -15,6 +14,7 @@ use hapo_run::{
 };
 
 use crate::checkpoint::{self, TrainerState};
+use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::preflight::preflight;
@@ -22,7 +22,7 @@ use crate::recipe::{ModelSource, Recipe};
 use crate::run::{Run, cpu};
 use crate::tensorboard::Events;
 
-/// What a run tells while it goes.
+/// What a run reports while it runs.
 pub trait Observer {
     /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
@@ -49,21 +49,15 @@ pub trait Observer {
     }
 }
 
-/// How a run begins in its folder.
+/// What a run does about what its folder holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub enum ResumePolicy {
     /// From the start; a folder that holds a run is refused.
     Fresh,
-    /// From the latest whole checkpoint, if there is one; a run of another recipe is refused.
+    /// From the latest complete checkpoint, if there is one; a run of another recipe is refused.
     Resume,
-    /// As [`Begin::Resume`], and a changed recipe is taken as it is.
+    /// As [`ResumePolicy::Resume`], and a changed recipe is taken as it is.
     ResumeWithRecipe,
-}
-
-impl From<bool> for Begin {
-    fn from(resume: bool) -> Self {
-        if resume { Self::Resume } else { Self::Fresh }
-    }
 }
 
 /// How a run ended.
@@ -81,19 +75,19 @@ pub struct Outcome {
     pub stopped_by: Option<String>,
 }
 
-/// Trains by a recipe into `run_dir`, on the processor.
+/// Trains by a recipe into `run_dir`, on the CPU.
 ///
 /// # Errors
-/// A folder that another process trains in, holds another run, or whose checkpoints are all torn; a
-/// disk that is full; a loss that is no number, after saving what there is.
+/// A folder that another process trains in, holds another run, or whose checkpoints are all incomplete;
+/// a disk that is full; a loss that is NaN or infinite, after saving what there is.
 pub fn train(
     recipe: &Recipe,
     run_dir: &Path,
-    begin: impl Into<Begin>,
+    resume: ResumePolicy,
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    train_on(cpu(threads)?, recipe, run_dir, begin, observer)
+    train_on(cpu(threads)?, recipe, run_dir, resume, observer)
 }
 
 /// As [`train`], on any device.
@@ -104,21 +98,19 @@ pub fn train_on<D: Device>(
     device: D,
     recipe: &Recipe,
     run_dir: &Path,
-    begin: impl Into<Begin>,
+    resume: ResumePolicy,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let begin = begin.into();
-    if begin == Begin::Fresh {
+    if resume == ResumePolicy::Fresh {
         require_no_run(run_dir)?;
     }
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
     let _lock = Lock::take(files)?;
     let resolved = resolved_recipe(recipe, &observer.build());
-    let restored = if begin == Begin::Fresh {
-        None
-    } else {
-        latest_checkpoint(run_dir, &resolved, begin, observer)?
+    let restored = match resume {
+        ResumePolicy::Fresh => None,
+        _ => latest_checkpoint(run_dir, &resolved, resume, observer)?,
     };
     // Before anything is loaded or written: a finished run has nothing to do.
     if let Some((state, folder)) = &restored
@@ -137,94 +129,158 @@ pub fn train_on<D: Device>(
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
     }
-    create_folder(&files.checkpoints())?;
-    files.remove_leftovers()?;
-    write_atomically(&files.recipe(), resolved.as_bytes())?;
-    if let Some(table) = run.gate_table() {
-        write_atomically(&files.gate(), &table)?;
-    }
+    prepare_folder(files, &run, &resolved)?;
     if let Some((state, folder)) = &restored {
         run.restore(state, folder)?;
     }
-    if recipe.raw.metrics.rollouts_every > 0 && recipe.method.kind != MethodKind::Imitation {
-        run.keep_rollouts_in(run_dir)?;
-    }
+    run.keep_rollouts_in(run_dir)?;
     let first = run.steps_done();
-    let mut file = MetricsFile::open(&files.metrics(), first)?;
+    let file = MetricsFile::open(&files.metrics(), first)?;
     if file.lines() < first {
         observer.warning(&format!(
             "metrics.jsonl holds {} of the {first} steps done; the others are lost",
             file.lines()
         ));
     }
-    if first == 0
-        && observer.wants_preflight()
-        && let Some(found) = preflight(&mut run, recipe.raw.metrics.preflight)?
-    {
-        let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
-        write_atomically(&files.preflight(), &json)?;
-        observer.preflight(&found);
-        for it in found.warnings() {
-            observer.warning(&it);
-        }
+    if first == 0 && observer.wants_preflight() {
+        look_ahead(&mut run, recipe.raw.metrics.preflight, files, observer)?;
     }
-    let mut events = Events::open(run_dir, first)?;
-    let mut saved_at = restored.map(|it| (it.0.step, it.1));
-    let mut score = Score::new(&recipe.raw.checkpoint.best);
-    let mut guard = Guard::new(&recipe.raw.guard, &file.history()?);
-    let mut stopped_by = None;
-    while run.steps_done() < recipe.raw.steps {
-        let updates_before = run.trainer.updates;
+    let session = Session {
+        recipe,
+        run_dir,
+        resolved: &resolved,
+        events: Events::open(run_dir, first)?,
+        guard: Guard::new(&recipe.raw.guard, &file.history()?),
+        score: Score::new(&recipe.raw.checkpoint.best),
+        saved_at: restored.map(|it| (it.0.step, it.1)),
+        file,
+    };
+    session.train(run, observer)
+}
+
+/// Makes the files that are written once.
+fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str) -> Result<()> {
+    create_folder(&files.checkpoints())?;
+    files.remove_leftovers()?;
+    write_atomically(&files.recipe(), resolved.as_bytes())?;
+    if let Some(table) = run.gate_table() {
+        write_atomically(&files.gate(), &table)?;
+    }
+    Ok(())
+}
+
+/// Samples some prompts before the first step, keeps what was met and tells the observer.
+fn look_ahead<L: Learner>(
+    run: &mut Run<L>,
+    prompts: usize,
+    files: RunFolder<'_>,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let Some(found) = preflight(run, prompts)? else {
+        return Ok(());
+    };
+    let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
+    write_atomically(&files.preflight(), &json)?;
+    observer.preflight(&found);
+    for it in found.warnings() {
+        observer.warning(&it);
+    }
+    Ok(())
+}
+
+/// What lies beside a run while its steps are made.
+struct Session<'a> {
+    recipe: &'a Recipe,
+    run_dir: &'a Path,
+    resolved: &'a str,
+    file: MetricsFile,
+    events: Events,
+    guard: Guard<'a>,
+    score: Score<'a>,
+    /// The last checkpoint.
+    saved_at: Option<(u64, PathBuf)>,
+}
+
+impl Session<'_> {
+    /// Makes the steps that are left.
+    fn train<L: Learner>(
+        mut self,
+        mut run: Run<L>,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        let (first, steps) = (run.steps_done(), self.recipe.raw.steps);
+        let every = self.recipe.raw.checkpoint.every;
+        let mut stopped_by = None;
+        while run.steps_done() < steps {
+            let metrics = self.step(&mut run, observer)?;
+            let step = run.steps_done();
+            observer.step(step, &metrics);
+            if let Some(alarm) = self.guard.alarm(&metrics) {
+                observer.warning(&format!("step {step}: {alarm}"));
+                stopped_by = self.recipe.raw.guard.stop.then_some(alarm);
+            }
+            let stop = observer.stop_requested() || stopped_by.is_some();
+            let due = every > 0 && step.is_multiple_of(every);
+            if due || stop || step == steps {
+                self.save(&mut run)?;
+            }
+            if stop {
+                break;
+            }
+        }
+        let saved_at = self.saved_at;
+        let (_, checkpoint) =
+            saved_at.expect("a run has at least one step, and its last one is saved");
+        Ok(Outcome {
+            steps: run.steps_done(),
+            steps_now: run.steps_done() - first,
+            checkpoint,
+            finished: run.steps_done() == steps,
+            stopped_by,
+        })
+    }
+
+    /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
+    fn step<L: Learner>(
+        &mut self,
+        run: &mut Run<L>,
+        observer: &mut dyn Observer,
+    ) -> Result<Metrics> {
+        let updates_before = run.updates();
         let metrics = match run.step() {
-            Ok(it) => it,
             Err(it @ Error::NotFinite { .. }) => {
-                file.sync()?;
-                let halted = run.trainer.updates > updates_before;
-                if let Some(folder) = run.save_halted(run_dir, &resolved, halted)? {
+                self.file.sync()?;
+                let mid_step = run.updates() > updates_before;
+                if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {
                     observer.warning(&format!("the weights are saved in {}", folder.display()));
                 }
                 return Err(it);
             }
-            Err(it) => return Err(it),
+            it => it?,
         };
-        file.append(&metrics)?;
-        events.append(run.steps_done(), &metrics)?;
-        score.add(&metrics);
-        let step = run.steps_done();
-        observer.step(step, &metrics);
-        if let Some(alarm) = guard.alarm(&metrics) {
-            observer.warning(&format!("step {step}: {alarm}"));
-            if recipe.raw.guard.stop {
-                stopped_by = Some(alarm);
-            }
-        }
-        let stop = observer.stop_requested() || stopped_by.is_some();
-        let every = recipe.raw.checkpoint.every;
-        let due = every > 0 && step.is_multiple_of(every);
-        if due || stop || step == recipe.raw.steps {
-            let kept = saved_at.as_ref().map(|it| it.0);
-            let saved = (file.sync().map_err(Error::from))
-                .and_then(|()| run.wait_for_rollouts())
-                .and_then(|()| run.save(run_dir, &resolved, score.take()));
-            let folder = saved.map_err(|cause| Error::NotSaved {
-                step,
-                kept,
-                cause: Box::new(cause),
-            })?;
-            saved_at = Some((step, folder));
-        }
-        if stop {
-            break;
-        }
+        self.file.append(&metrics)?;
+        self.events.append(run.steps_done(), &metrics)?;
+        self.score.add(&metrics);
+        Ok(metrics)
     }
-    let (_, checkpoint) = saved_at.expect("a run has at least one step, and its last one is saved");
-    Ok(Outcome {
-        steps: run.steps_done(),
-        steps_now: run.steps_done() - first,
-        checkpoint,
-        finished: run.steps_done() == recipe.raw.steps,
-        stopped_by,
-    })
+
+    /// Writes the checkpoint of the steps done, after what must not be behind it.
+    fn save<L: Learner>(&mut self, run: &mut Run<L>) -> Result<()> {
+        let step = run.steps_done();
+        let saved = self
+            .file
+            .sync()
+            .map_err(Error::from)
+            .and_then(|()| run.wait_for_rollouts())
+            .and_then(|()| run.save(self.run_dir, self.resolved, self.score.take()));
+        let folder = saved.map_err(|cause| Error::NotSaved {
+            step,
+            kept: self.saved_at.as_ref().map(|it| it.0),
+            cause: Box::new(cause),
+        })?;
+        self.saved_at = Some((step, folder));
+        Ok(())
+    }
 }
 
 /// Refuses a folder that holds a run.
@@ -232,10 +288,9 @@ pub fn train_on<D: Device>(
 /// # Errors
 /// When it does.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
-    if RunFolder(run_dir).holds_run() {
-        return Err(Error::Dataset {
-            problem: format!("{} already holds a run", run_dir.display()),
-            hint: "continue it with --resume, or choose another --run-dir".to_owned(),
+    if run_dir.join("recipe.toml").exists() {
+        return Err(Error::RunExists {
+            folder: run_dir.to_owned(),
         });
     }
     Ok(())
@@ -258,9 +313,8 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
             .list_checkpoints()
             .into_iter()
             .next()
-            .ok_or_else(|| Error::Dataset {
+            .ok_or_else(|| Error::Stage {
                 problem: format!("stage {name} has no checkpoint in {}", beside.display()),
-                hint: "run the stages in their order with `hapo train`".to_owned(),
             })?;
         checkpoint::verify(&checkpoint)?;
         recipe.model = ModelSource::Folder(checkpoint.display().to_string());
@@ -274,11 +328,11 @@ pub(crate) fn resolved_recipe(recipe: &Recipe, build: &str) -> String {
     format!("# resolved by {build}\n{body}")
 }
 
-/// The latest checkpoint that is whole; torn ones are named and passed over.
+/// The latest complete checkpoint; incomplete ones are named and passed over.
 fn latest_checkpoint(
     run_dir: &Path,
     resolved: &str,
-    begin: Begin,
+    resume: ResumePolicy,
     observer: &mut dyn Observer,
 ) -> Result<Option<(TrainerState, PathBuf)>> {
     let mut check = |before: &str, folder: &Path| {
@@ -287,13 +341,13 @@ fn latest_checkpoint(
             return Ok(());
         }
         let differences = differences.join("; ");
-        if begin != Begin::ResumeWithRecipe {
+        if resume != ResumePolicy::ResumeWithRecipe {
             return Err(Error::OtherRecipe {
                 folder: folder.to_owned(),
                 differences,
             });
         }
-        observer.warning(&format!("going on with another recipe: {differences}"));
+        observer.warning(&format!("resuming with another recipe: {differences}"));
         Ok(())
     };
     let found = RunFolder(run_dir).list_checkpoints();
@@ -304,24 +358,24 @@ fn latest_checkpoint(
         }
         return Ok(None);
     };
-    let mut torn = Vec::new();
+    let mut incomplete = Vec::new();
     for (_, folder) in &found {
         match checkpoint::verify(folder) {
             Ok(state) => {
                 check(&state.recipe, folder)?;
-                for it in torn {
+                for it in incomplete {
                     observer.warning(&format!("{it}; using the one before"));
                 }
                 return Ok(Some((state, folder.clone())));
             }
-            Err(it) => torn.push(it),
+            Err(it) => incomplete.push(it),
         }
     }
     // Going back to step 0 would silently throw the run away.
-    let all: Vec<String> = torn.iter().map(ToString::to_string).collect();
+    let all: Vec<String> = incomplete.iter().map(ToString::to_string).collect();
     Err(Error::Checkpoint {
         folder: latest.clone(),
-        problem: format!("no checkpoint of the run is whole: {}", all.join("; ")),
+        problem: format!("no checkpoint of the run is complete: {}", all.join("; ")),
     })
 }
 

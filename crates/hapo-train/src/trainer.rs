@@ -216,6 +216,12 @@ impl<D: Device> Trainer<D> {
         Ok((tokens > 0).then(|| sum / tokens as f64))
     }
 
+    /// Bytes of weights, gradients, moments and the copy for the KL.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        let copies = if self.initial.is_some() { 5 } else { 4 };
+        self.model.layout().len() as u64 * 4 * copies
+    }
+
     /// Norm of each tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
         let squares = self.gradients.squared_norms(&self.model);

@@ -1,55 +1,61 @@
 //! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
 
-use hapo_kernels::{AdamW, Device};
+use hapo_core::{Objective, Step};
+use hapo_kernels::AdamW;
 
+use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
-use crate::run::Run;
+use crate::recipe::LearningRateSchedule;
 use crate::stats::{Over, Stats};
-use crate::trainer::{loss_of, no_tokens};
+use crate::trainer::{Batching, loss_of, no_tokens};
+
+/// How the weights are moved.
+#[derive(Clone, Debug)]
+pub(crate) struct UpdateSettings {
+    pub(crate) batching: Batching,
+    /// The optimiser at its peak rate.
+    pub(crate) optimizer: AdamW,
+    pub(crate) lr_schedule: LearningRateSchedule,
+    /// Share of the updates over which the rate rises.
+    pub(crate) warmup: f64,
+    /// Updates of the whole run.
+    pub(crate) total_updates: u64,
+    pub(crate) max_grad_norm: f64,
+    pub(crate) passes: usize,
+    /// Prompts of a mini-batch; 0 for all of a step's.
+    pub(crate) mini_batch_prompts: usize,
+}
 
 /// Makes the updates of one batch.
-pub(crate) fn update<D: Device>(
-    run: &mut Run<D>,
+pub(crate) fn update<L: Learner>(
+    learner: &mut L,
     groups: &[TokenGroup],
-    step: u64,
+    objective: &Objective,
+    settings: &UpdateSettings,
+    step: Step,
 ) -> Result<Stats> {
-    let objective = run.method.objective().at(step);
-    let total_updates = run.total_updates();
-    let optim = &run.recipe.raw.optim;
-    let per_mini_batch = if optim.mini_batch_prompts == 0 {
-        groups.len().max(1)
-    } else {
-        optim.mini_batch_prompts
+    let objective = objective.at(step.0);
+    let per_mini_batch = match settings.mini_batch_prompts {
+        0 => groups.len().max(1),
+        prompts => prompts,
     };
-    let batching = run.batching();
     let mut stats = no_tokens().of_no_update();
     let (mut updates, mut learning_rate) = (0, 0.0);
-    for pass in 0..optim.passes {
+    for pass in 0..settings.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
-            let mut numbers = run.trainer.gradient(&objective, mini_batch, batching)?;
-            let norm = run.trainer.gradient_norm();
+            let mut numbers = learner.gradient(&objective, mini_batch, settings.batching)?;
+            let norm = learner.gradient_norm();
             for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
                 if !value.is_finite() {
+                    let step = step.0;
                     return Err(Error::NotFinite { what, value, step });
                 }
             }
             numbers.total("grad_norm", Over::AllPasses, norm);
-            learning_rate = optim.lr
-                * run
-                    .recipe
-                    .schedule
-                    .factor(run.trainer.updates + 1, total_updates, optim.warmup);
-            let settings = AdamW {
-                learning_rate,
-                beta1: optim.betas[0],
-                beta2: optim.betas[1],
-                epsilon: optim.eps,
-                weight_decay: optim.weight_decay,
-                step: 0,
-                gradient_scale: 1.0,
-            };
-            run.trainer.apply(settings, norm, optim.max_grad_norm);
+            let optimizer = settings.optimizer_of(learner.weights().version + 1);
+            learning_rate = optimizer.learning_rate;
+            learner.apply(optimizer, norm, settings.max_grad_norm);
             stats.merge_update(&numbers, pass, updates);
             updates += 1;
         }
@@ -66,4 +72,16 @@ pub(crate) fn update<D: Device>(
     );
     stats.mean("lr", Over::AllPasses, learning_rate, 1);
     Ok(stats)
+}
+
+impl UpdateSettings {
+    /// The optimiser of the run's update number `update`, from 1.
+    fn optimizer_of(&self, update: u64) -> AdamW {
+        let schedule = self.lr_schedule;
+        let factor = schedule.factor(update, self.total_updates, self.warmup);
+        AdamW {
+            learning_rate: self.optimizer.learning_rate * factor,
+            ..self.optimizer
+        }
+    }
 }

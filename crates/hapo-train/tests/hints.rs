@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
-use hapo_train::{Begin, Metrics, Observer, Recipe, replay_run, train};
+use hapo_train::{Metrics, Observer, Recipe, ResumePolicy, replay_run, train};
 
 struct Silent;
 
@@ -37,7 +37,7 @@ fn run_with(folder: &Path, more: &[&str]) {
             .collect::<Vec<_>>(),
     )
     .unwrap();
-    train(&recipe[0], folder, Begin::Fresh, 2, &mut Silent).unwrap();
+    train(&recipe[0], folder, ResumePolicy::Fresh, 2, &mut Silent).unwrap();
 }
 
 /// The share of verdicts that an unreliable grader turns around, and that the answers themselves show.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_train::{Begin, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe};
+use hapo_train::{Metrics, ModelSource, Observer, Outcome, Preflight, Recipe, ResumePolicy};
 
 use crate::commands::watch;
 use crate::progress::{Log, StepProgress};
@@ -67,11 +67,11 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
     let mut stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
     let run_dir = args.run_dir(&stages);
     let begin = match (args.resume, args.force_recipe) {
-        (true, true) => Begin::ResumeWithRecipe,
-        (true, false) => Begin::Resume,
-        (false, _) => Begin::Fresh,
+        (true, true) => ResumePolicy::ResumeWithRecipe,
+        (true, false) => ResumePolicy::Resume,
+        (false, _) => ResumePolicy::Fresh,
     };
-    if begin == Begin::Fresh {
+    if begin == ResumePolicy::Fresh {
         // A later stage must not be found taken when the earlier ones are done.
         for it in &stages {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;

@@ -1,0 +1,193 @@
+//! The two places where a step meets a machine: a [`Sampler`] makes rollouts, a [`Learner`] holds the weights and
+//! moves them.
+//!
+//! Here are the local ones: [`LocalSampler`] samples the weights where they lie, [`Trainer`] moves them. A sampler on
+//! another machine is another [`Sampler`], several GPUs are another [`Learner`]; no stage of a step changes. The
+//! price of weights that lie with the learner is a type parameter on the sampler.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hapo_core::Objective;
+use hapo_kernels::{AdamW, Device};
+use hapo_model::{Dtype, Model};
+use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_until};
+
+use crate::checkpoint;
+use crate::error::Result;
+use crate::pack::TokenGroup;
+use crate::stats::Stats;
+use crate::trainer::{Batching, Trainer};
+
+/// The weights of a learner, as a sampler meets them.
+#[derive(Debug)]
+pub struct Weights<'a, W> {
+    /// The weights.
+    pub model: &'a W,
+    /// Updates that made them. A sampler elsewhere fetches them where this is new to it.
+    pub version: u64,
+}
+
+/// Where rollouts come from.
+pub trait Sampler<W> {
+    /// Samples every request's completions with these weights: one group for each request, in order. A group may
+    /// have lost rollouts (D6).
+    ///
+    /// # Errors
+    /// A request that cannot be served.
+    fn sample(
+        &mut self,
+        weights: Weights<'_, W>,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>>;
+}
+
+/// Where the weights lie and updates are made.
+pub trait Learner {
+    /// What a sampler samples.
+    type Model;
+
+    /// The weights of this moment.
+    fn weights(&self) -> Weights<'_, Self::Model>;
+
+    /// Computes the loss of a mini-batch and its gradient, and returns its numbers.
+    ///
+    /// # Errors
+    /// No memory.
+    fn gradient(
+        &mut self,
+        objective: &Objective,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Stats>;
+
+    /// Global norm of the gradient.
+    fn gradient_norm(&self) -> f64;
+
+    /// Clips the gradient, whose global norm is `norm`, and makes one update.
+    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64);
+
+    /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
+    /// was sampled.
+    ///
+    /// # Errors
+    /// No memory.
+    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
+
+    /// Bytes of weights, gradients, moments and the copy for the KL.
+    fn state_bytes(&self) -> u64;
+
+    /// Writes the weights as a model folder, and beside it what [`Learner::restore`] reads.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()>;
+
+    /// Puts the state in `folder` back, bit for bit, as that after `updates` updates.
+    ///
+    /// # Errors
+    /// Files that are not those of this model.
+    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()>;
+}
+
+/// What a model folder holds besides the weights.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelFiles<'a> {
+    /// Number format of the weights.
+    pub dtype: Dtype,
+    /// Files of the tokenizer: name and bytes.
+    pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
+}
+
+/// The machines of a step.
+pub(crate) struct Engines<'a, L: Learner> {
+    pub(crate) learner: &'a mut L,
+    pub(crate) sampler: &'a mut dyn Sampler<L::Model>,
+}
+
+impl<L: Learner> Engines<'_, L> {
+    /// Samples with the learner's weights.
+    pub(crate) fn sample(
+        &mut self,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>> {
+        self.sampler
+            .sample(self.learner.weights(), requests, settings)
+    }
+}
+
+/// Samples in this process.
+#[derive(Clone, Debug)]
+pub struct LocalSampler {
+    /// The tokenizer, which finds stop strings.
+    pub chat_format: Arc<ChatFormat>,
+    /// Strings that end a completion.
+    pub stop_strings: Vec<String>,
+}
+
+impl<D: Device> Sampler<Model<D>> for LocalSampler {
+    fn sample(
+        &mut self,
+        weights: Weights<'_, Model<D>>,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>> {
+        let tokenizer = &self.chat_format.tokenizer;
+        let stop = &self.stop_strings;
+        Ok(sample_until(
+            weights.model,
+            requests,
+            settings,
+            tokenizer,
+            stop,
+        )?)
+    }
+}
+
+impl<D: Device> Learner for Trainer<D> {
+    type Model = Model<D>;
+
+    fn weights(&self) -> Weights<'_, Model<D>> {
+        Weights {
+            model: &self.model,
+            version: self.updates,
+        }
+    }
+
+    fn gradient(
+        &mut self,
+        objective: &Objective,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Stats> {
+        self.gradient(objective, groups, batching)
+    }
+
+    fn gradient_norm(&self) -> f64 {
+        self.gradient_norm()
+    }
+
+    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) {
+        self.apply(settings, norm, max_norm);
+    }
+
+    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        self.kl_to_initial(groups, batching)
+    }
+
+    fn state_bytes(&self) -> u64 {
+        self.state_bytes()
+    }
+
+    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
+        checkpoint::save(folder, self, files)
+    }
+
+    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
+        checkpoint::restore(folder, self)?;
+        self.updates = updates;
+        Ok(())
+    }
+}

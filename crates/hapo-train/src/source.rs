@@ -1,0 +1,200 @@
+//! What a run trains on: prompts in an order, or documents of the built-in corpus.
+
+use std::path::Path;
+
+use hapo_core::{MethodKind, Step};
+use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
+use hapo_sampler::ChatFormat;
+use hapo_verify::Grader;
+
+use crate::error::{Error, Result};
+use crate::pack::{Role, Sequence, TokenGroup};
+use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_file};
+use crate::recipe::Recipe;
+
+/// What a run trains on.
+pub(crate) enum Source {
+    /// Prompts whose responses are sampled.
+    Prompts { table: PromptTable, order: Order },
+    /// Prompts whose demonstrations are imitated.
+    Demonstrations { table: PromptTable, order: Order },
+    /// Documents that are made as they are needed, so many of them in a step.
+    Corpus { corpus: Corpus, per_step: u64 },
+}
+
+impl Source {
+    /// The prompts and their order, sampled or not. Is `None` for the corpus.
+    pub(crate) fn prompts(&self) -> Option<(&PromptTable, Order)> {
+        match self {
+            Self::Prompts { table, order } | Self::Demonstrations { table, order } => {
+                Some((table, *order))
+            }
+            Self::Corpus { .. } => None,
+        }
+    }
+
+    /// Steps in one pass over the prompts. Is `None` for the corpus, which has no end.
+    pub(crate) fn steps_per_epoch(&self) -> Option<u64> {
+        Some(self.prompts()?.1.steps_per_epoch())
+    }
+
+    /// The demonstrations of a step. Is `None` where responses are sampled.
+    pub(crate) fn demonstrations(
+        &self,
+        chat_format: &ChatFormat,
+        step: Step,
+    ) -> Result<Option<Vec<TokenGroup>>> {
+        match self {
+            Self::Prompts { .. } => Ok(None),
+            Self::Demonstrations { table, order } => {
+                let prompts = table.at(&order.of_step(step.0));
+                Ok(Some(prompts.into_iter().map(demonstration).collect()))
+            }
+            Self::Corpus { corpus, per_step } => {
+                let first = (step.0 - 1) * per_step;
+                let documents = first..first + per_step;
+                let documents = documents.map(|it| document(&corpus.document(it), chat_format));
+                documents.collect::<Result<_>>().map(Some)
+            }
+        }
+    }
+
+    /// What the reader should know about the data.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let Some((table, _)) = self.prompts() else {
+            return Vec::new();
+        };
+        let (refused, copies) = (&table.refused_teachers, table.copies);
+        let mut all = Vec::new();
+        if let Some(first) = refused.first() {
+            let n = refused.len();
+            all.push(format!(
+                "{n} teacher trajectories are not admitted, the first: {first}"
+            ));
+        }
+        if copies > 0 {
+            let n = table.prompts.len();
+            all.push(format!(
+                "{copies} rows of the data are copies of others; an epoch visits each of the {n} prompts once"
+            ));
+        }
+        all
+    }
+}
+
+/// A teacher trajectory as a group of its own.
+fn demonstration(prompt: &Prompt) -> TokenGroup {
+    let teacher = prompt
+        .teacher
+        .as_ref()
+        .expect("imitation keeps only prompts with a teacher");
+    single(prompt.tokens.clone(), teacher.tokens().to_vec())
+}
+
+/// A document of the built-in corpus as a group of its own.
+fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
+    Ok(single(
+        chat_format.tokenizer.encode(&document.prompt)?,
+        chat_format.tokenizer.encode(&document.response)?,
+    ))
+}
+
+fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
+    TokenGroup {
+        prompt,
+        sequences: vec![Sequence {
+            response,
+            role: Role::Teacher { weight: 1.0 },
+        }],
+        has_signal: true,
+    }
+}
+
+pub(crate) fn load_source(
+    recipe: &Recipe,
+    chat_format: &ChatFormat,
+    grader: &dyn Grader,
+) -> Result<Source> {
+    let raw = &recipe.raw;
+    let dataset = match raw.data.train.as_str() {
+        "builtin:corpus" => {
+            if recipe.method.kind != MethodKind::Imitation {
+                return Err(Error::Dataset {
+                    problem: "the corpus has no answers to reward".to_owned(),
+                    hint: "use data.train = \"builtin\", or method = \"sft\"".to_owned(),
+                });
+            }
+            let mixture = raw
+                .data
+                .mixture
+                .clone()
+                .unwrap_or_else(hapo_data::task::recommended_mixture);
+            return Ok(Source::Corpus {
+                corpus: Corpus::new(raw.seed, &mixture)?,
+                per_step: raw.sampling.prompts_per_step as u64,
+            });
+        }
+        "builtin" => hapo_data::task::make_set(&TaskSet {
+            seed: raw.data.seed,
+            levels: levels(&raw.data.levels)?,
+            split: Split::Train,
+            count: raw.data.prompts,
+            teacher_coverage: raw.data.teacher_coverage,
+        })?,
+        file => load_file(recipe.train_file.as_deref().unwrap_or(Path::new(file)))?,
+    };
+    let limits = PromptLimits {
+        prompt_tokens: raw.data.max_prompt_tokens,
+        response_tokens: raw.sampling.max_new_tokens,
+    };
+    let mut table = PromptTable::new(&dataset, &raw.data.train, chat_format, grader, limits)?;
+    if recipe.method.kind == MethodKind::Imitation {
+        table = table.with_teacher();
+    }
+    let order = Order {
+        seed: raw.seed,
+        prompts: table.prompts.len(),
+        per_step: raw.sampling.prompts_per_step,
+    };
+    if order.steps_per_epoch() == 0 {
+        let what = if recipe.method.kind == MethodKind::Imitation {
+            "prompts with an admissible teacher"
+        } else {
+            "prompts"
+        };
+        return Err(Error::Dataset {
+            problem: format!(
+                "expected at least {} {what} for one step, got {} ({})",
+                order.per_step, order.prompts, raw.data.train
+            ),
+            hint: "lower sampling.prompts_per_step or add data".to_owned(),
+        });
+    }
+    Ok(match recipe.method.kind {
+        MethodKind::Imitation => Source::Demonstrations { table, order },
+        _ => Source::Prompts { table, order },
+    })
+}
+
+/// Families and levels of the built-in task; none given means the hard ones of every family.
+pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
+    if names.is_empty() {
+        let hard = FAMILIES
+            .iter()
+            .flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
+        return Ok(hard.collect());
+    }
+    let parse = |it: &String| {
+        let (family, level) = it.split_once(':')?;
+        Some((family.to_owned(), level.parse().ok()?))
+    };
+    names
+        .iter()
+        .map(|it| {
+            parse(it).ok_or_else(|| Error::Dataset {
+                problem: format!("data.levels: expected family:level, got `{it}`"),
+                hint: "for example \"multiply:6\"".to_owned(),
+            })
+        })
+        .collect()
+}

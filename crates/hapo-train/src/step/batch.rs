@@ -1,0 +1,71 @@
+//! The groups of a step: all that were sampled, and those of them that are trained on.
+
+use hapo_core::MixedGroup;
+use hapo_sampler::Sampled;
+
+/// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
+#[derive(Default)]
+pub(crate) struct Batch {
+    /// Every group that was sampled, in order.
+    pub(crate) sampled: Vec<MixedGroup>,
+    /// Indices of those that are trained on, by slot.
+    slots: Vec<usize>,
+    /// Groups that lost so many rollouts that they cannot be used (D6).
+    pub(crate) dropped: usize,
+    pub(crate) tokens: SampledTokens,
+}
+
+impl Batch {
+    /// The groups that are trained on.
+    pub(crate) fn trained(&self) -> impl Iterator<Item = &MixedGroup> {
+        self.slots.iter().map(|it| &self.sampled[*it])
+    }
+
+    /// How many of them cannot move the weights (D20).
+    pub(crate) fn without_signal(&self) -> usize {
+        self.trained().filter(|it| !it.has_signal()).count()
+    }
+
+    /// Groups that were sampled after the first round.
+    pub(crate) fn resampled(&self) -> usize {
+        self.sampled.len() - self.slots.len()
+    }
+
+    /// Adds a round's groups: all of the first round, later ones in slots without signal.
+    pub(crate) fn add(&mut self, (groups, dropped): (Vec<MixedGroup>, usize)) {
+        self.dropped += dropped;
+        let fresh = self.sampled.len()..self.sampled.len() + groups.len();
+        if self.sampled.is_empty() {
+            self.slots = fresh.collect();
+        } else {
+            let sampled = &self.sampled;
+            let without_signal = self.slots.iter_mut();
+            let without_signal = without_signal.filter(|it| !sampled[**it].has_signal());
+            for (slot, index) in without_signal.zip(fresh) {
+                *slot = index;
+            }
+        }
+        self.sampled.extend(groups);
+    }
+}
+
+/// What the logs want to know of sampled tokens.
+#[derive(Default)]
+pub(crate) struct SampledTokens {
+    /// Length of each response.
+    pub(crate) lengths: Vec<usize>,
+    /// Responses without an end token.
+    pub(crate) truncated: usize,
+    /// Σ H over the tokens, at temperature 1.
+    pub(crate) entropy: f64,
+}
+
+impl SampledTokens {
+    pub(crate) fn add(&mut self, sampled: &[Sampled]) {
+        let all = || sampled.iter().flat_map(Sampled::completions);
+        self.lengths.extend(all().map(|it| it.0.tokens.len()));
+        self.truncated += all().filter(|it| !it.0.ended).count();
+        let entropies = all().flat_map(|it| &it.1.entropies);
+        self.entropy += entropies.map(|it| f64::from(*it)).sum::<f64>();
+    }
+}

@@ -1,0 +1,32 @@
+//! A step of imitation: the demonstrations of a batch and the update made from them.
+
+use hapo_core::{Objective, Step};
+use hapo_run::Metrics;
+
+use super::clock::Clock;
+use super::report;
+use crate::engines::Learner;
+use crate::error::Result;
+use crate::pack::TokenGroup;
+use crate::trainer::loss_of;
+use crate::update::{UpdateSettings, update};
+
+pub(crate) fn imitation_step<L: Learner>(
+    learner: &mut L,
+    demonstrations: &[TokenGroup],
+    (objective, settings): (&Objective, &UpdateSettings),
+    (step, epoch): (Step, f64),
+) -> Result<Metrics> {
+    let mut clock = Clock::start();
+    let stats = update(learner, demonstrations, objective, settings, step)?;
+    clock.lap("train");
+    let mut metrics = Metrics::default();
+    metrics.set("step", step.0 as f64);
+    metrics.set("epoch", epoch);
+    metrics.set("loss", loss_of(&stats));
+    for name in ["teacher/mean_prob", "grad_norm", "lr"] {
+        metrics.set(name, stats.value(name));
+    }
+    report::times(&mut metrics, &clock, 0, stats.tokens);
+    Ok(metrics)
+}

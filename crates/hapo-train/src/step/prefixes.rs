@@ -1,0 +1,165 @@
+//! Groups that are sampled in micro-groups, each continuing a longer prefix of the teacher's trajectory if the
+//! ones before failed (D22).
+
+use hapo_core::{
+    MICRO_GROUPS, RngStream, Rollout, SampledGroup, ScoredGroup, Step, SuccessLimit, Verdict,
+};
+use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
+use rayon::prelude::*;
+
+use super::batch::SampledTokens;
+use super::clock::Clock;
+use crate::engines::{Engines, Learner};
+use crate::error::Result;
+use crate::grading::Verifier;
+use crate::prompts::Prompt;
+
+/// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
+const RNG_STREAMS: [RngStream; MICRO_GROUPS.len()] = [
+    RngStream::Sample,
+    RngStream::SampleSecond,
+    RngStream::SampleThird,
+];
+
+/// A group as far as it is sampled.
+#[derive(Default)]
+struct Partial {
+    requested: usize,
+    rollouts: Vec<Rollout>,
+    verdicts: Vec<Verdict>,
+}
+
+impl Partial {
+    fn successes(&self) -> usize {
+        self.verdicts.iter().filter(|it| it.is_correct()).count()
+    }
+}
+
+/// One micro-group of one prompt.
+struct Part<'a> {
+    /// Index of the prompt in the round.
+    prompt: usize,
+    prefix: &'a [u32],
+    rollouts: usize,
+}
+
+/// Samples and scores each micro-group of the prompts in turn; the gate's teacher is the last prefix. A prompt
+/// without a teacher gets no prefixes and a full group.
+pub(super) fn sample_and_score<L: Learner>(
+    engines: &mut Engines<'_, L>,
+    (prompts, limit): (&[&Prompt], SuccessLimit),
+    verifier: &Verifier,
+    sampling: &SampleSettings<'_>,
+    (tokens, clock): (&mut SampledTokens, &mut Clock),
+) -> Result<Vec<ScoredGroup>> {
+    let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
+    for part in 0..=MICRO_GROUPS.len() {
+        let (parts, rng_stream) = match MICRO_GROUPS.get(part) {
+            Some(it) => (micro_groups(prompts, &groups, *it), RNG_STREAMS[part]),
+            None => (
+                last_rollouts(prompts, &groups, limit),
+                RngStream::SampleLast,
+            ),
+        };
+        let sampling = SampleSettings {
+            rng_stream,
+            ..sampling.clone()
+        };
+        let sampled = sample(engines, prompts, &parts, &sampling)?;
+        tokens.add(&sampled);
+        clock.lap("sample");
+        let extended = parts.par_iter().zip(sampled).map(|(part, sampled)| {
+            let rollouts = rollouts(part, sampled, sampling.max_new_tokens);
+            let first = groups[part.prompt].requested;
+            let key = (Step(sampling.step), first);
+            let verdicts = verifier.verdicts(prompts[part.prompt], &rollouts, key)?;
+            Ok((rollouts, verdicts))
+        });
+        let extended: Vec<_> = extended.collect::<Result<_>>()?;
+        for (part, (rollouts, verdicts)) in parts.iter().zip(extended) {
+            let group = &mut groups[part.prompt];
+            group.requested += part.rollouts;
+            group.rollouts.extend(rollouts);
+            group.verdicts.extend(verdicts);
+        }
+        clock.lap("verify");
+    }
+    let scored = prompts.iter().zip(groups).map(|(prompt, it)| {
+        SampledGroup::new(prompt.id, it.requested, it.rollouts).score(it.verdicts)
+    });
+    Ok(scored.collect())
+}
+
+/// The next micro-group of every prompt.
+fn micro_groups<'a>(
+    prompts: &[&'a Prompt],
+    groups: &[Partial],
+    micro_group: hapo_core::MicroGroup,
+) -> Vec<Part<'a>> {
+    let parts = prompts.iter().zip(groups).enumerate();
+    let part = |(prompt, (it, group)): (usize, (&&'a Prompt, &Partial))| Part {
+        prompt,
+        prefix: match &it.teacher {
+            Some(teacher) => micro_group.prefix(group.successes(), teacher),
+            None => &[],
+        },
+        rollouts: micro_group.rollouts,
+    };
+    parts.map(part).collect()
+}
+
+/// One more rollout without a prefix for every prompt whose group the teacher does not enter.
+fn last_rollouts<'a>(
+    prompts: &[&Prompt],
+    groups: &[Partial],
+    limit: SuccessLimit,
+) -> Vec<Part<'a>> {
+    let parts = prompts.iter().zip(groups).enumerate();
+    let untaught =
+        parts.filter(|(_, (it, group))| it.teacher.is_none() || !limit.is_open(group.successes()));
+    let part = |prompt| Part {
+        prompt,
+        prefix: &[],
+        rollouts: 1,
+    };
+    untaught.map(|it| part(it.0)).collect()
+}
+
+/// Samples parts of groups behind their prefixes.
+fn sample<L: Learner>(
+    engines: &mut Engines<'_, L>,
+    prompts: &[&Prompt],
+    parts: &[Part<'_>],
+    sampling: &SampleSettings<'_>,
+) -> Result<Vec<Sampled>> {
+    let started: Vec<Vec<u32>> = parts
+        .iter()
+        .map(|it| [&prompts[it.prompt].tokens, it.prefix].concat())
+        .collect();
+    let requests: Vec<GroupRequest<'_>> = parts
+        .iter()
+        .zip(&started)
+        .map(|(part, tokens)| GroupRequest {
+            prompt: prompts[part.prompt].id,
+            tokens,
+            completions: part.rollouts,
+        })
+        .collect();
+    engines.sample(&requests, sampling)
+}
+
+/// What was sampled behind a prefix, as responses: the prefix counts against the limit of a response.
+fn rollouts(part: &Part<'_>, sampled: Sampled, limit: usize) -> Vec<Rollout> {
+    let free = limit - part.prefix.len();
+    let sampled = sampled.group.rollouts().iter();
+    let response = |it: &Rollout| {
+        let kept = it.tokens.len().min(free);
+        Rollout {
+            tokens: [part.prefix, &it.tokens[..kept]].concat(),
+            prefix: part.prefix.len(),
+            log_probs: it.log_probs[..kept].to_vec(),
+            ended: it.ended && kept == it.tokens.len(),
+        }
+    };
+    sampled.map(response).collect()
+}

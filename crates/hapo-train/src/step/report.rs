@@ -1,0 +1,113 @@
+//! What a step logs beside the numbers of its updates, which name themselves (`stats.rs`).
+
+use hapo_core::{BatchStatistics, Method, Step};
+use hapo_run::Metrics;
+
+use super::batch::{Batch, SampledTokens};
+use super::clock::Clock;
+use super::settings::Task;
+use crate::memory;
+use crate::stats::Stats;
+use crate::trainer::loss_of;
+
+/// Every number of a step.
+pub(super) fn step(
+    task: Task<'_>,
+    batch: &Batch,
+    (stats, kl): (&Stats, Option<f64>),
+    clock: &Clock,
+    step: Step,
+) -> Metrics {
+    let mut metrics = Metrics::default();
+    metrics.set("step", step.0 as f64);
+    metrics.set("epoch", step.0 as f64 / task.order.steps_per_epoch() as f64);
+    let all = BatchStatistics::of(&batch.sampled, batch.dropped);
+    groups(&mut metrics, &all);
+    gate(&mut metrics, task.method, step);
+    responses(&mut metrics, &batch.tokens);
+    updates(&mut metrics, stats, &batch.tokens);
+    if task.settings.dynamic_sampling > 0 {
+        selection(&mut metrics, batch);
+    }
+    if let Some(it) = kl {
+        metrics.set("policy/kl_to_initial", it);
+    }
+    let sampled = batch.tokens.lengths.iter().sum();
+    metrics.set("verify/ms", clock.seconds("verify") * 1e3);
+    times(&mut metrics, clock, sampled, stats.tokens);
+    metrics
+}
+
+/// All sampled groups.
+fn groups(metrics: &mut Metrics, it: &BatchStatistics) {
+    metrics.set("reward/mean", it.reward_mean);
+    metrics.set("reward/policy_only", it.reward_policy_only);
+    metrics.set("groups/all_fail", it.all_fail as f64);
+    metrics.set("groups/all_solved", it.all_solved as f64);
+    metrics.set("groups/partially_solved", it.partially_solved as f64);
+    metrics.set("groups/without_signal", it.without_signal as f64);
+    metrics.set("groups/dropped", it.dropped as f64);
+    metrics.set("gate/beta", it.beta);
+    metrics.set("gate/beta_trajectories", it.teacher_trajectories);
+    metrics.set("gate/open_no_teacher", it.open_no_teacher as f64);
+    metrics.set("verify/correct", it.correct as f64);
+    metrics.set("verify/wrong", it.wrong as f64);
+    metrics.set("verify/unparsable", it.unparsable as f64);
+}
+
+/// What dynamic sampling made of them: the groups that are trained on.
+fn selection(metrics: &mut Metrics, batch: &Batch) {
+    let selected: Vec<_> = batch.trained().cloned().collect();
+    let it = BatchStatistics::of(&selected, 0);
+    metrics.set("groups/refilled", batch.resampled() as f64);
+    metrics.set("selected/without_signal", it.without_signal as f64);
+    metrics.set("selected/reward_mean", it.reward_mean);
+    metrics.set("selected/reward_policy_only", it.reward_policy_only);
+    metrics.set("selected/beta", it.beta);
+}
+
+fn gate(metrics: &mut Metrics, method: &dyn Method, step: Step) {
+    let limit = method.success_limit(step);
+    metrics.set("gate/threshold", method.threshold(step));
+    metrics.set("gate/success_limit", f64::from(limit.get()));
+}
+
+fn responses(metrics: &mut Metrics, tokens: &SampledTokens) {
+    let mut sorted = tokens.lengths.clone();
+    sorted.sort_unstable();
+    let n = sorted.len().max(1);
+    let mean = sorted.iter().sum::<usize>() as f64 / n as f64;
+    let p95 = (sorted.len() * 95).div_ceil(100).saturating_sub(1);
+    let p95 = sorted.get(p95).copied().unwrap_or(0);
+    let truncated = tokens.truncated as f64 / n as f64;
+    metrics.set("response_length/mean", mean);
+    metrics.set("response_length/p95", p95 as f64);
+    metrics.set("response_length/truncated", truncated);
+}
+
+/// The numbers of the updates, and entropies at temperature 1: of everything sampled, of the teacher's tokens
+/// under the weights that sampled or the mini-batches after them (a number of the updates), and of all of these.
+fn updates(metrics: &mut Metrics, stats: &Stats, tokens: &SampledTokens) {
+    metrics.set("loss", loss_of(stats));
+    for (name, value) in stats.iter() {
+        metrics.set(name, value);
+    }
+    let mean = |sum: f64, tokens: usize| sum / tokens.max(1) as f64;
+    let (sum, sampled) = (tokens.entropy, tokens.lengths.iter().sum::<usize>());
+    let taught = stats.count("teacher/entropy");
+    let teacher = stats.value("teacher/entropy") * taught as f64;
+    metrics.set("policy/entropy", mean(sum, sampled));
+    metrics.set("entropy/all", mean(sum + teacher, sampled + taught));
+}
+
+pub(super) fn times(metrics: &mut Metrics, clock: &Clock, sampled: usize, trained: usize) {
+    let (sample, train) = (clock.seconds("sample"), clock.seconds("train"));
+    metrics.set("time/sample", sample);
+    metrics.set("time/verify", clock.seconds("verify"));
+    metrics.set("time/train", train);
+    metrics.set("time/step", clock.total());
+    metrics.set("tokens_per_second/sample", sampled as f64 / sample);
+    metrics.set("tokens_per_second/train", trained as f64 / train);
+    let bytes = memory::resident_bytes().map_or(f64::NAN, |it| it as f64);
+    metrics.set("memory/rss", bytes);
+}
