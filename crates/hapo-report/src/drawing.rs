@@ -126,7 +126,11 @@ fn smoothed(points: &[[f64; 4]], window: usize) -> Vec<[f64; 4]> {
         .collect()
 }
 
-fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
+/// A curve of a figure: its colour, its dash, its label, and its points `[step, mean, lowest, highest]`.
+type Curve = (usize, usize, String, Vec<[f64; 4]>);
+
+/// The smoothed curves of a figure, and the longest window of means among them.
+fn curves_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> (Vec<Curve>, usize) {
     let mut curves = Vec::new();
     let mut longest = 1;
     for (colour, set) in sets.iter().enumerate() {
@@ -146,6 +150,11 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
             }
         }
     }
+    (curves, longest)
+}
+
+fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
+    let (curves, longest) = curves_of(figure, runs, sets);
     if curves.is_empty() {
         return None;
     }
@@ -253,6 +262,13 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
             path.join(" ")
         );
     }
+    write_legend(&mut svg, &curves);
+    svg += "</svg>\n";
+    Some(svg)
+}
+
+/// A line with its name for each curve, in two columns below the figure.
+fn write_legend(svg: &mut String, curves: &[Curve]) {
     for (n, (colour, dash, label, _)) in curves.iter().enumerate() {
         let (left, top) = (
             LEFT + (n % 2) as f64 * (WIDTH - LEFT) / 2.0,
@@ -269,8 +285,6 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
             escaped(&cut(label, 44))
         );
     }
-    svg += "</svg>\n";
-    Some(svg)
 }
 
 /// A bar for each run: the share of its time in each part of a step.
