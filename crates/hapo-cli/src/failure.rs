@@ -70,6 +70,10 @@ const FLAGS: &[(&str, &str)] = &[
         "evaluate on any file by itself",
         "any file by itself with --data FILE",
     ),
+    (
+        "or leave bad rows out",
+        "or leave bad rows out: hapo data check FILE --drop-bad -o OUT",
+    ),
     ("shorten the completions", "lower --max-tokens"),
 ];
 

@@ -32,7 +32,7 @@ const VERSION: &str = env!("HAPO_VERSION");
 const AFTER_HELP: &str = "\
 Exit codes:
   0    done
-  1    failed: a full disk, a loss that is no number, a guard that stopped the run
+  1    failed: a full disk, a loss that is NaN or infinite, a guard that stopped the run
   2    bad input or usage; the message names the file, the row and the field
   130  stopped by a second Ctrl-C; the first saves a checkpoint and ends with 0
 

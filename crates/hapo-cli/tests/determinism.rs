@@ -102,7 +102,7 @@ fn a_resumed_run_is_the_unbroken_one() {
     let dir = tempfile::tempdir().unwrap();
     train(dir.path(), "whole", "2", &[]);
     train(dir.path(), "cut", "2", &[]);
-    // Back to what was on disk during step 3.
+    // Back to what was on disk when step 3 was running.
     let cut = dir.path().join("cut");
     for it in ["step-000003", "step-000004"] {
         fs::remove_dir_all(cut.join("checkpoints").join(it)).unwrap();

@@ -4,7 +4,7 @@ mod support;
 
 use support::{hapo, refuse, repository};
 
-/// A GPU that cannot be there: there is no driver, or it has fewer GPUs.
+/// A GPU that cannot exist: there is no driver, or it has fewer GPUs.
 const NO_GPU: &str = "cuda:4095";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `hapo eval` as a program: a server asked, a record resumed, evaluations side by side.
+//! `hapo eval` as a program: a server asked, a record resumed, evaluations next to each other.
 
 #[path = "../../hapo-teacher/tests/support/mod.rs"]
 mod server;
@@ -10,7 +10,7 @@ use server::{Mood, Server, prompts};
 use support::{refuse, succeed};
 
 #[test]
-fn a_server_is_evaluated_and_a_cut_record_goes_on() {
+fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     let dir = tempfile::tempdir().unwrap();
     hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(12)).unwrap();
     let server = Server::start(Mood::Calm);

@@ -1,4 +1,4 @@
-//! `hapo study`: a rehearsal, killed and gone on with.
+//! `hapo study`: a rehearsal, killed and resumed.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -48,7 +48,7 @@ fn tables(out: &Path) -> serde_json::Value {
 }
 
 #[test]
-fn a_killed_study_goes_on_and_ends_with_the_same_tables() {
+fn a_killed_study_resumes_and_ends_with_the_same_tables() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
     assert!(study(&whole).status().unwrap().success());

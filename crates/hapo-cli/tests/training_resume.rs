@@ -414,7 +414,7 @@ fn stages_run_one_after_the_other_and_resume() {
     assert_eq!(stdout.matches("nothing to do").count(), 2, "{stdout}");
 }
 
-/// D23: a loss that is no number ends the run, and what there was is saved.
+/// D23: a loss that is NaN or infinite ends the run, and what there was is saved.
 #[test]
 fn d23_a_loss_that_is_no_number_saves_and_stops() {
     let dir = tempfile::tempdir().unwrap();
@@ -450,7 +450,7 @@ fn d23_a_loss_that_is_no_number_saves_and_stops() {
     );
 }
 
-/// D23: an alarm ends the run if the recipe asks for it, saved and ready to go on.
+/// D23: an alarm ends the run if the recipe asks for it, saved and ready to be resumed.
 #[test]
 fn d23_an_alarm_stops_the_run_where_the_recipe_says_so() {
     let dir = tempfile::tempdir().unwrap();

@@ -31,6 +31,9 @@ pub enum Error {
         /// The first of them.
         first: crate::BadRow,
     },
+    /// A row that cannot be read, where each is needed.
+    #[error("{0}")]
+    Row(crate::BadRow),
     /// A file that contradicts itself or is cut: nothing after this place can be read.
     #[error("{}: {}{problem}", path.display(), match row {
         Some(row) => format!("row {row}: "),
@@ -154,6 +157,7 @@ impl Explain for Error {
                 "use the template that the file is rendered with, `none` for its prompts as they are, or \
                  `hapo data convert --to own` for the problems alone"
             }
+            Error::Row(_) => "correct the row, or leave bad rows out",
             Error::Unwritable { .. } => "`hapo data check --drop-bad` leaves bad rows out",
             _ => return None,
         };

@@ -12,10 +12,12 @@
 
 mod chat_template;
 mod container;
+mod convert;
 mod dataset;
 mod error;
 mod layouts;
 mod row;
+mod summary;
 pub mod task;
 mod teacher;
 mod template;
@@ -26,6 +28,7 @@ pub use chat_template::{
     ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, Message, RECURSION, Rendering,
 };
 pub use container::Container;
+pub use convert::{Decision, convert, most_teachers};
 pub use dataset::{
     Dataset, Example, JsonRows, Loaded, PromptText, Rows, json_rows, load, load_as, open,
     open_reader, prompt_text, question_hash, read_rows,
@@ -33,6 +36,7 @@ pub use dataset::{
 pub use error::Error;
 pub use layouts::{DATASET_LAYOUTS, Layout};
 pub use row::{BadRow, LINE_LIMIT, Row};
+pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use teacher::{Admission, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,

@@ -1,14 +1,11 @@
 //! `hapo data`: what a file of problems holds, which of its rows are bad, and the same in another layout.
 
-use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_data::{BadRow, Example, Format, Row, Rows, Template, Writer, question_hash};
-use hapo_model::Tokenizer;
+use hapo_data::{BadRow, Decision, FileSummary, Format, Lengths, Row, Rows, TokenCount, summarise};
 use hapo_verify::{Gold, Grader};
-use serde::Serialize;
 
 use crate::failure::bad_input;
 use crate::support::model;
@@ -91,7 +88,7 @@ struct Convert {
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum To {
-    /// Our own JSON lines
+    /// The workspace's own JSON lines
     Own,
     /// verl's Parquet, with LUFFY's target for teachers
     Verl,
@@ -103,56 +100,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Stats(args) => stats(args),
         Command::Check(args) => check(args),
-        Command::Convert(args) => {
-            convert(&args.file, args.to, &args.output, |_, _| Ok(None)).map(drop)
-        }
+        Command::Convert(args) => convert(&args.file, args.to, &args.output, |_, _| {
+            Ok(Decision::Write)
+        })
+        .map(drop),
     }
 }
-
-/// What `hapo data stats` says of a file.
-#[derive(Serialize)]
-struct Summary {
-    file: String,
-    layout: &'static str,
-    container: &'static str,
-    compression: Option<&'static str>,
-    rows: u64,
-    bad_rows: u64,
-    first_bad_row: Option<String>,
-    /// Rows that ask and answer the same count once.
-    distinct_prompts: u64,
-    /// How many prompts stand in the file that often: k of avg@k.
-    prompts_by_copies: BTreeMap<u64, u64>,
-    /// Prompts with one text and several answers or sources.
-    problems_with_several_answers: u64,
-    already_rendered: u64,
-    with_system_text: u64,
-    several_turns: u64,
-    with_teacher: u64,
-    teacher_coverage: f64,
-    teachers: u64,
-    without_gold: u64,
-    several_golds: u64,
-    answers_by_kind: BTreeMap<&'static str, u64>,
-    sources: BTreeMap<String, u64>,
-    characters_of_problems: Option<Lengths>,
-    template: Option<&'static str>,
-    tokens_of_prompts: Option<Lengths>,
-    tokens_of_teachers: Option<Lengths>,
-    ignored_fields: BTreeMap<String, u64>,
-}
-
-#[derive(Serialize)]
-struct Lengths {
-    min: u32,
-    mean: f64,
-    median: u32,
-    p95: u32,
-    max: u32,
-}
-
-/// Sources that are counted by name; a file may have one per row.
-const SOURCES: usize = 100;
 
 fn stats(args: &Stats) -> Result<()> {
     let template = hapo_data::find_template(&args.template)?;
@@ -161,9 +114,17 @@ fn stats(args: &Stats) -> Result<()> {
         .as_deref()
         .map(model::open_tokenizer)
         .transpose()?;
+    let tokens = |text: &str| -> Result<usize> {
+        let tokenizer = tokenizer.as_ref().expect("tokens are counted with one");
+        Ok(tokenizer.encode(text)?.len())
+    };
+    let count = tokenizer.is_some().then_some(TokenCount {
+        tokens: &tokens,
+        template,
+    });
     let mut out = std::io::stdout().lock();
     for (number, file) in args.files.iter().enumerate() {
-        let it = summary(file, tokenizer.as_ref(), template)?;
+        let it = summarise(file, count.as_ref())?;
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&it)?)?;
         } else {
@@ -176,152 +137,7 @@ fn stats(args: &Stats) -> Result<()> {
     Ok(())
 }
 
-fn summary(
-    file: &Path,
-    tokenizer: Option<&Tokenizer>,
-    template: &'static Template,
-) -> Result<Summary> {
-    let mut rows = hapo_data::open(file)?;
-    let mut it = Summary {
-        file: file.display().to_string(),
-        layout: rows.layout().name,
-        container: rows.container().name(),
-        compression: rows.compression(),
-        rows: 0,
-        bad_rows: 0,
-        first_bad_row: None,
-        distinct_prompts: 0,
-        prompts_by_copies: BTreeMap::new(),
-        problems_with_several_answers: 0,
-        already_rendered: 0,
-        with_system_text: 0,
-        several_turns: 0,
-        with_teacher: 0,
-        teacher_coverage: 0.0,
-        teachers: 0,
-        without_gold: 0,
-        several_golds: 0,
-        answers_by_kind: BTreeMap::new(),
-        sources: BTreeMap::new(),
-        characters_of_problems: None,
-        template: tokenizer.map(|_| template.name),
-        tokens_of_prompts: None,
-        tokens_of_teachers: None,
-        ignored_fields: BTreeMap::new(),
-    };
-    let mut copies: HashMap<u128, u64> = HashMap::new();
-    let mut answers_of_problem: HashMap<u128, u64> = HashMap::new();
-    let (mut characters, mut prompts, mut teachers) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows.by_ref() {
-        it.rows += 1;
-        let example = match row? {
-            Row::Good(example) => example,
-            Row::Bad(bad) => {
-                it.bad_rows += 1;
-                it.first_bad_row.get_or_insert_with(|| bad.to_string());
-                continue;
-            }
-        };
-        let count = copies.entry(question_hash(&example)).or_default();
-        *count += 1;
-        if *count == 1 {
-            let problem = Example {
-                problem: example.problem.clone(),
-                ..Example::default()
-            };
-            *answers_of_problem
-                .entry(question_hash(&problem))
-                .or_default() += 1;
-        }
-        it.already_rendered += u64::from(example.rendered.is_some());
-        it.with_system_text += u64::from(example.system.is_some());
-        it.several_turns += u64::from(!example.messages.is_empty());
-        it.with_teacher += u64::from(!example.teachers.is_empty());
-        it.teachers += example.teachers.len() as u64;
-        it.several_golds += u64::from(!example.other_answers.is_empty());
-        if example.answer.is_empty() {
-            it.without_gold += 1;
-        } else {
-            *it.answers_by_kind.entry(kind(&example.answer)).or_default() += 1;
-        }
-        if let Some(source) = &example.source
-            && (it.sources.len() < SOURCES || it.sources.contains_key(source))
-        {
-            *it.sources.entry(source.clone()).or_default() += 1;
-        }
-        characters.push(example.problem.chars().count() as u32);
-        if let Some(tokenizer) = tokenizer {
-            let rendered = hapo_data::render(template, &example.problem);
-            // A prompt that the file renders itself is counted as it stands there.
-            let prompt = example.rendered.as_deref().unwrap_or(&rendered);
-            prompts.push(tokenizer.encode(prompt)?.len() as u32);
-            for solution in &example.teachers {
-                // The end token counts, as it does against the response limit.
-                teachers.push(tokenizer.encode(solution)?.len() as u32 + 1);
-            }
-        }
-    }
-    it.distinct_prompts = copies.len() as u64;
-    for count in copies.values() {
-        *it.prompts_by_copies.entry(*count).or_default() += 1;
-    }
-    it.problems_with_several_answers =
-        answers_of_problem.values().filter(|it| **it > 1).count() as u64;
-    it.teacher_coverage = it.with_teacher as f64 / (it.rows - it.bad_rows).max(1) as f64;
-    it.characters_of_problems = lengths(characters);
-    it.tokens_of_prompts = lengths(prompts);
-    it.tokens_of_teachers = lengths(teachers);
-    it.ignored_fields.clone_from(rows.ignored_fields());
-    Ok(it)
-}
-
-fn lengths(mut all: Vec<u32>) -> Option<Lengths> {
-    all.sort_unstable();
-    let (min, max) = (*all.first()?, *all.last()?);
-    let at = |share: f64| all[((all.len() - 1) as f64 * share).round() as usize];
-    Some(Lengths {
-        min,
-        mean: all.iter().map(|it| f64::from(*it)).sum::<f64>() / all.len() as f64,
-        median: at(0.5),
-        p95: at(0.95),
-        max,
-    })
-}
-
-/// What a gold answer looks like; the grader decides what it means.
-fn kind(answer: &str) -> &'static str {
-    let text = answer.trim().trim_matches('$').trim();
-    let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if digits(&unsigned.replace(',', "")) {
-        "integer"
-    } else if unsigned.parse::<f64>().is_ok_and(f64::is_finite) {
-        "decimal"
-    } else if unsigned
-        .split_once('/')
-        .is_some_and(|(a, b)| digits(a) && digits(b))
-        || (unsigned.starts_with("\\frac") || unsigned.starts_with("\\dfrac"))
-    {
-        "fraction"
-    } else if unsigned.contains(',') {
-        "several values, a tuple or an interval"
-    } else if matches!(text.trim_matches(['(', ')']), "A" | "B" | "C" | "D" | "E") {
-        "choice"
-    } else if text.contains('=') {
-        "equation"
-    } else if text.contains(['\\', '^', '_', '{']) {
-        "other LaTeX"
-    } else if text
-        .chars()
-        .all(|it| it.is_alphabetic() || it.is_whitespace())
-    {
-        "words"
-    } else {
-        "other"
-    }
-}
-
-fn print(out: &mut impl Write, it: &Summary) -> Result<()> {
+fn print(out: &mut impl Write, it: &FileSummary) -> Result<()> {
     writeln!(out, "{}", it.file)?;
     let mut line = |name: &str, text: String| writeln!(out, "  {name:<22} {text}");
     let packed = it
@@ -457,9 +273,11 @@ fn check(args: &Check) -> Result<()> {
             ));
         };
         let written = convert(file, args.to, output, |rows, row| {
-            let bad = judge(rows, row, grader);
-            bad.iter().try_for_each(&mut report)?;
-            Ok(Some(bad.is_some()))
+            let Some(bad) = judge(rows, row, grader) else {
+                return Ok(Decision::Write);
+            };
+            report(&bad)?;
+            Ok(Decision::Skip)
         })?;
         eprintln!(
             "{}: {bad_rows} bad rows; {written} rows written to {}",
@@ -505,53 +323,27 @@ fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Opt
     Some(rows.bad_row(example.row, "answer", &expected, &got))
 }
 
-/// Writes the good rows of a file; gives their number. `look` says of a row whether it is to be left out;
-/// where it says nothing, a bad row ends the writing.
+/// Writes the rows of a file that `decide` keeps; gives their number.
 fn convert(
     file: &Path,
     to: To,
     output: &Path,
-    mut look: impl FnMut(&Rows<'_>, &Row) -> Result<Option<bool>>,
+    decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<u64> {
     let format = match to {
         To::Own => Format::Own,
         To::Trl => Format::Trl,
         // The columns of a Parquet file are fixed before its first row.
         To::Verl => Format::Verl {
-            teachers: most_teachers(file)?,
+            teachers: hapo_data::most_teachers(file)?,
         },
     };
-    let mut writer = Writer::create(output, format)?;
-    let mut rows = hapo_data::open(file)?;
-    while let Some(row) = rows.next() {
-        let row = row?;
-        match (look(&rows, &row)?, row) {
-            (Some(true), _) => {}
-            (_, Row::Good(example)) => writer.write(&example)?,
-            (_, Row::Bad(bad)) => {
-                return Err(bad_input(
-                    bad.to_string(),
-                    "correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT",
-                ));
-            }
-        }
-    }
-    let written = writer.finish()?;
+    let written = hapo_data::convert(file, output, format, decide)?;
     if written.teachers_left_out > 0 {
         eprintln!(
-            "{} solutions beyond the first of their row are left out: this layout has a place for one",
+            "{} solutions beyond the first of their row are left out: this layout holds one",
             written.teachers_left_out
         );
     }
     Ok(written.rows)
-}
-
-fn most_teachers(file: &Path) -> Result<usize> {
-    let mut most = 0;
-    for row in hapo_data::open(file)? {
-        if let Row::Good(example) = row? {
-            most = most.max(example.teachers.len());
-        }
-    }
-    Ok(most)
 }

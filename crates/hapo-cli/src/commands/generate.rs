@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
-use hapo_data::Example;
+use hapo_data::{Example, TemplateChoice};
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 
@@ -90,24 +90,49 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "leave the option out to stop at end tokens alone",
         ));
     }
-    on_device!(args.device.device, threads, |device| sample(
-        args, &problems, decoding, device
-    ))
+    let plan = GeneratePlan {
+        model: &args.model,
+        template: TemplateChoice {
+            name: &args.template,
+            system: args.system.as_deref(),
+            suffix: args.suffix.as_deref(),
+        },
+        problems: &problems,
+        completions: args.completions,
+        decoding,
+        max_new_tokens: args.max_tokens,
+        stop: &args.stop,
+        seed: args.seed,
+        style: if args.json { Style::Json } else { Style::Text },
+    };
+    on_device!(args.device.device, threads, |device| sample(&plan, device))
 }
 
-fn sample<D: Device>(
-    args: &Args,
-    problems: &[Example],
+/// What is sampled, and how it is printed.
+struct GeneratePlan<'a> {
+    model: &'a str,
+    template: TemplateChoice<'a>,
+    problems: &'a [Example],
+    completions: usize,
     decoding: Decoding,
-    device: D,
-) -> Result<()> {
-    let template = hapo_data::TemplateChoice {
-        name: &args.template,
-        system: args.system.as_deref(),
-        suffix: args.suffix.as_deref(),
-    };
-    let (model, chat_format) = model::open(&args.model, template, args.max_tokens, device)?;
-    let prompts = problems
+    max_new_tokens: usize,
+    /// Strings that end a completion.
+    stop: &'a [String],
+    seed: u64,
+    style: Style,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Text,
+    Json,
+}
+
+fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
+    let (model, chat_format) =
+        model::open(plan.model, plan.template, plan.max_new_tokens, device)?;
+    let prompts = plan
+        .problems
         .iter()
         .map(|it| chat_format.prompt_of(it))
         .collect::<std::result::Result<Vec<_>, _>>()?;
@@ -117,16 +142,16 @@ fn sample<D: Device>(
         .map(|(tokens, id)| GroupRequest {
             prompt: PromptId(id),
             tokens,
-            completions: args.completions,
+            completions: plan.completions,
         })
         .collect();
     let settings = SampleSettings {
-        decoding,
+        decoding: plan.decoding,
         stop: &chat_format.stop,
-        max_new_tokens: args.max_tokens,
+        max_new_tokens: plan.max_new_tokens,
         max_sequences: 64,
         usable_vocab: chat_format.tokenizer.vocab_size(),
-        seed: args.seed,
+        seed: plan.seed,
         rng_stream: RngStream::Generate,
         step: 0,
     };
@@ -135,12 +160,12 @@ fn sample<D: Device>(
         &requests,
         &settings,
         &chat_format.tokenizer,
-        &args.stop,
+        plan.stop,
     )?;
-    for (Example { id, problem, .. }, sampled) in problems.iter().zip(sampled) {
+    for (Example { id, problem, .. }, sampled) in plan.problems.iter().zip(sampled) {
         for (index, (it, details)) in sampled.completions().enumerate() {
-            let text = chat_format.text_before(&it.tokens, &args.stop)?;
-            if args.json {
+            let text = chat_format.text_before(&it.tokens, plan.stop)?;
+            if plan.style == Style::Json {
                 let json = serde_json::json!({
                     "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
                     "logprobs": it.log_probs, "logprobs_t1": details.log_probs_t1, "ended": it.ended, "finish": details.finish.name(),

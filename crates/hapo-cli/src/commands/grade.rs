@@ -11,12 +11,13 @@ use hapo_verify::{Grader, Judgement, grade_batch};
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
+use crate::support::arguments::grader;
 
 /// Grade completions against gold answers.
 ///
 /// Reads JSON lines, a JSON array, Parquet or Arrow IPC with a gold and a completion in each row, and writes one JSON line per row, in order:
 /// {"id", "verdict": "correct|wrong|unparsable", "reason", "extracted", `gold_parsed`, `answer_parsed`}. A row that
-/// cannot be read gets a null verdict and is named on standard error; the rest go on, and the exit code is 2.
+/// cannot be read gets a null verdict and is named on standard error; the rest are graded, and the exit code is 2.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: echo '{\"gold\": \"1/2\", \"pred\": \"so \\\\boxed{0.5}\"}' | hapo grade --explain"
@@ -47,10 +48,21 @@ const BATCH: usize = 4096;
 const LINE_LIMIT: u64 = 64 << 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let grader = hapo_verify::grader(&args.grader)
-        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
+    let grader = grader(&args.grader)?;
     let mut out = Output {
-        args,
+        keys: Keys {
+            gold: &args.gold_key,
+            completion: &args.pred_key,
+        },
+        origin: match &args.file {
+            Some(it) => it.to_str().unwrap_or("file").to_owned(),
+            None => "standard input".to_owned(),
+        },
+        style: if args.explain {
+            Style::Words
+        } else {
+            Style::Json
+        },
         grader,
         writer: std::io::BufWriter::new(std::io::stdout().lock()),
         counts: Counts::default(),
@@ -97,7 +109,7 @@ type Row = Result<Map<String, Value>, String>;
 enum Pace {
     /// In full batches.
     Whole,
-    /// As soon as no other row has arrived: whoever writes one may wait for its verdict.
+    /// As soon as no other row has arrived: the writer of one may wait for its verdict.
     Live,
 }
 
@@ -154,8 +166,25 @@ struct Counts {
     malformed: usize,
 }
 
+/// Fields of the gold answer and of the completion.
+#[derive(Clone, Copy)]
+struct Keys<'a> {
+    gold: &'a str,
+    completion: &'a str,
+}
+
+/// How judgements are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Json,
+    Words,
+}
+
 struct Output<'a> {
-    args: &'a Args,
+    keys: Keys<'a>,
+    /// The name of the input in messages.
+    origin: String,
+    style: Style,
     grader: &'static dyn Grader,
     writer: std::io::BufWriter<std::io::StdoutLock<'static>>,
     counts: Counts,
@@ -165,7 +194,7 @@ impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
         let read: Vec<Result<Pair<'_>, String>> =
-            rows.iter().map(|it| pair(it, self.args)).collect();
+            rows.iter().map(|it| pair(it, self.keys)).collect();
         let pairs: Vec<(&str, &str)> = read
             .iter()
             .filter_map(|it| it.as_ref().ok())
@@ -188,12 +217,7 @@ impl Output<'_> {
                 }
                 Err(problem) => {
                     self.counts.malformed += 1;
-                    let place = self
-                        .args
-                        .file
-                        .as_deref()
-                        .map_or("standard input", |it| it.to_str().unwrap_or("file"));
-                    eprintln!("{place}: row {number}: {problem}");
+                    eprintln!("{}: row {number}: {problem}", self.origin);
                     let line = json!({ "id": id, "verdict": null, "reason": format!("row {number}: {problem}"),
                         "extracted": null, "gold_parsed": null, "answer_parsed": null });
                     writeln!(self.writer, "{line}")?;
@@ -214,7 +238,7 @@ impl Output<'_> {
             hapo_verify::Verdict::Unparsable(why) => format!("{why}: {}", it.reason),
             _ => it.reason.to_string(),
         };
-        if self.args.explain {
+        if self.style == Style::Words {
             writeln!(self.writer, "{id}: {verdict}")?;
             writeln!(self.writer, "  gold       {gold}")?;
             writeln!(self.writer, "  read as    {}", it.gold_read)?;
@@ -237,8 +261,8 @@ impl Output<'_> {
 /// Gold and completion.
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
-/// Gold and completion of a row. A number counts as its text: golds are often bare.
-fn pair<'a>(row: &'a Row, args: &Args) -> Result<Pair<'a>, String> {
+/// Gold and completion of a row. A number counts as its text: gold answers are often bare.
+fn pair<'a>(row: &'a Row, keys: Keys<'_>) -> Result<Pair<'a>, String> {
     let row = row.as_ref().map_err(Clone::clone)?;
     let field = |key: &str| match row.get(key) {
         Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
@@ -246,7 +270,7 @@ fn pair<'a>(row: &'a Row, args: &Args) -> Result<Pair<'a>, String> {
         Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
         None => Err(format!("{key}: expected a string, got nothing")),
     };
-    Ok((field(&args.gold_key)?, field(&args.pred_key)?))
+    Ok((field(keys.gold)?, field(keys.completion)?))
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -1,7 +1,7 @@
-//! `hapo logprobs`: what a model thinks of token sequences.
+//! `hapo logprobs`: log-probabilities of token sequences.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_core::{PromptId, RngStream};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::bad_input;
 use crate::support::device::DeviceArg;
+use crate::support::model;
 
 /// Log-probabilities, entropies and greedy continuations of token sequences.
 ///
@@ -44,7 +45,7 @@ struct Line {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct Scored {
     logprobs: Vec<f32>,
     entropy: Vec<f32>,
     greedy: Vec<u32>,
@@ -53,102 +54,128 @@ struct Answer {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let name = args.input.display().to_string();
+    let lines = read(&args.input)?;
+    let wanted = Wanted {
+        greedy: args.greedy,
+        logits: args.logits,
+    };
+    on_device!(args.device.device, threads, |device| print(
+        &args.model,
+        &lines,
+        wanted,
+        device
+    ))
+}
+
+/// What is wanted besides log-probabilities and entropies.
+#[derive(Clone, Copy)]
+struct Wanted {
+    /// Tokens of the greedy continuation.
+    greedy: usize,
+    /// Logits of every token.
+    logits: bool,
+}
+
+/// A sequence, and where it is in the input.
+type Sequence = (String, Vec<u32>);
+
+fn read(input: &Path) -> Result<Vec<Sequence>> {
+    let name = input.display().to_string();
     let source: Box<dyn Read> = if name == "-" {
         Box::new(std::io::stdin())
     } else {
-        Box::new(std::fs::File::open(&args.input).map_err(|it| {
+        Box::new(std::fs::File::open(input).map_err(|it| {
             bad_input(
                 format!("cannot read {name}: {it}"),
                 "name a JSONL file, or - for standard input",
             )
         })?)
     };
-    let mut lines = Vec::new();
+    let mut sequences = Vec::new();
     for (index, line) in BufReader::new(source).lines().enumerate() {
         let line = line.with_context(|| format!("cannot read {name}"))?;
         if line.trim().is_empty() {
             continue;
         }
-        let place = format!("{name}:{}", index + 1);
-        let parsed: Line = serde_json::from_str(&line)
-            .map_err(|it| bad_input(format!("{place}: {it}"), "expected {\"input_ids\": [ids]}"))?;
+        let location = format!("{name}:{}", index + 1);
+        let parsed: Line = serde_json::from_str(&line).map_err(|it| {
+            bad_input(
+                format!("{location}: {it}"),
+                "expected {\"input_ids\": [ids]}",
+            )
+        })?;
         if parsed.input_ids.is_empty() {
             return Err(bad_input(
-                format!("{place}: input_ids is empty"),
+                format!("{location}: input_ids is empty"),
                 "expected at least one id",
             ));
         }
-        lines.push((place, parsed.input_ids));
+        sequences.push((location, parsed.input_ids));
     }
-    on_device!(args.device.device, threads, |device| say(
-        args, &lines, device
-    ))
+    Ok(sequences)
 }
 
-/// A line for every line.
-fn say<D: Device>(args: &Args, lines: &[(String, Vec<u32>)], device: D) -> Result<()> {
-    let longest = lines.iter().map(|it| it.1.len()).max().unwrap_or(1);
-    let loaded = crate::support::model::open_loaded(&args.model, longest + args.greedy, device)?;
+/// A line for every sequence.
+fn print<D: Device>(model: &str, sequences: &[Sequence], wanted: Wanted, device: D) -> Result<()> {
+    let longest = sequences.iter().map(|it| it.1.len()).max().unwrap_or(1);
+    let loaded = model::open_loaded(model, longest + wanted.greedy, device)?;
     let mut tape = Tape::new(hapo_model::ActivationCheckpointing::Layers);
-    let mut out = std::io::stdout().lock();
-    for (place, ids) in lines {
-        let answer = answer(&loaded.model, &mut tape, ids, args).map_err(|it| {
+    for (location, ids) in sequences {
+        let scored = score(&loaded.model, &mut tape, ids, wanted).map_err(|it| {
             bad_input(
-                format!("{place}: {it}"),
+                format!("{location}: {it}"),
                 "ids are those of the model's tokenizer",
             )
         })?;
-        writeln!(out, "{}", serde_json::to_string(&answer)?)?;
+        outln!("{}", serde_json::to_string(&scored)?);
     }
     Ok(())
 }
 
-fn answer<D: Device>(
+fn score<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
     ids: &[u32],
-    args: &Args,
-) -> Result<Answer> {
+    wanted: Wanted,
+) -> Result<Scored> {
     let logits = model.logits(ids, tape)?;
-    let vocab = model.config().vocab_size;
-    let rows: Vec<&[f32]> = logits.chunks_exact(vocab).collect();
+    let rows: Vec<&[f32]> = logits.chunks_exact(model.config().vocab_size).collect();
     let stats: Vec<_> = rows
         .iter()
         .map(|it| hapo_kernels::row_stats(it, 1.0))
         .collect();
-    let logprobs = (1..ids.len())
-        .map(|i| hapo_kernels::log_prob(stats[i - 1], 1.0, rows[i - 1][ids[i] as usize]))
-        .collect();
-    let greedy = if args.greedy == 0 {
-        Vec::new()
-    } else {
-        let request = GroupRequest {
-            prompt: PromptId(0),
-            tokens: ids,
-            completions: 1,
-        };
-        let settings = SampleSettings {
-            decoding: Decoding::Greedy,
-            stop: &[],
-            max_new_tokens: args.greedy,
-            max_sequences: 1,
-            usable_vocab: vocab,
-            seed: 0,
-            rng_stream: RngStream::Generate,
-            step: 0,
-        };
-        let sampled = hapo_sampler::sample(model, &[request], &settings)?;
-        sampled[0].group.rollouts()[0].tokens.clone()
+    let log_prob = |i: usize| {
+        let row = rows[i - 1];
+        hapo_kernels::log_prob(stats[i - 1], 1.0, row[ids[i] as usize])
     };
-    let entropy = stats.iter().map(|it| it.entropy).collect();
-    let logits = args
-        .logits
-        .then(|| rows.iter().map(|it| it.to_vec()).collect());
-    Ok(Answer {
-        logprobs,
-        entropy,
-        greedy,
-        logits,
+    Ok(Scored {
+        logprobs: (1..ids.len()).map(log_prob).collect(),
+        entropy: stats.iter().map(|it| it.entropy).collect(),
+        greedy: match wanted.greedy {
+            0 => Vec::new(),
+            n => greedy(model, ids, n)?,
+        },
+        logits: (wanted.logits).then(|| rows.iter().map(|it| it.to_vec()).collect()),
     })
+}
+
+/// The `max_new_tokens` most likely tokens that follow, one after the other.
+fn greedy<D: Device>(model: &Model<D>, ids: &[u32], max_new_tokens: usize) -> Result<Vec<u32>> {
+    let request = GroupRequest {
+        prompt: PromptId(0),
+        tokens: ids,
+        completions: 1,
+    };
+    let settings = SampleSettings {
+        decoding: Decoding::Greedy,
+        stop: &[],
+        max_new_tokens,
+        max_sequences: 1,
+        usable_vocab: model.config().vocab_size,
+        seed: 0,
+        rng_stream: RngStream::Generate,
+        step: 0,
+    };
+    let sampled = hapo_sampler::sample(model, &[request], &settings)?;
+    Ok(sampled[0].group.rollouts()[0].tokens.clone())
 }

@@ -15,7 +15,7 @@ use crate::support::machine;
 /// Memory is that of the longest prompts and responses the recipe allows. Time is a roofline: operations at
 /// a share of the device's peak, or bytes at a share of its bandwidth, whichever takes longer; the shares
 /// are 40 % and 60 % of a GPU's data sheet, and 70 % of what is measured on this machine. GPUs are
-/// estimated with bf16 activations and working weights; training itself runs on the CPU.
+/// planned with bf16 activations and working weights; training itself runs on the CPU.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo plan recipes/paper/3b/hapo-method.toml --device h200")]
 pub(crate) struct Args {
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Mean response in tokens, for the times [default: the longest allowed]
     #[arg(long)]
     response_tokens: Option<f64>,
-    /// A folder with the config.json to plan for, in the place of the recipe's model
+    /// A folder with the config.json to plan for, instead of the recipe's model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Print JSON

@@ -35,15 +35,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let place = args.device.device;
+    let device = args.device.device;
     match (&args.run, args.step, &args.model, &args.batch) {
         (Some(run), Some(step), _, _) => {
-            on_device!(place, threads, |device| step_of_run(
+            on_device!(device, threads, |device| step_of_run(
                 run, step, args.json, device
             ))
         }
         (_, _, Some(model), Some(batch)) => {
-            on_device!(place, threads, |device| recorded(
+            on_device!(device, threads, |device| recorded(
                 model, batch, args.json, &device
             ))
         }
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
 }
 
-/// A step of a run, from its kept rollouts, beside what was logged.
+/// A step of a run, from its kept rollouts, next to what was logged.
 fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Result<()> {
     let it = hapo_train::replay_run::replay_run_on(device, run, step)?;
     if json {

@@ -9,7 +9,7 @@ use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::Settings;
 
-use crate::failure::bad_input;
+use crate::support::arguments::at_least_one;
 use crate::support::device::DeviceArg;
 use crate::support::model;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Tokens of the key/value cache, over all sequences
     #[arg(long, default_value_t = 32_768)]
     max_tokens_total: usize,
-    /// Requests running and waiting; more are rejected with 429
+    /// Requests running and waiting; more are rejected with status 429
     #[arg(long, default_value_t = 256)]
     max_requests: usize,
     /// Longest completion of a chat request that does not say
@@ -52,36 +52,64 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    for (name, value) in [
+    let numbers = [
         ("--max-sequences", args.max_sequences),
         ("--max-tokens-total", args.max_tokens_total),
         ("--max-requests", args.max_requests),
         ("--max-tokens", args.max_tokens),
-    ] {
-        if value == 0 {
-            return Err(bad_input(
-                format!("{name}: expected at least 1, got 0"),
-                "`hapo serve --help` has the defaults",
-            ));
-        }
-    }
-    let named = args.template.as_deref().map(TemplateChoice::named);
-    if let Some(it) = named {
+    ];
+    at_least_one(&numbers, "`hapo serve --help` has the defaults")?;
+    let template = args.template.as_deref().map(TemplateChoice::named);
+    if let Some(it) = template {
         it.check()?;
     }
-    on_device!(args.device.device, threads, |device| serve(
-        args, named, device
-    ))
+    let plan = ServePlan {
+        model: &args.model,
+        template,
+        host: &args.host,
+        port: args.port,
+        settings: args.settings(),
+    };
+    on_device!(args.device.device, threads, |device| serve(plan, device))
 }
 
-fn serve<D: Device + 'static>(
-    args: &Args,
-    named: Option<TemplateChoice<'_>>,
-    device: D,
-) -> Result<()> {
-    let loaded = model::open_loaded(&args.model, args.max_tokens_total, device)?;
-    let own = hapo_model::chat_files(&loaded.tokenizer_files, args.model.as_ref())?.template;
-    let choice = match (named, own) {
+/// A model, and how it is served.
+struct ServePlan<'a> {
+    model: &'a str,
+    template: Option<TemplateChoice<'a>>,
+    host: &'a str,
+    port: u16,
+    settings: Settings,
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        let name = self.served_model_name.as_ref();
+        Settings {
+            name: name.unwrap_or(&self.model).clone(),
+            max_sequences: self.max_sequences,
+            cache_tokens: self.max_tokens_total,
+            prefill_tokens: 512,
+            max_requests: self.max_requests,
+            default_max_tokens: self.max_tokens,
+            body_bytes: 8 << 20,
+            seed: self.seed.unwrap_or_else(|| unix_time() as u64),
+            clock: unix_time,
+        }
+    }
+}
+
+fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
+    let ServePlan {
+        model,
+        template,
+        host,
+        port,
+        settings,
+    } = plan;
+    let loaded = model::open_loaded(model, settings.cache_tokens, device)?;
+    let own = hapo_model::chat_files(&loaded.tokenizer_files, model.as_ref())?.template;
+    let choice = match (template, own) {
         (Some(it), _) => it,
         (None, Some(_)) => TemplateChoice::named(hapo_data::CHAT),
         (None, None) => {
@@ -91,32 +119,18 @@ fn serve<D: Device + 'static>(
             TemplateChoice::named("none")
         }
     };
-    let template = choose_template(choice, &args.model, &loaded.tokenizer_files)?;
+    let template = choose_template(choice, model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
-    let settings = Settings {
-        name: args
-            .served_model_name
-            .clone()
-            .unwrap_or_else(|| args.model.clone()),
-        max_sequences: args.max_sequences,
-        cache_tokens: args.max_tokens_total,
-        prefill_tokens: 512,
-        max_requests: args.max_requests,
-        default_max_tokens: args.max_tokens,
-        body_bytes: 8 << 20,
-        seed: args.seed.unwrap_or_else(|| unix_time() as u64),
-        clock: unix_time,
-    };
     // The engine has threads of its own.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let address = (args.host.as_str(), args.port);
+        let address = (host, port);
         let listener = tokio::net::TcpListener::bind(address)
             .await
-            .with_context(|| format!("cannot listen on {}:{}", args.host, args.port))?;
+            .with_context(|| format!("cannot listen on {host}:{port}"))?;
         let address = listener.local_addr()?;
         if !is_loopback(address.ip()) {
             eprintln!(
@@ -142,7 +156,7 @@ fn unix_time() -> i64 {
 /// Done at the first Ctrl-C or SIGTERM; the second ends the program.
 async fn stopped() {
     signal().await;
-    eprintln!("\nfinishing running requests; press again to stop at once");
+    eprintln!("\nfinishing the requests in flight; once more to stop at once");
     tokio::spawn(async {
         signal().await;
         std::process::exit(130);

@@ -1,27 +1,28 @@
 //! `hapo teacher`: verified traces for a set of prompts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
-use hapo_sampler::{GroupRequest, SampleSettings};
+use hapo_data::Template;
+use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_teacher::{
-    Attempt, Begin, Client, Leaked, Length, Origin, Outcome, Patience, Prices, PromptKind, Rule,
-    Rules, Session, Summary, teach,
+    Begin, Client, Leaked, Length, LocalCompletion, LocalRequest, Origin, Outcome, Patience,
+    Prices, PromptKind, Rule, Rules, Session, Summary, teach,
 };
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::decoding;
+use crate::support::arguments::{decoding, grader, runtime};
 use crate::support::model;
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
 ///
-/// Every answer goes into OUT.jsonl.journal as it arrives; the same command goes on where it stopped and asks nothing
-/// twice. OUT.jsonl is written whole at the end, in the order of the prompts.
+/// Every answer goes into OUT.jsonl.journal as it arrives; the same command resumes where it stopped and asks nothing
+/// twice. OUT.jsonl is written at the end, in the order of the prompts.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo teacher --input prompts.jsonl --endpoint http://localhost:8000/v1 --model gpt-oss-120b -o traces.jsonl"
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     /// Attempts at each prompt
     #[arg(long, default_value_t = 4, value_name = "K")]
     attempts: u32,
-    /// Requests on their way at once
+    /// Concurrent requests
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
     /// Told the answer; asked to reason and to box it; or given the problem alone
@@ -73,7 +74,7 @@ pub(crate) struct Args {
     /// Grader
     #[arg(long, default_value = "math")]
     grader: String,
-    /// tokenizer.json, or the folder it lies in, of the model to be trained: turns on --max-trace-tokens
+    /// tokenizer.json, or its folder, of the model to be trained: turns on --max-trace-tokens
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
     /// Longest trace that is admitted, in tokens of --tokenizer, end token included
@@ -112,10 +113,10 @@ pub(crate) struct Args {
     /// Seed: sent with each request, and behind a local model's draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Go on only if there is a journal (without this flag: go on if there is one that fits)
+    /// Resume, and fail without a journal (without this flag: resume if there is one that fits)
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
-    /// Throw the journal away and begin anew
+    /// Discard the journal and start again
     #[arg(long)]
     fresh: bool,
     /// Make attempts again that failed for good
@@ -133,6 +134,16 @@ enum Prompt {
     Bare,
 }
 
+impl From<Prompt> for PromptKind {
+    fn from(it: Prompt) -> Self {
+        match it {
+            Prompt::Conditioned => Self::Conditioned,
+            Prompt::Plain => Self::Plain,
+            Prompt::Bare => Self::Bare,
+        }
+    }
+}
+
 #[expect(
     clippy::enum_variant_names,
     reason = "they are the names on the command line"
@@ -144,6 +155,16 @@ enum RuleName {
     AllCorrect,
 }
 
+impl From<RuleName> for Rule {
+    fn from(it: RuleName) -> Self {
+        match it {
+            RuleName::ShortestCorrect => Self::ShortestCorrect,
+            RuleName::FirstCorrect => Self::FirstCorrect,
+            RuleName::AllCorrect => Self::AllCorrect,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum LeakedName {
     Last,
@@ -151,11 +172,21 @@ enum LeakedName {
     Any,
 }
 
+impl From<LeakedName> for Leaked {
+    fn from(it: LeakedName) -> Self {
+        match it {
+            LeakedName::Last => Self::Last,
+            LeakedName::Never => Self::Never,
+            LeakedName::Any => Self::Any,
+        }
+    }
+}
+
 /// Longest answer of a local model when none is given.
 const LOCAL_MAX_TOKENS: u64 = 1024;
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    check(args)?;
+    args.check()?;
     let dataset = hapo_train::load_file(&args.input)?;
     if dataset.examples.is_empty() {
         return Err(bad_input(
@@ -163,14 +194,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "each line holds an id, a problem and an answer",
         ));
     }
-    let grader = hapo_verify::grader(&args.grader)
-        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))?;
-    let tokenizer = args
-        .tokenizer
-        .as_deref()
-        .map(model::open_tokenizer)
-        .transpose()?;
-    // An encoder never fails on text it was made for; if this one does, the run must not go on.
+    let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer);
+    let tokenizer = tokenizer.transpose()?;
+    // An encoder never fails on text it was made for; if this one does, the run must not continue.
     let encoding_failed = OnceLock::new();
     let tokens = |text: &str| match tokenizer.as_ref().map(|it| it.encode(text)) {
         Some(Ok(it)) => it.len() + 1,
@@ -180,68 +206,16 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
         None => 0,
     };
-    let rules = Rules {
-        attempts: args.attempts,
-        rule: match args.rule {
-            RuleName::ShortestCorrect => Rule::ShortestCorrect,
-            RuleName::FirstCorrect => Rule::FirstCorrect,
-            RuleName::AllCorrect => Rule::AllCorrect,
-        },
-        leaked: match args.leaked {
-            LeakedName::Last => Leaked::Last,
-            LeakedName::Never => Leaked::Never,
-            LeakedName::Any => Leaked::Any,
-        },
-        grader,
-        length: tokenizer.is_some().then_some(Length {
-            limit: args.max_trace_tokens,
-            tokens: &tokens,
-        }),
-        prices: args.price_in.zip(args.price_out).map(|it| Prices {
-            input: it.0,
-            output: it.1,
-        }),
-    };
-    let client = args
-        .endpoint
-        .as_deref()
-        .map(|it| client(it, args))
-        .transpose()?;
-    let origin = Origin {
-        endpoint: match &client {
-            Some(it) => it.address().to_owned(),
-            None => format!("local, template {}", args.template),
-        },
-        model: args.model.clone(),
-        prompt: match args.prompt {
-            Prompt::Conditioned => PromptKind::Conditioned,
-            Prompt::Plain => PromptKind::Plain,
-            Prompt::Bare => PromptKind::Bare,
-        },
-        system: args.system.clone(),
-        temperature: args.temperature,
-        top_p: args.top_p,
-        max_tokens: match &client {
-            Some(_) => args.max_tokens,
-            None => Some(args.max_tokens.unwrap_or(LOCAL_MAX_TOKENS)),
-        },
-        seed: args.seed,
-        extra: extra(args)?,
-        input: String::new(),
-    };
-    let begin = match (args.fresh, args.resume) {
-        (true, _) => Begin::Fresh,
-        (_, true) => Begin::Resume,
-        _ => Begin::ResumeOrStart,
-    };
-    let mut session = Session::open(
-        &dataset,
-        &args.output,
-        origin,
-        rules,
-        begin,
-        args.retry_failed,
-    )?;
+    let length = tokenizer.is_some().then_some(Length {
+        limit: args.max_trace_tokens,
+        tokens: &tokens,
+    });
+    let rules = args.rules(length)?;
+    let client = args.endpoint.as_deref().map(|it| args.client(it));
+    let client = client.transpose()?;
+    let origin = args.origin(client.as_ref())?;
+    let (begin, again) = (args.begin(), args.retry_failed);
+    let mut session = Session::open(&dataset, &args.output, origin, rules, begin, again)?;
     let before = session.summary();
     if before.resumed > 0 {
         eprintln!(
@@ -250,17 +224,19 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             session.journal().display()
         );
     }
-    let mut seen = Seen::new(
-        &before,
-        dataset.examples.len() as u64 * u64::from(args.attempts),
-    );
+    let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
+    let mut counter = AttemptCounter::new(&before, attempts);
     let started = Instant::now();
-    let asked = match &client {
-        Some(client) => remote(client, &mut session, &mut seen),
-        None => local(args, &mut session, &mut seen, threads),
+    let taught = match &client {
+        Some(client) => remote(client, &mut session, &mut counter),
+        None => {
+            let decoding = args.decoding()?;
+            let template = hapo_data::find_template(&args.template)?;
+            local(template, decoding, threads, &mut session, &mut counter)
+        }
     };
-    seen.progress.finish();
-    asked?;
+    counter.progress.finish();
+    taught?;
     if let Some(it) = encoding_failed.get() {
         return Err(bad_input(
             it.to_string(),
@@ -268,120 +244,174 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ));
     }
     session.write(!args.only_admitted)?;
-    report(args, &session.summary(), started.elapsed())
+    let (summary, elapsed) = (session.summary(), started.elapsed());
+    if args.json {
+        let mut line = serde_json::to_value(summary)?;
+        line["seconds"] = json!(elapsed.as_secs_f64());
+        line["output"] = json!(args.output);
+        outln!("{line}");
+        return Ok(());
+    }
+    print(&args.output, &summary, elapsed)
 }
 
-fn check(args: &Args) -> Result<()> {
-    let numbers = [
-        (
-            "--temperature",
-            args.temperature,
-            args.temperature >= 0.0,
-            "a number from 0",
-        ),
-        (
-            "--top-p",
-            args.top_p,
-            args.top_p > 0.0 && args.top_p <= 1.0,
-            "a number in (0, 1]",
-        ),
-        (
-            "--attempts",
-            f64::from(args.attempts),
-            args.attempts > 0,
-            "at least 1",
-        ),
-        (
-            "--concurrency",
-            args.concurrency as f64,
-            (1..=4096).contains(&args.concurrency),
-            "1 to 4096",
-        ),
-        (
-            "--timeout",
-            args.timeout,
-            args.timeout > 0.0,
-            "seconds above 0",
-        ),
-        (
-            "--first-wait",
-            args.first_wait,
-            args.first_wait >= 0.0,
-            "seconds from 0",
-        ),
-        (
-            "--longest-wait",
-            args.longest_wait,
-            args.longest_wait >= 0.0,
-            "seconds from 0",
-        ),
-        (
-            "--price-in",
-            args.price_in.unwrap_or(0.0),
-            args.price_in.is_none_or(|it| it >= 0.0),
-            "a price from 0",
-        ),
-        (
-            "--price-out",
-            args.price_out.unwrap_or(0.0),
-            args.price_out.is_none_or(|it| it >= 0.0),
-            "a price from 0",
-        ),
-    ];
-    for (name, got, good, expected) in numbers {
-        if !(good && got.is_finite() && got <= 1e9) {
-            return Err(bad_input(
-                format!("{name}: expected {expected}, got {got}"),
-                "`hapo teacher --help` says what each option does",
-            ));
+impl Args {
+    fn rules<'a>(&self, length: Option<Length<'a>>) -> Result<Rules<'a>> {
+        Ok(Rules {
+            attempts: self.attempts,
+            rule: self.rule.into(),
+            leaked: self.leaked.into(),
+            grader: grader(&self.grader)?,
+            length,
+            prices: self.price_in.zip(self.price_out).map(|it| Prices {
+                input: it.0,
+                output: it.1,
+            }),
+        })
+    }
+
+    fn origin(&self, client: Option<&Client>) -> Result<Origin> {
+        let max_tokens = match client {
+            Some(_) => self.max_tokens,
+            None => Some(self.max_tokens.unwrap_or(LOCAL_MAX_TOKENS)),
+        };
+        Ok(Origin {
+            endpoint: match client {
+                Some(it) => it.address().to_owned(),
+                None => format!("local, template {}", self.template),
+            },
+            model: self.model.clone(),
+            prompt: self.prompt.into(),
+            system: self.system.clone(),
+            temperature: self.temperature,
+            top_p: self.top_p,
+            max_tokens,
+            seed: self.seed,
+            extra: self.extra()?,
+            input: String::new(),
+        })
+    }
+
+    fn begin(&self) -> Begin {
+        match (self.fresh, self.resume) {
+            (true, _) => Begin::Fresh,
+            (_, true) => Begin::Resume,
+            _ => Begin::ResumeOrStart,
         }
     }
-    if args.endpoint.is_none() && (args.system.is_some() || args.extra.is_some()) {
-        return Err(bad_input(
-            "--system and --extra need --endpoint",
-            "a local model is asked by its template",
-        ));
-    }
-    Ok(())
-}
 
-fn extra(args: &Args) -> Result<Map<String, Value>> {
-    let Some(text) = &args.extra else {
-        return Ok(Map::new());
-    };
-    match serde_json::from_str(text) {
-        Ok(Value::Object(it)) => Ok(it),
-        _ => Err(bad_input(
-            format!("--extra: expected a JSON object, got {text}"),
-            r#"as in --extra '{"reasoning_effort": "high"}'"#,
-        )),
+    fn client(&self, endpoint: &str) -> Result<Client> {
+        let key = std::env::var(&self.api_key_env).ok();
+        let policy = Patience {
+            concurrency: self.concurrency,
+            timeout: Duration::from_secs_f64(self.timeout),
+            retries: self.retries,
+            first_wait: Duration::from_secs_f64(self.first_wait),
+            longest_wait: Duration::from_secs_f64(self.longest_wait),
+            seed: self.seed,
+            ..Patience::default()
+        };
+        let key = key.as_deref().map(str::trim).filter(|it| !it.is_empty());
+        Ok(Client::new(endpoint, key, policy)?)
     }
-}
 
-fn client(endpoint: &str, args: &Args) -> Result<Client> {
-    let key = std::env::var(&args.api_key_env).ok();
-    let patience = Patience {
-        concurrency: args.concurrency,
-        timeout: Duration::from_secs_f64(args.timeout),
-        retries: args.retries,
-        first_wait: Duration::from_secs_f64(args.first_wait),
-        longest_wait: Duration::from_secs_f64(args.longest_wait),
-        seed: args.seed,
-        ..Patience::default()
-    };
-    let key = key.as_deref().map(str::trim).filter(|it| !it.is_empty());
-    Ok(Client::new(endpoint, key, patience)?)
+    /// Fields of `--extra`.
+    fn extra(&self) -> Result<Map<String, Value>> {
+        let Some(text) = &self.extra else {
+            return Ok(Map::new());
+        };
+        match serde_json::from_str(text) {
+            Ok(Value::Object(it)) => Ok(it),
+            _ => Err(bad_input(
+                format!("--extra: expected a JSON object, got {text}"),
+                r#"as in --extra '{"reasoning_effort": "high"}'"#,
+            )),
+        }
+    }
+
+    /// Refuses numbers out of their ranges.
+    fn check(&self) -> Result<()> {
+        self.decoding()?;
+        let from_0 = |it: f64| it >= 0.0;
+        let numbers = [
+            (
+                "--attempts",
+                f64::from(self.attempts),
+                self.attempts > 0,
+                "at least 1",
+            ),
+            (
+                "--concurrency",
+                self.concurrency as f64,
+                (1..=4096).contains(&self.concurrency),
+                "1 to 4096",
+            ),
+            (
+                "--timeout",
+                self.timeout,
+                self.timeout > 0.0,
+                "seconds above 0",
+            ),
+            (
+                "--first-wait",
+                self.first_wait,
+                from_0(self.first_wait),
+                "seconds from 0",
+            ),
+            (
+                "--longest-wait",
+                self.longest_wait,
+                from_0(self.longest_wait),
+                "seconds from 0",
+            ),
+            (
+                "--price-in",
+                self.price_in.unwrap_or(0.0),
+                self.price_in.is_none_or(from_0),
+                "a price from 0",
+            ),
+            (
+                "--price-out",
+                self.price_out.unwrap_or(0.0),
+                self.price_out.is_none_or(from_0),
+                "a price from 0",
+            ),
+        ];
+        for (name, got, good, expected) in numbers {
+            if !(good && got.is_finite() && got <= 1e9) {
+                return Err(bad_input(
+                    format!("{name}: expected {expected}, got {got}"),
+                    "`hapo teacher --help` says what each option does",
+                ));
+            }
+        }
+        if self.endpoint.is_none() && (self.system.is_some() || self.extra.is_some()) {
+            return Err(bad_input(
+                "--system and --extra need --endpoint",
+                "the prompt of a local model is its template",
+            ));
+        }
+        Ok(())
+    }
+
+    fn decoding(&self) -> Result<Decoding> {
+        let truncation = Truncation {
+            top_p: self.top_p as f32,
+            ..Truncation::NONE
+        };
+        decoding(self.temperature as f32, truncation)
+    }
 }
 
 /// What the progress line counts.
-struct Seen {
+struct AttemptCounter {
     progress: CountProgress,
     attempts: u64,
     correct: u64,
     failed: u64,
 }
 
-impl Seen {
+impl AttemptCounter {
     fn new(before: &Summary, total: u64) -> Self {
         Self {
             progress: CountProgress::new("teacher", total, "attempts"),
@@ -400,110 +430,73 @@ impl Seen {
     }
 }
 
-fn remote(client: &Client, session: &mut Session<'_>, seen: &mut Seen) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("the asynchronous runtime cannot start")?;
+fn remote(client: &Client, session: &mut Session<'_>, counter: &mut AttemptCounter) -> Result<()> {
     let stop = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let finished = |outcome| seen.finished(outcome);
-    Ok(runtime.block_on(async { teach(client, session, stop, finished).await })?)
+    let finished = |outcome| counter.finished(outcome);
+    Ok(runtime()?.block_on(async { teach(client, session, stop, finished).await })?)
 }
 
 /// The local model as its own teacher: the same prompts, rules and journal.
-fn local(args: &Args, session: &mut Session<'_>, seen: &mut Seen, threads: usize) -> Result<()> {
-    const PROMPTS_AT_ONCE: usize = 16;
+fn local(
+    template: &'static Template,
+    decoding: Decoding,
+    threads: usize,
+    session: &mut Session<'_>,
+    counter: &mut AttemptCounter,
+) -> Result<()> {
     let max_new_tokens = session.origin().max_tokens.unwrap_or(LOCAL_MAX_TOKENS) as usize;
-    let decoding = decoding(
-        args.temperature as f32,
-        hapo_sampler::Truncation {
-            top_p: args.top_p as f32,
-            ..hapo_sampler::Truncation::NONE
-        },
-    )?;
-    let template = hapo_data::find_template(&args.template)?;
-    let (model, chat_format) = model::open(
-        &args.model,
-        template,
-        max_new_tokens,
-        crate::support::device::cpu(threads)?,
-    )?;
+    let Origin { model, seed, .. } = session.origin().clone();
+    let cpu = crate::support::device::cpu(threads)?;
+    let (model, chat_format) = model::open(&model, template, max_new_tokens, cpu)?;
     let settings = SampleSettings {
         decoding,
         stop: &chat_format.stop,
         max_new_tokens,
         max_sequences: 64,
         usable_vocab: chat_format.tokenizer.vocab_size(),
-        seed: args.seed,
+        seed,
         rng_stream: RngStream::Generate,
         step: 0,
     };
-    loop {
-        let wanting: Vec<usize> = (0..session.dataset().examples.len())
-            .filter(|it| !session.wanted(*it).is_empty())
-            .take(PROMPTS_AT_ONCE)
-            .collect();
-        if wanting.is_empty() {
-            return Ok(session.flush()?);
-        }
-        let prompts = wanting
+    let sample = |requests: &[LocalRequest]| -> Result<Vec<Vec<LocalCompletion>>> {
+        let prompts = requests
             .iter()
-            .map(|it| chat_format.prompt(&session.question(*it)))
+            .map(|it| chat_format.prompt(&it.question))
             .collect::<std::result::Result<Vec<_>, _>>()?;
-        let requests: Vec<GroupRequest<'_>> = wanting
+        let groups: Vec<GroupRequest<'_>> = requests
             .iter()
             .zip(&prompts)
-            .map(|(prompt, tokens)| GroupRequest {
-                prompt: PromptId(*prompt as u64),
+            .map(|(it, tokens)| GroupRequest {
+                prompt: PromptId(it.prompt as u64),
                 tokens,
-                // A draw depends on the attempt's number alone, so those that are known come out again.
-                completions: session
-                    .wanted(*prompt)
-                    .last()
-                    .map_or(0, |it| *it as usize + 1),
+                completions: it.completions,
             })
             .collect();
-        let started = Instant::now();
-        let sampled = hapo_sampler::sample(&model, &requests, &settings)?;
-        let milliseconds = started.elapsed().as_millis() as u64;
-        for ((prompt, tokens), sampled) in wanting.iter().zip(&prompts).zip(&sampled) {
-            for attempt in session.wanted(*prompt) {
-                let it = &sampled.group.rollouts()[attempt as usize];
-                let attempt_made = Attempt {
-                    text: Some(chat_format.text(&it.tokens)?),
-                    failed: None,
-                    finish_reason: Some(if it.ended { "stop" } else { "length" }.to_owned()),
-                    served_by: None,
-                    prompt_tokens: Some(tokens.len() as u64),
-                    completion_tokens: Some(it.tokens.len() as u64),
-                    requests: 1,
-                    milliseconds,
-                    at: SystemTime::now()
-                        .duration_since(SystemTime::UNIX_EPOCH)
-                        .unwrap_or_default()
-                        .as_secs(),
-                };
-                seen.finished(session.record(*prompt, attempt, &attempt_made)?);
-            }
-        }
-    }
+        let sampled = hapo_sampler::sample(&model, &groups, &settings)?;
+        let completions = sampled.iter().zip(&prompts).map(|(it, tokens)| {
+            let rollouts = it.group.rollouts().iter().map(|it| {
+                Ok(LocalCompletion {
+                    text: chat_format.text(&it.tokens)?,
+                    ended: it.ended,
+                    prompt_tokens: tokens.len() as u64,
+                    completion_tokens: it.tokens.len() as u64,
+                })
+            });
+            rollouts.collect()
+        });
+        completions.collect()
+    };
+    hapo_teacher::teach_with(session, sample, |outcome| counter.finished(outcome))
 }
 
-fn report(args: &Args, it: &Summary, elapsed: Duration) -> Result<()> {
-    if args.json {
-        let mut line = serde_json::to_value(it)?;
-        line["seconds"] = json!(elapsed.as_secs_f64());
-        line["output"] = json!(args.output);
-        outln!("{line}");
-        return Ok(());
-    }
+fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
     outln!(
         "{}: {} of {} prompts have a trace",
-        args.output.display(),
+        output.display(),
         it.admitted,
         it.prompts
     );

@@ -15,7 +15,7 @@ pub(crate) enum DeviceChoice {
     Cuda {
         /// Its number.
         ordinal: usize,
-        /// What matmul inputs are rounded to.
+        /// What the inputs of matmuls are rounded to.
         products: MatmulPrecision,
     },
 }
@@ -23,7 +23,7 @@ pub(crate) enum DeviceChoice {
 /// The option of the commands that compute with a model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct DeviceArg {
-    /// Where to compute: cpu, cuda:N, or cuda:N:bf16 for bf16 matmul inputs
+    /// Where to compute: cpu, cuda:N, or cuda:N:bf16 for matmuls of bf16 inputs
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = parse)]
     pub(crate) device: DeviceChoice,
 }
@@ -91,8 +91,8 @@ pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
 
 /// Runs `$body` with a device of either type.
 macro_rules! on_device {
-    ($place:expr, $threads:expr, |$device:ident| $body:expr) => {
-        match $place {
+    ($choice:expr, $threads:expr, |$device:ident| $body:expr) => {
+        match $choice {
             $crate::support::device::DeviceChoice::Cpu => {
                 let $device = $crate::support::device::cpu($threads)?;
                 $body

@@ -12,17 +12,17 @@ use crate::failure::bad_input;
 use crate::support::hub;
 
 /// A model and its chat format. The longest sequence is the model's own limit, or
-/// `PROMPT_ROOM` and `max_new_tokens`, whichever is shorter.
+/// `PROMPT_TOKENS` and `max_new_tokens`, whichever is shorter.
 pub(crate) fn open<'a, D: Device>(
     path: &str,
     template: impl Into<TemplateChoice<'a>>,
     max_new_tokens: usize,
     device: D,
 ) -> Result<(Model<D>, ChatFormat)> {
-    const PROMPT_ROOM: usize = 4096;
+    const PROMPT_TOKENS: usize = 4096;
     let template = template.into();
     template.check()?;
-    let mut loaded = open_loaded(path, PROMPT_ROOM + max_new_tokens, device)?;
+    let mut loaded = open_loaded(path, PROMPT_TOKENS + max_new_tokens, device)?;
     let template = hapo_sampler::choose_template(template, path, &loaded.tokenizer_files)?;
     loaded.model.pack_exact()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
@@ -56,14 +56,14 @@ pub(crate) fn open_loaded<D: Device>(
     )?)
 }
 
-/// Warns where a checkpoint is evaluated with another template than it was trained with.
+/// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
 pub(crate) fn warn_of_another_template(path: &str, chat_format: &ChatFormat) {
     let trained = hapo_train::checkpoint::trained_template(Path::new(path));
     if let Some((name, hash)) = trained
         && hash != chat_format.template.hash()
     {
         eprintln!(
-            "warning: {path} was trained with template `{name}`, and is asked with `{}`{}",
+            "warning: {path} was trained with template `{name}`, and is sampled with `{}`{}",
             chat_format.template.name(),
             if name == chat_format.template.name() {
                 " of another text"

@@ -1,7 +1,4 @@
-//! `hapo bench`: what this machine does per second, on random weights of a known shape.
-//!
-//! Every number stands beside two others of the same run: the rate of a large product in f32 and the
-//! rate of reading memory. Absolute numbers of a busy machine say little, shares of those two do.
+//! What is measured: the cases, each repeated, on random weights.
 
 use std::time::Instant;
 
@@ -10,7 +7,7 @@ use hapo_core::{
     Clip, Normaliser, Objective, OnInjection, PromptId, Ratio, RngStream, SampledGroup, Slot,
     SlotRule, Step, SuccessLimit, Verdict, Weights, apply_gate, operator,
 };
-use hapo_kernels::{AdamW, Cpu, Isa};
+use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{
     ActivationCheckpointing, Architecture, Config, Gradients, Model, Moments, Packed, PackedBatch,
     Rope, Tape, Target,
@@ -20,225 +17,20 @@ use hapo_sampler::{
     sample,
 };
 use hapo_train::{Batching, Trainer, pack::token_group};
-use serde::Serialize;
-
-use crate::support::device::DeviceArg;
-use crate::support::machine;
-
-/// Measure tokens per second: training, sampling, decoding, a whole step, grading.
-#[derive(clap::Args)]
-#[command(
-    before_help = "Example: hapo bench --shape bench-tiny --only training --json",
-    after_help = "bench-tiny takes about 20 seconds, qwen2.5-0.5b about four minutes and 12 GB (two cores of 2025)."
-)]
-pub(crate) struct Args {
-    /// Shape of the model; its weights are random
-    #[arg(long, value_enum, default_value_t = Shape::BenchTiny)]
-    shape: Shape,
-    /// Only these parts; may be given several times
-    #[arg(long, value_enum)]
-    only: Vec<Part>,
-    /// One JSON object
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    device: DeviceArg,
-}
-
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum Shape {
-    /// Hidden 192, 4 layers, 6 heads and 2 key/value heads of 32, ffn 512, vocabulary 512
-    BenchTiny,
-    /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
-    #[value(name = "qwen2.5-0.5b")]
-    Qwen05b,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Part {
-    /// Forward, backward and optimiser on packed sequences
-    Training,
-    /// Prompts of 32 tokens and 64 new ones each, prefill included
-    Sampling,
-    /// New tokens alone, weights in f32 and in bf16
-    Decoding,
-    /// A whole GRPO step: 32 prompts, 8 completions of 64 tokens each, one update
-    Step,
-    /// Answers graded per second
-    Grading,
-}
-
-/// What came out.
-#[derive(Serialize)]
-struct Report {
-    shape: &'static str,
-    parameters: usize,
-    cpu: String,
-    instructions: String,
-    threads: usize,
-    /// Rate of a large product in f32, in 10⁹ operations per second.
-    product_gflops: f64,
-    /// Rate of reading memory, in 10⁹ bytes per second.
-    memory_gb_per_s: f64,
-    results: Vec<Measured>,
-}
-
-#[derive(Serialize)]
-struct Measured {
-    part: &'static str,
-    case: String,
-    /// Median of a repetition.
-    seconds: f64,
-    /// Fastest repetition.
-    best_seconds: f64,
-    /// Tokens (grading: pairs) per second at the median.
-    per_second: f64,
-    /// Of the product rate, at the median.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share_of_product: Option<f64>,
-    /// Of the memory rate, at the median: weights read once per step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share_of_memory: Option<f64>,
-    /// Largest resident set while it ran.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peak_bytes: Option<u64>,
-}
-
-pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    args.device.require_cpu("bench")?;
-    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
-    let cpu = Cpu::new(threads)?;
-    let (name, config) = match args.shape {
-        Shape::BenchTiny => ("bench-tiny", shape(192, 4, 6, 2, 32, 512, 512)),
-        Shape::Qwen05b => ("qwen2.5-0.5b", shape(896, 24, 14, 2, 64, 4864, 151_936)),
-    };
-    let tiny = args.shape == Shape::BenchTiny;
-    eprintln!(
-        "bench: {name} on {threads} threads; about {}",
-        if tiny { "20 s" } else { "4 min" }
-    );
-    let product = if tiny {
-        machine::SMALL_PRODUCT
-    } else {
-        machine::LARGE_PRODUCT
-    };
-    let rates = machine::rates(&cpu, product)?;
-    let (product_gflops, memory_gb_per_s) = (rates.flops / 1e9, rates.bandwidth / 1e9);
-    let mut report = Report {
-        shape: name,
-        parameters: 0,
-        cpu: machine::cpu_name(),
-        instructions: format!("{:?}", Isa::current()).to_lowercase(),
-        threads: cpu.threads(),
-        product_gflops,
-        memory_gb_per_s,
-        results: Vec::new(),
-    };
-    if args.only != [Part::Grading] {
-        let mut model = Model::new(cpu, config, 1024)?;
-        randomise(&mut model)?;
-        report.parameters = model.layout().parameters();
-        // Decoding comes first: training changes the weights.
-        if wanted(Part::Sampling) && tiny {
-            for sequences in [64, 256] {
-                report.add("sampling", sampling(&model, sequences)?);
-            }
-        }
-        if wanted(Part::Decoding) {
-            for sequences in [8, 64] {
-                report.add("decoding", decoding(&model, sequences, memory_gb_per_s)?);
-            }
-            if model.pack_exact()? == Packed::Exact {
-                for sequences in [8, 64] {
-                    report.add("decoding", decoding(&model, sequences, memory_gb_per_s)?);
-                }
-            }
-        }
-        model.unpack();
-        if wanted(Part::Training) {
-            let cases: &[(usize, usize)] = if tiny {
-                &[(64, 96)]
-            } else {
-                &[(1, 128), (4, 512)]
-            };
-            for case in cases {
-                report.add("training", training(&mut model, *case, product_gflops)?);
-            }
-        }
-        if wanted(Part::Step) && tiny {
-            report.add("step", grpo_step(model)?);
-        }
-    }
-    if wanted(Part::Grading) {
-        report.add("grading", grading()?);
-    }
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&report)?);
-        return Ok(());
-    }
-    outln!(
-        "{} ({} parameters), {}, {} threads, {}",
-        report.shape,
-        report.parameters,
-        report.cpu,
-        report.threads,
-        report.instructions
-    );
-    outln!("product {product_gflops:.0} GFLOP/s, memory {memory_gb_per_s:.1} GB/s");
-    for it in &report.results {
-        let percent = |share: Option<f64>, of: &str| {
-            share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
-        };
-        outln!(
-            "{:<9} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
-            it.part,
-            it.case,
-            it.seconds,
-            it.per_second,
-            percent(it.share_of_product, "product"),
-            percent(it.share_of_memory, "memory"),
-            it.peak_bytes.map_or(String::new(), |it| format!(
-                "  peak {:.2} GB",
-                it as f64 / 1e9
-            )),
-        );
-    }
-    Ok(())
-}
-
-impl Report {
-    fn add(&mut self, part: &'static str, it: Case) {
-        let mut times = it.times;
-        times.sort_by(f64::total_cmp);
-        let seconds = times[times.len() / 2];
-        eprintln!("bench: {part}, {}: {seconds:.4} s", it.name);
-        self.results.push(Measured {
-            part,
-            case: it.name,
-            seconds,
-            best_seconds: times[0],
-            per_second: it.items / seconds,
-            share_of_product: it.product_seconds.map(|it| it / seconds),
-            share_of_memory: it.memory_seconds.map(|it| it / seconds),
-            peak_bytes: peak_bytes(),
-        });
-        forget_peak();
-    }
-}
 
 /// One case, measured.
-struct Case {
-    name: String,
-    times: Vec<f64>,
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) times: Vec<f64>,
     /// Tokens or pairs of a repetition.
-    items: f64,
+    pub(super) items: f64,
     /// What the arithmetic alone would take at the product rate.
-    product_seconds: Option<f64>,
+    pub(super) product_seconds: Option<f64>,
     /// What reading the weights alone would take at the memory rate.
-    memory_seconds: Option<f64>,
+    pub(super) memory_seconds: Option<f64>,
 }
 
-fn shape(
+pub(super) fn shape(
     hidden: usize,
     layers: usize,
     heads: usize,
@@ -272,7 +64,7 @@ fn shape(
 }
 
 /// Uniform weights with a deviation of 0.02, all of them bf16 numbers.
-fn randomise(model: &mut Model<Cpu>) -> Result<()> {
+pub(super) fn randomise(model: &mut Model<Cpu>) -> Result<()> {
     let mut state = 1_u64;
     for param in model.layout().params().to_vec() {
         let norm = param.shape.len() == 1 && !param.name.ends_with("bias");
@@ -303,7 +95,7 @@ fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
         .collect()
 }
 
-fn training(
+pub(super) fn training(
     model: &mut Model<Cpu>,
     (sequences, length): (usize, usize),
     gflops: f64,
@@ -339,10 +131,10 @@ fn training(
         Ok(())
     })?;
     let c = model.config();
-    let wide = c.heads * c.head_dim;
+    let q_dim = c.heads * c.head_dim;
     // Products of the weights, and of causal attention, whose backward is 2.5 forwards.
     let flops = 6.0 * (matrices(c) * n) as f64
-        + 3.5 * 2.0 * (c.layers * wide * sequences * length * length) as f64;
+        + 3.5 * 2.0 * (c.layers * q_dim * sequences * length * length) as f64;
     Ok(Case {
         name: format!("{sequences} x {length} tokens"),
         times,
@@ -354,8 +146,8 @@ fn training(
 
 /// Elements of all matrices, the head included.
 fn matrices(c: &Config) -> usize {
-    let (wide, narrow) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
-    let layer = c.hidden * (2 * wide + 2 * narrow) + 3 * c.hidden * c.ffn;
+    let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
+    let layer = c.hidden * (2 * q_dim + 2 * kv_dim) + 3 * c.hidden * c.ffn;
     c.layers * layer + c.hidden * c.vocab_size
 }
 
@@ -413,7 +205,7 @@ fn groups_of(prompts: &[Vec<u32>], completions: usize) -> Vec<GroupRequest<'_>> 
         .collect()
 }
 
-fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
+pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
     let vocabulary = model.config().vocab_size;
     let prompts = prompts(sequences, vocabulary);
     let requests = groups_of(&prompts, 1);
@@ -432,7 +224,7 @@ fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
 }
 
 /// One time per step of the engine.
-fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case> {
+pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case> {
     let c = model.config();
     let new = if c.hidden < 512 { NEW } else { 24 };
     let limits = EngineLimits {
@@ -486,7 +278,7 @@ fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case>
 }
 
 /// 32 prompts × 8 completions × 64 tokens, every other completion right, one update.
-fn grpo_step(model: Model<Cpu>) -> Result<Case> {
+pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     const GROUPS: usize = 32;
     const COMPLETIONS: usize = 8;
     let vocabulary = model.config().vocab_size;
@@ -574,7 +366,7 @@ const PAIRS: [(&str, &str); 10] = [
     ("x = 3", "I am not sure what the answer is."),
 ];
 
-fn grading() -> Result<Case> {
+pub(super) fn grading() -> Result<Case> {
     const ROUNDS: usize = 200;
     let grader = hapo_verify::grader("math")?;
     let times = repeat(10, || {
@@ -592,16 +384,4 @@ fn grading() -> Result<Case> {
         product_seconds: None,
         memory_seconds: None,
     })
-}
-
-/// Largest resident set since [`forget_peak`], where the system says.
-fn peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|it| it.starts_with("VmHWM:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
-}
-
-/// Where this is not allowed, peaks are those of the whole run.
-fn forget_peak() {
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }

@@ -1,0 +1,266 @@
+//! `hapo bench`: what this machine does per second, on random weights of a known shape.
+//!
+//! Every number is reported next to two others of the same run: the rate of a large product in f32 and the
+//! rate of reading memory. Absolute numbers of a busy machine say little, shares of those two do.
+
+mod cases;
+
+use anyhow::Result;
+use hapo_kernels::{Cpu, Isa};
+use hapo_model::{Config, Model, Packed};
+use serde::Serialize;
+
+use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
+use crate::support::device::DeviceArg;
+use crate::support::machine;
+
+/// Measure tokens per second: training, sampling, decoding, a whole step, grading.
+#[derive(clap::Args)]
+#[command(
+    before_help = "Example: hapo bench --shape bench-tiny --only training --json",
+    after_help = "bench-tiny takes about 20 seconds, qwen2.5-0.5b about four minutes and 12 GB (two cores of 2025)."
+)]
+pub(crate) struct Args {
+    /// Shape of the model; its weights are random
+    #[arg(long, value_enum, default_value_t = Shape::BenchTiny)]
+    shape: Shape,
+    /// Only these parts; may be given several times
+    #[arg(long, value_enum)]
+    only: Vec<Part>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArg,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Shape {
+    /// Hidden 192, 4 layers, 6 heads and 2 key/value heads of 32, ffn 512, vocabulary 512
+    BenchTiny,
+    /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
+    #[value(name = "qwen2.5-0.5b")]
+    Qwen05b,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Forward, backward and optimiser on packed sequences
+    Training,
+    /// Prompts of 32 tokens and 64 new ones each, prefill included
+    Sampling,
+    /// New tokens alone, weights in f32 and in bf16
+    Decoding,
+    /// A whole GRPO step: 32 prompts, 8 completions of 64 tokens each, one update
+    Step,
+    /// Answers graded per second
+    Grading,
+}
+
+/// The measurements.
+#[derive(Serialize)]
+struct Report {
+    shape: &'static str,
+    parameters: usize,
+    cpu: String,
+    instructions: String,
+    threads: usize,
+    /// Rate of a large product in f32, in 10⁹ operations per second.
+    product_gflops: f64,
+    /// Rate of reading memory, in 10⁹ bytes per second.
+    memory_gb_per_s: f64,
+    results: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    part: &'static str,
+    case: String,
+    /// Median of a repetition.
+    seconds: f64,
+    /// Fastest repetition.
+    best_seconds: f64,
+    /// Tokens (grading: pairs) per second at the median.
+    per_second: f64,
+    /// Of the product rate, at the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_product: Option<f64>,
+    /// Of the memory rate, at the median: weights read once per step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_memory: Option<f64>,
+    /// Largest resident set while it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    args.device.require_cpu("bench")?;
+    let cpu = Cpu::new(threads)?;
+    let name = args.shape.name();
+    eprintln!(
+        "bench: {name} on {threads} threads; about {}",
+        if args.shape == Shape::BenchTiny {
+            "20 s"
+        } else {
+            "4 min"
+        }
+    );
+    let rates = machine::rates(&cpu, args.shape.product())?;
+    let mut report = Report {
+        shape: name,
+        parameters: 0,
+        cpu: machine::cpu_name(),
+        instructions: format!("{:?}", Isa::current()).to_lowercase(),
+        threads: cpu.threads(),
+        product_gflops: rates.flops / 1e9,
+        memory_gb_per_s: rates.bandwidth / 1e9,
+        results: Vec::new(),
+    };
+    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
+    if args.only != [Part::Grading] {
+        report.measure_model(cpu, args.shape, &wanted)?;
+    }
+    if wanted(Part::Grading) {
+        report.add("grading", grading()?);
+    }
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    report.print()
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Self::BenchTiny => "bench-tiny",
+            Self::Qwen05b => "qwen2.5-0.5b",
+        }
+    }
+
+    fn config(self) -> Config {
+        match self {
+            Self::BenchTiny => shape(192, 4, 6, 2, 32, 512, 512),
+            Self::Qwen05b => shape(896, 24, 14, 2, 64, 4864, 151_936),
+        }
+    }
+
+    /// The product whose rate others are compared with.
+    fn product(self) -> hapo_kernels::MatShape {
+        match self {
+            Self::BenchTiny => machine::SMALL_PRODUCT,
+            Self::Qwen05b => machine::LARGE_PRODUCT,
+        }
+    }
+}
+
+impl Report {
+    fn measure_model(
+        &mut self,
+        cpu: Cpu,
+        shape: Shape,
+        wanted: &dyn Fn(Part) -> bool,
+    ) -> Result<()> {
+        let tiny = shape == Shape::BenchTiny;
+        let (gflops, gb_per_s) = (self.product_gflops, self.memory_gb_per_s);
+        let mut model = Model::new(cpu, shape.config(), 1024)?;
+        randomise(&mut model)?;
+        self.parameters = model.layout().parameters();
+        // Decoding comes first: training changes the weights.
+        if wanted(Part::Sampling) && tiny {
+            for sequences in [64, 256] {
+                self.add("sampling", sampling(&model, sequences)?);
+            }
+        }
+        if wanted(Part::Decoding) {
+            for sequences in [8, 64] {
+                self.add("decoding", decoding(&model, sequences, gb_per_s)?);
+            }
+            if model.pack_exact()? == Packed::Exact {
+                for sequences in [8, 64] {
+                    self.add("decoding", decoding(&model, sequences, gb_per_s)?);
+                }
+            }
+        }
+        model.unpack();
+        if wanted(Part::Training) {
+            let cases: &[(usize, usize)] = if tiny {
+                &[(64, 96)]
+            } else {
+                &[(1, 128), (4, 512)]
+            };
+            for case in cases {
+                self.add("training", training(&mut model, *case, gflops)?);
+            }
+        }
+        if wanted(Part::Step) && tiny {
+            self.add("step", grpo_step(model)?);
+        }
+        Ok(())
+    }
+
+    fn print(&self) -> Result<()> {
+        outln!(
+            "{} ({} parameters), {}, {} threads, {}",
+            self.shape,
+            self.parameters,
+            self.cpu,
+            self.threads,
+            self.instructions
+        );
+        outln!(
+            "product {:.0} GFLOP/s, memory {:.1} GB/s",
+            self.product_gflops,
+            self.memory_gb_per_s
+        );
+        for it in &self.results {
+            let percent = |share: Option<f64>, of: &str| {
+                share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
+            };
+            outln!(
+                "{:<9} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
+                it.part,
+                it.case,
+                it.seconds,
+                it.per_second,
+                percent(it.share_of_product, "product"),
+                percent(it.share_of_memory, "memory"),
+                it.peak_bytes.map_or(String::new(), |it| format!(
+                    "  peak {:.2} GB",
+                    it as f64 / 1e9
+                )),
+            );
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, part: &'static str, it: Case) {
+        let mut times = it.times;
+        times.sort_by(f64::total_cmp);
+        let seconds = times[times.len() / 2];
+        eprintln!("bench: {part}, {}: {seconds:.4} s", it.name);
+        self.results.push(Measured {
+            part,
+            case: it.name,
+            seconds,
+            best_seconds: times[0],
+            per_second: it.items / seconds,
+            share_of_product: it.product_seconds.map(|it| it / seconds),
+            share_of_memory: it.memory_seconds.map(|it| it / seconds),
+            peak_bytes: peak_bytes(),
+        });
+        forget_peak();
+    }
+}
+
+/// Largest resident set since [`forget_peak`], where the system says.
+fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|it| it.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// Where this is not allowed, peaks are those of the whole run.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}

@@ -1,0 +1,56 @@
+//! A file in another layout.
+
+use std::path::Path;
+
+use crate::dataset::{Rows, open};
+use crate::error::Error;
+use crate::row::Row;
+use crate::write::{Format, Writer, Written};
+
+/// What becomes of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is written.
+    Write,
+    /// It is left out.
+    Skip,
+}
+
+/// Writes the rows of `file` that `decide` keeps to `output`, or nothing at all.
+///
+/// # Errors
+/// [`Error::Row`] for a bad row that is kept; a file that cannot be read or written; what `decide` returns.
+pub fn convert<E: From<Error>>(
+    file: &Path,
+    output: &Path,
+    format: Format,
+    mut decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision, E>,
+) -> Result<Written, E> {
+    let mut writer = Writer::create(output, format)?;
+    let mut rows = open(file)?;
+    while let Some(row) = rows.next() {
+        let row = row?;
+        if decide(&rows, &row)? == Decision::Skip {
+            continue;
+        }
+        match row {
+            Row::Good(example) => writer.write(&example)?,
+            Row::Bad(bad) => return Err(Error::Row(bad).into()),
+        }
+    }
+    Ok(writer.finish()?)
+}
+
+/// The largest number of solutions in a row of a file.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn most_teachers(file: &Path) -> Result<usize, Error> {
+    let mut most = 0;
+    for row in open(file)? {
+        if let Row::Good(example) = row? {
+            most = most.max(example.teachers.len());
+        }
+    }
+    Ok(most)
+}

@@ -1,0 +1,252 @@
+//! Counts over the rows of a file: layout, lengths, teachers, duplicates, kinds of answers.
+//!
+//! The crate knows no tokenizer: token counts come from a function that the caller passes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::dataset::{Example, open, question_hash};
+use crate::error::Error;
+use crate::row::Row;
+use crate::template::{Template, render};
+
+/// Counts over the rows of a file, and lengths.
+#[derive(Debug, Default, Serialize)]
+pub struct FileSummary {
+    /// The file.
+    pub file: String,
+    /// Name of its layout.
+    pub layout: &'static str,
+    /// Its container.
+    pub container: &'static str,
+    /// Its compression, if any.
+    pub compression: Option<&'static str>,
+    /// Rows.
+    pub rows: u64,
+    /// Rows that cannot be read.
+    pub bad_rows: u64,
+    /// What is wrong with the first of them.
+    pub first_bad_row: Option<String>,
+    /// Rows that ask and answer the same count once.
+    pub distinct_prompts: u64,
+    /// How many prompts stand in the file that often: k of avg@k.
+    pub prompts_by_copies: BTreeMap<u64, u64>,
+    /// Prompts with one text and several answers or sources.
+    pub problems_with_several_answers: u64,
+    /// Rows with a prompt that the file renders itself.
+    pub already_rendered: u64,
+    /// Rows with a system text.
+    pub with_system_text: u64,
+    /// Rows with several turns.
+    pub several_turns: u64,
+    /// Rows with a teacher's solution.
+    pub with_teacher: u64,
+    /// Their share of the good rows.
+    pub teacher_coverage: f64,
+    /// Solutions.
+    pub teachers: u64,
+    /// Rows without a gold answer.
+    pub without_gold: u64,
+    /// Rows with several gold answers.
+    pub several_golds: u64,
+    /// Gold answers by what they look like.
+    pub answers_by_kind: BTreeMap<&'static str, u64>,
+    /// Rows by their source; at most the first 100 sources.
+    pub sources: BTreeMap<String, u64>,
+    /// Lengths of the problems in characters.
+    pub characters_of_problems: Option<Lengths>,
+    /// The template of the prompts whose tokens are counted.
+    pub template: Option<&'static str>,
+    /// Lengths of the prompts in tokens.
+    pub tokens_of_prompts: Option<Lengths>,
+    /// Lengths of the solutions in tokens, the end token included.
+    pub tokens_of_teachers: Option<Lengths>,
+    /// Fields that no layout reads, with how many rows have them.
+    pub ignored_fields: BTreeMap<String, u64>,
+}
+
+/// Lengths of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lengths {
+    /// The shortest.
+    pub min: u32,
+    /// The mean.
+    pub mean: f64,
+    /// The median.
+    pub median: u32,
+    /// The 95th percentile.
+    pub p95: u32,
+    /// The longest.
+    pub max: u32,
+}
+
+/// Sources that are counted by name; a file may have one per row.
+const SOURCES: usize = 100;
+
+/// How tokens are counted.
+pub struct TokenCount<'a, E> {
+    /// Tokens of a text.
+    pub tokens: &'a dyn Fn(&str) -> Result<usize, E>,
+    /// The template of the prompts.
+    pub template: &'static Template,
+}
+
+/// Reads a file once and counts its rows; tokens too where there is a `count`.
+///
+/// # Errors
+/// A file that cannot be read; what `count` returns.
+pub fn summarise<E: From<Error>>(
+    file: &Path,
+    count: Option<&TokenCount<'_, E>>,
+) -> Result<FileSummary, E> {
+    let mut rows = open(file)?;
+    let mut counts = Counts {
+        summary: FileSummary {
+            file: file.display().to_string(),
+            layout: rows.layout().name,
+            container: rows.container().name(),
+            compression: rows.compression(),
+            template: count.map(|it| it.template.name),
+            ..FileSummary::default()
+        },
+        ..Counts::default()
+    };
+    for row in rows.by_ref() {
+        counts.summary.rows += 1;
+        match row? {
+            Row::Good(example) => {
+                counts.add(&example);
+                if let Some(it) = count {
+                    counts.add_tokens(&example, it)?;
+                }
+            }
+            Row::Bad(bad) => {
+                let it = &mut counts.summary;
+                it.bad_rows += 1;
+                it.first_bad_row.get_or_insert_with(|| bad.to_string());
+            }
+        }
+    }
+    let mut summary = counts.finish();
+    summary.ignored_fields.clone_from(rows.ignored_fields());
+    Ok(summary)
+}
+
+/// What is counted while a file is read.
+#[derive(Default)]
+struct Counts {
+    summary: FileSummary,
+    copies: HashMap<u128, u64>,
+    answers_of_problem: HashMap<u128, u64>,
+    characters: Vec<u32>,
+    prompts: Vec<u32>,
+    teachers: Vec<u32>,
+}
+
+impl Counts {
+    fn add(&mut self, example: &Example) {
+        let copies = self.copies.entry(question_hash(example)).or_default();
+        *copies += 1;
+        if *copies == 1 {
+            let problem = Example {
+                problem: example.problem.clone(),
+                ..Example::default()
+            };
+            let hash = question_hash(&problem);
+            *self.answers_of_problem.entry(hash).or_default() += 1;
+        }
+        let it = &mut self.summary;
+        it.already_rendered += u64::from(example.rendered.is_some());
+        it.with_system_text += u64::from(example.system.is_some());
+        it.several_turns += u64::from(!example.messages.is_empty());
+        it.with_teacher += u64::from(!example.teachers.is_empty());
+        it.teachers += example.teachers.len() as u64;
+        it.several_golds += u64::from(!example.other_answers.is_empty());
+        if example.answer.is_empty() {
+            it.without_gold += 1;
+        } else {
+            *it.answers_by_kind.entry(kind(&example.answer)).or_default() += 1;
+        }
+        if let Some(source) = &example.source
+            && (it.sources.len() < SOURCES || it.sources.contains_key(source))
+        {
+            *it.sources.entry(source.clone()).or_default() += 1;
+        }
+        self.characters.push(example.problem.chars().count() as u32);
+    }
+
+    fn add_tokens<E>(&mut self, example: &Example, count: &TokenCount<'_, E>) -> Result<(), E> {
+        let rendered = render(count.template, &example.problem);
+        // A prompt that the file renders itself is counted as it stands there.
+        let prompt = example.rendered.as_deref().unwrap_or(&rendered);
+        self.prompts.push((count.tokens)(prompt)? as u32);
+        for solution in &example.teachers {
+            // The end token counts, as it does against the response limit.
+            self.teachers.push((count.tokens)(solution)? as u32 + 1);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> FileSummary {
+        let mut it = self.summary;
+        it.distinct_prompts = self.copies.len() as u64;
+        for count in self.copies.values() {
+            *it.prompts_by_copies.entry(*count).or_default() += 1;
+        }
+        let several = self.answers_of_problem.values().filter(|it| **it > 1);
+        it.problems_with_several_answers = several.count() as u64;
+        it.teacher_coverage = it.with_teacher as f64 / (it.rows - it.bad_rows).max(1) as f64;
+        it.characters_of_problems = lengths(self.characters);
+        it.tokens_of_prompts = lengths(self.prompts);
+        it.tokens_of_teachers = lengths(self.teachers);
+        it
+    }
+}
+
+fn lengths(mut all: Vec<u32>) -> Option<Lengths> {
+    all.sort_unstable();
+    let (min, max) = (*all.first()?, *all.last()?);
+    let at = |share: f64| all[((all.len() - 1) as f64 * share).round() as usize];
+    Some(Lengths {
+        min,
+        mean: all.iter().map(|it| f64::from(*it)).sum::<f64>() / all.len() as f64,
+        median: at(0.5),
+        p95: at(0.95),
+        max,
+    })
+}
+
+/// What a gold answer looks like; the grader decides what it means.
+fn kind(answer: &str) -> &'static str {
+    let text = answer.trim().trim_matches('$').trim();
+    let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if digits(&unsigned.replace(',', "")) {
+        "integer"
+    } else if unsigned.parse::<f64>().is_ok_and(f64::is_finite) {
+        "decimal"
+    } else if unsigned
+        .split_once('/')
+        .is_some_and(|(a, b)| digits(a) && digits(b))
+        || (unsigned.starts_with("\\frac") || unsigned.starts_with("\\dfrac"))
+    {
+        "fraction"
+    } else if unsigned.contains(',') {
+        "several values, a tuple or an interval"
+    } else if matches!(text.trim_matches(['(', ')']), "A" | "B" | "C" | "D" | "E") {
+        "choice"
+    } else if text.contains('=') {
+        "equation"
+    } else if text.contains(['\\', '^', '_', '{']) {
+        "other LaTeX"
+    } else if text
+        .chars()
+        .all(|it| it.is_alphabetic() || it.is_whitespace())
+    {
+        "words"
+    } else {
+        "other"
+    }
+}
