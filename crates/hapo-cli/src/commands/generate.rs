@@ -129,8 +129,7 @@ enum Style {
 }
 
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
-    let (model, chat_format) =
-        model::open(plan.model, plan.template, plan.max_new_tokens, device)?;
+    let (model, chat_format) = model::open(plan.model, plan.template, plan.max_new_tokens, device)?;
     let prompts = plan
         .problems
         .iter()
