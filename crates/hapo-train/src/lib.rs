@@ -11,7 +11,7 @@ mod guard;
 mod init;
 #[cfg(test)]
 mod invariance;
-mod memory;
+pub mod memory;
 pub mod pack;
 pub mod plan;
 mod preflight;

@@ -1,9 +1,18 @@
-//! How much memory the process holds.
+//! How much memory the process holds, where the system says.
 
-/// Resident bytes, where the system says.
-pub(crate) fn resident_bytes() -> Option<u64> {
+/// Resident bytes at this moment.
+pub fn resident_bytes() -> Option<u64> {
+    status("VmRSS:")
+}
+
+/// The most resident bytes so far.
+pub fn peak_resident_bytes() -> Option<u64> {
+    status("VmHWM:")
+}
+
+fn status(field: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|it| it.starts_with("VmRSS:"))?;
+    let line = status.lines().find(|it| it.starts_with(field))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024)
 }

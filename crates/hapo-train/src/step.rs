@@ -40,31 +40,25 @@ pub(crate) fn rollout_step<L: Learner>(
     log: &mut RolloutLog,
     step: Step,
 ) -> Result<Metrics> {
-    let Task {
-        table,
-        order,
-        method,
-        verifier,
-        settings,
-    } = task;
+    let (table, method, settings) = (task.table, task.method, task.settings);
     let slot = settings.slot(method, step);
     let limit = method.success_limit(step);
-    let sampling = settings.sampling(verifier, RngStream::Sample, step);
+    let sampling = settings.sampling(task.verifier, RngStream::Sample, step);
 
     let mut clock = Clock::start();
     let mut batch = Batch::default();
-    let mut visited = order.of_step(step.0);
+    let mut visited = task.order.of_step(step.0);
     let mut prompts = table.at(&visited);
     for round in 1.. {
         let scored = if settings.prefixes {
             let logs = (&mut batch.tokens, &mut clock);
-            prefixes::sample_and_score(engines, (&prompts, limit), verifier, &sampling, logs)?
+            prefixes::sample_and_score(engines, (&prompts, limit), task.verifier, &sampling, logs)?
         } else {
             let requests = requests(&prompts, slot.rule, settings.group_size);
             let sampled = engines.sample(&requests, &sampling)?;
             batch.tokens.add(&sampled);
             clock.lap("sample");
-            let scored = score(&prompts, sampled, verifier, step)?;
+            let scored = score(&prompts, sampled, task.verifier, step)?;
             clock.lap("verify");
             scored
         };
@@ -72,7 +66,8 @@ pub(crate) fn rollout_step<L: Learner>(
         if round > settings.dynamic_sampling {
             break;
         }
-        let fresh = order.replacements(step.0, round, batch.without_signal(), &visited);
+        let missing = batch.without_signal();
+        let fresh = task.order.replacements(step.0, round, missing, &visited);
         if fresh.is_empty() {
             break;
         }

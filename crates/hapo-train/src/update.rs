@@ -41,6 +41,7 @@ pub(crate) fn update<L: Learner>(
         prompts => prompts,
     };
     let mut stats = no_tokens().of_no_update();
+    stats.mean("grad_norm", Over::AllPasses, 0.0, 0);
     let (mut updates, mut learning_rate) = (0, 0.0);
     for pass in 0..settings.passes {
         for mini_batch in groups.chunks(per_mini_batch) {

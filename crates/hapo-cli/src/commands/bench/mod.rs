@@ -247,17 +247,10 @@ impl Report {
             per_second: it.items / seconds,
             share_of_product: it.product_seconds.map(|it| it / seconds),
             share_of_memory: it.memory_seconds.map(|it| it / seconds),
-            peak_bytes: peak_bytes(),
+            peak_bytes: hapo_train::memory::peak_resident_bytes(),
         });
         forget_peak();
     }
-}
-
-/// Largest resident set since [`forget_peak`], where the system says.
-fn peak_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find(|it| it.starts_with("VmHWM:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
 /// Where this is not allowed, peaks are those of the whole run.
