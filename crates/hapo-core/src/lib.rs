@@ -33,6 +33,7 @@
 //! the step, the seed and the prompt; in return nothing here fails once its settings are accepted.
 
 mod advantage;
+mod credit;
 mod decimal;
 mod explain;
 mod gate;
@@ -41,13 +42,13 @@ mod injection;
 mod loss;
 mod methods;
 mod operators;
-mod prefixes;
 mod rng;
 mod rollout;
 mod statistics;
 mod teacher_weight;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
+pub use credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, excerpt};
 pub use gate::{
@@ -59,12 +60,15 @@ pub use group::{
 };
 pub use injection::{Slot, apply_gate, rollouts_to_sample};
 pub use loss::{
-    Clip, Normaliser, Objective, OnInjection, PolicyTokens, Ratio, SequenceTerms, Surrogate,
-    TeacherTokens, Weights, clipped_surrogate, sequence_surrogate,
+    Bound, Clip, ImportanceRatioLevel, Loss, Normaliser, SpanTerms, SpanTokens, Surrogate,
+    sequence_surrogate, token_surrogate,
 };
-pub use methods::{Gated, Host, METHODS, Method, MethodKind, MethodSpec, Mu, method};
+pub use methods::{
+    Gated, GroupPlan, METHODS, MICRO_GROUPS, Method, MethodEntry, MethodError, MethodSettings,
+    MicroGroup, OwnSettings, PREFIX_GROUP_SIZE, Variant, WHOLE_TEACHER_BELOW, demonstration,
+    method,
+};
 pub use operators::{OPERATORS, Operator, operator};
-pub use prefixes::{MICRO_GROUPS, MicroGroup, PREFIX_GROUP_SIZE, WHOLE_TEACHER_BELOW};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
 pub use rollout::{
     PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher,

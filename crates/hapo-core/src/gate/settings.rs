@@ -134,6 +134,11 @@ pub enum GateError {
     },
     /// The fixed slot with a gate that may be closed (D8).
     FixedSlot,
+    /// The method has no teacher's term to gate, or decides by itself when the teacher enters.
+    NotGated {
+        /// Its name.
+        method: &'static str,
+    },
 }
 
 impl fmt::Display for GateError {
@@ -169,6 +174,10 @@ impl fmt::Display for GateError {
             Self::StepsPerEpoch { got } => {
                 write!(f, "steps per epoch, expected 1 to 1000000000, got {got}")
             }
+            Self::NotGated { method } => write!(
+                f,
+                "method `{method}`, expected one with a teacher's term that leaves the decision to the gate"
+            ),
             Self::FixedSlot => {
                 write!(
                     f,

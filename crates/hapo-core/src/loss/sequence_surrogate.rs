@@ -2,21 +2,21 @@
 //!
 //! s = exp(mean over tokens of (log π − log `π_old`)) ("Group Sequence Policy Optimization", Eq. 6–7,
 //! <https://arxiv.org/abs/2507.18071>). The sum over a response's tokens is |y|·min(s·A, clip(s)·A), so
-//! that `loss.normaliser` means the same as for the token-level ratio; with `sequence_mean` it is
+//! that the normaliser means the same as for the token-level ratio; with the mean over sequences it is
 //! GSPO's own objective. Its trust region is far narrower than a token's: 3e-4 and 4e-4 in the paper.
 
-use crate::{Clip, Surrogate};
+use super::{Bound, Surrogate};
 
-/// As [`clipped_surrogate`](crate::clipped_surrogate), with the ratio of the sequence.
+/// `L = −|y|·min(s·A, clip(s, 1 − ε_low, 1 + ε_high)·A) / divisor`: as [`token_surrogate`](super::token_surrogate), with
+/// the ratio of the sequence.
 ///
 /// # Panics
 /// When the slices differ in length.
 pub fn sequence_surrogate(
     log_probs: &[f32],
     old_log_probs: &[f32],
-    advantage: f64,
-    clip: Clip,
-    mut add: impl FnMut(usize, f64),
+    bound: Bound,
+    d_log_probs: &mut [f32],
 ) -> Surrogate {
     assert_eq!(
         log_probs.len(),
@@ -33,18 +33,23 @@ pub fn sequence_surrogate(
         .map(|(new, old)| f64::from(*new) - f64::from(*old))
         .sum::<f64>()
         / n as f64;
+    let Bound {
+        advantage,
+        clip,
+        divisor,
+    } = bound;
     let ratio = log_ratio.exp();
-    let free = ratio * advantage;
-    let held = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
-    let inside = free <= held;
-    if inside {
-        for i in 0..n {
-            // d(|y|·s·A)/d log π of one token is |y|·s·A/|y|.
-            add(i, free);
-        }
-    }
+    let unclipped = ratio * advantage;
+    let clipped = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
+    let inside = unclipped <= clipped;
+    // d(|y|·s·A)/d log π of one token is |y|·s·A/|y|.
+    d_log_probs.fill(if inside {
+        (-unclipped / divisor) as f32
+    } else {
+        0.0
+    });
     Surrogate {
-        objective: n as f64 * free.min(held),
+        objective: n as f64 * unclipped.min(clipped),
         clipped: if inside { 0 } else { n },
         ratio_sum: n as f64 * ratio,
         ratio_max: ratio,
@@ -53,6 +58,7 @@ pub fn sequence_surrogate(
 
 #[cfg(test)]
 mod tests {
+    use super::super::Clip;
     use super::*;
 
     const CLIP: Clip = Clip {
@@ -60,24 +66,31 @@ mod tests {
         high: 0.2,
     };
 
+    fn bound(advantage: f64) -> Bound {
+        Bound {
+            advantage,
+            clip: CLIP,
+            divisor: 1.0,
+        }
+    }
+
     #[test]
     fn value_and_slope_are_those_of_the_mean_ratio() {
         // Ratios e^0.3 and e^-0.1: s = e^0.1 = 1.10517.
-        let mut slopes = [0.0; 2];
-        let it = sequence_surrogate(&[-1.0, -2.0], &[-1.3, -1.9], 0.5, CLIP, |i, g| {
-            slopes[i] = g;
-        });
+        let mut slopes = [0.0_f32; 2];
+        let it = sequence_surrogate(&[-1.0, -2.0], &[-1.3, -1.9], bound(0.5), &mut slopes);
         let s = 0.1_f64.exp();
         assert!((it.objective - 2.0 * 0.5 * s).abs() < 1e-6, "{it:?}");
         assert!(
-            slopes.iter().all(|g| (g - 0.5 * s).abs() < 1e-6),
+            slopes
+                .iter()
+                .all(|g| (f64::from(*g) + 0.5 * s).abs() < 1e-6),
             "{slopes:?}"
         );
         assert!((it.ratio_sum - 2.0 * s).abs() < 1e-6 && it.clipped == 0);
         // A single token far outside does not matter; the sequence does: s = e^0.5 is clipped at 1.2.
-        let it = sequence_surrogate(&[0.0, 0.0], &[-1.0, 0.0], 0.5, CLIP, |_, _| {
-            panic!("the clip holds")
-        });
+        let it = sequence_surrogate(&[0.0, 0.0], &[-1.0, 0.0], bound(0.5), &mut slopes);
+        assert_eq!(slopes, [0.0, 0.0]);
         assert!((it.objective - 2.0 * 1.2 * 0.5).abs() < 1e-12 && it.clipped == 2);
     }
 
@@ -91,12 +104,9 @@ mod tests {
                 3.0 * (s * advantage).min(s.clamp(0.9, 1.2) * advantage)
             };
             let new = [-0.68_f32, -1.09, -0.24];
-            let mut slope = 0.0;
-            sequence_surrogate(&new, &old, advantage, CLIP, |i, g| {
-                if i == 0 {
-                    slope = g;
-                }
-            });
+            let mut slopes = [0.0; 3];
+            sequence_surrogate(&new, &old, bound(advantage), &mut slopes);
+            let slope = -f64::from(slopes[0]);
             let expected = (at(1e-6) - at(-1e-6)) / 2e-6;
             assert!((slope - expected).abs() < 1e-5, "{slope} {expected}");
         }

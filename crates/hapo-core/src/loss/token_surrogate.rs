@@ -30,36 +30,52 @@ pub struct Surrogate {
     pub ratio_max: f64,
 }
 
-/// Clipped surrogate over the tokens of one rollout: r = exp(log π − log `π_old`), both at the
-/// sampling temperature (D25).
+/// What bounds a rollout's surrogate, and what its derivative is divided by.
+#[derive(Clone, Copy, Debug)]
+pub struct Bound {
+    /// A.
+    pub advantage: f64,
+    /// The trust region.
+    pub clip: Clip,
+    /// The sequence's divisor: the loss is −objective / divisor.
+    pub divisor: f64,
+}
+
+/// `L = −Σ min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A) / divisor` with r = exp(log π − log `π_old`) of each token, both
+/// at the sampling temperature (Eq. 3, D25).
 ///
-/// `add` receives each token's index and d objective / d log π: r·A where the unclipped branch
-/// holds, 0 where the clip does.
+/// Writes d L / d log π of each token: −r·A / divisor where the unclipped branch is the smaller one, 0 where
+/// the clipped one is.
 ///
 /// # Panics
-/// When the slices differ in length: both come from the same rollout.
-pub fn clipped_surrogate(
+/// When the slices differ in length: all come from the same rollout.
+pub fn token_surrogate(
     log_probs: &[f32],
     old_log_probs: &[f32],
-    advantage: f64,
-    clip: Clip,
-    mut add: impl FnMut(usize, f64),
+    bound: Bound,
+    d_log_probs: &mut [f32],
 ) -> Surrogate {
     assert_eq!(
         log_probs.len(),
         old_log_probs.len(),
         "one old log-probability per token"
     );
+    let Bound {
+        advantage,
+        clip,
+        divisor,
+    } = bound;
     let mut total = Surrogate::default();
-    for (i, (new, old)) in log_probs.iter().zip(old_log_probs).enumerate() {
+    for ((new, old), slope) in log_probs.iter().zip(old_log_probs).zip(d_log_probs) {
         let ratio = (f64::from(*new) - f64::from(*old)).exp();
-        let free = ratio * advantage;
-        let held = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
-        if free <= held {
-            total.objective += free;
-            add(i, free);
+        let unclipped = ratio * advantage;
+        let clipped = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
+        if unclipped <= clipped {
+            total.objective += unclipped;
+            *slope = (-unclipped / divisor) as f32;
         } else {
-            total.objective += held;
+            total.objective += clipped;
+            *slope = 0.0;
             total.clipped += 1;
         }
         total.ratio_sum += ratio;
@@ -73,20 +89,17 @@ mod tests {
     use super::*;
 
     fn run(ratio: f64, advantage: f64) -> (f64, f64, usize) {
-        let mut slope = 0.0;
-        let it = clipped_surrogate(
-            &[ratio.ln() as f32],
-            &[0.0],
+        let mut slope = [7.0];
+        let bound = Bound {
             advantage,
-            Clip {
+            clip: Clip {
                 low: 0.2,
                 high: 0.3,
             },
-            |_, g| {
-                slope = g;
-            },
-        );
-        (it.objective, slope, it.clipped)
+            divisor: 1.0,
+        };
+        let it = token_surrogate(&[ratio.ln() as f32], &[0.0], bound, &mut slope);
+        (it.objective, -f64::from(slope[0]), it.clipped)
     }
 
     #[test]

@@ -1,10 +1,78 @@
-use super::{MethodKind, MethodSpec};
+use std::sync::Arc;
 
-/// Dr. GRPO: clipped surrogate on group-relative advantages, without division by the standard
-/// deviation, without KL term, without teacher (Eq. 2–3, D12, D18).
-pub(super) const METHOD: MethodSpec = MethodSpec {
+use super::{Method, MethodEntry, Variant};
+use crate::advantage::{AdvantageRule, advantages};
+use crate::credit::{Credit, Moment, Span, Term};
+use crate::group::{Member, MixedGroup};
+
+/// `A_j = r_j − mean(r)`, and `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout.
+///
+/// Dr. GRPO: clipped surrogate on group-relative advantages, without division by the standard deviation,
+/// without KL term, without teacher (Eq. 2–3, D12, D18). The first GRPO, DAPO and GSPO are settings of it.
+pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "grpo",
-    summary: "on-policy only: clipped surrogate on group-relative advantages",
-    kind: MethodKind::OnPolicy,
-    mu: None,
+    summary: "on-policy only: clipped surrogate on group-relative advantages (Dr. GRPO)",
+    own_keys: &[],
+    variants: &[
+        Variant {
+            name: "dr-grpo",
+            summary: "the default: no division by the standard deviation, constant normaliser",
+            settings: &[],
+        },
+        Variant {
+            name: "grpo-original",
+            summary: "advantages over their standard deviation, mean over each sequence",
+            settings: &["advantage.std=true", "loss.normaliser=sequence-mean"],
+        },
+        Variant {
+            name: "dapo",
+            summary: "clip higher, mean over tokens, dynamic sampling",
+            settings: &[
+                "advantage.std=true",
+                "loss.clip_high=0.28",
+                "loss.normaliser=token-mean",
+                "sampling.dynamic_sampling=3",
+            ],
+        },
+        Variant {
+            name: "gspo",
+            summary: "the importance ratio of the whole response, in a far narrower trust region",
+            settings: &[
+                "advantage.std=true",
+                "loss.importance_ratio_level=sequence",
+                "loss.normaliser=sequence-mean",
+                "loss.clip_low=3e-4",
+                "loss.clip_high=4e-4",
+            ],
+        },
+    ],
+    build: |settings| Ok(Arc::new(Grpo(settings.advantage))),
 };
+
+#[derive(Debug)]
+struct Grpo(AdvantageRule);
+
+impl Method for Grpo {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn credit(&self, group: &MixedGroup, _: Moment) -> Credit {
+        on_policy(group, advantages(group, self.0))
+    }
+}
+
+/// One policy span for each rollout, with the advantages of the members. A teacher, which no group of an on-policy
+/// method has, gets none.
+pub(super) fn on_policy(group: &MixedGroup, advantages: Vec<f64>) -> Credit {
+    let members = group.members().iter().zip(advantages);
+    members
+        .map(|(member, advantage)| match member {
+            Member::Policy(it) => vec![Span::new(
+                0..it.rollout.tokens.len(),
+                Term::Policy { advantage },
+            )],
+            Member::Teacher { .. } => Vec::new(),
+        })
+        .collect()
+}

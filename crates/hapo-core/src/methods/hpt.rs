@@ -1,14 +1,56 @@
-use super::{MethodKind, MethodSpec};
+use std::sync::Arc;
 
-/// HPT's switch: a group that fails is dropped and its prompt's demonstration imitated in its place;
-/// any other group is GRPO ("Towards a unified view of large language model post-training",
-/// <https://arxiv.org/abs/2509.04419>, Eq. 9 with γ = 0 as its default).
+use super::{Method, MethodEntry};
+use crate::credit::{Credit, Moment, PolicyAndTeacher};
+use crate::gate::{Annealing, Gate, Threshold};
+use crate::group::{Member, MixedGroup};
+use crate::operators;
+
+/// `L = −λ·log π` for each token of the teacher where the group fails,
+/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of its rollouts elsewhere.
 ///
-/// Left out: HPT's schedule of the two coefficients, which its own experiments hold at 0 and 1. With
-/// `[hapo]` the switch's threshold anneals.
-pub(super) const METHOD: MethodSpec = MethodSpec {
+/// HPT's switch: a group that fails is dropped and its prompt's demonstration imitated instead; any other group is
+/// GRPO ("Towards a unified view of large language model post-training", <https://arxiv.org/abs/2509.04419>, Eq. 9
+/// with γ = 0 as its default).
+///
+/// Left out: HPT's schedule of the two coefficients, which its own experiments hold at 0 and 1. With `[hapo]` the
+/// switch's threshold anneals.
+pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "hpt",
     summary: "a failed group is dropped and one demonstration imitated instead",
-    kind: MethodKind::Switch { operator: "srft" },
-    mu: None,
+    own_keys: &[],
+    variants: &[],
+    build: |settings| Ok(Arc::new(Hpt(settings.with(&operators::srft::OPERATOR)))),
 };
+
+#[derive(Debug)]
+struct Hpt(PolicyAndTeacher);
+
+impl Method for Hpt {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::Confidence {
+            threshold: Threshold::Derived { success_limit: 0 },
+            annealing: Annealing::Off,
+        }
+    }
+
+    fn can_be_gated(&self) -> bool {
+        true
+    }
+
+    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+        let mut credit = self.0.credit(group, at);
+        if group.injected() {
+            for (spans, member) in credit.iter_mut().zip(group.members()) {
+                if matches!(member, Member::Policy(_)) {
+                    spans.clear();
+                }
+            }
+        }
+        credit
+    }
+}

@@ -1,10 +1,45 @@
-use super::{MethodKind, MethodSpec};
+use std::sync::Arc;
 
-/// LUFFY in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its
-/// tokens shaped by π/(π+d) (D8, D14, D15).
-pub(super) const METHOD: MethodSpec = MethodSpec {
+use super::{GroupPlan, Method, MethodEntry};
+use crate::credit::{Credit, Moment, PolicyAndTeacher};
+use crate::gate::Gate;
+use crate::group::MixedGroup;
+use crate::operators;
+
+/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·π/(π + d)` for each of the
+/// teacher's.
+///
+/// LUFFY in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its tokens shaped
+/// by π/(π + d) (D8, D14, D15).
+pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "luffy",
     summary: "GRPO with the teacher in every group, shaped by π/(π+d)",
-    kind: MethodKind::Mixed { operator: "luffy" },
-    mu: None,
+    own_keys: &[],
+    variants: &[],
+    build: |settings| Ok(Arc::new(Luffy(settings.with(&operators::luffy::OPERATOR)))),
 };
+
+#[derive(Debug)]
+struct Luffy(PolicyAndTeacher);
+
+impl Method for Luffy {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn sampling(&self) -> GroupPlan {
+        GroupPlan::TeacherSlot
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::Always
+    }
+
+    fn can_be_gated(&self) -> bool {
+        true
+    }
+
+    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+        self.0.credit(group, at)
+    }
+}

@@ -1,105 +1,147 @@
-//! Methods: what a group's tokens are worth, and when the teacher enters.
+//! Methods: what the tokens of a group are worth, and when the teacher enters without a gate.
 //!
-//! A host method says which rollouts are sampled, when the teacher enters a group and which operator shapes its
-//! tokens; [`Gated`] wraps any host that has a teacher and decides *when* in its place (HAPO). The price of
-//! knowing no tensor is that the trainer carries log-probabilities to the host's memory and derivatives back,
-//! a few bytes per token.
+//! A method says how groups are sampled and turns each into spans of tokens with terms ([`Method::credit`]);
+//! [`Gated`] decides *when* the teacher enters. The price of knowing no tensor is that the trainer carries
+//! log-probabilities to the host's memory and derivatives back, a few bytes per token.
 //!
-//! A host is one file and one line in [`METHODS`].
+//! A method is one file in this folder, which may read a table of its own from the recipe, and one line in
+//! [`METHODS`].
 
 mod chord;
 mod gated;
 mod grpo;
 mod hpt;
 mod luffy;
-mod mu;
+mod maxrl;
+mod own;
 mod sft;
 mod srft;
 mod trapo;
 
-use crate::{
-    Annealing, Gate, GateError, Schedule, SlotRule, Step, SuccessLimit, Threshold,
-    WHOLE_TEACHER_BELOW,
-};
+use std::fmt;
+use std::sync::Arc;
 
-use crate::Objective;
+use crate::advantage::AdvantageRule;
+use crate::credit::{Credit, Moment, PolicyAndTeacher};
+use crate::gate::Gate;
+use crate::group::MixedGroup;
+use crate::operators::Operator;
+use crate::teacher_weight::TeacherWeight;
 
 pub use gated::Gated;
-pub use mu::Mu;
+pub use own::OwnSettings;
+pub use sft::demonstration;
+pub use trapo::{MICRO_GROUPS, MicroGroup, PREFIX_GROUP_SIZE, WHOLE_TEACHER_BELOW};
 
-/// What a training step asks of a method.
-pub trait Method: Send + Sync {
-    /// Name in tables: the host's, with `-hapo` when it is gated.
-    fn name(&self) -> String;
+/// What differs between methods. Grading, injection, packing, the update and the logs are the same for all.
+pub trait Method: fmt::Debug + Send + Sync {
+    /// Name in recipes and tables.
+    fn name(&self) -> &'static str;
 
-    /// The largest success count at which the teacher enters a group in this step (D1).
-    fn success_limit(&self, step: Step) -> SuccessLimit;
-
-    /// The threshold `γ_t`, for logs and plots only (D1).
-    fn threshold(&self, step: Step) -> f64;
-
-    /// γ0, for the teacher weight that is relative to it (D15).
-    fn initial_threshold(&self) -> f64;
-
-    /// Which member makes room for the teacher (D7, D8).
-    fn slot(&self) -> SlotRule;
-
-    /// What the tokens are worth.
-    fn objective(&self) -> &Objective;
-}
-
-/// A host method: one file, one entry in [`METHODS`]. The doc comment of its constant is its page
-/// in the documentation.
-#[derive(Clone, Copy, Debug)]
-pub struct MethodSpec {
-    /// Name in recipes.
-    pub name: &'static str,
-    /// One line for `hapo list methods`.
-    pub summary: &'static str,
-    /// What it trains on.
-    pub kind: MethodKind,
-    /// How its two terms are mixed, where they are not simply added.
-    pub mu: Option<Mu>,
-}
-
-/// What a method trains on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MethodKind {
-    /// Teacher trajectories only; nothing is sampled.
-    Imitation,
-    /// Rollouts only; the teacher never enters unless a gate lets it in.
-    OnPolicy,
-    /// Rollouts and, in every group, the teacher in a fixed slot (D8).
-    Mixed {
-        /// Operator on the teacher's tokens.
-        operator: &'static str,
-    },
-    /// Rollouts, and for a group that fails the teacher alone: the rollouts are dropped.
-    Switch {
-        /// Operator on the teacher's tokens.
-        operator: &'static str,
-    },
-}
-
-impl MethodKind {
-    /// Whether rollouts are sampled and a teacher may enter their groups: what a gate can wrap.
-    pub fn has_teacher(self) -> bool {
-        matches!(self, Self::Mixed { .. } | Self::Switch { .. })
+    /// How a prompt's group is sampled.
+    fn sampling(&self) -> GroupPlan {
+        GroupPlan::Full
     }
 
-    /// The operator on the teacher's tokens. Plain imitation where the host names none.
-    pub fn operator(self) -> &'static str {
-        match self {
-            Self::Imitation | Self::OnPolicy => "srft",
-            Self::Mixed { operator } | Self::Switch { operator } => operator,
+    /// The gate of the method without `[hapo]`.
+    fn gate(&self) -> Gate {
+        Gate::Never
+    }
+
+    /// Whether `[hapo]` may decide in place of [`Method::gate`] when the teacher enters: the method gives the
+    /// teacher's tokens a term, and does not decide by itself.
+    fn can_be_gated(&self) -> bool {
+        false
+    }
+
+    /// What each span of tokens of each member is worth (Eq. 2, Eq. 11).
+    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit;
+}
+
+/// How a prompt's group of N members is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupPlan {
+    /// Nothing is sampled; the batch is the demonstrations of its prompts.
+    Demonstrations,
+    /// All N members are rollouts.
+    Full,
+    /// N − 1 rollouts, and the teacher in slot 0 (D8).
+    TeacherSlot,
+    /// Parts of the group one after the other, whose rollouts continue prefixes of the teacher's trajectory; the
+    /// last slot is the teacher's or one more rollout's (D22).
+    Prefixes(&'static [MicroGroup]),
+}
+
+/// What a recipe says to every method.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MethodSettings {
+    /// N.
+    pub group_size: usize,
+    /// How A is taken within a group (D12, D13).
+    pub advantage: AdvantageRule,
+    /// λ (D15).
+    pub teacher_weight: TeacherWeight,
+    /// The operators' d (D14).
+    pub d: f64,
+    /// The method's own table.
+    pub own: OwnSettings,
+}
+
+impl Default for MethodSettings {
+    fn default() -> Self {
+        Self {
+            group_size: 8,
+            advantage: AdvantageRule::default(),
+            teacher_weight: TeacherWeight::One,
+            d: 0.1,
+            own: OwnSettings::default(),
         }
     }
 }
 
-/// Every host method.
-pub const METHODS: &[MethodSpec] = &[
+impl MethodSettings {
+    /// The two terms with these settings and the method's operator.
+    fn with(&self, operator: &'static Operator) -> PolicyAndTeacher {
+        PolicyAndTeacher {
+            advantage: self.advantage,
+            weight: self.teacher_weight,
+            operator,
+            d: self.d,
+        }
+    }
+}
+
+/// A method of that name, before its settings are known.
+#[derive(Clone, Copy, Debug)]
+pub struct MethodEntry {
+    /// Name in recipes.
+    pub name: &'static str,
+    /// One line for `hapo list methods`.
+    pub summary: &'static str,
+    /// The keys of the method's own table `[NAME]`.
+    pub own_keys: &'static [&'static str],
+    /// Published methods that are this one with other settings.
+    pub variants: &'static [Variant],
+    /// Builds the method, or says which setting it refuses.
+    pub build: fn(&MethodSettings) -> Result<Arc<dyn Method>, MethodError>,
+}
+
+/// A published method that is another one with these settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Variant {
+    /// Its name in the literature.
+    pub name: &'static str,
+    /// What distinguishes it.
+    pub summary: &'static str,
+    /// `key=value` as a recipe writes them.
+    pub settings: &'static [&'static str],
+}
+
+/// Every method.
+pub const METHODS: &[MethodEntry] = &[
     sft::METHOD,
     grpo::METHOD,
+    maxrl::METHOD,
     luffy::METHOD,
     srft::METHOD,
     trapo::METHOD,
@@ -108,88 +150,23 @@ pub const METHODS: &[MethodSpec] = &[
 ];
 
 /// The method of that name.
-pub fn method(name: &str) -> Option<&'static MethodSpec> {
+pub fn method(name: &str) -> Option<&'static MethodEntry> {
     METHODS.iter().find(|it| it.name == name)
 }
 
-/// A host that runs bare.
-#[derive(Clone, Debug)]
-pub struct Host {
-    spec: &'static MethodSpec,
-    objective: Objective,
-    /// Always open or never: a host without a gate.
-    schedule: Schedule,
+/// A setting that a method refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodError {
+    /// The recipe's key, such as `trapo.prefixes`.
+    pub key: &'static str,
+    /// What was expected and what came.
+    pub problem: String,
 }
 
-impl Host {
-    /// A host for groups of `group_size` members.
-    pub fn new(
-        spec: &'static MethodSpec,
-        objective: Objective,
-        group_size: usize,
-    ) -> Result<Self, GateError> {
-        let gate = match spec.kind {
-            MethodKind::Mixed { .. } => Gate::Always,
-            MethodKind::OnPolicy | MethodKind::Imitation => Gate::Never,
-            MethodKind::Switch { .. } => Gate::Confidence {
-                threshold: Threshold::Derived { success_limit: 0 },
-                annealing: Annealing::Off,
-            },
-        };
-        Ok(Self {
-            spec,
-            objective,
-            schedule: Schedule::new(&gate, group_size, 1)?,
-        })
+impl fmt::Display for MethodError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.problem)
     }
 }
 
-impl Host {
-    /// The host with hints: its teacher enters when fewer than [`WHOLE_TEACHER_BELOW`] of the rollouts
-    /// sampled before it succeeded (D22).
-    ///
-    /// # Errors
-    /// Groups of fewer members than that.
-    pub fn with_hints(mut self, group_size: usize) -> Result<Self, GateError> {
-        let gate = Gate::Confidence {
-            threshold: Threshold::Derived {
-                success_limit: WHOLE_TEACHER_BELOW - 1,
-            },
-            annealing: Annealing::Off,
-        };
-        self.schedule = Schedule::new(&gate, group_size, 1)?;
-        Ok(self)
-    }
-}
-
-impl Method for Host {
-    fn name(&self) -> String {
-        self.spec.name.to_owned()
-    }
-
-    fn success_limit(&self, step: Step) -> SuccessLimit {
-        self.schedule.success_limit(step)
-    }
-
-    fn threshold(&self, step: Step) -> f64 {
-        self.schedule.threshold(step)
-    }
-
-    fn initial_threshold(&self) -> f64 {
-        self.schedule.initial_threshold()
-    }
-
-    fn slot(&self) -> SlotRule {
-        // An on-policy host has no slot for a teacher; every rollout is sampled.
-        match self.spec.kind {
-            MethodKind::Mixed { .. } => SlotRule::Fixed,
-            MethodKind::OnPolicy | MethodKind::Imitation | MethodKind::Switch { .. } => {
-                SlotRule::LowestReward
-            }
-        }
-    }
-
-    fn objective(&self) -> &Objective {
-        &self.objective
-    }
-}
+impl std::error::Error for MethodError {}

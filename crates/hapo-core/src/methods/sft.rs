@@ -1,11 +1,52 @@
-use super::{MethodKind, MethodSpec};
+use std::sync::Arc;
 
-/// Supervised fine-tuning: the mean negative log-likelihood of the teacher's tokens.
+use super::{GroupPlan, Method, MethodEntry};
+use crate::credit::{Credit, Moment, Span, Term};
+use crate::group::{Member, MixedGroup};
+use crate::operators;
+
+/// `L = −log π` for each token of the teacher.
 ///
-/// The paper's setting is 2 epochs at learning rate 5e-5 with a warm-up of 0.1 and batches of 32.
-pub(super) const METHOD: MethodSpec = MethodSpec {
+/// Supervised fine-tuning: the mean negative log-likelihood of the teacher's tokens. The paper's setting is 2
+/// epochs at learning rate 5e-5 with a warm-up of 0.1 and batches of 32.
+pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "sft",
     summary: "imitates the teacher trajectories; nothing is sampled",
-    kind: MethodKind::Imitation,
-    mu: None,
+    own_keys: &[],
+    variants: &[],
+    build: |_| Ok(Arc::new(Sft)),
 };
+
+#[derive(Debug)]
+struct Sft;
+
+impl Method for Sft {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn sampling(&self) -> GroupPlan {
+        GroupPlan::Demonstrations
+    }
+
+    fn credit(&self, group: &MixedGroup, _: Moment) -> Credit {
+        let members = group.members().iter();
+        members
+            .map(|it| match it {
+                Member::Policy(_) => Vec::new(),
+                Member::Teacher { trajectory, .. } => demonstration(trajectory.tokens().len()),
+            })
+            .collect()
+    }
+}
+
+/// The credit of a demonstration of so many tokens, which stands in no group.
+pub fn demonstration(tokens: usize) -> Vec<Span> {
+    let term = Term::Teacher {
+        weight: 1.0,
+        operator: &operators::srft::OPERATOR,
+        // log π has no d.
+        d: 0.1,
+    };
+    vec![Span::new(0..tokens, term)]
+}

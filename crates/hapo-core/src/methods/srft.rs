@@ -1,10 +1,96 @@
-use super::{MethodKind, MethodSpec};
+use std::sync::Arc;
 
-/// SRFT in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its
-/// tokens imitated by log π, entropy weights off (D8, D14, D21).
-pub(super) const METHOD: MethodSpec = MethodSpec {
+use serde::Deserialize;
+
+use super::{GroupPlan, Method, MethodEntry, MethodError};
+use crate::credit::{Credit, Moment, PolicyAndTeacher, Term};
+use crate::gate::Gate;
+use crate::group::{Member, MixedGroup};
+use crate::operators;
+
+/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·log π` for each of the
+/// teacher's.
+///
+/// SRFT in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its tokens imitated
+/// by log π (D8, D14). `srft.weights = "entropy"` puts SRFT's own weights in the place of A and λ: 0.1·exp(H) for a
+/// correct rollout, −1 for any other, 0.5·λ·exp(−H) for the teacher, with H the mean entropy of the sequence at
+/// temperature 1, without a gradient (D21).
+pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "srft",
     summary: "GRPO with the teacher in every group, imitated by log π",
-    kind: MethodKind::Mixed { operator: "srft" },
-    mu: None,
+    own_keys: &["weights"],
+    variants: &[],
+    build: |settings| {
+        let own: Own = settings.own.read().map_err(|problem| MethodError {
+            key: "srft",
+            problem,
+        })?;
+        Ok(Arc::new(Srft {
+            terms: settings.with(&operators::srft::OPERATOR),
+            weights: own.weights,
+        }))
+    },
 };
+
+/// `[srft]`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Own {
+    weights: Weights,
+}
+
+/// What a rollout's and a demonstration's tokens are weighted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Weights {
+    /// A and λ.
+    #[default]
+    Plain,
+    /// SRFT's own (D21).
+    Entropy,
+}
+
+#[derive(Debug)]
+struct Srft {
+    terms: PolicyAndTeacher,
+    weights: Weights,
+}
+
+impl Method for Srft {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn sampling(&self) -> GroupPlan {
+        GroupPlan::TeacherSlot
+    }
+
+    fn gate(&self) -> Gate {
+        Gate::Always
+    }
+
+    fn can_be_gated(&self) -> bool {
+        true
+    }
+
+    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+        let mut credit = self.terms.credit(group, at);
+        if self.weights == Weights::Entropy {
+            for (spans, member) in credit.iter_mut().zip(group.members()) {
+                for span in spans {
+                    (span.term, span.entropy_exponent) = entropy_weight(span.term, member);
+                }
+            }
+        }
+        credit
+    }
+}
+
+/// The term with SRFT's factor, and the exponent of its entropy.
+fn entropy_weight(term: Term, member: &Member) -> (Term, f64) {
+    match member {
+        Member::Teacher { .. } => (term.scaled(0.5), -1.0),
+        Member::Policy(it) if it.verdict.is_correct() => (Term::Policy { advantage: 0.1 }, 1.0),
+        Member::Policy(_) => (Term::Policy { advantage: -1.0 }, 0.0),
+    }
+}

@@ -1,10 +1,179 @@
-use super::{MethodKind, MethodSpec};
+use std::sync::Arc;
 
-/// TRAPO in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its
-/// tokens shaped by the trust region min(1, π/d) (D8, D14). A recipe may turn its own prefix hints on (D22).
-pub(super) const METHOD: MethodSpec = MethodSpec {
+use serde::Deserialize;
+
+use super::{GroupPlan, Method, MethodEntry, MethodError};
+use crate::credit::{Credit, Moment, PolicyAndTeacher, Span};
+use crate::gate::{Annealing, Gate, Threshold};
+use crate::group::{Member, MixedGroup};
+use crate::operators;
+use crate::rollout::{TeacherTrajectory, TokenId};
+
+/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·F` for each of the teacher's,
+/// with F = π/d below d and 1 + ln(π/d) above.
+///
+/// TRAPO in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its tokens shaped by
+/// the trust region min(1, π/d) (D8, D14).
+///
+/// `trapo.prefixes = "micro-groups"` samples a group of eight in four parts, as TRAPO's own paper does (D22). The
+/// first has no prefix; each later one continues a longer part of the trajectory if too few of the rollouts before
+/// it succeeded, and the last prefix is the whole trajectory: the teacher itself, in the fixed slot. A prefix's
+/// tokens have the teacher's term, what follows the policy's.
+pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "trapo",
     summary: "GRPO with the teacher in every group, shaped by a trust region at π = d",
-    kind: MethodKind::Mixed { operator: "trapo" },
-    mu: None,
+    own_keys: &["prefixes"],
+    variants: &[],
+    build: |settings| {
+        let refused = |problem| MethodError {
+            key: "trapo.prefixes",
+            problem,
+        };
+        let Own { prefixes } = settings.own.read().map_err(refused)?;
+        if prefixes == Prefixes::MicroGroups && settings.group_size != PREFIX_GROUP_SIZE {
+            return Err(refused(format!(
+                "expected sampling.group_size = {PREFIX_GROUP_SIZE}, in parts of 4 + 2 + 1 + 1, got {}",
+                settings.group_size
+            )));
+        }
+        let terms = settings.with(&operators::trapo::OPERATOR);
+        Ok(Arc::new(Trapo { terms, prefixes }))
+    },
 };
+
+/// `[trapo]`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Own {
+    prefixes: Prefixes,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Prefixes {
+    #[default]
+    Off,
+    MicroGroups,
+}
+
+#[derive(Debug)]
+struct Trapo {
+    terms: PolicyAndTeacher,
+    prefixes: Prefixes,
+}
+
+impl Method for Trapo {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn sampling(&self) -> GroupPlan {
+        match self.prefixes {
+            Prefixes::Off => GroupPlan::TeacherSlot,
+            Prefixes::MicroGroups => GroupPlan::Prefixes(&MICRO_GROUPS),
+        }
+    }
+
+    fn gate(&self) -> Gate {
+        match self.prefixes {
+            Prefixes::Off => Gate::Always,
+            Prefixes::MicroGroups => Gate::Confidence {
+                threshold: Threshold::Derived {
+                    success_limit: WHOLE_TEACHER_BELOW - 1,
+                },
+                annealing: Annealing::Off,
+            },
+        }
+    }
+
+    /// With prefixes the method decides by itself when the teacher helps.
+    fn can_be_gated(&self) -> bool {
+        self.prefixes == Prefixes::Off
+    }
+
+    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+        let mut credit = self.terms.credit(group, at);
+        for (spans, member) in credit.iter_mut().zip(group.members()) {
+            if let Member::Policy(it) = member
+                && it.rollout.prefix > 0
+            {
+                let own = spans[0].term;
+                let teacher = self.terms.teacher_term(group, at, own.factor());
+                *spans = vec![
+                    Span::new(0..it.rollout.prefix, teacher),
+                    Span::new(it.rollout.prefix..it.rollout.tokens.len(), own),
+                ];
+            }
+        }
+        credit
+    }
+}
+
+/// Rollouts of a group that are sampled together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MicroGroup {
+    /// How many.
+    pub rollouts: usize,
+    /// Share of the teacher's tokens that they continue, in percent.
+    pub prefix_percent: usize,
+    /// They continue it if fewer than so many rollouts before them succeeded.
+    pub below: usize,
+}
+
+/// Members of a group with prefixes.
+pub const PREFIX_GROUP_SIZE: usize = 8;
+
+/// The parts that are sampled; the eighth member is the teacher or one more rollout without a prefix.
+pub const MICRO_GROUPS: [MicroGroup; 3] = [
+    MicroGroup {
+        rollouts: 4,
+        prefix_percent: 0,
+        below: 0,
+    },
+    MicroGroup {
+        rollouts: 2,
+        prefix_percent: 25,
+        below: 2,
+    },
+    MicroGroup {
+        rollouts: 1,
+        prefix_percent: 50,
+        below: 4,
+    },
+];
+
+/// The whole trajectory enters if fewer than so many of the seven sampled rollouts succeeded.
+pub const WHOLE_TEACHER_BELOW: usize = 7;
+
+impl MicroGroup {
+    /// The prefix after `successes` of the rollouts before: the first tokens of the trajectory, rounded
+    /// down, never all of it.
+    pub fn prefix(self, successes: usize, teacher: &TeacherTrajectory) -> &[TokenId] {
+        let tokens = teacher.tokens();
+        if successes < self.below {
+            &tokens[..tokens.len() * self.prefix_percent / 100]
+        } else {
+            &[]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollout::{Verdict, admit_teacher};
+
+    #[test]
+    fn d22_parts_and_thresholds() {
+        let teacher = admit_teacher((0..9).collect(), 9, &Verdict::Correct, 10).unwrap();
+        let lengths = |successes| MICRO_GROUPS.map(|it| it.prefix(successes, &teacher).len());
+        assert_eq!(lengths(0), [0, 2, 5]);
+        assert_eq!(lengths(1), [0, 2, 5]);
+        assert_eq!(lengths(2), [0, 0, 5]);
+        assert_eq!(lengths(3), [0, 0, 5]);
+        assert_eq!(lengths(4), [0, 0, 0]);
+        let sampled: usize = MICRO_GROUPS.iter().map(|it| it.rollouts).sum();
+        assert_eq!(sampled, WHOLE_TEACHER_BELOW);
+        assert_eq!(sampled + 1, PREFIX_GROUP_SIZE);
+    }
+}

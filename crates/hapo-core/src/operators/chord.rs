@@ -1,8 +1,10 @@
 use super::Operator;
 
-/// CHORD's φ: dF/dlog π = π(1 − π), so F = π − π²/2. Tokens that the policy already knows and tokens
-/// that it finds impossible both count little; d is not used.
-pub(super) const OPERATOR: Operator = Operator {
+/// `F = π − π²/2`, `dF/dlog π = π(1 − π)`.
+///
+/// CHORD's φ: tokens that the policy already knows and tokens that it finds impossible both count little; d is not
+/// used.
+pub(crate) static OPERATOR: Operator = Operator {
     name: "chord",
     summary: "π − π²/2: imitation weighted by φ = π(1 − π), strongest at π = 1/2",
     value: |log_pi, _| {

@@ -1,7 +1,9 @@
 use super::Operator;
 
-/// LUFFY's regularised importance weight: F = π/(π+d), dF/dlog π = dπ/(π+d)² ≤ 1/4 (D14).
-pub(super) const OPERATOR: Operator = Operator {
+/// `F = π/(π + d)`, `dF/dlog π = d·π/(π + d)²`.
+///
+/// LUFFY's regularised importance weight; its weight is at most 1/4 (D14).
+pub(crate) static OPERATOR: Operator = Operator {
     name: "luffy",
     summary: "π/(π+d): strongest near π = d, fades for tokens already likely",
     value: |log_pi, d| {

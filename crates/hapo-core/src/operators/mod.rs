@@ -5,10 +5,10 @@
 //! weight in place of F. Both functions take log π, so that they stay finite for tokens that the
 //! policy finds impossible.
 
-mod chord;
-mod luffy;
-mod srft;
-mod trapo;
+pub(crate) mod chord;
+pub(crate) mod luffy;
+pub(crate) mod srft;
+pub(crate) mod trapo;
 
 /// A policy-shaping operator: one file, one entry in [`OPERATORS`].
 #[derive(Clone, Copy, Debug)]
@@ -24,16 +24,16 @@ pub struct Operator {
 }
 
 /// Every operator.
-pub const OPERATORS: &[Operator] = &[
-    luffy::OPERATOR,
-    srft::OPERATOR,
-    trapo::OPERATOR,
-    chord::OPERATOR,
+pub const OPERATORS: &[&Operator] = &[
+    &luffy::OPERATOR,
+    &srft::OPERATOR,
+    &trapo::OPERATOR,
+    &chord::OPERATOR,
 ];
 
 /// The operator of that name.
 pub fn operator(name: &str) -> Option<&'static Operator> {
-    OPERATORS.iter().find(|it| it.name == name)
+    OPERATORS.iter().find(|it| it.name == name).copied()
 }
 
 impl PartialEq for Operator {

@@ -1,7 +1,9 @@
 use super::Operator;
 
-/// TRAPO's trust region: F = π/d below d and 1 + ln(π/d) above; dF/dlog π = min(1, π/d) (D14).
-pub(super) const OPERATOR: Operator = Operator {
+/// `F = π/d` below d and `1 + ln(π/d)` above, `dF/dlog π = min(1, π/d)`.
+///
+/// TRAPO's trust region (D14).
+pub(crate) static OPERATOR: Operator = Operator {
     name: "trapo",
     summary: "imitation, except that tokens below probability d count in proportion to π/d",
     value: |log_pi, d| {

@@ -1,0 +1,60 @@
+//! How the sum over tokens becomes a mean.
+//!
+//! The price of a divisor that is global over the optimiser step is that lengths must be known before anything
+//! is run.
+
+/// What the sum over tokens is divided by. Both are global over the optimiser step (D16), so the
+/// loss does not depend on how a batch is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Normaliser {
+    /// Number of sequences × longest response allowed (Dr. GRPO).
+    Constant {
+        /// Longest response allowed, in tokens.
+        max_response: usize,
+    },
+    /// Number of response tokens, the teacher's included (Eq. 3, Eq. 10).
+    TokenMean,
+    /// Each sequence by its own length, then by the number of sequences (GSPO, the first GRPO).
+    SequenceMean,
+}
+
+impl Normaliser {
+    /// The divisor for an optimiser step over sequences of these response lengths; at least 1.
+    pub fn divisor(self, response_lengths: impl IntoIterator<Item = usize>) -> f64 {
+        let (mut sequences, mut tokens) = (0_usize, 0_usize);
+        for it in response_lengths {
+            sequences += 1;
+            tokens += it;
+        }
+        match self {
+            Self::Constant { max_response } => (sequences * max_response).max(1) as f64,
+            Self::TokenMean => tokens.max(1) as f64,
+            Self::SequenceMean => sequences.max(1) as f64,
+        }
+    }
+
+    /// The divisor of the tokens of a sequence of `tokens` tokens, from that of the whole step.
+    pub fn of_sequence(self, divisor: f64, tokens: usize) -> f64 {
+        match self {
+            Self::Constant { .. } | Self::TokenMean => divisor,
+            Self::SequenceMean => divisor * tokens.max(1) as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// D16: the three normalisers of a response of 2 tokens among 3 sequences of 10 tokens in all.
+    #[test]
+    fn d16_normalisers_divide_by_their_counts() {
+        let lengths = || [2_usize, 3, 5].into_iter();
+        let constant = Normaliser::Constant { max_response: 7 };
+        assert_eq!(constant.divisor(lengths()), 21.0);
+        assert_eq!(Normaliser::TokenMean.divisor(lengths()), 10.0);
+        assert_eq!(Normaliser::SequenceMean.divisor(lengths()), 3.0);
+        assert_eq!(Normaliser::SequenceMean.of_sequence(3.0, 2), 6.0);
+        assert_eq!(Normaliser::TokenMean.of_sequence(10.0, 2), 10.0);
+    }
+}
