@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
-use hapo::core::{PolicyTokens, TeacherTokens};
+use hapo::core::{Span, SpanTokens, Term, operator};
 use hapo::train::Recipe;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,18 +21,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         turn_off_epoch = 1.5
     ";
     let stages = Recipe::parse_stages(recipe, "this example", "objective", &[])?;
-    let objective = stages[0].objective.at(1);
+    let loss = stages[0].loss;
 
     // A group of one rollout of three tokens and the teacher's two: the divisor is that of the whole optimiser step.
-    let divisor = objective.normaliser.divisor([3, 2]);
+    let divisor = loss.normaliser.divisor([3, 2]);
     let (mut by_log_prob, mut by_entropy) = ([0.0; 3], [0.0; 3]);
-    let policy = objective.policy_terms(
-        PolicyTokens {
+    let rollout = loss.span(
+        &Span::new(0..3, Term::Policy { advantage: -0.125 }),
+        SpanTokens {
             log_probs: &[-0.2, -1.1, -0.4],
             old_log_probs: &[-0.2, -1.6, -0.4],
             entropies: &[0.5, 1.2, 0.8],
-            advantage: -0.125,
-            correct: false,
         },
         divisor,
         &mut by_log_prob,
@@ -40,23 +39,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!(
         "rollout: objective {:+.5}, clipped {} of 3",
-        policy.objective, policy.clipped
+        rollout.objective, rollout.clipped
     );
     println!("  d loss / d log π = {by_log_prob:?}");
 
-    let mut by_teacher = [0.0; 2];
-    let teacher = objective.teacher_terms(
-        TeacherTokens {
+    let luffy = operator("luffy").ok_or("an operator of the table")?;
+    let term = Term::Teacher {
+        weight: 0.875,
+        operator: luffy,
+        d: 0.1,
+    };
+    let (mut by_teacher, mut by_entropy) = ([0.0; 2], [0.0; 2]);
+    let teacher = loss.span(
+        &Span::new(0..2, term),
+        SpanTokens {
             log_probs: &[-3.0, -0.1],
+            old_log_probs: &[],
             entropies: &[1.0, 0.3],
-            weight: 0.875,
         },
         divisor,
         &mut by_teacher,
+        &mut by_entropy,
     );
     println!(
-        "teacher: objective {teacher:+.5} by `{}`",
-        objective.operator.name
+        "teacher: objective {:+.5} by `{}`",
+        teacher.objective, luffy.name
     );
     println!("  d loss / d log π = {by_teacher:?}");
     Ok(())

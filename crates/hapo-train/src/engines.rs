@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::Objective;
+use hapo_core::Loss;
 use hapo_kernels::{AdamW, Device};
 use hapo_model::{Dtype, Model};
 use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_until};
@@ -55,12 +55,8 @@ pub trait Learner {
     ///
     /// # Errors
     /// No memory.
-    fn gradient(
-        &mut self,
-        objective: &Objective,
-        groups: &[TokenGroup],
-        batching: Batching,
-    ) -> Result<Stats>;
+    fn gradient(&mut self, loss: &Loss, groups: &[TokenGroup], batching: Batching)
+    -> Result<Stats>;
 
     /// Global norm of the gradient.
     fn gradient_norm(&self) -> f64;
@@ -158,11 +154,11 @@ impl<D: Device> Learner for Trainer<D> {
 
     fn gradient(
         &mut self,
-        objective: &Objective,
+        loss: &Loss,
         groups: &[TokenGroup],
         batching: Batching,
     ) -> Result<Stats> {
-        self.gradient(objective, groups, batching)
+        self.gradient(loss, groups, batching)
     }
 
     fn gradient_norm(&self) -> f64 {

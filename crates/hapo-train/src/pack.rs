@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Member, MixedGroup, Objective, OnInjection, Weights, advantages, teacher_weight};
+use hapo_core::{Credit, Loss, Member, MixedGroup, Span};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -15,38 +15,27 @@ use hapo_model::PackedBatch;
 pub struct Sequence {
     /// The response, end token included.
     pub response: Vec<u32>,
-    /// Whose response it is.
-    pub role: Role,
+    /// Log-probabilities recorded while sampling, at the sampling temperature, of the last tokens of the response:
+    /// those that the policy wrote (D19).
+    pub old_log_probs: Vec<f32>,
+    /// What its tokens are worth.
+    pub spans: Vec<Span>,
 }
 
-/// Whose response a sequence is.
-#[derive(Clone, Debug)]
-pub enum Role {
-    /// A rollout of the policy.
-    Policy {
-        /// Its first tokens, if it went on from a part of the teacher's trajectory (D22).
-        prefix: Option<TeacherPrefix>,
-        /// Recorded log-probabilities of the tokens after the prefix, at the sampling temperature (D19).
-        old_log_probs: Vec<f32>,
-        /// A.
-        advantage: f64,
-        /// Whether its verdict is Correct.
-        correct: bool,
-    },
-    /// The teacher's trajectory.
-    Teacher {
-        /// λ.
-        weight: f64,
-    },
-}
+impl Sequence {
+    /// Whether nothing of it is the policy's.
+    pub fn is_teacher(&self) -> bool {
+        self.spans.iter().all(Span::is_teacher)
+    }
 
-/// The part of a rollout that the teacher wrote.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TeacherPrefix {
-    /// Its tokens.
-    pub tokens: usize,
-    /// λ.
-    pub weight: f64,
+    /// The recorded log-probabilities of these tokens of the response; empty where none were recorded.
+    pub(crate) fn old_log_probs(&self, tokens: Range<usize>) -> &[f32] {
+        let first = self.response.len() - self.old_log_probs.len();
+        match tokens.start.checked_sub(first) {
+            Some(start) => &self.old_log_probs[start..][..tokens.len()],
+            None => &[],
+        }
+    }
 }
 
 /// The sequences of one prompt.
@@ -69,55 +58,31 @@ pub struct MicroBatch {
     pub spans: Vec<(usize, usize, Range<usize>)>,
 }
 
-/// What a mixed group is worth in tokens: advantages, and λ for the teacher.
+/// A mixed group in tokens. Members without credit are left out.
 pub fn token_group(
     group: &MixedGroup,
     prompt: Vec<u32>,
-    objective: &Objective,
-    initial_threshold: f64,
+    credit: Credit,
+    loss: &Loss,
 ) -> TokenGroup {
-    let advantages = advantages(group, objective.advantage);
-    let weight = |advantage| {
-        teacher_weight(
-            objective.teacher_weight,
-            group,
-            initial_threshold,
-            advantage,
-        )
-    };
-    let sequences = group
-        .members()
-        .iter()
-        .zip(advantages)
-        .map(|(member, advantage)| match member {
-            Member::Policy(it) => Sequence {
-                response: it.rollout.tokens.clone(),
-                role: Role::Policy {
-                    prefix: (it.rollout.prefix > 0).then(|| TeacherPrefix {
-                        tokens: it.rollout.prefix,
-                        weight: weight(advantage),
-                    }),
-                    old_log_probs: it.rollout.log_probs.clone(),
-                    advantage,
-                    correct: it.verdict.is_correct(),
-                },
-            },
-            Member::Teacher { trajectory, .. } => Sequence {
-                response: trajectory.tokens().to_vec(),
-                role: Role::Teacher {
-                    weight: weight(advantage),
-                },
-            },
-        })
-        .filter(|it: &Sequence| {
-            let dropped = group.injected() && objective.on_injection == OnInjection::DropRollouts;
-            !dropped || matches!(it.role, Role::Teacher { .. })
+    // The entropy bonus reaches every token of the policy, and a method may give constant groups a term (D20, D21).
+    let has_terms = credit.iter().flatten().any(|it| it.term.factor() != 0.0);
+    let has_signal = group.has_signal() || has_terms || loss.entropy_coef > 0.0;
+    let members = group.members().iter().zip(credit);
+    let sequences = members
+        .filter(|(_, spans)| !spans.is_empty())
+        .map(|(member, spans)| {
+            let (response, old_log_probs) = match member {
+                Member::Policy(it) => (it.rollout.tokens.clone(), it.rollout.log_probs.clone()),
+                Member::Teacher { trajectory, .. } => (trajectory.tokens().to_vec(), Vec::new()),
+            };
+            Sequence {
+                response,
+                old_log_probs,
+                spans,
+            }
         })
         .collect();
-    // The entropy bonus and SRFT's weights reach every on-policy token, those of constant groups
-    // included (D20, D21).
-    let has_signal =
-        group.has_signal() || objective.entropy_coef > 0.0 || objective.weights == Weights::Entropy;
     TokenGroup {
         prompt,
         sequences,
@@ -190,16 +155,14 @@ impl Packer {
     }
 
     fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
-        // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
-        let teacher_tokens = match &sequence.role {
-            Role::Policy { prefix, .. } => prefix.map_or(0, |it| it.tokens),
-            Role::Teacher { .. } => sequence.response.len(),
-        };
         let first_target = self.packed.targets.len();
         self.packed
             .push_response(self.prompt, &sequence.response, inverse_temperature);
-        for it in &mut self.packed.targets[first_target..][..teacher_tokens] {
-            it.inverse_temperature = 1.0;
+        // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
+        for span in sequence.spans.iter().filter(|it| it.is_teacher()) {
+            for it in &mut self.packed.targets[first_target..][span.tokens.clone()] {
+                it.inverse_temperature = 1.0;
+            }
         }
         self.spans
             .push((group, index, first_target..self.packed.targets.len()));
@@ -217,18 +180,15 @@ impl Packer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapo_core::Term;
 
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
         let sequences = responses
             .iter()
             .map(|it| Sequence {
                 response: it.to_vec(),
-                role: Role::Policy {
-                    prefix: None,
-                    old_log_probs: vec![0.0; it.len()],
-                    advantage: 1.0,
-                    correct: true,
-                },
+                old_log_probs: vec![0.0; it.len()],
+                spans: vec![Span::new(0..it.len(), Term::Policy { advantage: 1.0 })],
             })
             .collect();
         TokenGroup {

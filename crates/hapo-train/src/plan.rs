@@ -5,7 +5,7 @@
 //! takes as long as its operations at a share of the device's peak, or as long as the bytes it reads at
 //! a share of its bandwidth, whichever is longer. The shares are stated with each device.
 
-use hapo_core::MethodKind;
+use hapo_core::GroupPlan;
 use hapo_kernels::Cpu;
 use hapo_model::{ActivationCheckpointing, Config, memory};
 use serde::Serialize;
@@ -239,7 +239,7 @@ fn total(parts: &[Part]) -> u64 {
 }
 
 fn samples(recipe: &Recipe) -> bool {
-    recipe.method.kind != MethodKind::Imitation
+    recipe.method.sampling() != GroupPlan::Demonstrations
 }
 
 fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {

@@ -54,13 +54,15 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.iter().take(8);
-    let mut groups: Vec<TokenGroup> = first.map(|it| credit(table, it, method)).collect();
+    let mut groups: Vec<TokenGroup> = first
+        .map(|it| credit(table, it, (method, &settings.update.loss), step))
+        .collect();
     for it in &mut groups {
         it.has_signal = true;
     }
     let started = Instant::now();
     let learner = engines.learner;
-    learner.gradient(method.objective(), &groups, settings.update.batching)?;
+    learner.gradient(&settings.update.loss, &groups, settings.update.batching)?;
     let training = started.elapsed().as_secs_f64();
 
     let per_step = order.per_step as f64;

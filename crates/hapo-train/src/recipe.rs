@@ -1,11 +1,12 @@
 //! A recipe that cannot be wrong: [`RawRecipe`] checked, names looked up, numbers in range.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Annealing, Clip, Decimal, Gate, METHODS, MethodKind, MethodSpec,
-    Mu, Normaliser, Objective, OnInjection, PREFIX_GROUP_SIZE, Ratio, SlotRule, TeacherWeight,
-    Threshold, Weights, method, operator,
+    AdvantageGroup, AdvantageRule, Annealing, Clip, Decimal, Gate, GroupPlan, ImportanceRatioLevel,
+    Loss, METHODS, Method, MethodSettings, Normaliser, OwnSettings, SlotRule, TeacherWeight,
+    Threshold, method,
 };
 use hapo_model::Dtype;
 use hapo_sampler::{Decoding, Truncation};
@@ -22,14 +23,14 @@ pub struct Recipe {
     pub name: String,
     /// Name of the stage and of its folder, in a recipe of several.
     pub stage: Option<String>,
-    /// The host.
-    pub method: &'static MethodSpec,
-    /// What its tokens are worth.
-    pub objective: Objective,
+    /// The method that a gate may be wrapped around.
+    pub method: Arc<dyn Method>,
+    /// What it was built from.
+    pub method_settings: MethodSettings,
+    /// How its terms become a loss.
+    pub loss: Loss,
     /// The gate and its slot rule, when the host is wrapped.
     pub gate: Option<(Gate, SlotRule)>,
-    /// Whether groups are sampled in micro-groups with hints (D22).
-    pub hints: bool,
     /// How rollouts are drawn.
     pub decoding: Decoding,
     /// The model to start from.
@@ -191,7 +192,7 @@ impl Recipe {
                 "`hapo list templates` names them",
             )
         })?;
-        let spec = method(&raw.method).ok_or_else(|| one_of("method", &raw.method, &names))?;
+        let entry = method(&raw.method).ok_or_else(|| one_of("method", &raw.method, &names))?;
 
         let (s, l, o) = (&raw.sampling, &raw.loss, &raw.optim);
         let positive =
@@ -310,7 +311,7 @@ impl Recipe {
 
         let normaliser = match l.normaliser.as_str() {
             // Plain imitation is a mean over tokens (the table of hosts); it has no constant form.
-            _ if spec.kind == MethodKind::Imitation => Normaliser::TokenMean,
+            _ if entry.name == "sft" => Normaliser::TokenMean,
             "constant" => Normaliser::Constant {
                 max_response: s.max_new_tokens,
             },
@@ -356,38 +357,9 @@ impl Recipe {
             },
         };
         let ratio = match l.ratio.as_str() {
-            "token" => Ratio::Token,
-            "sequence" => Ratio::Sequence,
+            "token" => ImportanceRatioLevel::Token,
+            "sequence" => ImportanceRatioLevel::Sequence,
             other => return Err(one_of("loss.ratio", other, &["token", "sequence"])),
-        };
-        let weights = match raw.srft.weights.as_str() {
-            "plain" => Weights::Plain,
-            "entropy" => Weights::Entropy,
-            other => return Err(one_of("srft.weights", other, &["plain", "entropy"])),
-        };
-        let mu = match &raw.teacher.mu {
-            None => spec.mu,
-            Some(it) => {
-                for (field, value) in [("teacher.mu.start", it.start), ("teacher.mu.end", it.end)] {
-                    range(
-                        field,
-                        (0.0..=1.0).contains(&value),
-                        "a share in [0, 1]",
-                        value.to_string(),
-                    )?;
-                }
-                range(
-                    "teacher.mu.steps",
-                    it.steps > 0,
-                    "at least 1",
-                    it.steps.to_string(),
-                )?;
-                Some(Mu {
-                    start: it.start,
-                    end: it.end,
-                    steps: it.steps,
-                })
-            }
         };
         let g = &raw.guard;
         positive("guard.window", g.window)?;
@@ -398,68 +370,46 @@ impl Recipe {
         ] {
             range(field, value > 0.0, "a number above 0", value.to_string())?;
         }
-        let objective = Objective {
+        let loss = Loss {
             clip: Clip {
                 low: l.clip_low,
                 high: l.clip_high,
             },
-            operator: operator(spec.kind.operator()).expect("a host names an operator that exists"),
-            d: raw.teacher.d,
-            teacher_weight,
+            importance_ratio_level: ratio,
             normaliser,
             entropy_coef: l.entropy_coef,
+        };
+        let method_settings = MethodSettings {
+            group_size: s.group_size,
             advantage: AdvantageRule {
                 group,
                 std: raw.advantage.std,
             },
-            ratio,
-            weights,
-            on_injection: match spec.kind {
-                MethodKind::Switch { .. } => OnInjection::DropRollouts,
-                _ => OnInjection::KeepRollouts,
-            },
-            mu,
-            policy_scale: 1.0,
-            teacher_scale: 1.0,
+            teacher_weight,
+            d: raw.teacher.d,
+            own: own_settings(&raw),
         };
+        let method = (entry.build)(&method_settings)
+            .map_err(|it| fail(it.key, it.problem, "see docs/recipes.md"))?;
+        if raw.trapo.hints != "off" && entry.name != "trapo" {
+            let problem = format!("`{}` has no prefixes", entry.name);
+            return Err(fail("trapo.hints", problem, "prefixes are TRAPO's own"));
+        }
         let gate = match &raw.hapo {
             None => None,
-            Some(_) if !spec.kind.has_teacher() => {
+            Some(_) if !method.can_be_gated() => {
+                let problem = match method.sampling() {
+                    GroupPlan::Prefixes(_) => {
+                        "the prefixes decide in the gate's place when the teacher helps".to_owned()
+                    }
+                    _ => format!("`{}` has no teacher term to gate", entry.name),
+                };
                 let hint =
                     "HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord";
-                return Err(fail(
-                    "hapo",
-                    format!("`{}` has no teacher term to gate", spec.name),
-                    hint,
-                ));
+                return Err(fail("hapo", problem, hint));
             }
             Some(hapo) => Some(check_gate(hapo, s.group_size, &fail, &one_of)?),
         };
-        let hints = match raw.trapo.hints.as_str() {
-            "off" => false,
-            "micro-groups" => true,
-            other => return Err(one_of("trapo.hints", other, &["off", "micro-groups"])),
-        };
-        if hints {
-            let problem = if spec.name != "trapo" {
-                Some(format!("`{}` has no hints", spec.name))
-            } else if gate.is_some() {
-                Some("the hints decide in the gate's place when the teacher helps".to_owned())
-            } else if s.group_size != PREFIX_GROUP_SIZE {
-                Some(format!(
-                    "expected sampling.group_size = {PREFIX_GROUP_SIZE}, got {}",
-                    s.group_size
-                ))
-            } else if normaliser == Normaliser::SequenceMean {
-                Some("a sequence of two parts has no length of its own for loss.normaliser = \"sequence_mean\"".to_owned())
-            } else {
-                None
-            };
-            if let Some(problem) = problem {
-                let hint = "hints are TRAPO's own: method = \"trapo\" without [hapo], groups of 4 + 2 + 1 + 1";
-                return Err(fail("trapo.hints", problem, hint));
-            }
-        }
         let truncation = Truncation {
             top_k: s.top_k,
             top_p: s.top_p,
@@ -511,10 +461,10 @@ impl Recipe {
         Ok(Self {
             name,
             stage: None,
-            method: spec,
-            objective,
+            method,
+            method_settings,
+            loss,
             gate,
-            hints,
             decoding,
             model,
             train_file: None,
@@ -550,6 +500,23 @@ impl Recipe {
         }
         all
     }
+}
+
+/// The method's own table.
+fn own_settings(raw: &RawRecipe) -> OwnSettings {
+    let mut own = toml::Table::new();
+    match raw.method.as_str() {
+        "srft" => _ = own.insert("weights".to_owned(), raw.srft.weights.clone().into()),
+        "trapo" => _ = own.insert("prefixes".to_owned(), raw.trapo.hints.clone().into()),
+        "chord" => {
+            if let Some(mu) = &raw.teacher.mu {
+                let mu = toml::Value::try_from(mu).expect("plain data");
+                own.insert("mu".to_owned(), mu);
+            }
+        }
+        _ => {}
+    }
+    own.try_into().expect("a table of plain data")
 }
 
 fn check_gate(

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Clip, Gate, Normaliser, OPERATORS, Objective, OnInjection,
-    PromptId, Ratio, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, TeacherWeight, Verdict,
-    Weights, admit_teacher, apply_gate, operator,
+    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Moment, Normaliser, OPERATORS,
+    PolicyAndTeacher, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step,
+    TeacherWeight, Verdict, admit_teacher, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Device};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ use crate::trainer::{Batching, Trainer, loss_of};
 pub struct Case {
     /// `none`, or an entry of `hapo list operators`.
     operator: String,
-    /// `constant` or `token_mean` (D16).
+    /// `constant` or `token-mean` (D16); `token_mean` in recorded batches.
     normaliser: String,
     /// Longest response allowed, for the constant normaliser.
     l_max: usize,
@@ -101,8 +101,8 @@ pub fn replay<D: Device>(
     trainer: &mut Trainer<D>,
     origin: &str,
 ) -> Result<Vec<ReplayedStep>> {
-    let objective = objective_of(case, origin)?;
-    let groups = groups_of(case, &objective, origin)?;
+    let (loss, terms) = (settings_of(case, origin)?, terms_of(case, origin)?);
+    let groups = groups_of(case, &loss, &terms, origin)?;
     let batching = Batching {
         micro_batch_tokens: 8192,
         inverse_temperature: 1.0,
@@ -114,7 +114,7 @@ pub fn replay<D: Device>(
     };
     let mut steps = Vec::with_capacity(n_steps);
     for _ in 0..n_steps {
-        let stats = trainer.gradient(&objective, &groups, batching)?;
+        let stats = trainer.gradient(&loss, &groups, batching)?;
         let grad_norm = trainer.gradient_norm();
         let grad_norms = trainer.gradient_norms().into_iter().collect();
         let it = &case.adamw;
@@ -139,47 +139,59 @@ pub fn replay<D: Device>(
     Ok(steps)
 }
 
-fn objective_of(case: &Case, origin: &str) -> Result<Objective> {
-    let unknown = |field: &str, got: &str, known: &str| Error::Dataset {
-        problem: format!("{field}: expected one of {known}, got `{got}` ({origin})"),
-        hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
+fn settings_of(case: &Case, origin: &str) -> Result<Loss> {
+    let normaliser = match case.normaliser.as_str() {
+        "constant" => Normaliser::Constant {
+            max_response: case.l_max,
+        },
+        "token-mean" | "token_mean" => Normaliser::TokenMean,
+        other => {
+            let known = "constant, token-mean";
+            return Err(unknown("normaliser", other, known, origin));
+        }
     };
+    Ok(Loss {
+        clip: Clip {
+            low: case.clip_low,
+            high: case.clip_high,
+        },
+        entropy_coef: case.entropy_coef,
+        ..Loss::new(normaliser)
+    })
+}
+
+fn terms_of(case: &Case, origin: &str) -> Result<PolicyAndTeacher> {
     let name = if case.operator == "none" {
         "srft"
     } else {
         &case.operator
     };
     let known: Vec<&str> = OPERATORS.iter().map(|it| it.name).collect();
-    Ok(Objective {
-        clip: Clip {
-            low: case.clip_low,
-            high: case.clip_high,
-        },
-        operator: operator(name).ok_or_else(|| unknown("operator", name, &known.join(", ")))?,
-        d: case.d,
-        teacher_weight: TeacherWeight::Constant(case.teacher_weight),
-        normaliser: match case.normaliser.as_str() {
-            "constant" => Normaliser::Constant {
-                max_response: case.l_max,
-            },
-            "token_mean" => Normaliser::TokenMean,
-            other => return Err(unknown("normaliser", other, "constant, token_mean")),
-        },
-        entropy_coef: case.entropy_coef,
+    Ok(PolicyAndTeacher {
         advantage: AdvantageRule {
             group: AdvantageGroup::Mixed,
             std: case.advantage_std,
         },
-        ratio: Ratio::Token,
-        weights: Weights::Plain,
-        on_injection: OnInjection::KeepRollouts,
-        mu: None,
-        policy_scale: 1.0,
-        teacher_scale: 1.0,
+        weight: TeacherWeight::Constant(case.teacher_weight),
+        operator: operator(name)
+            .ok_or_else(|| unknown("operator", name, &known.join(", "), origin))?,
+        d: case.d,
     })
 }
 
-fn groups_of(case: &Case, objective: &Objective, origin: &str) -> Result<Vec<TokenGroup>> {
+fn unknown(field: &str, got: &str, known: &str, origin: &str) -> Error {
+    Error::Dataset {
+        problem: format!("{field}: expected one of {known}, got `{got}` ({origin})"),
+        hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
+    }
+}
+
+fn groups_of(
+    case: &Case,
+    loss: &Loss,
+    terms: &PolicyAndTeacher,
+    origin: &str,
+) -> Result<Vec<TokenGroup>> {
     let mut by_group: BTreeMap<u64, Vec<&CaseSequence>> = BTreeMap::new();
     for (index, it) in case.sequences.iter().enumerate() {
         let bad = |problem: &str| Error::Dataset {
@@ -201,14 +213,14 @@ fn groups_of(case: &Case, objective: &Objective, origin: &str) -> Result<Vec<Tok
     }
     by_group
         .into_iter()
-        .map(|(id, members)| group_of(id, &members, objective, origin))
+        .map(|(id, members)| group_of(id, &members, (loss, terms), origin))
         .collect()
 }
 
 fn group_of(
     id: u64,
     members: &[&CaseSequence],
-    objective: &Objective,
+    (loss, terms): (&Loss, &PolicyAndTeacher),
     origin: &str,
 ) -> Result<TokenGroup> {
     let bad = |problem: String| Error::Dataset {
@@ -266,10 +278,10 @@ fn group_of(
         schedule.success_limit(Step(1)),
         slot,
     );
-    Ok(token_group(
-        &mixed,
-        members[0].prompt.clone(),
-        objective,
-        0.0,
-    ))
+    let at = Moment {
+        step: Step(1),
+        initial_threshold: 0.0,
+    };
+    let credit = terms.credit(&mixed, at);
+    Ok(token_group(&mixed, members[0].prompt.clone(), credit, loss))
 }

@@ -85,14 +85,8 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
         let (task, engines) = run.task().expect("rollouts are kept of what is sampled");
         let groups = groups_of(&task, &lines, Step(it))?;
-        let (objective, settings) = (task.method.objective(), &task.settings.update);
-        report = Some(update(
-            engines.learner,
-            &groups,
-            objective,
-            settings,
-            Step(it),
-        )?);
+        let settings = &task.settings.update;
+        report = Some(update(engines.learner, &groups, settings, Step(it))?);
     }
     let report = report.expect("the checkpoint is of a step before");
     Ok(ReplayedRunStep {
@@ -134,9 +128,11 @@ fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<T
     let scored = scored
         .map(|it| scored_group(table, it))
         .collect::<Result<_>>()?;
-    let slot = settings.slot(*method, step);
+    let slot = settings.slot(method, step);
     let (mixed, _) = gate(table, scored, method.success_limit(step), slot);
-    Ok(mixed.iter().map(|it| credit(table, it, *method)).collect())
+    let terms = (*method, &settings.update.loss);
+    let groups = mixed.iter().map(|it| credit(table, it, terms, step));
+    Ok(groups.collect())
 }
 
 /// What was sampled for one prompt, and the verdicts on it.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gated, Host, Method, Schedule, Step};
+use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::LoadedModel;
 use hapo_run::{Metrics, RunFolder};
@@ -48,8 +48,7 @@ pub struct Run<L: Learner = Trainer> {
     recipe: Recipe,
     pub(crate) learner: L,
     sampler: Box<dyn Sampler<L::Model>>,
-    method: Box<dyn Method>,
-    schedule: Option<Schedule>,
+    method: Gated,
     source: Source,
     verifier: Verifier,
     settings: StepSettings,
@@ -70,8 +69,8 @@ impl<D: Device> Run<Trainer<D>> {
     pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
         let raw = &recipe.raw;
         let mut context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
-        if recipe.hints {
-            // A hint is read with the prompt, and the response behind it may be as long as any.
+        if let GroupPlan::Prefixes(_) = recipe.method.sampling() {
+            // A prefix is read with the prompt, and the response behind it may be as long as any.
             context += raw.sampling.max_new_tokens;
         }
         let LoadedModel {
@@ -95,7 +94,7 @@ impl<D: Device> Run<Trainer<D>> {
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
         let source = load_source(recipe, &chat_format, hapo_verify::grader(&raw.data.grader)?)?;
-        let (method, schedule) = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
+        let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
         let mut learner = Trainer::new(model, recipe.recompute)?;
         if raw.metrics.kl_every > 0 {
             learner.keep_initial()?;
@@ -109,7 +108,6 @@ impl<D: Device> Run<Trainer<D>> {
                 stop_strings: raw.sampling.stop.clone(),
             }),
             method,
-            schedule,
             source,
             verifier: Verifier {
                 chat_format: chat_format.clone(),
@@ -124,23 +122,14 @@ impl<D: Device> Run<Trainer<D>> {
     }
 }
 
-/// The method with the gate of the recipe, and the gate's schedule where one wraps it.
-fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<(Box<dyn Method>, Option<Schedule>)> {
+/// The method with its own gate or that of the recipe.
+fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
     let group_size = recipe.raw.sampling.group_size;
-    let mut host = Host::new(recipe.method, recipe.objective, group_size)?;
-    if recipe.hints {
-        host = host.with_hints(group_size)?;
-    }
-    let Some((gate, slot)) = &recipe.gate else {
-        return Ok((Box::new(host), None));
-    };
-    let schedule = Schedule::new(gate, group_size, steps_per_epoch)?;
-    let gated = Gated {
-        host,
-        schedule: schedule.clone(),
-        slot: *slot,
-    };
-    Ok((Box::new(gated), Some(schedule)))
+    let method = recipe.method.clone();
+    Ok(match &recipe.gate {
+        None => Gated::bare(method, group_size)?,
+        Some((gate, slot)) => Gated::hapo(method, (gate, *slot), group_size, steps_per_epoch)?,
+    })
 }
 
 /// What the recipe says to the stages of a step.
@@ -157,10 +146,11 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         decoding: recipe.decoding,
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
-        prefixes: recipe.hints,
+        prefixes: matches!(recipe.method.sampling(), GroupPlan::Prefixes(_)),
         dynamic_sampling: sampling.refill as u64,
         kl_every: raw.metrics.kl_every,
         update: UpdateSettings {
+            loss: recipe.loss,
             batching: Batching {
                 micro_batch_tokens: optim.micro_batch_tokens,
                 inverse_temperature: 1.0 / sampling.temperature,
@@ -197,7 +187,8 @@ impl<L: Learner> Run<L> {
 
     /// What the reader should know before the first step.
     pub(crate) fn warnings(&self) -> Vec<String> {
-        let gate = self.schedule.iter().flat_map(Schedule::warnings);
+        let gate = self.method.schedule().into_iter();
+        let gate = gate.flat_map(Schedule::warnings);
         let gate = gate.map(|it| it.to_string());
         gate.chain(self.source.warnings()).collect()
     }
@@ -215,7 +206,7 @@ impl<L: Learner> Run<L> {
         let task = Task {
             table,
             order: *order,
-            method: self.method.as_ref(),
+            method: &self.method,
             verifier: &self.verifier,
             settings: &self.settings,
         };
@@ -238,7 +229,7 @@ impl<L: Learner> Run<L> {
 
     /// Whether the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
-        self.recipe.method.kind.has_teacher()
+        self.recipe.method.gate() != Gate::Never
     }
 
     /// The next step.
@@ -252,8 +243,8 @@ impl<L: Learner> Run<L> {
             Some(batch) => {
                 let steps_per_epoch = self.source.steps_per_epoch();
                 let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
-                let terms = (self.method.objective(), &self.settings.update);
-                imitation_step(&mut self.learner, &batch, terms, (step, epoch))?
+                let settings = &self.settings.update;
+                imitation_step(&mut self.learner, &batch, settings, (step, epoch))?
             }
             None => {
                 let parts = self.parts();
@@ -272,7 +263,7 @@ impl<L: Learner> Run<L> {
 
     /// The gate's table over the run, as `gate.json` keeps it; none for a bare host.
     pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
-        let table = self.schedule.as_ref()?.table(self.recipe.raw.steps);
+        let table = self.method.schedule()?.table(self.recipe.raw.steps);
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use hapo_core::{MethodKind, Step};
+use hapo_core::{GroupPlan, Step, demonstration as imitated};
 use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
 use crate::error::{Error, Result};
-use crate::pack::{Role, Sequence, TokenGroup};
+use crate::pack::{Sequence, TokenGroup};
 use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_file};
 use crate::recipe::Recipe;
 
@@ -103,8 +103,9 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
     TokenGroup {
         prompt,
         sequences: vec![Sequence {
+            spans: imitated(response.len()),
+            old_log_probs: Vec::new(),
             response,
-            role: Role::Teacher { weight: 1.0 },
         }],
         has_signal: true,
     }
@@ -118,7 +119,7 @@ pub(crate) fn load_source(
     let raw = &recipe.raw;
     let dataset = match raw.data.train.as_str() {
         "builtin:corpus" => {
-            if recipe.method.kind != MethodKind::Imitation {
+            if recipe.method.sampling() != GroupPlan::Demonstrations {
                 return Err(Error::Dataset {
                     problem: "the corpus has no answers to reward".to_owned(),
                     hint: "use data.train = \"builtin\", or method = \"sft\"".to_owned(),
@@ -148,7 +149,7 @@ pub(crate) fn load_source(
         response_tokens: raw.sampling.max_new_tokens,
     };
     let mut table = PromptTable::new(&dataset, &raw.data.train, chat_format, grader, limits)?;
-    if recipe.method.kind == MethodKind::Imitation {
+    if recipe.method.sampling() == GroupPlan::Demonstrations {
         table = table.with_teacher();
     }
     let order = Order {
@@ -157,7 +158,7 @@ pub(crate) fn load_source(
         per_step: raw.sampling.prompts_per_step,
     };
     if order.steps_per_epoch() == 0 {
-        let what = if recipe.method.kind == MethodKind::Imitation {
+        let what = if recipe.method.sampling() == GroupPlan::Demonstrations {
             "prompts with an admissible teacher"
         } else {
             "prompts"
@@ -170,8 +171,8 @@ pub(crate) fn load_source(
             hint: "lower sampling.prompts_per_step or add data".to_owned(),
         });
     }
-    Ok(match recipe.method.kind {
-        MethodKind::Imitation => Source::Demonstrations { table, order },
+    Ok(match recipe.method.sampling() {
+        GroupPlan::Demonstrations => Source::Demonstrations { table, order },
         _ => Source::Prompts { table, order },
     })
 }

@@ -12,8 +12,8 @@ mod report;
 mod settings;
 
 use hapo_core::{
-    Method, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step, SuccessLimit, apply_gate,
-    drop_short_groups, rollouts_to_sample,
+    Gated, Loss, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step, SuccessLimit,
+    apply_gate, drop_short_groups, rollouts_to_sample,
 };
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
@@ -77,7 +77,7 @@ pub(crate) fn rollout_step<L: Learner>(
 
     let groups: Vec<TokenGroup> = batch
         .trained()
-        .map(|it| credit(table, it, method))
+        .map(|it| credit(table, it, (method, &settings.update.loss), step))
         .collect();
     log.keep(&batch.trained().collect::<Vec<_>>(), table, step)?;
     clock.lap("other");
@@ -85,7 +85,7 @@ pub(crate) fn rollout_step<L: Learner>(
     let measure = || learner.kl_to_initial(&groups, batching);
     let kl = settings.measures_kl(step).then(measure).transpose()?;
     clock.lap("kl");
-    let stats = update(learner, &groups, method.objective(), &settings.update, step)?;
+    let stats = update(learner, &groups, &settings.update, step)?;
     clock.lap("train");
 
     Ok(report::step(
@@ -142,12 +142,12 @@ pub(crate) fn gate(
 }
 
 /// What the tokens of a group are worth (Eq. 2, Eq. 11).
-pub(crate) fn credit(table: &PromptTable, group: &MixedGroup, method: &dyn Method) -> TokenGroup {
+pub(crate) fn credit(
+    table: &PromptTable,
+    group: &MixedGroup,
+    (method, loss): (&Gated, &Loss),
+    step: Step,
+) -> TokenGroup {
     let prompt = table.prompt(group.prompt()).tokens.clone();
-    token_group(
-        group,
-        prompt,
-        method.objective(),
-        method.initial_threshold(),
-    )
+    token_group(group, prompt, method.credit(group, step), loss)
 }

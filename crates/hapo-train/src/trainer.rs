@@ -1,11 +1,11 @@
 //! A model under training: weights, gradient, moments, and the two things done with them.
 
-use hapo_core::{Objective, PolicyTokens, SequenceTerms, TeacherTokens};
+use hapo_core::{Loss, SpanTerms, SpanTokens};
 use hapo_kernels::{AdamW, Buffer, Cpu, Device};
 use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape};
 
 use crate::error::Result;
-use crate::pack::{MicroBatch, Role, Sequence, TokenGroup, pack};
+use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
 use crate::stats::{Over, Stats};
 
 /// A model under training.
@@ -35,33 +35,38 @@ pub struct Batching {
 /// them as well.
 pub(crate) fn no_tokens() -> Stats {
     let mut stats = Stats::default();
-    record_policy(&mut stats, SequenceTerms::default(), 0, 0.0);
-    record_teacher(&mut stats, 0.0, &[], &[]);
+    let none = SpanTokens {
+        log_probs: &[],
+        old_log_probs: &[],
+        entropies: &[],
+    };
+    record_policy(&mut stats, SpanTerms::default(), none);
+    record_teacher(&mut stats, SpanTerms::default(), none);
     stats.total("teacher/grad_norm", Over::FirstPass, 0.0);
     stats
 }
 
-/// What the logs want to know of a rollout's tokens. `gap` is the largest |log π − log `π_old`|.
-fn record_policy(stats: &mut Stats, terms: SequenceTerms, tokens: usize, gap: f64) {
+/// What the logs show of the policy's tokens.
+fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
+    let tokens = of.log_probs.len();
+    let gaps = of.log_probs.iter().zip(of.old_log_probs);
+    let gaps = gaps.map(|(new, old)| f64::from((new - old).abs()));
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
     let clipped = terms.clipped as f64;
     stats.mean("policy/clip_fraction", Over::AllPasses, clipped, tokens);
-    stats.mean(
-        "policy/ratio_mean",
-        Over::AllPasses,
-        terms.ratio_sum,
-        tokens,
-    );
+    let ratio = terms.ratio_sum;
+    stats.mean("policy/ratio_mean", Over::AllPasses, ratio, tokens);
     stats.max("policy/ratio_max", Over::AllPasses, terms.ratio_max);
+    let gap = gaps.fold(0.0, f64::max);
     stats.max("sampler/logprob_gap_max", Over::FirstUpdate, gap);
 }
 
-/// What the logs want to know of the teacher's tokens.
-fn record_teacher(stats: &mut Stats, objective: f64, log_probs: &[f32], entropies: &[f32]) {
-    let tokens = log_probs.len();
-    let prob = log_probs.iter().map(|it| f64::from(*it).exp()).sum::<f64>();
-    let entropy = entropies.iter().map(|it| f64::from(*it)).sum::<f64>();
-    stats.total("teacher/loss", Over::FirstPass, -objective);
+/// What the logs show of the teacher's tokens.
+fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
+    let tokens = of.log_probs.len();
+    let prob = of.log_probs.iter().map(|it| f64::from(*it).exp()).sum();
+    let entropy = of.entropies.iter().map(|it| f64::from(*it)).sum();
+    stats.total("teacher/loss", Over::FirstPass, -terms.objective);
     stats.mean("teacher/mean_prob", Over::FirstPass, prob, tokens);
     stats.mean("teacher/entropy", Over::FirstPass, entropy, tokens);
 }
@@ -90,11 +95,11 @@ impl<D: Device> Trainer<D> {
     /// mini-batch (D16), groups without signal included (D20).
     ///
     /// The teacher's sequences are run first, so that the norm of their gradient alone is known
-    /// without a second backward pass; the price is that an injected group's prompt is read twice. Prefixes
-    /// (D22) are run with the rollouts that they begin.
+    /// without a second backward pass; the price is that an injected group's prompt is read twice. A
+    /// sequence with tokens of both is run with the rollouts.
     pub fn gradient(
         &mut self,
-        objective: &Objective,
+        loss: &Loss,
         groups: &[TokenGroup],
         batching: Batching,
     ) -> Result<Stats> {
@@ -102,20 +107,27 @@ impl<D: Device> Trainer<D> {
             .iter()
             .flat_map(|it| &it.sequences)
             .map(|it| it.response.len());
-        let divisor = objective.normaliser.divisor(lengths);
+        let divisor = loss.normaliser.divisor(lengths);
         self.gradients.clear();
         let mut stats = no_tokens();
-        self.accumulate(objective, groups, batching, divisor, is_teacher, &mut stats)?;
+        self.accumulate(
+            loss,
+            groups,
+            batching,
+            divisor,
+            Sequence::is_teacher,
+            &mut stats,
+        )?;
         let norm = self.gradient_norm();
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
-        self.accumulate(objective, groups, batching, divisor, is_policy, &mut stats)?;
+        self.accumulate(loss, groups, batching, divisor, is_policy, &mut stats)?;
         Ok(stats)
     }
 
     /// Adds the loss and the gradient of the sequences that `wanted` picks.
     fn accumulate(
         &mut self,
-        objective: &Objective,
+        loss: &Loss,
         groups: &[TokenGroup],
         batching: Batching,
         divisor: f64,
@@ -131,22 +143,14 @@ impl<D: Device> Trainer<D> {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             let n = outputs.log_probs.len();
             let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
-            let seen = Seen {
+            let mut targets = TargetOutputs {
                 log_probs: &outputs.log_probs,
                 entropies: &outputs.entropies,
+                d_log_probs: &mut d_log_probs,
+                d_entropies: &mut d_entropies,
             };
-            let mut derivatives = Derivatives {
-                log_probs: &mut d_log_probs,
-                entropies: &mut d_entropies,
-            };
-            stats.merge(&loss(
-                objective,
-                groups,
-                &micro_batch,
-                seen,
-                divisor,
-                &mut derivatives,
-            ));
+            let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisor, &mut targets);
+            stats.merge(&of_batch);
             self.model.backward(
                 &mut self.tape,
                 &d_log_probs,
@@ -197,16 +201,9 @@ impl<D: Device> Trainer<D> {
         ) {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             for (group, sequence, targets) in &micro_batch.spans {
-                let Role::Policy {
-                    prefix,
-                    old_log_probs,
-                    ..
-                } = &groups[*group].sequences[*sequence].role
-                else {
-                    continue;
-                };
-                let ours = targets.start + prefix.map_or(0, |it| it.tokens)..targets.end;
-                for (initial, old) in outputs.log_probs[ours].iter().zip(old_log_probs) {
+                let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
+                let policy = targets.end - old_log_probs.len()..targets.end;
+                for (initial, old) in outputs.log_probs[policy].iter().zip(old_log_probs) {
                     let q = f64::from(*initial) - f64::from(*old);
                     sum += q.exp() - q - 1.0;
                 }
@@ -272,86 +269,47 @@ impl<D: Device> Trainer<D> {
     }
 }
 
-fn is_teacher(sequence: &Sequence) -> bool {
-    matches!(sequence.role, Role::Teacher { .. })
-}
-
 fn is_policy(sequence: &Sequence) -> bool {
-    !is_teacher(sequence)
+    !sequence.is_teacher()
 }
 
-/// What the decoder says of a micro-batch's targets.
-#[derive(Clone, Copy)]
-struct Seen<'a> {
+/// What the decoder says of a micro-batch's targets, and the derivatives of the loss by it.
+struct TargetOutputs<'a> {
     log_probs: &'a [f32],
     entropies: &'a [f32],
+    d_log_probs: &'a mut [f32],
+    d_entropies: &'a mut [f32],
 }
 
-/// Derivatives of the loss by what was seen.
-struct Derivatives<'a> {
-    log_probs: &'a mut [f32],
-    entropies: &'a mut [f32],
-}
-
-/// Loss of one micro-batch and its derivative by every log-probability and entropy.
-fn loss(
-    objective: &Objective,
+/// Loss of one micro-batch and its derivative by every log-probability and entropy, span by span.
+fn micro_batch_loss(
+    loss: &Loss,
     groups: &[TokenGroup],
     micro_batch: &MicroBatch,
-    seen: Seen<'_>,
     divisor: f64,
-    by: &mut Derivatives<'_>,
+    outputs: &mut TargetOutputs<'_>,
 ) -> Stats {
     let mut stats = Stats::default();
     stats.tokens = micro_batch.packed.tokens.len();
     for (group, sequence, targets) in &micro_batch.spans {
-        let role = &groups[*group].sequences[*sequence].role;
-        let (theirs, ours) = match role {
-            Role::Policy {
-                prefix: Some(it), ..
-            } => {
-                let end = targets.start + it.tokens;
-                (Some((it.weight, targets.start..end)), end..targets.end)
+        let sequence = &groups[*group].sequences[*sequence];
+        let n = sequence.response.len();
+        let divisor = loss.normaliser.of_sequence(divisor, n);
+        for span in &sequence.spans {
+            let at = targets.start + span.tokens.start..targets.start + span.tokens.end;
+            let tokens = SpanTokens {
+                log_probs: &outputs.log_probs[at.clone()],
+                old_log_probs: sequence.old_log_probs(span.tokens.clone()),
+                entropies: &outputs.entropies[at.clone()],
+            };
+            let d_log_probs = &mut outputs.d_log_probs[at.clone()];
+            let d_entropies = &mut outputs.d_entropies[at];
+            let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);
+            if span.is_teacher() {
+                record_teacher(&mut stats, terms, tokens);
+            } else {
+                record_policy(&mut stats, terms, tokens);
             }
-            Role::Policy { prefix: None, .. } => (None, targets.clone()),
-            Role::Teacher { weight } => (Some((*weight, targets.clone())), 0..0),
-        };
-        if let Some((weight, targets)) = theirs {
-            let log_probs = &seen.log_probs[targets.clone()];
-            let entropies = &seen.entropies[targets.clone()];
-            let tokens = TeacherTokens {
-                log_probs,
-                entropies,
-                weight,
-            };
-            let value = objective.teacher_terms(tokens, divisor, &mut by.log_probs[targets]);
-            record_teacher(&mut stats, value, log_probs, entropies);
-        }
-        if let Role::Policy {
-            old_log_probs,
-            advantage,
-            correct,
-            ..
-        } = role
-        {
-            let log_probs = &seen.log_probs[ours.clone()];
-            let entropies = &seen.entropies[ours.clone()];
-            let tokens = PolicyTokens {
-                log_probs,
-                old_log_probs,
-                entropies,
-                advantage: *advantage,
-                correct: *correct,
-            };
-            let d_log_probs = &mut by.log_probs[ours.clone()];
-            let d_entropies = &mut by.entropies[ours];
-            let terms = objective.policy_terms(tokens, divisor, d_log_probs, d_entropies);
-            let gaps = log_probs
-                .iter()
-                .zip(old_log_probs)
-                .map(|(new, old)| f64::from((new - old).abs()));
-            let gap = gaps.fold(0.0, f64::max);
-            record_policy(&mut stats, terms, log_probs.len(), gap);
         }
     }
     stats

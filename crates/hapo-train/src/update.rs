@@ -1,6 +1,6 @@
 //! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
 
-use hapo_core::{Objective, Step};
+use hapo_core::{Loss, Step};
 use hapo_kernels::AdamW;
 
 use crate::engines::Learner;
@@ -13,6 +13,7 @@ use crate::trainer::{Batching, loss_of, no_tokens};
 /// How the weights are moved.
 #[derive(Clone, Debug)]
 pub(crate) struct UpdateSettings {
+    pub(crate) loss: Loss,
     pub(crate) batching: Batching,
     /// The optimiser at its peak rate.
     pub(crate) optimizer: AdamW,
@@ -31,11 +32,9 @@ pub(crate) struct UpdateSettings {
 pub(crate) fn update<L: Learner>(
     learner: &mut L,
     groups: &[TokenGroup],
-    objective: &Objective,
     settings: &UpdateSettings,
     step: Step,
 ) -> Result<Stats> {
-    let objective = objective.at(step.0);
     let per_mini_batch = match settings.mini_batch_prompts {
         0 => groups.len().max(1),
         prompts => prompts,
@@ -45,7 +44,7 @@ pub(crate) fn update<L: Learner>(
     let (mut updates, mut learning_rate) = (0, 0.0);
     for pass in 0..settings.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
-            let mut numbers = learner.gradient(&objective, mini_batch, settings.batching)?;
+            let mut numbers = learner.gradient(&settings.loss, mini_batch, settings.batching)?;
             let norm = learner.gradient_norm();
             for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
                 if !value.is_finite() {

@@ -39,12 +39,12 @@ fn summary(it: &Recipe) -> String {
         Some((gate, slot)) => format!("{gate:?} {slot:?}"),
         None => "bare".to_owned(),
     };
-    let o = &it.objective;
+    let (o, m) = (&it.loss, &it.method_settings);
     format!(
         "{} seed {} · {} steps of {}×{} · {model} {} · lr {} {} warm-up {} · mini-batch {} ×{} · \
-         clip {}/{} {:?} {:?} entropy {} std {} {:?} · {} d {} λ {:?} μ {:?} {:?} {:?} · \
+         clip {}/{} {:?} {:?} entropy {} std {} {:?} · d {} λ {:?} {:?} · \
          ≤ {} tokens, T {} refill {} · {gate}",
-        it.method.name,
+        it.method.name(),
         raw.seed,
         raw.steps,
         raw.sampling.prompts_per_step,
@@ -57,17 +57,14 @@ fn summary(it: &Recipe) -> String {
         raw.optim.passes,
         o.clip.low,
         o.clip.high,
-        o.ratio,
+        o.importance_ratio_level,
         o.normaliser,
         o.entropy_coef,
-        o.advantage.std,
-        o.advantage.group,
-        o.operator.name,
-        o.d,
-        o.teacher_weight,
-        o.mu.map(|it| (it.start, it.end, it.steps)),
-        o.weights,
-        o.on_injection,
+        m.advantage.std,
+        m.advantage.group,
+        m.d,
+        m.teacher_weight,
+        it.method,
         raw.sampling.max_new_tokens,
         raw.sampling.temperature,
         raw.sampling.refill,

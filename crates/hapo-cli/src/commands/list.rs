@@ -32,7 +32,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "methods",
             hapo_core::METHODS
                 .iter()
-                .map(|it| (it.name, it.summary))
+                .flat_map(|it| {
+                    let variants = it.variants.iter().map(|it| (it.name, it.summary));
+                    [(it.name, it.summary)].into_iter().chain(variants)
+                })
                 .collect(),
         ),
         (

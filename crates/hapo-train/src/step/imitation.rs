@@ -1,6 +1,6 @@
 //! A step of imitation: the demonstrations of a batch and the update made from them.
 
-use hapo_core::{Objective, Step};
+use hapo_core::Step;
 use hapo_run::Metrics;
 
 use super::clock::Clock;
@@ -14,11 +14,11 @@ use crate::update::{UpdateSettings, update};
 pub(crate) fn imitation_step<L: Learner>(
     learner: &mut L,
     demonstrations: &[TokenGroup],
-    (objective, settings): (&Objective, &UpdateSettings),
+    settings: &UpdateSettings,
     (step, epoch): (Step, f64),
 ) -> Result<Metrics> {
     let mut clock = Clock::start();
-    let stats = update(learner, demonstrations, objective, settings, step)?;
+    let stats = update(learner, demonstrations, settings, step)?;
     clock.lap("train");
     let mut metrics = Metrics::default();
     metrics.set("step", step.0 as f64);

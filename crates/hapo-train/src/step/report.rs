@@ -1,6 +1,6 @@
 //! What a step logs beside the numbers of its updates, which name themselves (`stats.rs`).
 
-use hapo_core::{BatchStatistics, Method, Step};
+use hapo_core::{BatchStatistics, Gated, Step};
 use hapo_run::Metrics;
 
 use super::batch::{Batch, SampledTokens};
@@ -66,7 +66,7 @@ fn selection(metrics: &mut Metrics, batch: &Batch) {
     metrics.set("selected/beta", it.beta);
 }
 
-fn gate(metrics: &mut Metrics, method: &dyn Method, step: Step) {
+fn gate(metrics: &mut Metrics, method: &Gated, step: Step) {
     let limit = method.success_limit(step);
     metrics.set("gate/threshold", method.threshold(step));
     metrics.set("gate/success_limit", f64::from(limit.get()));

@@ -1,6 +1,6 @@
 //! What the stages of a step are told.
 
-use hapo_core::{Method, RngStream, Slot, Step};
+use hapo_core::{Gated, RngStream, Slot, Step};
 use hapo_sampler::{Decoding, SampleSettings};
 
 use crate::grading::Verifier;
@@ -12,7 +12,7 @@ use crate::update::UpdateSettings;
 pub(crate) struct Task<'a> {
     pub(crate) table: &'a PromptTable,
     pub(crate) order: Order,
-    pub(crate) method: &'a dyn Method,
+    pub(crate) method: &'a Gated,
     pub(crate) verifier: &'a Verifier,
     pub(crate) settings: &'a StepSettings,
 }
@@ -56,7 +56,7 @@ impl StepSettings {
     }
 
     /// Which slot the teacher takes.
-    pub(crate) fn slot(&self, method: &dyn Method, step: Step) -> Slot {
+    pub(crate) fn slot(&self, method: &Gated, step: Step) -> Slot {
         Slot {
             rule: method.slot(),
             seed: self.seed,

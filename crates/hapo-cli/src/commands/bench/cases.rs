@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{
-    Clip, Normaliser, Objective, OnInjection, PromptId, Ratio, RngStream, SampledGroup, Slot,
-    SlotRule, Step, SuccessLimit, Verdict, Weights, apply_gate, operator,
+    Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Slot, SlotRule,
+    Step, SuccessLimit, Verdict, apply_gate,
 };
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{
@@ -284,24 +284,9 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let vocabulary = model.config().vocab_size;
     let prompts = prompts(GROUPS, vocabulary);
     let requests = groups_of(&prompts, COMPLETIONS);
-    let objective = Objective {
-        clip: Clip {
-            low: 0.2,
-            high: 0.2,
-        },
-        operator: operator("luffy").expect("an operator of the table"),
-        d: 0.1,
-        teacher_weight: hapo_core::TeacherWeight::One,
-        normaliser: Normaliser::Constant { max_response: NEW },
-        entropy_coef: 0.0,
-        advantage: hapo_core::AdvantageRule::default(),
-        ratio: Ratio::Token,
-        weights: Weights::Plain,
-        on_injection: OnInjection::KeepRollouts,
-        mu: None,
-        policy_scale: 1.0,
-        teacher_scale: 1.0,
-    };
+    let loss = Loss::new(Normaliser::Constant { max_response: NEW });
+    let grpo = hapo_core::method("grpo").expect("a method of the table");
+    let grpo = Gated::bare((grpo.build)(&MethodSettings::default())?, COMPLETIONS)?;
     let batching = Batching {
         micro_batch_tokens: 8192,
         inverse_temperature: 1.0,
@@ -314,9 +299,13 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
         let groups: Vec<_> = sample(&trainer.model, &requests, &settings)?
             .into_iter()
             .zip(&prompts)
-            .map(|(it, prompt)| token_group(&mixed(it.group), prompt.clone(), &objective, 0.0))
+            .map(|(it, prompt)| {
+                let group = mixed(it.group);
+                let credit = grpo.credit(&group, Step(1));
+                token_group(&group, prompt.clone(), credit, &loss)
+            })
             .collect();
-        trainer.gradient(&objective, &groups, batching)?;
+        trainer.gradient(&loss, &groups, batching)?;
         let norm = trainer.gradient_norm();
         trainer.apply(adamw(0, 1.0), norm, 1.0);
         Ok(())
