@@ -3,7 +3,7 @@
 
 use hapo_core::{
     AdvantageGroup, Annealing, Clip, Gate, GroupPlan, ImportanceRatioLevel, MICRO_GROUPS,
-    Normaliser, Schedule, SlotRule, Step, TeacherWeight, Threshold,
+    Normaliser, SlotRule, Step, TeacherWeight, Threshold,
 };
 use hapo_sampler::{Decoding, Truncation};
 use hapo_train::{RawRecipe, Recipe};
