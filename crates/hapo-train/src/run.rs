@@ -146,7 +146,6 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         decoding: recipe.decoding,
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
-        prefixes: matches!(recipe.method.sampling(), GroupPlan::Prefixes(_)),
         dynamic_sampling: sampling.refill as u64,
         kl_every: raw.metrics.kl_every,
         update: UpdateSettings {

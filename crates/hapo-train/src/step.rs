@@ -12,7 +12,7 @@ mod report;
 mod settings;
 
 use hapo_core::{
-    Gated, Loss, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step, SuccessLimit,
+    Gated, GroupPlan, Loss, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step, SuccessLimit,
     apply_gate, drop_short_groups, rollouts_to_sample,
 };
 use hapo_run::Metrics;
@@ -50,18 +50,17 @@ pub(crate) fn rollout_step<L: Learner>(
     let mut visited = task.order.of_step(step.0);
     let mut prompts = table.at(&visited);
     for round in 1.. {
-        let scored = if settings.prefixes {
-            let logs = (&mut batch.tokens, &mut clock);
-            prefixes::sample_and_score(engines, (&prompts, limit), task.verifier, &sampling, logs)?
+        let scored = if let GroupPlan::Prefixes(parts) = method.sampling() {
+            let (task, logs) = ((task, parts, step), (&mut batch.tokens, &mut clock));
+            prefixes::sample_and_score(task, engines, &prompts, logs)?
         } else {
             let requests = requests(&prompts, slot.rule, settings.group_size);
             let sampled = engines.sample(&requests, &sampling)?;
             batch.tokens.add(&sampled);
             clock.lap("sample");
-            let scored = score(&prompts, sampled, task.verifier, step)?;
-            clock.lap("verify");
-            scored
+            score(&prompts, sampled, task.verifier, step)?
         };
+        clock.lap("verify");
         batch.add(gate(table, scored, limit, slot));
         if round > settings.dynamic_sampling {
             break;
@@ -88,13 +87,8 @@ pub(crate) fn rollout_step<L: Learner>(
     let stats = update(learner, &groups, &settings.update, step)?;
     clock.lap("train");
 
-    Ok(report::step(
-        task,
-        &batch,
-        (&stats, kl.flatten()),
-        &clock,
-        step,
-    ))
+    let numbers = (&stats, kl.flatten());
+    Ok(report::step(task, &batch, numbers, &clock, step))
 }
 
 /// One request for each prompt, for as many rollouts as its group has free slots.

@@ -2,20 +2,20 @@
 //! ones before failed (D22).
 
 use hapo_core::{
-    MICRO_GROUPS, RngStream, Rollout, SampledGroup, ScoredGroup, Step, SuccessLimit, Verdict,
+    MicroGroup, RngStream, Rollout, SampledGroup, ScoredGroup, Step, SuccessLimit, Verdict,
 };
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use rayon::prelude::*;
 
 use super::batch::SampledTokens;
 use super::clock::Clock;
+use super::settings::Task;
 use crate::engines::{Engines, Learner};
 use crate::error::Result;
-use crate::grading::Verifier;
 use crate::prompts::Prompt;
 
 /// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
-const RNG_STREAMS: [RngStream; MICRO_GROUPS.len()] = [
+const RNG_STREAMS: [RngStream; 3] = [
     RngStream::Sample,
     RngStream::SampleSecond,
     RngStream::SampleThird,
@@ -46,33 +46,30 @@ struct Part<'a> {
 /// Samples and scores each micro-group of the prompts in turn; the gate's teacher is the last prefix. A prompt
 /// without a teacher gets no prefixes and a full group.
 pub(super) fn sample_and_score<L: Learner>(
+    (task, plan, step): (Task<'_>, &[MicroGroup], Step),
     engines: &mut Engines<'_, L>,
-    (prompts, limit): (&[&Prompt], SuccessLimit),
-    verifier: &Verifier,
-    sampling: &SampleSettings<'_>,
+    prompts: &[&Prompt],
     (tokens, clock): (&mut SampledTokens, &mut Clock),
 ) -> Result<Vec<ScoredGroup>> {
+    let limit = task.method.success_limit(step);
     let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
-    for part in 0..=MICRO_GROUPS.len() {
-        let (parts, rng_stream) = match MICRO_GROUPS.get(part) {
-            Some(it) => (micro_groups(prompts, &groups, *it), RNG_STREAMS[part]),
+    for index in 0..=plan.len() {
+        let (parts, rng_stream) = match plan.get(index) {
+            Some(it) => (micro_groups(prompts, &groups, *it), RNG_STREAMS[index]),
             None => (
                 last_rollouts(prompts, &groups, limit),
                 RngStream::SampleLast,
             ),
         };
-        let sampling = SampleSettings {
-            rng_stream,
-            ..sampling.clone()
-        };
+        let sampling = task.settings.sampling(task.verifier, rng_stream, step);
         let sampled = sample(engines, prompts, &parts, &sampling)?;
         tokens.add(&sampled);
         clock.lap("sample");
         let extended = parts.par_iter().zip(sampled).map(|(part, sampled)| {
             let rollouts = rollouts(part, sampled, sampling.max_new_tokens);
             let first = groups[part.prompt].requested;
-            let key = (Step(sampling.step), first);
-            let verdicts = verifier.verdicts(prompts[part.prompt], &rollouts, key)?;
+            let prompt = prompts[part.prompt];
+            let verdicts = task.verifier.verdicts(prompt, &rollouts, (step, first))?;
             Ok((rollouts, verdicts))
         });
         let extended: Vec<_> = extended.collect::<Result<_>>()?;
@@ -94,7 +91,7 @@ pub(super) fn sample_and_score<L: Learner>(
 fn micro_groups<'a>(
     prompts: &[&'a Prompt],
     groups: &[Partial],
-    micro_group: hapo_core::MicroGroup,
+    micro_group: MicroGroup,
 ) -> Vec<Part<'a>> {
     let parts = prompts.iter().zip(groups).enumerate();
     let part = |(prompt, (it, group)): (usize, (&&'a Prompt, &Partial))| Part {

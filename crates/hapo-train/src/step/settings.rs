@@ -26,8 +26,6 @@ pub(crate) struct StepSettings {
     pub(crate) decoding: Decoding,
     pub(crate) max_new_tokens: usize,
     pub(crate) max_sequences: usize,
-    /// Whether groups are sampled in parts that continue prefixes of the teacher's (D22).
-    pub(crate) prefixes: bool,
     /// Rounds in which groups without signal are replaced.
     pub(crate) dynamic_sampling: u64,
     /// Steps from one measurement of the KL to the next; 0 for none.
