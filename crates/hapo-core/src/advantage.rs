@@ -17,7 +17,7 @@ pub fn advantages(group: &MixedGroup, rule: AdvantageRule) -> Vec<f64> {
     let rewards = group.rewards();
     let reference: Vec<f64> = match rule.group {
         AdvantageGroup::Mixed => rewards.clone(),
-        AdvantageGroup::Sampled => group.sampled().map(|it| it.verdict.reward()).collect(),
+        AdvantageGroup::Sampled => group.sampled().map(|it| it.reward).collect(),
         AdvantageGroup::PolicyOnly => group
             .members()
             .iter()

@@ -73,20 +73,34 @@ impl SampledGroup {
     /// # Panics
     /// When there is not exactly one verdict per rollout.
     pub fn score(self, verdicts: Vec<Verdict>) -> ScoredGroup {
+        let graded = verdicts.into_iter().map(|it| (it.reward(), it)).collect();
+        self.score_with_rewards(graded, 1.0)
+    }
+
+    /// Attaches a reward and a verdict to each rollout, in order. A reward of at least `success_at` is a success
+    /// (D28).
+    ///
+    /// # Panics
+    /// When there is not exactly one reward per rollout, or one is NaN.
+    pub fn score_with_rewards(self, graded: Vec<(f64, Verdict)>, success_at: f64) -> ScoredGroup {
         assert_eq!(
-            verdicts.len(),
+            graded.len(),
             self.rollouts.len(),
             "prompt {} needs one verdict per rollout",
             self.prompt.0
         );
-        let members = self
-            .rollouts
-            .into_iter()
-            .zip(verdicts)
-            .enumerate()
-            .map(|(index, (rollout, verdict))| PolicyMember {
+        assert!(
+            graded.iter().all(|it| !it.0.is_nan()),
+            "prompt {} needs rewards that are numbers",
+            self.prompt.0
+        );
+        let rollouts = self.rollouts.into_iter().zip(graded).enumerate();
+        let members = rollouts
+            .map(|(index, (rollout, (reward, verdict)))| PolicyMember {
                 rollout,
                 verdict,
+                reward,
+                is_success: reward >= success_at,
                 index,
             })
             .collect();
@@ -105,6 +119,10 @@ pub struct PolicyMember {
     pub rollout: Rollout,
     /// What the verifier says of it.
     pub verdict: Verdict,
+    /// `R(τ_j)`: 1 or 0 by the verdict, unless the grader gives graded rewards (D28).
+    pub reward: f64,
+    /// Whether the reward counts as a success (D28).
+    pub is_success: bool,
     /// Its position in the sampled group, from 0.
     pub index: usize,
 }
@@ -128,17 +146,14 @@ impl ScoredGroup {
         &self.members
     }
 
-    /// The rewards `R(τ_j)`, each 0 or 1, in order.
+    /// The rewards `R(τ_j)`, in order.
     pub fn rewards(&self) -> Vec<f64> {
-        self.members.iter().map(|it| it.verdict.reward()).collect()
+        self.members.iter().map(|it| it.reward).collect()
     }
 
-    /// S: how many sampled rollouts are correct (Eq. 4).
+    /// S: how many sampled rollouts succeeded (Eq. 4, D28).
     pub fn successes(&self) -> usize {
-        self.members
-            .iter()
-            .filter(|it| it.verdict.is_correct())
-            .count()
+        self.members.iter().filter(|it| it.is_success).count()
     }
 
     /// N: how many rollouts were asked for.
@@ -157,12 +172,12 @@ impl ScoredGroup {
         confidence(self.successes(), self.n_eff())
     }
 
-    /// No sampled rollout is correct.
+    /// No sampled rollout succeeded.
     pub fn all_fail(&self) -> bool {
         self.successes() == 0
     }
 
-    /// Every sampled rollout is correct, and there is at least one.
+    /// Every sampled rollout succeeded, and there is at least one.
     pub fn all_solved(&self) -> bool {
         self.n_eff() > 0 && self.successes() == self.n_eff()
     }
@@ -192,7 +207,7 @@ pub(crate) fn confidence(successes: usize, n_eff: usize) -> f64 {
 pub enum Member {
     /// A rollout of the policy.
     Policy(PolicyMember),
-    /// The teacher's trajectory. Its reward is what the verifier said of it: 1 (D11).
+    /// The teacher's trajectory. Its reward is what the verifier said of it (D11).
     Teacher {
         /// The trajectory τ*.
         trajectory: TeacherTrajectory,
@@ -202,11 +217,11 @@ pub enum Member {
 }
 
 impl Member {
-    /// `R(τ_j)`, 0 or 1 (D11 for the teacher).
+    /// `R(τ_j)` (D11 for the teacher).
     pub fn reward(&self) -> f64 {
         match self {
-            Self::Policy(member) => member.verdict.reward(),
-            Self::Teacher { .. } => 1.0,
+            Self::Policy(member) => member.reward,
+            Self::Teacher { trajectory, .. } => trajectory.reward(),
         }
     }
 }
@@ -286,7 +301,7 @@ impl MixedGroup {
         confidence(self.successes, self.n_eff)
     }
 
-    /// The rewards of the members, each 0 or 1, in order (D11).
+    /// The rewards of the members, in order (D11, D28).
     pub fn rewards(&self) -> Vec<f64> {
         self.members.iter().map(Member::reward).collect()
     }
@@ -302,6 +317,8 @@ impl MixedGroup {
     /// Whether the group can move the weights: the teacher is in it or its rewards differ (D20). A group
     /// without signal has zero advantages; it still counts in the normaliser.
     pub fn has_signal(&self) -> bool {
-        self.injected() || (self.successes > 0 && self.successes < self.n_eff)
+        let mut rewards = self.sampled().map(|it| it.reward);
+        let first = rewards.next();
+        self.injected() || rewards.any(|it| Some(it) != first)
     }
 }

@@ -90,15 +90,13 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize
         SlotRule::Longest => {
             (0..members.len()).min_by_key(|&it| Reverse(members[it].rollout.tokens.len()))
         }
-        SlotRule::LowestReward => (0..members.len()).min_by_key(|&it| {
-            let PolicyMember {
-                rollout, verdict, ..
-            } = &members[it];
-            (
-                verdict.is_correct(),
-                rollout.ended,
-                Reverse(rollout.tokens.len()),
-            )
+        SlotRule::LowestReward => (0..members.len()).min_by(|&a, &b| {
+            let tie = |it: usize| {
+                let rollout = &members[it].rollout;
+                (rollout.ended, Reverse(rollout.tokens.len()))
+            };
+            let rewards = members[a].reward.total_cmp(&members[b].reward);
+            rewards.then_with(|| tie(a).cmp(&tie(b)))
         }),
     }
 }

@@ -71,7 +71,8 @@ pub use methods::{
 pub use operators::{OPERATORS, Operator, operator};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
 pub use rollout::{
-    PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher,
+    PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict,
+    admit_graded_teacher, admit_teacher,
 };
 pub use statistics::BatchStatistics;
 pub use teacher_weight::{TeacherWeight, teacher_weight};

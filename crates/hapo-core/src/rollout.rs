@@ -103,10 +103,10 @@ impl Verdict {
 
 /// A verified teacher trajectory τ*: whole, within the response limit, ending with the end token of the
 /// chat template, which is part of the loss (D9, D10). [`admit_teacher`] is the only way to get one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TeacherTrajectory {
     tokens: Vec<TokenId>,
+    reward: f64,
 }
 
 impl TeacherTrajectory {
@@ -114,19 +114,38 @@ impl TeacherTrajectory {
     pub fn tokens(&self) -> &[TokenId] {
         &self.tokens
     }
+
+    /// R(τ*): what the verifier said of it (D11, D28).
+    pub fn reward(&self) -> f64 {
+        self.reward
+    }
 }
 
 /// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
 /// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
 /// too long is refused, never truncated.
 pub fn admit_teacher(
-    mut tokens: Vec<TokenId>,
+    tokens: Vec<TokenId>,
     end_token: TokenId,
     verdict: &Verdict,
     response_limit: usize,
 ) -> Result<TeacherTrajectory, TeacherRefusal> {
     if !verdict.is_correct() {
         return Err(TeacherRefusal::NotCorrect(verdict.clone()));
+    }
+    admit_graded_teacher(tokens, end_token, (verdict.reward(), 1.0), response_limit)
+}
+
+/// As [`admit_teacher`], by a reward and what counts as success: a reward of at least `success_at` is admitted and
+/// enters groups as it is (D28).
+pub fn admit_graded_teacher(
+    mut tokens: Vec<TokenId>,
+    end_token: TokenId,
+    (reward, success_at): (f64, f64),
+    response_limit: usize,
+) -> Result<TeacherTrajectory, TeacherRefusal> {
+    if reward.is_nan() || reward < success_at {
+        return Err(TeacherRefusal::LowReward { reward, success_at });
     }
     if tokens.last() != Some(&end_token) {
         tokens.push(end_token);
@@ -137,15 +156,22 @@ pub fn admit_teacher(
             response_limit,
         });
     }
-    Ok(TeacherTrajectory { tokens })
+    Ok(TeacherTrajectory { tokens, reward })
 }
 
 /// Why a teacher's response is not admitted (D9). The prompt stays in the run and is never injected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum TeacherRefusal {
     /// The verifier does not say Correct.
     NotCorrect(Verdict),
+    /// Its reward is no success (D28).
+    LowReward {
+        /// What the grader gave.
+        reward: f64,
+        /// The smallest reward that counts as success.
+        success_at: f64,
+    },
     /// Longer than the response limit, end token included.
     TooLong {
         /// Length with the end token.
@@ -170,6 +196,10 @@ impl fmt::Display for TeacherRefusal {
                     "teacher trajectory is not verified, expected a correct answer, got a wrong one"
                 )
             }
+            Self::LowReward { reward, success_at } => write!(
+                f,
+                "teacher trajectory is not verified, expected a reward of at least {success_at}, got {reward}"
+            ),
             Self::TooLong {
                 tokens,
                 response_limit,

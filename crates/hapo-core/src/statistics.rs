@@ -11,11 +11,11 @@ use crate::rollout::Verdict;
 pub struct BatchStatistics {
     /// Groups that are trained on.
     pub groups: usize,
-    /// Groups without a correct rollout (D20).
+    /// Groups without a successful rollout (D20).
     pub all_fail: usize,
-    /// Groups in which every rollout is correct (D20).
+    /// Groups in which every rollout is successful (D20).
     pub all_solved: usize,
-    /// Groups in which some rollouts are correct and some are not.
+    /// Groups in which some rollouts are successful and some are not.
     pub partially_solved: usize,
     /// Groups dropped because fewer than two of their rollouts came back (D6).
     pub dropped: usize,
@@ -51,7 +51,7 @@ impl BatchStatistics {
             ..Self::default()
         };
         let (mut trajectories, mut rewards) = (0_usize, 0.0);
-        let (mut unaided, mut unaided_correct) = (0, 0_u32);
+        let (mut unaided, mut unaided_reward) = (0, 0.0);
         for group in groups {
             match (group.successes(), group.n_eff()) {
                 (0, _) => it.all_fail += 1,
@@ -67,7 +67,7 @@ impl BatchStatistics {
             for member in group.sampled() {
                 if member.rollout.prefix == 0 {
                     unaided += 1;
-                    unaided_correct += u32::from(member.verdict.is_correct());
+                    unaided_reward += member.reward;
                 }
                 match member.verdict {
                     Verdict::Correct => it.correct += 1,
@@ -81,7 +81,7 @@ impl BatchStatistics {
         it.beta = ratio(it.injected as f64, it.groups);
         it.teacher_trajectories = ratio(it.injected as f64, trajectories);
         it.reward_mean = ratio(rewards, trajectories);
-        it.reward_policy_only = ratio(f64::from(unaided_correct), unaided);
+        it.reward_policy_only = ratio(unaided_reward, unaided);
         it
     }
 }

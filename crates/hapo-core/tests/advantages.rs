@@ -221,6 +221,6 @@ fn rules_are_written_as_in_a_recipe() {
     let verdict = Verdict::Unparsable("no box".into());
     assert_eq!(
         serde_json::to_string(&verdict).unwrap(),
-        r#"{"unparsable":"no box"}"#
+        r#"{"verdict":"unparsable","reason":"no box"}"#
     );
 }

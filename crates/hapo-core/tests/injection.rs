@@ -362,3 +362,66 @@ fn d20_signal_is_the_teacher_or_unequal_rewards() {
         );
     }
 }
+
+/// Four rollouts with rewards .9, .2, .2 and .5; the third is longer than the second.
+fn graded(success_at: f64) -> ScoredGroup {
+    let rollouts = vec![
+        rollout(3, true),
+        rollout(3, true),
+        rollout(4, true),
+        rollout(9, false),
+    ];
+    let graded = [0.9, 0.2, 0.2, 0.5].map(|it| (it, Verdict::Wrong));
+    SampledGroup::new(PromptId(412), 4, rollouts).score_with_rewards(graded.to_vec(), success_at)
+}
+
+#[test]
+fn d28_successes_are_rewards_that_reach_the_level() {
+    for (success_at, successes) in [(1.0, 0), (0.9, 1), (0.5, 2), (0.2, 4)] {
+        let group = graded(success_at);
+        assert_eq!(group.successes(), successes, "success at {success_at}");
+        assert_eq!(group.rewards(), [0.9, 0.2, 0.2, 0.5]);
+    }
+    assert!((graded(0.5).confidence() - 0.5).abs() < 1e-15);
+}
+
+#[test]
+fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
+    let teacher = admit_graded_teacher(vec![7, 7], END, (0.8, 0.75), 80).unwrap();
+    let mixed = apply_gate(
+        graded(0.75),
+        Some(&teacher),
+        success_limit(1),
+        slot(SlotRule::LowestReward),
+    );
+    // Of the two rewards .2 the longer rollout gives its slot (D7), though .5 is truncated.
+    assert_eq!(mixed.teacher_index(), Some(2));
+    assert_eq!(mixed.rewards(), [0.9, 0.2, 0.8, 0.5]);
+    let got = advantages(&mixed, AdvantageRule::default());
+    for (got, expected) in got.iter().zip([0.3, -0.4, 0.2, -0.1]) {
+        assert!((got - expected).abs() < 1e-12, "{got} {expected}");
+    }
+    let statistics = BatchStatistics::of(&[mixed], 0);
+    assert!((statistics.reward_policy_only - 0.45).abs() < 1e-12);
+    assert_eq!((statistics.partially_solved, statistics.injected), (1, 1));
+}
+
+#[test]
+fn d28_a_teacher_below_the_level_is_refused() {
+    let refused = admit_graded_teacher(vec![7, 7], END, (0.7, 0.75), 80).unwrap_err();
+    expect_test::expect![
+        "teacher trajectory is not verified, expected a reward of at least 0.75, got 0.7"
+    ]
+    .assert_eq(&refused.to_string());
+    assert!(admit_graded_teacher(vec![7], END, (f64::NAN, 0.0), 80).is_err());
+}
+
+#[test]
+fn d28_failed_groups_with_unequal_rewards_have_a_signal() {
+    let closed = |group| apply_gate(group, None, SuccessLimit::CLOSED, slot(SlotRule::First));
+    let mixed = closed(graded(1.0));
+    assert!(mixed.has_signal() && mixed.successes() == 0);
+    assert!(!closed(scored("wwww")).has_signal());
+    assert!(!closed(scored("cccc")).has_signal());
+    assert!(closed(scored("cwww")).has_signal());
+}

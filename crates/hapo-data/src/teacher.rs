@@ -10,7 +10,7 @@ use crate::{Dataset, Example};
 use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher};
 
 /// The solutions a run may inject, and what became of the others.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Admission {
     /// One entry per example of the dataset: the solution to inject, end token included (D10).
     pub teachers: Vec<Option<TeacherTrajectory>>,
@@ -21,7 +21,7 @@ pub struct Admission {
 }
 
 /// A solution that was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
     /// Index of the example.
     pub example: usize,

@@ -90,7 +90,7 @@ impl Method for Srft {
 fn entropy_weight(term: Term, member: &Member) -> (Term, f64) {
     match member {
         Member::Teacher { .. } => (term.scaled(0.5), -1.0),
-        Member::Policy(it) if it.verdict.is_correct() => (Term::Policy { advantage: 0.1 }, 1.0),
+        Member::Policy(it) if it.is_success => (Term::Policy { advantage: 0.1 }, 1.0),
         Member::Policy(_) => (Term::Policy { advantage: -1.0 }, 0.0),
     }
 }

@@ -32,7 +32,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
         let Own { prefixes } = settings.own.read().map_err(refused)?;
         if prefixes == Prefixes::MicroGroups && settings.group_size != PREFIX_GROUP_SIZE {
             return Err(refused(format!(
-                "expected sampling.group_size = {PREFIX_GROUP_SIZE}, in parts of 4 + 2 + 1 + 1, got {}",
+                "expected sampling.group_size = {PREFIX_GROUP_SIZE}, got {}; groups are sampled in parts of 4 + 2 + 1 + 1",
                 settings.group_size
             )));
         }
