@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::core::{Span, SpanTokens, Term, operator};
-use hapo::train::Recipe;
+use hapo::train::{Overrides, Recipe};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let recipe = "
@@ -20,8 +20,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         [hapo]
         turn_off_epoch = 1.5
     ";
-    let stages = Recipe::parse_stages(recipe, "this example", "objective", &[])?;
-    let loss = stages[0].loss;
+    let recipe = Recipe::parse(recipe, "this example", &Overrides::default())?;
+    let loss = recipe.loss();
 
     // A group of one rollout of three tokens and the teacher's two: the divisor is that of the whole optimiser step.
     let divisor = loss.normaliser.divisor([3, 2]);

@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use hapo::train::{Metrics, Observer, Recipe, ResumePolicy, train};
+use hapo::train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, train};
 
 struct Told;
 
@@ -33,8 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::args()
         .nth(1)
         .map_or_else(|| PathBuf::from("runs/example"), PathBuf::from);
-    let overrides = ["steps=3".to_owned()];
-    let recipe = Recipe::load_stages("recipes/smoke.toml".as_ref(), &overrides)?.remove(0);
+    let overrides = Overrides::set(["steps=3"]);
+    let recipe = Recipe::load("recipes/smoke.toml".as_ref(), &overrides)?;
     // A second start resumes where the first one stopped, and has nothing to do here.
     let outcome = train(&recipe, &folder, ResumePolicy::Resume, 2, &mut Told)?;
     println!(

@@ -22,8 +22,8 @@ mod progress;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    bench, completions, data, eval, generate, grade, list, logprobs, man, plan, quickstart, replay,
-    report, schedule, serve, study, teacher, train, watch,
+    bench, completions, data, eval, generate, grade, list, logprobs, man, plan, quickstart, recipe,
+    replay, report, schedule, serve, study, teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -95,6 +95,8 @@ enum Command {
     Schedule(schedule::Args),
     /// The paper's tables in miniature: every method, several seeds, intervals
     Study(study::Args),
+    /// Recipes as files: rewrite the spellings of earlier versions
+    Recipe(recipe::Args),
     /// Memory and time of a run, before it starts
     Plan(plan::Args),
     /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
@@ -136,6 +138,7 @@ fn main() -> std::process::ExitCode {
         Command::Teacher(args) => teacher::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
         Command::Study(args) => study::run(&args, threads),
+        Command::Recipe(args) => recipe::run(&args),
         Command::Plan(args) => plan::run(&args, threads),
         Command::Bench(args) => bench::run(&args, threads),
         Command::Report(args) => report::run(&args),

@@ -52,16 +52,16 @@ pub use credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, excerpt};
 pub use gate::{
-    Annealing, Gate, GateError, GateWarning, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
-    SuccessLimit, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Gate, GateError, GateMode, GateWarning, RungRow, Schedule,
+    ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
 };
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
 pub use injection::{Slot, apply_gate, rollouts_to_sample};
 pub use loss::{
-    Bound, Clip, ImportanceRatioLevel, Loss, Normaliser, SpanTerms, SpanTokens, Surrogate,
-    sequence_surrogate, token_surrogate,
+    Bound, Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms, SpanTokens,
+    Surrogate, sequence_surrogate, token_surrogate,
 };
 pub use methods::{
     Gated, GroupPlan, METHODS, MICRO_GROUPS, Method, MethodEntry, MethodError, MethodSettings,

@@ -1,12 +1,14 @@
 //! λ, the weight of the teacher's term (Eq. 11, D15).
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::group::{MixedGroup, confidence};
 
 /// How the teacher's term is weighted while the gate is open (D15).
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum TeacherWeight {
     /// λ = 1, the paper's indicator.
     #[default]
@@ -19,6 +21,65 @@ pub enum TeacherWeight {
     Constant(f64),
     /// The teacher's own advantage, as LUFFY's code has it.
     Advantage,
+}
+
+const WORDS: [(&str, TeacherWeight); 4] = [
+    ("one", TeacherWeight::One),
+    ("one-minus-confidence", TeacherWeight::OneMinusConfidence),
+    ("relative", TeacherWeight::Relative),
+    ("advantage", TeacherWeight::Advantage),
+];
+
+/// As a word, or as the number of a constant.
+impl Serialize for TeacherWeight {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match (self, WORDS.iter().find(|it| it.1 == *self)) {
+            (Self::Constant(weight), _) => serializer.serialize_f64(*weight),
+            (_, Some((word, _))) => serializer.serialize_str(word),
+            (_, None) => unreachable!("every rule but the constant has a word"),
+        }
+    }
+}
+
+/// From a word, a number, or a number as text.
+impl<'de> Deserialize<'de> for TeacherWeight {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WordOrNumber)
+    }
+}
+
+struct WordOrNumber;
+
+impl Visitor<'_> for WordOrNumber {
+    type Value = TeacherWeight;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a word or a number from 0")
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<TeacherWeight, E> {
+        if value.is_finite() && value >= 0.0 {
+            return Ok(TeacherWeight::Constant(value));
+        }
+        Err(E::invalid_value(de::Unexpected::Float(value), &self))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<TeacherWeight, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<TeacherWeight, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<TeacherWeight, E> {
+        const EXPECTED: [&str; 5] = [WORDS[0].0, WORDS[1].0, WORDS[2].0, WORDS[3].0, "a number"];
+        match (WORDS.iter().find(|it| it.0 == word), word.parse()) {
+            (Some((_, rule)), _) => Ok(*rule),
+            (None, Ok(value)) => self.visit_f64(value),
+            (None, Err(_)) => Err(E::unknown_variant(word, &EXPECTED)),
+        }
+    }
 }
 
 /// λ(c) of an injected group (Eq. 11, D15). `initial_threshold` is γ0 of the schedule and

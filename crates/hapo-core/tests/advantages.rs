@@ -216,7 +216,7 @@ fn rules_are_written_as_in_a_recipe() {
     );
     assert_eq!(
         serde_json::to_string(&TeacherWeight::Constant(0.5)).unwrap(),
-        r#"{"constant":0.5}"#
+        "0.5"
     );
     let verdict = Verdict::Unparsable("no box".into());
     assert_eq!(

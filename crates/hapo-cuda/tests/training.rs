@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use hapo_cuda::MatmulPrecision;
-use hapo_train::{Metrics, Recipe, Run, is_clock};
+use hapo_train::{Metrics, Overrides, Recipe, Run, is_clock};
 
 #[test]
 fn steps_of_a_recipe_are_those_of_the_cpu() {
@@ -24,7 +24,7 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
         "metrics.kl_every=1",
         "metrics.preflight=0",
     ];
-    let recipe = Recipe::load(&path, &small.map(ToOwned::to_owned)).unwrap();
+    let recipe = Recipe::load(&path, &Overrides::set(small)).unwrap();
     let mut ours = Run::on(gpu, &recipe).unwrap();
     let mut theirs = Run::new(&recipe, 1).unwrap();
     for step in 1..=2 {

@@ -17,7 +17,8 @@ use crate::model::{LayerKept, Model};
 use crate::params::Range;
 
 /// What the backward pass finds on the tape.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ActivationCheckpointing {
     /// All activations are kept.
     #[default]

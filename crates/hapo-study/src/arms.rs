@@ -197,14 +197,14 @@ pub(crate) const ARMS: &[Arm] = &[
         "m-1",
         "m = 1, k = 10",
         recipe!("hapo-method"),
-        &["hapo.failure_level=1"],
+        &["hapo.success_limit=1"],
         "trapo-hapo",
     ),
     arm(
         "m-1-k-2",
         "m = 1, k = 2",
         recipe!("hapo-method"),
-        &["hapo.failure_level=1", "hapo.steepness=2"],
+        &["hapo.success_limit=1", "hapo.steepness=2"],
         "trapo-hapo",
     ),
     arm(
@@ -239,42 +239,42 @@ pub(crate) const ARMS: &[Arm] = &[
         "grpo-token-mean",
         "GRPO, token mean",
         recipe!("grpo"),
-        &["loss.normaliser=token_mean"],
+        &["loss.normaliser=token-mean"],
         "grpo",
     ),
     arm(
         "hapo-token-mean",
         "TRAPO-HAPO, token mean",
         recipe!("hapo-method"),
-        &["loss.normaliser=token_mean"],
+        &["loss.normaliser=token-mean"],
         "trapo-hapo",
     ),
     arm(
         "grpo-flip",
         "GRPO, 5 % of verdicts flipped",
         recipe!("grpo"),
-        &["data.flip_verdicts=0.05"],
+        &["data.verdict_noise=0.05"],
         "grpo",
     ),
     arm(
         "trapo-flip",
         "TRAPO, 5 % of verdicts flipped",
         recipe!("trapo"),
-        &["data.flip_verdicts=0.05"],
+        &["data.verdict_noise=0.05"],
         "trapo",
     ),
     arm(
         "hapo-flip-0",
         "TRAPO-HAPO, m = 0, 5 % flipped",
         recipe!("hapo-method"),
-        &["data.flip_verdicts=0.05"],
+        &["data.verdict_noise=0.05"],
         "trapo-hapo",
     ),
     arm(
         "hapo-flip-1",
         "TRAPO-HAPO, m = 1, 5 % flipped",
         recipe!("hapo-method"),
-        &["data.flip_verdicts=0.05", "hapo.failure_level=1"],
+        &["data.verdict_noise=0.05", "hapo.success_limit=1"],
         "trapo-hapo",
     ),
     arm(
@@ -475,7 +475,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Arm> {
 
 #[cfg(test)]
 mod tests {
-    use hapo_train::Recipe;
+    use hapo_train::{Overrides, Recipe};
 
     use super::*;
 
@@ -496,7 +496,7 @@ mod tests {
             assert!(SEARCHED.iter().any(|s| s.0 == it.rate_of), "{}", it.name);
             let used = SECTIONS.iter().any(|s| s.arms.contains(&it.name));
             assert!(used, "{} is in no table", it.name);
-            let sets: Vec<String> = it.sets.iter().map(|it| (*it).to_owned()).collect();
+            let sets = Overrides::set(it.sets.iter().copied());
             Recipe::parse_stages(it.recipe, it.name, it.name, &sets).unwrap();
         }
     }

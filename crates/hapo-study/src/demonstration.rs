@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hapo_data::Dataset;
 use hapo_data::task::MINI6;
 use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
-use hapo_train::{BUILTIN_BASE, Observer, Recipe, ResumePolicy};
+use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -69,7 +69,7 @@ impl Demonstration {
             .iter()
             .map(|arm| Ok((arm, recipe_of(arm, minutes, seed)?)))
             .collect::<Result<Vec<_>>>()?;
-        let levels = hapo_train::levels(&arms[0].1.raw.data.levels)?;
+        let levels = hapo_train::levels(&arms[0].1.data().levels)?;
         Ok(Self {
             arms,
             levels,
@@ -98,18 +98,18 @@ impl Demonstration {
             self.threads
         );
         for (arm, recipe) in &self.arms {
-            let it = &recipe.raw;
-            let what = match (&it.hapo, arm.name) {
-                (Some(hapo), _) => format!(
-                    "the teacher enters groups that fail entirely, until epoch {}",
-                    hapo.turn_off_epoch.unwrap_or_default()
-                ),
+            let what = match (turn_off_epoch(recipe), arm.name) {
+                (Some(e_off), _) => {
+                    format!("the teacher enters groups that fail entirely, until epoch {e_off}")
+                }
                 (None, "sft") => "imitates the traces that HAPO may inject".to_owned(),
                 _ => "on-policy only".to_owned(),
             };
             text += &format!(
                 "  {:<11} {:>4} steps of {} prompts: {what}\n",
-                arm.label, it.steps, it.sampling.prompts_per_step
+                arm.label,
+                recipe.steps(),
+                recipe.sampling().prompts_per_step
             );
         }
         text + &format!(
@@ -131,7 +131,7 @@ impl Demonstration {
         let mut rows = vec![self.evaluate("base", BUILTIN_BASE, &sets)?];
         for (arm, recipe) in &self.arms {
             let run_dir = self.folder.join(arm.name);
-            let mut observer = observe(arm.label, recipe.raw.steps);
+            let mut observer = observe(arm.label, recipe.steps());
             let outcome = hapo_train::train(
                 recipe,
                 &run_dir,
@@ -200,26 +200,24 @@ impl Demonstration {
 /// the run, whatever its length.
 fn recipe_of(arm: &Arm, minutes: u64, seed: u64) -> Result<Recipe> {
     let origin = format!("built-in recipe {}", arm.name);
-    let parse = |sets: &[String]| {
-        let stages = Recipe::parse_stages(arm.recipe, &origin, arm.name, sets)?;
-        let first = stages.into_iter().next();
-        Ok::<_, hapo_train::Error>(first.expect("a recipe has a stage"))
-    };
-    let nominal = parse(&[])?.raw;
+    let nominal = Recipe::parse(arm.recipe, &origin, &Overrides::default())?;
     let scale = |it: u64| (it * minutes / NOMINAL_MINUTES).max(1);
     let mut sets = vec![format!("seed={seed}")];
     if arm.name != "sft" {
-        sets.push(format!("steps={}", scale(nominal.steps)));
+        sets.push(format!("steps={}", scale(nominal.steps())));
     }
-    if let Some(hapo) = &nominal.hapo {
-        let steps_per_epoch = (nominal.data.prompts / nominal.sampling.prompts_per_step) as f64;
-        let e_off = hapo
-            .turn_off_epoch
-            .expect("the built-in recipe says when the teacher leaves");
+    if let Some(e_off) = turn_off_epoch(&nominal) {
+        let steps_per_epoch = nominal.data().prompts / nominal.sampling().prompts_per_step;
+        let steps_per_epoch = steps_per_epoch as f64;
         let closes_at = scale((e_off * steps_per_epoch) as u64) as f64 / steps_per_epoch;
         sets.push(format!("hapo.turn_off_epoch={closes_at:?}"));
     }
-    Ok(parse(&sets)?)
+    Ok(nominal.with(&Overrides::set(sets))?)
+}
+
+fn turn_off_epoch(recipe: &Recipe) -> Option<f64> {
+    let hapo = recipe.settings().hapo.as_ref()?;
+    Some(hapo.turn_off_epoch?.to_f64())
 }
 
 /// One model's results, by level.

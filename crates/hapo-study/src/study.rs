@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hapo_data::task::Split;
 use hapo_run::write_atomically;
-use hapo_train::{BUILTIN_BASE, Observer, Recipe, ResumePolicy};
+use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy};
 
 use crate::arms::{ARMS, Arm, SEARCH_SEED, SEARCHED, SECTIONS, Section, find};
 use crate::error::{Error, Result};
@@ -32,8 +32,8 @@ pub struct StudyPlan {
     pub problems: usize,
     /// Whether learning rates are searched; otherwise runs have their recipes' own.
     pub search: bool,
-    /// Overrides of every recipe: `section.key=value`.
-    pub overrides: Vec<String>,
+    /// Overrides of every recipe.
+    pub overrides: Overrides,
     /// Whether runs that are missing are made; otherwise the tables are of those that are done.
     pub train: bool,
     /// The build that makes the runs.
@@ -267,27 +267,28 @@ impl StudyPlan {
 
 /// The stages of a run's recipe.
 fn stages_of(plan: &StudyPlan, job: &Job) -> Result<Vec<Recipe>> {
-    let mut sets: Vec<String> = job.arm.sets.iter().map(|it| (*it).to_owned()).collect();
-    sets.push(format!("seed={}", job.seed));
-    sets.extend(plan.overrides.iter().cloned());
+    let mut overrides = plan.overrides.clone();
+    overrides.for_many = true;
+    let own = job.arm.sets.iter().map(|it| (*it).to_owned());
+    let own = own.chain([format!("seed={}", job.seed)]);
+    overrides.set.splice(0..0, own);
     // Nothing but the last checkpoint is read.
     let lean = [
         "checkpoint.best=",
         "checkpoint.keep=1",
         "metrics.rollouts_every=0",
     ];
-    sets.extend(lean.map(ToOwned::to_owned));
+    overrides.set.extend(lean.map(ToOwned::to_owned));
     let origin = format!("study recipe {}", job.arm.name);
-    let parse = |sets: &[String]| Recipe::parse_stages(job.arm.recipe, &origin, job.arm.name, sets);
-    let stages = parse(&sets)?;
+    let mut stages = Recipe::parse_stages(job.arm.recipe, &origin, job.arm.name, &overrides)?;
     let Some(rate) = job.rate else {
         return Ok(stages);
     };
     // The search is about the method; an earlier stage of imitation keeps its recipe's rate.
-    let last = stages.last().and_then(|it| it.stage.as_ref());
-    let stage = last.map_or_else(String::new, |it| format!("stage.{it}."));
-    sets.push(format!("{stage}optim.lr={rate:e}"));
-    Ok(parse(&sets)?)
+    if let Some(last) = stages.last_mut() {
+        *last = last.with(&Overrides::set([format!("optim.lr={rate:e}")]))?;
+    }
+    Ok(stages)
 }
 
 /// Trains a run, or resumes it, and scores it. `None` if another process has it, or it was stopped.
@@ -298,7 +299,7 @@ fn make(plan: &StudyPlan, job: &Job, observer: &dyn StudyObserver) -> Result<Opt
     let (mut checkpoint, mut learning_rate) = (PathBuf::new(), 0.0);
     for recipe in &stages {
         let folder = hapo_train::stage_folder(&job.folder, recipe);
-        let mut of_run = observer.observe(job.arm.name, recipe.raw.steps);
+        let mut of_run = observer.observe(job.arm.name, recipe.steps());
         let outcome =
             hapo_train::train(recipe, &folder, ResumePolicy::Resume, threads, &mut *of_run);
         let outcome = match outcome {
@@ -308,7 +309,7 @@ fn make(plan: &StudyPlan, job: &Job, observer: &dyn StudyObserver) -> Result<Opt
         if !outcome.finished {
             return Ok(None);
         }
-        (checkpoint, learning_rate) = (outcome.checkpoint, recipe.raw.optim.lr);
+        (checkpoint, learning_rate) = (outcome.checkpoint, recipe.optim().lr);
     }
     let model = model_name(&checkpoint)?;
     let scores = Scores {

@@ -67,8 +67,8 @@ pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
 pub fn trained_template(folder: &Path) -> Option<(String, String)> {
     let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
     let state: TrainerState = serde_json::from_slice(&state).ok()?;
-    let recipe = crate::raw_recipe::RawRecipe::parse(&state.recipe, "state.json", &[]);
-    let name = recipe.map_or_else(|_| "another".to_owned(), |it| it.data.template);
+    let recipe = crate::Recipe::parse_resolved(&state.recipe, "state.json");
+    let name = recipe.map_or_else(|_| "another".to_owned(), |it| it.data().template.clone());
     Some((name, state.template_hash))
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::raw_recipe::RawGuard;
+use crate::recipe::GuardSection;
 use hapo_run::Metrics;
 
 /// What the guard watches.
@@ -14,7 +14,7 @@ const WATCHED: [&str; 3] = ["gate/beta", "policy/entropy", "grad_norm"];
 /// The last steps' numbers.
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
-    settings: &'a RawGuard,
+    settings: &'a GuardSection,
     /// Steps seen.
     steps: usize,
     /// Mean entropy of the first window after warm-up: sum and count.
@@ -25,7 +25,7 @@ pub(crate) struct Guard<'a> {
 
 impl<'a> Guard<'a> {
     /// A guard that has seen the steps of `history`.
-    pub(crate) fn new(settings: &'a RawGuard, history: &[serde_json::Value]) -> Self {
+    pub(crate) fn new(settings: &'a GuardSection, history: &[serde_json::Value]) -> Self {
         let mut guard = Self {
             settings,
             steps: 0,
@@ -98,7 +98,7 @@ impl<'a> Guard<'a> {
 mod tests {
     use super::*;
 
-    const SETTINGS: RawGuard = RawGuard {
+    const SETTINGS: GuardSection = GuardSection {
         stop: false,
         warmup: 2,
         window: 3,

@@ -7,7 +7,7 @@ use hapo_kernels::Device;
 use hapo_model::{Architecture, Config, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::error::{Error, Result};
-use crate::raw_recipe::RawInit;
+use crate::recipe::InitSection;
 
 /// Tokens that end an assistant's turn in published vocabularies.
 const END_TOKENS: &[&str] = &[
@@ -23,7 +23,7 @@ type Companions = Vec<(&'static str, Vec<u8>)>;
 
 /// A Qwen2-shaped decoder with random weights, and its tokenizer.
 pub(crate) fn init_model<D: Device>(
-    init: &RawInit,
+    init: &InitSection,
     context: usize,
     seed: u64,
     device: D,
@@ -57,7 +57,11 @@ pub(crate) fn init_model<D: Device>(
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.
-pub(crate) fn config_of(init: &RawInit, tokenizer: &Tokenizer, context: usize) -> Result<Config> {
+pub(crate) fn config_of(
+    init: &InitSection,
+    tokenizer: &Tokenizer,
+    context: usize,
+) -> Result<Config> {
     let eos: Vec<u32> = END_TOKENS
         .iter()
         .filter_map(|it| tokenizer.id(it))
@@ -95,7 +99,7 @@ pub(crate) fn config_of(init: &RawInit, tokenizer: &Tokenizer, context: usize) -
 
 /// The tokenizer of `[model.init]`, and the files that go with it: a folder's, a `tokenizer.json`, or
 /// the built-in one.
-pub(crate) fn tokenizer_of(init: &RawInit) -> Result<(Tokenizer, Companions)> {
+pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)> {
     let Some(path) = &init.tokenizer else {
         let json = hapo_data::task::tokenizer_json();
         let tokenizer =

@@ -10,7 +10,7 @@ use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
 use crate::pack::{Sequence, TokenGroup, pack};
-use crate::raw_recipe::RawRecipe;
+use crate::recipe::Overrides;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
 use crate::trainer::{Batching, Trainer, loss_of};
@@ -93,8 +93,7 @@ fn sequence(response: &[u32], old_log_probs: Vec<f32>, term: Term) -> Sequence {
 }
 
 fn recipe(text: &str) -> Recipe {
-    let raw = RawRecipe::parse(text, "test", &[]).unwrap();
-    Recipe::check(raw, "test", "test").unwrap()
+    Recipe::parse(text, "test", &Overrides::default()).unwrap()
 }
 
 fn loss(normaliser: &str) -> Loss {
@@ -102,7 +101,8 @@ fn loss(normaliser: &str) -> Loss {
         "method = \"trapo\"\nmodel.path = \"x\"\nsampling.max_new_tokens = 32\n\
          loss.normaliser = \"{normaliser}\"\nloss.entropy_coef = 0.01\n"
     ))
-    .loss
+    .loss()
+    .to_owned()
 }
 
 /// Losses and gradients of three updates, and the parameters after them.
@@ -186,7 +186,7 @@ fn reversed(groups: &[TokenGroup]) -> Vec<TokenGroup> {
 #[test]
 fn d16_no_cut_and_no_order_changes_the_update() {
     let groups = groups();
-    for normaliser in ["constant", "token_mean", "sequence_mean"] {
+    for normaliser in ["constant", "token-mean", "sequence-mean"] {
         let loss = loss(normaliser);
         let whole = train(&groups, &loss, 1 << 20, 1, ActivationCheckpointing::None);
         assert!(
@@ -245,11 +245,13 @@ fn d20_a_group_without_signal_counts_and_is_not_run() {
     assert!((ratio - 4.0 / 3.0).abs() < 1e-6, "{ratio}");
 }
 
+const TINY: &str = "{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }";
+
 /// A run with a small random decoder; the entropy bonus moves it where no answer is correct.
 fn tiny(extra: &str) -> Recipe {
     recipe(&format!(
         "steps = 8\n\
-         model.init = {{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }}\n\
+         model.init = {TINY}\n\
          data = {{ prompts = 16, levels = [\"multiply:2\"], teacher_coverage = 0.5, max_prompt_tokens = 32 }}\n\
          sampling = {{ group_size = 4, prompts_per_step = 4, max_new_tokens = 48 }}\n\
          loss.entropy_coef = 0.05\noptim = {{ lr = 1e-3, mini_batch_prompts = 2 }}\n{extra}"
@@ -345,9 +347,9 @@ fn d18_kl_is_a_metric_and_no_term() {
 /// of times.
 #[test]
 fn refilling_is_bounded_and_keeps_the_size_of_the_batch() {
-    let mut raw = tiny("method = \"grpo\"").raw;
-    raw.sampling.refill = 2;
-    let mut run = Run::new(&Recipe::check(raw, "test", "test").unwrap(), 2).unwrap();
+    let more = Overrides::set(["sampling.dynamic_sampling=2"]);
+    let recipe = tiny("method = \"grpo\"").with(&more).unwrap();
+    let mut run = Run::new(&recipe, 2).unwrap();
     let metrics = run.step().unwrap();
     // A random decoder answers nothing: every round replaces all four groups by fresh prompts.
     assert_eq!(metrics.get("groups/refilled"), Some(8.0));
@@ -370,24 +372,26 @@ fn hpt_drops_the_rollouts_of_a_failed_group() {
 }
 
 fn recipe_without_bonus(method: &str) -> Recipe {
-    let mut it = tiny(&format!("method = \"{method}\""));
-    it.raw.loss.entropy_coef = 0.0;
-    Recipe::check(it.raw, "test", "test").unwrap()
+    let it = tiny(&format!("method = \"{method}\""));
+    it.with(&Overrides::set(["loss.entropy_coef=0"])).unwrap()
 }
 
 /// Every host, bare and gated, makes a step that moves the weights.
 #[test]
 fn every_method_trains() {
     for spec in METHODS {
-        let mut texts = vec![format!("method = \"{}\"", spec.name)];
+        let mut texts = vec![vec![format!("method={}", spec.name)]];
         if (spec.build)(&MethodSettings::default())
             .unwrap()
             .can_be_gated()
         {
-            texts.push(format!("{}\n[hapo]\nturn_off_epoch = 1.5", texts[0]));
+            let gate = "hapo.turn_off_epoch=1.5".to_owned();
+            texts.push(vec![texts[0][0].clone(), gate]);
         }
         for text in texts {
-            let mut run = Run::new(&tiny(&text), 2).unwrap();
+            let recipe = tiny("method = \"grpo\"").with(&Overrides::set(&text));
+            let text = text.join(" ");
+            let mut run = Run::new(&recipe.unwrap(), 2).unwrap();
             let before = weights(&run);
             for _ in 0..2 {
                 let metrics = run.step().unwrap();
@@ -404,18 +408,22 @@ fn every_method_trains() {
 #[test]
 fn every_mini_recipe_runs() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini");
-    let small = tiny("method = \"grpo\"").raw;
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        for recipe in Recipe::load_stages(&path, &[]).unwrap() {
-            let mut raw = recipe.raw;
-            raw.model = small.model.clone();
-            raw.data.prompts = 32;
-            raw.sampling.prompts_per_step = 4;
-            raw.optim.mini_batch_prompts = raw.optim.mini_batch_prompts.min(2);
-            let name = path.display().to_string();
-            let mut run = Run::new(&Recipe::check(raw, &name, "x").unwrap(), 2).unwrap();
+        let name = path.display().to_string();
+        for recipe in Recipe::load_stages(&path, &Overrides::default()).unwrap() {
+            let mini_batch = recipe.optim().mini_batch_prompts.min(2);
+            let small = Overrides {
+                unset: vec!["model.path".to_owned()],
+                ..Overrides::set([
+                    format!("model.init={TINY}"),
+                    "data.prompts=32".to_owned(),
+                    "sampling.prompts_per_step=4".to_owned(),
+                    format!("optim.mini_batch_prompts={mini_batch}"),
+                ])
+            };
+            let mut run = Run::new(&recipe.with(&small).unwrap(), 2).unwrap();
             let metrics = run.step().unwrap();
             assert!(metrics.get("loss").unwrap().is_finite(), "{name}");
             seen += 1;
@@ -444,7 +452,7 @@ fn a_prefix_is_the_teachers_and_the_rest_the_policys() {
         group(&prompt, sequence(&prefix, Vec::new(), teacher(0.7))),
         group(&begun, sequence(&rest, old, policy)),
     ];
-    let loss = loss("token_mean");
+    let loss = loss("token-mean");
     let of = |groups: &[TokenGroup]| {
         let mut trainer = Trainer::new(fixture(1), ActivationCheckpointing::None).unwrap();
         // Another temperature than 1 for the ratio, so that a prefix read at it would show (D25).

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::init;
-use crate::recipe::{ModelSource, Recipe};
+use crate::recipe::{ModelSource, Overrides, Recipe};
 use crate::run::BUILTIN_BASE;
 
 /// A device to plan for.
@@ -161,9 +161,8 @@ pub struct Plan {
 /// # Errors
 /// A model that cannot be read, or one that an earlier stage makes.
 pub fn config_of(recipe: &Recipe) -> Result<Config> {
-    let raw = &recipe.raw;
-    let context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
-    match &recipe.model {
+    let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    match recipe.model() {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
         ModelSource::Folder(path) if path == BUILTIN_BASE => {
             Ok(crate::run::open_model(path, context, 1)?
@@ -202,7 +201,7 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
         + work.kv_tokens_read
             * (memory::kv_bytes_per_token(config) / 4 * device.activation_bytes) as f64;
     Plan {
-        name: recipe.name.clone(),
+        name: recipe.name().to_owned(),
         device: device.clone(),
         parameters: config
             .tensors()
@@ -221,7 +220,7 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
         sampling_seconds: work.prefill_flops / compute
             + (work.decoding_flops / compute).max(read / bandwidth),
         training_seconds: work.training_flops / compute,
-        steps: recipe.raw.steps,
+        steps: recipe.steps(),
     }
 }
 
@@ -239,11 +238,10 @@ fn total(parts: &[Part]) -> u64 {
 }
 
 fn samples(recipe: &Recipe) -> bool {
-    recipe.method.sampling() != GroupPlan::Demonstrations
+    recipe.method().sampling() != GroupPlan::Demonstrations
 }
 
 fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
-    let raw = &recipe.raw;
     let copy = memory::parameter_bytes(config);
     let mut parts = vec![
         Part {
@@ -259,7 +257,7 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
             bytes: 2 * copy,
         },
     ];
-    if raw.metrics.kl_every > 0 {
+    if recipe.metrics().kl_every > 0 {
         parts.push(Part {
             name: "initial weights",
             bytes: copy,
@@ -267,7 +265,13 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     }
     let number = |bytes: u64| bytes / 4 * device.activation_bytes;
     let rows = rows(recipe);
-    let tape = memory::tape_bytes(config, rows, rows, rows, recipe.recompute);
+    let tape = memory::tape_bytes(
+        config,
+        rows,
+        rows,
+        rows,
+        recipe.optim().activation_checkpointing,
+    );
     parts.push(Part {
         name: "activations",
         bytes: number(tape.activations + tape.gradients + tape.head),
@@ -277,12 +281,12 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
         bytes: tape.logits,
     });
     if samples(recipe) {
-        let s = &raw.sampling;
+        let s = &recipe.sampling();
         let sequences = s.max_sequences.min(s.prompts_per_step * s.group_size);
         let room = hapo_sampler::cache_tokens::<Cpu>(
             sequences,
             s.prompts_per_step,
-            raw.data.max_prompt_tokens,
+            recipe.data().max_prompt_tokens,
             s.max_new_tokens,
         );
         parts.push(Part {
@@ -301,19 +305,22 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
 /// Most packed tokens of a micro-batch: the budget, or the whole mini-batch where it is smaller, or one
 /// sequence where it is longer.
 fn rows(recipe: &Recipe) -> usize {
-    let raw = &recipe.raw;
-    let (prompt, response) = (raw.data.max_prompt_tokens, raw.sampling.max_new_tokens);
+    let (prompt, response) = (
+        recipe.data().max_prompt_tokens,
+        recipe.sampling().max_new_tokens,
+    );
     let members = if samples(recipe) {
-        raw.sampling.group_size
+        recipe.sampling().group_size
     } else {
         1
     };
-    let groups = match raw.optim.mini_batch_prompts {
-        0 => raw.sampling.prompts_per_step,
+    let groups = match recipe.optim().mini_batch_prompts {
+        0 => recipe.sampling().prompts_per_step,
         some => some,
     };
     let whole = groups.saturating_mul(members.saturating_mul(response).saturating_add(prompt));
-    raw.optim
+    recipe
+        .optim()
         .micro_batch_tokens
         .min(whole)
         .max(prompt + response)
@@ -322,27 +329,21 @@ fn rows(recipe: &Recipe) -> usize {
 /// Settings that lower the memory and leave the loss as it is.
 fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Change> {
     let mut changes = Vec::new();
-    let mut consider = |set: String, changed: &Recipe| {
-        let total_bytes = total(&parts(changed, config, device));
+    let mut consider = |set: String| {
+        let changed = recipe.with(&Overrides::set([&set]));
+        let changed = changed.expect("the value is one of the key's");
+        let total_bytes = total(&parts(&changed, config, device));
         changes.push(Change { set, total_bytes });
     };
-    if recipe.recompute == ActivationCheckpointing::None {
-        let mut it = recipe.clone();
-        it.recompute = ActivationCheckpointing::Layers;
-        consider("optim.recompute=layers".to_owned(), &it);
+    if recipe.optim().activation_checkpointing == ActivationCheckpointing::None {
+        consider("optim.activation_checkpointing=layers".to_owned());
     }
-    let longest = recipe.raw.data.max_prompt_tokens + recipe.raw.sampling.max_new_tokens;
-    let fewer = (recipe.raw.optim.micro_batch_tokens / 4).max(longest);
-    let mut it = recipe.clone();
-    it.raw.optim.micro_batch_tokens = fewer;
-    consider(format!("optim.micro_batch_tokens={fewer}"), &it);
-    let fewer = (recipe.raw.sampling.max_sequences / 4).max(1);
-    let mut it = recipe.clone();
-    it.raw.sampling.max_sequences = fewer;
-    consider(format!("sampling.max_sequences={fewer}"), &it);
-    let mut it = recipe.clone();
-    it.raw.metrics.kl_every = 0;
-    consider("metrics.kl_every=0".to_owned(), &it);
+    let longest = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    let fewer = (recipe.optim().micro_batch_tokens / 4).max(longest);
+    consider(format!("optim.micro_batch_tokens={fewer}"));
+    let fewer = (recipe.sampling().max_sequences / 4).max(1);
+    consider(format!("sampling.max_sequences={fewer}"));
+    consider("metrics.kl_every=0".to_owned());
     changes
 }
 
@@ -359,11 +360,10 @@ struct Work {
 
 impl Work {
     fn of(recipe: &Recipe, config: &Config, lengths: Lengths) -> Self {
-        let raw = &recipe.raw;
         let Lengths { prompt, response } = lengths;
-        let prompts = raw.sampling.prompts_per_step as f64;
+        let prompts = recipe.sampling().prompts_per_step as f64;
         let members = if samples(recipe) {
-            raw.sampling.group_size as f64
+            recipe.sampling().group_size as f64
         } else {
             1.0
         };
@@ -375,10 +375,10 @@ impl Work {
             |head: f64| memory::forward_flops(config, prompts * prompt, head, prompt / 2.0);
         let response_flops =
             memory::forward_flops(config, response_tokens, response_tokens, context);
-        let sequences = (raw.sampling.max_sequences as f64).min(responses);
+        let sequences = (recipe.sampling().max_sequences as f64).min(responses);
         let sampling = f64::from(u8::from(samples(recipe)));
         let forward = prompt_flops(0.0) + response_flops;
-        let again = match recipe.recompute {
+        let again = match recipe.optim().activation_checkpointing {
             ActivationCheckpointing::None => 0.0,
             ActivationCheckpointing::Layers => {
                 prompt_flops(0.0) + memory::forward_flops(config, response_tokens, 0.0, context)
@@ -386,12 +386,12 @@ impl Work {
         };
         Self {
             sampled_tokens: sampling * response_tokens,
-            trained_tokens: (prompts * prompt + response_tokens) * raw.optim.passes as f64,
+            trained_tokens: (prompts * prompt + response_tokens) * recipe.optim().passes as f64,
             prefill_flops: sampling * prompt_flops(prompts),
             decoding_flops: sampling * response_flops,
             decoding_steps: sampling * (responses / sequences).ceil() * response,
             kv_tokens_read: sampling * response_tokens * context,
-            training_flops: (3.0 * forward + again) * raw.optim.passes as f64,
+            training_flops: (3.0 * forward + again) * recipe.optim().passes as f64,
         }
     }
 }
@@ -399,17 +399,10 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::raw_recipe::RawRecipe;
 
     fn recipe(sets: &[&str]) -> Recipe {
         let text = "method = \"grpo\"\n[model.init]\nhidden = 64\nlayers = 2\nheads = 2\nkv_heads = 1\nffn = 128\n";
-        let sets: Vec<String> = sets.iter().map(|it| (*it).to_owned()).collect();
-        Recipe::check(
-            RawRecipe::parse(text, "test", &sets).unwrap(),
-            "test",
-            "test",
-        )
-        .unwrap()
+        Recipe::parse(text, "test", &Overrides::set(sets.iter().copied())).unwrap()
     }
 
     fn qwen25_3b() -> Config {
@@ -463,7 +456,7 @@ mod tests {
         assert!(
             it.changes
                 .iter()
-                .any(|it| it.set == "optim.recompute=layers")
+                .any(|it| it.set == "optim.activation_checkpointing=layers")
         );
         assert!(it.changes.iter().any(|it| it.set == "metrics.kl_every=0"));
     }

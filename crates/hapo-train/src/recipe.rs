@@ -1,48 +1,44 @@
-//! A recipe that cannot be wrong: [`RawRecipe`] checked, names looked up, numbers in range.
+//! A recipe that cannot be wrong: typed sections, checked once, read only.
 
-use std::path::Path;
+mod meaning;
+mod rules;
+mod sections;
+mod spelling;
+mod text;
+mod words;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{
-    AdvantageGroup, AdvantageRule, Annealing, Clip, Decimal, Gate, GroupPlan, ImportanceRatioLevel,
-    Loss, METHODS, Method, MethodSettings, Normaliser, OwnSettings, SlotRule, TeacherWeight,
-    Threshold, method,
-};
-use hapo_model::Dtype;
+use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
 use hapo_sampler::{Decoding, Truncation};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
 
 use crate::error::{Error, Result};
-use crate::raw_recipe::{RawHapo, RawInit, RawRecipe, nearest, parse_stages};
+use text::{Document, Problem};
+
+pub use sections::{
+    AdvantageSection, CheckpointSection, DataSection, DataSource, GuardSection, HapoSection,
+    InitSection, Key, LossSection, MethodName, MetricsSection, ModelSection, OptimSection,
+    REQUIRED, SECTIONS, SamplingSection, Settings, TeacherSection,
+};
+pub use spelling::{of_earlier_version, upgrade};
+pub use text::{Overrides, WrittenAs};
 
 /// What a run does.
 #[derive(Clone, Debug)]
 pub struct Recipe {
-    /// The text this was made from, defaults filled in: what the run folder keeps.
-    pub raw: RawRecipe,
-    /// Name of the run; of the stage, in a recipe of several.
-    pub name: String,
-    /// Name of the stage and of its folder, in a recipe of several.
-    pub stage: Option<String>,
-    /// The method that a gate may be wrapped around.
-    pub method: Arc<dyn Method>,
-    /// What it was built from.
-    pub method_settings: MethodSettings,
-    /// How its terms become a loss.
-    pub loss: Loss,
-    /// The gate and its slot rule, when the host is wrapped.
-    pub gate: Option<(Gate, SlotRule)>,
-    /// How rollouts are drawn.
-    pub decoding: Decoding,
-    /// The model to start from.
-    pub model: ModelSource,
-    /// The file of `data.train`, where that is a name which the caller has found the file of.
-    pub train_file: Option<std::path::PathBuf>,
-    /// Number format of checkpoints.
-    pub dtype: Dtype,
-    /// Optimiser schedule.
-    pub schedule: LearningRateSchedule,
-    /// ActivationCheckpointing activations per layer in the backward pass.
-    pub recompute: hapo_model::ActivationCheckpointing,
+    name: String,
+    stage: Option<String>,
+    settings: Settings,
+    /// The method's own table.
+    own: Table,
+    method: Arc<dyn Method>,
+    loss: Loss,
+    gate: Option<(Gate, SlotRule)>,
+    model: ModelSource,
+    train_file: Option<PathBuf>,
 }
 
 /// Where the initial weights come from.
@@ -53,13 +49,15 @@ pub enum ModelSource {
     /// The last checkpoint of an earlier stage of the run: `stage:NAME`.
     Stage(String),
     /// Random weights of this shape.
-    Init(RawInit),
+    Init(InitSection),
 }
 
 /// Shape of the learning rate over the run, after its warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LearningRateSchedule {
     /// The peak, to the end.
+    #[default]
     Constant,
     /// Straight down to 0 at the end.
     Linear,
@@ -87,28 +85,24 @@ impl LearningRateSchedule {
     }
 }
 
+/// Reading.
 impl Recipe {
-    /// Reads and checks a recipe file; `overrides` are `section.key=value`.
-    pub fn load(path: &Path, overrides: &[String]) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
-            action: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        let origin = path.display().to_string();
-        let raw = RawRecipe::parse(&text, &origin, overrides)?;
-        let stem = path
-            .file_stem()
-            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
-        Self::check(raw, &origin, &stem)
+    /// Reads and checks a recipe file of one stage.
+    ///
+    /// # Errors
+    /// As [`Recipe::load_stages`], and several stages.
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self> {
+        let mut stages = Self::load_stages(path, overrides)?;
+        only(&mut stages, &path.display().to_string())
     }
 
     /// Reads and checks a recipe file of any number of stages, in the order in which they run. A
     /// recipe of one stage has no `stage`.
     ///
     /// # Errors
-    /// As [`Recipe::load`], and a stage that starts from one that does not come before it.
-    pub fn load_stages(path: &Path, overrides: &[String]) -> Result<Vec<Self>> {
+    /// No TOML, unknown keys and words, values out of range, keys that mean nothing, and a stage that
+    /// starts from one that does not come before it.
+    pub fn load_stages(path: &Path, overrides: &Overrides) -> Result<Vec<Self>> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
             action: "read",
             path: path.to_owned(),
@@ -120,551 +114,340 @@ impl Recipe {
         Self::parse_stages(&text, &path.display().to_string(), &stem, overrides)
     }
 
-    /// As [`Recipe::load_stages`], of a text.
+    /// As [`Recipe::load`], of a text. `name` is the run's when it has none itself, and names the text.
     ///
     /// # Errors
-    /// As [`Recipe::load_stages`].
+    /// As there.
+    pub fn parse(text: &str, name: &str, overrides: &Overrides) -> Result<Self> {
+        only(&mut Self::parse_stages(text, name, name, overrides)?, name)
+    }
+
+    /// As [`Recipe::load_stages`], of a text that `origin` names in messages.
+    ///
+    /// # Errors
+    /// As there.
     pub fn parse_stages(
         text: &str,
         origin: &str,
         name: &str,
-        overrides: &[String],
+        overrides: &Overrides,
     ) -> Result<Vec<Self>> {
-        let mut all: Vec<Self> = Vec::new();
-        for (stage, raw) in parse_stages(text, origin, overrides)? {
-            let origin = match &stage {
-                Some(it) => format!("{origin}, stage {it}"),
-                None => origin.to_owned(),
-            };
-            let mut recipe = Self::check(raw, &origin, name)?;
+        let documents = text::documents(text, origin, overrides)?;
+        let mut all: Vec<Self> = Vec::with_capacity(documents.len());
+        for (stage, document) in &documents {
+            let recipe = Self::of_document(document, name, stage.clone())?;
             if let ModelSource::Stage(from) = &recipe.model
                 && !all.iter().any(|it| it.stage.as_ref() == Some(from))
             {
-                return Err(Error::Recipe {
-                    origin,
-                    field: "model.path".to_owned(),
-                    problem: format!("no stage `{from}` comes before this one"),
-                    hint: "write stage:NAME with the name of an earlier [[stage]]".to_owned(),
-                });
+                let what = format!("no stage `{from}` comes before this one");
+                let hint = "write stage:NAME with the name of an earlier [[stage]]";
+                return Err(document.error(Problem::new("model.path", what, hint)));
             }
-            recipe.stage = stage;
             all.push(recipe);
         }
+        refuse_meaningless(&documents, &all)?;
         Ok(all)
     }
 
-    /// Checks a recipe. `origin` names it in messages; `name` is the run's when it has none itself.
-    pub fn check(raw: RawRecipe, origin: &str, name: &str) -> Result<Self> {
-        let fail = |field: &str, problem: String, hint: &str| Error::Recipe {
-            origin: origin.to_owned(),
-            field: field.to_owned(),
-            problem,
-            hint: hint.to_owned(),
+    /// The recipe that a run folder or checkpoint keeps, of this version or an earlier one.
+    ///
+    /// # Errors
+    /// A text that is no recipe.
+    pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
+        let text = upgrade(text).unwrap_or_else(|_| text.to_owned());
+        let documents = text::documents(&text, origin, &Overrides::default())?;
+        let [(stage, document)] = documents.as_slice() else {
+            return Err(several_stages(origin));
         };
-        let one_of = |field: &str, got: &str, known: &[&str]| {
-            let hint = match nearest(got, known) {
-                Some(it) => format!("did you mean `{it}`?"),
-                None => format!("write one of: {}", known.join(", ")),
-            };
-            fail(
-                field,
-                format!("expected one of {}, got `{got}`", known.join(", ")),
-                &hint,
-            )
-        };
-        let range = |field: &str, ok: bool, expected: &str, got: String| {
-            if ok {
-                Ok(())
-            } else {
-                Err(fail(
-                    field,
-                    format!("expected {expected}, got {got}"),
-                    "see docs/recipes.md",
-                ))
-            }
-        };
+        Self::of_document(document, "run", stage.clone())
+    }
 
-        let names: Vec<&str> = METHODS.iter().map(|it| it.name).collect();
-        raw.data.template_choice().check().map_err(|it| {
-            fail(
-                "data.template",
-                it.to_string(),
-                "`hapo list templates` names them",
-            )
-        })?;
-        let entry = method(&raw.method).ok_or_else(|| one_of("method", &raw.method, &names))?;
-
-        let (s, l, o) = (&raw.sampling, &raw.loss, &raw.optim);
-        let positive =
-            |field: &str, value: usize| range(field, value > 0, "at least 1", value.to_string());
-        range("steps", raw.steps > 0, "at least 1", raw.steps.to_string())?;
-        range(
-            "sampling.group_size",
-            s.group_size >= 2,
-            "at least 2",
-            s.group_size.to_string(),
-        )?;
-        positive("sampling.prompts_per_step", s.prompts_per_step)?;
-        positive("sampling.max_new_tokens", s.max_new_tokens)?;
-        positive("sampling.max_sequences", s.max_sequences)?;
-        positive("optim.passes", o.passes)?;
-        positive("optim.micro_batch_tokens", o.micro_batch_tokens)?;
-        positive("checkpoint.keep", raw.checkpoint.keep)?;
-        let finite = |it: f64| it.is_finite();
-        range(
-            "sampling.temperature",
-            s.temperature.is_finite() && s.temperature > 0.0,
-            "a number above 0",
-            s.temperature.to_string(),
-        )?;
-        range(
-            "sampling.top_p",
-            s.top_p > 0.0 && s.top_p <= 1.0,
-            "a number in (0, 1]",
-            s.top_p.to_string(),
-        )?;
-        range(
-            "sampling.min_p",
-            (0.0..=1.0).contains(&s.min_p),
-            "a number in [0, 1]",
-            s.min_p.to_string(),
-        )?;
-        range(
-            "sampling.stop",
-            !s.stop.iter().any(String::is_empty),
-            "strings of at least one character",
-            "an empty one".to_owned(),
-        )?;
-        range(
-            "loss.clip_low",
-            l.clip_low > 0.0 && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY),
-            "a number in (0, 1), or inf for no clip",
-            l.clip_low.to_string(),
-        )?;
-        range(
-            "loss.clip_high",
-            l.clip_high > 0.0,
-            "a number above 0, or inf for no clip",
-            l.clip_high.to_string(),
-        )?;
-        range(
-            "loss.entropy_coef",
-            finite(l.entropy_coef) && l.entropy_coef >= 0.0,
-            "a number from 0",
-            l.entropy_coef.to_string(),
-        )?;
-        range(
-            "teacher.d",
-            finite(raw.teacher.d) && raw.teacher.d > 0.0 && raw.teacher.d < 1.0,
-            "a probability in (0, 1)",
-            raw.teacher.d.to_string(),
-        )?;
-        range(
-            "optim.lr",
-            finite(o.lr) && o.lr > 0.0,
-            "a number above 0",
-            o.lr.to_string(),
-        )?;
-        range(
-            "optim.betas",
-            o.betas.iter().all(|it| (0.0..1.0).contains(it)),
-            "two numbers in [0, 1)",
-            format!("{:?}", o.betas),
-        )?;
-        range(
-            "optim.eps",
-            finite(o.eps) && o.eps > 0.0,
-            "a number above 0",
-            o.eps.to_string(),
-        )?;
-        range(
-            "optim.weight_decay",
-            finite(o.weight_decay) && o.weight_decay >= 0.0,
-            "a number from 0",
-            o.weight_decay.to_string(),
-        )?;
-        range(
-            "optim.max_grad_norm",
-            o.max_grad_norm > 0.0,
-            "a number above 0",
-            o.max_grad_norm.to_string(),
-        )?;
-        range(
-            "optim.warmup",
-            (0.0..1.0).contains(&o.warmup),
-            "a share in [0, 1)",
-            o.warmup.to_string(),
-        )?;
-        range(
-            "data.teacher_coverage",
-            (0.0..=1.0).contains(&raw.data.teacher_coverage),
-            "a share in [0, 1]",
-            raw.data.teacher_coverage.to_string(),
-        )?;
-
-        range(
-            "data.flip_verdicts",
-            (0.0..1.0).contains(&raw.data.flip_verdicts),
-            "a share in [0, 1)",
-            raw.data.flip_verdicts.to_string(),
-        )?;
-
-        let normaliser = match l.normaliser.as_str() {
-            // Plain imitation is a mean over tokens (the table of hosts); it has no constant form.
-            _ if entry.name == "sft" => Normaliser::TokenMean,
-            "constant" => Normaliser::Constant {
-                max_response: s.max_new_tokens,
-            },
-            "token_mean" => Normaliser::TokenMean,
-            "sequence_mean" => Normaliser::SequenceMean,
-            other => {
-                return Err(one_of(
-                    "loss.normaliser",
-                    other,
-                    &["constant", "token_mean", "sequence_mean"],
-                ));
-            }
-        };
-        let group = match raw.advantage.group.as_str() {
-            "mixed" => AdvantageGroup::Mixed,
-            "sampled" => AdvantageGroup::Sampled,
-            "policy-only" => AdvantageGroup::PolicyOnly,
-            other => {
-                return Err(one_of(
-                    "advantage.group",
-                    other,
-                    &["mixed", "sampled", "policy-only"],
-                ));
-            }
-        };
-        let teacher_weight = match raw.teacher.weight.as_str() {
-            "one" => TeacherWeight::One,
-            "one-minus-confidence" => TeacherWeight::OneMinusConfidence,
-            "relative" => TeacherWeight::Relative,
-            "advantage" => TeacherWeight::Advantage,
-            other => match other.parse::<f64>() {
-                Ok(it) if it.is_finite() && it >= 0.0 => TeacherWeight::Constant(it),
-                _ => {
-                    let known = [
-                        "one",
-                        "one-minus-confidence",
-                        "relative",
-                        "advantage",
-                        "a number",
-                    ];
-                    return Err(one_of("teacher.weight", other, &known));
-                }
-            },
-        };
-        let ratio = match l.ratio.as_str() {
-            "token" => ImportanceRatioLevel::Token,
-            "sequence" => ImportanceRatioLevel::Sequence,
-            other => return Err(one_of("loss.ratio", other, &["token", "sequence"])),
-        };
-        let g = &raw.guard;
-        positive("guard.window", g.window)?;
-        for (field, value) in [
-            ("guard.beta_rise", g.beta_rise),
-            ("guard.entropy_factor", g.entropy_factor),
-            ("guard.grad_norm_factor", g.grad_norm_factor),
-        ] {
-            range(field, value > 0.0, "a number above 0", value.to_string())?;
-        }
-        let loss = Loss {
-            clip: Clip {
-                low: l.clip_low,
-                high: l.clip_high,
-            },
-            importance_ratio_level: ratio,
-            normaliser,
-            entropy_coef: l.entropy_coef,
-        };
-        let method_settings = MethodSettings {
-            group_size: s.group_size,
-            advantage: AdvantageRule {
-                group,
-                std: raw.advantage.std,
-            },
-            teacher_weight,
-            d: raw.teacher.d,
-            own: own_settings(&raw),
-        };
-        let method = (entry.build)(&method_settings)
-            .map_err(|it| fail(it.key, it.problem, "see docs/recipes.md"))?;
-        if raw.trapo.hints != "off" && entry.name != "trapo" {
-            let problem = format!("`{}` has no prefixes", entry.name);
-            return Err(fail("trapo.hints", problem, "prefixes are TRAPO's own"));
-        }
-        let gate = match &raw.hapo {
-            None => None,
-            Some(_) if !method.can_be_gated() => {
-                let problem = match method.sampling() {
-                    GroupPlan::Prefixes(_) => {
-                        "the prefixes decide in the gate's place when the teacher helps".to_owned()
-                    }
-                    _ => format!("`{}` has no teacher term to gate", entry.name),
-                };
-                let hint =
-                    "HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord";
-                return Err(fail("hapo", problem, hint));
-            }
-            Some(hapo) => Some(check_gate(hapo, s.group_size, &fail, &one_of)?),
-        };
-        let truncation = Truncation {
-            top_k: s.top_k,
-            top_p: s.top_p,
-            min_p: s.min_p,
-        };
-        let model = match (&raw.model.path, &raw.model.init) {
-            (Some(path), None) => match path.strip_prefix("stage:") {
-                Some(stage) => ModelSource::Stage(stage.to_owned()),
-                None => ModelSource::Folder(path.clone()),
-            },
-            (None, Some(init)) => ModelSource::Init(check_init(init, &range)?),
-            _ => {
-                let hint = "name a model folder with model.path, or a shape with [model.init]";
-                return Err(fail(
-                    "model",
-                    "expected exactly one of `path` and `init`".to_owned(),
-                    hint,
-                ));
-            }
-        };
-        let dtype = match raw.model.dtype.as_str() {
-            "f32" => Dtype::F32,
-            "bf16" => Dtype::Bf16,
-            "f16" => Dtype::F16,
-            other => return Err(one_of("model.dtype", other, &["f32", "bf16", "f16"])),
-        };
-        let schedule = match o.schedule.as_str() {
-            "constant" => LearningRateSchedule::Constant,
-            "linear" => LearningRateSchedule::Linear,
-            "cosine" => LearningRateSchedule::Cosine,
-            other => {
-                return Err(one_of(
-                    "optim.schedule",
-                    other,
-                    &["constant", "linear", "cosine"],
-                ));
-            }
-        };
-        let recompute = match o.recompute.as_str() {
-            "none" => hapo_model::ActivationCheckpointing::None,
-            "layers" => hapo_model::ActivationCheckpointing::Layers,
-            other => return Err(one_of("optim.recompute", other, &["none", "layers"])),
-        };
-        let name = raw.name.clone().unwrap_or_else(|| name.to_owned());
-        let decoding = Decoding::Sample {
-            temperature: s.temperature,
-            truncation,
-        };
+    fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {
+        let (written, own) = document.settings()?;
+        let in_place = |it| document.error(it);
+        rules::check(&written).map_err(in_place)?;
+        let method = rules::method_of(&written, &own).map_err(in_place)?;
+        // What means nothing has its default, so that nothing can read it.
+        let settings = meaningful(&written, &*method).try_into();
+        let settings: Settings = settings.expect("it was one before");
         Ok(Self {
-            name,
-            stage: None,
-            method,
-            method_settings,
-            loss,
-            gate,
-            decoding,
-            model,
+            name: settings.name.clone().unwrap_or_else(|| name.to_owned()),
+            stage,
+            loss: rules::loss_of(&settings, &*method),
+            gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
+            model: rules::model_of(&settings).map_err(in_place)?,
             train_file: None,
-            dtype,
-            schedule,
-            recompute,
-            raw,
+            settings,
+            own,
+            method,
         })
     }
 
-    /// What a reader should know before the run starts, though it may go on.
+    /// The recipe with other values, checked again. Keys that mean nothing in it are ignored.
+    ///
+    /// # Errors
+    /// Keys and values that a recipe cannot have.
+    pub fn with(&self, overrides: &Overrides) -> Result<Self> {
+        let mut document = Document::of_table(&self.name, self.table());
+        for it in &overrides.unset {
+            document.unset(it);
+        }
+        for it in &overrides.set {
+            document.set(it, overrides, true)?;
+        }
+        let mut changed = Self::of_document(&document, &self.name, self.stage.clone())?;
+        // What was found on the disk stays, unless another name is asked for.
+        if changed.settings.model.path == self.settings.model.path {
+            changed.model = self.model.clone();
+        }
+        changed.train_file.clone_from(&self.train_file);
+        Ok(changed)
+    }
+
+    /// The recipe with the folder that its model was found in.
+    pub fn with_model_folder(self, folder: &str) -> Self {
+        Self {
+            model: ModelSource::Folder(folder.to_owned()),
+            ..self
+        }
+    }
+
+    /// The recipe with the file that its data were found in.
+    pub fn with_train_file(self, file: PathBuf) -> Self {
+        Self {
+            train_file: Some(file),
+            ..self
+        }
+    }
+
+    /// Checks that the files which are read before the model are there.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check_files(&self) -> Result<()> {
+        let mut files = Vec::new();
+        if let DataSource::File(_) = self.settings.data.train {
+            files.extend(self.train_file());
+        }
+        if let ModelSource::Init(init) = &self.model {
+            files.extend(init.tokenizer.as_deref().map(Path::new));
+        }
+        for path in files {
+            std::fs::metadata(path).map_err(|source| Error::Io {
+                action: "read",
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The text that the run folder keeps: defaults filled in, keys that mean nothing left out.
+    pub fn resolved(&self) -> String {
+        toml::to_string(&self.table()).expect("a recipe is plain data")
+    }
+
+    fn table(&self) -> Table {
+        let mut table = meaningful(&self.settings, &*self.method);
+        if !self.own.is_empty() {
+            let own = Value::Table(self.own.clone());
+            table.insert(self.method.name().to_owned(), own);
+        }
+        table
+    }
+}
+
+/// The settings that mean something.
+fn meaningful(settings: &Settings, method: &dyn Method) -> Table {
+    let mut table = Table::try_from(settings).expect("a recipe is plain data");
+    for key in meaning::meaningless(settings, method)
+        .iter()
+        .flat_map(|it| &it.keys)
+    {
+        match key.split_once('.') {
+            Some((section, key)) => {
+                let section = table.get_mut(section).and_then(Value::as_table_mut);
+                section.and_then(|it| it.remove(key));
+            }
+            None => drop(table.remove(key)),
+        }
+    }
+    table.retain(|_, it| it.as_table().is_none_or(|it| !it.is_empty()));
+    table
+}
+
+fn only(stages: &mut Vec<Recipe>, origin: &str) -> Result<Recipe> {
+    match stages.pop() {
+        Some(it) if stages.is_empty() && it.stage.is_none() => Ok(it),
+        _ => Err(several_stages(origin)),
+    }
+}
+
+fn several_stages(origin: &str) -> Error {
+    Error::Recipe {
+        origin: origin.to_owned(),
+        field: "stage".to_owned(),
+        problem: "expected a recipe of one stage".to_owned(),
+        hint: "`hapo train` runs the stages one after the other".to_owned(),
+    }
+}
+
+/// Refuses keys that mean nothing where they were written. What several stages share must mean something
+/// in one of them.
+fn refuse_meaningless(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> Result<()> {
+    let all: Vec<_> = recipes
+        .iter()
+        .map(|it| meaning::meaningless(&it.settings, &*it.method))
+        .collect();
+    let everywhere = |key: &str| {
+        let section = key.split('.').next().unwrap_or_default();
+        all.iter().all(|it| {
+            let mut keys = it.iter().flat_map(|it| &it.keys);
+            keys.any(|it| it == key || it == section)
+        })
+    };
+    for ((_, document), meaningless) in documents.iter().zip(&all) {
+        for it in meaningless {
+            for (key, written) in it.keys.iter().flat_map(|it| document.written(it)) {
+                if written.for_many || (written.shared && !everywhere(key)) {
+                    continue;
+                }
+                let what = format!("`{key}` means nothing here: {}", it.because);
+                let hint = document.how_to_unset(key);
+                return Err(document.error(Problem::new(key, what, hint)));
+            }
+        }
+    }
+    Ok(())
+}
+
+macro_rules! sections {
+    ($($(#[doc = $doc:literal])+ $section:ident: $type:ty,)+) => {
+        /// Sections.
+        impl Recipe {
+            $($(#[doc = $doc])+ pub fn $section(&self) -> &$type {
+                &self.settings.$section
+            })+
+        }
+    };
+}
+
+sections! {
+    /// Prompts and teachers.
+    data: DataSection,
+    /// Rollouts.
+    sampling: SamplingSection,
+    /// Optimiser and batching.
+    optim: OptimSection,
+    /// Checkpoints.
+    checkpoint: CheckpointSection,
+    /// Metrics beside the loss.
+    metrics: MetricsSection,
+    /// Alarms.
+    guard: GuardSection,
+}
+
+/// Everything else.
+impl Recipe {
+    /// Name of the run; of the stage, in a recipe of several.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the stage and of its folder, in a recipe of several.
+    pub fn stage(&self) -> Option<&str> {
+        self.stage.as_deref()
+    }
+
+    /// All keys with their defaults.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The method, without its gate.
+    pub fn method(&self) -> &Arc<dyn Method> {
+        &self.method
+    }
+
+    /// Seed of every random draw.
+    pub fn seed(&self) -> u64 {
+        self.settings.seed
+    }
+
+    /// Batches to train on.
+    pub fn steps(&self) -> u64 {
+        self.settings.steps
+    }
+
+    /// How the method's terms become a loss.
+    pub fn loss(&self) -> &Loss {
+        &self.loss
+    }
+
+    /// The gate and its slot rule; `None` for the bare method.
+    pub fn gate(&self) -> Option<(Gate, SlotRule)> {
+        self.gate
+    }
+
+    /// How rollouts are drawn.
+    pub fn decoding(&self) -> Decoding {
+        decoding(&self.settings.sampling)
+    }
+
+    /// The model to start from.
+    pub fn model(&self) -> &ModelSource {
+        &self.model
+    }
+
+    /// The file of `data.train`, or its name where the caller has not found another.
+    pub fn train_file(&self) -> Option<&Path> {
+        match (&self.train_file, &self.settings.data.train) {
+            (Some(it), _) => Some(it),
+            (None, DataSource::File(name)) => Some(Path::new(name)),
+            (None, DataSource::Builtin | DataSource::Corpus) => None,
+        }
+    }
+
+    /// What a reader should know before the run starts, though it may start.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
-        if let Some((
-            Gate::Confidence {
-                annealing: Annealing::Off,
-                ..
-            },
-            _,
-        )) = &self.gate
-        {
-            all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected (D23)".to_owned());
+        let annealing = match &self.gate {
+            Some((Gate::Confidence { annealing, .. }, _)) => Some(annealing),
+            _ => None,
+        };
+        if annealing == Some(&Annealing::Off) {
+            all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected".to_owned());
         }
-        if self.raw.data.flip_verdicts > 0.0 {
+        let noise = self.settings.data.verdict_noise;
+        if noise > 0.0 {
             all.push(format!(
-                "data.flip_verdicts turns {:.1} % of the verdicts around",
-                self.raw.data.flip_verdicts * 100.0
+                "data.verdict_noise flips {:.1} % of the verdicts",
+                noise * 100.0
             ));
         }
-        let s = &self.raw.sampling;
+        let s = &self.settings.sampling;
         if s.top_p < 1.0 || s.top_k > 0 || s.min_p > 0.0 {
-            all.push("sampling.top_p, top_k or min_p samples from another distribution than the importance ratio assumes (D25)".to_owned());
+            all.push("sampling.top_p, top_k or min_p samples from another distribution than the importance ratio assumes".to_owned());
         }
         all
     }
 }
 
-/// The method's own table.
-fn own_settings(raw: &RawRecipe) -> OwnSettings {
-    let mut own = toml::Table::new();
-    match raw.method.as_str() {
-        "srft" => _ = own.insert("weights".to_owned(), raw.srft.weights.clone().into()),
-        "trapo" => _ = own.insert("prefixes".to_owned(), raw.trapo.hints.clone().into()),
-        "chord" => {
-            if let Some(mu) = &raw.teacher.mu {
-                let mu = toml::Value::try_from(mu).expect("plain data");
-                own.insert("mu".to_owned(), mu);
-            }
-        }
-        _ => {}
+/// Families and levels of the built-in task by their names; none given means the hard ones of every family.
+///
+/// # Errors
+/// A name that is none.
+pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
+    rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(it))
+}
+
+fn decoding(sampling: &SamplingSection) -> Decoding {
+    Decoding::Sample {
+        temperature: sampling.temperature,
+        truncation: Truncation {
+            top_k: sampling.top_k,
+            top_p: sampling.top_p,
+            min_p: sampling.min_p,
+        },
     }
-    own.try_into().expect("a table of plain data")
-}
-
-fn check_gate(
-    hapo: &RawHapo,
-    group_size: usize,
-    fail: &impl Fn(&str, String, &str) -> Error,
-    one_of: &impl Fn(&str, &str, &[&str]) -> Error,
-) -> Result<(Gate, SlotRule)> {
-    let slot = match hapo.slot.as_str() {
-        "lowest-reward" => SlotRule::LowestReward,
-        "first" => SlotRule::First,
-        "random" => SlotRule::Random,
-        "longest" => SlotRule::Longest,
-        "fixed" => SlotRule::Fixed,
-        other => {
-            return Err(one_of(
-                "hapo.slot",
-                other,
-                &["lowest-reward", "first", "random", "longest", "fixed"],
-            ));
-        }
-    };
-    let gate = match hapo.gate.as_str() {
-        "always" => Gate::Always,
-        "never" => Gate::Never,
-        "confidence" => {
-            let threshold = match (hapo.failure_level, hapo.gamma0) {
-                (Some(_), Some(_)) => {
-                    let hint = "m and γ0 say the same thing twice: keep one";
-                    return Err(fail(
-                        "hapo",
-                        "expected one of `failure_level` and `gamma0`, got both".to_owned(),
-                        hint,
-                    ));
-                }
-                (level, None) => Threshold::Derived {
-                    success_limit: level.unwrap_or(0) as usize,
-                },
-                (None, Some(gamma0)) => Threshold::Manual {
-                    gamma0: decimal("hapo.gamma0", gamma0, fail)?,
-                },
-            };
-            let annealing = match hapo.annealing.as_str() {
-                "off" => Annealing::Off,
-                "sigmoid" => {
-                    let e_off = hapo.turn_off_epoch.ok_or_else(|| {
-                        let hint =
-                            "the paper never states it; its presets here use turn_off_epoch = 1.5";
-                        fail(
-                            "hapo.turn_off_epoch",
-                            "annealing needs the epoch at which the teacher leaves".to_owned(),
-                            hint,
-                        )
-                    })?;
-                    Annealing::Sigmoid {
-                        turn_off_epoch: decimal("hapo.turn_off_epoch", e_off, fail)?,
-                        steepness: decimal("hapo.steepness", hapo.steepness, fail)?,
-                    }
-                }
-                other => return Err(one_of("hapo.annealing", other, &["sigmoid", "off"])),
-            };
-            Gate::Confidence {
-                threshold,
-                annealing,
-            }
-        }
-        other => {
-            return Err(one_of(
-                "hapo.gate",
-                other,
-                &["confidence", "always", "never"],
-            ));
-        }
-    };
-    hapo_core::check_slot_rule(&gate, slot).map_err(|it| {
-        fail(
-            "hapo.slot",
-            it.to_string(),
-            "use slot = \"lowest-reward\" with a gate that may be closed",
-        )
-    })?;
-    // The schedule is built when the data are known; what it would refuse is refused here.
-    hapo_core::Schedule::new(&gate, group_size, 1).map_err(|it| {
-        fail(
-            "hapo",
-            it.to_string(),
-            "see the gate's section of docs/recipes.md",
-        )
-    })?;
-    Ok((gate, slot))
-}
-
-fn decimal(
-    field: &str,
-    value: f64,
-    fail: &impl Fn(&str, String, &str) -> Error,
-) -> Result<Decimal> {
-    Decimal::from_f64(value).map_err(|it| {
-        fail(
-            field,
-            it.to_string(),
-            "write a plain decimal, for example 0.3",
-        )
-    })
-}
-
-fn check_init(
-    init: &RawInit,
-    range: &impl Fn(&str, bool, &str, String) -> Result<()>,
-) -> Result<RawInit> {
-    let size = |field: &str, value: usize| {
-        range(
-            field,
-            (1..=1 << 20).contains(&value),
-            "a size from 1 to 1048576",
-            value.to_string(),
-        )
-    };
-    size("model.init.hidden", init.hidden)?;
-    size("model.init.layers", init.layers)?;
-    size("model.init.heads", init.heads)?;
-    size("model.init.kv_heads", init.kv_heads)?;
-    size("model.init.ffn", init.ffn)?;
-    let fits =
-        init.hidden.is_multiple_of(init.heads) && (init.hidden / init.heads).is_multiple_of(2);
-    range(
-        "model.init.heads",
-        fits,
-        "a divisor of hidden that leaves an even head width",
-        init.heads.to_string(),
-    )?;
-    range(
-        "model.init.kv_heads",
-        init.heads.is_multiple_of(init.kv_heads),
-        "a divisor of heads",
-        init.kv_heads.to_string(),
-    )?;
-    range(
-        "model.init.std",
-        init.std.is_finite() && init.std > 0.0,
-        "a number above 0",
-        init.std.to_string(),
-    )?;
-    range(
-        "model.init.rope_theta",
-        init.rope_theta.is_finite() && init.rope_theta > 1.0,
-        "a number above 1",
-        init.rope_theta.to_string(),
-    )?;
-    Ok(init.clone())
 }

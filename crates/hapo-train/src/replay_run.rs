@@ -15,7 +15,6 @@ use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
 use crate::prompts::PromptTable;
-use crate::raw_recipe::RawRecipe;
 use crate::recipe::Recipe;
 use crate::run::{Run, cpu};
 use crate::step::{Task, credit, gate};
@@ -65,8 +64,8 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
     let read =
         |path: &Path| std::fs::read_to_string(path).map_err(hapo_run::Error::io("read", path));
     let origin = files.recipe().display().to_string();
-    let raw = RawRecipe::parse(&read(&files.recipe())?, &origin, &[])?;
-    let recipe = with_model_of_stage(&Recipe::check(raw, &origin, "replay")?, run_dir)?;
+    let recipe = Recipe::parse_resolved(&read(&files.recipe())?, &origin)?;
+    let recipe = with_model_of_stage(&recipe, run_dir)?;
     let (logged_loss, logged_grad_norm) = logged(&read(&files.metrics())?, run_dir, step)?;
 
     let mut run = Run::on(device, &recipe)?;

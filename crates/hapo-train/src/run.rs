@@ -67,45 +67,49 @@ impl Run {
 impl<D: Device> Run<Trainer<D>> {
     /// As [`Run::new`], on any device.
     pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
-        let raw = &recipe.raw;
-        let mut context = raw.data.max_prompt_tokens + raw.sampling.max_new_tokens;
-        if let GroupPlan::Prefixes(_) = recipe.method.sampling() {
+        recipe.check_files()?;
+        let mut context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+        if let GroupPlan::Prefixes(_) = recipe.method().sampling() {
             // A prefix is read with the prompt, and the response behind it may be as long as any.
-            context += raw.sampling.max_new_tokens;
+            context += recipe.sampling().max_new_tokens;
         }
         let LoadedModel {
             model,
             tokenizer,
             tokenizer_files,
-        } = match &recipe.model {
+        } = match recipe.model() {
             ModelSource::Folder(path) => open_model_on(path, context, device)?,
-            ModelSource::Init(init) => init_model(init, context, raw.seed, device)?,
+            ModelSource::Init(init) => init_model(init, context, recipe.seed(), device)?,
             ModelSource::Stage(name) => {
                 return Err(Error::Stage {
                     problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
                 });
             }
         };
-        let name = match &recipe.model {
+        let name = match recipe.model() {
             ModelSource::Folder(path) => path,
             _ => "the model",
         };
-        let template = choose_template(raw.data.template_choice(), name, &tokenizer_files)?;
+        let template = choose_template(recipe.data().template_choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
-        let source = load_source(recipe, &chat_format, hapo_verify::grader(&raw.data.grader)?)?;
+        let source = load_source(
+            recipe,
+            &chat_format,
+            hapo_verify::grader(&recipe.data().grader)?,
+        )?;
         let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
-        let mut learner = Trainer::new(model, recipe.recompute)?;
-        if raw.metrics.kl_every > 0 {
+        let mut learner = Trainer::new(model, recipe.optim().activation_checkpointing)?;
+        if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
-        let share = raw.data.flip_verdicts;
-        let seed = raw.seed;
+        let share = recipe.data().verdict_noise;
+        let seed = recipe.seed();
         Ok(Self {
             learner,
             sampler: Box::new(LocalSampler {
                 chat_format: chat_format.clone(),
-                stop_strings: raw.sampling.stop.clone(),
+                stop_strings: recipe.sampling().stop.clone(),
             }),
             method,
             source,
@@ -114,7 +118,7 @@ impl<D: Device> Run<Trainer<D>> {
                 noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
             },
             settings: settings_of(recipe),
-            rollouts: RolloutLog::new(chat_format, raw.metrics.rollouts_every),
+            rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
             steps_done: 0,
             recipe: recipe.clone(),
@@ -124,32 +128,31 @@ impl<D: Device> Run<Trainer<D>> {
 
 /// The method with its own gate or that of the recipe.
 fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
-    let group_size = recipe.raw.sampling.group_size;
-    let method = recipe.method.clone();
-    Ok(match &recipe.gate {
+    let group_size = recipe.sampling().group_size;
+    let method = recipe.method().clone();
+    Ok(match recipe.gate() {
         None => Gated::bare(method, group_size)?,
-        Some((gate, slot)) => Gated::hapo(method, (gate, *slot), group_size, steps_per_epoch)?,
+        Some((gate, slot)) => Gated::hapo(method, (&gate, slot), group_size, steps_per_epoch)?,
     })
 }
 
 /// What the recipe says to the stages of a step.
 fn settings_of(recipe: &Recipe) -> StepSettings {
-    let raw = &recipe.raw;
-    let (sampling, optim) = (&raw.sampling, &raw.optim);
+    let (sampling, optim) = (&recipe.sampling(), &recipe.optim());
     let mini_batches = match optim.mini_batch_prompts {
         0 => 1,
         prompts => sampling.prompts_per_step.div_ceil(prompts),
     };
     StepSettings {
         group_size: sampling.group_size,
-        seed: raw.seed,
-        decoding: recipe.decoding,
+        seed: recipe.seed(),
+        decoding: recipe.decoding(),
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
-        dynamic_sampling: sampling.refill as u64,
-        kl_every: raw.metrics.kl_every,
+        dynamic_sampling: sampling.dynamic_sampling as u64,
+        kl_every: recipe.metrics().kl_every,
         update: UpdateSettings {
-            loss: recipe.loss,
+            loss: *recipe.loss(),
             batching: Batching {
                 micro_batch_tokens: optim.micro_batch_tokens,
                 inverse_temperature: 1.0 / sampling.temperature,
@@ -163,9 +166,9 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
                 step: 0,
                 gradient_scale: 1.0,
             },
-            lr_schedule: recipe.schedule,
+            lr_schedule: recipe.optim().lr_schedule,
             warmup: optim.warmup,
-            total_updates: raw.steps * (mini_batches * optim.passes) as u64,
+            total_updates: recipe.steps() * (mini_batches * optim.passes) as u64,
             max_grad_norm: optim.max_grad_norm,
             passes: optim.passes,
             mini_batch_prompts: optim.mini_batch_prompts,
@@ -218,7 +221,7 @@ impl<L: Learner> Run<L> {
 
     /// Steps of the recipe.
     pub(crate) fn steps(&self) -> u64 {
-        self.recipe.raw.steps
+        self.recipe.steps()
     }
 
     /// Updates made.
@@ -228,7 +231,7 @@ impl<L: Learner> Run<L> {
 
     /// Whether the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
-        self.recipe.method.gate() != Gate::Never
+        self.recipe.method().gate() != Gate::Never
     }
 
     /// The next step.
@@ -262,7 +265,7 @@ impl<L: Learner> Run<L> {
 
     /// The gate's table over the run, as `gate.json` keeps it; none for a bare host.
     pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
-        let table = self.method.schedule()?.table(self.recipe.raw.steps);
+        let table = self.method.schedule()?.table(self.recipe.steps());
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 
@@ -294,7 +297,7 @@ impl<L: Learner> Run<L> {
         score: Option<f64>,
     ) -> Result<PathBuf> {
         let state = self.state(resolved, score);
-        let keep = self.recipe.raw.checkpoint.keep;
+        let keep = self.recipe.checkpoint().keep;
         checkpoint::write(run_dir, &self.contents(&state), keep)
     }
 
@@ -334,7 +337,7 @@ impl<L: Learner> Run<L> {
         Contents {
             learner: &self.learner,
             files: ModelFiles {
-                dtype: self.recipe.dtype,
+                dtype: self.recipe.settings().model.dtype,
                 tokenizer_files: &self.tokenizer_files,
             },
             state,

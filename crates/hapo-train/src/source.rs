@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use hapo_core::{GroupPlan, Step, demonstration as imitated};
-use hapo_data::task::{Corpus, FAMILIES, Split, TaskSet};
+use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
 use crate::error::{Error, Result};
 use crate::pack::{Sequence, TokenGroup};
 use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_file};
-use crate::recipe::Recipe;
+use crate::recipe::{DataSource, Recipe, levels};
 
 /// What a run trains on.
 pub(crate) enum Source {
@@ -116,49 +116,48 @@ pub(crate) fn load_source(
     chat_format: &ChatFormat,
     grader: &dyn Grader,
 ) -> Result<Source> {
-    let raw = &recipe.raw;
-    let dataset = match raw.data.train.as_str() {
-        "builtin:corpus" => {
-            if recipe.method.sampling() != GroupPlan::Demonstrations {
-                return Err(Error::Dataset {
-                    problem: "the corpus has no answers to reward".to_owned(),
-                    hint: "use data.train = \"builtin\", or method = \"sft\"".to_owned(),
-                });
-            }
-            let mixture = raw
-                .data
+    let dataset = match &recipe.data().train {
+        DataSource::Corpus => {
+            let mixture = recipe
+                .data()
                 .mixture
                 .clone()
                 .unwrap_or_else(hapo_data::task::recommended_mixture);
             return Ok(Source::Corpus {
-                corpus: Corpus::new(raw.seed, &mixture)?,
-                per_step: raw.sampling.prompts_per_step as u64,
+                corpus: Corpus::new(recipe.seed(), &mixture)?,
+                per_step: recipe.sampling().prompts_per_step as u64,
             });
         }
-        "builtin" => hapo_data::task::make_set(&TaskSet {
-            seed: raw.data.seed,
-            levels: levels(&raw.data.levels)?,
+        DataSource::Builtin => hapo_data::task::make_set(&TaskSet {
+            seed: recipe.data().seed,
+            levels: levels(&recipe.data().levels)?,
             split: Split::Train,
-            count: raw.data.prompts,
-            teacher_coverage: raw.data.teacher_coverage,
+            count: recipe.data().prompts,
+            teacher_coverage: recipe.data().teacher_coverage,
         })?,
-        file => load_file(recipe.train_file.as_deref().unwrap_or(Path::new(file)))?,
+        DataSource::File(name) => load_file(recipe.train_file().unwrap_or(Path::new(name)))?,
     };
     let limits = PromptLimits {
-        prompt_tokens: raw.data.max_prompt_tokens,
-        response_tokens: raw.sampling.max_new_tokens,
+        prompt_tokens: recipe.data().max_prompt_tokens,
+        response_tokens: recipe.sampling().max_new_tokens,
     };
-    let mut table = PromptTable::new(&dataset, &raw.data.train, chat_format, grader, limits)?;
-    if recipe.method.sampling() == GroupPlan::Demonstrations {
+    let mut table = PromptTable::new(
+        &dataset,
+        recipe.data().train.as_str(),
+        chat_format,
+        grader,
+        limits,
+    )?;
+    if recipe.method().sampling() == GroupPlan::Demonstrations {
         table = table.with_teacher();
     }
     let order = Order {
-        seed: raw.seed,
+        seed: recipe.seed(),
         prompts: table.prompts.len(),
-        per_step: raw.sampling.prompts_per_step,
+        per_step: recipe.sampling().prompts_per_step,
     };
     if order.steps_per_epoch() == 0 {
-        let what = if recipe.method.sampling() == GroupPlan::Demonstrations {
+        let what = if recipe.method().sampling() == GroupPlan::Demonstrations {
             "prompts with an admissible teacher"
         } else {
             "prompts"
@@ -166,36 +165,15 @@ pub(crate) fn load_source(
         return Err(Error::Dataset {
             problem: format!(
                 "expected at least {} {what} for one step, got {} ({})",
-                order.per_step, order.prompts, raw.data.train
+                order.per_step,
+                order.prompts,
+                recipe.data().train.as_str()
             ),
             hint: "lower sampling.prompts_per_step or add data".to_owned(),
         });
     }
-    Ok(match recipe.method.sampling() {
+    Ok(match recipe.method().sampling() {
         GroupPlan::Demonstrations => Source::Demonstrations { table, order },
         _ => Source::Prompts { table, order },
     })
-}
-
-/// Families and levels of the built-in task; none given means the hard ones of every family.
-pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
-    if names.is_empty() {
-        let hard = FAMILIES
-            .iter()
-            .flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
-        return Ok(hard.collect());
-    }
-    let parse = |it: &String| {
-        let (family, level) = it.split_once(':')?;
-        Some((family.to_owned(), level.parse().ok()?))
-    };
-    names
-        .iter()
-        .map(|it| {
-            parse(it).ok_or_else(|| Error::Dataset {
-                problem: format!("data.levels: expected family:level, got `{it}`"),
-                hint: "for example \"multiply:6\"".to_owned(),
-            })
-        })
-        .collect()
 }

@@ -114,7 +114,7 @@ pub fn train_on<D: Device>(
     };
     // Before anything is loaded or written: a finished run has nothing to do.
     if let Some((state, folder)) = &restored
-        && state.step >= recipe.raw.steps
+        && state.step >= recipe.steps()
     {
         return Ok(Outcome {
             steps: state.step,
@@ -143,15 +143,15 @@ pub fn train_on<D: Device>(
         ));
     }
     if first == 0 && observer.wants_preflight() {
-        look_ahead(&mut run, recipe.raw.metrics.preflight, files, observer)?;
+        look_ahead(&mut run, recipe.metrics().preflight, files, observer)?;
     }
     let session = Session {
         recipe,
         run_dir,
         resolved: &resolved,
         events: Events::open(run_dir, first)?,
-        guard: Guard::new(&recipe.raw.guard, &file.history()?),
-        score: Score::new(&recipe.raw.checkpoint.best),
+        guard: Guard::new(&recipe.guard(), &file.history()?),
+        score: Score::new(&recipe.checkpoint().best),
         saved_at: restored.map(|it| (it.0.step, it.1)),
         file,
     };
@@ -208,8 +208,8 @@ impl Session<'_> {
         mut run: Run<L>,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
-        let (first, steps) = (run.steps_done(), self.recipe.raw.steps);
-        let every = self.recipe.raw.checkpoint.every;
+        let (first, steps) = (run.steps_done(), self.recipe.steps());
+        let every = self.recipe.checkpoint().every;
         let mut stopped_by = None;
         while run.steps_done() < steps {
             let metrics = self.step(&mut run, observer)?;
@@ -217,7 +217,7 @@ impl Session<'_> {
             observer.step(step, &metrics);
             if let Some(alarm) = self.guard.alarm(&metrics) {
                 observer.warning(&format!("step {step}: {alarm}"));
-                stopped_by = self.recipe.raw.guard.stop.then_some(alarm);
+                stopped_by = self.recipe.guard().stop.then_some(alarm);
             }
             let stop = observer.stop_requested() || stopped_by.is_some();
             let due = every > 0 && step.is_multiple_of(every);
@@ -298,7 +298,7 @@ pub fn require_no_run(run_dir: &Path) -> Result<()> {
 
 /// Folder of a stage: the run's own for a recipe of one.
 pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
-    match &recipe.stage {
+    match recipe.stage() {
         Some(name) => run_dir.join(name),
         None => run_dir.to_owned(),
     }
@@ -306,8 +306,7 @@ pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
 
 /// The recipe with `stage:NAME` replaced by that stage's last checkpoint, which lies beside `run_dir`.
 pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Recipe> {
-    let mut recipe = recipe.clone();
-    if let ModelSource::Stage(name) = &recipe.model {
+    if let ModelSource::Stage(name) = recipe.model() {
         let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
         let (_, checkpoint) = RunFolder(&beside)
             .list_checkpoints()
@@ -317,15 +316,15 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
                 problem: format!("stage {name} has no checkpoint in {}", beside.display()),
             })?;
         checkpoint::verify(&checkpoint)?;
-        recipe.model = ModelSource::Folder(checkpoint.display().to_string());
+        let folder = checkpoint.display().to_string();
+        return Ok(recipe.clone().with_model_folder(&folder));
     }
-    Ok(recipe)
+    Ok(recipe.clone())
 }
 
 /// The recipe with its defaults filled in, as the run folder keeps it.
 pub(crate) fn resolved_recipe(recipe: &Recipe, build: &str) -> String {
-    let body = toml::to_string(&recipe.raw).expect("a recipe is plain data");
-    format!("# resolved by {build}\n{body}")
+    format!("# resolved by {build}\n{}", recipe.resolved())
 }
 
 /// The latest complete checkpoint; incomplete ones are named and passed over.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
-use hapo_train::{Metrics, Observer, Recipe, ResumePolicy, replay_run, train};
+use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, replay_run, train};
 
 struct Silent;
 
@@ -28,15 +28,7 @@ fn run_with(folder: &Path, more: &[&str]) {
         "metrics.kl_every=1",
         "metrics.preflight=0",
     ];
-    let recipe = Recipe::load_stages(
-        &recipe,
-        &[&sets, more]
-            .concat()
-            .iter()
-            .map(|it| (*it).to_owned())
-            .collect::<Vec<_>>(),
-    )
-    .unwrap();
+    let recipe = Recipe::load_stages(&recipe, &Overrides::set([&sets, more].concat())).unwrap();
     train(&recipe[0], folder, ResumePolicy::Fresh, 2, &mut Silent).unwrap();
 }
 
@@ -45,7 +37,7 @@ fn run_with(folder: &Path, more: &[&str]) {
 fn an_unreliable_grader_turns_verdicts_around() {
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("run");
-    run_with(&run_dir, &["data.flip_verdicts=0.3"]);
+    run_with(&run_dir, &["data.verdict_noise=0.3"]);
     let (mut flipped, mut all) = (0, 0);
     for step in 1..=2 {
         for it in read_rollouts(&RunFolder(&run_dir).rollouts_of(step)).unwrap() {

@@ -41,7 +41,8 @@ fn train(group_size: usize, kept: [usize; 4]) -> Vec<Metrics> {
          sampling = {{ group_size = {group_size}, prompts_per_step = 4, max_new_tokens = 48 }}\n\
          loss.entropy_coef = 0.01\noptim.lr = 1e-4\n"
     );
-    let recipe = Recipe::parse_stages(&text, "test", "test", &[]).unwrap();
+    let recipe =
+        Recipe::parse_stages(&text, "test", "test", &hapo_train::Overrides::default()).unwrap();
     let run = Run::new(&recipe[0], 1).unwrap();
     let mut run = run.with_sampler(|inner| Lossy { inner, kept });
     (0..2).map(|_| run.step().unwrap()).collect()

@@ -6,12 +6,11 @@ use hapo_core::{
     Normaliser, SlotRule, Step, TeacherWeight, Threshold,
 };
 use hapo_sampler::{Decoding, Truncation};
-use hapo_train::{RawRecipe, Recipe};
+use hapo_train::{Overrides, Recipe};
 
 fn resolve(text: &str) -> Result<Recipe, String> {
     let text = format!("model.path = \"builtin:base\"\n{text}");
-    let raw = RawRecipe::parse(&text, "test", &[]).map_err(|it| it.to_string())?;
-    Recipe::check(raw, "test", "test").map_err(|it| it.to_string())
+    Recipe::parse(&text, "test", &Overrides::default()).map_err(|it| it.to_string())
 }
 
 fn trapo(text: &str) -> Recipe {
@@ -19,7 +18,7 @@ fn trapo(text: &str) -> Recipe {
 }
 
 fn gate(text: &str) -> (Gate, SlotRule) {
-    trapo(&format!("[hapo]\n{text}")).gate.unwrap()
+    trapo(&format!("[hapo]\n{text}")).gate().unwrap()
 }
 
 /// `m_t` of a gate at the steps of epochs of 10, for groups of 8.
@@ -38,7 +37,7 @@ fn d1_d2_the_default_gate_is_a_hard_cut_at_the_turn_off_epoch() {
         assert_eq!(success_limit(&gate, &[1, 14, 15, 16]), [0, 0, -1, -1]);
         assert_eq!(slot, SlotRule::LowestReward);
     }
-    let (smooth, _) = gate("turn_off_epoch = 1.5\nfailure_level = 3\nsteepness = 5");
+    let (smooth, _) = gate("turn_off_epoch = 1.5\nsuccess_limit = 3\nsteepness = 5");
     let open = success_limit(&smooth, &[1, 11, 15, 17, 40]);
     assert!(open.windows(2).all(|it| it[0] >= it[1]) && open[0] == 3 && open[4] == -1);
 }
@@ -52,7 +51,7 @@ fn d3_thresholds_by_hand_are_their_rungs() {
     let refused = resolve("method = \"trapo\"\n[hapo]\ngamma0 = 0.1\nannealing = \"off\"");
     assert!(refused.unwrap_err().contains("never opens"));
     let refused =
-        resolve("method = \"trapo\"\n[hapo]\ngamma0 = 0.3\nfailure_level = 1\nannealing = \"off\"");
+        resolve("method = \"trapo\"\n[hapo]\ngamma0 = 0.3\nsuccess_limit = 1\nannealing = \"off\"");
     assert!(refused.unwrap_err().contains("got both"));
 }
 
@@ -68,7 +67,7 @@ fn d4_d5_always_never_and_not_annealed_are_modes() {
             annealing: Annealing::Off
         }
     ));
-    let refused = resolve("method = \"trapo\"\n[hapo]\nfailure_level = 8\nannealing = \"off\"");
+    let refused = resolve("method = \"trapo\"\n[hapo]\nsuccess_limit = 8\nannealing = \"off\"");
     assert!(refused.unwrap_err().contains("expected 0 to 7, got 8"));
 }
 
@@ -95,15 +94,17 @@ fn d7_d8_every_slot_rule_is_a_word() {
 
 #[test]
 fn d12_d13_advantages() {
-    let it = trapo("").method_settings.advantage;
+    let it = trapo("").settings().advantage.clone();
     assert!(!it.std && it.group == AdvantageGroup::Mixed);
     let it = trapo("advantage = { std = true, group = \"policy-only\" }")
-        .method_settings
-        .advantage;
+        .settings()
+        .advantage
+        .clone();
     assert!(it.std && it.group == AdvantageGroup::PolicyOnly);
     let it = trapo("advantage.group = \"sampled\"")
-        .method_settings
-        .advantage;
+        .settings()
+        .advantage
+        .clone();
     assert_eq!(it.group, AdvantageGroup::Sampled);
 }
 
@@ -118,7 +119,8 @@ fn d14_operators_come_with_their_hosts() {
     ] {
         let it = resolve(&format!("method = \"{host}\"\nteacher.d = 0.2"))
             .unwrap()
-            .method;
+            .method()
+            .clone();
         let terms = format!("operator: {operator}, d: 0.2");
         assert!(format!("{it:?}").contains(&terms), "{it:?}");
     }
@@ -140,8 +142,9 @@ fn d15_teacher_weights() {
     ] {
         assert_eq!(
             trapo(&format!("teacher.weight = {word}"))
-                .method_settings
-                .teacher_weight,
+                .settings()
+                .teacher
+                .weight,
             weight
         );
     }
@@ -149,10 +152,11 @@ fn d15_teacher_weights() {
 
 #[test]
 fn d16_d17_normaliser_and_entropy_bonus() {
-    let it = trapo("sampling.max_new_tokens = 77").loss;
+    let it = *trapo("sampling.max_new_tokens = 77").loss();
     assert_eq!(it.normaliser, Normaliser::Constant { max_response: 77 });
     assert_eq!(it.entropy_coef, 0.0);
-    let it = trapo("loss = { normaliser = \"token_mean\", entropy_coef = 0.001 }").loss;
+    let it = trapo("loss = { normaliser = \"token-mean\", entropy_coef = 0.001 }");
+    let it = it.loss();
     assert_eq!(
         (it.normaliser, it.entropy_coef),
         (Normaliser::TokenMean, 0.001)
@@ -161,12 +165,12 @@ fn d16_d17_normaliser_and_entropy_bonus() {
 
 #[test]
 fn d18_d19_d20_kl_mini_batches_and_passes() {
-    let it = trapo("metrics.kl_every = 5\noptim = { mini_batch_prompts = 64, passes = 2 }").raw;
+    let it = trapo("metrics.kl_every = 5\noptim = { mini_batch_prompts = 64, passes = 2 }");
     assert_eq!(
         (
-            it.metrics.kl_every,
-            it.optim.mini_batch_prompts,
-            it.optim.passes
+            it.metrics().kl_every,
+            it.optim().mini_batch_prompts,
+            it.optim().passes
         ),
         (5, 64, 2)
     );
@@ -176,23 +180,26 @@ fn d18_d19_d20_kl_mini_batches_and_passes() {
 fn d21_srft_weights() {
     let of = |text: &str| {
         let it = resolve(&format!("method = \"srft\"\n{text}")).unwrap();
-        format!("{:?}", it.method)
+        format!("{:?}", it.method())
     };
     assert!(of("").contains("weights: Plain"));
     assert!(of("srft.weights = \"entropy\"").contains("weights: Entropy"));
 }
 
 #[test]
-fn d22_hints_are_trapos_own() {
-    let of = |text: &str| resolve(&format!("{text}\ntrapo.hints = \"micro-groups\""));
-    assert_eq!(trapo("").method.sampling(), GroupPlan::TeacherSlot);
-    let plan = of("method = \"trapo\"").unwrap().method.sampling();
+fn d22_prefixes_are_trapos_own() {
+    let of = |text: &str| resolve(&format!("{text}\ntrapo.prefixes = \"micro-groups\""));
+    assert_eq!(trapo("").method().sampling(), GroupPlan::TeacherSlot);
+    let plan = of("method = \"trapo\"").unwrap().method().sampling();
     assert_eq!(plan, GroupPlan::Prefixes(&MICRO_GROUPS));
     for (text, problem) in [
-        ("method = \"luffy\"", "`luffy` has no prefixes"),
+        (
+            "method = \"luffy\"",
+            "the section is for method = \"trapo\"",
+        ),
         (
             "method = \"trapo\"\nhapo.turn_off_epoch = 1.5",
-            "in the gate's place",
+            "leaves nothing to the gate",
         ),
         (
             "method = \"trapo\"\nsampling.group_size = 4",
@@ -207,8 +214,8 @@ fn d22_hints_are_trapos_own() {
 #[test]
 fn d23_guards_and_the_warning_without_annealing() {
     let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }")
-        .raw
-        .guard;
+        .guard()
+        .clone();
     assert!(it.stop && it.window == 5 && it.beta_rise == 0.1);
     let warned = |text: &str| {
         trapo(text)
@@ -228,7 +235,7 @@ fn d25_temperature_and_truncated_draws() {
     let Decoding::Sample {
         temperature,
         truncation,
-    } = it.decoding
+    } = it.decoding()
     else {
         panic!("training samples");
     };
@@ -243,7 +250,7 @@ fn d25_temperature_and_truncated_draws() {
             }
         )
     );
-    assert!(it.warnings()[0].contains("D25"));
+    assert!(it.warnings()[0].contains("importance ratio"));
     assert!(trapo("").warnings().is_empty());
 }
 
@@ -254,7 +261,7 @@ fn luffy_original_is_advantage_without_clip() {
     );
     let it = it.unwrap();
     assert_eq!(
-        (it.loss.clip, it.method_settings.teacher_weight),
+        (it.loss().clip, it.settings().teacher.weight),
         (Clip::OFF, TeacherWeight::Advantage)
     );
 }
@@ -262,27 +269,29 @@ fn luffy_original_is_advantage_without_clip() {
 #[test]
 fn the_extra_methods_are_a_key_each() {
     let grpo = |text: &str| resolve(&format!("method = \"grpo\"\n{text}")).unwrap();
-    let dapo = grpo("loss.clip_high = 0.28\nsampling.refill = 3");
+    let dapo = grpo("loss.clip_high = 0.28\nsampling.dynamic_sampling = 3");
     assert_eq!(
-        dapo.loss.clip,
+        dapo.loss().clip,
         Clip {
             low: 0.2,
             high: 0.28
         }
     );
-    assert_eq!(dapo.raw.sampling.refill, 3);
-    let gspo = grpo("loss = { ratio = \"sequence\", normaliser = \"sequence_mean\" }").loss;
+    assert_eq!(dapo.sampling().dynamic_sampling, 3);
+    let gspo =
+        grpo("loss = { importance_ratio_level = \"sequence\", normaliser = \"sequence-mean\" }");
+    let gspo = gspo.loss();
     assert_eq!(
         (gspo.importance_ratio_level, gspo.normaliser),
         (ImportanceRatioLevel::Sequence, Normaliser::SequenceMean)
     );
     let chord = |text: &str| {
         let it = resolve(&format!("method = \"chord\"\n{text}")).unwrap();
-        format!("{:?}", it.method)
+        format!("{:?}", it.method())
     };
     assert!(chord("").contains("start: 0.9, end: 0.05, steps: 200"));
-    let mu = "teacher.mu = { start = 1, end = 0, steps = 9 }";
+    let mu = "chord.mu = { start = 1, end = 0, steps = 9 }";
     assert!(chord(mu).contains("start: 1.0, end: 0.0, steps: 9"));
-    let refused = resolve("method = \"chord\"\nteacher.mu = { start = 2, end = 0, steps = 9 }");
+    let refused = resolve("method = \"chord\"\nchord.mu = { start = 2, end = 0, steps = 9 }");
     assert!(refused.unwrap_err().contains("[0, 1], got 2 and 0"));
 }

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
-use hapo_core::Explain;
+use hapo_core::{AnnealingMode, Explain, NormaliserKind};
+use hapo_train::recipe::{LearningRateSchedule, Overrides};
 use hapo_train::{ModelSource, Recipe};
 
 fn root() -> PathBuf {
@@ -29,29 +30,30 @@ fn recipes() -> Vec<PathBuf> {
 
 /// What a recipe comes to: one line per stage with the numbers that tell rows apart.
 fn summary(it: &Recipe) -> String {
-    let raw = &it.raw;
-    let model = match &it.model {
+    let raw = it.settings();
+    let model = match it.model() {
         ModelSource::Folder(path) => path.clone(),
         ModelSource::Stage(name) => format!("stage:{name}"),
         ModelSource::Init(_) => "random weights".to_owned(),
     };
-    let gate = match &it.gate {
+    let gate = match it.gate() {
         Some((gate, slot)) => format!("{gate:?} {slot:?}"),
         None => "bare".to_owned(),
     };
-    let (o, m) = (&it.loss, &it.method_settings);
+    let o = it.loss();
+    let lr_schedule = format!("{:?}", raw.optim.lr_schedule).to_lowercase();
     format!(
         "{} seed {} · {} steps of {}×{} · {model} {} · lr {} {} warm-up {} · mini-batch {} ×{} · \
          clip {}/{} {:?} {:?} entropy {} std {} {:?} · d {} λ {:?} {:?} · \
          ≤ {} tokens, T {} refill {} · {gate}",
-        it.method.name(),
+        it.method().name(),
         raw.seed,
         raw.steps,
         raw.sampling.prompts_per_step,
         raw.sampling.group_size,
-        it.dtype,
+        raw.model.dtype,
         raw.optim.lr,
-        raw.optim.schedule,
+        lr_schedule,
         raw.optim.warmup,
         raw.optim.mini_batch_prompts,
         raw.optim.passes,
@@ -60,14 +62,14 @@ fn summary(it: &Recipe) -> String {
         o.importance_ratio_level,
         o.normaliser,
         o.entropy_coef,
-        m.advantage.std,
-        m.advantage.group,
-        m.d,
-        m.teacher_weight,
-        it.method,
+        raw.advantage.std,
+        raw.advantage.group,
+        raw.teacher.d,
+        raw.teacher.weight,
+        it.method(),
         raw.sampling.max_new_tokens,
         raw.sampling.temperature,
-        raw.sampling.refill,
+        raw.sampling.dynamic_sampling,
     )
 }
 
@@ -76,16 +78,14 @@ fn every_recipe_resolves_to_its_snapshot() {
     let mut text = String::new();
     for path in recipes() {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
-        let stages = Recipe::load_stages(&path, &[]).unwrap_or_else(|it| panic!("{name}: {it}"));
+        let stages = Recipe::load_stages(&path, &Overrides::default())
+            .unwrap_or_else(|it| panic!("{name}: {it}"));
         for it in &stages {
             // What is resolved can be read again, and is the same.
-            let resolved = toml::to_string(&it.raw).unwrap();
-            let again = hapo_train::RawRecipe::parse(&resolved, &name, &[]).unwrap();
-            assert_eq!(again, it.raw, "{name}");
-            let stage = it
-                .stage
-                .as_ref()
-                .map_or(String::new(), |it| format!(" [{it}]"));
+            let again = Recipe::parse_resolved(&it.resolved(), &name).unwrap();
+            assert_eq!(again.resolved(), it.resolved(), "{name}");
+            assert_eq!(summary(&again), summary(it));
+            let stage = it.stage().map_or(String::new(), |it| format!(" [{it}]"));
             text += &format!("{name}{stage}: {}\n", summary(it));
         }
     }
@@ -108,7 +108,10 @@ fn paper_presets_have_the_papers_numbers() {
     for size in ["3b", "7b"] {
         let load = |name: &str| {
             let path = root().join(format!("paper/{size}/{name}.toml"));
-            Recipe::load(&path, &[]).unwrap().raw
+            Recipe::load(&path, &Overrides::default())
+                .unwrap()
+                .settings()
+                .clone()
         };
         for name in ROWS {
             let raw = load(name);
@@ -117,29 +120,32 @@ fn paper_presets_have_the_papers_numbers() {
             assert_eq!((s.prompts_per_step, s.group_size), (128, 8));
             assert_eq!((raw.data.max_prompt_tokens, s.max_new_tokens), (1024, 8192));
             assert_eq!((s.temperature, s.top_p), (1.0, 1.0));
-            assert_eq!((o.lr, o.schedule.as_str()), (5e-6, "constant"));
+            assert_eq!(
+                (o.lr, o.lr_schedule),
+                (5e-6, LearningRateSchedule::Constant)
+            );
             assert_eq!((o.betas, o.eps, o.weight_decay), ([0.9, 0.999], 1e-8, 0.01));
             assert_eq!(
                 (o.max_grad_norm, o.mini_batch_prompts, o.passes),
                 (1.0, 64, 1)
             );
             assert_eq!((l.clip_low, l.clip_high, l.entropy_coef), (0.2, 0.2, 0.001));
-            assert!(!raw.advantage.std && l.normaliser == "constant");
+            assert!(!raw.advantage.std && l.normaliser == NormaliserKind::Constant);
         }
         let sft = load("sft");
         assert_eq!((sft.optim.lr, sft.optim.warmup), (5e-5, 0.1));
         assert_eq!((sft.sampling.prompts_per_step, sft.steps), (32, 500));
         let table1 = load("hapo-table1").hapo.unwrap();
         assert_eq!(
-            (table1.gamma0, table1.annealing.as_str()),
-            (Some(0.3), "off")
+            (table1.gamma0, table1.annealing),
+            (Some("0.3".parse().unwrap()), AnnealingMode::Off)
         );
         let method = load("hapo-method").hapo.unwrap();
         assert_eq!(
-            (method.failure_level, method.annealing.as_str()),
-            (Some(0), "sigmoid")
+            (method.success_limit, method.annealing),
+            (Some(0), AnnealingMode::Sigmoid)
         );
-        assert_eq!(method.turn_off_epoch, Some(1.5));
+        assert_eq!(method.turn_off_epoch, Some("1.5".parse().unwrap()));
     }
 }
 
@@ -149,30 +155,27 @@ fn stages_take_what_they_do_not_say_from_the_recipe_around_them() {
         [[stage]]\nname = \"a\"\nmethod = \"sft\"\nsteps = 3\n\
         [[stage]]\nname = \"b\"\nmethod = \"grpo\"\nmodel.path = \"stage:a\"\noptim.warmup = 0.5\n";
     let load = |overrides: &[&str]| {
-        let overrides: Vec<String> = overrides.iter().map(|it| (*it).to_owned()).collect();
+        let overrides = Overrides::set(overrides.iter().copied());
         Recipe::parse_stages(text, "two.toml", "two", &overrides).map_err(|it| it.to_string())
     };
     let stages = load(&[]).unwrap();
-    assert_eq!((stages[0].raw.steps, stages[1].raw.steps), (3, 7));
+    assert_eq!((stages[0].steps(), stages[1].steps()), (3, 7));
+    assert_eq!((stages[0].optim().lr, stages[1].optim().lr), (1e-4, 1e-4));
     assert_eq!(
-        (stages[0].raw.optim.lr, stages[1].raw.optim.lr),
-        (1e-4, 1e-4)
-    );
-    assert_eq!(
-        (stages[0].raw.optim.warmup, stages[1].raw.optim.warmup),
+        (stages[0].optim().warmup, stages[1].optim().warmup),
         (0.0, 0.5)
     );
-    assert_eq!(stages[1].model, ModelSource::Stage("a".to_owned()));
+    assert_eq!(*stages[1].model(), ModelSource::Stage("a".to_owned()));
     let stages = load(&["seed=9", "stage.b.steps=2"]).unwrap();
-    assert_eq!((stages[0].raw.seed, stages[1].raw.seed), (9, 9));
-    assert_eq!((stages[0].raw.steps, stages[1].raw.steps), (3, 2));
+    assert_eq!((stages[0].seed(), stages[1].seed()), (9, 9));
+    assert_eq!((stages[0].steps(), stages[1].steps()), (3, 2));
     let refused = load(&["stage.c.steps=2"]).unwrap_err();
     assert!(
         refused.contains("the recipe has no such stage"),
         "{refused}"
     );
     let forward = text.replace("stage:a", "stage:b");
-    let refused = Recipe::parse_stages(&forward, "two.toml", "two", &[])
+    let refused = Recipe::parse_stages(&forward, "two.toml", "two", &Overrides::default())
         .unwrap_err()
         .to_string();
     assert!(
@@ -184,7 +187,7 @@ fn stages_take_what_they_do_not_say_from_the_recipe_around_them() {
 #[test]
 fn an_unknown_key_is_refused_with_the_nearest() {
     let text = "method = \"trapo\"\nmodel.path = \"builtin:base\"\n[hapo]\nturn_of_epoch = 1.5\n";
-    let refused = Recipe::parse_stages(text, "x.toml", "x", &[]).unwrap_err();
+    let refused = Recipe::parse_stages(text, "x.toml", "x", &Overrides::default()).unwrap_err();
     assert!(refused.to_string().contains("turn_of_epoch"), "{refused}");
     assert_eq!(refused.hint().unwrap(), "did you mean `turn_off_epoch`?");
 }

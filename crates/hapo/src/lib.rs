@@ -40,7 +40,7 @@
 //! # A recipe
 //!
 //! ```
-//! use hapo::train::Recipe;
+//! use hapo::train::{Overrides, Recipe};
 //!
 //! let text = "
 //! method = 'trapo'
@@ -52,11 +52,11 @@
 //! [hapo]
 //! turn_off_epoch = 1.5
 //! ";
-//! let stages = Recipe::parse_stages(text, "my recipe", "my-run", &["optim.lr=1e-4".to_owned()])?;
-//! assert_eq!(stages[0].method.name(), "trapo");
-//! assert!(stages[0].gate.is_some(), "the table [hapo] gates it");
+//! let stages = Recipe::parse_stages(text, "my recipe", "my-run", &Overrides::set(["optim.lr=1e-4"]))?;
+//! assert_eq!(stages[0].method().name(), "trapo");
+//! assert!(stages[0].gate().is_some(), "the table [hapo] gates it");
 //!
-//! let typo = Recipe::parse_stages(&text.replace("steps", "stpes"), "my recipe", "my-run", &[]);
+//! let typo = Recipe::parse(&text.replace("steps", "stpes"), "my recipe", &Overrides::default());
 //! assert!(typo.unwrap_err().to_string().contains("stpes"));
 //! # Ok::<(), hapo::train::Error>(())
 //! ```

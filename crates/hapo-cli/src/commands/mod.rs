@@ -11,6 +11,7 @@ pub(crate) mod logprobs;
 pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod quickstart;
+pub(crate) mod recipe;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod schedule;

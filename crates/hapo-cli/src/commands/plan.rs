@@ -9,6 +9,7 @@ use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
 
 use crate::failure::bad_input;
 use crate::support::machine;
+use crate::support::overrides::OverrideArgs;
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
 ///
@@ -21,9 +22,8 @@ use crate::support::machine;
 pub(crate) struct Args {
     /// The recipe
     recipe: PathBuf,
-    /// Override a key: section.key=value
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    overrides: Vec<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// cpu (this machine, measured), b200, h200, h100, a100-80gb, a100-40gb, l40s, rtx4090, rtx3090
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -42,7 +42,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
+    let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let device = if args.device == "cpu" {
         this_machine(threads)?
     } else {
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     for recipe in &stages {
         // A later stage continues with the model of the one before.
-        if args.model.is_none() && !matches!(recipe.model, hapo_train::ModelSource::Stage(_)) {
+        if args.model.is_none() && !matches!(recipe.model(), hapo_train::ModelSource::Stage(_)) {
             config = Some(config_of(recipe)?);
         }
         let Some(config) = &config else {
@@ -85,10 +85,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let lengths = Lengths {
             prompt: args
                 .prompt_tokens
-                .unwrap_or(recipe.raw.data.max_prompt_tokens as f64),
+                .unwrap_or(recipe.data().max_prompt_tokens as f64),
             response: args
                 .response_tokens
-                .unwrap_or(recipe.raw.sampling.max_new_tokens as f64),
+                .unwrap_or(recipe.sampling().max_new_tokens as f64),
         };
         plans.push(plan(recipe, config, &device, lengths));
     }

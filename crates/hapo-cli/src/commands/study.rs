@@ -10,6 +10,7 @@ use hapo_study::{RunDone, StudyObserver, StudyPlan, sections, study};
 use hapo_train::Observer;
 
 use crate::commands::train::ProgressObserver;
+use crate::support::overrides::OverrideArgs;
 use crate::support::{arguments, interrupt, machine};
 
 /// The paper's tables at the size of one small machine: every method, several seeds, intervals.
@@ -41,9 +42,8 @@ pub(crate) struct Args {
     /// Train with the recipes' own learning rates
     #[arg(long)]
     no_search: bool,
-    /// Override a key of every recipe: section.key=value
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    overrides: Vec<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Make the tables from the runs that are done, and start none
     #[arg(long)]
     tables: bool,
@@ -98,7 +98,7 @@ impl Args {
             out: self.out.clone(),
             problems: self.problems,
             search: !self.no_search,
-            overrides: self.overrides.clone(),
+            overrides: self.overrides.overrides(),
             train: !self.tables,
             build: crate::VERSION.to_owned(),
             cpu: machine::cpu_name(),

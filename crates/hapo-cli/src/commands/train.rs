@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use hapo_kernels::Device;
+use hapo_train::recipe::DataSource;
 use hapo_train::{Metrics, ModelSource, Observer, Outcome, Preflight, Recipe, ResumePolicy};
 
 use crate::commands::watch;
 use crate::progress::{Log, StepProgress};
 use crate::support::device::DeviceArg;
+use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, interrupt};
 
 /// Train by a recipe.
@@ -25,9 +27,8 @@ use crate::support::{hub, interrupt};
 pub(crate) struct Args {
     /// The recipe
     recipe: PathBuf,
-    /// Override a key: section.key=value
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    overrides: Vec<String>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
     /// Folder of the run [default: runs/NAME]
     #[arg(long)]
     run_dir: Option<PathBuf>,
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 }
 
 fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
-    let mut stages = Recipe::load_stages(&args.recipe, &args.overrides)?;
+    let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let run_dir = args.run_dir(&stages);
     let begin = match (args.resume, args.force_recipe) {
         (true, true) => ResumePolicy::ResumeWithRecipe,
@@ -77,7 +78,8 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
         }
     }
-    fetch(&mut stages)?;
+    let stages = stages.into_iter().map(on_disk);
+    let stages = stages.collect::<Result<Vec<_>>>()?;
     if let Some(port) = args.watch {
         let url = watch::serve_aside(&run_dir, port)?;
         match args.log {
@@ -92,10 +94,10 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
         let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer)?;
         drop(observer);
         if !args.json {
-            say(&recipe.name, &outcome)?;
+            say(recipe.name(), &outcome)?;
         }
         let stage = Stage {
-            name: &recipe.name,
+            name: recipe.name(),
             folder,
             outcome,
         };
@@ -130,7 +132,7 @@ impl Args {
             return it.clone();
         }
         let name = match stages {
-            [one] if one.stage.is_none() => one.name.clone(),
+            [one] if one.stage().is_none() => one.name().to_owned(),
             _ => self
                 .recipe
                 .file_stem()
@@ -140,7 +142,7 @@ impl Args {
     }
 
     fn observer(&self, recipe: &Recipe) -> Result<ProgressObserver> {
-        let (name, steps) = (&recipe.name, recipe.raw.steps);
+        let (name, steps) = (recipe.name(), recipe.steps());
         let mut observer = ProgressObserver::new(name, steps, self.quiet, interrupt::flag()?);
         if self.log == Log::Json {
             observer.progress = StepProgress::json(name, steps);
@@ -150,17 +152,21 @@ impl Args {
     }
 }
 
-/// Fetches the models and data sets that the recipes name on the hub.
-fn fetch(stages: &mut [Recipe]) -> Result<()> {
-    for it in stages {
-        if let ModelSource::Folder(path) = &mut it.model {
-            *path = hub::model_folder(path)?;
-        }
-        if it.raw.data.train.starts_with("hf://") {
-            it.train_file = Some(hub::data_file(Path::new(&it.raw.data.train))?);
-        }
+/// The recipe with its model and data found on the disk, from the hub where they are named so.
+fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
+    if let ModelSource::Folder(path) = recipe.model() {
+        let folder = hub::model_folder(path)?;
+        recipe = recipe.with_model_folder(&folder);
     }
-    Ok(())
+    if let DataSource::File(name) = &recipe.data().train
+        && name.starts_with("hf://")
+    {
+        let file = hub::data_file(Path::new(name))?;
+        recipe = recipe.with_train_file(file);
+    }
+    // A later stage must not miss its files when the earlier ones are done.
+    recipe.check_files()?;
+    Ok(recipe)
 }
 
 /// A stage that was run.

@@ -7,3 +7,4 @@ pub(crate) mod hub;
 pub(crate) mod interrupt;
 pub(crate) mod machine;
 pub(crate) mod model;
+pub(crate) mod overrides;

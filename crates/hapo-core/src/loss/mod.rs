@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::credit::{Span, Term};
 
-pub use normaliser::Normaliser;
+pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
 pub use token_surrogate::{Bound, Clip, Surrogate, token_surrogate};
 

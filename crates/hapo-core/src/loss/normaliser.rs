@@ -3,6 +3,8 @@
 //! The price of a divisor that is global over the optimiser step is that lengths must be known before anything
 //! is run.
 
+use serde::{Deserialize, Serialize};
+
 /// What the sum over tokens is divided by. Both are global over the optimiser step (D16), so the
 /// loss does not depend on how a batch is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,30 @@ pub enum Normaliser {
     TokenMean,
     /// Each sequence by its own length, then by the number of sequences (GSPO, the first GRPO).
     SequenceMean,
+}
+
+/// A [`Normaliser`] by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NormaliserKind {
+    /// [`Normaliser::Constant`].
+    #[default]
+    Constant,
+    /// [`Normaliser::TokenMean`].
+    TokenMean,
+    /// [`Normaliser::SequenceMean`].
+    SequenceMean,
+}
+
+impl NormaliserKind {
+    /// The normaliser of responses of at most `max_response` tokens.
+    pub fn of(self, max_response: usize) -> Normaliser {
+        match self {
+            Self::Constant => Normaliser::Constant { max_response },
+            Self::TokenMean => Normaliser::TokenMean,
+            Self::SequenceMean => Normaliser::SequenceMean,
+        }
+    }
 }
 
 impl Normaliser {

@@ -115,7 +115,11 @@ impl Family {
         (self.teacher)(problem)
     }
 
-    pub(crate) fn check_level(&self, level: u32) -> Result<(), Error> {
+    /// Checks that a level is one of the family's.
+    ///
+    /// # Errors
+    /// [`Error::Level`], with the levels there are.
+    pub fn check_level(&self, level: u32) -> Result<(), Error> {
         let (min, max) = self.levels;
         if (min..=max).contains(&level) {
             Ok(())

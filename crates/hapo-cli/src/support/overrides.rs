@@ -1,0 +1,29 @@
+//! What the command line changes in a recipe.
+
+use hapo_train::Overrides;
+use hapo_train::recipe::WrittenAs;
+
+/// The two flags of every command that reads a recipe.
+#[derive(clap::Args)]
+pub(crate) struct OverrideArgs {
+    /// Override a key: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Leave a key of the recipe out, before anything is set: section.key
+    #[arg(long, value_name = "KEY")]
+    unset: Vec<String>,
+}
+
+impl OverrideArgs {
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            set: self.set.clone(),
+            unset: self.unset.clone(),
+            for_many: false,
+            written_as: WrittenAs {
+                set: "--set",
+                unset: "--unset",
+            },
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Keys that the rest of a recipe makes meaningless. Written, they are refused: whoever wrote one expects
+//! something of it. The recipe that a run folder keeps leaves them out.
+
+use hapo_core::{AnnealingMode, GateMode, GroupPlan, METHODS, Method};
+
+use super::rules::imitates;
+use super::sections::{DataSource, Settings};
+
+/// Keys, or whole sections, and why they mean nothing.
+pub(super) struct Meaningless {
+    pub(super) keys: Vec<String>,
+    pub(super) because: String,
+}
+
+/// Every key that means nothing in a recipe.
+pub(super) fn meaningless(it: &Settings, method: &dyn Method) -> Vec<Meaningless> {
+    let mut all = Vec::new();
+    let mut add = |applies: bool, keys: &[&str], because: &str| {
+        if applies {
+            all.push(Meaningless {
+                keys: keys.iter().map(|it| (*it).to_owned()).collect(),
+                because: because.to_owned(),
+            });
+        }
+    };
+    of_method(method, &mut add);
+    of_gate(it, &mut add);
+    of_data(it, &mut add);
+    all
+}
+
+fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
+    let with = |what: &str| format!("method = \"{}\" {what}", method.name());
+    let sampled = [
+        "sampling.group_size",
+        "sampling.temperature",
+        "sampling.top_p",
+        "sampling.top_k",
+        "sampling.min_p",
+        "sampling.stop",
+        "sampling.max_sequences",
+        "sampling.dynamic_sampling",
+        "data.verdict_noise",
+        "metrics.kl_every",
+        "metrics.rollouts_every",
+        "metrics.preflight",
+        "loss",
+        "advantage",
+        "guard",
+    ];
+    add(imitates(method), &sampled, &with("samples no rollouts"));
+    let teacher = ["teacher", "advantage.group", "guard.beta_rise"];
+    let rollouts_only = method.sampling() == GroupPlan::Full && !method.can_be_gated();
+    let no_teacher = imitates(method) || rollouts_only;
+    add(no_teacher, &teacher, &with("lets no teacher into a group"));
+    for other in METHODS.iter().filter(|it| it.name != method.name()) {
+        let because = format!("the section is for method = \"{}\"", other.name);
+        add(true, &[other.name], &because);
+    }
+}
+
+fn of_gate(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
+    const THRESHOLD: &[&str] = &["hapo.success_limit", "hapo.gamma0", "hapo.annealing"];
+    const ANNEALING: &[&str] = &["hapo.turn_off_epoch", "hapo.steepness"];
+    let Some(hapo) = &it.hapo else {
+        return;
+    };
+    let (always, never) = (hapo.gate == GateMode::Always, hapo.gate == GateMode::Never);
+    for keys in [THRESHOLD, ANNEALING] {
+        add(
+            always,
+            keys,
+            "hapo.gate = \"always\" asks for no confidence",
+        );
+        add(never, keys, "hapo.gate = \"never\" lets no teacher in");
+    }
+    add(
+        never,
+        &["hapo.slot"],
+        "hapo.gate = \"never\" lets no teacher in",
+    );
+    let off = hapo.annealing == AnnealingMode::Off;
+    add(
+        off,
+        ANNEALING,
+        "hapo.annealing = \"off\" keeps the gate as it is",
+    );
+}
+
+fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
+    let source = &it.data.train;
+    let because = format!("data.train = \"{}\"", source.as_str());
+    let drawn = [
+        "data.prompts",
+        "data.seed",
+        "data.levels",
+        "data.teacher_coverage",
+    ];
+    let not_drawn = format!("{because} draws no prompts of the built-in task");
+    add(*source != DataSource::Builtin, &drawn, &not_drawn);
+    let corpus = *source == DataSource::Corpus;
+    let no_documents = format!("{because} is not the built-in corpus");
+    add(!corpus, &["data.mixture"], &no_documents);
+    let rendered = [
+        "data.template",
+        "data.template_system",
+        "data.template_suffix",
+        "data.grader",
+    ];
+    let as_they_are = format!("{because} is rendered already and not graded");
+    add(corpus, &rendered, &as_they_are);
+}

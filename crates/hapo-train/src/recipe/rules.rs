@@ -1,0 +1,387 @@
+//! What a recipe must keep to beyond the types of its keys: ranges, and keys that belong together.
+
+use std::fmt::Display;
+
+use std::sync::Arc;
+
+use hapo_core::{
+    AdvantageRule, Annealing, AnnealingMode, Clip, Gate, GateMode, GroupPlan, Loss, METHODS,
+    Method, MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+};
+use hapo_data::task::{FAMILIES, find_family};
+
+use toml::{Table, Value};
+
+use super::sections::{DataSource, HapoSection, InitSection, Settings};
+use super::text::Problem;
+use super::words::explain;
+use super::{ModelSource, decoding};
+
+type Checked<T = ()> = Result<T, Problem>;
+
+/// Checks every key's range and every rule between keys that makes no value of its own.
+pub(super) fn check(it: &Settings) -> Checked {
+    check_counts(it)?;
+    check_numbers(it)?;
+    check_sampling(it)?;
+    check_data(it)?;
+    if let Some(init) = &it.model.init {
+        check_init(init)?;
+    }
+    Ok(())
+}
+
+fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
+    if valid {
+        return Ok(());
+    }
+    let what = format!("expected {expected}, got {got}");
+    Err(Problem::new(key, what, "see docs/recipes.md"))
+}
+
+fn check_counts(it: &Settings) -> Checked {
+    let (s, o, steps) = (&it.sampling, &it.optim, it.steps.try_into());
+    let counts = [
+        ("steps", steps.unwrap_or(usize::MAX), 1),
+        ("sampling.group_size", s.group_size, 2),
+        ("sampling.prompts_per_step", s.prompts_per_step, 1),
+        ("sampling.max_new_tokens", s.max_new_tokens, 1),
+        ("sampling.max_sequences", s.max_sequences, 1),
+        ("optim.passes", o.passes, 1),
+        ("optim.micro_batch_tokens", o.micro_batch_tokens, 1),
+        ("checkpoint.keep", it.checkpoint.keep, 1),
+        ("guard.window", it.guard.window, 1),
+    ];
+    for (key, value, least) in counts {
+        range(key, value >= least, &format!("at least {least}"), value)?;
+    }
+    Ok(())
+}
+
+fn check_numbers(it: &Settings) -> Checked {
+    const ABOVE_0: &str = "a number above 0";
+    const FROM_0: &str = "a number from 0";
+    const OR_NO_CLIP: &str = "a number above 0, or inf for no clip";
+    let (l, o, g) = (&it.loss, &it.optim, &it.guard);
+    let above_0 = |value: f64| value > 0.0;
+    let finite_above_0 = |value: f64| value.is_finite() && value > 0.0;
+    let finite_from_0 = |value: f64| value.is_finite() && value >= 0.0;
+    let clip_low = above_0(l.clip_low) && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY);
+    let d = finite_above_0(it.teacher.d) && it.teacher.d < 1.0;
+    let share = |value: f64| (0.0..1.0).contains(&value);
+    let low_or_none = "a number in (0, 1), or inf for no clip";
+    let share_text = "a share in [0, 1)";
+    let rules = [
+        ("loss.clip_low", clip_low, low_or_none, l.clip_low),
+        (
+            "loss.clip_high",
+            above_0(l.clip_high),
+            OR_NO_CLIP,
+            l.clip_high,
+        ),
+        (
+            "loss.entropy_coef",
+            finite_from_0(l.entropy_coef),
+            FROM_0,
+            l.entropy_coef,
+        ),
+        ("teacher.d", d, "a probability in (0, 1)", it.teacher.d),
+        ("optim.lr", finite_above_0(o.lr), ABOVE_0, o.lr),
+        ("optim.eps", finite_above_0(o.eps), ABOVE_0, o.eps),
+        (
+            "optim.weight_decay",
+            finite_from_0(o.weight_decay),
+            FROM_0,
+            o.weight_decay,
+        ),
+        (
+            "optim.max_grad_norm",
+            above_0(o.max_grad_norm),
+            ABOVE_0,
+            o.max_grad_norm,
+        ),
+        ("optim.warmup", share(o.warmup), share_text, o.warmup),
+        (
+            "data.verdict_noise",
+            share(it.data.verdict_noise),
+            share_text,
+            it.data.verdict_noise,
+        ),
+        (
+            "guard.beta_rise",
+            above_0(g.beta_rise),
+            ABOVE_0,
+            g.beta_rise,
+        ),
+        (
+            "guard.entropy_factor",
+            above_0(g.entropy_factor),
+            ABOVE_0,
+            g.entropy_factor,
+        ),
+        (
+            "guard.grad_norm_factor",
+            above_0(g.grad_norm_factor),
+            ABOVE_0,
+            g.grad_norm_factor,
+        ),
+    ];
+    for (key, valid, expected, got) in rules {
+        range(key, valid, expected, got)?;
+    }
+    let betas = o.betas.iter().all(|it| (0.0..1.0).contains(it));
+    range(
+        "optim.betas",
+        betas,
+        "two numbers in [0, 1)",
+        format!("{:?}", o.betas),
+    )
+}
+
+fn check_sampling(it: &Settings) -> Checked {
+    decoding(&it.sampling).check().map_err(|it| {
+        let what = format!("expected {}, got {}", it.expected, it.got);
+        Problem::new(
+            &format!("sampling.{}", it.field),
+            what,
+            "see docs/recipes.md",
+        )
+    })?;
+    let stops = !it.sampling.stop.iter().any(String::is_empty);
+    range(
+        "sampling.stop",
+        stops,
+        "strings of at least one character",
+        "an empty one",
+    )
+}
+
+/// The names that data are chosen by, and the built-in task's settings.
+fn check_data(it: &Settings) -> Checked {
+    let data = &it.data;
+    let names = |it: &dyn Display, key: &str, list: &str| {
+        Problem::new(
+            key,
+            it.to_string(),
+            format!("`hapo list {list}` names them"),
+        )
+    };
+    data.template_choice()
+        .check()
+        .map_err(|it| names(&it, "data.template", "templates"))?;
+    hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
+    levels(&data.levels)?;
+    let covered = (0.0..=1.0).contains(&data.teacher_coverage);
+    range(
+        "data.teacher_coverage",
+        covered,
+        "a share in [0, 1]",
+        data.teacher_coverage,
+    )?;
+    Ok(())
+}
+
+/// Families and levels of the built-in task; none given means the hard ones of every family.
+pub(super) fn levels(names: &[String]) -> Checked<Vec<(String, u32)>> {
+    if names.is_empty() {
+        let hard = FAMILIES
+            .iter()
+            .flat_map(|family| family.hard_levels.map(|it| (family.name.to_owned(), it)));
+        return Ok(hard.collect());
+    }
+    let bad = |what: String| Problem::new("data.levels", what, "for example \"multiply:6\"");
+    let parse = |name: &String| {
+        let parts = name.split_once(':');
+        let parts = parts.and_then(|(family, level)| Some((family, level.parse().ok()?)));
+        let (family, level) =
+            parts.ok_or_else(|| bad(format!("expected family:level, got `{name}`")))?;
+        let known = find_family(family).and_then(|it| it.check_level(level));
+        known.map_err(|it| bad(it.to_string()))?;
+        Ok((family.to_owned(), level))
+    };
+    names.iter().map(parse).collect()
+}
+
+fn check_init(init: &InitSection) -> Checked {
+    let sizes = [
+        ("hidden", init.hidden),
+        ("layers", init.layers),
+        ("heads", init.heads),
+        ("kv_heads", init.kv_heads),
+        ("ffn", init.ffn),
+    ];
+    for (name, size) in sizes {
+        let key = format!("model.init.{name}");
+        range(
+            &key,
+            (1..=1 << 20).contains(&size),
+            "a size from 1 to 1048576",
+            size,
+        )?;
+    }
+    let fits =
+        init.hidden.is_multiple_of(init.heads) && (init.hidden / init.heads).is_multiple_of(2);
+    let even = "a divisor of hidden that leaves an even head width";
+    range("model.init.heads", fits, even, init.heads)?;
+    let shared = init.heads.is_multiple_of(init.kv_heads);
+    range(
+        "model.init.kv_heads",
+        shared,
+        "a divisor of heads",
+        init.kv_heads,
+    )?;
+    let std = init.std.is_finite() && init.std > 0.0;
+    range("model.init.std", std, "a number above 0", init.std)?;
+    let theta = init.rope_theta.is_finite() && init.rope_theta > 1.0;
+    range(
+        "model.init.rope_theta",
+        theta,
+        "a number above 1",
+        init.rope_theta,
+    )
+}
+
+/// Where the initial weights come from.
+pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
+    match (&it.model.path, &it.model.init) {
+        (Some(path), None) => Ok(match path.strip_prefix("stage:") {
+            Some(stage) => ModelSource::Stage(stage.to_owned()),
+            None => ModelSource::Folder(path.clone()),
+        }),
+        (None, Some(init)) => Ok(ModelSource::Init(init.clone())),
+        _ => {
+            let hint = "name a model folder with model.path, or a shape with [model.init]";
+            let what = "expected exactly one of `path` and `init`";
+            Err(Problem::new("model", what, hint))
+        }
+    }
+}
+
+/// The method, built from its settings.
+pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
+    let (name, own) = (it.method.entry().name, Value::Table(own.clone()));
+    let own = own.try_into().map_err(|it: toml::de::Error| {
+        Problem::new(name, it.message(), "see the method's page in docs/methods")
+    })?;
+    let settings = MethodSettings {
+        group_size: it.sampling.group_size,
+        advantage: AdvantageRule {
+            group: it.advantage.group,
+            std: it.advantage.std,
+        },
+        teacher_weight: it.teacher.weight,
+        d: it.teacher.d,
+        own,
+    };
+    let method = (it.method.entry().build)(&settings).map_err(|it| {
+        let (what, hint) = explain(&it.problem);
+        Problem::new(it.key, what, hint)
+    })?;
+    if it.data.train == DataSource::Corpus && !imitates(&*method) {
+        let hint = "use data.train = \"builtin\", or method = \"sft\"";
+        let what = "the corpus has no answers to reward";
+        return Err(Problem::new("data.train", what, hint));
+    }
+    Ok(method)
+}
+
+/// Whether nothing is sampled.
+pub(super) fn imitates(method: &dyn Method) -> bool {
+    method.sampling() == GroupPlan::Demonstrations
+}
+
+/// The gate and its slot rule; `None` for the bare method.
+pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<(Gate, SlotRule)>> {
+    let Some(hapo) = &it.hapo else {
+        return Ok(None);
+    };
+    if !method.can_be_gated() {
+        return Err(not_gateable(method));
+    }
+    let gate = match hapo.gate {
+        GateMode::Always => Gate::Always,
+        GateMode::Never => Gate::Never,
+        GateMode::Confidence => Gate::Confidence {
+            threshold: threshold_of(hapo)?,
+            annealing: annealing_of(hapo)?,
+        },
+    };
+    check_slot_rule(&gate, hapo.slot).map_err(|it| {
+        let hint = "use slot = \"lowest-reward\" with a gate that may be closed";
+        Problem::new("hapo.slot", it.to_string(), hint)
+    })?;
+    // The schedule is built when the data are known; what it would refuse is refused here.
+    Schedule::new(&gate, it.sampling.group_size, 1).map_err(|it| {
+        let hint = "see the gate's section of docs/recipes.md";
+        Problem::new("hapo", it.to_string(), hint)
+    })?;
+    Ok(Some((gate, hapo.slot)))
+}
+
+fn not_gateable(method: &dyn Method) -> Problem {
+    let gateable = METHODS.iter().filter(|it| {
+        let built = (it.build)(&MethodSettings::default());
+        built.is_ok_and(|it| it.can_be_gated())
+    });
+    let names: Vec<&str> = gateable.map(|it| it.name).collect();
+    let hint = format!(
+        "HAPO wraps a method that has a teacher: {}",
+        names.join(", ")
+    );
+    let what = match method.sampling() {
+        GroupPlan::Prefixes(_) => {
+            "the prefixes decide when the teacher helps, which leaves nothing to the gate"
+                .to_owned()
+        }
+        _ => format!("`{}` has no teacher term to gate", method.name()),
+    };
+    Problem::new("hapo", what, hint)
+}
+
+fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
+    match (hapo.success_limit, hapo.gamma0) {
+        (Some(_), Some(_)) => {
+            let what = "expected one of `success_limit` and `gamma0`, got both";
+            let hint = "m and γ0 say the same thing twice: keep one";
+            Err(Problem::new("hapo", what, hint))
+        }
+        (limit, None) => Ok(Threshold::Derived {
+            success_limit: limit.unwrap_or(0),
+        }),
+        (None, Some(gamma0)) => Ok(Threshold::Manual { gamma0 }),
+    }
+}
+
+fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
+    match (hapo.annealing, hapo.turn_off_epoch) {
+        (AnnealingMode::Off, _) => Ok(Annealing::Off),
+        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) => Ok(Annealing::Sigmoid {
+            turn_off_epoch,
+            steepness: hapo.steepness,
+        }),
+        (AnnealingMode::Sigmoid, None) => {
+            let what = "annealing needs the epoch at which the teacher leaves";
+            let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
+            Err(Problem::new("hapo.turn_off_epoch", what, hint))
+        }
+    }
+}
+
+/// How terms become a loss.
+pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
+    let loss = &it.loss;
+    Loss {
+        clip: Clip {
+            low: loss.clip_low,
+            high: loss.clip_high,
+        },
+        importance_ratio_level: loss.importance_ratio_level,
+        // Plain imitation is a mean over tokens (the table of methods); it has no constant form.
+        normaliser: if imitates(method) {
+            Normaliser::TokenMean
+        } else {
+            loss.normaliser.of(it.sampling.max_new_tokens)
+        },
+        entropy_coef: loss.entropy_coef,
+    }
+}

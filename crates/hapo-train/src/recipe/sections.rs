@@ -1,0 +1,411 @@
+//! The sections of a recipe: one line per key, with its meaning, type and default.
+//!
+//! The tables of docs/recipes.md are made from these lines. Defaults are the paper's RL settings
+//! (section 5 and appendix C) unless a line says otherwise. The words that a key takes are spelled by
+//! the crate that owns them. The price of one source is a macro.
+
+use std::sync::LazyLock;
+
+use hapo_core::{
+    AdvantageGroup, AnnealingMode, Decimal, GateMode, ImportanceRatioLevel, METHODS, MethodEntry,
+    NormaliserKind, SlotRule, TeacherWeight,
+};
+use hapo_data::task::Mixture;
+use hapo_model::{ActivationCheckpointing, Dtype};
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use super::LearningRateSchedule;
+
+/// A key of a recipe, for the documentation.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name within its section.
+    pub name: &'static str,
+    /// What it means, in Markdown.
+    pub meaning: &'static str,
+}
+
+macro_rules! section {
+    ($(#[doc = $about:literal])+ $section:ident {
+        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr,)+
+    }) => {
+        $(#[doc = $about])+
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $section {
+            $($(#[doc = $doc])+ pub $key: $type,)+
+        }
+
+        impl Default for $section {
+            fn default() -> Self {
+                Self { $($key: $default,)+ }
+            }
+        }
+
+        impl $section {
+            const KEYS: &'static [Key] = &[
+                $(Key { name: stringify!($key), meaning: concat!($($doc),+) },)+
+            ];
+        }
+    };
+}
+
+/// The sections with their keys, in the order of the documentation. The first has no name.
+pub const SECTIONS: &[(&str, &[Key])] = &[
+    ("", Settings::KEYS),
+    ("model", ModelSection::KEYS),
+    ("model.init", InitSection::KEYS),
+    ("data", DataSection::KEYS),
+    ("sampling", SamplingSection::KEYS),
+    ("loss", LossSection::KEYS),
+    ("advantage", AdvantageSection::KEYS),
+    ("teacher", TeacherSection::KEYS),
+    ("hapo", HapoSection::KEYS),
+    ("optim", OptimSection::KEYS),
+    ("checkpoint", CheckpointSection::KEYS),
+    ("metrics", MetricsSection::KEYS),
+    ("guard", GuardSection::KEYS),
+];
+
+/// Keys that have no default; those of a section are required where the section is there.
+pub const REQUIRED: &[&str] = &[
+    "method",
+    "model",
+    "model.init.hidden",
+    "model.init.layers",
+    "model.init.heads",
+    "model.init.kv_heads",
+    "model.init.ffn",
+];
+
+section! {
+    /// A recipe as it is written, with its defaults filled in.
+    Settings {
+        /// Name of the run in tables and of its folder; the file's name if absent.
+        name: Option<String> = None,
+        /// The method: an entry of `hapo list methods`.
+        method: MethodName = MethodName(METHODS[0].name),
+        /// Seed of every random draw.
+        seed: u64 = 0,
+        /// Batches of rollouts to train on (`sft`: of demonstrations).
+        steps: u64 = 200,
+        /// The model to start from, see below.
+        model: ModelSection = ModelSection::default(),
+        /// Prompts and teachers.
+        data: DataSection = DataSection::default(),
+        /// Rollouts.
+        sampling: SamplingSection = SamplingSection::default(),
+        /// The on-policy objective.
+        loss: LossSection = LossSection::default(),
+        /// Advantages.
+        advantage: AdvantageSection = AdvantageSection::default(),
+        /// The teacher's term, for the methods that have one.
+        teacher: TeacherSection = TeacherSection::default(),
+        /// The HAPO gate; absent = the bare method.
+        hapo: Option<HapoSection> = None,
+        /// Optimiser and batching.
+        optim: OptimSection = OptimSection::default(),
+        /// Checkpoints.
+        checkpoint: CheckpointSection = CheckpointSection::default(),
+        /// Metrics beside the loss.
+        metrics: MetricsSection = MetricsSection::default(),
+        /// Alarms (D23).
+        guard: GuardSection = GuardSection::default(),
+    }
+}
+
+section! {
+    /// `[model]`: exactly one of `path` and `init`.
+    ModelSection {
+        /// A Hugging Face folder, `org/name[@revision]` of the hub, `builtin:base`, or `stage:NAME` for the
+        /// last checkpoint of an earlier stage.
+        path: Option<String> = None,
+        /// Random weights of this shape, see below.
+        init: Option<InitSection> = None,
+        /// Number format of the weights in checkpoints: `f32`, `bf16` or `f16`; computing is in f32.
+        dtype: Dtype = Dtype::F32,
+    }
+}
+
+section! {
+    /// `[model.init]`: a Qwen2-shaped decoder with random weights.
+    InitSection {
+        /// Width of the residual stream.
+        hidden: usize = 0,
+        /// Decoder layers.
+        layers: usize = 0,
+        /// Query heads.
+        heads: usize = 0,
+        /// Key/value heads.
+        kv_heads: usize = 0,
+        /// Width of the `SwiGLU` block.
+        ffn: usize = 0,
+        /// A `tokenizer.json`, or a folder that has one; the built-in one if absent.
+        tokenizer: Option<String> = None,
+        /// Base of the rotary frequencies.
+        rope_theta: f64 = 1e4,
+        /// Standard deviation of the normal initialisation.
+        std: f64 = 0.02,
+    }
+}
+
+section! {
+    /// `[data]`.
+    DataSection {
+        /// A file of problems in any layout of [data.md](data.md), or `hf://datasets/org/name[@revision][/file]`
+        /// of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
+        train: DataSource = DataSource::Builtin,
+        /// Prompts drawn from the built-in task.
+        prompts: usize = 640,
+        /// Seed of the built-in task's prompts: its own, so that runs of different seeds share them.
+        seed: u64 = 0,
+        /// Families, levels and styles of `builtin:corpus`; the recommended ones if absent.
+        mixture: Option<Mixture> = None,
+        /// Levels of the built-in task, for example `["multiply:6"]`; empty = the hard ones.
+        levels: Vec<String> = Vec::new(),
+        /// Share of the built-in task's prompts that have a teacher trajectory.
+        teacher_coverage: f64 = 0.25,
+        /// Prompt template, `hapo list templates`; `chat` is the model's own, see [templates.md](templates.md).
+        template: String = "chatml".to_owned(),
+        /// Text of the system turn; with `template = "chat"` only.
+        template_system: Option<String> = None,
+        /// What follows the problem in the user's turn, its spaces included; with `template = "chat"` only.
+        template_suffix: Option<String> = None,
+        /// Longest rendered prompt in tokens; longer ones are refused at load.
+        max_prompt_tokens: usize = 1024,
+        /// Grader of completions, `hapo list graders`.
+        grader: String = "math".to_owned(),
+        /// Share of the rollouts' verdicts that are flipped: an unreliable grader, for studies.
+        verdict_noise: f64 = 0.0,
+    }
+}
+
+section! {
+    /// `[sampling]`.
+    SamplingSection {
+        /// N: members of a group.
+        group_size: usize = 8,
+        /// M: groups of one step (`sft`: demonstrations).
+        prompts_per_step: usize = 128,
+        /// Sampling temperature.
+        temperature: f32 = 1.0,
+        /// Nucleus mass. Below 1 the ratio's distribution is not the sampled one, which is warned about.
+        top_p: f32 = 1.0,
+        /// Most likely tokens to draw from; 0 = all. Warned about likewise.
+        top_k: usize = 0,
+        /// Only tokens at least this fraction as likely as the likeliest one; 0 = all. Warned about likewise.
+        min_p: f32 = 0.0,
+        /// Strings that end a response, looked for in its text across tokens. The tokens stay complete and the
+        /// graded text keeps the string.
+        stop: Vec<String> = Vec::new(),
+        /// Longest response in tokens, end token included; also the L of the constant normaliser.
+        max_new_tokens: usize = 8192,
+        /// Sequences decoded at once.
+        max_sequences: usize = 256,
+        /// Rounds in which groups without signal are replaced by groups of fresh prompts; 0 = they stay.
+        dynamic_sampling: usize = 0,
+    }
+}
+
+section! {
+    /// `[loss]`.
+    LossSection {
+        /// ε below 1; `inf` for no clip.
+        clip_low: f64 = 0.2,
+        /// ε above 1; `inf` for no clip.
+        clip_high: f64 = 0.2,
+        /// Whose importance ratio is clipped: `token`, or `sequence` (GSPO).
+        importance_ratio_level: ImportanceRatioLevel = ImportanceRatioLevel::Token,
+        /// `constant`: sequences × `max_new_tokens`; `token-mean`: response tokens of the step; `sequence-mean`:
+        /// each sequence by its length, then their number.
+        normaliser: NormaliserKind = NormaliserKind::Constant,
+        /// Weight of the on-policy entropy bonus.
+        entropy_coef: f64 = 0.0,
+    }
+}
+
+section! {
+    /// `[advantage]`.
+    AdvantageSection {
+        /// Divide by the standard deviation.
+        std: bool = false,
+        /// Whose mean is subtracted: `mixed`, `sampled` or `policy-only`.
+        group: AdvantageGroup = AdvantageGroup::Mixed,
+    }
+}
+
+section! {
+    /// `[teacher]`.
+    TeacherSection {
+        /// d of the operators that have one.
+        d: f64 = 0.1,
+        /// λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number; 0 takes the teacher's term away.
+        weight: TeacherWeight = TeacherWeight::One,
+    }
+}
+
+section! {
+    /// `[hapo]`: when the teacher enters, and how long.
+    HapoSection {
+        /// `confidence` (Eq. 4–9), `always` or `never`.
+        gate: GateMode = GateMode::Confidence,
+        /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
+        success_limit: Option<usize> = None,
+        /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
+        gamma0: Option<Decimal> = None,
+        /// `sigmoid` (Eq. 9) or `off`.
+        annealing: AnnealingMode = AnnealingMode::Sigmoid,
+        /// `e_off`, which the paper never states: required by `sigmoid`.
+        turn_off_epoch: Option<Decimal> = None,
+        /// k of Eq. 9.
+        steepness: Decimal = Decimal::from(10),
+        /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
+        /// `gate = "always"`.
+        slot: SlotRule = SlotRule::LowestReward,
+    }
+}
+
+section! {
+    /// `[optim]`.
+    OptimSection {
+        /// Peak learning rate.
+        lr: f64 = 5e-6,
+        /// `AdamW`'s β.
+        betas: [f64; 2] = [0.9, 0.999],
+        /// `AdamW`'s ε.
+        eps: f64 = 1e-8,
+        /// Decoupled decay of every parameter.
+        weight_decay: f64 = 0.01,
+        /// Largest global gradient norm.
+        max_grad_norm: f64 = 1.0,
+        /// Shape of the learning rate after its warm-up: `constant`, `linear` or `cosine`.
+        lr_schedule: LearningRateSchedule = LearningRateSchedule::Constant,
+        /// Share of all optimiser steps over which the rate rises from 0.
+        warmup: f64 = 0.0,
+        /// Prompts (or demonstrations) of one optimiser step; 0 = all of the batch.
+        mini_batch_prompts: usize = 0,
+        /// Passes over a batch of rollouts.
+        passes: usize = 1,
+        /// Tokens of one forward and backward pass; changes memory, not the loss.
+        micro_batch_tokens: usize = 8192,
+        /// `none` keeps all activations, `layers` computes each layer's again in the backward pass.
+        activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing::None,
+    }
+}
+
+section! {
+    /// `[checkpoint]`.
+    CheckpointSection {
+        /// Steps between checkpoints; 0 = only at the end.
+        every: u64 = 0,
+        /// How many of the latest to keep.
+        keep: usize = 3,
+        /// Keep the best one too, by this metric's mean since the checkpoint before; `-loss` for the lowest
+        /// loss, empty for none.
+        best: String = "reward/policy_only".to_owned(),
+    }
+}
+
+section! {
+    /// `[metrics]`.
+    MetricsSection {
+        /// Steps between measurements of the KL to the initial policy (k3 on the step's own tokens, one forward
+        /// pass and one copy of the weights); 0 = never.
+        kl_every: u64 = 0,
+        /// Steps between those whose rollouts are kept in `rollouts/`; 0 = none are.
+        rollouts_every: u64 = 1,
+        /// Prompts that `hapo train` samples before the first step, to say what to expect; 0 = none.
+        preflight: usize = 64,
+    }
+}
+
+section! {
+    /// `[guard]`: alarms (D23). They warn; with `stop` the run saves and ends.
+    GuardSection {
+        /// End the run at an alarm.
+        stop: bool = false,
+        /// Steps without alarms at the start.
+        warmup: usize = 10,
+        /// Steps over which means are taken.
+        window: usize = 10,
+        /// Rise of the share of injected groups from one window to the next that is an alarm.
+        beta_rise: f64 = 0.25,
+        /// Entropy over that of the first window that is an alarm.
+        entropy_factor: f64 = 3.0,
+        /// Gradient norm over the window's mean that is an alarm.
+        grad_norm_factor: f64 = 20.0,
+    }
+}
+
+impl DataSection {
+    /// The template that prompts are rendered with.
+    pub fn template_choice(&self) -> hapo_data::TemplateChoice<'_> {
+        hapo_data::TemplateChoice {
+            name: &self.template,
+            system: self.template_system.as_deref(),
+            suffix: self.template_suffix.as_deref(),
+        }
+    }
+}
+
+/// What a run trains on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum DataSource {
+    /// Prompts of the built-in task.
+    Builtin,
+    /// Documents of the built-in task, for a base model.
+    Corpus,
+    /// A file, by its path or its name on the hub.
+    File(String),
+}
+
+impl DataSource {
+    /// The word or name in the recipe.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Corpus => "builtin:corpus",
+            Self::File(name) => name,
+        }
+    }
+}
+
+impl From<String> for DataSource {
+    fn from(name: String) -> Self {
+        match name.as_str() {
+            "builtin" => Self::Builtin,
+            "builtin:corpus" => Self::Corpus,
+            _ => Self::File(name),
+        }
+    }
+}
+
+impl From<DataSource> for String {
+    fn from(it: DataSource) -> Self {
+        it.as_str().to_owned()
+    }
+}
+
+/// The name of a method of [`METHODS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MethodName(&'static str);
+
+impl MethodName {
+    /// Its entry of the table.
+    pub fn entry(self) -> &'static MethodEntry {
+        hapo_core::method(self.0).expect("a method's name is one of the table")
+    }
+}
+
+impl<'de> Deserialize<'de> for MethodName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        static NAMES: LazyLock<Vec<&'static str>> =
+            LazyLock::new(|| METHODS.iter().map(|it| it.name).collect());
+        let name = String::deserialize(deserializer)?;
+        let known = NAMES.iter().find(|it| **it == name);
+        known
+            .map(|it| Self(it))
+            .ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
+    }
+}

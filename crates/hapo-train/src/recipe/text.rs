@@ -1,0 +1,487 @@
+//! A recipe's text: TOML with overrides laid on it, cut into stages, and the place of every key.
+//!
+//! A key may come from the recipe around a stage, from the stage or from an override. Messages name the
+//! place; the price is a second parse that keeps positions.
+
+use std::collections::BTreeMap;
+
+use hapo_core::METHODS;
+use toml::de::{DeTable, DeValue};
+use toml::{Table, Value};
+
+use super::sections::{REQUIRED, Settings};
+use super::spelling;
+use super::words::explain;
+use crate::error::{Error, Result};
+
+/// What is changed in a recipe from outside: keys that are set and keys that are left out.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `section.key=value`, or `stage.NAME.section.key=value` for one stage.
+    pub set: Vec<String>,
+    /// `section.key`, or `stage.NAME.section.key`; taken out before anything is set.
+    pub unset: Vec<String>,
+    /// Whether the same overrides go to several recipes: a key that means nothing in one is ignored there.
+    pub for_many: bool,
+    /// How the user writes the two, for messages.
+    pub written_as: WrittenAs,
+}
+
+/// How the user writes overrides.
+#[derive(Clone, Copy, Debug)]
+pub struct WrittenAs {
+    /// What stands before `section.key=value`.
+    pub set: &'static str,
+    /// What stands before `section.key`.
+    pub unset: &'static str,
+}
+
+impl Default for WrittenAs {
+    fn default() -> Self {
+        Self {
+            set: "override",
+            unset: "unset",
+        }
+    }
+}
+
+impl Overrides {
+    /// Overrides that only set keys.
+    pub fn set<I: IntoIterator<Item: Into<String>>>(set: I) -> Self {
+        Self {
+            set: set.into_iter().map(Into::into).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// What is wrong with the value of a key.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) key: String,
+    pub(super) what: String,
+    pub(super) hint: String,
+}
+
+impl Problem {
+    pub(super) fn new(key: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            key: key.to_owned(),
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+/// Where a key was written.
+#[derive(Clone, Debug)]
+pub(super) struct Written {
+    /// The file with line and column, or the override.
+    at: String,
+    /// Whether an override wrote it.
+    overriding: bool,
+    /// Whether it was written for several stages, in some of which it may mean nothing.
+    pub(super) shared: bool,
+    /// Whether it was written for recipes that nobody sees together.
+    pub(super) for_many: bool,
+}
+
+/// A recipe of one stage with everything laid on it.
+#[derive(Clone, Debug)]
+pub(super) struct Document {
+    /// Names the text in messages.
+    origin: String,
+    table: Table,
+    written: BTreeMap<String, Written>,
+    written_as: WrittenAs,
+}
+
+impl Document {
+    /// A table that the program made: its keys were written by nobody.
+    pub(super) fn of_table(origin: &str, table: Table) -> Self {
+        Self {
+            origin: origin.to_owned(),
+            table,
+            written: BTreeMap::new(),
+            written_as: WrittenAs::default(),
+        }
+    }
+
+    /// Its settings, with defaults filled in, and the method's own table.
+    pub(super) fn settings(&self) -> Result<(Settings, Table)> {
+        if let Some(old) = spelling::first_old(&self.table) {
+            return Err(self.old_spelling(&old));
+        }
+        for key in REQUIRED {
+            let section = key.rsplit_once('.').map(|it| it.0);
+            let has_section = section.is_none_or(|it| find(&self.table, it).is_some());
+            if has_section && find(&self.table, key).is_none() {
+                let hint = "docs/recipes.md lists every key";
+                return Err(self.error(Problem::new(key, "expected this key, got none", hint)));
+            }
+        }
+        let mut table = self.table.clone();
+        let own = METHODS.iter().map(|it| (it.name, table.remove(it.name)));
+        let own: Vec<_> = own.collect();
+        let settings: Settings =
+            serde_path_to_error::deserialize(Value::Table(table)).map_err(|it| {
+                let (what, hint) = explain(it.inner().message());
+                self.error(Problem::new(&it.path().to_string(), what, hint))
+            })?;
+        let method = settings.method.entry().name;
+        let own = own.into_iter().find(|it| it.0 == method);
+        match own.and_then(|it| it.1) {
+            None => Ok((settings, Table::new())),
+            Some(Value::Table(own)) => Ok((settings, own)),
+            Some(_) => {
+                let hint = format!("write [{method}] above the method's own keys");
+                Err(self.error(Problem::new(method, "expected a table", hint)))
+            }
+        }
+    }
+
+    fn old_spelling(&self, old: &spelling::Old) -> Error {
+        let what = format!("`{}` is spelled `{}` now", old.old, old.new);
+        let in_file = self.place(old.key).is_some_and(|it| !it.overriding);
+        let hint = if in_file {
+            "`hapo recipe upgrade FILE` rewrites a recipe".to_owned()
+        } else {
+            format!("write {}", old.new)
+        };
+        self.error(Problem::new(old.key, what, hint))
+    }
+
+    /// Where a key, or the part of it that was written, was written.
+    pub(super) fn place(&self, key: &str) -> Option<&Written> {
+        let mut key = key;
+        loop {
+            if let Some(it) = self.written.get(key) {
+                return Some(it);
+            }
+            key = &key[..key.rfind(['.', '['])?];
+        }
+    }
+
+    /// The keys of a section's keys that were written: those of `section.key`, or of all of `section`.
+    pub(super) fn written(&self, key: &str) -> Vec<(&str, &Written)> {
+        let of_section = |it: &str| {
+            let rest = it.strip_prefix(key).and_then(|it| it.strip_prefix('.'));
+            rest.is_some_and(|it| !it.contains(['.', '[']))
+        };
+        let all = self.written.iter().map(|it| (it.0.as_str(), it.1));
+        if key.contains('.') {
+            all.filter(|it| it.0 == key).collect()
+        } else {
+            all.filter(|it| of_section(it.0)).collect()
+        }
+    }
+
+    /// The error of a problem, at the place of its key.
+    pub(super) fn error(&self, problem: Problem) -> Error {
+        let at = self.place(&problem.key).map(|it| it.at.clone());
+        Error::Recipe {
+            origin: at.unwrap_or_else(|| self.origin.clone()),
+            field: problem.key,
+            problem: problem.what,
+            hint: problem.hint,
+        }
+    }
+
+    /// How a key is taken out, for a hint.
+    pub(super) fn how_to_unset(&self, key: &str) -> String {
+        format!("leave it out, or add `{} {key}`", self.written_as.unset)
+    }
+
+    /// Lays `section.key=value` on it.
+    pub(super) fn set(&mut self, text: &str, overrides: &Overrides, shared: bool) -> Result<()> {
+        let at = format!("{} {text}", overrides.written_as.set);
+        let bad = |what: &str| Error::Recipe {
+            origin: at.clone(),
+            field: String::new(),
+            problem: what.to_owned(),
+            hint: "write section.key=value, for example optim.lr=5e-6".to_owned(),
+        };
+        let (path, value) = text
+            .split_once('=')
+            .ok_or_else(|| bad("expected key=value"))?;
+        // What is no TOML value is a string: `method=luffy` needs no quotes.
+        let value = toml::from_str::<Table>(&format!("value = {value}"))
+            .ok()
+            .and_then(|mut it| it.remove("value"))
+            .unwrap_or_else(|| Value::String(value.to_owned()));
+        let path = path.trim();
+        let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
+        if last.is_empty() {
+            return Err(bad("the key is empty"));
+        }
+        let mut table = &mut self.table;
+        for key in sections.split('.').filter(|it| !it.is_empty()) {
+            table = table
+                .entry(key)
+                .or_insert_with(|| Value::Table(Table::new()))
+                .as_table_mut()
+                .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
+        }
+        table.insert(last.to_owned(), value);
+        self.forget(path);
+        let written = Written {
+            at,
+            overriding: true,
+            shared,
+            for_many: overrides.for_many,
+        };
+        self.written.insert(path.to_owned(), written);
+        Ok(())
+    }
+
+    /// Takes a key out; whether it was there.
+    pub(super) fn unset(&mut self, path: &str) -> bool {
+        let (sections, last) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut table = &mut self.table;
+        for key in sections.split('.').filter(|it| !it.is_empty()) {
+            let Some(Value::Table(below)) = table.get_mut(key) else {
+                return false;
+            };
+            table = below;
+        }
+        let found = table.remove(last).is_some();
+        self.forget(path);
+        found
+    }
+
+    fn forget(&mut self, path: &str) {
+        let below = format!("{path}.");
+        self.written
+            .retain(|it, _| it != path && !it.starts_with(&below));
+    }
+}
+
+/// The value of a key.
+pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        None => table.get(key),
+        Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
+    }
+}
+
+/// The stages of a recipe, each with its name; one without a name for a recipe of one stage.
+///
+/// A `[[stage]]` has a `name` and any keys of a recipe; what it does not say it takes from the recipe around
+/// it. An override of `key` holds for every stage, one of `stage.NAME.key` for one.
+pub(super) fn documents(
+    text: &str,
+    origin: &str,
+    overrides: &Overrides,
+) -> Result<Vec<(Option<String>, Document)>> {
+    let mut table: Table = text.parse().map_err(|it| bad_toml(&it, origin, text))?;
+    let spanned = DeTable::parse(text).map_err(|it| bad_toml(&it, origin, text))?;
+    let stages = table.remove("stage");
+    let outer = Document {
+        origin: origin.to_owned(),
+        table,
+        written: positions(spanned.get_ref(), text, origin, stages.is_some()),
+        written_as: overrides.written_as,
+    };
+    let mut all = match stages {
+        None => vec![(None, outer)],
+        Some(stages) => {
+            let positions = spanned.get_ref().get("stage");
+            let spans = positions.and_then(|it| it.get_ref().as_array());
+            let spans = spans.into_iter().flatten().map(|it| match it.get_ref() {
+                DeValue::Table(it) => positions_of_stage(it, text, origin),
+                _ => BTreeMap::new(),
+            });
+            with_stages(&outer, stages, spans.collect())?
+        }
+    };
+    lay_on(&mut all, overrides, origin)?;
+    Ok(all)
+}
+
+fn positions_of_stage(table: &DeTable<'_>, text: &str, origin: &str) -> BTreeMap<String, Written> {
+    positions(table, text, origin, false)
+}
+
+fn with_stages(
+    outer: &Document,
+    stages: Value,
+    mut positions: Vec<BTreeMap<String, Written>>,
+) -> Result<Vec<(Option<String>, Document)>> {
+    let stages: Vec<Table> = stages.try_into().map_err(|_| {
+        stage_error(
+            &outer.origin,
+            "expected a list of tables",
+            "write [[stage]]",
+        )
+    })?;
+    if stages.is_empty() {
+        return Err(stage_error(
+            &outer.origin,
+            "expected at least one stage",
+            "write [[stage]]",
+        ));
+    }
+    let mut all: Vec<(Option<String>, Document)> = Vec::new();
+    for (index, stage) in stages.into_iter().enumerate() {
+        let name = stage
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let mut letters = name.bytes();
+        let valid = !name.is_empty()
+            && letters.all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
+            && all.iter().all(|it| it.0.as_deref() != Some(name));
+        if !valid {
+            let what = format!("stage {}: expected a name of its own", index + 1);
+            let hint = "name it with letters, digits, `-` and `_`: it is the stage's folder";
+            return Err(stage_error(&outer.origin, &what, hint));
+        }
+        let name = name.to_owned();
+        let mut document = outer.clone();
+        document.origin = format!("{}, stage {name}", outer.origin);
+        merge(&mut document.table, stage);
+        if let Some(own) = positions.get_mut(index) {
+            document.written.append(own);
+        }
+        all.push((Some(name), document));
+    }
+    Ok(all)
+}
+
+/// Lays the overrides on the stages they are for.
+fn lay_on(
+    all: &mut [(Option<String>, Document)],
+    overrides: &Overrides,
+    origin: &str,
+) -> Result<()> {
+    let several = all.len() > 1;
+    // The stages that an override is for, and its key there.
+    let targets = |text: &str, names: &[Option<String>]| -> (Vec<usize>, usize) {
+        let Some(rest) = text.strip_prefix("stage.") else {
+            return ((0..names.len()).collect(), 0);
+        };
+        let own = |name: &Option<String>| {
+            let name = name.as_deref()?;
+            rest.strip_prefix(name)?.strip_prefix('.').map(str::len)
+        };
+        let found = names.iter().enumerate();
+        let found = found.filter_map(|(index, it)| Some((index, own(it)?)));
+        let found = found.map(|(index, rest)| (vec![index], text.len() - rest));
+        found.last().unwrap_or_default()
+    };
+    let names: Vec<Option<String>> = all.iter().map(|it| it.0.clone()).collect();
+    let no_stage = |flag: &str, it: &str| {
+        let what = format!("{flag} {it}: the recipe has no such stage");
+        stage_error(
+            origin,
+            &what,
+            "write stage.NAME.key with the name of a stage",
+        )
+    };
+    for it in &overrides.unset {
+        let (stages, key) = targets(it, &names);
+        if stages.is_empty() {
+            return Err(no_stage(overrides.written_as.unset, it));
+        }
+        let mut found = overrides.for_many;
+        for index in stages {
+            found |= all[index].1.unset(&it[key..]);
+        }
+        if !found {
+            return Err(Error::Recipe {
+                origin: format!("{} {it}", overrides.written_as.unset),
+                field: String::new(),
+                problem: format!("`{it}` is not in the recipe"),
+                hint: "leave it away: the default holds".to_owned(),
+            });
+        }
+    }
+    for it in &overrides.set {
+        let (stages, key) = targets(it, &names);
+        if stages.is_empty() {
+            return Err(no_stage(overrides.written_as.set, it));
+        }
+        let shared = several && key == 0;
+        for index in stages {
+            all[index].1.set(&it[key..], overrides, shared)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lays `over` onto `table`: tables key by key, everything else as a whole.
+fn merge(table: &mut Table, over: Table) {
+    for (key, value) in over {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => merge(below, above),
+            (_, value) => {
+                table.insert(key, value);
+            }
+        }
+    }
+}
+
+fn stage_error(origin: &str, what: &str, hint: &str) -> Error {
+    Error::Recipe {
+        origin: origin.to_owned(),
+        field: "stage".to_owned(),
+        problem: what.to_owned(),
+        hint: hint.to_owned(),
+    }
+}
+
+/// Where every key of a table is.
+fn positions(
+    table: &DeTable<'_>,
+    text: &str,
+    origin: &str,
+    shared: bool,
+) -> BTreeMap<String, Written> {
+    let mut all = BTreeMap::new();
+    let mut found = |path: &str, offset: usize| {
+        let written = Written {
+            at: place_of(origin, text, offset),
+            overriding: false,
+            shared,
+            for_many: false,
+        };
+        all.insert(path.to_owned(), written);
+    };
+    walk(table, "", &mut found);
+    all
+}
+
+fn walk(table: &DeTable<'_>, prefix: &str, found: &mut impl FnMut(&str, usize)) {
+    for (key, value) in table {
+        let path = format!("{prefix}{}", key.get_ref());
+        found(&path, key.span().start);
+        match value.get_ref() {
+            DeValue::Table(below) => walk(below, &format!("{path}."), found),
+            DeValue::Array(items) => {
+                for (index, it) in items.iter().enumerate() {
+                    if let DeValue::Table(below) = it.get_ref() {
+                        walk(below, &format!("{path}[{index}]."), found);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn place_of(origin: &str, text: &str, offset: usize) -> String {
+    let before = &text[..offset];
+    let line = before.matches('\n').count() + 1;
+    let column = before.chars().rev().take_while(|it| *it != '\n').count() + 1;
+    format!("{origin}, line {line}, column {column}")
+}
+
+fn bad_toml(error: &toml::de::Error, origin: &str, text: &str) -> Error {
+    let at = error.span().map(|it| place_of(origin, text, it.start));
+    Error::Recipe {
+        origin: at.unwrap_or_else(|| origin.to_owned()),
+        field: String::new(),
+        problem: error.message().to_owned(),
+        hint: "a recipe is a TOML file, see docs/recipes.md".to_owned(),
+    }
+}
