@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::{
-    ActivationCheckpointing, Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Tape, Target,
+    ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Tape, Target,
 };
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
@@ -265,21 +265,21 @@ fn decoding_is_training_read_token_by_token() {
         let row = |i: usize| &whole[i * vocabulary..(i + 1) * vocabulary];
         let mut cache = KvCache::new(&model, 512).unwrap();
         // A prompt read in pieces, beside one read at once.
-        let mut prompt = model.begin_prompt(&mut cache, &tokens[..21]).unwrap();
+        let mut prompt = model.begin_prefill(&mut cache, &tokens[..21]).unwrap();
         assert!(
             model
-                .read_prompt(&mut cache, &mut prompt, 8)
+                .continue_prefill(&mut cache, &mut prompt, 8)
                 .unwrap()
                 .is_none()
         );
         assert!(
             model
-                .read_prompt(&mut cache, &mut prompt, 8)
+                .continue_prefill(&mut cache, &mut prompt, 8)
                 .unwrap()
                 .is_none()
         );
         let (slot, logits) = model
-            .read_prompt(&mut cache, &mut prompt, 8)
+            .continue_prefill(&mut cache, &mut prompt, 8)
             .unwrap()
             .unwrap();
         assert!(gap(&logits, row(20)) < 1e-4, "{name}: a prompt in pieces");
@@ -342,7 +342,10 @@ fn a_full_gpu_is_a_typed_error_and_no_panic() {
             "{text}"
         );
         assert!(text.contains("0.000 of its 24.000 GB are free"), "{text}");
-        assert!(text.contains("optim.micro_batch_tokens"), "{text}");
+        let ComputeError::Device(error) = error else {
+            panic!("{text}");
+        };
+        assert!(error.hint().unwrap().contains("activation checkpointing"));
     }
     // Nothing is left behind.
     model.device().launcher().set_full(false);

@@ -1,8 +1,10 @@
 //! The shape of a decoder, as this project understands it.
 //!
-//! One struct for the three families (Qwen2/2.5, Qwen3 dense, Llama 3.x); the differences between
+//! One struct for the three architectures (Qwen2/2.5, Qwen3 dense, Llama 3.x); the differences between
 //! them are four fields, not three types. `config.json` is read into it elsewhere, and what it
 //! cannot say is refused there by name.
+
+use hapo_kernels::AttentionShape;
 
 /// Which published architecture a folder holds; decides names in `config.json` and the flags below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,15 @@ pub struct TensorSpec {
 }
 
 impl Config {
+    /// Widths of its attention blocks.
+    pub(crate) fn attention_shape(&self) -> AttentionShape {
+        AttentionShape {
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+        }
+    }
+
     /// Every tensor of the folder, in the order of the flat parameter buffer. `lm_head.weight` is
     /// absent when the head is tied.
     pub fn tensors(&self) -> Vec<TensorSpec> {

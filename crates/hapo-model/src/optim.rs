@@ -3,8 +3,8 @@
 use hapo_kernels::{AdamW, Buffer, Device};
 
 use crate::compute_error::ComputeError;
+use crate::gradients::Gradients;
 use crate::model::Model;
-use crate::tape::Gradients;
 
 /// First and second moments, laid out as the parameters.
 #[derive(Debug)]

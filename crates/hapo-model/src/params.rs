@@ -146,17 +146,27 @@ pub(crate) type Range = (usize, usize);
 /// Ranges of one layer's tensors.
 #[derive(Clone, Debug)]
 pub(crate) struct LayerParams {
-    pub(crate) norm1: Range,
-    pub(crate) q: Range,
-    pub(crate) k: Range,
-    pub(crate) v: Range,
-    pub(crate) bias: Option<[Range; 3]>,
-    pub(crate) head_norm: Option<[Range; 2]>,
-    pub(crate) o: Range,
-    pub(crate) norm2: Range,
-    pub(crate) gate: Range,
-    pub(crate) up: Range,
-    pub(crate) down: Range,
+    /// `input_layernorm`.
+    pub(crate) attn_norm: Range,
+    /// `post_attention_layernorm`.
+    pub(crate) mlp_norm: Range,
+    /// Of q, k and v.
+    pub(crate) qkv_bias: Option<[Range; 3]>,
+    /// Norms of the heads of q and k.
+    pub(crate) qk_norm: Option<[Range; 2]>,
+    pub(crate) matrices: Matrices,
+}
+
+/// Ranges of one layer's matrices, in the parameters or in their bf16 copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matrices {
+    pub(crate) q_proj: Range,
+    pub(crate) k_proj: Range,
+    pub(crate) v_proj: Range,
+    pub(crate) o_proj: Range,
+    pub(crate) gate_proj: Range,
+    pub(crate) up_proj: Range,
+    pub(crate) down_proj: Range,
 }
 
 /// Ranges of all tensors, by role.
@@ -176,30 +186,32 @@ impl Roles {
             .map(|i| {
                 let at = |name: &str| range(&format!("model.layers.{i}.{name}"));
                 let attn = |name: &str| at(&format!("self_attn.{name}"));
+                let mlp = |name: &str| at(&format!("mlp.{name}"));
+                let qkv_bias = ["q_proj.bias", "k_proj.bias", "v_proj.bias"];
+                let [q_bias, k_bias, v_bias] = qkv_bias.map(attn);
+                let [q_norm, k_norm] = ["q_norm.weight", "k_norm.weight"].map(attn);
                 Ok(LayerParams {
-                    norm1: at("input_layernorm.weight")?,
-                    q: attn("q_proj.weight")?,
-                    k: attn("k_proj.weight")?,
-                    v: attn("v_proj.weight")?,
-                    bias: if config.qkv_bias {
-                        Some([
-                            attn("q_proj.bias")?,
-                            attn("k_proj.bias")?,
-                            attn("v_proj.bias")?,
-                        ])
+                    attn_norm: at("input_layernorm.weight")?,
+                    mlp_norm: at("post_attention_layernorm.weight")?,
+                    qkv_bias: if config.qkv_bias {
+                        Some([q_bias?, k_bias?, v_bias?])
                     } else {
                         None
                     },
-                    head_norm: if config.qk_norm {
-                        Some([attn("q_norm.weight")?, attn("k_norm.weight")?])
+                    qk_norm: if config.qk_norm {
+                        Some([q_norm?, k_norm?])
                     } else {
                         None
                     },
-                    o: attn("o_proj.weight")?,
-                    norm2: at("post_attention_layernorm.weight")?,
-                    gate: at("mlp.gate_proj.weight")?,
-                    up: at("mlp.up_proj.weight")?,
-                    down: at("mlp.down_proj.weight")?,
+                    matrices: Matrices {
+                        q_proj: attn("q_proj.weight")?,
+                        k_proj: attn("k_proj.weight")?,
+                        v_proj: attn("v_proj.weight")?,
+                        o_proj: attn("o_proj.weight")?,
+                        gate_proj: mlp("gate_proj.weight")?,
+                        up_proj: mlp("up_proj.weight")?,
+                        down_proj: mlp("down_proj.weight")?,
+                    },
                 })
             })
             .collect::<Result<_, ComputeError>>()?;

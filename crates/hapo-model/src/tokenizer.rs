@@ -12,7 +12,7 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, excerpt};
-use crate::folder::read_bounded;
+use crate::files::read_bounded;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
 const MAX_BYTES: u64 = 256 << 20;

@@ -639,7 +639,7 @@ fn a_model_is_never_replaced_file_by_file() {
 }
 
 #[test]
-fn companions_keep_to_names_of_their_own() {
+fn tokenizer_files_keep_to_names_of_their_own() {
     let (config, _) = read(&fixture("tiny-qwen2"));
     for name in ["../evil", "config.json", "model.safetensors", "", "a/b"] {
         let out = tempfile::tempdir().unwrap();
@@ -654,7 +654,7 @@ fn companions_keep_to_names_of_their_own() {
         assert!(
             error
                 .to_string()
-                .starts_with("expected a tokenizer_file with a plain file name of its own"),
+                .starts_with("expected a tokenizer file with a plain file name of its own"),
             "{error}"
         );
     }

@@ -289,7 +289,7 @@ impl<'a, D: Device> Engine<'a, D> {
         if self.waiting.front() == Some(&id)
             && let Some(it) = self.reading.take()
         {
-            self.cache.abandon(it);
+            self.cache.cancel_prefill(it);
         }
         self.waiting.retain(|it| *it != id);
         for it in self.active.extract_if(.., |it| it.id == id) {
@@ -514,13 +514,13 @@ impl<'a, D: Device> Engine<'a, D> {
         let job = self.jobs.get_mut(&id).expect("who waits is known");
         let mut prompt = match self.reading.take() {
             Some(it) => it,
-            None => (self.model).begin_prompt(&mut self.cache, &job.request.prompt)?,
+            None => (self.model).begin_prefill(&mut self.cache, &job.request.prompt)?,
         };
-        let before = prompt.left();
+        let before = prompt.remaining();
         let read = self
             .model
-            .read_prompt(&mut self.cache, &mut prompt, *budget)?;
-        *budget -= before - prompt.left();
+            .continue_prefill(&mut self.cache, &mut prompt, *budget)?;
+        *budget -= before - prompt.remaining();
         if let Some((slot, logits)) = read {
             job.prompt = Some(ReadPrompt { slot, logits });
             return Ok(true);

@@ -1,0 +1,19 @@
+//! Hugging Face model folders, in and out: `config.json`, safetensors weights in one file or in
+//! shards with an index, tokenizer files as they are.
+//!
+//! A folder is checked whole before a single weight is read: every tensor of
+//! [`Config::tensors`] is there, once, with its shape and a known number format, and there is none
+//! that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so
+//! that a refusal names the tensor and both numbers; that crate is the oracle of the tests.
+//!
+//! The price: files are mapped, so a file that another process shortens while it is being read ends
+//! this process with a bus error, as it does for every reader of mapped weights.
+
+mod names;
+mod read;
+mod weight_file;
+mod write;
+
+pub use names::TOKENIZER_FILES;
+pub use read::{ModelFolder, open, read_config, read_weights};
+pub use write::{Layout, write};

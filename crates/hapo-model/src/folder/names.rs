@@ -1,0 +1,24 @@
+//! Names of the files and tensors of a model folder.
+
+pub(super) const SINGLE: &str = "model.safetensors";
+pub(super) const INDEX: &str = "model.safetensors.index.json";
+pub(super) const CONFIG: &str = "config.json";
+pub(super) const GENERATION: &str = "generation_config.json";
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(super) const HEAD: &str = "lm_head.weight";
+
+/// Files that belong to a model and are copied as they are, byte by byte.
+pub const TOKENIZER_FILES: &[&str] = &[
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+];
+
+/// Whether a name stays inside its folder on every system.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
+}

@@ -1,0 +1,334 @@
+//! A model folder, checked and read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::names::{
+    CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
+};
+use super::weight_file::{Stored, WeightFile};
+use crate::chat;
+use crate::config::{Config, TensorSpec};
+use crate::config_json;
+use crate::dtype::Dtype;
+use crate::error::{Error, excerpt};
+use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
+
+/// A tokenizer of 250,000 entries takes about 20 MB.
+const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
+
+/// A folder whose configuration and headers have been checked against each other.
+#[derive(Debug)]
+pub struct ModelFolder {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Shape of the decoder and its special tokens.
+    pub config: Config,
+    /// Number format that `config.json` declares, when it does; each tensor is read in its own.
+    pub declared_dtype: Option<Dtype>,
+    files: Vec<WeightFile>,
+    /// Location of each tensor of `config.tensors()`, in that order.
+    stored: Vec<(TensorSpec, Stored)>,
+}
+
+/// Opens a model folder and checks everything but the values of the weights: fields of
+/// `config.json`, headers, names, shapes, number formats, offsets and lengths.
+///
+/// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does.
+/// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
+/// over: they follow from the configuration.
+///
+/// # Errors
+/// [`Error::Io`] for a file that cannot be read, otherwise the variant of the first thing refused.
+pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
+    let (config, declared_dtype) = read_config(dir)?;
+    let mut files = Vec::new();
+    for name in weight_files(dir)? {
+        files.push(WeightFile::open(dir.join(name))?);
+    }
+    let stored = locate(dir, &config, &files)?;
+    let folder = ModelFolder {
+        dir: dir.to_owned(),
+        config,
+        declared_dtype,
+        files,
+        stored,
+    };
+    Ok(folder)
+}
+
+/// The shape of a folder's model and the number format it declares, from `config.json` and
+/// `generation_config.json` alone; the weights need not be there.
+///
+/// # Errors
+/// As [`open`], for these two files.
+pub fn read_config(dir: &Path) -> Result<(Config, Option<Dtype>), Error> {
+    let config_file = dir.join(CONFIG);
+    let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
+    let generation_file = dir.join(GENERATION);
+    let generation = if generation_file.exists() {
+        Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
+    } else {
+        None
+    };
+    let generation = (generation.as_deref()).map(|text| (generation_file.as_path(), text));
+    config_json::parse(&config_file, &text, generation)
+}
+
+/// Hands every tensor of the folder to `sink` in the order of [`Config::tensors`], as f32, row by
+/// row (`[out, in]` for linear weights). One tensor is in memory at a time, and none at all where
+/// the file already holds f32.
+///
+/// A tied model may carry `lm_head.weight`; it must equal the embedding.
+///
+/// # Errors
+/// [`Error::Tensor`] when a weight is NaN or infinite, or when the copy of a tied head differs.
+pub fn read_weights(
+    folder: &ModelFolder,
+    mut sink: impl FnMut(&TensorSpec, &[f32]),
+) -> Result<(), Error> {
+    let mut buffer = Vec::new();
+    for (spec, stored) in &folder.stored {
+        let file = &folder.files[stored.file];
+        let values = stored.values(file, &mut buffer);
+        require_finite(&file.path, &spec.name, values)?;
+        sink(spec, values);
+    }
+    if folder.config.tied {
+        require_equal_head(folder)?;
+    }
+    Ok(())
+}
+
+impl ModelFolder {
+    /// Number format of most of the weights' tensors, the one to write a trained copy in.
+    pub fn stored_dtype(&self) -> Dtype {
+        [Dtype::F32, Dtype::F16, Dtype::Bf16]
+            .into_iter()
+            .max_by_key(|dtype| {
+                let of_dtype = (self.stored.iter()).filter(|(_, stored)| stored.dtype == *dtype);
+                of_dtype.count()
+            })
+            .expect("the list of formats is not empty")
+    }
+
+    /// Name and bytes of the files of [`TOKENIZER_FILES`] that the folder holds, in that order; pass them
+    /// to [`write()`] to keep the tokenizer and its chat template as they are.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.
+    pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+        let mut found = Vec::new();
+        for name in TOKENIZER_FILES {
+            let file = self.dir.join(name);
+            if file.exists() {
+                found.push((*name, read_bounded(&file, MAX_TOKENIZER_BYTES)?));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl ModelFolder {
+    /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
+    /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
+    /// folder has none, as base models often do.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Malformed`] for a file that is no text or no JSON, and
+    /// [`Error::Config`] for a field that is neither a text nor a list with a default.
+    pub fn chat_template(&self) -> Result<Option<String>, Error> {
+        let mut found = Vec::new();
+        for name in [chat::JINJA, chat::TOKENIZER_CONFIG] {
+            let file = self.dir.join(name);
+            if file.exists() {
+                found.push((name, read_bounded(&file, MAX_JSON_BYTES)?));
+            }
+        }
+        chat::template(&found, &self.dir)
+    }
+}
+
+/// Names of the safetensors files of a folder.
+fn weight_files(dir: &Path) -> Result<Vec<String>, Error> {
+    if dir.join(SINGLE).exists() {
+        return Ok(vec![SINGLE.to_owned()]);
+    }
+    let index_file = dir.join(INDEX);
+    if !index_file.exists() {
+        return Err(Error::Malformed {
+            file: dir.to_owned(),
+            expected: format!("{SINGLE} or {INDEX}"),
+            got: "neither".to_owned(),
+            hint: Some(
+                "weights in another format (pytorch_model.bin) are to be saved as safetensors first",
+            ),
+        });
+    }
+    let text = read_bounded(&index_file, MAX_JSON_BYTES)?;
+    let index: Value = serde_json::from_slice(&text)
+        .map_err(|cause| malformed(&index_file, "a JSON object", cause.to_string()))?;
+    let Some(map) = index.get("weight_map").and_then(Value::as_object) else {
+        return Err(malformed(
+            &index_file,
+            "an object weight_map from tensor to file",
+            "none",
+        ));
+    };
+    let mut names = BTreeSet::new();
+    for (tensor, file) in map {
+        match file.as_str() {
+            Some(name) if is_plain_name(name) => names.insert(name.to_owned()),
+            _ => {
+                return Err(Error::Tensor {
+                    file: index_file,
+                    tensor: excerpt(tensor),
+                    expected: "the name of a file of this folder".to_owned(),
+                    got: excerpt(&file.to_string()),
+                    hint: None,
+                });
+            }
+        };
+    }
+    Ok(names.into_iter().collect())
+}
+
+/// Finds every tensor of the configuration in the headers, and nothing else in them.
+fn locate(
+    dir: &Path,
+    config: &Config,
+    files: &[WeightFile],
+) -> Result<Vec<(TensorSpec, Stored)>, Error> {
+    let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
+    for (i, file) in files.iter().enumerate() {
+        for name in file.tensors.keys() {
+            if let Some(other) = owners.insert(name, i) {
+                return Err(Error::Tensor {
+                    file: file.path.clone(),
+                    tensor: excerpt(name),
+                    expected: "a tensor in one file only".to_owned(),
+                    got: format!("another in {}", files[other].path.display()),
+                    hint: None,
+                });
+            }
+        }
+    }
+    let mut located = Vec::new();
+    for spec in config.tensors() {
+        let Some(i) = owners.remove(spec.name.as_str()) else {
+            return Err(Error::Tensor {
+                file: match files {
+                    [one] => one.path.clone(),
+                    _ => dir.to_owned(),
+                },
+                expected: format!("a tensor of shape {:?}", spec.shape),
+                got: "none".to_owned(),
+                hint: (spec.name == HEAD).then_some(
+                    "set tie_word_embeddings to true in config.json when the head is the embedding",
+                ),
+                tensor: spec.name,
+            });
+        };
+        let stored = accept(&files[i], i, &spec)?;
+        located.push((spec, stored));
+    }
+    if config.tied
+        && let Some(i) = owners.remove(HEAD)
+    {
+        let head = TensorSpec {
+            name: HEAD.to_owned(),
+            shape: vec![config.vocab_size, config.hidden],
+        };
+        accept(&files[i], i, &head)?;
+    }
+    match owners.iter().find(|(name, _)| !is_rotary_buffer(name)) {
+        None => Ok(located),
+        Some((name, i)) => Err(Error::Tensor {
+            file: files[*i].path.clone(),
+            tensor: excerpt(name),
+            expected: "no such tensor in this architecture".to_owned(),
+            got: format!("one of shape {:?}", files[*i].tensors[*name].shape),
+            hint: Some(
+                "adapters are to be merged into the weights, and quantised weights restored, first",
+            ),
+        }),
+    }
+}
+
+/// Checks one tensor of a header against its shape in the configuration.
+fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, Error> {
+    let entry = &file.tensors[&spec.name];
+    let refuse = |expected: String, got: String, hint| {
+        Err(Error::Tensor {
+            file: file.path.clone(),
+            tensor: spec.name.clone(),
+            expected,
+            got: excerpt(&got),
+            hint,
+        })
+    };
+    let same_shape = (entry.shape.iter().copied()).eq(spec.shape.iter().map(|size| *size as u64));
+    let Some(dtype) = Dtype::from_safetensors_name(&entry.dtype) else {
+        return refuse(
+            "dtype F32, BF16 or F16".to_owned(),
+            entry.dtype.clone(),
+            Some("use the folder of the model before quantisation, in bf16, f16 or f32"),
+        );
+    };
+    if !same_shape {
+        return refuse(
+            format!("shape {:?}", spec.shape),
+            format!("{:?}", entry.shape),
+            Some("config.json and the weights are of different models"),
+        );
+    }
+    Ok(Stored {
+        file: index,
+        dtype,
+        start: entry.start,
+        end: entry.end,
+    })
+}
+
+fn is_rotary_buffer(name: &str) -> bool {
+    name.starts_with("model.") && name.ends_with("rotary_emb.inv_freq")
+}
+
+/// The head of a tied model, when the folder carries one, must be the embedding.
+fn require_equal_head(folder: &ModelFolder) -> Result<(), Error> {
+    let files = folder.files.iter().enumerate();
+    let mut heads = files.filter(|(_, file)| file.tensors.contains_key(HEAD));
+    let Some((i, file)) = heads.next() else {
+        return Ok(());
+    };
+    let (embedding, at) = (folder.stored.iter())
+        .find(|(spec, _)| spec.name == EMBEDDING)
+        .expect("every model has an embedding");
+    let head = accept(
+        file,
+        i,
+        &TensorSpec {
+            name: HEAD.to_owned(),
+            shape: embedding.shape.clone(),
+        },
+    )?;
+    let other = &folder.files[at.file];
+    if head.dtype == at.dtype && head.bytes(file) == at.bytes(other) {
+        return Ok(());
+    }
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let (head, embedding) = (head.values(file, &mut left), at.values(other, &mut right));
+    let mut pairs = head.iter().zip(embedding.iter());
+    match pairs.position(|(one, two)| one != two) {
+        None => Ok(()),
+        Some(at) => Err(Error::Tensor {
+            file: file.path.clone(),
+            tensor: HEAD.to_owned(),
+            expected: format!("a copy of {EMBEDDING}, as tie_word_embeddings is true"),
+            got: format!("{} for {} at position {at}", head[at], embedding[at]),
+            hint: Some("set tie_word_embeddings to false in config.json to use both"),
+        }),
+    }
+}

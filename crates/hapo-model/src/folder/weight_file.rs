@@ -1,0 +1,202 @@
+//! One safetensors file: its header, checked, and the bytes of its tensors.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+use serde_json::{Map, Value};
+
+use crate::dtype::{self, Dtype};
+use crate::error::{Error, excerpt};
+use crate::files::{RELOAD, malformed};
+
+/// A header of 1024 layers takes about 2 MB.
+const MAX_HEADER_BYTES: u64 = 16 << 20;
+
+/// One safetensors file: its bytes and what its header says of them.
+#[derive(Debug)]
+pub(super) struct WeightFile {
+    pub(super) path: PathBuf,
+    map: Mmap,
+    pub(super) tensors: BTreeMap<String, Entry>,
+}
+
+/// A tensor of a header; the range counts from the start of the file.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) dtype: String,
+    pub(super) shape: Vec<u64>,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+/// A tensor that has been checked against the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    pub(super) file: usize,
+    pub(super) dtype: Dtype,
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Stored {
+    pub(super) fn bytes<'a>(&self, file: &'a WeightFile) -> &'a [u8] {
+        &file.map[self.start..self.end]
+    }
+
+    pub(super) fn values<'a>(&self, file: &'a WeightFile, buffer: &'a mut Vec<f32>) -> &'a [f32] {
+        let bytes = self.bytes(file);
+        // Nearly every writer pads the header, so that f32 needs no copy.
+        if self.dtype == Dtype::F32
+            && cfg!(target_endian = "little")
+            && let Ok(values) = bytemuck::try_cast_slice(bytes)
+        {
+            return values;
+        }
+        dtype::decode(self.dtype, bytes, buffer);
+        buffer
+    }
+}
+
+impl WeightFile {
+    pub(super) fn open(path: PathBuf) -> Result<Self, Error> {
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let length = file.metadata().map_err(Error::io("read", &path))?.len();
+        if length < 8 {
+            return Err(malformed(
+                &path,
+                "a safetensors file of at least 8 bytes",
+                format!("{length} bytes"),
+            ));
+        }
+        // SAFETY: the map is only read, and every value of its bytes is valid. Another process
+        // that shortens the file meanwhile ends this one with a bus error, which the module header
+        // admits; it cannot make these reads touch other memory.
+        let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map", &path))?;
+        let tensors = parse_header(&path, &map)?;
+        Ok(Self { path, map, tensors })
+    }
+}
+
+/// The tensors of a safetensors file, which lie one after the other from the end of the header to
+/// the end of the file.
+fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Error> {
+    let (length, rest) = bytes
+        .split_first_chunk::<8>()
+        .expect("the caller has seen 8 bytes");
+    let header_bytes = u64::from_le_bytes(*length);
+    if header_bytes > MAX_HEADER_BYTES || header_bytes > rest.len() as u64 {
+        return Err(malformed(
+            path,
+            format!(
+                "a header of at most {} bytes",
+                MAX_HEADER_BYTES.min(rest.len() as u64)
+            ),
+            format!("a header length of {header_bytes}"),
+        ));
+    }
+    let data_start = 8 + header_bytes as usize;
+    let header: Map<String, Value> = serde_json::from_slice(&rest[..header_bytes as usize])
+        .map_err(|cause| malformed(path, "a JSON object as header", cause.to_string()))?;
+
+    let mut entries = Vec::new();
+    for (name, value) in header {
+        if name != "__metadata__" {
+            let entry = parse_entry(path, &name, &value)?;
+            entries.push((name, entry));
+            continue;
+        }
+        let strings = value
+            .as_object()
+            .filter(|map| map.values().all(Value::is_string));
+        if strings.is_none() {
+            let got = excerpt(&value.to_string());
+            return Err(malformed(path, "strings in __metadata__", got));
+        }
+    }
+    entries.sort_by(|(left, a), (right, b)| (a.0, a.1, left).cmp(&(b.0, b.1, right)));
+
+    let last_end = entries.last().map_or(0, |(_, (_, end, ..))| *end);
+    let mut tensors = BTreeMap::new();
+    let mut previous_end = 0_u64;
+    for (name, (start, end, dtype, shape)) in entries {
+        let refuse = |expected: String, got: String| {
+            Err(Error::Tensor {
+                file: path.to_owned(),
+                tensor: excerpt(&name),
+                expected,
+                got,
+                hint: RELOAD,
+            })
+        };
+        if start != previous_end || end < start {
+            return refuse(
+                format!("bytes from {previous_end} on, where the tensor before ends"),
+                format!("bytes {start} to {end}"),
+            );
+        }
+        if end > (bytes.len() - data_start) as u64 {
+            return refuse(
+                format!(
+                    "a file of {} bytes",
+                    last_end.saturating_add(data_start as u64)
+                ),
+                format!("{} bytes", bytes.len()),
+            );
+        }
+        if let Some(dtype) = Dtype::from_safetensors_name(&dtype) {
+            let elements =
+                (shape.iter()).try_fold(1_u64, |product, size| product.checked_mul(*size));
+            let size = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
+            if size != Some(end - start) {
+                return refuse(
+                    format!(
+                        "as many bytes as {} {shape:?} takes",
+                        dtype.safetensors_name()
+                    ),
+                    format!("{} bytes", end - start),
+                );
+            }
+        }
+        previous_end = end;
+        let entry = Entry {
+            dtype,
+            shape,
+            start: data_start + start as usize,
+            end: data_start + end as usize,
+        };
+        tensors.insert(name, entry);
+    }
+    let end = data_start as u64 + previous_end;
+    if end != bytes.len() as u64 {
+        return Err(malformed(
+            path,
+            format!("{end} bytes, where the last tensor ends"),
+            format!("{} bytes", bytes.len()),
+        ));
+    }
+    Ok(tensors)
+}
+
+type RawEntry = (u64, u64, String, Vec<u64>);
+
+fn parse_entry(path: &Path, name: &str, value: &Value) -> Result<RawEntry, Error> {
+    let parsed = || -> Option<RawEntry> {
+        let entry = value.as_object()?;
+        let dtype = entry.get("dtype")?.as_str()?.to_owned();
+        let shape = entry.get("shape")?.as_array()?;
+        let shape = shape.iter().map(Value::as_u64).collect::<Option<_>>()?;
+        let [start, end] = entry.get("data_offsets")?.as_array()?.as_slice() else {
+            return None;
+        };
+        Some((start.as_u64()?, end.as_u64()?, dtype, shape))
+    };
+    parsed().ok_or_else(|| Error::Tensor {
+        file: path.to_owned(),
+        tensor: excerpt(name),
+        expected: "a header entry with dtype, shape and two data_offsets".to_owned(),
+        got: excerpt(&value.to_string()),
+        hint: RELOAD,
+    })
+}

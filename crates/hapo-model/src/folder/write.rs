@@ -1,0 +1,283 @@
+//! A model folder, written.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use serde_json::json;
+
+use super::names::{CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use crate::config::{Config, TensorSpec};
+use crate::config_json;
+use crate::dtype::{self, Dtype};
+use crate::error::{Error, excerpt};
+use crate::files::{malformed, require_finite};
+
+/// Numbers converted at a time: their bytes stay in the cache until they are written.
+const CHUNK: usize = 1 << 16;
+
+/// How a folder is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    /// Number format of the weights.
+    pub dtype: Dtype,
+    /// Most bytes of weights in one file; a model above it is written in shards with an index. One
+    /// tensor is never cut.
+    pub shard_bytes: u64,
+    /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, ….
+    pub tokenizer_files: &'a [(&'a str, &'a [u8])],
+}
+
+impl Default for Layout<'_> {
+    /// bf16, shards of 5 GB, no further file.
+    fn default() -> Self {
+        Self {
+            dtype: Dtype::Bf16,
+            shard_bytes: 5_000_000_000,
+            tokenizer_files: &[],
+        }
+    }
+}
+
+/// Writes a model folder that transformers 4 and 5 and vLLM load as it is. `source` gives the
+/// values of a tensor, row by row, and is called once for each of [`Config::tensors`] (in the order
+/// of the files, by name within a file). The folder is made when it does not exist.
+///
+/// The same input gives the same bytes. Each file is written under a temporary name, flushed to the
+/// disk and renamed, weights first and `config.json` last: a folder without it is an unfinished one
+/// and is refused by [`open`].
+///
+/// # Errors
+/// [`Error::Config`] for a configuration whose numbers disagree, [`Error::Tensor`] when `source`
+/// gives the wrong number of values, a NaN, an infinity, or a number beyond the range of f16,
+/// [`Error::Malformed`] when the folder already holds weights or a name of a tokenizer file is not a plain
+/// file name, [`Error::Io`] for everything the file system refuses.
+pub fn write(
+    dir: &Path,
+    config: &Config,
+    layout: &Layout<'_>,
+    mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
+) -> Result<(), Error> {
+    config_json::check(&dir.join(CONFIG), config)?;
+    refuse_file_names(dir, layout.tokenizer_files)?;
+    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    refuse_existing_weights(dir)?;
+
+    let shards = plan_shards(config.tensors(), layout);
+    let n_shards = shards.len();
+    let mut weight_map = BTreeMap::new();
+    let mut total_bytes = 0;
+    for (i, specs) in shards.iter().enumerate() {
+        let name = match n_shards {
+            1 => SINGLE.to_owned(),
+            _ => format!("model-{:05}-of-{n_shards:05}.safetensors", i + 1),
+        };
+        write_weights(&dir.join(&name), specs, layout.dtype, &mut source)?;
+        for spec in specs {
+            total_bytes += element_count(spec) * layout.dtype.size();
+            weight_map.insert(spec.name.clone(), name.clone());
+        }
+    }
+    if n_shards > 1 {
+        let index = json!({
+            "metadata": { "total_size": total_bytes },
+            "weight_map": weight_map,
+        });
+        write_file(&dir.join(INDEX), |out| writeln!(out, "{index:#}"))?;
+    }
+    for (name, bytes) in layout.tokenizer_files {
+        write_file(&dir.join(name), |out| out.write_all(bytes))?;
+    }
+    write_file(&dir.join(GENERATION), |out| {
+        out.write_all(config_json::render_generation(config).as_bytes())
+    })?;
+    write_file(&dir.join(CONFIG), |out| {
+        out.write_all(config_json::render(config, layout.dtype).as_bytes())
+    })?;
+    sync_dir(dir)
+}
+
+/// Cuts the tensors into files of at most `shard_bytes`, in order; within a file they are sorted by
+/// name, as the published ones are.
+fn plan_shards(specs: Vec<TensorSpec>, layout: &Layout<'_>) -> Vec<Vec<TensorSpec>> {
+    let mut shards: Vec<Vec<TensorSpec>> = vec![Vec::new()];
+    let mut bytes = 0_u64;
+    for spec in specs {
+        let size = (element_count(&spec) * layout.dtype.size()) as u64;
+        if bytes > 0 && bytes + size > layout.shard_bytes {
+            shards.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += size;
+        let last = shards.last_mut().expect("there is always an open shard");
+        last.push(spec);
+    }
+    for shard in &mut shards {
+        shard.sort_by(|left, right| left.name.cmp(&right.name));
+    }
+    shards
+}
+
+fn element_count(spec: &TensorSpec) -> usize {
+    spec.shape.iter().product()
+}
+
+fn write_weights(
+    path: &Path,
+    specs: &[TensorSpec],
+    dtype: Dtype,
+    source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
+) -> Result<(), Error> {
+    let mut refused = None;
+    let written = write_file(path, |out| {
+        let header = header_bytes(specs, dtype);
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(&header)?;
+        let mut bytes = Vec::new();
+        for spec in specs {
+            let values = source(spec);
+            if let Err(error) = require_writable(path, spec, dtype, &values) {
+                refused = Some(error);
+                return Err(std::io::ErrorKind::InvalidData.into());
+            }
+            for chunk in values.chunks(CHUNK) {
+                dtype::encode(dtype, chunk, &mut bytes);
+                out.write_all(&bytes)?;
+            }
+        }
+        Ok(())
+    });
+    match refused {
+        Some(error) => Err(error),
+        None => written,
+    }
+}
+
+/// The header as the `safetensors` package writes it: metadata first, then tensors in the order of
+/// their bytes, spaces up to a multiple of 8.
+fn header_bytes(specs: &[TensorSpec], dtype: Dtype) -> Vec<u8> {
+    let mut header = String::from("{\"__metadata__\":{\"format\":\"pt\"}");
+    let mut start = 0;
+    for spec in specs {
+        let end = start + element_count(spec) * dtype.size();
+        let (name, shape) = (json!(spec.name), json!(spec.shape));
+        let dtype = dtype.safetensors_name();
+        // Writing to a string does not fail.
+        let _ = write!(
+            header,
+            ",{name}:{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":[{start},{end}]}}"
+        );
+        start = end;
+    }
+    header.push('}');
+    let mut header = header.into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    header
+}
+
+/// Checks that a tensor's values are as many as its shape says and have a nearest finite number.
+fn require_writable(
+    path: &Path,
+    spec: &TensorSpec,
+    dtype: Dtype,
+    values: &[f32],
+) -> Result<(), Error> {
+    let refuse = |expected: String, got: String, hint| {
+        Err(Error::Tensor {
+            file: path.to_owned(),
+            tensor: spec.name.clone(),
+            expected,
+            got,
+            hint,
+        })
+    };
+    if values.len() != element_count(spec) {
+        return refuse(
+            format!("{} values for shape {:?}", element_count(spec), spec.shape),
+            values.len().to_string(),
+            None,
+        );
+    }
+    require_finite(path, &spec.name, values)?;
+    // The first value of the upper half of the last step rounds away from the format.
+    let limit = match dtype {
+        Dtype::F32 => f32::INFINITY,
+        Dtype::Bf16 => f32::from_bits(0x7f7f_8000),
+        Dtype::F16 => 65520.0,
+    };
+    if let Some(i) = values.iter().position(|value| value.abs() >= limit) {
+        return refuse(
+            format!("numbers within the range of {dtype}"),
+            format!("{} at position {i}", values[i]),
+            Some("write the model in bf16 or f32"),
+        );
+    }
+    Ok(())
+}
+
+/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it.
+fn write_file(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
+) -> Result<(), Error> {
+    let mut name = path
+        .file_name()
+        .expect("every file written has a name")
+        .to_owned();
+    name.push(".partial");
+    let temporary = path.with_file_name(name);
+    let write = || {
+        let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
+        fill(&mut out)?;
+        let file = out
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|cause| {
+        // Nothing to add when this fails too: the first cause is the one to report.
+        let _ = fs::remove_file(&temporary);
+        Error::io("write", path)(cause)
+    })
+}
+
+/// A rename is on the disk only when its folder is.
+fn sync_dir(dir: &Path) -> Result<(), Error> {
+    if cfg!(unix) {
+        let handle = File::open(dir).map_err(Error::io("open", dir))?;
+        handle.sync_all().map_err(Error::io("flush", dir))?;
+    }
+    Ok(())
+}
+
+fn refuse_existing_weights(dir: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(dir).map_err(Error::io("read", dir))? {
+        let name = entry.map_err(Error::io("read", dir))?.file_name();
+        let name = name.to_string_lossy();
+        if name == CONFIG || name == INDEX || name.ends_with(".safetensors") {
+            return Err(Error::Malformed {
+                file: dir.to_owned(),
+                expected: "a folder without a model".to_owned(),
+                got: name.into_owned(),
+                hint: Some("write into a new folder; an old model is never replaced file by file"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn refuse_file_names(dir: &Path, tokenizer_files: &[(&str, &[u8])]) -> Result<(), Error> {
+    let reserved =
+        |name: &str| [CONFIG, GENERATION, INDEX].contains(&name) || name.ends_with(".safetensors");
+    match (tokenizer_files.iter()).find(|(name, _)| !is_plain_name(name) || reserved(name)) {
+        None => Ok(()),
+        Some((name, _)) => Err(malformed(
+            dir,
+            "a tokenizer file with a plain file name of its own",
+            excerpt(name),
+        )),
+    }
+}

@@ -1,0 +1,344 @@
+//! Prompts into the key/value cache: several at once, or one in pieces.
+//!
+//! Bits: the logits after a prompt equal those of [`Model::forward`] over the same tokens, whatever
+//! the pieces.
+
+use hapo_kernels::{Buffer, CacheSpan, Device, SegmentRow};
+
+use crate::batch::check_tokens;
+use crate::compute_error::ComputeError;
+use crate::free_list::End;
+use crate::kv_cache::{KvCache, PromptSlot};
+use crate::layer::Layer;
+use crate::model::Model;
+use crate::workspace::Workspace;
+
+/// Tokens of prompts that go through the layers together.
+const PREFILL_TOKENS: usize = 1024;
+
+/// Slots and logits of prompts that were read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prefill {
+    /// One slot per prompt.
+    pub slots: Vec<PromptSlot>,
+    /// Logits `[prompts, vocabulary]` after the last token of each.
+    pub logits: Vec<f32>,
+}
+
+/// A prompt that is read in pieces, so that others decode in between. Until it is complete its keys and
+/// values are stored a second time, outside the cache:
+/// `length · (layers · 2 · kv_heads + 2 · heads) · head_dim · 4` bytes and a little.
+#[derive(Debug)]
+pub struct PartialPrompt<D: Device> {
+    tokens: Vec<u32>,
+    read: usize,
+    span: CacheSpan,
+    /// `[layers, length, kv_dim]`.
+    keys: D::Buf,
+    values: D::Buf,
+    q: D::Buf,
+    out: D::Buf,
+    log_sums: D::Buf,
+}
+
+impl<D: Device> PartialPrompt<D> {
+    /// Tokens that are still to be read.
+    pub fn remaining(&self) -> usize {
+        self.tokens.len() - self.read
+    }
+}
+
+impl<D: Device> KvCache<D> {
+    /// Frees the tokens of a prompt that is no longer needed.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the prompt is of no more use"
+    )]
+    pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
+        self.free_span(prompt.span);
+    }
+}
+
+impl<D: Device> Model<D> {
+    /// Reserves cache tokens for a prompt that [`Model::continue_prefill`] reads in pieces.
+    ///
+    /// # Errors
+    /// An empty or too long prompt, an unknown token, no free run that is long enough.
+    pub fn begin_prefill(
+        &self,
+        cache: &mut KvCache<D>,
+        tokens: &[u32],
+    ) -> Result<PartialPrompt<D>, ComputeError> {
+        self.check_prompt(tokens)?;
+        let (shape, len) = (self.config.attention_shape(), tokens.len());
+        let all = self.config.layers * len * shape.kv_dim();
+        let (keys, values) = (self.device.alloc(all)?, self.device.alloc(all)?);
+        let q = self.device.alloc(len * shape.q_dim())?;
+        let out = self.device.alloc(len * shape.q_dim())?;
+        let log_sums = self.device.alloc(len * shape.heads)?;
+        Ok(PartialPrompt {
+            tokens: tokens.to_vec(),
+            read: 0,
+            span: cache.region(len, End::High)?,
+            keys,
+            values,
+            q,
+            out,
+            log_sums,
+        })
+    }
+
+    /// Reads at most `most` more tokens of a prompt; its slot and the logits after it once it is complete.
+    /// The pieces change no bits.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn continue_prefill(
+        &self,
+        cache: &mut KvCache<D>,
+        prompt: &mut PartialPrompt<D>,
+        most: usize,
+    ) -> Result<Option<(PromptSlot, Vec<f32>)>, ComputeError> {
+        let (done, len) = (prompt.read, prompt.tokens.len());
+        let rows = most.min(len - done);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let mut work = self.prefill_workspace(cache, rows, 1)?;
+        let last = done + rows == len;
+        let mut logits = vec![0.0; if last { self.config.vocab_size } else { 0 }];
+        self.device.enter(|| {
+            self.prefill_piece(cache, prompt, rows, &mut work);
+            if last {
+                let hidden = self.config.hidden;
+                self.device.copy(
+                    work.x[0].at((rows - 1) * hidden, hidden),
+                    work.last.first_mut(hidden),
+                );
+                self.head_rows(&self.device, 1, &mut work, &mut logits);
+            }
+        });
+        cache.prefill = Some(work);
+        self.device.check()?;
+        prompt.read = done + rows;
+        if !last {
+            return Ok(None);
+        }
+        let slot = cache.keep_prompt(prompt.span, len);
+        Ok(Some((slot, logits)))
+    }
+
+    /// The next `rows` tokens of a prompt through all layers, their keys and values into the cache.
+    fn prefill_piece(
+        &self,
+        cache: &mut KvCache<D>,
+        prompt: &mut PartialPrompt<D>,
+        rows: usize,
+        work: &mut Workspace<D>,
+    ) {
+        let device = &self.device;
+        let shape = self.config.attention_shape();
+        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let (done, len) = (prompt.read, prompt.tokens.len());
+        let end = done + rows;
+        let tokens = device.table(&prompt.tokens[done..end]);
+        let positions = device.table(&(done as u32..end as u32).collect::<Vec<u32>>());
+        let segment = device.table(&[SegmentRow {
+            start: done as u32,
+            len: rows as u32,
+            prefix_start: 0,
+            prefix_len: done as u32,
+            prefix_group: 0,
+        }]);
+        let span = CacheSpan {
+            len: done as u32,
+            ..prompt.span
+        };
+        self.embed(
+            device,
+            &tokens,
+            work.x[0].first_mut(rows * self.config.hidden),
+        );
+        for index in 0..self.config.layers {
+            let first = index * len * kv_dim;
+            let layer = self.prefill_layer(index, rows, &positions);
+            work.run_layer(&layer, |device, a| {
+                let here = rows * kv_dim;
+                device.copy(a.k, prompt.keys.at_mut(first + done * kv_dim, here));
+                device.copy(a.v, prompt.values.at_mut(first + done * kv_dim, here));
+                device.copy(a.q, prompt.q.at_mut(done * q_dim, rows * q_dim));
+                device.attention(
+                    shape,
+                    &segment,
+                    prompt.q.first(end * q_dim),
+                    prompt.keys.at(first, end * kv_dim),
+                    prompt.values.at(first, end * kv_dim),
+                    prompt.out.first_mut(end * q_dim),
+                    prompt.log_sums.first_mut(end * shape.heads),
+                );
+                let out = prompt.out.at(done * q_dim, rows * q_dim);
+                device.copy(out, a.out.first_mut(rows * q_dim));
+            });
+            let k = work.saved.k.first(rows * kv_dim);
+            let v = work.saved.v.first(rows * kv_dim);
+            device.cache_append(shape, index, span, k, v, &mut cache.buf);
+        }
+    }
+
+    fn prefill_layer<'a>(
+        &'a self,
+        index: usize,
+        rows: usize,
+        positions: &'a D::Table<u32>,
+    ) -> Layer<'a, D> {
+        Layer {
+            model: self,
+            device: &self.device,
+            packed: self.packed_for(rows),
+            index,
+            rows,
+            positions,
+        }
+    }
+
+    fn check_prompt(&self, prompt: &[u32]) -> Result<(), ComputeError> {
+        if prompt.is_empty() {
+            return Err(ComputeError::Empty { what: "prompt" });
+        }
+        if prompt.len() > self.positions {
+            return Err(ComputeError::TooLong {
+                length: prompt.len(),
+                positions: self.positions,
+            });
+        }
+        check_tokens(prompt, self.config.vocab_size)
+    }
+
+    /// The workspace of the last prompts if it is large enough, else a larger one.
+    fn prefill_workspace(
+        &self,
+        cache: &mut KvCache<D>,
+        rows: usize,
+        head_rows: usize,
+    ) -> Result<Workspace<D>, ComputeError> {
+        match cache.prefill.take() {
+            Some(work) if work.rows >= rows && work.head_rows >= head_rows => Ok(work),
+            old => {
+                let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
+                Workspace::new(self, rows.max(r), head_rows.max(h), false)
+            }
+        }
+    }
+
+    /// Reads prompts into the cache.
+    ///
+    /// # Errors
+    /// An empty or too long prompt, an unknown token, no free run that is long enough. The cache is
+    /// unchanged then.
+    pub fn prefill(
+        &self,
+        cache: &mut KvCache<D>,
+        prompts: &[&[u32]],
+    ) -> Result<Prefill, ComputeError> {
+        for prompt in prompts {
+            self.check_prompt(prompt)?;
+        }
+        let mut spans: Vec<CacheSpan> = Vec::with_capacity(prompts.len());
+        let mut logits = vec![0.0; prompts.len() * self.config.vocab_size];
+        let result = self.prefill_into(cache, prompts, &mut spans, &mut logits);
+        if let Err(error) = result {
+            for span in spans {
+                cache.free_span(span);
+            }
+            return Err(error);
+        }
+        let slots = prompts
+            .iter()
+            .zip(spans)
+            .map(|(prompt, span)| cache.keep_prompt(span, prompt.len()))
+            .collect();
+        Ok(Prefill { slots, logits })
+    }
+
+    /// Reserves a span for each prompt and reads the prompts, a few at a time.
+    fn prefill_into(
+        &self,
+        cache: &mut KvCache<D>,
+        prompts: &[&[u32]],
+        spans: &mut Vec<CacheSpan>,
+        logits: &mut [f32],
+    ) -> Result<(), ComputeError> {
+        for prompt in prompts {
+            spans.push(cache.region(prompt.len(), End::High)?);
+        }
+        let vocabulary = self.config.vocab_size;
+        let mut first = 0;
+        while first < prompts.len() {
+            let mut tokens = prompts[first].len();
+            let mut end = first + 1;
+            while end < prompts.len() && tokens + prompts[end].len() <= PREFILL_TOKENS {
+                tokens += prompts[end].len();
+                end += 1;
+            }
+            let logits = &mut logits[first * vocabulary..end * vocabulary];
+            self.prefill_chunk(cache, &prompts[first..end], &spans[first..end], logits)?;
+            first = end;
+        }
+        Ok(())
+    }
+
+    fn prefill_chunk(
+        &self,
+        cache: &mut KvCache<D>,
+        prompts: &[&[u32]],
+        spans: &[CacheSpan],
+        logits: &mut [f32],
+    ) -> Result<(), ComputeError> {
+        let tokens = prompts.concat();
+        let rows = tokens.len();
+        let (mut segments, mut positions, mut last_rows) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, prompt) in prompts.iter().enumerate() {
+            segments.push(SegmentRow {
+                start: positions.len() as u32,
+                len: prompt.len() as u32,
+                prefix_start: 0,
+                prefix_len: 0,
+                prefix_group: i as u32,
+            });
+            positions.extend(0..prompt.len() as u32);
+            last_rows.push(positions.len() as u32 - 1);
+        }
+        let mut work = self.prefill_workspace(cache, rows, prompts.len())?;
+        let device = &self.device;
+        let tokens = device.table(&tokens);
+        let positions = device.table(&positions);
+        let segments = device.table(&segments);
+        let last_rows = device.table(&last_rows);
+        let shape = self.config.attention_shape();
+        let (hidden, kv_dim) = (self.config.hidden, shape.kv_dim());
+        device.enter(|| {
+            self.embed(device, &tokens, work.x[0].first_mut(rows * hidden));
+            for index in 0..self.config.layers {
+                let layer = self.prefill_layer(index, rows, &positions);
+                work.run_layer(&layer, |device, a| {
+                    let out = a.out.first_mut(rows * shape.q_dim());
+                    let log_sums = a.log_sums.first_mut(rows * shape.heads);
+                    device.attention(shape, &segments, a.q, a.k, a.v, out, log_sums);
+                });
+                let mut start = 0;
+                for (prompt, &span) in prompts.iter().zip(spans) {
+                    let (at, len) = (start * kv_dim, prompt.len() * kv_dim);
+                    let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
+                    device.cache_append(shape, index, span, k, v, &mut cache.buf);
+                    start += prompt.len();
+                }
+            }
+            let x = work.x[0].first(rows * hidden);
+            let last = work.last.first_mut(prompts.len() * hidden);
+            device.gather_rows(hidden, &last_rows, x, last);
+            self.head_rows(device, prompts.len(), &mut work, logits);
+        });
+        cache.prefill = Some(work);
+        Ok(device.check()?)
+    }
+}

@@ -1,0 +1,126 @@
+//! Buffers of generation: one block of rows from its tokens to its logits.
+
+use hapo_kernels::{Accumulate, Buffer, Device};
+
+use crate::compute_error::ComputeError;
+use crate::layer::{AttentionArgs, Layer, LayerActivations};
+use crate::memory::layer_width;
+use crate::model::{Model, mat};
+
+/// Buffers of one block of rows.
+#[derive(Debug)]
+pub(crate) struct Workspace<D: Device> {
+    pub(crate) rows: usize,
+    pub(crate) head_rows: usize,
+    pub(crate) x: [D::Buf; 2],
+    pub(crate) saved: LayerActivations<D>,
+    pub(crate) mlp_hidden: D::Buf,
+    pub(crate) last: D::Buf,
+    norm: D::Buf,
+    norm_inverse: D::Buf,
+    logits: D::Buf,
+    pub(crate) new_keys: D::Buf,
+    pub(crate) new_values: D::Buf,
+}
+
+impl<D: Device> Workspace<D> {
+    /// `head_rows` rows reach the head; `decode` saves the new keys and values of all layers.
+    pub(crate) fn new(
+        model: &Model<D>,
+        rows: usize,
+        head_rows: usize,
+        decode: bool,
+    ) -> Result<Self, ComputeError> {
+        let (device, config) = (&model.device, &model.config);
+        let hidden = config.hidden;
+        let new_tokens = if decode {
+            config.layers * rows * config.attention_shape().kv_dim()
+        } else {
+            0
+        };
+        Ok(Self {
+            rows,
+            head_rows,
+            x: [device.alloc(rows * hidden)?, device.alloc(rows * hidden)?],
+            saved: LayerActivations::new(device, config, rows)?,
+            mlp_hidden: device.alloc(rows * config.ffn)?,
+            last: device.alloc(head_rows * hidden)?,
+            norm: device.alloc(head_rows * hidden)?,
+            norm_inverse: device.alloc(head_rows)?,
+            logits: device.alloc(head_rows * config.vocab_size)?,
+            new_keys: device.alloc(new_tokens)?,
+            new_values: device.alloc(new_tokens)?,
+        })
+    }
+
+    /// Runs a layer: the block's rows go from `x[0]` to `x[0]`.
+    pub(crate) fn run_layer(
+        &mut self,
+        layer: &Layer<'_, D>,
+        attend: impl FnOnce(&D, AttentionArgs<'_, D>),
+    ) {
+        let [x, x_next] = &mut self.x;
+        layer.forward(x, x_next, &mut self.saved, &mut self.mlp_hidden, attend);
+        self.x.swap(0, 1);
+    }
+}
+
+impl<D: Device> Model<D> {
+    /// Bytes in addition to the cache that decoding up to `rows` rows and reading up to `prefill` prompt tokens
+    /// of up to `prompts` prompts at once may take, the longest prompt in pieces included.
+    pub fn workspace_bytes(&self, rows: usize, prefill: usize, prompts: usize) -> usize {
+        let c = &self.config;
+        let shape = c.attention_shape();
+        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let row = 2 * c.hidden + layer_width(c) as usize + c.ffn;
+        let head_row = 2 * c.hidden + 1 + c.vocab_size;
+        let weight_bytes = self.layout.len() * size_of::<f32>();
+        // A block keeps the size of the largest step it was part of.
+        let mut blocks: Vec<usize> = Vec::new();
+        for n in 1..=rows {
+            let size = n.div_ceil(self.device.blocks(n, weight_bytes).max(1));
+            for (i, first) in (0..n).step_by(size).enumerate() {
+                let here = size.min(n - first).next_multiple_of(4);
+                match blocks.get_mut(i) {
+                    Some(it) => *it = here.max(*it),
+                    None => blocks.push(here),
+                }
+            }
+        }
+        let decoded: usize = blocks.iter().sum();
+        let decode = decoded * (row + head_row + 2 * c.layers * kv_dim) + rows * c.vocab_size;
+        let read = prefill * row + prompts * (head_row + 2 * c.vocab_size);
+        let piecewise = self.positions * (2 * c.layers * kv_dim + 2 * q_dim + c.heads);
+        (decode + read + piecewise) * size_of::<f32>()
+    }
+
+    /// Final norm and logits of the rows in `work.last`.
+    pub(crate) fn head_rows(
+        &self,
+        device: &D,
+        rows: usize,
+        work: &mut Workspace<D>,
+        logits: &mut [f32],
+    ) {
+        let (hidden, vocabulary) = (self.config.hidden, self.config.vocab_size);
+        device.rms_norm(
+            self.config.rms_eps,
+            work.last.first(rows * hidden),
+            self.param(self.roles.norm),
+            work.norm.first_mut(rows * hidden),
+            work.norm_inverse.first_mut(rows),
+            None,
+        );
+        let shape = mat(rows, hidden, vocabulary);
+        let x = work.norm.first(rows * hidden);
+        let y = work.logits.first_mut(rows * vocabulary);
+        match self.packed_for(rows) {
+            Some(it) => device.matmul_packed(shape, x, it.at(it.head), Accumulate::Nothing, y),
+            None => {
+                let head = self.param(self.roles.head);
+                device.matmul(shape, x, head, Accumulate::Nothing, y);
+            }
+        }
+        device.download(work.logits.first(rows * vocabulary), logits);
+    }
+}
