@@ -84,6 +84,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
+    // Only ever a dev-dependency: no other row names it.
+    ("hapo-testing", &["hapo-kernels", "hapo-model"]),
     ("hapo-tidy", &[]),
     (
         "hapo-cli",

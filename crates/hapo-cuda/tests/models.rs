@@ -3,31 +3,16 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::{
-    ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs, PackedBatch, Tape, Target,
+    ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs,
+    PackedBatch, Tape,
 };
-use safetensors::{Dtype, SafeTensors};
-use serde_json::Value;
+use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
 use support::Fibers;
 
 const MODELS: [&str; 3] = ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"];
-
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../testdata/fixtures/models")
-        .join(name)
-}
-
-fn load<D: Device>(name: &str, device: D) -> Model<D> {
-    hapo_model::load(&folder(name), device, |_| 512)
-        .unwrap()
-        .model
-}
 
 fn fibers(name: &str, products: MatmulPrecision) -> Option<Model<CudaDevice<Fibers>>> {
     Some(load(name, support::gpu(products)?))
@@ -37,61 +22,6 @@ fn cpu(name: &str) -> Model<Cpu> {
     load(name, Cpu::new(1).unwrap())
 }
 
-/// A prompt of `expected.json` with its recorded numbers.
-struct Expected {
-    tokens: Vec<u32>,
-    greedy: Vec<u32>,
-    logits: Vec<f32>,
-    log_probs: Vec<f32>,
-    entropies: Vec<f32>,
-}
-
-fn expected(name: &str) -> Vec<Expected> {
-    let bytes = std::fs::read(folder(name).join("expected.safetensors")).unwrap();
-    let numbers: BTreeMap<String, Vec<f32>> = SafeTensors::deserialize(&bytes)
-        .unwrap()
-        .tensors()
-        .into_iter()
-        .filter(|(_, view)| view.dtype() == Dtype::F32)
-        .map(|(name, view)| {
-            let values = view.data().chunks_exact(4);
-            let values = values.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
-            (name, values.collect())
-        })
-        .collect();
-    let text = std::fs::read(folder(name).join("expected.json")).unwrap();
-    let cases: Value = serde_json::from_slice(&text).unwrap();
-    let ids = |value: &Value| {
-        let ids = value.as_array().unwrap().iter();
-        ids.map(|it| it.as_u64().unwrap() as u32).collect()
-    };
-    let cases = cases.as_array().unwrap().iter().enumerate();
-    cases
-        .map(|(i, case)| Expected {
-            tokens: ids(&case["input_ids"]),
-            greedy: ids(&case["greedy"]),
-            logits: numbers[&format!("{i}.logits")].clone(),
-            log_probs: numbers[&format!("{i}.logprobs")].clone(),
-            entropies: numbers[&format!("{i}.entropy")].clone(),
-        })
-        .collect()
-}
-
-fn gap(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len());
-    let gaps = a.iter().zip(b).map(|(x, y)| (x - y).abs());
-    gaps.fold(0.0, |most, it| {
-        assert!(it.is_finite());
-        f32::max(most, it)
-    })
-}
-
-fn argmax(row: &[f32]) -> u32 {
-    (0..row.len())
-        .max_by(|&a, &b| row[a].total_cmp(&row[b]).then(b.cmp(&a)))
-        .unwrap() as u32
-}
-
 #[test]
 fn logits_log_probs_and_entropies_are_those_of_transformers() {
     for name in MODELS {
@@ -99,24 +29,8 @@ fn logits_log_probs_and_entropies_are_those_of_transformers() {
             return;
         };
         let mut tape = Tape::new(ActivationCheckpointing::Layers).with_logit_bytes(384 * 4 * 20);
-        for e in expected(name) {
-            let logits = model.logits(&e.tokens, &mut tape).unwrap();
-            let off = gap(&logits, &e.logits);
-            assert!(off < 1e-4, "{name}, {} tokens: {off}", e.tokens.len());
-            let mut batch = PackedBatch::default();
-            batch.push(&e.tokens, None);
-            batch.targets = (0..e.tokens.len())
-                .map(|row| Target {
-                    row,
-                    token: e.tokens.get(row + 1).copied().unwrap_or(0),
-                    inverse_temperature: 1.0,
-                })
-                .collect();
-            let out = model.forward(&batch, &mut tape).unwrap();
-            let last = e.tokens.len() - 1;
-            assert!(gap(&out.log_probs[..last], &e.log_probs) < 1e-4, "{name}");
-            assert!(gap(&out.entropies, &e.entropies) < 1e-4, "{name}");
-        }
+        assert_logits(&model, name, &mut tape, 1e-4);
+        assert_outputs(&model, name, &mut tape, 1e-4);
     }
 }
 
@@ -126,36 +40,7 @@ fn greedy_continuations_are_those_of_transformers() {
         let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;
         };
-        let vocabulary = model.config().vocab_size;
-        let mut cache = KvCache::new(&model, 1024).unwrap();
-        let cases = expected(name);
-        let prompts: Vec<&[u32]> = cases.iter().map(|e| &e.tokens[..]).collect();
-        let prefill = model.prefill(&mut cache, &prompts).unwrap();
-        let mut sequences = Vec::new();
-        for (i, (case, &slot)) in cases.iter().zip(&prefill.slots).enumerate() {
-            let first = argmax(&prefill.logits[i * vocabulary..(i + 1) * vocabulary]);
-            let sequence = cache.fork(slot, case.greedy.len()).unwrap();
-            sequences.push((sequence, vec![first], i));
-        }
-        let mut logits = Vec::new();
-        while !sequences.is_empty() {
-            let rows: Vec<_> = sequences
-                .iter()
-                .map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap()))
-                .collect();
-            model.decode(&mut cache, &rows, &mut logits).unwrap();
-            for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
-                tokens.push(argmax(row));
-            }
-            sequences.retain(|(slot, tokens, i)| {
-                let done = tokens.len() >= cases[*i].greedy.len();
-                if done {
-                    assert_eq!(tokens, &cases[*i].greedy, "{name}, prompt {i}");
-                    cache.release(*slot).unwrap();
-                }
-                !done
-            });
-        }
+        assert_greedy(&model, name);
     }
 }
 

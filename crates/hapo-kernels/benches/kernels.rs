@@ -22,7 +22,7 @@ fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
     let values: Vec<f32> = (0..len)
         .map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5)
         .collect();
-    let mut it = cpu.alloc(len).expect("room");
+    let mut it = cpu.alloc(len).expect("memory");
     cpu.upload(&values, it.first_mut(len));
     it
 }
@@ -43,7 +43,7 @@ fn products(c: &mut Criterion) {
         };
         let (x, w) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
         let len = cpu.packed_len(HIDDEN, FFN).expect("this device packs");
-        let mut packed = cpu.alloc(len).expect("room");
+        let mut packed = cpu.alloc(len).expect("memory");
         cpu.pack(HIDDEN, FFN, w.first(w.len()), all(&mut packed));
         let mut y = numbers(&cpu, rows * FFN);
         let (x, w) = (x.first(x.len()), w.first(w.len()));

@@ -151,7 +151,7 @@ pub struct SpanMut<'a, B> {
     pub len: usize,
 }
 
-/// An item of a small integer table that lives on the device beside the buffers.
+/// An item of a small integer table on the device, next to the buffers.
 pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}
 
 impl TableItem for u32 {}
@@ -241,7 +241,7 @@ impl TableItem for SegmentRow {}
 pub struct CacheSpan {
     /// First element of the region in the cache buffer.
     pub base: u64,
-    /// Tokens the region has room for.
+    /// Tokens the region can hold.
     pub capacity: u32,
     /// Tokens written.
     pub len: u32,
@@ -253,7 +253,7 @@ pub struct CacheSpan {
 pub struct CacheRow {
     /// The shared prompt.
     pub prompt: CacheSpan,
-    /// Tokens of this sequence already in the cache; the row's own key and value come beside it.
+    /// Tokens of this sequence already in the cache; the row's own key and value are given separately.
     pub own: CacheSpan,
 }
 
@@ -420,7 +420,7 @@ pub trait Device: Send + Sync + Sized + Debug {
     /// `out [width] += Σ_rows dy [rows, width]`: the gradient of a bias.
     fn add_column_sums(&self, width: usize, dy: Span<Self::Buf>, out: SpanMut<Self::Buf>);
 
-    /// `y = x · r ⊙ w` per row, `r = 1/√(mean(x²) + eps)`, kept in `inverse_rms [rows]`. When
+    /// `y = x · r ⊙ w` per row, `r = 1/√(mean(x²) + eps)`, saved in `inverse_rms [rows]`. When
     /// `residual` is given, `x` is copied there too: the next product is added to it.
     fn rms_norm(
         &self,
@@ -603,7 +603,7 @@ pub trait Device: Send + Sync + Sized + Debug {
     );
 }
 
-/// How the embedding lies in memory.
+/// Memory layout of the embedding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmbeddingLayout {
     /// `[vocabulary, width]`.

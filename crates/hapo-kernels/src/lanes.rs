@@ -30,8 +30,8 @@ pub(crate) unsafe trait Lanes: Copy {
     /// The first elements of a slice, zeros beyond its end.
     #[inline(always)]
     fn load_part(from: &[f32]) -> Self {
-        if let Some(whole) = from.first_chunk() {
-            Self::load(whole)
+        if let Some(full) = from.first_chunk() {
+            Self::load(full)
         } else {
             let mut padded = [0.0; WIDTH];
             padded[..from.len()].copy_from_slice(from);
@@ -39,11 +39,11 @@ pub(crate) unsafe trait Lanes: Copy {
         }
     }
 
-    /// As many elements as the slice has room for.
+    /// As many elements as the slice holds.
     #[inline(always)]
     fn store_part(self, to: &mut [f32]) {
-        if let Some(whole) = to.first_chunk_mut() {
-            self.store(whole);
+        if let Some(full) = to.first_chunk_mut() {
+            self.store(full);
         } else {
             let mut padded = [0.0; WIDTH];
             self.store(&mut padded);

@@ -4,13 +4,13 @@
 //! this crate is written once. [`Cpu`] is its first implementation: matrix products by the `gemm`
 //! crate, everything else as small fused kernels with a written backward.
 //!
-//! Price: there is no tape and no autodiff; who adds an operation writes its derivative. Shapes
-//! inside a device are invariants (checked by assertions), not errors: the border that answers with
+//! Price: there is no tape and no autodiff; whoever adds an operation writes its derivative. Shapes
+//! inside a device are invariants (checked by assertions), not errors: the boundary that answers with
 //! typed errors is the crate above.
 //!
 //! Bits: every result is independent of the number of threads, because every output element is
 //! reduced in an order fixed by the shapes alone. On one instruction set, a row of a product has the
-//! same bits whatever the number of rows beside it, so decoding one token and re-reading it in
+//! same bits whatever the number of other rows, so decoding one token and re-reading it in
 //! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
 //! products, the portable path has no fused multiply-add).
 

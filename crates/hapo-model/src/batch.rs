@@ -1,6 +1,6 @@
 //! Packed sequences and what is asked of them.
 //!
-//! Purpose: sequences of different lengths lie behind each other without padding, and the responses
+//! Purpose: sequences of different lengths follow each other without padding, and the responses
 //! of a group read their prompt from one segment, computed once.
 
 use hapo_kernels::{Device, HeadTarget, SegmentRow};
@@ -34,7 +34,7 @@ pub struct Target {
 pub struct PackedBatch {
     /// Token ids of all segments.
     pub tokens: Vec<u32>,
-    /// Where each sequence lies, and what it continues.
+    /// Location of each sequence, and what it continues.
     pub segments: Vec<Segment>,
     /// What to predict.
     pub targets: Vec<Target>,

@@ -1,4 +1,4 @@
-//! What a model's folder says about dialogues: its chat template, as text, and the names of its
+//! What a model's folder says about conversations: its chat template, as text, and the names of its
 //! special tokens. Rendering it is not this crate's business.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the arithmetic refuses at its border.
+//! What the arithmetic refuses at its public API.
 
 use hapo_core::Explain;
 use hapo_kernels::DeviceError;
@@ -94,11 +94,11 @@ pub enum ComputeError {
         "key/value cache full: {needed} tokens asked for, largest free run {largest} of {capacity}"
     )]
     CacheFull {
-        /// Tokens asked for, rounded up to whole blocks.
+        /// Tokens asked for, rounded up to full blocks.
         needed: usize,
         /// Largest run of free tokens.
         largest: usize,
-        /// Tokens of the whole cache.
+        /// Tokens of the cache.
         capacity: usize,
     },
     /// A slot that was released, or belongs to another cache.

@@ -36,7 +36,7 @@ pub enum Error {
         /// What a reader can do.
         hint: Option<&'static str>,
     },
-    /// A tensor that is missing, unexpected, of the wrong shape or dtype, or that is no number.
+    /// A tensor that is missing, unexpected, of the wrong shape or dtype, or that holds NaN or infinite values.
     #[error("expected {expected}, got {got} ({}: {tensor})", file.display())]
     Tensor {
         /// The safetensors file, or the folder when the tensor is in none.
@@ -50,7 +50,7 @@ pub enum Error {
         /// What a reader can do.
         hint: Option<&'static str>,
     },
-    /// A file whose bytes are not what its name promises: broken JSON, a torn safetensors header.
+    /// A file whose bytes are not what its name promises: broken JSON, an incomplete safetensors header.
     #[error("expected {expected}, got {got} ({})", file.display())]
     Malformed {
         /// The file.

@@ -75,7 +75,7 @@ impl<D: Device> Model<D> {
         &self.config
     }
 
-    /// Where every parameter lies.
+    /// Location of every parameter.
     pub fn layout(&self) -> &ParamLayout {
         &self.layout
     }

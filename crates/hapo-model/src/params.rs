@@ -1,9 +1,9 @@
-//! Where every parameter lies in one flat buffer.
+//! Location of every parameter in one flat buffer.
 //!
 //! Purpose: the optimiser, clipping and checkpoints are loops over one buffer and one list.
 //!
-//! Price: linear weights lie transposed, `[in, out]`, since that is the faster order for every product;
-//! a tied embedding lies in the order of the head. Tensors start on cache lines, so up to 15 elements
+//! Price: linear weights are stored transposed, `[in, out]`, since that is the faster order for every product;
+//! a tied embedding is stored in the order of the head. Tensors start on cache lines, so up to 15 elements
 //! between them are padding (always zero).
 
 use crate::compute_error::ComputeError;

@@ -20,9 +20,7 @@ type Weights = Vec<(TensorSpec, Vec<f32>)>;
 type Tensor = (String, &'static str, Vec<usize>, Vec<u8>);
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../testdata/fixtures/models")
-        .join(name)
+    hapo_testing::model_dir(name)
 }
 
 fn read(dir: &Path) -> (Config, Weights) {

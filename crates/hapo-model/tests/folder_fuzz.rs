@@ -2,67 +2,30 @@
 //!
 //! `PROPTEST_CASES=100000` makes a long run of it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_model::{Tokenizer, config_json, folder};
+use hapo_testing::allocator::{self, MeasuringAllocator};
 use proptest::prelude::*;
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
 fn fixture(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../testdata/fixtures/models/tiny-llama3")
-        .join(file)
+    hapo_testing::model_dir("tiny-llama3").join(file)
 }
 
 /// The largest single allocation that a folder of some hundred kilobytes may cause.
 const LARGEST: usize = 16 << 20;
 
-/// Remembers the largest allocation of each thread.
-struct Watching;
-
-thread_local! {
-    static LARGEST_SEEN: Cell<usize> = const { Cell::new(0) };
-}
-
-fn see(size: usize) {
-    let _ = LARGEST_SEEN.try_with(|it| it.set(it.get().max(size)));
-}
-
-// SAFETY: every call goes on to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Watching {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        see(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        see(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        see(size);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Watching = Watching;
+static ALLOCATOR: MeasuringAllocator = MeasuringAllocator;
 
 /// The work's result; no single allocation of it may be larger than [`LARGEST`].
 fn frugally<T>(work: impl FnOnce() -> T) -> T {
-    LARGEST_SEEN.set(0);
+    allocator::reset();
     let result = work();
-    let largest = LARGEST_SEEN.get();
+    let largest = allocator::largest();
     assert!(largest < LARGEST, "{largest} bytes at once");
     result
 }

@@ -4,8 +4,10 @@ mod support;
 
 use hapo_kernels::{AdamW, Isa};
 use hapo_model::{ActivationCheckpointing, Gradients, Moments, PackedBatch, Tape};
+use hapo_testing::fixtures;
+use hapo_testing::reference::{gap, ids, json, tensors};
 use serde_json::Value;
-use support::{fixtures, gap, ids, json, model, tensors};
+use support::model;
 
 /// One response token: what the objective and its derivative need.
 struct Token {

@@ -1,16 +1,14 @@
 //! The formulas of memory and arithmetic against what a tape holds and the model's matrices.
 
-use std::path::Path;
-
 use hapo_kernels::{Buffer, Cpu};
 use hapo_model::memory::{forward_flops, parameter_bytes, tape_bytes};
 use hapo_model::{ActivationCheckpointing, Gradients, PackedBatch, Tape};
+use hapo_testing::model_dir;
 
 #[test]
 fn the_formulas_are_what_the_tape_holds() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models");
     for name in ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"] {
-        let loaded = hapo_model::load(&fixtures.join(name), Cpu::new(1).unwrap(), |_| 128).unwrap();
+        let loaded = hapo_model::load(&model_dir(name), Cpu::new(1).unwrap(), |_| 128).unwrap();
         let model = loaded.model;
         let mut gradients = Gradients::new(&model).unwrap();
         assert_eq!(
@@ -42,8 +40,7 @@ fn the_formulas_are_what_the_tape_holds() {
 
 #[test]
 fn flops_are_six_per_parameter_and_token_where_the_context_is_short() {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models");
-    let model = hapo_model::load(&fixtures.join("tiny-qwen2"), Cpu::new(1).unwrap(), |_| 128)
+    let model = hapo_model::load(&model_dir("tiny-qwen2"), Cpu::new(1).unwrap(), |_| 128)
         .unwrap()
         .model;
     let config = model.config();

@@ -1,10 +1,11 @@
-//! The bf16 copy that decoding may read: the same bits where it is exact, told where it is not.
+//! The bf16 copy that decoding may read: the same bits where it is exact, reported where it is not.
 
 mod support;
 
 use hapo_kernels::Cpu;
 use hapo_model::{KvCache, Model, Packed};
-use support::{expected, model};
+use hapo_testing::reference::{expected, gap};
+use support::model;
 
 /// Logits of reading four prompts and of three more tokens after each.
 fn sampled(model: &Model<Cpu>, name: &str) -> Vec<f32> {
@@ -46,7 +47,7 @@ fn other_weights_are_rounded_only_when_asked_to() {
     assert_eq!(model.pack_exact().unwrap(), Packed::No);
     assert_eq!(model.pack_rounded().unwrap(), Packed::Rounded);
     let rounded = sampled(&model, name);
-    let gap = support::gap(&rounded, &plain);
+    let gap = gap(&rounded, &plain);
     assert!(gap > 0.0 && gap < 0.1, "{gap}");
 }
 

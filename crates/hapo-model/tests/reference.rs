@@ -5,18 +5,14 @@ mod support;
 
 use hapo_kernels::{log_prob, row_stats};
 use hapo_model::{ActivationCheckpointing, KvCache, PackedBatch, Tape, Target};
-use support::{MODELS, argmax, expected, gap, model};
+use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, expected};
+use support::{MODELS, model};
 
 #[test]
 fn logits_are_those_of_transformers() {
     for name in MODELS {
-        let model = model(name, 2);
         let mut tape = Tape::new(ActivationCheckpointing::None);
-        for e in expected(name) {
-            let logits = model.logits(&e.tokens, &mut tape).unwrap();
-            let gap = gap(&logits, &e.logits);
-            assert!(gap < 1e-4, "{name}, {} tokens: {gap}", e.tokens.len());
-        }
+        assert_logits(&model(name, 2), name, &mut tape, 1e-4);
     }
 }
 
@@ -24,27 +20,14 @@ fn logits_are_those_of_transformers() {
 fn log_probs_and_entropies_are_those_of_transformers() {
     for name in MODELS {
         let model = model(name, 2);
-        for recompute in [
+        for checkpointing in [
             ActivationCheckpointing::None,
             ActivationCheckpointing::Layers,
         ] {
             // Small chunks of logits, so that the chunked head is the one that is checked.
-            let mut tape = Tape::new(recompute).with_logit_bytes(384 * 4 * 50);
-            for e in expected(name) {
-                let mut batch = PackedBatch::default();
-                batch.push(&e.tokens, None);
-                batch.targets = (0..e.tokens.len())
-                    .map(|row| Target {
-                        row,
-                        token: e.tokens.get(row + 1).copied().unwrap_or(0),
-                        inverse_temperature: 1.0,
-                    })
-                    .collect();
-                let out = model.forward(&batch, &mut tape).unwrap();
-                let last = e.tokens.len() - 1;
-                assert!(gap(&out.log_probs[..last], &e.log_probs) < 1e-5, "{name}");
-                assert!(gap(&out.entropies, &e.entropies) < 1e-5, "{name}");
-                assert_eq!(out.log_probs, out.log_probs_t1);
+            let mut tape = Tape::new(checkpointing).with_logit_bytes(384 * 4 * 50);
+            for outputs in assert_outputs(&model, name, &mut tape, 1e-5) {
+                assert_eq!(outputs.log_probs, outputs.log_probs_t1);
             }
         }
     }
@@ -53,37 +36,7 @@ fn log_probs_and_entropies_are_those_of_transformers() {
 #[test]
 fn greedy_continuations_are_those_of_transformers() {
     for name in MODELS {
-        let model = model(name, 2);
-        let vocabulary = model.config().vocab_size;
-        let mut cache = KvCache::new(&model, 1024).unwrap();
-        let cases = expected(name);
-        let prompts: Vec<&[u32]> = cases.iter().map(|e| &e.tokens[..]).collect();
-        let prefill = model.prefill(&mut cache, &prompts).unwrap();
-        let mut sequences = Vec::new();
-        for (i, (case, &slot)) in cases.iter().zip(&prefill.slots).enumerate() {
-            let first = argmax(&prefill.logits[i * vocabulary..(i + 1) * vocabulary]);
-            let sequence = cache.fork(slot, case.greedy.len()).unwrap();
-            sequences.push((sequence, vec![first], i));
-        }
-        let mut logits = Vec::new();
-        while !sequences.is_empty() {
-            let rows: Vec<_> = sequences
-                .iter()
-                .map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap()))
-                .collect();
-            model.decode(&mut cache, &rows, &mut logits).unwrap();
-            for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
-                tokens.push(argmax(row));
-            }
-            sequences.retain(|(slot, tokens, i)| {
-                let done = tokens.len() >= cases[*i].greedy.len();
-                if done {
-                    assert_eq!(tokens, &cases[*i].greedy, "{name}, prompt {i}");
-                    cache.release(*slot).unwrap();
-                }
-                !done
-            });
-        }
+        assert_greedy(&model(name, 2), name);
     }
 }
 
@@ -113,7 +66,7 @@ fn decoding_has_the_bits_of_training() {
             let mut sampled = vec![recorded(&prefill.logits[..vocabulary], response[0])];
             let mut logits = Vec::new();
             for (i, pair) in response.windows(2).enumerate() {
-                // The number of rows beside it changes from step to step.
+                // The number of other rows changes from step to step.
                 let mut rows: Vec<_> = others.iter().take(i % 27).map(|&s| (s, 5)).collect();
                 let at = i % (rows.len() + 1);
                 rows.insert(at, (own, pair[0]));

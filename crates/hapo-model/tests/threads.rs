@@ -7,7 +7,8 @@ use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, PackedBatch,
     Segment, Tape, Target,
 };
-use support::{config, expected, model};
+use hapo_testing::reference::{expected, gap};
+use support::model;
 
 fn batch(name: &str) -> PackedBatch {
     let mut batch = PackedBatch::default();
@@ -103,13 +104,18 @@ fn gradients_of_two_batches_add_up() {
         let a = model.published(both.buf(), &p.name).unwrap();
         let b = model.published(twice.buf(), &p.name).unwrap();
         let scale = b.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
-        assert!(support::gap(&a, &b) <= 1e-5 * scale, "{}", p.name);
+        assert!(gap(&a, &b) <= 1e-5 * scale, "{}", p.name);
     }
 }
 
 #[test]
 fn tensors_survive_the_way_in_and_out() {
-    let mut model = Model::new(Cpu::new(1).unwrap(), config("tiny-qwen3"), 64).unwrap();
+    let mut model = Model::new(
+        Cpu::new(1).unwrap(),
+        model("tiny-qwen3", 1).config().clone(),
+        64,
+    )
+    .unwrap();
     for p in model.layout().params().to_vec() {
         let values: Vec<f32> = (0..p.len).map(|i| i as f32 + 0.5).collect();
         model.set_tensor(&p.name, &values).unwrap();
@@ -264,7 +270,7 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
         model.decode(&mut cache, &[(a, 1)], &mut logits),
         Err(ComputeError::Slot { .. })
     ));
-    // The same room, the same numbers.
+    // The same capacity, the same numbers.
     let c = cache.fork(prompt, 32).unwrap();
     model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
     assert_eq!(logits, first[..logits.len()]);

@@ -8,7 +8,7 @@ use hapo_model::Tokenizer;
 use serde_json::{Value, json};
 
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2")
+    hapo_testing::model_dir("tiny-qwen2")
 }
 
 fn edited(edit: impl FnOnce(&mut Value)) -> Vec<u8> {

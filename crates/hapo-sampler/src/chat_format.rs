@@ -168,8 +168,7 @@ mod tests {
     use super::*;
 
     fn tokenizer() -> Tokenizer {
-        let folder =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen3");
+        let folder = hapo_testing::model_dir("tiny-qwen3");
         Tokenizer::open(&folder).unwrap()
     }
 

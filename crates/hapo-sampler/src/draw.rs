@@ -272,17 +272,17 @@ fn invert_truncated(
         .collect();
     let total: f64 = weights.iter().sum();
     let mut mass = 0.0;
-    let mut keep = 0;
+    let mut kept = 0;
     for w in &weights {
-        let inside = keep == 0
+        let inside = kept == 0
             || (mass < f64::from(truncation.top_p) * total && *w >= f64::from(truncation.min_p));
         if !inside {
             break;
         }
         mass += w;
-        keep += 1;
+        kept += 1;
     }
-    weights.truncate(keep);
+    weights.truncate(kept);
     let target = uniform * mass;
     let mut cumulative = 0.0;
     for (i, w) in weights.iter().enumerate() {
@@ -291,7 +291,7 @@ fn invert_truncated(
             return order[i];
         }
     }
-    order[keep - 1]
+    order[kept - 1]
 }
 
 #[cfg(test)]
@@ -338,8 +338,8 @@ mod tests {
         let mut counts = [0; 3];
         for i in 0..1000 {
             let token = invert(&logits, 1.0, (f64::from(i) + 0.5) / 1000.0);
-            let place = [100, 5_000, 9_999].iter().position(|it| *it == token);
-            counts[place.expect("one of the three")] += 1;
+            let index = [100, 5_000, 9_999].iter().position(|it| *it == token);
+            counts[index.expect("one of the three")] += 1;
         }
         assert_eq!(counts, [500, 250, 250]);
     }

@@ -1,29 +1,31 @@
 //! Problems to prompts, prompts to completions.
 //!
 //! [`Engine`] serves requests that come at any time, a token of each per step; [`sample`] is a loop
-//! over it for requests that are all known. Every group's prompt is read once and shared by its completions; a sequence that ends frees its
-//! place at once, and the next one takes it. Each draw is a pure function of (seed, purpose, step,
-//! prompt, rollout, position), and a row's arithmetic does not depend on the rows beside it, so the
+//! over it for requests that are all known. Every group's prompt is read once and shared by its
+//! completions; a sequence that finishes frees its slot at once for the next one. Each draw is a pure function of (seed, purpose, step,
+//! prompt, rollout, position), and a row's arithmetic does not depend on the other rows, so the
 //! completions are the same bits whatever the batch size and the number of threads.
 
 mod chat_format;
 mod draw;
 mod engine;
 mod local;
+mod request;
 mod text;
 
 use hapo_core::Explain;
 
 pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
-pub use engine::{
-    Engine, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
-};
+pub use engine::Engine;
 pub use local::{
     Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_until,
 };
+pub use request::{
+    EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
+};
 
-/// Why sampling cannot go on.
+/// Why sampling failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -6,20 +6,20 @@ use hapo_core::{PromptId, RngStream, Rollout, SampledGroup};
 use hapo_kernels::Device;
 use hapo_model::{KvCache, Model, Tokenizer};
 
-use crate::engine::PROMPTS_AT_ONCE;
+use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
     Decoding, Drawn, Engine, EngineLimits, Error, EventKind, FinishReason, NewToken, Request,
     RngKey,
 };
 
-/// A prompt and how many completions of it are wanted.
+/// A prompt and how many completions of it to sample.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupRequest<'a> {
     /// Identity of the prompt: part of the key of every draw.
     pub prompt: PromptId,
     /// The rendered prompt.
     pub tokens: &'a [u32],
-    /// N: completions wanted.
+    /// N: completions to sample.
     pub completions: usize,
 }
 
@@ -44,7 +44,7 @@ pub struct SampleSettings<'a> {
     pub step: u64,
 }
 
-/// A sampled group, and beside each of its rollouts what the algorithm does not need.
+/// A sampled group, and for each of its rollouts what the algorithm does not need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The rollouts.
@@ -60,7 +60,7 @@ impl Sampled {
     }
 }
 
-/// What reports want to know of a rollout besides its tokens.
+/// What reports need of a rollout besides its tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Details {
     /// Log-probability of each token at temperature 1.
@@ -84,7 +84,7 @@ pub fn sample<D: Device>(
 }
 
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
-/// these strings. The tokens are kept whole; [`ChatFormat::text_before`](crate::ChatFormat::text_before)
+/// these strings. All tokens are kept; [`ChatFormat::text_before`](crate::ChatFormat::text_before)
 /// cuts the text.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ pub fn sample_until<D: Device>(
     run(model, requests, settings, Some((tokenizer, stop_strings)))
 }
 
-/// Tokens of the key/value cache that [`sample`] reserves for `sequences` sequences under way of `requests`
+/// Tokens of the key/value cache that [`sample`] reserves for `sequences` running sequences of `requests`
 /// requests, whose longest prompt and completion have so many tokens.
 pub fn cache_tokens<D: Device>(
     sequences: usize,
@@ -107,8 +107,8 @@ pub fn cache_tokens<D: Device>(
     longest_prompt: usize,
     longest_completion: usize,
 ) -> usize {
-    // Every sequence under way may have a prompt of its own, and as many may be read ahead.
-    let prompts = sequences + PROMPTS_AT_ONCE.min(requests);
+    // Every running sequence may have a prompt of its own, and as many may be read ahead.
+    let prompts = sequences + MAX_PREFILL_PROMPTS.min(requests);
     sequences * KvCache::<D>::cost(longest_completion)
         + prompts * KvCache::<D>::cost(longest_prompt)
 }
@@ -123,12 +123,12 @@ fn run<D: Device>(
         .iter()
         .map(|it| vec![unsampled(); it.completions])
         .collect();
-    let wanted = requests.iter().map(|it| it.completions).sum::<usize>();
-    if wanted == 0 {
+    let requested = requests.iter().map(|it| it.completions).sum::<usize>();
+    if requested == 0 {
         return Ok(groups(requests, done));
     }
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
-    let sequences = settings.max_sequences.min(wanted);
+    let sequences = settings.max_sequences.min(requested);
     let limits = EngineLimits {
         max_sequences: sequences,
         cache_tokens: cache_tokens::<D>(
@@ -214,11 +214,9 @@ mod tests {
     use crate::Truncation;
     use hapo_kernels::Cpu;
     use hapo_model::{ActivationCheckpointing, ComputeError, PackedBatch, Tape};
-    use std::path::Path;
 
     fn model(threads: usize) -> Model<Cpu> {
-        let folder =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2");
+        let folder = hapo_testing::model_dir("tiny-qwen2");
         hapo_model::load(&folder, Cpu::new(threads).unwrap(), |_| 256)
             .unwrap()
             .model
@@ -270,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn completions_do_not_depend_on_places_or_threads() {
+    fn completions_do_not_depend_on_slots_or_threads() {
         let all_at_once = run(1, 64, 1.0);
-        for (threads, places) in [(2, 64), (1, 1), (2, 3), (1, 8)] {
+        for (threads, slots) in [(2, 64), (1, 1), (2, 3), (1, 8)] {
             assert!(
-                run(threads, places, 1.0) == all_at_once,
-                "{threads} threads, {places} places"
+                run(threads, slots, 1.0) == all_at_once,
+                "{threads} threads, {slots} slots"
             );
         }
         let lengths: Vec<usize> = all_at_once

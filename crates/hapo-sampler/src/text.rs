@@ -1,6 +1,6 @@
 //! The text of a completion while it grows, and the strings that end it.
 //!
-//! Purpose: a piece of text is given out as soon as no later token can change it: whole characters
+//! Purpose: a piece of text is released as soon as no later token can change it: complete characters
 //! only, and never the beginning of what may become a stop string. The pieces of a completion, joined,
 //! are the text of its tokens up to the stop string.
 //!
@@ -90,8 +90,8 @@ impl TextStream {
                 stopped: Some(index),
             };
         }
-        let keep = longest_beginning(&self.held, stops);
-        let rest = self.held.split_off(self.held.len() - keep);
+        let held = longest_beginning(&self.held, stops);
+        let rest = self.held.split_off(self.held.len() - held);
         Grown {
             text: std::mem::replace(&mut self.held, rest),
             stopped: None,
@@ -121,11 +121,9 @@ fn longest_beginning(text: &str, stops: &[String]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn tokenizer() -> Tokenizer {
-        let folder =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2");
+        let folder = hapo_testing::model_dir("tiny-qwen2");
         Tokenizer::open(&folder).unwrap()
     }
 

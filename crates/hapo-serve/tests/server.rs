@@ -1,7 +1,7 @@
 //! A served tiny model over real HTTP.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hapo_core::{PromptId, RngStream};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 const CONTEXT: usize = 256;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen3")
+    hapo_testing::model_dir("tiny-qwen3")
 }
 
 fn load() -> (hapo_model::Model<Cpu>, ChatFormat) {

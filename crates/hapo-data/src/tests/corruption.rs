@@ -9,8 +9,7 @@ use crate::{Row, open_reader};
 use arrow_array::builder::{Float64Builder, ListBuilder, StringBuilder};
 use arrow_array::{ArrayRef, Int64Array};
 use hapo_core::{CounterRng, RngCounter, RngStream};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use hapo_testing::allocator::{self, MeasuringAllocator};
 use std::io::Cursor;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,42 +20,8 @@ const COUNT: u64 = 10_000;
 /// claim 16 MiB, see `container/parquet.rs`.
 const LARGEST: usize = 40 << 20;
 
-/// Remembers the largest allocation of each thread.
-struct Watching;
-
-thread_local! {
-    static LARGEST_SEEN: Cell<usize> = const { Cell::new(0) };
-}
-
-fn see(size: usize) {
-    let _ = LARGEST_SEEN.try_with(|it| it.set(it.get().max(size)));
-}
-
-// SAFETY: every call is passed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Watching {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        see(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        see(layout.size());
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        see(size);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Watching = Watching;
+static ALLOCATOR: MeasuringAllocator = MeasuringAllocator;
 
 fn rng(number: u64) -> CounterRng {
     let counter = RngCounter {
@@ -119,7 +84,7 @@ fn check(
     damage: impl Fn(&mut CounterRng) -> Vec<u8>,
     wants_row: impl Fn(&Outcome, u64),
 ) {
-    LARGEST_SEEN.set(0);
+    allocator::reset();
     let mut complaints = 0;
     for number in 0..COUNT {
         let bytes = damage(&mut rng(number));
@@ -134,9 +99,9 @@ fn check(
     // Most damage shows; what does not is another text in a place where any text may stand.
     assert!(complaints > COUNT / 4, "{name}: {complaints}");
     assert!(
-        LARGEST_SEEN.get() < LARGEST,
+        allocator::largest() < LARGEST,
         "{name}: {} bytes at once",
-        LARGEST_SEEN.get()
+        allocator::largest()
     );
 }
 

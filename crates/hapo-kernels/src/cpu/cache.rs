@@ -1,6 +1,6 @@
 //! The key/value cache: append, and attention of one new row per sequence.
 //!
-//! Purpose: read the shared prompt and the own tokens where they lie, the query heads of a key/value
+//! Purpose: read the shared prompt and the own tokens without copying them, the query heads of a key/value
 //! head together, in the order of [`super::attention`], so that a decoded row has its bits.
 //!
 //! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements.
@@ -30,7 +30,7 @@ pub(super) fn append(
         k.len() == tokens * shape.kv_dim() && v.len() == k.len(),
         "k and v are [tokens, kv_heads · head_dim]"
     );
-    assert!(len + tokens <= capacity, "a region has room for its tokens");
+    assert!(len + tokens <= capacity, "a region holds its tokens");
     for head in 0..shape.kv_heads {
         let region = Region::of(shape, layer, head, span);
         let (keys, values) =
@@ -200,7 +200,7 @@ fn span_scores_body<V: Lanes, const G: usize>(
             len,
         };
         let scores = &mut scores[first..];
-        // Regions are a multiple of 16 long; what lies beyond `len` is computed and dropped.
+        // Regions are a multiple of 16 long; what is beyond `len` is computed and dropped.
         j += if G <= 4 && capacity - j >= 4 * WIDTH {
             score_block::<V, G, 4>(part, stride, scores)
         } else if capacity - j >= 2 * WIDTH {
@@ -211,7 +211,7 @@ fn span_scores_body<V: Lanes, const G: usize>(
     }
 }
 
-/// Where a block of keys lies.
+/// Location of a block of keys.
 #[derive(Clone, Copy)]
 struct ScorePart<'a> {
     q: &'a [f32],
@@ -244,8 +244,8 @@ fn score_block<V: Lanes, const G: usize, const N: usize>(
         for (n, sum) in sums.iter().enumerate() {
             let j = part.first + n * WIDTH;
             if j < part.len {
-                let room = WIDTH.min(part.len - j);
-                sum.store_part(&mut scores[g * stride + j..][..room]);
+                let width = WIDTH.min(part.len - j);
+                sum.store_part(&mut scores[g * stride + j..][..width]);
             }
         }
     }

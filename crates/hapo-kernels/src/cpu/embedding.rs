@@ -89,7 +89,7 @@ pub(super) fn scatter_rows(cpu: &Cpu, width: usize, rows: &[u32], y: &[f32], x: 
     assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
     let end = x.len() / width;
     let x = Shared::new(x);
-    // Each row clears what lies between it and the next.
+    // Each row clears what is between it and the next.
     let clear = |from: usize, to: usize| {
         // SAFETY: the rows between two ascending ones belong to one of them.
         unsafe { x.part(from * width, (to - from) * width) }.fill(0.0);

@@ -1,9 +1,9 @@
 //! Matrix products.
 //!
 //! Purpose: every output element is one chain of multiply-adds over the inner dimension, broken every
-//! 512 steps, whatever the number of rows: `gemm`'s micro-kernel does exactly that when it is handed at
+//! 512 steps, whatever the number of rows: `gemm`'s micro-kernel does exactly that when it is given at
 //! most 512 steps at a time and at least two rows; fewer rows go through an own kernel with the same
-//! chain. So the bits of a row do not depend on the rows beside it, nor any bits on the tiling.
+//! chain. So the bits of a row do not depend on the other rows, nor any bits on the tiling.
 //!
 //! Price: results are read back and added to once per 512 steps, which `gemm` would do as well.
 
@@ -307,7 +307,7 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
     let mut add = p.add;
     let mut first = 0;
     if !Isa::current().fused() {
-        // `gemm` chooses its instructions by itself; the portable path has to be ours.
+        // `gemm` chooses its instructions by itself; the portable path has to be native.
         plain_product(p, dst, stride);
         return;
     }
@@ -399,7 +399,7 @@ impl Tile {
 const TILE: [usize; 2] = [768, PANEL];
 
 /// The same for the gradient of weights, by the number of rows summed over: few rows pack once for a
-/// whole column, many are read where they lie (`gemm` packs beyond 48 times 128).
+/// whole column, many are read in place (`gemm` packs beyond 48 times 128).
 fn weight_tile(rows: usize) -> [usize; 2] {
     if rows < 1024 { [448, 64] } else { [48, 128] }
 }
@@ -486,7 +486,7 @@ fn with_copy<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut buf = COPY
         .take()
         .filter(|buf| buf.as_slice().len() >= len)
-        .unwrap_or_else(|| CpuBuf::zeros(len).expect("room for a copy of one matrix"));
+        .unwrap_or_else(|| CpuBuf::zeros(len).expect("memory for a copy of one matrix"));
     let result = work(&mut buf.as_mut_slice()[..len]);
     COPY.set(Some(buf));
     result

@@ -140,7 +140,7 @@ fn ask_for_huge_pages(data: &[f32]) {
     let end = (data.as_ptr().addr() + size_of_val(data)) / HUGE * HUGE;
     if start < end {
         let pointer = data.as_ptr().with_addr(start).cast_mut().cast();
-        // SAFETY: the range lies inside the allocation; this advice changes no contents.
+        // SAFETY: the range is inside the allocation; this advice changes no contents.
         unsafe { libc::madvise(pointer, end - start, libc::MADV_HUGEPAGE) };
     }
 }

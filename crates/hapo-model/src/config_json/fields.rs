@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::keys::HARMLESS;
 use crate::error::{Error, excerpt};
 
-/// A JSON object whose keys are taken out one by one, so that what is left is what nobody read.
+/// A JSON object whose keys are taken out one by one, so that the rest are the unknown ones.
 pub(super) struct Fields<'a> {
     pub(super) file: &'a Path,
     /// Names the object inside the file; empty or `outer.`.

@@ -1,7 +1,7 @@
 //! Hugging Face model folders, in and out: `config.json`, safetensors weights in one file or in
 //! shards with an index, tokenizer files as they are.
 //!
-//! A folder is checked whole before a single weight is read: every tensor of
+//! A folder is checked completely before a single weight is read: every tensor of
 //! [`Config::tensors`] is there, once, with its shape and a known number format, and there is none
 //! that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so
 //! that a refusal names the tensor and both numbers; that crate is the oracle of the tests.

@@ -79,7 +79,7 @@ impl WeightFile {
     }
 }
 
-/// The tensors of a safetensors file, which lie one after the other from the end of the header to
+/// The tensors of a safetensors file, which follow each other from the end of the header to
 /// the end of the file.
 fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Error> {
     let (length, rest) = bytes

@@ -1,0 +1,197 @@
+//! What an engine is asked for and what it answers.
+
+use hapo_core::{PromptId, RngStream};
+use hapo_model::ComputeError;
+
+use crate::{Decoding, Drawn, Error};
+
+/// What an engine may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineLimits {
+    /// Sequences that get a token per step.
+    pub max_sequences: usize,
+    /// Tokens of the key/value cache, prompts and completions together; a prompt is stored once for
+    /// all its completions, each rounded up by [`KvCache::cost`].
+    pub cache_tokens: usize,
+    /// Prompt tokens read per step at most: what a new prompt can add to the time between two
+    /// tokens of the others. Longer prompts are read in pieces.
+    pub prefill_tokens: usize,
+    /// Ids below this may be drawn; the model's vocabulary may be padded beyond it.
+    pub usable_vocab: usize,
+}
+
+/// Key of a request's random numbers: the same key gives the same completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RngKey {
+    /// Seed.
+    pub seed: u64,
+    /// What the draws are for.
+    pub rng_stream: RngStream,
+    /// Training step, or 0.
+    pub step: u64,
+    /// Identity of the prompt.
+    pub prompt: PromptId,
+}
+
+/// A prompt and what to sample for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// The rendered prompt.
+    pub prompt: Vec<u32>,
+    /// Completions to sample.
+    pub completions: usize,
+    /// How a token is chosen.
+    pub decoding: Decoding,
+    /// Longest completion in tokens, the end token included.
+    pub max_tokens: usize,
+    /// Tokens that end a completion; the one that did is its last token.
+    pub stop_tokens: Vec<u32>,
+    /// Strings that end a completion, looked for in its text across tokens. The token that completed
+    /// one is kept in full; the text ends before the string.
+    pub stop_strings: Vec<String>,
+    /// Whether events carry text. Where there are stop strings they always do.
+    pub text: bool,
+    /// Number of most likely tokens reported with each token.
+    pub top_log_probs: usize,
+    /// Key of the draws.
+    pub rng: RngKey,
+}
+
+/// A request in an engine, never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub(crate) u64);
+
+/// What a step did to one completion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// The request.
+    pub request: RequestId,
+    /// Which of its completions.
+    pub completion: usize,
+    /// What happened.
+    pub kind: EventKind,
+}
+
+/// See [`Event`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum EventKind {
+    /// A new token.
+    Token(NewToken),
+    /// The completion has finished; its last token came just before.
+    Finished {
+        /// Why.
+        reason: FinishReason,
+        /// Text that was held back until it was certain.
+        text: String,
+    },
+}
+
+/// One token of a completion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewToken {
+    /// The token with its log-probabilities under the whole distribution, at the sampling temperature
+    /// ([`Drawn::log_prob`]) and at temperature 1 ([`Drawn::log_prob_t1`]).
+    pub drawn: Drawn,
+    /// Text that is certain now: complete characters, no end token, nothing that a stop string may take
+    /// back. Often empty, or longer than the token.
+    pub text: String,
+    /// The most likely tokens and their log-probabilities at temperature 1, the likeliest first (the
+    /// lower id on ties); as many as asked for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Why a completion finished.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FinishReason {
+    /// Its last token is one of the stop tokens.
+    EndToken,
+    /// Its text contains this stop string of the request.
+    StopString(usize),
+    /// It has `max_tokens` tokens.
+    #[default]
+    Length,
+}
+
+impl FinishReason {
+    /// `end_token`, `stop_string` or `length`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::EndToken => "end_token",
+            Self::StopString(_) => "stop_string",
+            Self::Length => "length",
+        }
+    }
+}
+
+/// What a request is checked against.
+pub(crate) struct Capacity {
+    pub(crate) vocabulary: usize,
+    pub(crate) positions: usize,
+    pub(crate) cache_tokens: usize,
+    /// Cache tokens that a prompt or a completion of so many tokens takes.
+    pub(crate) cost: fn(usize) -> usize,
+    pub(crate) has_tokenizer: bool,
+}
+
+impl Request {
+    pub(crate) fn wants_text(&self) -> bool {
+        self.text || !self.stop_strings.is_empty()
+    }
+
+    /// Refuses a request that could never be served, by the field that forbids it.
+    pub(crate) fn check(&self, capacity: &Capacity) -> Result<(), Error> {
+        let (length, vocabulary) = (self.prompt.len(), capacity.vocabulary);
+        if self.prompt.is_empty() {
+            return refuse("prompt", "at least one token", "none");
+        }
+        if let Some(row) = self.prompt.iter().position(|t| *t as usize >= vocabulary) {
+            return Err(ComputeError::Token {
+                row,
+                token: self.prompt[row],
+                vocabulary,
+            }
+            .into());
+        }
+        if self.max_tokens == 0 {
+            return refuse("max_tokens", "at least 1", "0");
+        }
+        // The last token is never fed.
+        let positions = capacity.positions;
+        if length > positions || self.max_tokens - 1 > positions - length {
+            return refuse(
+                "max_tokens",
+                format!("prompt and completion within {positions} tokens"),
+                format!("a prompt of {length} and {} more", self.max_tokens),
+            );
+        }
+        let needed_tokens = (capacity.cost)(length) + (capacity.cost)(self.max_tokens);
+        if needed_tokens > capacity.cache_tokens {
+            return refuse(
+                "max_tokens",
+                format!("a cache of at least {needed_tokens} tokens"),
+                format!("one of {}", capacity.cache_tokens),
+            );
+        }
+        self.decoding.check()?;
+        if self.stop_strings.iter().any(String::is_empty) {
+            let expected = "strings of at least one character";
+            return refuse("stop", expected, "an empty one");
+        }
+        if self.wants_text() && !capacity.has_tokenizer {
+            return refuse("stop", "an engine with a tokenizer", "one without");
+        }
+        Ok(())
+    }
+}
+
+fn refuse(
+    field: &'static str,
+    expected: impl Into<String>,
+    got: impl Into<String>,
+) -> Result<(), Error> {
+    Err(Error::Request {
+        field,
+        expected: expected.into(),
+        got: got.into(),
+    })
+}

@@ -1,0 +1,12 @@
+//! Helpers of the workspace's tests; a dev-dependency only.
+//!
+//! Without features it uses no other crate, so that unit tests of every crate can use it.
+
+pub mod allocator;
+mod paths;
+#[cfg(feature = "models")]
+pub mod reference;
+#[cfg(feature = "server")]
+pub mod server;
+
+pub use paths::{fixtures, model_dir, repository};
