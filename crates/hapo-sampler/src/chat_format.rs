@@ -12,7 +12,7 @@ use hapo_model::Tokenizer;
 use crate::Error;
 use crate::text::first_stop;
 
-/// A tokenizer and a template, put together.
+/// A tokenizer and the template of its conversations.
 #[derive(Debug)]
 pub struct ChatFormat {
     /// The model's tokenizer.
@@ -25,12 +25,12 @@ pub struct ChatFormat {
     pub stop: Vec<u32>,
 }
 
-/// The template of that choice, for a model: one of the table, or the one that its companion files
+/// The template of that choice, for a model: one of the table, or the one that its tokenizer files
 /// (name and bytes) hold. `model` names it in messages.
 ///
 /// # Errors
-/// [`Error::Data`] for a choice that is none, [`Error::Template`] where the model's own is asked for
-/// and there is none, [`Error::Tokenizer`] for a companion file that cannot be read.
+/// [`Error::Data`] for an unknown choice, [`Error::Template`] where the model's own is asked for
+/// and there is none, [`Error::Tokenizer`] for a tokenizer file that cannot be read.
 pub fn choose_template(
     choice: TemplateChoice<'_>,
     model: &str,
@@ -140,7 +140,7 @@ impl ChatFormat {
 }
 
 /// The special token that a chat template writes behind the assistant's text: `<|im_end|>`,
-/// `<|eot_id|>`. None where it writes no special token there.
+/// `<|eot_id|>`. Is `None` where it writes no special token there.
 fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<u32>, Error> {
     const ANSWER: &str = "the answer";
     let messages = [

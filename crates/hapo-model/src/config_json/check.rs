@@ -103,32 +103,36 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
             );
         }
     }
-    // One layer stands for all: they are alike, and a sum over 1024 of them cannot overflow u64
-    // within the bounds above.
+    check_parameters(file, config)
+}
+
+/// Bounds the sum of parameters. One layer stands for all: they are alike, and a sum over 1024 of them
+/// cannot overflow u64 within the bounds of the sizes.
+fn check_parameters(file: &Path, config: &Config) -> Result<(), Error> {
     let count = |spec: &TensorSpec| spec.shape.iter().map(|size| *size as u64).product::<u64>();
     let one = Config {
         layers: 1,
         ..config.clone()
     };
-    let parameters: u64 = (one.tensors().iter())
-        .map(|spec| {
-            let copies = if spec.name.starts_with("model.layers.") {
-                config.layers as u64
-            } else {
-                1
-            };
-            copies * count(spec)
-        })
-        .sum();
-    if parameters > MAX_PARAMETERS {
-        return refuse(
-            "hidden_size × num_hidden_layers",
-            format!("at most {MAX_PARAMETERS} parameters in all"),
-            parameters.to_string(),
-            None,
-        );
+    let copies = |spec: &TensorSpec| {
+        if spec.name.starts_with("model.layers.") {
+            config.layers as u64
+        } else {
+            1
+        }
+    };
+    let tensors = one.tensors();
+    let parameters: u64 = tensors.iter().map(|it| copies(it) * count(it)).sum();
+    if parameters <= MAX_PARAMETERS {
+        return Ok(());
     }
-    Ok(())
+    Err(Error::Config {
+        file: file.to_owned(),
+        field: "hidden_size × num_hidden_layers".to_owned(),
+        expected: format!("at most {MAX_PARAMETERS} parameters in all"),
+        got: parameters.to_string(),
+        hint: None,
+    })
 }
 
 /// `object` is the field that holds the scaling: each dialect has its own.

@@ -1,0 +1,839 @@
+//! [`Device`] over a [`Launcher`]: which kernels an operation is, on which grid, with which arguments.
+
+use std::sync::Mutex;
+
+use hapo_kernels::{
+    Accumulate, AdamW, AttentionShape, CacheRow, CacheSpan, Device, DeviceError, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
+};
+
+use crate::device::{
+    CudaBuf, CudaDevice, CudaTable, Derived, MatmulPrecision, Uploaded, at, f32_arg, to,
+};
+use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
+use crate::plan::{self, Rows};
+
+impl<L: Launcher> Device for CudaDevice<L> {
+    type Buf = CudaBuf<L>;
+    type Table<T: TableItem> = CudaTable<L, T>;
+
+    fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
+        let bytes = len.checked_mul(size_of::<f32>());
+        let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
+        Ok(CudaBuf {
+            memory: self.inner.launcher.alloc(bytes)?,
+            len,
+        })
+    }
+
+    fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
+        let mut memory = None;
+        self.run(|| {
+            let bytes: &[u8] = bytemuck::cast_slice(items);
+            let made = self.inner.launcher.alloc(bytes.len())?;
+            self.inner.launcher.upload(bytes, made.address())?;
+            memory = Some(made);
+            Ok(())
+        });
+        CudaTable {
+            items: items.to_vec(),
+            memory,
+            derived: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn upload(&self, src: &[f32], dst: SpanMut<CudaBuf<L>>) {
+        assert_eq!(src.len(), dst.len, "equal lengths");
+        self.run(|| {
+            self.inner
+                .launcher
+                .upload(bytemuck::cast_slice(src), to(&dst))
+        });
+    }
+
+    fn download(&self, src: Span<CudaBuf<L>>, dst: &mut [f32]) {
+        assert_eq!(src.len, dst.len(), "equal lengths");
+        self.run(|| {
+            self.inner
+                .launcher
+                .download(at(src), bytemuck::cast_slice_mut(dst))
+        });
+    }
+
+    fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
+        assert_eq!(src.len, dst.len, "equal lengths");
+        self.run(|| {
+            self.inner
+                .launcher
+                .copy(at(src), to(&dst), src.len * size_of::<f32>())
+        });
+    }
+
+    fn fill(&self, dst: SpanMut<CudaBuf<L>>, value: f32) {
+        self.run(|| self.over("fill", dst.len, &[f32_arg(value), to(&dst)]));
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        self.fault().take().map_or(Ok(()), Err)
+    }
+
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
+    fn blocks(&self, _rows: usize, _weight_bytes: usize) -> usize {
+        1
+    }
+
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        for item in items {
+            work(self, item);
+        }
+    }
+
+    fn matmul(
+        &self,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
+    ) {
+        let MatShape {
+            rows,
+            inputs,
+            outputs,
+        } = shape;
+        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
+        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
+        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        self.run(|| {
+            let add = self.start(&onto, to(&y), rows, outputs)?;
+            self.product(
+                forward_product(shape, at(x), at(w), add, to(&y)),
+                w.len,
+                x.len,
+            )
+        });
+    }
+
+    fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
+        match self.inner.products {
+            // A product of f32 factors has other bits than one of packed weights could promise.
+            MatmulPrecision::F32 => None,
+            MatmulPrecision::Bf16 => Some((inputs * outputs).div_ceil(2)),
+        }
+    }
+
+    fn pack(
+        &self,
+        inputs: usize,
+        outputs: usize,
+        w: Span<CudaBuf<L>>,
+        packed: SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
+        assert_eq!(packed.len, w.len.div_ceil(2), "half a word per weight");
+        self.run(|| self.over("round_to_bf16", w.len, &[at(w), to(&packed)]));
+    }
+
+    fn is_bf16(&self, x: Span<CudaBuf<L>>) -> bool {
+        let mut all = true;
+        self.run(|| {
+            let found: Vec<u32> =
+                self.numbers_of_blocks("find_wider", plan::reduction_bytes(4), x)?;
+            all = found.iter().all(|&it| it == 0);
+            Ok(())
+        });
+        all
+    }
+
+    fn matmul_packed(
+        &self,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        packed: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
+    ) {
+        let MatShape {
+            rows,
+            inputs,
+            outputs,
+        } = shape;
+        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
+        assert_eq!(
+            packed.len,
+            (inputs * outputs).div_ceil(2),
+            "half a word per weight"
+        );
+        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        self.run(|| {
+            if y.len == 0 {
+                return Ok(());
+            }
+            let add = self.start(&onto, to(&y), rows, outputs)?;
+            self.with_scratch(x.len * 2, |scratch| {
+                self.over("round_to_bf16", x.len, &[at(x), scratch])?;
+                let product = forward_product(shape, scratch, at(packed), add, to(&y));
+                self.inner.launcher.product(&Product {
+                    number: Number::Bf16,
+                    ..product
+                })
+            })
+        });
+    }
+
+    fn matmul_input_grad(
+        &self,
+        shape: MatShape,
+        dy: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dx: SpanMut<CudaBuf<L>>,
+    ) {
+        let MatShape {
+            rows,
+            inputs,
+            outputs,
+        } = shape;
+        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
+        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
+        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
+        self.run(|| {
+            // By columns: dxᵀ = w · dyᵀ.
+            let product = Product {
+                m: inputs,
+                n: rows,
+                k: outputs,
+                number: Number::F32,
+                left: Matrix {
+                    address: at(w),
+                    stride: outputs,
+                    transposed: true,
+                },
+                right: plain(at(dy), outputs),
+                add: self.start(&onto, to(&dx), rows, inputs)?,
+                out: plain(to(&dx), inputs),
+            };
+            self.product(product, w.len, dy.len)
+        });
+    }
+
+    fn matmul_weight_grad(
+        &self,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        dy: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dw: SpanMut<CudaBuf<L>>,
+    ) {
+        let MatShape {
+            rows,
+            inputs,
+            outputs,
+        } = shape;
+        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
+        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
+        assert_eq!(dw.len, inputs * outputs, "dw is [inputs, outputs]");
+        self.run(|| {
+            // By columns: dwᵀ = dyᵀ · x.
+            let product = Product {
+                m: outputs,
+                n: inputs,
+                k: rows,
+                number: Number::F32,
+                left: plain(at(dy), outputs),
+                right: Matrix {
+                    address: at(x),
+                    stride: inputs,
+                    transposed: true,
+                },
+                add: self.start(&onto, to(&dw), inputs, outputs)?,
+                out: plain(to(&dw), outputs),
+            };
+            self.product(product, dy.len, x.len)
+        });
+    }
+
+    fn add_column_sums(&self, width: usize, dy: Span<CudaBuf<L>>, out: SpanMut<CudaBuf<L>>) {
+        assert!(
+            out.len == width && dy.len.is_multiple_of(width),
+            "dy is [rows, width], out [width]"
+        );
+        self.run(|| self.column_sums(dy.len / width, width, [at(dy), 0, 0], to(&out)));
+    }
+
+    fn rms_norm(
+        &self,
+        eps: f32,
+        x: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
+        inverse_rms: SpanMut<CudaBuf<L>>,
+        residual: Option<SpanMut<CudaBuf<L>>>,
+    ) {
+        let (width, rows) = (w.len, inverse_rms.len);
+        assert!(
+            x.len == rows * width && y.len == rows * width,
+            "x and y are [rows, width]"
+        );
+        let residual = residual.map_or(0, |it| {
+            assert_eq!(it.len, rows * width, "residual is [rows, width]");
+            to(&it)
+        });
+        self.run(|| {
+            let layout = Rows::of(width);
+            let kernel = match layout {
+                Rows::Warp => "rms_norm_narrow",
+                Rows::Block => "rms_norm_wide",
+            };
+            let args = [
+                self.word("rows", rows)?,
+                self.word("columns", width)?,
+                f32_arg(eps),
+                at(x),
+                at(w),
+                to(&y),
+                to(&inverse_rms),
+                residual,
+            ];
+            let grid = self.grid(layout.blocks(rows), 1, 1)?;
+            self.launch(kernel, grid, plan::reduction_bytes(4), &args)
+        });
+    }
+
+    fn rms_norm_grad(
+        &self,
+        x: Span<CudaBuf<L>>,
+        w: Span<CudaBuf<L>>,
+        inverse_rms: Span<CudaBuf<L>>,
+        dy: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dx: SpanMut<CudaBuf<L>>,
+        dw: SpanMut<CudaBuf<L>>,
+    ) {
+        let (width, rows) = (w.len, inverse_rms.len);
+        assert!(
+            x.len == rows * width && dy.len == x.len && dx.len == x.len,
+            "x, dy and dx are [rows, width]"
+        );
+        assert_eq!(dw.len, width, "dw is [width]");
+        self.run(|| {
+            self.column_sums(rows, width, [at(dy), at(x), at(inverse_rms)], to(&dw))?;
+            let layout = Rows::of(width);
+            let kernel = match layout {
+                Rows::Warp => "rms_norm_grad_narrow",
+                Rows::Block => "rms_norm_grad_wide",
+            };
+            let args = [
+                self.word("rows", rows)?,
+                self.word("columns", width)?,
+                u64::from(matches!(onto, Accumulate::Existing)),
+                at(x),
+                at(w),
+                at(inverse_rms),
+                at(dy),
+                to(&dx),
+            ];
+            let grid = self.grid(layout.blocks(rows), 1, 1)?;
+            self.launch(kernel, grid, plan::reduction_bytes(4), &args)
+        });
+    }
+
+    fn rope(
+        &self,
+        head_dim: usize,
+        direction: f32,
+        angles: Span<CudaBuf<L>>,
+        positions: &CudaTable<L, u32>,
+        x: SpanMut<CudaBuf<L>>,
+    ) {
+        let rows = positions.items.len();
+        if rows == 0 {
+            return;
+        }
+        let width = x.len / rows;
+        assert!(
+            width * rows == x.len && width.is_multiple_of(head_dim),
+            "x is [positions, heads · head_dim]"
+        );
+        self.run(|| {
+            let args = [
+                self.word("heads", width / head_dim)?,
+                self.word("columns", head_dim / 2)?,
+                f32_arg(direction),
+                at(angles),
+                Self::table_at(positions),
+                to(&x),
+            ];
+            self.over("rope", x.len / 2, &args)
+        });
+    }
+
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        segments: &CudaTable<L, SegmentRow>,
+        q: Span<CudaBuf<L>>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        out: SpanMut<CudaBuf<L>>,
+        log_sums: SpanMut<CudaBuf<L>>,
+    ) {
+        let rows = log_sums.len / shape.heads;
+        assert!(
+            q.len == rows * shape.q_dim() && out.len == q.len,
+            "q and out are [rows, heads · head_dim]"
+        );
+        assert!(
+            k.len == rows * shape.kv_dim() && v.len == k.len,
+            "k and v are [rows, kv_heads · head_dim]"
+        );
+        self.run(|| {
+            let plan = self.attention_plan(shape)?;
+            let tiles = self.query_tiles(segments, plan.forward)?;
+            let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
+            let args = [
+                Self::table_at(segments),
+                tiles.memory.address(),
+                heads,
+                kv_heads,
+                head_dim,
+                scale,
+                at(q),
+                at(k),
+                at(v),
+                to(&out),
+                to(&log_sums),
+            ];
+            let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
+            self.launch(plan.kernels[0], grid, plan.forward_bytes(), &args)
+        });
+    }
+
+    fn attention_grad(
+        &self,
+        shape: AttentionShape,
+        segments: &CudaTable<L, SegmentRow>,
+        q: Span<CudaBuf<L>>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        out: Span<CudaBuf<L>>,
+        log_sums: Span<CudaBuf<L>>,
+        dout: Span<CudaBuf<L>>,
+        dq: SpanMut<CudaBuf<L>>,
+        dk: SpanMut<CudaBuf<L>>,
+        dv: SpanMut<CudaBuf<L>>,
+    ) {
+        let rows = log_sums.len / shape.heads;
+        assert!(
+            dq.len == rows * shape.q_dim()
+                && q.len == dq.len
+                && out.len == dq.len
+                && dout.len == dq.len,
+            "q, out and their gradients are [rows, heads · head_dim]"
+        );
+        assert!(
+            dk.len == rows * shape.kv_dim()
+                && dv.len == dk.len
+                && k.len == dk.len
+                && v.len == dk.len,
+            "k, v and their gradients are [rows, kv_heads · head_dim]"
+        );
+        self.run(|| {
+            let plan = self.attention_plan(shape)?;
+            let queries = self.query_tiles(segments, plan.backward)?;
+            let keys = self.derived(segments, Derived::KeyTiles(plan.backward), |it| {
+                (plan::key_tiles(it, plan.backward), 0)
+            })?;
+            let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
+            let row_heads = rows * shape.heads;
+            self.with_scratch(row_heads * size_of::<f32>(), |deltas| {
+                let warps = THREADS as usize / 32;
+                let grid = self.grid(row_heads.div_ceil(warps), 1, 1)?;
+                let args = [row_heads as u64, head_dim, at(out), at(dout), deltas];
+                self.launch("attention_deltas", grid, 0, &args)?;
+                let common = |tiles: &Uploaded<L>| {
+                    vec![
+                        Self::table_at(segments),
+                        tiles.memory.address(),
+                        heads,
+                        kv_heads,
+                        head_dim,
+                        scale,
+                        at(q),
+                        at(k),
+                        at(v),
+                        at(log_sums),
+                        deltas,
+                        at(dout),
+                    ]
+                };
+                let mut args = common(&queries);
+                args.push(to(&dq));
+                let grid = self.grid(queries.words / 2, shape.heads, 1)?;
+                self.launch(plan.kernels[1], grid, plan.backward_bytes(), &args)?;
+                let mut args = common(&keys);
+                args.extend([to(&dk), to(&dv)]);
+                let grid = self.grid(keys.words / 4, shape.kv_heads, 1)?;
+                self.launch(plan.kernels[2], grid, plan.backward_bytes(), &args)
+            })
+        });
+    }
+
+    fn attention_decode(
+        &self,
+        shape: AttentionShape,
+        layer: usize,
+        rows: &CudaTable<L, CacheRow>,
+        cache: &CudaBuf<L>,
+        q: Span<CudaBuf<L>>,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        out: SpanMut<CudaBuf<L>>,
+    ) {
+        let n = rows.items.len();
+        assert!(
+            q.len == n * shape.q_dim() && out.len == q.len,
+            "q and out are [rows, heads · head_dim]"
+        );
+        assert!(
+            k.len == n * shape.kv_dim() && v.len == k.len,
+            "k and v are [rows, kv_heads · head_dim]"
+        );
+        if n == 0 {
+            return;
+        }
+        self.run(|| {
+            // Widths beyond this have no place in shared memory.
+            self.attention_plan(shape)?;
+            let parts = plan::decode_parts(&rows.items);
+            let blocks = shape.kv_heads * shape.group().div_ceil(plan::DECODE_GROUP);
+            let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
+            let table = Self::table_at(rows);
+            let bytes = n * shape.heads * parts * (shape.head_dim + 2) * size_of::<f32>();
+            self.with_scratch(bytes, |scratch| {
+                let args = [
+                    table,
+                    layer as u64,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    scale,
+                    cache.memory.address(),
+                    at(q),
+                    at(k),
+                    at(v),
+                    scratch,
+                ];
+                let grid = self.grid(n, blocks, parts)?;
+                let shared = plan::decode_bytes(shape.head_dim);
+                self.launch("decode_parts", grid, shared, &args)?;
+                let args = [table, heads, head_dim, parts as u64, scratch, to(&out)];
+                self.launch("decode_sum", self.grid(n, shape.heads, 1)?, 0, &args)
+            })
+        });
+    }
+
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        layer: usize,
+        span: CacheSpan,
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        cache: &mut CudaBuf<L>,
+    ) {
+        let tokens = k.len / shape.kv_dim();
+        assert!(
+            k.len == tokens * shape.kv_dim() && v.len == k.len,
+            "k and v are [tokens, kv_heads · head_dim]"
+        );
+        assert!(
+            span.len as usize + tokens <= span.capacity as usize,
+            "a region has room for its tokens"
+        );
+        let args = [
+            span.base,
+            u64::from(span.capacity),
+            u64::from(span.len),
+            layer as u64,
+            shape.kv_heads as u64,
+            shape.head_dim as u64,
+            at(k),
+            at(v),
+            cache.memory.address(),
+        ];
+        self.run(|| self.over("cache_append", k.len, &args));
+    }
+
+    fn cache_append_rows(
+        &self,
+        shape: AttentionShape,
+        layers: usize,
+        rows: &[CacheRow],
+        k: Span<CudaBuf<L>>,
+        v: Span<CudaBuf<L>>,
+        cache: &mut CudaBuf<L>,
+    ) {
+        assert!(
+            k.len == layers * rows.len() * shape.kv_dim() && v.len == k.len,
+            "k and v are [layers, rows, kv_heads · head_dim]"
+        );
+        assert!(
+            rows.iter().all(|it| it.own.len < it.own.capacity),
+            "a region has room for its tokens"
+        );
+        let table = self.table(rows);
+        self.run(|| {
+            let args = [
+                Self::table_at(&table),
+                self.word("rows", rows.len())?,
+                shape.kv_heads as u64,
+                shape.head_dim as u64,
+                at(k),
+                at(v),
+                cache.memory.address(),
+            ];
+            self.over("cache_append_rows", k.len, &args)
+        });
+    }
+
+    fn swiglu(&self, gate: Span<CudaBuf<L>>, up: Span<CudaBuf<L>>, h: SpanMut<CudaBuf<L>>) {
+        assert!(gate.len == h.len && up.len == h.len, "equal shapes");
+        self.run(|| self.over("swiglu", h.len, &[at(gate), at(up), to(&h)]));
+    }
+
+    fn swiglu_grad(
+        &self,
+        gate: SpanMut<CudaBuf<L>>,
+        up: SpanMut<CudaBuf<L>>,
+        dh: SpanMut<CudaBuf<L>>,
+    ) {
+        assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
+        self.run(|| self.over("swiglu_grad", dh.len, &[to(&gate), to(&up), to(&dh)]));
+    }
+
+    fn embed(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &CudaTable<L, u32>,
+        embedding: Span<CudaBuf<L>>,
+        x: SpanMut<CudaBuf<L>>,
+    ) {
+        match layout {
+            EmbeddingLayout::Rows { width } => self.gather_rows(width, tokens, embedding, x),
+            EmbeddingLayout::Columns { vocabulary } => {
+                let width = embedding.len / vocabulary;
+                assert_eq!(x.len, tokens.items.len() * width, "x is [tokens, width]");
+                self.run(|| {
+                    let args = [
+                        self.word("columns", width)?,
+                        self.word("tokens", vocabulary)?,
+                        Self::table_at(tokens),
+                        at(embedding),
+                        to(&x),
+                    ];
+                    self.over("embed_columns", x.len, &args)
+                });
+            }
+        }
+    }
+
+    fn embed_grad(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &CudaTable<L, u32>,
+        dx: Span<CudaBuf<L>>,
+        dembedding: SpanMut<CudaBuf<L>>,
+    ) {
+        let (width, token_stride, width_stride) = match layout {
+            EmbeddingLayout::Rows { width } => (width, width, 1),
+            EmbeddingLayout::Columns { vocabulary } => (dembedding.len / vocabulary, 1, vocabulary),
+        };
+        assert_eq!(dx.len, tokens.items.len() * width, "dx is [tokens, width]");
+        self.run(|| {
+            let groups = self.derived(tokens, Derived::TokenGroups, |it| {
+                let groups = plan::token_groups(it);
+                let words = [&groups.ids[..], &groups.starts, &groups.rows].concat();
+                (words, groups.ids.len())
+            })?;
+            let ids = groups.memory.address();
+            let starts = ids + (groups.groups * size_of::<u32>()) as u64;
+            let rows = starts + ((groups.groups + 1) * size_of::<u32>()) as u64;
+            let args = [
+                self.word("columns", width)?,
+                token_stride as u64,
+                width_stride as u64,
+                ids,
+                starts,
+                rows,
+                at(dx),
+                to(&dembedding),
+            ];
+            let grid = self.grid(groups.groups, 1, 1)?;
+            self.launch("embed_grad", grid, 0, &args)
+        });
+    }
+
+    fn gather_rows(
+        &self,
+        width: usize,
+        rows: &CudaTable<L, u32>,
+        x: Span<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
+        self.run(|| {
+            let width = self.word("columns", width)?;
+            let args = [width, Self::table_at(rows), at(x), to(&y)];
+            self.over("gather_rows", y.len, &args)
+        });
+    }
+
+    fn scatter_rows(
+        &self,
+        width: usize,
+        rows: &CudaTable<L, u32>,
+        y: Span<CudaBuf<L>>,
+        x: SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
+        self.run(|| {
+            self.inner.launcher.zero(to(&x), x.len * size_of::<f32>())?;
+            let width = self.word("columns", width)?;
+            let args = [width, Self::table_at(rows), at(y), to(&x)];
+            self.over("scatter_rows", y.len, &args)
+        });
+    }
+
+    fn head(
+        &self,
+        vocabulary: usize,
+        targets: &CudaTable<L, HeadTarget>,
+        part: HeadPart,
+        logits: Span<CudaBuf<L>>,
+        stats: SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(
+            logits.len,
+            part.rows * vocabulary,
+            "logits are [rows, vocabulary]"
+        );
+        assert_eq!(stats.len, targets.items.len() * 6, "stats are [targets, 6]");
+        self.run(|| {
+            let args = [
+                self.word("tokens", vocabulary)?,
+                part.first_row as u64,
+                part.first_target as u64,
+                Self::table_at(targets),
+                at(logits),
+                to(&stats),
+            ];
+            let grid = self.grid(part.targets, 1, 1)?;
+            self.launch("head", grid, plan::reduction_bytes(8), &args)
+        });
+    }
+
+    fn head_grad(
+        &self,
+        vocabulary: usize,
+        targets: &CudaTable<L, HeadTarget>,
+        part: HeadPart,
+        stats: Span<CudaBuf<L>>,
+        gradients: Span<CudaBuf<L>>,
+        logits: SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(
+            logits.len,
+            part.rows * vocabulary,
+            "logits are [rows, vocabulary]"
+        );
+        self.run(|| {
+            let args = [
+                self.word("tokens", vocabulary)?,
+                part.first_row as u64,
+                part.first_target as u64,
+                part.targets as u64,
+                Self::table_at(targets),
+                at(stats),
+                at(gradients),
+                to(&logits),
+            ];
+            self.launch("head_grad", self.grid(part.rows, 1, 1)?, 0, &args)
+        });
+    }
+
+    fn squared_norm(&self, x: Span<CudaBuf<L>>) -> f64 {
+        let mut sum = 0.0;
+        self.run(|| {
+            let parts: Vec<f64> =
+                self.numbers_of_blocks("squared_norm", plan::reduction_bytes(8), x)?;
+            sum = parts.into_iter().sum();
+            Ok(())
+        });
+        sum
+    }
+
+    fn adamw(
+        &self,
+        step: AdamW,
+        gradient: Span<CudaBuf<L>>,
+        parameter: SpanMut<CudaBuf<L>>,
+        first_moment: SpanMut<CudaBuf<L>>,
+        second_moment: SpanMut<CudaBuf<L>>,
+    ) {
+        for part in [&parameter, &first_moment, &second_moment] {
+            assert_eq!(
+                part.len, gradient.len,
+                "parameters and moments as long as the gradient"
+            );
+        }
+        let f = step.factors();
+        let mut args: Vec<u64> = [
+            f.gradient,
+            f.decay,
+            f.beta1,
+            f.one_less_beta1,
+            f.beta2,
+            f.one_less_beta2,
+            f.rate,
+            f.root_correction,
+            f.epsilon,
+        ]
+        .into_iter()
+        .map(f32_arg)
+        .collect();
+        args.extend([
+            at(gradient),
+            to(&parameter),
+            to(&first_moment),
+            to(&second_moment),
+        ]);
+        self.run(|| self.over("adamw", gradient.len, &args));
+    }
+}
+
+/// A matrix in its stored order.
+fn plain(address: u64, stride: usize) -> Matrix {
+    Matrix {
+        address,
+        stride,
+        transposed: false,
+    }
+}
+
+/// `y = x · w`, by columns: yᵀ = wᵀ · xᵀ.
+fn forward_product(shape: MatShape, x: u64, w: u64, add: bool, y: u64) -> Product {
+    Product {
+        m: shape.outputs,
+        n: shape.rows,
+        k: shape.inputs,
+        number: Number::F32,
+        left: plain(w, shape.outputs),
+        right: plain(x, shape.inputs),
+        add,
+        out: plain(y, shape.outputs),
+    }
+}
