@@ -44,6 +44,5 @@ pub use optim::Moments;
 pub use packed::Packed;
 pub use params::{Param, ParamLayout};
 pub use prefill::{PartialPrompt, Prefill};
-pub use rope::rope_frequencies;
 pub use tape::Tape;
 pub use tokenizer::Tokenizer;

@@ -35,8 +35,10 @@ impl<D: Device> Model<D> {
         let layout = ParamLayout::of(&config);
         let roles = Roles::of(&config, &layout)?;
         let params = device.alloc(layout.len())?;
-        let angles = device.alloc(positions * config.head_dim)?;
-        let mut model = Self {
+        let mut angles = device.alloc(positions * config.head_dim)?;
+        let table = rope::angles(&rope_frequencies(&config), positions);
+        device.upload(&table, angles.first_mut(table.len()));
+        Ok(Self {
             device,
             config,
             layout,
@@ -45,29 +47,7 @@ impl<D: Device> Model<D> {
             angles,
             positions,
             packed: None,
-        };
-        model.set_rope_frequencies(&rope_frequencies(&model.config))?;
-        Ok(model)
-    }
-
-    /// Replaces the frequencies of the rotary embedding, which [`rope_frequencies`] gives: for numbers
-    /// made by a program that rounded them with the weights (`module.to(bfloat16)` in `PyTorch` does).
-    ///
-    /// # Errors
-    /// Another number of frequencies than half a head.
-    pub fn set_rope_frequencies(&mut self, frequencies: &[f32]) -> Result<(), ComputeError> {
-        let expected = self.config.head_dim / 2;
-        if frequencies.len() != expected {
-            return Err(ComputeError::TensorLength {
-                name: "rotary frequencies".to_owned(),
-                expected,
-                got: frequencies.len(),
-            });
-        }
-        let table = rope::angles(frequencies, self.positions);
-        let to = self.angles.first_mut(table.len());
-        self.device.upload(&table, to);
-        Ok(())
+        })
     }
 
     /// The shape.

@@ -4,7 +4,7 @@ use crate::config::{Config, Llama3Scaling};
 
 /// Angle per position of every pair of features, `[head_dim / 2]`, rounded to f32 where the published
 /// implementations round them.
-pub fn rope_frequencies(config: &Config) -> Vec<f32> {
+pub(crate) fn rope_frequencies(config: &Config) -> Vec<f32> {
     (0..config.head_dim / 2)
         .map(|i| {
             let exponent = (2 * i) as f32 / config.head_dim as f32;
