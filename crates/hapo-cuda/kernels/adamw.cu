@@ -15,7 +15,7 @@ extern "C" __global__ void adamw(usize n, float gradient_scale, float decay, flo
 
 // parts [blocks] = the sum of squares of `per_block` elements each, in f64; the host adds the parts.
 extern "C" __global__ void squared_norm(usize n, u32 per_block, const float* x, double* parts) {
-    HAPO_SHARED(double, room);
+    HAPO_SHARED(double, scratch);
     usize first = (usize)blockIdx.x * per_block;
     usize end = min(n, first + per_block);
     double total = 0;
@@ -25,6 +25,6 @@ extern "C" __global__ void squared_norm(usize n, u32 per_block, const float* x, 
         for (usize i = base + threadIdx.x; i < stop; i += THREADS) sum += x[i] * x[i];
         total += sum;
     }
-    total = block_sum(total, room);
+    total = block_sum(total, scratch);
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
 }

@@ -12,11 +12,11 @@ extern "C" __global__ void round_to_bf16(usize n, const float* x, u16* y) {
 
 // found [blocks] = whether a block's part has an element that is no bf16 number.
 extern "C" __global__ void find_wider(usize n, u32 per_block, const float* x, u32* found) {
-    HAPO_SHARED(float, room);
+    HAPO_SHARED(float, scratch);
     usize first = (usize)blockIdx.x * per_block;
     usize end = min(n, first + per_block);
     u32 bits = 0;
     for (usize i = first + threadIdx.x; i < end; i += THREADS) bits |= __float_as_uint(x[i]);
-    float any = block_max((bits & 0xffffu) ? 1.0f : 0.0f, room);
+    float any = block_max((bits & 0xffffu) ? 1.0f : 0.0f, scratch);
     if (threadIdx.x == 0) found[blockIdx.x] = any > 0.0f;
 }

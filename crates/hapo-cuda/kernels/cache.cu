@@ -50,7 +50,7 @@ extern "C" __global__ void cache_append_rows(usize n, const CacheRow* rows, u32 
     }
 }
 
-// Where the parts of a row and a query head lie: [rows, heads, parts], each d sums, the largest score and
+// Location of the parts of a row and a query head: [rows, heads, parts], each d sums, the largest score and
 // the sum of exponentials.
 __device__ inline usize part_at(u32 row, u32 heads, u32 head, u32 parts, u32 part, u32 d) {
     return (((usize)row * heads + head) * parts + part) * (d + 2);
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     HAPO_SHARED(float, shared);
     float* q_tile = shared;                // [GROUP][d], scaled
     float* p_tile = q_tile + GROUP * d;    // [GROUP][PART]
-    float* room = p_tile + GROUP * PART;   // [THREADS / d][GROUP][d], at most GROUP * THREADS
+    float* scratch = p_tile + GROUP * PART;   // [THREADS / d][GROUP][d], at most GROUP * THREADS
     u32 row = blockIdx.x, part = blockIdx.z, group = heads / kv_heads;
     u32 blocks = (group + GROUP - 1) / GROUP;
     u32 kv_head = blockIdx.y / blocks;
@@ -113,10 +113,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int h = 0; h < GROUP; h++)
             if (h == g && threadIdx.x < n) score = scores[h];
-        float most = block_max(score, room);
+        float most = block_max(score, scratch);
         float e = threadIdx.x < n ? expf(score - most) : 0.0f;
         p_tile[g * PART + threadIdx.x] = e;
-        float sum = block_sum(e, room);
+        float sum = block_sum(e, scratch);
         if (threadIdx.x == 0) {
             usize at = part_at(row, heads, first_head + g, gridDim.z, part, d);
             parts[at + d] = most;
@@ -143,13 +143,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 if (g < n_heads) sums[g] += p_tile[g * PART + i] * value;
         }
 #pragma unroll
-        for (int g = 0; g < GROUP; g++) room[(chain * GROUP + g) * d + column] = sums[g];
+        for (int g = 0; g < GROUP; g++) scratch[(chain * GROUP + g) * d + column] = sums[g];
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < n_heads * d; i += THREADS) {
         u32 g = i / d, c = i % d;
         float total = 0;
-        for (u32 j = 0; j < chains; j++) total += room[(j * GROUP + g) * d + c];
+        for (u32 j = 0; j < chains; j++) total += scratch[(j * GROUP + g) * d + c];
         parts[part_at(row, heads, first_head + g, gridDim.z, part, d) + c] = total;
     }
 }

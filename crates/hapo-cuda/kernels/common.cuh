@@ -35,24 +35,24 @@ __device__ inline float warp_max(float value) {
     return value;
 }
 
-// The sum over a block, in every thread: lanes in a butterfly, warps in order. `room` holds WARPS.
+// The sum over a block, in every thread: lanes in a butterfly, warps in order. `scratch` holds WARPS.
 template <typename T>
-__device__ inline T block_sum(T value, T* room) {
+__device__ inline T block_sum(T value, T* scratch) {
     value = warp_sum(value);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
     __syncthreads();
     T sum = 0;
-    for (int warp = 0; warp < WARPS; warp++) sum += room[warp];
+    for (int warp = 0; warp < WARPS; warp++) sum += scratch[warp];
     __syncthreads();
     return sum;
 }
 
-__device__ inline float block_max(float value, float* room) {
+__device__ inline float block_max(float value, float* scratch) {
     value = warp_max(value);
-    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
     __syncthreads();
-    float most = room[0];
-    for (int warp = 1; warp < WARPS; warp++) most = fmaxf(most, room[warp]);
+    float most = scratch[0];
+    for (int warp = 1; warp < WARPS; warp++) most = fmaxf(most, scratch[warp]);
     __syncthreads();
     return most;
 }

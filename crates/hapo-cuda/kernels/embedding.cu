@@ -6,7 +6,7 @@ extern "C" __global__ void embed_columns(usize n, u32 width, u32 vocabulary, con
 }
 
 // Adds dx to the gradient, in token order: a block owns one token id and goes through its rows.
-// Group g has id ids[g] and the rows rows[starts[g]..starts[g + 1]]. Element d of token id lies at
+// Group g has id ids[g] and the rows rows[starts[g]..starts[g + 1]]. Element d of token id is at
 // id * token_stride + d * width_stride.
 extern "C" __global__ void embed_grad(u32 width, usize token_stride, usize width_stride, const u32* ids,
                                       const u32* starts, const u32* rows, const float* dx, float* gradient) {

@@ -11,13 +11,13 @@ struct HeadTarget {
 // A block per target: the largest logit, then the sums at the target's temperature and at 1.
 extern "C" __global__ void head(u32 vocabulary, u32 first_row, u32 first_target, const HeadTarget* targets,
                                 const float* logits, float* stats) {
-    HAPO_SHARED(double, room);
+    HAPO_SHARED(double, scratch);
     u32 t = first_target + blockIdx.x;
     HeadTarget target = targets[t];
     const float* z = logits + (usize)(target.row - first_row) * vocabulary;
     float most = MINUS_INFINITY;
     for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) most = fmaxf(most, z[i]);
-    most = block_max(most, (float*)room);
+    most = block_max(most, (float*)scratch);
     float inverse = target.inverse_temperature;
     double plain = 0, weighted = 0, tempered = 0;
     for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) {
@@ -28,9 +28,9 @@ extern "C" __global__ void head(u32 vocabulary, u32 first_row, u32 first_target,
         weighted += e * d;
         tempered += expf(d * inverse);
     }
-    plain = block_sum(plain, room);
-    weighted = block_sum(weighted, room);
-    tempered = block_sum(tempered, room);
+    plain = block_sum(plain, scratch);
+    weighted = block_sum(weighted, scratch);
+    tempered = block_sum(tempered, scratch);
     if (threadIdx.x == 0) {
         float* to = stats + (usize)t * STATS;
         float d = z[target.token] - most;

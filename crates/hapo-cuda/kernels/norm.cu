@@ -29,12 +29,12 @@ extern "C" __global__ void rms_norm_narrow(u32 rows, u32 width, float eps, const
 
 extern "C" __global__ void rms_norm_wide(u32 rows, u32 width, float eps, const float* x, const float* w, float* y,
                                          float* inverse, float* residual) {
-    HAPO_SHARED(float, room);
+    HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
     float sum = 0;
     for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * x[at + i];
-    float r = 1.0f / sqrtf(block_sum(sum, room) / width + eps);
+    float r = 1.0f / sqrtf(block_sum(sum, scratch) / width + eps);
     if (threadIdx.x == 0) inverse[row] = r;
     norm_row(threadIdx.x, THREADS, width, r, x + at, w, y + at, residual ? residual + at : residual);
 }
@@ -62,12 +62,12 @@ extern "C" __global__ void rms_norm_grad_narrow(u32 rows, u32 width, u32 add, co
 
 extern "C" __global__ void rms_norm_grad_wide(u32 rows, u32 width, u32 add, const float* x, const float* w,
                                               const float* inverse, const float* dy, float* dx) {
-    HAPO_SHARED(float, room);
+    HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
     float sum = 0;
     for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * (dy[at + i] * w[i]);
-    float mean = block_sum(sum, room) / width;
+    float mean = block_sum(sum, scratch) / width;
     norm_row_grad(threadIdx.x, THREADS, width, inverse[row], mean, add, x + at, w, dy + at, dx + at);
 }
 

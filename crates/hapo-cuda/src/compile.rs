@@ -1,7 +1,7 @@
 //! Kernels from sources: NVRTC, and the images it made before.
 //!
 //! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of
-//! NVRTC, in a file that appears whole or not at all; where the folder cannot be written, kernels are
+//! NVRTC, in a file that appears completely or not at all; where the folder cannot be written, kernels are
 //! compiled at every start.
 
 use std::ffi::{CStr, CString, c_char};

@@ -329,7 +329,7 @@ impl<L: Launcher> CudaDevice<L> {
         AttentionPlan::of(shape.head_dim).ok_or_else(|| DeviceError::Gpu {
             device: self.inner.launcher.name(),
             problem: format!(
-                "heads of {} columns, the kernels have room for 256",
+                "heads of {} columns, the kernels take at most 256",
                 shape.head_dim
             ),
             hint: "compute on the CPU for this model".to_owned(),

@@ -79,7 +79,7 @@ impl Drop for Open {
             return;
         }
         // SAFETY: nothing else holds these handles any more, and the stream is drained first. There is
-        // nobody left to tell of a failure.
+        // no caller left to report a failure to.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream);
             let _ = blas::destroy_handle(blas);
@@ -161,7 +161,7 @@ impl Driver {
         let (mut functions, mut modules) = (HashMap::new(), Vec::new());
         for (source, image) in sources().iter().zip(images) {
             let refused = |it| describe(&format!("{} cannot be loaded", source.file), it);
-            // SAFETY: a whole cubin, as the caller promises.
+            // SAFETY: a complete cubin, as the caller promises.
             let module =
                 unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused)?;
             modules.push(module);
@@ -303,7 +303,7 @@ impl Launcher for Driver {
         let full = |it: &DriverError| it.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let address = match allocate() {
             Err(it) if full(&it) => {
-                // What the pool keeps may lie apart: give it back and try once more.
+                // What the pool holds may be fragmented: free it and try once more.
                 self.wait()?;
                 // SAFETY: the pool is that of the device.
                 let _ = unsafe { cuda::mem_pool::trim_to(self.open.pool, 0) };
@@ -336,7 +336,7 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: the caller's address has room for the bytes, which stay until the wait below.
+        // SAFETY: the caller's address holds the bytes, which stay until the wait below.
         let copied = unsafe { cuda::memcpy_htod_async(to, from, self.open.stream) };
         self.checked(copied, "a copy to the GPU failed")?;
         self.wait()
@@ -426,7 +426,7 @@ impl Launcher for Driver {
             .blas
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the matrices lie inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
+        // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
         // without FAST_TF32 keeps f32 factors as they are.
         let begun = unsafe {
             blas::gemm_ex(

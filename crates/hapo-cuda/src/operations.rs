@@ -506,7 +506,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             return;
         }
         self.run(|| {
-            // Widths beyond this have no place in shared memory.
+            // Widths beyond this do not fit into shared memory.
             self.attention_plan(shape)?;
             let parts = plan::decode_parts(&rows.items);
             let blocks = shape.kv_heads * shape.group().div_ceil(plan::DECODE_GROUP);
@@ -552,7 +552,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         );
         assert!(
             span.len as usize + tokens <= span.capacity as usize,
-            "a region has room for its tokens"
+            "a region holds its tokens"
         );
         let args = [
             span.base,
@@ -583,7 +583,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         );
         assert!(
             rows.iter().all(|it| it.own.len < it.own.capacity),
-            "a region has room for its tokens"
+            "a region holds its tokens"
         );
         let table = self.table(rows);
         self.run(|| {

@@ -99,7 +99,7 @@ pub(crate) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    /// The smallest kernel that has room for a head; `None` beyond 256.
+    /// The smallest kernel that holds a head; `None` beyond 256.
     pub(crate) fn of(head_dim: usize) -> Option<Self> {
         const PLANS: [AttentionPlan; 4] = [
             AttentionPlan {

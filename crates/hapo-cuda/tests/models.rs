@@ -149,7 +149,7 @@ fn decoding_is_training_read_token_by_token() {
         let whole = model.logits(&tokens, &mut Tape::default()).unwrap();
         let row = |i: usize| &whole[i * vocabulary..(i + 1) * vocabulary];
         let mut cache = KvCache::new(&model, 512).unwrap();
-        // A prompt read in pieces, beside one read at once.
+        // A prompt read in pieces, next to one read at once.
         let mut prompt = model.begin_prefill(&mut cache, &tokens[..21]).unwrap();
         assert!(
             model
@@ -169,13 +169,13 @@ fn decoding_is_training_read_token_by_token() {
             .unwrap();
         assert!(gap(&logits, row(20)) < 1e-4, "{name}: a prompt in pieces");
         let other = model.prefill(&mut cache, &[&tokens[..3]]).unwrap().slots[0];
-        let (own, beside) = (
+        let (own, other) = (
             cache.fork(slot, 32).unwrap(),
             cache.fork(other, 32).unwrap(),
         );
         let mut logits = Vec::new();
         for (i, &token) in tokens.iter().enumerate().skip(21) {
-            let rows = [(beside, 5), (own, token)];
+            let rows = [(other, 5), (own, token)];
             model.decode(&mut cache, &rows, &mut logits).unwrap();
             let off = gap(&logits[vocabulary..], row(i));
             assert!(off < 1e-4, "{name}, position {i}: {off}");

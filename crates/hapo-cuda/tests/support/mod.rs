@@ -57,7 +57,7 @@ struct Library {
 #[derive(Clone)]
 pub(crate) struct Fibers {
     library: Arc<Library>,
-    /// Whether it has no room for anything more.
+    /// Whether it refuses every allocation.
     full: Arc<AtomicBool>,
 }
 
@@ -231,7 +231,7 @@ impl Launcher for Fibers {
 
     fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        // SAFETY: the caller's address has room for the bytes.
+        // SAFETY: the caller's address holds the bytes.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), pointer(to), from.len()) };
         Ok(())
     }
@@ -299,8 +299,8 @@ impl Launcher for Fibers {
             add,
             out,
         } = *product;
-        assert!(!out.transposed, "the result lies as it is");
-        // SAFETY: the matrices lie inside memory of this launcher, as the caller's shapes say.
+        assert!(!out.transposed, "the result is in its stored order");
+        // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
         unsafe {
             let run = self
                 .library
