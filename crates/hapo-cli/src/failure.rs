@@ -1,5 +1,6 @@
 //! How a failure ends the program: one message, a hint where there is one, an exit code.
 
+use std::error::Error;
 use std::process::ExitCode;
 
 use hapo_core::Explain;
@@ -7,8 +8,8 @@ use hapo_core::Explain;
 /// Wrong usage or bad input: exit code 2. Any other error is exit code 1.
 #[derive(Debug)]
 pub(crate) struct BadInput {
-    pub(crate) problem: String,
-    pub(crate) hint: Option<String>,
+    problem: String,
+    hint: Option<String>,
 }
 
 impl std::fmt::Display for BadInput {
@@ -17,7 +18,17 @@ impl std::fmt::Display for BadInput {
     }
 }
 
-impl std::error::Error for BadInput {}
+impl Error for BadInput {}
+
+impl Explain for BadInput {
+    fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+
+    fn is_bad_input(&self) -> bool {
+        true
+    }
+}
 
 /// An error of exit code 2 with something the reader can do.
 pub(crate) fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
@@ -28,8 +39,9 @@ pub(crate) fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> 
     .into()
 }
 
-/// Prints the error and what to do about it; the exit code says whose fault it is.
-pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+/// Prints the error and what to do about it; the exit code says whose fault it is. `output` is the option that names
+/// the command's output.
+pub(crate) fn report(error: &anyhow::Error, output: &str) -> ExitCode {
     // A reader that closed the pipe has seen what it wanted.
     if error
         .chain()
@@ -39,10 +51,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("error: {}", message(error));
-    if let Some(hint) = hint_of(error) {
-        eprintln!("hint: {}", with_flags(&hint));
+    let mut explained = error.chain().filter_map(explained);
+    if let Some(hint) = explained.clone().find_map(Explain::hint) {
+        eprintln!("hint: {}", with_flags(&hint, output));
     }
-    if is_bad_input(error) {
+    if explained.any(Explain::is_bad_input) {
         ExitCode::from(2)
     } else {
         ExitCode::FAILURE
@@ -64,7 +77,16 @@ fn message(error: &anyhow::Error) -> String {
 
 /// What the command line calls the things that the libraries' hints name.
 const FLAGS: &[(&str, &str)] = &[
-    ("another record", "another --out"),
+    ("another run folder", "another --run-dir"),
+    (
+        "resume with the changed recipe",
+        "resume with the changed recipe by --resume --force-recipe",
+    ),
+    (
+        "resume with a lower optim.lr",
+        "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…",
+    ),
+    ("on the disk, then resume", "on the disk, then --resume"),
     ("name the folder with", "--data names the folder with"),
     (
         "evaluate on any file by itself",
@@ -77,66 +99,32 @@ const FLAGS: &[(&str, &str)] = &[
     ("shorten the completions", "lower --max-tokens"),
 ];
 
-/// A hint in the words of the command line.
-fn with_flags(hint: &str) -> String {
-    let mut text = hint.to_owned();
+/// A hint in the words of the command line; `output` is the option that names the command's output.
+fn with_flags(hint: &str, output: &str) -> String {
+    let mut text = hint.replace("another output", &format!("another {output}"));
     for (phrase, flag) in FLAGS {
         text = text.replace(phrase, flag);
     }
     text
 }
 
-fn hint_of(error: &anyhow::Error) -> Option<String> {
-    error.chain().find_map(|it| {
-        if let Some(it) = it.downcast_ref::<BadInput>() {
-            it.hint.clone()
-        } else if let Some(it) = it.downcast_ref::<hapo_train::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_hub::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_model::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_data::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_eval::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_study::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_teacher::Error>() {
-            it.hint()
-        } else if let Some(it) = it.downcast_ref::<hapo_report::Error>() {
-            it.hint()
-        } else {
-            None
-        }
-    })
-}
-
-fn is_bad_input(error: &anyhow::Error) -> bool {
-    error.chain().any(|it| {
-        it.is::<BadInput>()
-            || it.is::<hapo_model::Error>()
-            || it.is::<hapo_data::Error>()
-            || it
-                .downcast_ref::<hapo_hub::Error>()
-                .is_some_and(hapo_hub::Error::is_bad_input)
-            || it
-                .downcast_ref::<hapo_sampler::Error>()
-                .is_some_and(hapo_sampler::Error::is_bad_input)
-            || it
-                .downcast_ref::<hapo_train::Error>()
-                .is_some_and(hapo_train::Error::is_bad_input)
-            || it
-                .downcast_ref::<hapo_eval::Error>()
-                .is_some_and(hapo_eval::Error::is_bad_input)
-            || it
-                .downcast_ref::<hapo_study::Error>()
-                .is_some_and(hapo_study::Error::is_bad_input)
-            || it
-                .downcast_ref::<hapo_teacher::Error>()
-                .is_some_and(hapo_teacher::Error::is_bad_input)
-            || it
-                .downcast_ref::<hapo_report::Error>()
-                .is_some_and(hapo_report::Error::is_bad_input)
-    })
+/// What an error knows beyond its message; `None` for one of another library.
+fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
+    fn of<'a, E: Error + Explain + 'static>(
+        error: &'a (dyn Error + 'static),
+    ) -> Option<&'a dyn Explain> {
+        error.downcast_ref::<E>().map(|it| it as &dyn Explain)
+    }
+    None.or_else(|| of::<BadInput>(error))
+        .or_else(|| of::<hapo_data::Error>(error))
+        .or_else(|| of::<hapo_eval::Error>(error))
+        .or_else(|| of::<hapo_hub::Error>(error))
+        .or_else(|| of::<hapo_model::ComputeError>(error))
+        .or_else(|| of::<hapo_model::Error>(error))
+        .or_else(|| of::<hapo_report::Error>(error))
+        .or_else(|| of::<hapo_run::Error>(error))
+        .or_else(|| of::<hapo_sampler::Error>(error))
+        .or_else(|| of::<hapo_study::Error>(error))
+        .or_else(|| of::<hapo_teacher::Error>(error))
+        .or_else(|| of::<hapo_train::Error>(error))
 }

@@ -113,6 +113,18 @@ enum Command {
     Man(man::Args),
 }
 
+impl Command {
+    /// The option that names the output, for hints.
+    fn output_option(&self) -> &'static str {
+        match self {
+            Self::Train(_) => "--run-dir",
+            Self::Teacher(_) => "--output",
+            Self::Eval(_) | Self::Quickstart(_) | Self::Study(_) => "--out",
+            _ => "output",
+        }
+    }
+}
+
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let threads = cli
@@ -122,9 +134,10 @@ fn main() -> std::process::ExitCode {
     let Some(command) = cli.command else {
         return match what_next() {
             Ok(()) => std::process::ExitCode::SUCCESS,
-            Err(error) => failure::report(&error),
+            Err(error) => failure::report(&error, "output"),
         };
     };
+    let output = command.output_option();
     let done = match command {
         Command::Quickstart(args) => quickstart::run(&args, threads),
         Command::Train(args) => train::run(&args, threads),
@@ -149,7 +162,7 @@ fn main() -> std::process::ExitCode {
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => failure::report(&error),
+        Err(error) => failure::report(&error, output),
     }
 }
 

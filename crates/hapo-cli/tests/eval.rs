@@ -80,8 +80,8 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     );
     assert_eq!(
         message,
-        "error: cut.jsonl holds an evaluation with other settings: model was \"sums\", is \"other\"\n\
-         hint: use the settings it was begun with, or another --out\n"
+        "error: cut.jsonl was started with other settings: model was \"sums\", is \"other\"\n\
+         hint: use the settings it was started with, or another --out\n"
     );
 }
 

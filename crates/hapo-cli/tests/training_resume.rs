@@ -306,7 +306,7 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
     );
     assert!(stderr.contains("that of step 4 is complete"), "{stderr}");
     assert!(
-        stderr.contains("make room on the disk, then go on with --resume"),
+        stderr.contains("free space on the disk, then --resume"),
         "{stderr}"
     );
     let left: Vec<String> = std::fs::read_dir(run_dir.join("checkpoints"))

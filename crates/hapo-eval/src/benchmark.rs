@@ -201,7 +201,7 @@ const MATH: &[Benchmark] = &[
     file(
         "math500",
         "Math-500",
-        "MATH-500, 500 problems, pass@1; from --data",
+        "MATH-500, 500 problems, pass@1; from a file",
         1,
         500,
         &["math500", "math500test", "math"],
@@ -210,7 +210,7 @@ const MATH: &[Benchmark] = &[
     file(
         "olympiad",
         "Olympiad Bench",
-        "OlympiadBench, 675 problems, pass@1; from --data",
+        "OlympiadBench, 675 problems, pass@1; from a file",
         1,
         675,
         &["olympiad", "olympiadbench", "olympiadbenchmath"],
@@ -219,7 +219,7 @@ const MATH: &[Benchmark] = &[
     file(
         "minerva",
         "Minerva",
-        "Minerva, 272 problems, pass@1; from --data",
+        "Minerva, 272 problems, pass@1; from a file",
         1,
         272,
         &["minerva", "minervamath"],
@@ -228,7 +228,7 @@ const MATH: &[Benchmark] = &[
     file(
         "aime24",
         "AIME24",
-        "AIME 2024, 30 problems, avg@32; from --data",
+        "AIME 2024, 30 problems, avg@32; from a file",
         32,
         30,
         &["aime24", "aime2024", "aime"],
@@ -237,7 +237,7 @@ const MATH: &[Benchmark] = &[
     file(
         "amc",
         "AMC",
-        "AMC, 83 problems, avg@32; from --data",
+        "AMC, 83 problems, avg@32; from a file",
         32,
         83,
         &["amc", "amc23", "amc2223"],
@@ -246,7 +246,7 @@ const MATH: &[Benchmark] = &[
     file(
         "aime25",
         "AIME25",
-        "AIME 2025, 30 problems, avg@32; from --data",
+        "AIME 2025, 30 problems, avg@32; from a file",
         32,
         30,
         &["aime25", "aime2025"],

@@ -105,40 +105,9 @@ pub enum Error {
         /// How many rows the file has.
         rows: usize,
     },
-    /// A record that cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The record.
-        path: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// A record that this program did not write.
-    #[error("{}:{line}: expected {expected}", path.display())]
-    Record {
-        /// The record.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What should be there.
-        expected: &'static str,
-    },
-    /// A record of an evaluation with other settings.
-    #[error("{} holds an evaluation with other settings: {differences}", path.display())]
-    Settings {
-        /// The record.
-        path: PathBuf,
-        /// Each setting that differs, with both values.
-        differences: String,
-    },
-    /// Another process writes the record.
-    #[error("{} is in use by another process", path.display())]
-    Busy {
-        /// The record.
-        path: PathBuf,
-    },
+    /// A record that cannot be read, written or resumed.
+    #[error(transparent)]
+    Run(#[from] hapo_run::Error),
 }
 
 impl Error {
@@ -157,6 +126,7 @@ impl Explain for Error {
             Error::Teacher(it) => return it.hint(),
             Error::Data(it) => return it.hint(),
             Error::Sampler(it) => return it.hint(),
+            Error::Run(it) => return it.hint(),
             Error::NeedsFile { .. } | Error::NoFile { .. } => {
                 "name the folder with the benchmarks' files"
             }
@@ -165,10 +135,7 @@ impl Explain for Error {
             Error::Count { .. } => {
                 "give the benchmark's own file, or evaluate on any file by itself"
             }
-            Error::Settings { .. } => "use the settings it was begun with, or another record",
-            Error::OtherProblems { .. } => "use the data it was begun with, or another record",
-            Error::Record { .. } => "choose another record",
-            Error::Busy { .. } => "wait for it, or choose another record",
+            Error::OtherProblems { .. } => "use the data it was begun with, or another output",
             Error::UnknownBenchmark { .. } => "`hapo list benchmarks` names them",
             _ => return None,
         };
@@ -179,7 +146,8 @@ impl Explain for Error {
         match self {
             Error::Sampler(it) => it.is_bad_input(),
             Error::Teacher(it) => it.is_bad_input(),
-            Error::Io { .. } | Error::Busy { .. } | Error::NoReply { .. } => false,
+            Error::Run(it) => it.is_bad_input(),
+            Error::NoReply { .. } => false,
             _ => true,
         }
     }

@@ -25,7 +25,7 @@ impl EvalSession<'_> {
     /// Requests the completions that are missing from a server, as many at once as the client allows.
     ///
     /// # Errors
-    /// [`Error::Teacher`], [`Error::NoReply`]; [`Error::Io`] of the record.
+    /// [`Error::Teacher`], [`Error::NoReply`]; [`Error::Run`] of the record.
     pub async fn request(&mut self, client: &Client) -> Result<(), Error> {
         let plan = self.plan();
         let mut slots = Vec::new();

@@ -37,8 +37,7 @@ impl<'a> EvalSession<'a> {
     /// Opens an evaluation, with the results of its record if there is one. `observer` is called after each problem.
     ///
     /// # Errors
-    /// [`Error::Settings`] and [`Error::OtherProblems`] for the record of another evaluation; [`Error::Gold`]; those of
-    /// [`Record::open`].
+    /// [`Error::OtherProblems`] for the record of another evaluation; [`Error::Gold`]; those of [`Record::open`].
     pub fn open(
         plan: &'a EvalPlan,
         record: Option<&Path>,
@@ -74,7 +73,7 @@ impl<'a> EvalSession<'a> {
     /// Samples the completions that are missing from a local model.
     ///
     /// # Errors
-    /// Those of [`sample_problems`]; [`Error::Io`] of the record.
+    /// Those of [`sample_problems`]; [`Error::Run`] of the record.
     pub fn sample<D: Device>(&mut self, model: EvalModel<'_, D>) -> Result<(), Error> {
         const PROBLEMS_AT_ONCE: usize = 64;
         let decoding = self.plan.decoding()?;
@@ -132,8 +131,8 @@ impl<'a> EvalSession<'a> {
     }
 
     /// Flushes the record to the disk.
-    pub(crate) fn flush(&self) -> Result<(), Error> {
-        self.record.as_ref().map_or(Ok(()), Record::flush)
+    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+        self.record.as_mut().map_or(Ok(()), Record::flush)
     }
 
     /// The scores of the sets that have results.

@@ -167,18 +167,16 @@ impl Explain for Error {
             Self::Io { action: "read", .. } => {
                 Some("paths are relative to the current folder".to_owned())
             }
-            Self::NotFinite { .. } => Some(
-                "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…".to_owned(),
-            ),
+            Self::NotFinite { .. } => Some("resume with a lower optim.lr".to_owned()),
             Self::OtherRecipe { .. } => Some(
-                "choose another --run-dir, or go on with the new recipe by --resume --force-recipe"
+                "choose another run folder, or resume with the changed recipe"
                     .to_owned(),
             ),
             Self::NotSaved { .. } => {
-                Some("make room on the disk, then go on with --resume".to_owned())
+                Some("free space on the disk, then resume".to_owned())
             }
             Self::Checkpoint { .. } => {
-                Some("restore the folder from a copy, or choose another --run-dir".to_owned())
+                Some("restore the folder from a copy, or choose another run folder".to_owned())
             }
             _ => None,
         }
