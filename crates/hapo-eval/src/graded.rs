@@ -3,7 +3,8 @@
 use hapo_core::Verdict;
 use hapo_data::Dataset;
 use hapo_verify::{Gold, Grader, Judgement};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Value, json};
 
 use crate::error::Error;
 
@@ -34,14 +35,14 @@ pub struct ProblemResult {
 pub struct GradedCompletion {
     /// Its text.
     pub text: String,
-    /// The grader's verdict; its reason is not recorded.
-    #[serde(with = "verdict_name")]
+    /// The grader's verdict.
+    #[serde(flatten)]
     pub verdict: Verdict,
-    /// Whether the other grader calls it correct, wrong or unparsable, if there is one.
+    /// The other grader's verdict, if there is one.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
-        with = "verdict_name::optional"
+        deserialize_with = "other"
     )]
     pub other: Option<Verdict>,
     /// The answer that was extracted.
@@ -187,57 +188,14 @@ fn recorded(verdict: hapo_verify::Verdict) -> Verdict {
     }
 }
 
-/// A verdict as its name alone: the reason is not recorded and is empty in a verdict that was read.
-mod verdict_name {
-    use hapo_core::Verdict;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(verdict: &Verdict, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(name(verdict))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Verdict, D::Error> {
-        let name = String::deserialize(from)?;
-        match name.as_str() {
-            "correct" => Ok(Verdict::Correct),
-            "wrong" => Ok(Verdict::Wrong),
-            "unparsable" => Ok(Verdict::Unparsable(String::new())),
-            _ => Err(serde::de::Error::unknown_variant(
-                &name,
-                &["correct", "wrong", "unparsable"],
-            )),
-        }
-    }
-
-    fn name(verdict: &Verdict) -> &'static str {
-        match verdict {
-            Verdict::Correct => "correct",
-            Verdict::Wrong => "wrong",
-            Verdict::Unparsable(_) => "unparsable",
-        }
-    }
-
-    /// The same where there may be none.
-    pub(super) mod optional {
-        use super::{Deserializer, Serializer, Verdict};
-
-        #[expect(clippy::ref_option, reason = "serde passes the field")]
-        pub(in super::super) fn serialize<S: Serializer>(
-            verdict: &Option<Verdict>,
-            to: S,
-        ) -> Result<S::Ok, S::Error> {
-            match verdict {
-                Some(it) => super::serialize(it, to),
-                None => to.serialize_none(),
-            }
-        }
-
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-            from: D,
-        ) -> Result<Option<Verdict>, D::Error> {
-            super::deserialize(from).map(Some)
-        }
-    }
+fn other<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Verdict>, D::Error> {
+    let value = match Value::deserialize(from)? {
+        // Records of earlier versions hold the name alone.
+        name @ Value::String(_) => json!({ "verdict": name }),
+        value => value,
+    };
+    let verdict = serde_json::from_value(value);
+    verdict.map(Some).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]

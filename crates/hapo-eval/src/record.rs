@@ -190,7 +190,10 @@ mod tests {
         ] {
             std::fs::write(&path, text).unwrap();
             assert!(
-                matches!(Record::open(&path, &settings), Err(Error::Run(hapo_run::Error::Journal { .. }))),
+                matches!(
+                    Record::open(&path, &settings),
+                    Err(Error::Run(hapo_run::Error::Journal { .. }))
+                ),
                 "{text}"
             );
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

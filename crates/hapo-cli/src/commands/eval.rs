@@ -17,7 +17,7 @@ use hapo_verify::{Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{decoding, grader, runtime};
+use crate::support::arguments::{decoding, grader, one_of, runtime};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -47,8 +47,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 200)]
     problems: usize,
     /// Split of the built-in task for family:level; choose settings on `development`
-    #[arg(long, value_enum, default_value_t = EvalSplit::HeldOut)]
-    split: EvalSplit,
+    #[arg(long, default_value = "held-out", value_parser = one_of(SPLITS))]
+    split: Split,
     /// Completions of each problem [default: the benchmark's own, else 2]
     #[arg(long)]
     k: Option<usize>,
@@ -89,8 +89,8 @@ pub(crate) struct Args {
     #[arg(long, num_args = 1.., value_name = "NAME=FILE", conflicts_with_all = ["model", "endpoint", "suite", "data", "out"])]
     compare: Vec<String>,
     /// Layout of --compare
-    #[arg(long, value_enum, default_value_t = TableLayout::Text, requires = "compare")]
-    layout: TableLayout,
+    #[arg(long, default_value = "text", value_parser = one_of(LAYOUTS), requires = "compare")]
+    layout: Layout,
     /// Concurrent requests to a server
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
@@ -105,49 +105,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum EvalSplit {
-    Development,
-    HeldOut,
-}
-
-impl From<EvalSplit> for Split {
-    fn from(it: EvalSplit) -> Self {
-        match it {
-            EvalSplit::Development => Self::Development,
-            EvalSplit::HeldOut => Self::HeldOut,
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum TableLayout {
-    Text,
-    Markdown,
-    Csv,
-    Json,
-    Latex,
-}
-
-impl From<TableLayout> for Layout {
-    fn from(it: TableLayout) -> Self {
-        match it {
-            TableLayout::Text => Self::Text,
-            TableLayout::Markdown => Self::Markdown,
-            TableLayout::Csv => Self::Csv,
-            TableLayout::Json => Self::Json,
-            TableLayout::Latex => Self::Latex,
-        }
-    }
-}
+const SPLITS: &[(&str, Split)] = &[
+    ("development", Split::Development),
+    ("held-out", Split::HeldOut),
+];
+const LAYOUTS: &[(&str, Layout)] = &[
+    ("text", Layout::Text),
+    ("markdown", Layout::Markdown),
+    ("csv", Layout::Csv),
+    ("json", Layout::Json),
+    ("latex", Layout::Latex),
+];
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if !args.compare.is_empty() {
-        let layout = if args.json {
-            Layout::Json
-        } else {
-            args.layout.into()
-        };
+        let layout = if args.json { Layout::Json } else { args.layout };
         return print_comparison(&args.compare, layout, args.seed);
     }
     let plan = args.plan()?;
@@ -241,7 +213,7 @@ impl Args {
             names,
             folder,
             problems: self.problems,
-            split: self.split.into(),
+            split: self.split,
             completions: self.k,
             max_tokens: self.max_tokens,
         })?)

@@ -103,7 +103,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         max_new_tokens: args.max_tokens,
         stop: &args.stop,
         seed: args.seed,
-        style: if args.json { Style::Json } else { Style::Text },
+        json: args.json,
     };
     on_device!(args.device.device, threads, |device| sample(&plan, device))
 }
@@ -119,13 +119,7 @@ struct GeneratePlan<'a> {
     /// Strings that end a completion.
     stop: &'a [String],
     seed: u64,
-    style: Style,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Text,
-    Json,
+    json: bool,
 }
 
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
@@ -164,7 +158,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     for (Example { id, problem, .. }, sampled) in plan.problems.iter().zip(sampled) {
         for (index, (it, details)) in sampled.completions().enumerate() {
             let text = chat_format.text_before(&it.tokens, plan.stop)?;
-            if plan.style == Style::Json {
+            if plan.json {
                 let json = serde_json::json!({
                     "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
                     "logprobs": it.log_probs, "logprobs_t1": details.log_probs_t1, "ended": it.ended, "finish": details.finish.name(),

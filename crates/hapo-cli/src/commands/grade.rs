@@ -50,19 +50,13 @@ const LINE_LIMIT: u64 = 64 << 20;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = grader(&args.grader)?;
     let mut out = Output {
-        keys: Keys {
-            gold: &args.gold_key,
-            completion: &args.pred_key,
-        },
+        gold_key: &args.gold_key,
+        pred_key: &args.pred_key,
         origin: match &args.file {
             Some(it) => it.to_str().unwrap_or("file").to_owned(),
             None => "standard input".to_owned(),
         },
-        style: if args.explain {
-            Style::Words
-        } else {
-            Style::Json
-        },
+        explain: args.explain,
         grader,
         writer: std::io::BufWriter::new(std::io::stdout().lock()),
         counts: Counts::default(),
@@ -166,25 +160,13 @@ struct Counts {
     malformed: usize,
 }
 
-/// Fields of the gold answer and of the completion.
-#[derive(Clone, Copy)]
-struct Keys<'a> {
-    gold: &'a str,
-    completion: &'a str,
-}
-
-/// How judgements are written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Json,
-    Words,
-}
-
 struct Output<'a> {
-    keys: Keys<'a>,
+    gold_key: &'a str,
+    pred_key: &'a str,
     /// The name of the input in messages.
     origin: String,
-    style: Style,
+    /// In words instead of JSON.
+    explain: bool,
     grader: &'static dyn Grader,
     writer: std::io::BufWriter<std::io::StdoutLock<'static>>,
     counts: Counts,
@@ -193,8 +175,7 @@ struct Output<'a> {
 impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
-        let read: Vec<Result<Pair<'_>, String>> =
-            rows.iter().map(|it| pair(it, self.keys)).collect();
+        let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         let pairs: Vec<(&str, &str)> = read
             .iter()
             .filter_map(|it| it.as_ref().ok())
@@ -227,6 +208,18 @@ impl Output<'_> {
         Ok(())
     }
 
+    /// Gold and completion of a row. A number counts as its text: gold answers are often bare.
+    fn pair<'r>(&self, row: &'r Row) -> Result<Pair<'r>, String> {
+        let row = row.as_ref().map_err(Clone::clone)?;
+        let field = |key: &str| match row.get(key) {
+            Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
+            Some(Value::Number(it)) => Ok(Cow::Owned(it.to_string())),
+            Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
+            None => Err(format!("{key}: expected a string, got nothing")),
+        };
+        Ok((field(self.gold_key)?, field(self.pred_key)?))
+    }
+
     fn judged(&mut self, id: &Value, gold: &str, it: &Judgement) -> Result<()> {
         let verdict = it.verdict.name();
         match verdict {
@@ -238,7 +231,7 @@ impl Output<'_> {
             hapo_verify::Verdict::Unparsable(why) => format!("{why}: {}", it.reason),
             _ => it.reason.to_string(),
         };
-        if self.style == Style::Words {
+        if self.explain {
             writeln!(self.writer, "{id}: {verdict}")?;
             writeln!(self.writer, "  gold       {gold}")?;
             writeln!(self.writer, "  read as    {}", it.gold_read)?;
@@ -260,18 +253,6 @@ impl Output<'_> {
 
 /// Gold and completion.
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
-
-/// Gold and completion of a row. A number counts as its text: gold answers are often bare.
-fn pair<'a>(row: &'a Row, keys: Keys<'_>) -> Result<Pair<'a>, String> {
-    let row = row.as_ref().map_err(Clone::clone)?;
-    let field = |key: &str| match row.get(key) {
-        Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
-        Some(Value::Number(it)) => Ok(Cow::Owned(it.to_string())),
-        Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
-        None => Err(format!("{key}: expected a string, got nothing")),
-    };
-    Ok((field(keys.gold)?, field(keys.completion)?))
-}
 
 fn kind(value: &Value) -> &'static str {
     match value {

@@ -22,71 +22,35 @@ enum Table {
     Families,
 }
 
-/// A table, its title, and its rows of name and summary.
-type Listing = (Table, &'static str, Vec<(&'static str, &'static str)>);
+/// A name and its summary.
+type Row = (&'static str, &'static str);
+
+/// A row for each entry of a table.
+fn rows<T>(table: &[T], row: impl Fn(&T) -> Row) -> Vec<Row> {
+    table.iter().map(row).collect()
+}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let tables: [Listing; 7] = [
-        (
-            Table::Methods,
-            "methods",
-            hapo_core::METHODS
-                .iter()
-                .flat_map(|it| {
-                    let variants = it.variants.iter().map(|it| (it.name, it.summary));
-                    [(it.name, it.summary)].into_iter().chain(variants)
-                })
-                .collect(),
-        ),
-        (
-            Table::Operators,
-            "operators",
-            hapo_core::OPERATORS
-                .iter()
-                .map(|it| (it.name, it.summary))
-                .collect(),
-        ),
-        (
-            Table::Graders,
-            "graders",
-            hapo_verify::GRADERS
-                .iter()
-                .map(|it| (it.name(), it.summary()))
-                .collect(),
-        ),
-        (
-            Table::Templates,
-            "templates",
-            hapo_data::TEMPLATES
-                .iter()
-                .map(|it| (it.name, it.origin))
-                .chain([(hapo_data::CHAT, hapo_data::CHAT_ORIGIN)])
-                .collect(),
-        ),
-        (
-            Table::Layouts,
-            "layouts",
-            hapo_data::DATASET_LAYOUTS
-                .iter()
-                .map(|it| (it.name, it.summary))
-                .collect(),
-        ),
-        (
-            Table::Benchmarks,
-            "benchmarks",
-            hapo_eval::BENCHMARKS
-                .iter()
-                .map(|it| (it.name, it.summary))
-                .collect(),
-        ),
-        (
-            Table::Families,
-            "families",
-            hapo_data::task::FAMILIES
-                .iter()
-                .map(|it| (it.name, it.summary))
-                .collect(),
-        ),
+    let chat = [(hapo_data::CHAT, hapo_data::CHAT_ORIGIN)];
+    let mut templates = rows(hapo_data::TEMPLATES, |it| (it.name, it.origin));
+    templates.extend(chat);
+    let methods = hapo_core::METHODS.iter().flat_map(|it| {
+        let variants = it.variants.iter().map(|it| (it.name, it.summary));
+        [(it.name, it.summary)].into_iter().chain(variants)
+    });
+    let operators = rows(hapo_core::OPERATORS, |it| (it.name, it.summary));
+    let graders = rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()));
+    let layouts = rows(hapo_data::DATASET_LAYOUTS, |it| (it.name, it.summary));
+    let benchmarks = rows(hapo_eval::BENCHMARKS, |it| (it.name, it.summary));
+    let families = rows(hapo_data::task::FAMILIES, |it| (it.name, it.summary));
+    let tables = [
+        (Table::Methods, "methods", methods.collect()),
+        (Table::Operators, "operators", operators),
+        (Table::Graders, "graders", graders),
+        (Table::Templates, "templates", templates),
+        (Table::Layouts, "layouts", layouts),
+        (Table::Benchmarks, "benchmarks", benchmarks),
+        (Table::Families, "families", families),
     ];
     for (_, title, rows) in tables
         .iter()

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{decoding, grader, runtime};
+use crate::support::arguments::{decoding, grader, one_of, runtime};
 use crate::support::model;
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
@@ -51,8 +51,8 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
     /// Told the answer; asked to reason and to box it; or given the problem alone
-    #[arg(long, value_enum, default_value_t = Prompt::Conditioned)]
-    prompt: Prompt,
+    #[arg(long, default_value = "conditioned", value_parser = one_of(PROMPTS))]
+    prompt: PromptKind,
     /// System turn
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -66,11 +66,11 @@ pub(crate) struct Args {
     #[arg(long)]
     max_tokens: Option<u64>,
     /// Which correct traces are kept
-    #[arg(long, value_enum, default_value_t = RuleName::ShortestCorrect)]
-    rule: RuleName,
+    #[arg(long, default_value = "shortest-correct", value_parser = one_of(RULES))]
+    rule: Rule,
     /// What becomes of correct traces that let on that the answer was told: chosen last, never, or like any other
-    #[arg(long, value_enum, default_value_t = LeakedName::Last)]
-    leaked: LeakedName,
+    #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
+    leaked: Leaked,
     /// Grader
     #[arg(long, default_value = "math")]
     grader: String,
@@ -127,60 +127,21 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum Prompt {
-    Conditioned,
-    Plain,
-    Bare,
-}
-
-impl From<Prompt> for PromptKind {
-    fn from(it: Prompt) -> Self {
-        match it {
-            Prompt::Conditioned => Self::Conditioned,
-            Prompt::Plain => Self::Plain,
-            Prompt::Bare => Self::Bare,
-        }
-    }
-}
-
-#[expect(
-    clippy::enum_variant_names,
-    reason = "they are the names on the command line"
-)]
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum RuleName {
-    ShortestCorrect,
-    FirstCorrect,
-    AllCorrect,
-}
-
-impl From<RuleName> for Rule {
-    fn from(it: RuleName) -> Self {
-        match it {
-            RuleName::ShortestCorrect => Self::ShortestCorrect,
-            RuleName::FirstCorrect => Self::FirstCorrect,
-            RuleName::AllCorrect => Self::AllCorrect,
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum LeakedName {
-    Last,
-    Never,
-    Any,
-}
-
-impl From<LeakedName> for Leaked {
-    fn from(it: LeakedName) -> Self {
-        match it {
-            LeakedName::Last => Self::Last,
-            LeakedName::Never => Self::Never,
-            LeakedName::Any => Self::Any,
-        }
-    }
-}
+const PROMPTS: &[(&str, PromptKind)] = &[
+    ("conditioned", PromptKind::Conditioned),
+    ("plain", PromptKind::Plain),
+    ("bare", PromptKind::Bare),
+];
+const RULES: &[(&str, Rule)] = &[
+    ("shortest-correct", Rule::ShortestCorrect),
+    ("first-correct", Rule::FirstCorrect),
+    ("all-correct", Rule::AllCorrect),
+];
+const LEAKED: &[(&str, Leaked)] = &[
+    ("last", Leaked::Last),
+    ("never", Leaked::Never),
+    ("any", Leaked::Any),
+];
 
 /// Longest answer of a local model when none is given.
 const LOCAL_MAX_TOKENS: u64 = 1024;
@@ -259,8 +220,8 @@ impl Args {
     fn rules<'a>(&self, length: Option<Length<'a>>) -> Result<Rules<'a>> {
         Ok(Rules {
             attempts: self.attempts,
-            rule: self.rule.into(),
-            leaked: self.leaked.into(),
+            rule: self.rule,
+            leaked: self.leaked,
             grader: grader(&self.grader)?,
             length,
             prices: self.price_in.zip(self.price_out).map(|it| Prices {
@@ -281,7 +242,7 @@ impl Args {
                 None => format!("local, template {}", self.template),
             },
             model: self.model.clone(),
-            prompt: self.prompt.into(),
+            prompt: self.prompt,
             system: self.system.clone(),
             temperature: self.temperature,
             top_p: self.top_p,
@@ -331,57 +292,33 @@ impl Args {
 
     /// Refuses numbers out of their ranges.
     fn check(&self) -> Result<()> {
+        const HELP: &str = "`hapo teacher --help` says what each option does";
         self.decoding()?;
-        let from_0 = |it: f64| it >= 0.0;
+        if !(1..=4096).contains(&self.concurrency) {
+            return Err(bad_input(
+                format!(
+                    "--concurrency: expected 1 to 4096, got {}",
+                    self.concurrency
+                ),
+                HELP,
+            ));
+        }
+        let (attempts, above_0) = (f64::from(self.attempts), f64::MIN_POSITIVE);
+        let price_in = self.price_in.unwrap_or(0.0);
+        let price_out = self.price_out.unwrap_or(0.0);
         let numbers = [
-            (
-                "--attempts",
-                f64::from(self.attempts),
-                self.attempts > 0,
-                "at least 1",
-            ),
-            (
-                "--concurrency",
-                self.concurrency as f64,
-                (1..=4096).contains(&self.concurrency),
-                "1 to 4096",
-            ),
-            (
-                "--timeout",
-                self.timeout,
-                self.timeout > 0.0,
-                "seconds above 0",
-            ),
-            (
-                "--first-wait",
-                self.first_wait,
-                from_0(self.first_wait),
-                "seconds from 0",
-            ),
-            (
-                "--longest-wait",
-                self.longest_wait,
-                from_0(self.longest_wait),
-                "seconds from 0",
-            ),
-            (
-                "--price-in",
-                self.price_in.unwrap_or(0.0),
-                self.price_in.is_none_or(from_0),
-                "a price from 0",
-            ),
-            (
-                "--price-out",
-                self.price_out.unwrap_or(0.0),
-                self.price_out.is_none_or(from_0),
-                "a price from 0",
-            ),
+            ("--attempts", attempts, 1.0, "at least 1"),
+            ("--timeout", self.timeout, above_0, "seconds above 0"),
+            ("--first-wait", self.first_wait, 0.0, "seconds from 0"),
+            ("--longest-wait", self.longest_wait, 0.0, "seconds from 0"),
+            ("--price-in", price_in, 0.0, "a price from 0"),
+            ("--price-out", price_out, 0.0, "a price from 0"),
         ];
-        for (name, got, good, expected) in numbers {
-            if !(good && got.is_finite() && got <= 1e9) {
+        for (name, got, least, expected) in numbers {
+            if !(least..=1e9).contains(&got) {
                 return Err(bad_input(
                     format!("{name}: expected {expected}, got {got}"),
-                    "`hapo teacher --help` says what each option does",
+                    HELP,
                 ));
             }
         }

@@ -1,10 +1,21 @@
 //! Arguments of several commands.
 
 use anyhow::{Context, Result};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::Grader;
 
 use crate::failure::bad_input;
+
+/// One of several values, by its name on the command line.
+pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
+    values: &'static [(&'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(values.iter().map(|it| it.0)).map(|name| {
+        let value = values.iter().find(|it| it.0 == name);
+        value.expect("the parser knows these names").1.clone()
+    })
+}
 
 /// The grader of that name.
 pub(crate) fn grader(name: &str) -> Result<&'static dyn Grader> {
