@@ -196,63 +196,39 @@ const MINI: &[Benchmark] = &[
     mini(5, "solutions of a*x+b=c, 4 digits"),
 ];
 
+/// Benchmarks that are read from files. Columns: name, title; summary; k, problems; names of files; who publishes the texts
+/// with which checksum.
+macro_rules! files {
+    ($($name:literal, $title:literal; $summary:literal; $k:literal, $problems:literal; [$($stem:literal),*]; $text:expr;)*) => {
+        &[$(Benchmark {
+            name: $name,
+            title: $title,
+            summary: $summary,
+            completions: Some($k),
+            source: Source::File {
+                problems: $problems,
+                stems: &[$($stem),*],
+                texts: &[$text],
+            },
+        }),*]
+    };
+}
+
 /// `math6`: the paper's Table 1.
-const MATH: &[Benchmark] = &[
-    file(
-        "math500",
-        "Math-500",
-        "MATH-500, 500 problems, pass@1; from a file",
-        1,
-        500,
-        &["math500", "math500test", "math"],
-        &[("LUFFY", "afd36321b206cfd4")],
-    ),
-    file(
-        "olympiad",
-        "Olympiad Bench",
-        "OlympiadBench, 675 problems, pass@1; from a file",
-        1,
-        675,
-        &["olympiad", "olympiadbench", "olympiadbenchmath"],
-        &[("LUFFY", "7ac00aa605feacb2")],
-    ),
-    file(
-        "minerva",
-        "Minerva",
-        "Minerva, 272 problems, pass@1; from a file",
-        1,
-        272,
-        &["minerva", "minervamath"],
-        &[("OAT and LUFFY", "efb004107063379e")],
-    ),
-    file(
-        "aime24",
-        "AIME24",
-        "AIME 2024, 30 problems, avg@32; from a file",
-        32,
-        30,
-        &["aime24", "aime2024", "aime"],
-        &[("LUFFY", "e72bec57e47cb5ac")],
-    ),
-    file(
-        "amc",
-        "AMC",
-        "AMC, 83 problems, avg@32; from a file",
-        32,
-        83,
-        &["amc", "amc23", "amc2223"],
-        &[("OAT and LUFFY", "0ed67708c2d1c69e")],
-    ),
-    file(
-        "aime25",
-        "AIME25",
-        "AIME 2025, 30 problems, avg@32; from a file",
-        32,
-        30,
-        &["aime25", "aime2025"],
-        &[("TRAPO", "9318432afefa4c26")],
-    ),
-];
+const MATH: &[Benchmark] = files! {
+    "math500", "Math-500"; "MATH-500, 500 problems, pass@1; from a file"; 1, 500;
+        ["math500", "math500test", "math"]; ("LUFFY", "afd36321b206cfd4");
+    "olympiad", "Olympiad Bench"; "OlympiadBench, 675 problems, pass@1; from a file"; 1, 675;
+        ["olympiad", "olympiadbench", "olympiadbenchmath"]; ("LUFFY", "7ac00aa605feacb2");
+    "minerva", "Minerva"; "Minerva, 272 problems, pass@1; from a file"; 1, 272;
+        ["minerva", "minervamath"]; ("OAT and LUFFY", "efb004107063379e");
+    "aime24", "AIME24"; "AIME 2024, 30 problems, avg@32; from a file"; 32, 30;
+        ["aime24", "aime2024", "aime"]; ("LUFFY", "e72bec57e47cb5ac");
+    "amc", "AMC"; "AMC, 83 problems, avg@32; from a file"; 32, 83;
+        ["amc", "amc23", "amc2223"]; ("OAT and LUFFY", "0ed67708c2d1c69e");
+    "aime25", "AIME25"; "AIME 2025, 30 problems, avg@32; from a file"; 32, 30;
+        ["aime25", "aime2025"]; ("TRAPO", "9318432afefa4c26");
+};
 
 /// Every benchmark.
 pub const BENCHMARKS: &[Benchmark] = &{
@@ -287,28 +263,6 @@ const fn mini(index: usize, summary: &'static str) -> Benchmark {
         summary,
         completions: None,
         source: Source::Task(&MINI6[index]),
-    }
-}
-
-const fn file(
-    name: &'static str,
-    title: &'static str,
-    summary: &'static str,
-    completions: usize,
-    problems: usize,
-    stems: &'static [&'static str],
-    texts: &'static [(&'static str, &'static str)],
-) -> Benchmark {
-    Benchmark {
-        name,
-        title,
-        summary,
-        completions: Some(completions),
-        source: Source::File {
-            problems,
-            stems,
-            texts,
-        },
     }
 }
 

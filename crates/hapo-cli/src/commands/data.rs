@@ -1,6 +1,7 @@
 //! `hapo data`: what a file of problems holds, which of its rows are bad, and the same in another layout.
 
-use std::io::Write;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -122,116 +123,83 @@ fn stats(args: &Stats) -> Result<()> {
         tokens: &tokens,
         template,
     });
-    let mut out = std::io::stdout().lock();
     for (number, file) in args.files.iter().enumerate() {
         let it = summarise(file, count.as_ref())?;
         if args.json {
-            writeln!(out, "{}", serde_json::to_string(&it)?)?;
-        } else {
-            if number > 0 {
-                writeln!(out)?;
-            }
-            print(&mut out, &it)?;
+            outln!("{}", serde_json::to_string(&it)?);
+            continue;
+        }
+        if number > 0 {
+            outln!();
+        }
+        outln!("{}", it.file);
+        for (name, text) in lines(&it) {
+            outln!("  {name:<22} {text}");
         }
     }
     Ok(())
 }
 
-fn print(out: &mut impl Write, it: &FileSummary) -> Result<()> {
-    writeln!(out, "{}", it.file)?;
-    let mut line = |name: &str, text: String| writeln!(out, "  {name:<22} {text}");
-    let packed = it
-        .compression
-        .map_or(String::new(), |it| format!(" in {it}"));
-    line(
-        "layout",
-        format!("{} ({}{packed})", it.layout, it.container),
-    )?;
-    line("rows", format!("{}, {} of them bad", it.rows, it.bad_rows))?;
-    if let Some(bad) = &it.first_bad_row {
-        line("first bad row", bad.clone())?;
-    }
-    let copies: Vec<String> = it
-        .prompts_by_copies
-        .iter()
-        .map(|(k, prompts)| format!("{prompts} × {k}"))
-        .collect();
-    line(
-        "distinct prompts",
-        format!("{} ({})", it.distinct_prompts, copies.join(", ")),
-    )?;
+/// What there is to say of a file, with the name of each line.
+fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
+    let packed = it.compression.map(|it| format!(" in {it}"));
+    let (container, packed) = (it.container, packed.unwrap_or_default());
+    let copies = it.prompts_by_copies.iter();
+    let copies: Vec<String> = copies.map(|(k, n)| format!("{n} × {k}")).collect();
+    let mut lines = vec![
+        ("layout", format!("{} ({container}{packed})", it.layout)),
+        ("rows", format!("{}, {} of them bad", it.rows, it.bad_rows)),
+    ];
+    lines.extend(it.first_bad_row.clone().map(|it| ("first bad row", it)));
+    let prompts = format!("{} ({})", it.distinct_prompts, copies.join(", "));
+    lines.push(("distinct prompts", prompts));
     if it.problems_with_several_answers > 0 {
-        line(
-            "with several answers",
-            format!(
-                "{} problems stand there with different answers or sources",
-                it.problems_with_several_answers
-            ),
-        )?;
+        let n = it.problems_with_several_answers;
+        let text = format!("{n} problems appear with different answers or sources");
+        lines.push(("with several answers", text));
     }
-    line(
-        "with a teacher",
-        format!(
-            "{} ({:.1} %), {} solutions",
-            it.with_teacher,
-            it.teacher_coverage * 100.0,
-            it.teachers
-        ),
-    )?;
-    for (name, count) in [
+    let (share, solutions) = (it.teacher_coverage * 100.0, it.teachers);
+    let teachers = format!("{} ({share:.1} %), {solutions} solutions", it.with_teacher);
+    lines.push(("with a teacher", teachers));
+    let counts = [
         ("already rendered", it.already_rendered),
         ("with a system text", it.with_system_text),
         ("of several turns", it.several_turns),
-        ("without a gold", it.without_gold),
-        ("with several golds", it.several_golds),
-    ] {
-        if count > 0 {
-            line(name, count.to_string())?;
-        }
-    }
-    let table = |counts: Vec<(&str, u64)>| {
-        let mut counts = counts;
-        counts.sort_by_key(|it| std::cmp::Reverse(it.1));
-        let shown: Vec<String> = counts
-            .iter()
-            .map(|(name, n)| format!("{name} {n}"))
-            .collect();
-        shown.join(", ")
-    };
-    line(
-        "answers",
-        table(it.answers_by_kind.iter().map(|it| (*it.0, *it.1)).collect()),
-    )?;
+        ("without a gold answer", it.without_gold),
+        ("several gold answers", it.several_golds),
+    ];
+    let present = counts.into_iter().filter(|it| it.1 > 0);
+    lines.extend(present.map(|(name, count)| (name, count.to_string())));
+    lines.push(("answers", most_frequent(&it.answers_by_kind)));
     if !it.sources.is_empty() {
-        line(
-            "sources",
-            table(it.sources.iter().map(|it| (it.0.as_str(), *it.1)).collect()),
-        )?;
+        lines.push(("sources", most_frequent(&it.sources)));
     }
-    for (name, lengths) in [
-        ("characters, problem", &it.characters_of_problems),
-        ("tokens, prompt", &it.tokens_of_prompts),
-        ("tokens, teacher", &it.tokens_of_teachers),
-    ] {
-        if let Some(Lengths {
-            min,
-            mean,
-            median,
-            p95,
-            max,
-        }) = lengths
-        {
-            line(
-                name,
-                format!("min {min}, mean {mean:.1}, median {median}, 95 % {p95}, max {max}"),
-            )?;
-        }
-    }
+    let lengths = [
+        ("characters, problem", it.characters_of_problems),
+        ("tokens, prompt", it.tokens_of_prompts),
+        ("tokens, teacher", it.tokens_of_teachers),
+    ];
+    lines.extend(lengths.into_iter().filter_map(|(name, it)| {
+        let Lengths { min, mean, max, .. } = it?;
+        let (median, p95) = (it?.median, it?.p95);
+        let text = format!("min {min}, mean {mean:.1}, median {median}, 95 % {p95}, max {max}");
+        Some((name, text))
+    }));
     if !it.ignored_fields.is_empty() {
-        let ignored = it.ignored_fields.iter().map(|it| (it.0.as_str(), *it.1));
-        line("fields nobody reads", table(ignored.collect()))?;
+        lines.push(("fields nobody reads", most_frequent(&it.ignored_fields)));
     }
-    Ok(())
+    lines
+}
+
+/// Names with their counts, the most frequent first.
+fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
+    let mut counts: Vec<_> = counts.iter().collect();
+    counts.sort_by_key(|it| std::cmp::Reverse(it.1));
+    let texts: Vec<String> = counts
+        .iter()
+        .map(|it| format!("{} {}", it.0, it.1))
+        .collect();
+    texts.join(", ")
 }
 
 fn check(args: &Check) -> Result<()> {
