@@ -35,7 +35,7 @@ pub fn convert<E: From<Error>>(
         }
         match row {
             Row::Good(example) => writer.write(&example)?,
-            Row::Bad(bad) => return Err(Error::Row(bad).into()),
+            Row::Bad(bad) => return Err(Error::Row(Box::new(bad)).into()),
         }
     }
     Ok(writer.finish()?)

@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// A row that cannot be read, where each is needed.
     #[error("{0}")]
-    Row(crate::BadRow),
+    Row(Box<crate::BadRow>),
     /// A file that contradicts itself or is cut: nothing after this place can be read.
     #[error("{}: {}{problem}", path.display(), match row {
         Some(row) => format!("row {row}: "),
