@@ -192,7 +192,7 @@ preflight = 0
     assert_eq!(eval(&own), "");
     assert_eq!(
         eval(&["--template", "chat"]),
-        "warning: run/checkpoints/step-000001 was trained with template `chat`, and is asked with `chat` of another text\n"
+        "warning: run/checkpoints/step-000001 was trained with template `chat`, and is sampled with `chat` of another text\n"
     );
     assert_eq!(
         eval(&["--template", "chatml"]),

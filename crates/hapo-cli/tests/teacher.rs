@@ -128,7 +128,7 @@ fn only_one_process_writes_an_output() {
     assert_eq!(second.status.code(), Some(1));
     assert_eq!(
         String::from_utf8(second.stderr).unwrap(),
-        "error: o.jsonl.journal is in use by another process\nhint: wait for it, or choose another output\n"
+        "error: o.jsonl.journal is in use by another process\nhint: wait for it, or choose another --output\n"
     );
     assert!(first.wait().unwrap().success());
     assert_eq!(server.answers(), 16);
@@ -151,7 +151,7 @@ fn other_settings_and_a_wrong_key_are_refused() {
     assert_eq!(
         refused(&["--temperature", "1", "--prompt", "plain"]),
         "error: o.jsonl.journal was begun with other settings: prompt was \"conditioned\", is \"plain\"; temperature was 0.7, is 1.0\n\
-         hint: use the settings it was begun with, another output, or --fresh to begin anew\n"
+         hint: use the settings it was begun with, another --output, or --fresh to begin anew\n"
     );
     server.require("sk-right");
     let message = refused(&["--fresh"]);

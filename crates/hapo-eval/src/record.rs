@@ -186,7 +186,7 @@ mod tests {
         for text in [
             "{\"id\":1}\n",
             "hello",
-            "{\"hapo_eval\":1,\"settings\":{}}\n{}\n",
+            "{\"hapo_eval\":1,\"settings\":{\"k\":2,\"model\":\"m\"}}\n{}\n",
         ] {
             std::fs::write(&path, text).unwrap();
             assert!(

@@ -168,13 +168,10 @@ impl Explain for Error {
                 Some("paths are relative to the current folder".to_owned())
             }
             Self::NotFinite { .. } => Some("resume with a lower optim.lr".to_owned()),
-            Self::OtherRecipe { .. } => Some(
-                "choose another run folder, or resume with the changed recipe"
-                    .to_owned(),
-            ),
-            Self::NotSaved { .. } => {
-                Some("free space on the disk, then resume".to_owned())
+            Self::OtherRecipe { .. } => {
+                Some("choose another run folder, or resume with the changed recipe".to_owned())
             }
+            Self::NotSaved { .. } => Some("free space on the disk, then resume".to_owned()),
             Self::Checkpoint { .. } => {
                 Some("restore the folder from a copy, or choose another run folder".to_owned())
             }
