@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use hapo::train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, train};
 
-struct Told;
+struct ProgressLines;
 
-impl Observer for Told {
+impl Observer for ProgressLines {
     fn step(&mut self, step: u64, metrics: &Metrics) {
         let of = |name| metrics.get(name).unwrap_or(f64::NAN);
         println!(
@@ -36,7 +36,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let overrides = Overrides::set(["steps=3"]);
     let recipe = Recipe::load("recipes/smoke.toml".as_ref(), &overrides)?;
     // A second start resumes where the first one stopped, and has nothing to do here.
-    let outcome = train(&recipe, &folder, ResumePolicy::Resume, 2, &mut Told)?;
+    let outcome = train(
+        &recipe,
+        &folder,
+        ResumePolicy::Resume,
+        2,
+        &mut ProgressLines,
+    )?;
     println!(
         "{} steps now; the model is in {}",
         outcome.steps_now,

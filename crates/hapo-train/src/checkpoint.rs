@@ -63,7 +63,7 @@ pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
 }
 
 /// The prompt template that the model in `folder` was trained with: its name and its hash. None for
-/// a folder that is no checkpoint of ours.
+/// a folder that is not such a checkpoint.
 pub fn trained_template(folder: &Path) -> Option<(String, String)> {
     let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
     let state: TrainerState = serde_json::from_slice(&state).ok()?;

@@ -54,7 +54,7 @@ const GPUS: &[Gpu] = &[
 /// Shares of the peak of a GPU that the plan assumes.
 const CARD_SHARES: (f64, f64) = (0.40, 0.60);
 
-/// Shares of a processor's measured rates that are reckoned with.
+/// Shares of a CPU's measured rates that the estimate assumes.
 const CPU_SHARES: (f64, f64) = (0.70, 0.70);
 
 impl DeviceSpec {
@@ -79,7 +79,7 @@ impl DeviceSpec {
         GPUS.iter().map(|it| it.0)
     }
 
-    /// A processor with its measured rates; everything is f32.
+    /// A CPU with its measured rates; everything is f32.
     pub fn cpu(name: &str, memory_bytes: u64, flops: f64, bandwidth: f64) -> Self {
         Self {
             name: name.to_owned(),
