@@ -1,0 +1,238 @@
+//! What each method gives the tokens of a group, by hand.
+
+mod support;
+
+use hapo_core::*;
+use support::{injected, kept, rollout, scored_with, slot, success_limit, teacher};
+
+fn settings(own: &str) -> MethodSettings {
+    MethodSettings {
+        own: serde_json::from_str(own).unwrap(),
+        ..MethodSettings::default()
+    }
+}
+
+fn build(name: &str, own: &str) -> std::sync::Arc<dyn Method> {
+    (method(name).unwrap().build)(&settings(own)).unwrap()
+}
+
+fn refused(name: &str, settings: &MethodSettings) -> MethodError {
+    (method(name).unwrap().build)(settings).unwrap_err()
+}
+
+fn at(step: u64) -> Moment {
+    Moment {
+        step: Step(step),
+        initial_threshold: 0.15,
+    }
+}
+
+/// (policy or the operator's name, A or λ, entropy exponent) of each span of each member.
+fn terms(credit: &Credit) -> Vec<Vec<(&'static str, f64, f64)>> {
+    let term = |it: &Span| match it.term {
+        Term::Policy { advantage } => ("policy", advantage, it.entropy_exponent),
+        Term::Teacher {
+            weight, operator, ..
+        } => (operator.name, weight, it.entropy_exponent),
+    };
+    let members = credit.iter();
+    members.map(|it| it.iter().map(term).collect()).collect()
+}
+
+#[test]
+fn an_injected_group_of_four_has_the_operator_of_its_method() {
+    // Lengths 1, 2, 3, 4; the longest failure gives its slot, and the mean reward is 1/4.
+    for (name, operator) in [("luffy", "luffy"), ("srft", "srft"), ("trapo", "trapo")] {
+        let credit = build(name, "{}").credit(&injected("wwww"), at(1));
+        let failure = vec![("policy", -0.25, 0.0)];
+        let expected = [
+            failure.clone(),
+            failure.clone(),
+            failure,
+            vec![(operator, 1.0, 0.0)],
+        ];
+        assert_eq!(terms(&credit), expected, "{name}");
+        let lengths: Vec<_> = credit.iter().map(|it| it[0].tokens.clone()).collect();
+        assert_eq!(
+            lengths,
+            [0..1, 0..2, 0..3, 0..4],
+            "{name}: END is the fourth"
+        );
+    }
+}
+
+#[test]
+fn on_policy_methods_differ_in_their_advantages() {
+    let group = kept("cwww");
+    let of = |name: &str| {
+        let credit = build(name, "{}").credit(&group, at(1));
+        let factors = credit.iter().map(|it| it[0].term.factor());
+        factors.collect::<Vec<_>>()
+    };
+    assert_eq!(of("grpo"), [0.75, -0.25, -0.25, -0.25]);
+    assert_eq!(of("maxrl"), [3.0, -1.0, -1.0, -1.0]);
+    let failed = build("maxrl", "{}").credit(&kept("wwww"), at(1));
+    assert!(failed.iter().all(|it| it[0].term.factor() == 0.0));
+}
+
+/// D21: 0.1·exp(H) for a correct rollout, −1 for any other, 0.5·λ·exp(−H) for the teacher.
+#[test]
+fn d21_srfts_entropy_weights_take_the_place_of_advantages() {
+    let method = build("srft", r#"{"weights":"entropy"}"#);
+    let credit = method.credit(&injected("cwu"), at(1));
+    let expected = [
+        vec![("policy", 0.1, 1.0)],
+        vec![("policy", -1.0, 0.0)],
+        vec![("srft", 0.5, -1.0)],
+    ];
+    assert_eq!(terms(&credit), expected);
+}
+
+/// CHORD: (1 − μ) times the policy's term and μ times the teacher's, μ from 0.75 to 0.25 in two steps.
+#[test]
+fn chord_mixes_by_a_falling_mu() {
+    let method = build("chord", r#"{"mu":{"start":0.75,"end":0.25,"steps":2}}"#);
+    for (step, mu) in [(1, 0.75), (2, 0.5), (3, 0.25), (9, 0.25)] {
+        let credit = method.credit(&injected("ww"), at(step));
+        let expected = [
+            vec![("policy", (1.0 - mu) * -0.5, 0.0)],
+            vec![("chord", mu, 0.0)],
+        ];
+        assert_eq!(terms(&credit), expected, "step {step}");
+    }
+}
+
+/// HPT: a failed group is its demonstration; any other is GRPO.
+#[test]
+fn hpt_drops_the_rollouts_where_the_teacher_enters() {
+    let method = build("hpt", "{}");
+    let credit = method.credit(&injected("www"), at(1));
+    assert_eq!(terms(&credit), [vec![], vec![], vec![("srft", 1.0, 0.0)]]);
+    let group = kept("cw");
+    assert_eq!(
+        method.credit(&group, at(1)),
+        build("grpo", "{}").credit(&group, at(1))
+    );
+    let gate = Gate::Confidence {
+        threshold: Threshold::Derived { success_limit: 0 },
+        annealing: Annealing::Off,
+    };
+    assert_eq!(method.gate(), gate);
+}
+
+/// D22: a prefix's tokens have the teacher's term, what follows the policy's.
+#[test]
+fn d22_a_rollout_behind_a_prefix_has_two_spans() {
+    let mut behind = rollout(5, true);
+    behind.prefix = 2;
+    let group = apply_gate(
+        scored_with(vec![behind, rollout(3, true)], "cw"),
+        None,
+        success_limit(0),
+        slot(SlotRule::Fixed),
+    );
+    let method = build("trapo", r#"{"prefixes":"micro-groups"}"#);
+    let credit = method.credit(&group, at(1));
+    assert_eq!(
+        terms(&credit),
+        [
+            vec![("trapo", 1.0, 0.0), ("policy", 0.5, 0.0)],
+            vec![("policy", -0.5, 0.0)]
+        ]
+    );
+    assert_eq!(
+        (credit[0][0].tokens.clone(), credit[0][1].tokens.clone()),
+        (0..2, 2..5)
+    );
+    assert_eq!(method.sampling(), GroupPlan::Prefixes(&MICRO_GROUPS));
+}
+
+#[test]
+fn imitation_is_the_demonstration_alone() {
+    let credit = build("sft", "{}").credit(&injected("ww"), at(1));
+    assert_eq!(terms(&credit), [vec![], vec![("srft", 1.0, 0.0)]]);
+    assert_eq!(credit[1], demonstration(teacher().tokens().len()));
+}
+
+#[test]
+fn settings_of_its_own_are_refused_with_their_key() {
+    for (name, own, key, problem) in [
+        (
+            "srft",
+            r#"{"weights":"entrpy"}"#,
+            "srft",
+            "unknown variant `entrpy`, expected `plain` or `entropy`",
+        ),
+        (
+            "srft",
+            r#"{"weight":"plain"}"#,
+            "srft",
+            "unknown field `weight`, expected `weights`",
+        ),
+        (
+            "chord",
+            r#"{"mu":{"start":2,"end":0,"steps":9}}"#,
+            "chord.mu",
+            "expected a start and an end in [0, 1], got 2 and 0",
+        ),
+        (
+            "chord",
+            r#"{"mu":{"start":1,"end":0,"steps":0}}"#,
+            "chord.mu",
+            "expected at least 1 step, got 0",
+        ),
+    ] {
+        let error = refused(name, &settings(own));
+        assert_eq!((error.key, error.problem.as_str()), (key, problem));
+    }
+    let small = MethodSettings {
+        group_size: 4,
+        ..settings(r#"{"prefixes":"micro-groups"}"#)
+    };
+    assert_eq!(
+        refused("trapo", &small).to_string(),
+        "trapo.prefixes: expected sampling.group_size = 8, got 4; groups are sampled in parts of 4 + 2 + 1 + 1"
+    );
+    let divided = MethodSettings {
+        advantage: AdvantageRule {
+            std: true,
+            ..AdvantageRule::default()
+        },
+        ..settings("{}")
+    };
+    assert_eq!(refused("maxrl", &divided).key, "advantage");
+}
+
+#[test]
+fn only_methods_with_a_teachers_term_are_gated() {
+    let gate = Gate::Confidence {
+        threshold: Threshold::Derived { success_limit: 0 },
+        annealing: Annealing::Off,
+    };
+    for entry in METHODS {
+        assert!(!entry.name.is_empty() && !entry.summary.is_empty());
+        let method = build(entry.name, "{}");
+        assert_eq!(method.name(), entry.name);
+        let gated = Gated::hapo(method.clone(), (&gate, SlotRule::LowestReward), 8, 62);
+        let has_teacher = method.gate() != Gate::Never;
+        assert_eq!(method.can_be_gated(), has_teacher, "{}", entry.name);
+        match gated {
+            Ok(it) => {
+                assert_eq!(it.name(), format!("{}-hapo", entry.name));
+                assert_eq!(it.sampling(), GroupPlan::Full);
+            }
+            Err(error) => {
+                assert_eq!(error, GateError::NotGated { method: entry.name });
+                assert!(!has_teacher);
+            }
+        }
+        let bare = Gated::bare(method, 8).unwrap();
+        assert_eq!((bare.name().as_str(), bare.schedule()), (entry.name, None));
+    }
+    // With its own prefixes TRAPO decides by itself.
+    let prefixes = build("trapo", r#"{"prefixes":"micro-groups"}"#);
+    assert!(Gated::hapo(prefixes.clone(), (&gate, SlotRule::LowestReward), 8, 62).is_err());
+    let bare = Gated::bare(prefixes, 8).unwrap();
+    assert_eq!(bare.success_limit(Step(1)).get(), 6);
+    assert_eq!(bare.slot(), SlotRule::Fixed);
+}
