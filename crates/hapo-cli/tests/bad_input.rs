@@ -46,7 +46,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: unknown field `learning_rte`, expected one of `lr`, `betas`, `eps`, `weight_decay`, `max_grad_norm`, `schedule`, `warmup`, `mini_batch_prompts`, `passes`, `micro_batch_tokens`, `recompute` (recipe.toml: line 8, column 1)
+            error: unknown key `learning_rte`, expected one of lr, betas, eps, weight_decay, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (recipe.toml, line 8, column 1: optim.learning_rte)
             hint: docs/recipes.md lists every key
         "#]],
     );
@@ -57,7 +57,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: unknown field `temprature`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml: line 8, column 1)
+            error: unknown key `temprature`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, max_sequences, dynamic_sampling (recipe.toml, line 8, column 1: sampling.temprature)
             hint: did you mean `temperature`?
         "#]],
     );
@@ -68,7 +68,7 @@ fn unknown_key() {
             &["train", "recipe.toml", "--set", "sampling.group_sise=4"],
         ),
         &expect![[r#"
-            error: unknown field `group_sise`, expected one of `group_size`, `prompts_per_step`, `temperature`, `top_p`, `top_k`, `min_p`, `stop`, `max_new_tokens`, `max_sequences`, `refill` (recipe.toml with --set)
+            error: unknown key `group_sise`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, max_sequences, dynamic_sampling (--set sampling.group_sise=4: sampling.group_sise)
             hint: did you mean `group_size`?
         "#]],
     );
@@ -81,7 +81,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected one of sft, grpo, luffy, srft, trapo, hpt, chord, got `grop` (recipe.toml: method)
+            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, hpt, chord, got `grop` (recipe.toml, line 1, column 1: method)
             hint: did you mean `grpo`?
         "#]],
     );
@@ -92,7 +92,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected at least 2, got 1 (recipe.toml: sampling.group_size)
+            error: expected at least 2, got 1 (recipe.toml, line 8, column 1: sampling.group_size)
             hint: see docs/recipes.md
         "#]],
     );
@@ -100,7 +100,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: invalid type: string "many", expected u64 (recipe.toml: line 2, column 9)
+            error: expected a whole number from 0, got string "many" (recipe.toml, line 2, column 1: steps)
             hint: docs/recipes.md lists every key
         "#]],
     );
@@ -111,7 +111,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: annealing needs the epoch at which the teacher leaves (recipe.toml: hapo.turn_off_epoch)
+            error: annealing needs the epoch at which the teacher leaves (recipe.toml, line 7, column 2: hapo.turn_off_epoch)
             hint: the paper never states it; its presets here use turn_off_epoch = 1.5
         "#]],
     );
@@ -122,8 +122,8 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: `grpo` has no teacher term to gate (recipe.toml: hapo)
-            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt or chord
+            error: `grpo` has no teacher term to gate (recipe.toml, line 7, column 2: hapo)
+            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt, chord
         "#]],
     );
 }
@@ -153,7 +153,7 @@ fn missing_files() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: none.jsonl: No such file or directory (os error 2)
+            error: cannot read none.jsonl: No such file or directory (os error 2)
             hint: paths are relative to the current folder
         "#]],
     );

@@ -95,6 +95,14 @@ pub enum Error {
         /// The keys that differ, with both values.
         differences: String,
     },
+    /// A run folder that an earlier version made.
+    #[error("{}: {problem}", folder.display())]
+    EarlierVersion {
+        /// The run folder, or its checkpoint.
+        folder: PathBuf,
+        /// Why it cannot be resumed.
+        problem: String,
+    },
     /// A file of the run folder that cannot be read or written, or a folder in which another process trains.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
@@ -140,6 +148,7 @@ impl Explain for Error {
             | Self::Model(_)
             | Self::Load(_)
             | Self::OtherRecipe { .. }
+            | Self::EarlierVersion { .. }
             | Self::Checkpoint { .. } => true,
             Self::Io { action, .. } => *action == "read",
             // Whoever starts a second run in a folder has named the wrong one.
@@ -170,6 +179,9 @@ impl Explain for Error {
             Self::NotFinite { .. } => Some("resume with a lower optim.lr".to_owned()),
             Self::OtherRecipe { .. } => {
                 Some("choose another run folder, or resume with the changed recipe".to_owned())
+            }
+            Self::EarlierVersion { .. } => {
+                Some("start a new run from its last checkpoint with model.path".to_owned())
             }
             Self::NotSaved { .. } => Some("free space on the disk, then resume".to_owned()),
             Self::Checkpoint { .. } => {

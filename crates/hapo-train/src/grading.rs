@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use hapo_core::{RngCounter, RngStream, Rollout, Step, Verdict, uniform};
+use hapo_core::{
+    RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Verdict, uniform,
+};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Gold;
 
@@ -29,9 +31,17 @@ pub(crate) struct Verifier {
     pub(crate) chat_format: Arc<ChatFormat>,
     /// An unreliable grader, where a study asks for one.
     pub(crate) noise: Option<VerdictNoise>,
+    /// The smallest reward that counts as success (D28).
+    pub(crate) success_at: f64,
 }
 
 impl Verifier {
+    /// A group with its verdicts, the reward of each, and which of them are successes.
+    pub(crate) fn score(&self, group: SampledGroup, verdicts: Vec<Verdict>) -> ScoredGroup {
+        let graded = verdicts.into_iter().map(|it| (it.reward(), it)).collect();
+        group.score_with_rewards(graded, self.success_at)
+    }
+
     /// The verdicts on rollouts of a prompt, of which the first is number `first` of its group.
     pub(crate) fn verdicts(
         &self,

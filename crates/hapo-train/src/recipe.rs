@@ -389,6 +389,11 @@ impl Recipe {
         self.gate
     }
 
+    /// The smallest reward that counts as success (D28).
+    pub fn success_at(&self) -> f64 {
+        self.settings.hapo.as_ref().map_or(1.0, |it| it.success_at)
+    }
+
     /// How rollouts are drawn.
     pub fn decoding(&self) -> Decoding {
         decoding(&self.settings.sampling)

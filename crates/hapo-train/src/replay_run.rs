@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::checkpoint;
 use crate::error::{Error, Result};
+use crate::grading::Verifier;
 use crate::pack::TokenGroup;
 use crate::prompts::PromptTable;
 use crate::recipe::Recipe;
@@ -120,12 +121,13 @@ fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<T
     let Task {
         table,
         method,
+        verifier,
         settings,
         ..
     } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
     let scored = scored
-        .map(|it| scored_group(table, it))
+        .map(|it| scored_group(table, verifier, it))
         .collect::<Result<_>>()?;
     let slot = settings.slot(method, step);
     let (mixed, _) = gate(table, scored, method.success_limit(step), slot);
@@ -135,7 +137,11 @@ fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<T
 }
 
 /// What was sampled for one prompt, and the verdicts on it.
-fn scored_group(table: &PromptTable, lines: &[RolloutLine]) -> Result<ScoredGroup> {
+fn scored_group(
+    table: &PromptTable,
+    verifier: &Verifier,
+    lines: &[RolloutLine],
+) -> Result<ScoredGroup> {
     let id = PromptId(lines[0].prompt_id);
     let known = table.find(id);
     if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
@@ -154,5 +160,6 @@ fn scored_group(table: &PromptTable, lines: &[RolloutLine]) -> Result<ScoredGrou
         })
         .collect();
     let verdicts = sampled().map(|it| it.verdict.clone()).collect();
-    Ok(SampledGroup::new(id, rollouts.len(), rollouts).score(verdicts))
+    let sampled = SampledGroup::new(id, rollouts.len(), rollouts);
+    Ok(verifier.score(sampled, verdicts))
 }

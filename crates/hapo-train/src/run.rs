@@ -116,6 +116,7 @@ impl<D: Device> Run<Trainer<D>> {
             verifier: Verifier {
                 chat_format: chat_format.clone(),
                 noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+                success_at: recipe.success_at(),
             },
             settings: settings_of(recipe),
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),

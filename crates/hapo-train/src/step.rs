@@ -115,7 +115,7 @@ pub(crate) fn score(
     let groups = prompts.par_iter().zip(sampled);
     let scored = groups.map(|(prompt, it)| {
         let verdicts = verifier.verdicts(prompt, it.group.rollouts(), (step, 0))?;
-        Ok(it.group.score(verdicts))
+        Ok(verifier.score(it.group, verdicts))
     });
     scored.collect()
 }

@@ -18,7 +18,7 @@ use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::preflight::preflight;
-use crate::recipe::{ModelSource, Recipe};
+use crate::recipe::{ModelSource, Recipe, of_earlier_version};
 use crate::run::{Run, cpu};
 use crate::tensorboard::Events;
 
@@ -335,6 +335,12 @@ fn latest_checkpoint(
     observer: &mut dyn Observer,
 ) -> Result<Option<(TrainerState, PathBuf)>> {
     let mut check = |before: &str, folder: &Path| {
+        if let Some(problem) = of_earlier_version(before) {
+            return Err(Error::EarlierVersion {
+                folder: folder.to_owned(),
+                problem,
+            });
+        }
         let differences = differences(before, resolved);
         if differences.is_empty() {
             return Ok(());

@@ -259,6 +259,8 @@ section! {
         turn_off_epoch: Option<Decimal> = None,
         /// k of Eq. 9.
         steepness: Decimal = Decimal::from(10),
+        /// Smallest reward that counts as a success of the group (D28).
+        success_at: f64 = 1.0,
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
         slot: SlotRule = SlotRule::LowestReward,

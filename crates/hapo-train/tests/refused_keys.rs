@@ -1,0 +1,353 @@
+//! What a recipe refuses: keys that mean nothing beside the others, words and keys of no one, spellings of
+//! earlier versions. Each with its place and what to do.
+
+use std::path::Path;
+
+use expect_test::{Expect, expect};
+use hapo_core::Explain;
+use hapo_train::recipe::{WrittenAs, of_earlier_version, upgrade};
+use hapo_train::{Overrides, Recipe};
+
+fn overrides(set: &[&str], unset: &[&str]) -> Overrides {
+    Overrides {
+        unset: unset.iter().map(|it| (*it).to_owned()).collect(),
+        written_as: WrittenAs {
+            set: "--set",
+            unset: "--unset",
+        },
+        ..Overrides::set(set.iter().copied())
+    }
+}
+
+/// The error of a recipe and its hint.
+fn refused(text: &str, set: &[&str], unset: &[&str]) -> String {
+    let text = format!("model.path = \"builtin:base\"\n{text}");
+    let all = Recipe::parse_stages(&text, "r.toml", "r", &overrides(set, unset));
+    let error = all.unwrap_err();
+    format!("{error}\n{}", error.hint().unwrap_or_default())
+}
+
+/// The recipe means something with `rest` alone, and is refused with the key on top.
+fn means_nothing(rest: &str, key: &str, because: &str) {
+    let parse = |text: &str| {
+        let text = format!("model.path = \"builtin:base\"\n{text}");
+        Recipe::parse(&text, "r.toml", &Overrides::default())
+    };
+    parse(rest).unwrap_or_else(|it| panic!("{rest}: {it}"));
+    let (name, _) = key.split_once(" = ").unwrap();
+    let error = parse(&format!("{key}\n{rest}")).unwrap_err().to_string();
+    let expected = format!("`{name}` means nothing here: {because}");
+    assert!(error.starts_with(&expected), "{key}: {error}");
+    let column = name.find('.').map_or(1, |it| it + 2);
+    let place = format!("(r.toml, line 2, column {column}: {name})");
+    assert!(error.ends_with(&place), "{error}");
+}
+
+#[test]
+fn a_gate_that_asks_for_no_confidence_has_no_threshold_and_no_annealing() {
+    for (gate, because) in [
+        ("always", "hapo.gate = \"always\" asks for no confidence"),
+        ("never", "hapo.gate = \"never\" lets no teacher in"),
+    ] {
+        let rest = format!("method = \"trapo\"\n[hapo]\ngate = \"{gate}\"");
+        for key in [
+            "hapo.success_limit = 1",
+            "hapo.gamma0 = 0.3",
+            "hapo.annealing = \"off\"",
+            "hapo.turn_off_epoch = 1.5",
+            "hapo.steepness = 10",
+        ] {
+            let rest = rest.replace("[hapo]\ngate", "hapo.gate");
+            means_nothing(&rest, key, because);
+        }
+    }
+    let never = "method = \"trapo\"\nhapo.gate = \"never\"";
+    means_nothing(
+        never,
+        "hapo.slot = \"first\"",
+        "hapo.gate = \"never\" lets no teacher in",
+    );
+}
+
+#[test]
+fn a_gate_that_stays_has_no_end() {
+    for key in ["hapo.turn_off_epoch = 1.5", "hapo.steepness = 10"] {
+        let rest = "method = \"trapo\"\nhapo.annealing = \"off\"";
+        means_nothing(
+            rest,
+            key,
+            "hapo.annealing = \"off\" keeps the gate as it is",
+        );
+    }
+}
+
+#[test]
+fn imitation_samples_nothing() {
+    for key in [
+        "sampling.group_size = 4",
+        "sampling.temperature = 0.7",
+        "sampling.top_p = 0.9",
+        "sampling.top_k = 20",
+        "sampling.min_p = 0.1",
+        "sampling.stop = [\"x\"]",
+        "sampling.max_sequences = 8",
+        "sampling.dynamic_sampling = 1",
+        "data.verdict_noise = 0.1",
+        "metrics.kl_every = 5",
+        "metrics.rollouts_every = 2",
+        "metrics.preflight = 8",
+        "loss.clip_low = 0.1",
+        "loss.clip_high = 0.1",
+        "loss.importance_ratio_level = \"token\"",
+        "loss.normaliser = \"constant\"",
+        "loss.entropy_coef = 0.1",
+        "advantage.std = true",
+        "advantage.group = \"mixed\"",
+        "guard.stop = true",
+    ] {
+        means_nothing(
+            "method = \"sft\"",
+            key,
+            "method = \"sft\" samples no rollouts",
+        );
+    }
+}
+
+#[test]
+fn a_method_without_a_teacher_has_no_keys_of_one() {
+    for (method, keys) in [
+        (
+            "grpo",
+            &[
+                "teacher.d = 0.1",
+                "teacher.weight = \"one\"",
+                "advantage.group = \"mixed\"",
+                "guard.beta_rise = 0.5",
+            ][..],
+        ),
+        ("sft", &["teacher.d = 0.1", "teacher.weight = 0.5"]),
+        ("maxrl", &["teacher.d = 0.1"]),
+    ] {
+        for key in keys {
+            let because = format!("method = \"{method}\" lets no teacher into a group");
+            means_nothing(&format!("method = \"{method}\""), key, &because);
+        }
+    }
+}
+
+#[test]
+fn a_methods_own_table_is_for_that_method() {
+    for (owner, key) in [
+        ("srft", "srft.weights = \"plain\""),
+        ("trapo", "trapo.prefixes = \"off\""),
+        ("chord", "chord.mu = { start = 1, end = 0, steps = 9 }"),
+    ] {
+        let because = format!("the section is for method = \"{owner}\"");
+        means_nothing("method = \"luffy\"", key, &because);
+    }
+}
+
+#[test]
+fn data_have_the_keys_of_their_source() {
+    for key in [
+        "data.prompts = 64",
+        "data.seed = 1",
+        "data.levels = [\"multiply:6\"]",
+        "data.teacher_coverage = 0.5",
+    ] {
+        let because = "data.train = \"rows.jsonl\" draws no prompts of the built-in task";
+        means_nothing(
+            "method = \"grpo\"\ndata.train = \"rows.jsonl\"",
+            key,
+            because,
+        );
+    }
+    let mixture = "data.mixture = { families = [] }";
+    let because = "data.train = \"builtin\" is not the built-in corpus";
+    means_nothing("method = \"sft\"", mixture, because);
+    for key in ["data.template = \"chatml\"", "data.grader = \"math\""] {
+        let because = "data.train = \"builtin:corpus\" is rendered already and not graded";
+        means_nothing(
+            "method = \"sft\"\ndata.train = \"builtin:corpus\"",
+            key,
+            because,
+        );
+    }
+}
+
+/// What stages share must mean something in one of them; what a stage says itself, in that one.
+#[test]
+fn stages_may_share_what_only_one_of_them_reads() {
+    let text = |shared: &str, sft: &str| {
+        format!(
+            "model.path = \"builtin:base\"\n{shared}\n[[stage]]\nname = \"a\"\nmethod = \"sft\"\n{sft}\n\
+             [[stage]]\nname = \"b\"\nmethod = \"grpo\"\nmodel.path = \"stage:a\"\n"
+        )
+    };
+    let parse = |text: &str, set: &[&str]| {
+        Recipe::parse_stages(text, "r.toml", "r", &overrides(set, &[])).map_err(|it| it.to_string())
+    };
+    let stages = parse(&text("loss.clip_high = 0.3", ""), &[]).unwrap();
+    assert_eq!(stages[1].loss().clip.high, 0.3);
+    assert!(!stages[0].resolved().contains("clip_high"));
+    parse(&text("", ""), &["loss.clip_high=0.3"]).unwrap();
+    for refused in [
+        parse(&text("", "loss.clip_high = 0.3"), &[]),
+        parse(&text("", ""), &["stage.a.loss.clip_high=0.3"]),
+        parse(&text("teacher.d = 0.2", ""), &[]),
+    ] {
+        assert!(refused.unwrap_err().contains("means nothing here"));
+    }
+}
+
+fn check(actual: &str, expected: &Expect) {
+    expected.assert_eq(actual);
+}
+
+#[test]
+fn an_override_that_makes_a_key_meaningless_says_how_to_leave_it_out() {
+    let text = "method = \"trapo\"\n[hapo]\nturn_off_epoch = 1.5\n";
+    check(
+        &refused(text, &["hapo.annealing=off"], &[]),
+        &expect![[r#"
+            `hapo.turn_off_epoch` means nothing here: hapo.annealing = "off" keeps the gate as it is (r.toml, line 4, column 1: hapo.turn_off_epoch)
+            leave it out, or add `--unset hapo.turn_off_epoch`"#]],
+    );
+    let text = format!("model.path = \"builtin:base\"\n{text}");
+    let both = overrides(&["hapo.annealing=off"], &["hapo.turn_off_epoch"]);
+    Recipe::parse(&text, "r.toml", &both).unwrap();
+    check(
+        &refused("method = \"trapo\"\n", &[], &["hapo.turn_off_epoch"]),
+        &expect![[r#"
+            `hapo.turn_off_epoch` is not in the recipe (--unset hapo.turn_off_epoch)
+            leave it away: the default holds"#]],
+    );
+}
+
+#[test]
+fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
+    check(
+        &refused(
+            "method = \"trapo\"\n[loss]\nnormaliser = \"token-maen\"\n",
+            &[],
+            &[],
+        ),
+        &expect![[r#"
+            expected one of constant, token-mean, sequence-mean, got `token-maen` (r.toml, line 4, column 1: loss.normaliser)
+            did you mean `token-mean`?"#]],
+    );
+    check(
+        &refused("method = \"srft\"\nsrft.weights = \"entrpy\"\n", &[], &[]),
+        &expect![[r#"
+            expected one of plain, entropy, got `entrpy` (r.toml, line 3, column 1: srft)
+            did you mean `entropy`?"#]],
+    );
+    check(
+        &refused("method = \"trapo\"\n", &["optim.lr_shedule=linear"], &[]),
+        &expect![[r#"
+            unknown key `lr_shedule`, expected one of lr, betas, eps, weight_decay, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (--set optim.lr_shedule=linear: optim.lr_shedule)
+            did you mean `lr_schedule`?"#]],
+    );
+    check(
+        &refused(
+            "method = \"grpo\"\ndata.levels = [\"multply:6\"]\n",
+            &[],
+            &[],
+        ),
+        &expect![[r#"
+            unknown family `multply`, expected one of: multiply, add, linear (r.toml, line 3, column 6: data.levels)
+            for example "multiply:6""#]],
+    );
+    check(
+        &refused("method = \"grpo\"\n[data]\ngrader = \"maht\"\n", &[], &[]),
+        &expect![[r#"
+            unknown grader `maht`, expected one of math, oat, exact, format (r.toml, line 4, column 1: data.grader)
+            `hapo list graders` names them"#]],
+    );
+    // Keys that a gate without confidence does not read are typed all the same.
+    check(
+        &refused(
+            "method = \"trapo\"\n[hapo]\ngate = \"always\"\nannealing = \"tpyo\"\n",
+            &[],
+            &[],
+        ),
+        &expect![[r#"
+            expected one of sigmoid, off, got `tpyo` (r.toml, line 5, column 1: hapo.annealing)
+            write one of: sigmoid, off"#]],
+    );
+}
+
+#[test]
+fn an_old_spelling_is_refused_with_the_new_one() {
+    check(
+        &refused("method = \"grpo\"\n[sampling]\nrefill = 3\n", &[], &[]),
+        &expect![[r#"
+            `sampling.refill` is spelled `sampling.dynamic_sampling` now (r.toml, line 4, column 1: sampling.refill)
+            `hapo recipe upgrade FILE` rewrites a recipe"#]],
+    );
+    check(
+        &refused("method = \"grpo\"\n", &["loss.normaliser=token_mean"], &[]),
+        &expect![[r#"
+            `token_mean` is spelled `token-mean` now (--set loss.normaliser=token_mean: loss.normaliser)
+            write token-mean"#]],
+    );
+}
+
+/// Recipes of the repository as they were at commit c0f3b2c.
+#[test]
+fn old_recipes_upgraded_are_those_of_the_repository() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for name in ["chord", "dapo", "gspo", "hapo-method", "trapo-original"] {
+        let read = |path: String| std::fs::read_to_string(here.join(path)).unwrap();
+        let old = read(format!("tests/old_recipes/{name}.toml"));
+        let now = read(format!("../../recipes/mini/{name}.toml"));
+        let parse = |text: &str| Recipe::parse(text, name, &Overrides::default());
+        assert!(
+            parse(&old).unwrap_err().to_string().contains(" now ("),
+            "{name}"
+        );
+        let upgraded = upgrade(&old).unwrap();
+        assert_eq!(
+            parse(&upgraded).unwrap().resolved(),
+            parse(&now).unwrap().resolved()
+        );
+        assert_eq!(upgrade(&upgraded).unwrap(), upgraded, "{name}");
+        assert_eq!(upgraded.lines().count(), old.lines().count(), "{name}");
+        assert!(
+            of_earlier_version(&old)
+                .unwrap()
+                .contains("can be shown and replayed")
+        );
+        assert_eq!(of_earlier_version(&parse(&now).unwrap().resolved()), None);
+    }
+}
+
+#[test]
+fn an_upgrade_keeps_comments_and_layout() {
+    let old = "# a recipe\nmethod = \"chord\"   # why\nsampling = { refill = 2, group_size = 4 }\n\n[teacher]\nweight = \
+               \"one\"\nmu = { start = 1, end = 0, steps = 9 } # slope\nd = 0.2\n\n[loss]\nratio =  \"token\"\n\
+               normaliser = 'token_mean'\n\n[[stage]]\nname = \"a\"\noptim.schedule = \"linear\"\n";
+    check(
+        &upgrade(old).unwrap(),
+        &expect![[r##"
+            # a recipe
+            method = "chord"   # why
+            sampling = { dynamic_sampling = 2, group_size = 4 }
+
+            [teacher]
+            weight = "one"
+            d = 0.2
+
+            [chord]
+            mu = { start = 1, end = 0, steps = 9 } # slope
+
+            [loss]
+            importance_ratio_level =  "token"
+            normaliser = "token-mean"
+
+            [[stage]]
+            name = "a"
+            optim.lr_schedule = "linear"
+        "##]],
+    );
+}
