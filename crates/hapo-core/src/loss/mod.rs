@@ -214,7 +214,7 @@ mod tests {
         assert!((teacher(-1.0, 0.5).0 - -3.0 * 0.5 / e / 10.0).abs() < 1e-12);
         assert_eq!(policy(&loss(), 0.5, 0.0).0, 2.0 * 0.5 / 10.0);
         assert_eq!(policy(&loss(), 0.5, 0.0).1, [-0.05, -0.05]);
-        assert_eq!(teacher(0.0, 1.0), (-3.0 / 10.0, [-0.1, -0.1]));
+        assert_eq!(teacher(0.0, 1.0), (-3.0 * (1.0 / 10.0), [-0.1, -0.1]));
     }
 
     /// With the clip off every ratio keeps its slope, however far it is from 1 (`luffy-original`).
