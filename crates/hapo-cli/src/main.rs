@@ -87,7 +87,7 @@ enum Command {
     Data(data::Args),
     /// Log-probabilities, entropies and greedy continuations of token sequences
     Logprobs(logprobs::Args),
-    /// ActivationCheckpointing a recorded batch: losses, gradient norms, parameters after each step
+    /// Recompute a recorded batch: losses, gradient norms, parameters after each step
     Replay(replay::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
     Teacher(teacher::Args),

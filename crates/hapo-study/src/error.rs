@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A run failed.
     #[error(transparent)]
-    Train(#[from] hapo_train::Error),
+    Train(Box<hapo_train::Error>),
     /// Scoring a model failed.
     #[error(transparent)]
     Eval(#[from] hapo_eval::Error),
@@ -48,6 +48,12 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+}
+
+impl From<hapo_train::Error> for Error {
+    fn from(error: hapo_train::Error) -> Self {
+        Self::Train(Box::new(error))
+    }
 }
 
 impl Explain for Error {

@@ -9,7 +9,7 @@ use hapo_train::{Trainer, replay};
 use crate::failure::bad_input;
 use crate::support::device::DeviceArg;
 
-/// ActivationCheckpointing a recorded batch, or a step of a run from the rollouts it kept.
+/// Recompute a recorded batch, or a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json"

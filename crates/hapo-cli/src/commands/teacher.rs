@@ -188,13 +188,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
     let mut counter = AttemptCounter::new(&before, attempts);
     let started = Instant::now();
-    let taught = match &client {
-        Some(client) => remote(client, &mut session, &mut counter),
-        None => {
-            let decoding = args.decoding()?;
-            let template = hapo_data::find_template(&args.template)?;
-            local(template, decoding, threads, &mut session, &mut counter)
-        }
+    let taught = if let Some(client) = &client {
+        remote(client, &mut session, &mut counter)
+    } else {
+        let decoding = args.decoding()?;
+        let template = hapo_data::find_template(&args.template)?;
+        local(template, decoding, threads, &mut session, &mut counter)
     };
     counter.progress.finish();
     taught?;
