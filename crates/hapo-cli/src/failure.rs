@@ -97,6 +97,7 @@ const FLAGS: &[(&str, &str)] = &[
         "or leave bad rows out: hapo data check FILE --drop-bad -o OUT",
     ),
     ("shorten the completions", "lower --max-tokens"),
+    ("resume it, or", "continue it with --resume, or"),
 ];
 
 /// A hint in the words of the command line; `output` is the option that names the command's output.

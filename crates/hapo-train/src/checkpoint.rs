@@ -1,8 +1,8 @@
 //! Checkpoints: a Hugging Face folder that transformers and vLLM load as it is, and beside it, in
-//! `trainer_state/`, what a resumed run needs to go on with the same bits.
+//! `trainer_state/`, what a resumed run needs to continue with the same bits.
 //!
 //! A checkpoint is written under another name, flushed and renamed, so a folder named
-//! `step-000100` is whole. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
+//! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
 //! not match is refused by name and the one before it is used.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::trainer::Trainer;
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Files without which a run cannot go on.
+/// Files without which a run cannot be resumed.
 const ESSENTIAL: &[&str] = &[
     "config.json",
     "trainer_state/state.json",
@@ -48,7 +48,7 @@ pub struct TrainerState {
     pub score: Option<f64>,
 }
 
-/// The whole checkpoint with the highest score, the earliest of equals.
+/// The complete checkpoint with the highest score, the earliest of equals.
 pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
     let scored = RunFolder(run_dir)
         .list_checkpoints()
@@ -114,7 +114,7 @@ pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>
     Ok(sync_parent(folder)?)
 }
 
-/// Removes a checkpoint: renamed first, so that a kill on the way leaves no torn one behind.
+/// Removes a checkpoint: renamed first, so that a kill on the way leaves no incomplete one behind.
 fn remove(folder: &Path) -> Result<()> {
     let aside = folder.with_extension("removed.partial");
     fs::rename(folder, &aside).map_err(io("remove", folder))?;
@@ -201,7 +201,7 @@ fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Re
     })
 }
 
-/// Reads a file of exactly `count` numbers, piece by piece, each with its place.
+/// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
 fn read_pieces(
     path: &Path,
     count: usize,

@@ -7,7 +7,7 @@ use hapo_core::Explain;
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a run cannot start or go on.
+/// Why a run cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -39,7 +39,7 @@ pub enum Error {
     /// Data that contradict the recipe or each other.
     #[error("{problem}")]
     Dataset {
-        /// What was expected and what came, with the place.
+        /// What was expected and what came, and where.
         problem: String,
         /// What to do.
         hint: String,
@@ -79,7 +79,7 @@ pub enum Error {
     /// The decoder's arithmetic was asked for something impossible.
     #[error(transparent)]
     Engine(#[from] hapo_model::ComputeError),
-    /// A checkpoint that is torn, altered or of another run.
+    /// A checkpoint that is incomplete, altered or of another run.
     #[error("checkpoint {}: {problem}", folder.display())]
     Checkpoint {
         /// Its folder.
@@ -119,10 +119,10 @@ pub enum Error {
         /// Why.
         cause: Box<Error>,
     },
-    /// The sampler could not go on.
+    /// The sampler could not continue.
     #[error(transparent)]
     Sampler(#[from] hapo_sampler::Error),
-    /// A loss, gradient or parameter that is not a number any more (D23).
+    /// A loss, gradient or parameter that is NaN or infinite (D23).
     #[error("{what} is {value} at step {step}")]
     NotFinite {
         /// `loss`, `gradient norm`, …

@@ -1,5 +1,5 @@
 //! Alarms of a run that collapses (D23): β that rises, entropy that explodes, gradient norms far above
-//! their mean. A loss or gradient that is no number stops the run elsewhere, always.
+//! their mean. A loss or gradient that is NaN or infinite stops the run elsewhere, always.
 //!
 //! The guard looks at logged numbers only, so a resumed run raises the alarms of an unbroken one.
 
@@ -164,8 +164,8 @@ mod tests {
         let steps: Vec<Metrics> = (0..12)
             .map(|it| step(f64::from(it) * 0.08, 1.0, 1.0))
             .collect();
-        let whole = alarms(&steps);
-        assert!(!whole.is_empty());
+        let unbroken = alarms(&steps);
+        assert!(!unbroken.is_empty());
         for cut in 0..steps.len() {
             let history: Vec<serde_json::Value> = steps[..cut]
                 .iter()
@@ -177,7 +177,7 @@ mod tests {
                 .enumerate()
                 .filter_map(|(i, it)| Some((cut + i + 1, guard.alarm(it)?)))
                 .collect();
-            let expected: Vec<_> = whole.iter().filter(|it| it.0 > cut).cloned().collect();
+            let expected: Vec<_> = unbroken.iter().filter(|it| it.0 > cut).cloned().collect();
             assert_eq!(rest, expected, "cut after {cut}");
         }
     }

@@ -173,9 +173,8 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
         ModelSource::Folder(path) => {
             Ok(hapo_model::folder::read_config(std::path::Path::new(path))?.0)
         }
-        ModelSource::Stage(name) => Err(crate::error::Error::Dataset {
+        ModelSource::Stage(name) => Err(crate::error::Error::Stage {
             problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
-            hint: "plan the stage that makes it".to_owned(),
         }),
     }
 }

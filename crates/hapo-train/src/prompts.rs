@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::path::Path;
 
 use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
@@ -54,6 +55,9 @@ pub struct PromptLimits {
 
 impl PromptTable {
     /// Renders, tokenises and checks every example. `origin` names the data in messages.
+    ///
+    /// # Errors
+    /// A gold answer that the grader cannot read, a prompt that is too long, each with its row.
     pub fn new(
         dataset: &Dataset,
         origin: &str,
@@ -61,54 +65,25 @@ impl PromptTable {
         grader: &dyn Grader,
         limits: PromptLimits,
     ) -> Result<Self> {
-        let place = |number: usize, what: &str| {
-            format!(
-                "{what} (row {}, id {}, {origin})",
-                match dataset.examples[number].row {
-                    0 => number as u64 + 1,
-                    row => row,
-                },
-                dataset.examples[number].id
-            )
-        };
         let any_prompt = chat_format.template.render("a problem")?;
         let dataset = &*dataset.after_prompts_ending(&any_prompt);
-        // An encoder never fails on text it was made for; if this one does, the run must not start.
-        let encoding_failed = RefCell::new(None);
-        let encode = |text: &str| {
-            chat_format.tokenizer.encode(text).unwrap_or_else(|it| {
-                encoding_failed.borrow_mut().get_or_insert(it);
-                Vec::new()
-            })
-        };
-        let verdict = |solution: &str, example: &Example| {
-            // A gold that cannot be read is told below, with its row.
-            Gold::any(grader, example.golds())
-                .map_or(Verdict::Wrong, |it| grading::verdict_of(&it, solution))
-        };
-        let admission = hapo_data::admit(
-            dataset,
-            chat_format.end_token,
-            limits.response_tokens,
-            verdict,
-            encode,
-        );
-        if let Some(it) = encoding_failed.into_inner() {
-            return Err(it.into());
-        }
+        let admission = admit_teachers(dataset, chat_format, grader, limits)?;
+        let refused = admission.refused.iter();
+        let refused_teachers = refused
+            .map(|it| with_row(dataset, it.example, origin, &it.why))
+            .collect();
         let mut prompts = Vec::with_capacity(dataset.examples.len());
-        for (number, (example, teacher)) in
-            dataset.examples.iter().zip(admission.teachers).enumerate()
-        {
-            let gold = Gold::any(grader, example.golds()).map_err(|reason| Error::Dataset {
-                problem: place(
-                    number,
-                    &format!(
-                        "the grader cannot read the gold answer `{}`: {reason}",
-                        example.answer
-                    ),
-                ),
-                hint: "correct or remove the row".to_owned(),
+        for (number, teacher) in admission.teachers.into_iter().enumerate() {
+            let example = &dataset.examples[number];
+            let bad_row = |problem: String, hint: &str| Error::Dataset {
+                problem: with_row(dataset, number, origin, &problem),
+                hint: hint.to_owned(),
+            };
+            let gold = Gold::any(grader, example.golds()).map_err(|reason| {
+                let answer = &example.answer;
+                let problem =
+                    format!("the grader cannot read the gold answer `{answer}`: {reason}");
+                bad_row(problem, "correct or remove the row")
             })?;
             let tokens = match chat_format.prompt_of(example) {
                 Err(hapo_sampler::Error::Data(it)) => {
@@ -120,17 +95,11 @@ impl PromptTable {
                 tokens => tokens?,
             };
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
-                let limit = limits.prompt_tokens;
-                return Err(Error::Dataset {
-                    problem: place(
-                        number,
-                        &format!(
-                            "expected a prompt of 1 to {limit} tokens, got {}",
-                            tokens.len()
-                        ),
-                    ),
-                    hint: "raise data.max_prompt_tokens or remove the row".to_owned(),
-                });
+                let (limit, n) = (limits.prompt_tokens, tokens.len());
+                return Err(bad_row(
+                    format!("expected a prompt of 1 to {limit} tokens, got {n}"),
+                    "raise data.max_prompt_tokens or remove the row",
+                ));
             }
             prompts.push(Prompt {
                 id: PromptId(number as u64),
@@ -142,11 +111,6 @@ impl PromptTable {
                 teacher,
             });
         }
-        let refused_teachers = admission
-            .refused
-            .iter()
-            .map(|it| place(it.example, &it.why.to_string()))
-            .collect();
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
         Ok(Self {
             prompts,
@@ -181,6 +145,41 @@ impl PromptTable {
         self.prompts.retain(|it| it.teacher.is_some());
         self
     }
+}
+
+/// The teacher trajectories that are verified and fit (D9).
+fn admit_teachers(
+    dataset: &Dataset,
+    chat_format: &ChatFormat,
+    grader: &dyn Grader,
+    limits: PromptLimits,
+) -> Result<hapo_data::Admission> {
+    // An encoder never fails on text it was made for; if this one does, the run must not start.
+    let encoding_failed = RefCell::new(None);
+    let encode = |text: &str| {
+        chat_format.tokenizer.encode(text).unwrap_or_else(|it| {
+            encoding_failed.borrow_mut().get_or_insert(it);
+            Vec::new()
+        })
+    };
+    let verdict = |solution: &str, example: &Example| {
+        // A gold that cannot be read is reported with its row, later.
+        Gold::any(grader, example.golds())
+            .map_or(Verdict::Wrong, |it| grading::verdict_of(&it, solution))
+    };
+    let (end, limit) = (chat_format.end_token, limits.response_tokens);
+    let admission = hapo_data::admit(dataset, end, limit, verdict, encode);
+    match encoding_failed.into_inner() {
+        Some(it) => Err(it.into()),
+        None => Ok(admission),
+    }
+}
+
+/// What is said of an example, with its row.
+fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
+    let Example { row, id, .. } = &dataset.examples[number];
+    let row = if *row == 0 { number as u64 + 1 } else { *row };
+    format!("{what} (row {row}, id {id}, {origin})")
 }
 
 /// Position of a prompt in its table, which is not its id.

@@ -88,7 +88,7 @@ pub struct ReplayedStep {
 
 /// Reads an array of cases; `origin` names the text in messages.
 pub fn parse_cases(text: &str, origin: &str) -> Result<Vec<Case>> {
-    serde_json::from_str(text).map_err(|it| Error::Dataset {
+    serde_json::from_str(text).map_err(|it| Error::Replay {
         problem: format!("{it} ({origin})"),
         hint: "expected an array of cases with operator, normaliser, adamw and sequences"
             .to_owned(),
@@ -180,7 +180,7 @@ fn terms_of(case: &Case, origin: &str) -> Result<PolicyAndTeacher> {
 }
 
 fn unknown(field: &str, got: &str, known: &str, origin: &str) -> Error {
-    Error::Dataset {
+    Error::Replay {
         problem: format!("{field}: expected one of {known}, got `{got}` ({origin})"),
         hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
     }
@@ -194,7 +194,7 @@ fn groups_of(
 ) -> Result<Vec<TokenGroup>> {
     let mut by_group: BTreeMap<u64, Vec<&CaseSequence>> = BTreeMap::new();
     for (index, it) in case.sequences.iter().enumerate() {
-        let bad = |problem: &str| Error::Dataset {
+        let bad = |problem: &str| Error::Replay {
             problem: format!("sequence {index}: {problem} ({origin})"),
             hint: "every sequence has a prompt, a response and one old_logprob per response token"
                 .to_owned(),
@@ -223,7 +223,7 @@ fn group_of(
     (loss, terms): (&Loss, &PolicyAndTeacher),
     origin: &str,
 ) -> Result<TokenGroup> {
-    let bad = |problem: String| Error::Dataset {
+    let bad = |problem: String| Error::Replay {
         problem: format!("group {id}: {problem} ({origin})"),
         hint: "the layout is that of testdata/fixtures/losses/cases.json".to_owned(),
     };

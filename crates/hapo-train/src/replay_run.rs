@@ -1,6 +1,6 @@
 //! A step of a run, computed again from what the run kept.
 //!
-//! The weights before the step are those of the latest whole checkpoint before it, moved by the kept
+//! The weights before the step are those of the latest complete checkpoint before it, moved by the kept
 //! rollouts of the steps between; nothing is sampled. The price is one update per step since that
 //! checkpoint.
 
@@ -48,7 +48,7 @@ impl ReplayedRunStep {
     }
 }
 
-/// Computes step `step` of the run in `run_dir` again, on the processor.
+/// Computes step `step` of the run in `run_dir` again, on the CPU.
 ///
 /// # Errors
 /// A folder that holds no run, a step that is not logged or whose rollouts are not kept.

@@ -24,7 +24,7 @@ use crate::update::UpdateSettings;
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
 
-/// Opens a model folder, or [`BUILTIN_BASE`], on the processor.
+/// Opens a model folder, or [`BUILTIN_BASE`], on the CPU.
 ///
 /// `context` is the longest sequence it will see, prompt and response together.
 pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
@@ -58,7 +58,7 @@ pub struct Run<L: Learner = Trainer> {
 }
 
 impl Run {
-    /// Loads model and data and puts the method together, on the processor.
+    /// Loads model and data and puts the method together, on the CPU.
     pub fn new(recipe: &Recipe, threads: usize) -> Result<Self> {
         Self::on(cpu(threads)?, recipe)
     }

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_whole_records_with_the_scalars_in_them() {
+    fn a_file_is_complete_records_with_the_scalars_in_them() {
         let dir = tempfile::tempdir().unwrap();
         let mut events = Events::open(dir.path(), 6).unwrap();
         let mut metrics = Metrics::default();
