@@ -7,22 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_kernels::{Buffer, Device};
-use hapo_model::folder::Layout;
-use hapo_model::{ComputeError, Model};
-use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically, write_atomically_with};
+use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::engines::{Learner, ModelFiles};
 use crate::error::{Error, Result};
-use crate::trainer::Trainer;
-
-/// Most bytes of weights in one file, as transformers has it.
-const SHARD_BYTES: u64 = 5_000_000_000;
 
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: &[&str] = &[
@@ -143,89 +136,6 @@ fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)
 }
 
-/// Writes the weights as a model folder, and the trainer's buffers beside it.
-pub(crate) fn save<D: Device>(
-    folder: &Path,
-    trainer: &Trainer<D>,
-    files: ModelFiles<'_>,
-) -> Result<()> {
-    let model = &trainer.model;
-    let tokenizer_files: Vec<(&str, &[u8])> = files
-        .tokenizer_files
-        .iter()
-        .map(|it| (it.0, it.1.as_slice()))
-        .collect();
-    let layout = Layout {
-        dtype: files.dtype,
-        shard_bytes: SHARD_BYTES,
-        tokenizer_files: &tokenizer_files,
-    };
-    hapo_model::folder::write(folder, model.config(), &layout, |spec| {
-        model
-            .tensor(&spec.name)
-            .expect("the folder's tensors are those of the decoder")
-    })?;
-    for (name, buffer) in buffers(trainer) {
-        write_buffer(&folder.join("trainer_state").join(name), model, buffer)?;
-    }
-    Ok(())
-}
-
-/// The raw buffers of the trainer's state: weights in f32, whatever the folder's dtype, and moments.
-fn buffers<D: Device>(trainer: &Trainer<D>) -> [(&'static str, &D::Buf); 3] {
-    [
-        ("parameters.f32", trainer.model.params()),
-        ("first_moments.f32", &trainer.moments.first),
-        ("second_moments.f32", &trainer.moments.second),
-    ]
-}
-
-/// Numbers of a buffer that are on their way to or from a file at a time: a copy of a whole one would be a quarter of
-/// what training holds.
-const PIECE: usize = 1 << 20;
-
-fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Result<()> {
-    let mut values = vec![0.0_f32; PIECE.min(buffer.len())];
-    let mut bytes = Vec::with_capacity(4 * values.len());
-    write_atomically_with(path, |file| {
-        for start in (0..buffer.len()).step_by(PIECE) {
-            let values = &mut values[..PIECE.min(buffer.len() - start)];
-            model
-                .device()
-                .download(buffer.at(start, values.len()), values);
-            bytes.clear();
-            bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
-            file.write_all(&bytes).map_err(io("write", path))?;
-        }
-        Ok(())
-    })
-}
-
-/// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
-fn read_pieces(
-    path: &Path,
-    count: usize,
-    mut take: impl FnMut(usize, &[f32]),
-) -> std::io::Result<()> {
-    let (length, expected) = (fs::metadata(path)?.len(), 4 * count as u64);
-    if length != expected {
-        let problem = format!("expected {expected} bytes, got {length}");
-        return Err(std::io::Error::other(problem));
-    }
-    let mut file = fs::File::open(path)?;
-    let mut bytes = vec![0; 4 * PIECE.min(count)];
-    let mut values = Vec::with_capacity(PIECE.min(count));
-    for start in (0..count).step_by(PIECE) {
-        let bytes = &mut bytes[..4 * PIECE.min(count - start)];
-        file.read_exact(bytes)?;
-        values.clear();
-        let numbers = bytes.as_chunks::<4>().0.iter();
-        values.extend(numbers.map(|it| f32::from_le_bytes(*it)));
-        take(start, &values);
-    }
-    Ok(())
-}
-
 /// SHA-256 of every file below `folder` but the list itself, by relative path.
 fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
@@ -304,30 +214,4 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
     }
     serde_json::from_slice(&read("trainer_state/state.json")?)
         .map_err(|it| refuse(format!("trainer_state/state.json: {it}")))
-}
-
-/// Puts a checkpoint's weights and moments back, bit for bit.
-pub(crate) fn restore<D: Device>(folder: &Path, trainer: &mut Trainer<D>) -> Result<()> {
-    let refuse = |problem: String| Error::Checkpoint {
-        folder: folder.to_owned(),
-        problem,
-    };
-    let n = trainer.model.params().len();
-    let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
-        read_pieces(&folder.join("trainer_state").join(name), n, take)
-            .map_err(|it| refuse(format!("{name}: {it}")))
-    };
-    let model = &mut trainer.model;
-    read("parameters.f32", &mut |at, part| {
-        model.set_params_at(at, part);
-    })?;
-    let (device, moments) = (trainer.model.device(), &mut trainer.moments);
-    let (first, second) = (&mut moments.first, &mut moments.second);
-    read("first_moments.f32", &mut |at, part| {
-        device.upload(part, first.at_mut(at, part.len()));
-    })?;
-    read("second_moments.f32", &mut |at, part| {
-        device.upload(part, second.at_mut(at, part.len()));
-    })?;
-    Ok(device.check().map_err(ComputeError::from)?)
 }

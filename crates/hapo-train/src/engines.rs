@@ -1,7 +1,7 @@
 //! The two places where a step meets a machine: a [`Sampler`] makes rollouts, a [`Learner`] holds the weights and
 //! moves them.
 //!
-//! Here are the local ones: [`LocalSampler`] samples the weights where they lie, [`Trainer`] moves them. A sampler on
+//! Here are the local ones: [`LocalSampler`] samples the weights where they lie, [`Trainer`](crate::Trainer) moves them. A sampler on
 //! another machine is another [`Sampler`], several GPUs are another [`Learner`]; no stage of a step changes. The
 //! price of weights that lie with the learner is a type parameter on the sampler.
 
@@ -13,11 +13,9 @@ use hapo_kernels::{AdamW, Device};
 use hapo_model::{Dtype, Model};
 use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_until};
 
-use crate::checkpoint;
 use crate::error::Result;
 use crate::pack::TokenGroup;
 use crate::stats::Stats;
-use crate::trainer::{Batching, Trainer};
 
 /// The weights of a learner, as a sampler meets them.
 #[derive(Debug)]
@@ -87,6 +85,15 @@ pub trait Learner {
     fn restore(&mut self, folder: &Path, updates: u64) -> Result<()>;
 }
 
+/// How a mini-batch is run. None of it changes the loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Tokens of one forward and backward pass.
+    pub micro_batch_tokens: usize,
+    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
+    pub inverse_temperature: f32,
+}
+
 /// What a model folder holds besides the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelFiles<'a> {
@@ -139,51 +146,5 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
             tokenizer,
             stop,
         )?)
-    }
-}
-
-impl<D: Device> Learner for Trainer<D> {
-    type Model = Model<D>;
-
-    fn weights(&self) -> Weights<'_, Model<D>> {
-        Weights {
-            model: &self.model,
-            version: self.updates,
-        }
-    }
-
-    fn gradient(
-        &mut self,
-        loss: &Loss,
-        groups: &[TokenGroup],
-        batching: Batching,
-    ) -> Result<Stats> {
-        self.gradient(loss, groups, batching)
-    }
-
-    fn gradient_norm(&self) -> f64 {
-        self.gradient_norm()
-    }
-
-    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) {
-        self.apply(settings, norm, max_norm);
-    }
-
-    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
-        self.kl_to_initial(groups, batching)
-    }
-
-    fn state_bytes(&self) -> u64 {
-        self.state_bytes()
-    }
-
-    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
-        checkpoint::save(folder, self, files)
-    }
-
-    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
-        checkpoint::restore(folder, self)?;
-        self.updates = updates;
-        Ok(())
     }
 }

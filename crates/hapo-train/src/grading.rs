@@ -1,15 +1,7 @@
 //! From completions to verdicts.
 
-use std::sync::Arc;
-
-use hapo_core::{
-    RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Verdict, uniform,
-};
-use hapo_sampler::ChatFormat;
+use hapo_core::Verdict;
 use hapo_verify::Gold;
-
-use crate::error::Result;
-use crate::prompts::Prompt;
 
 /// The verdict on one completion against a gold that was read before.
 pub fn verdict_of(gold: &Gold, completion: &str) -> Verdict {
@@ -22,67 +14,5 @@ pub fn into_core(verdict: hapo_verify::Verdict) -> Verdict {
         hapo_verify::Verdict::Correct => Verdict::Correct,
         hapo_verify::Verdict::Wrong => Verdict::Wrong,
         hapo_verify::Verdict::Unparsable(reason) => Verdict::Unparsable(reason.to_string()),
-    }
-}
-
-/// Gives every rollout its verdict.
-#[derive(Clone, Debug)]
-pub(crate) struct Verifier {
-    pub(crate) chat_format: Arc<ChatFormat>,
-    /// An unreliable grader, where a study asks for one.
-    pub(crate) noise: Option<VerdictNoise>,
-    /// The smallest reward that counts as success (D28).
-    pub(crate) success_at: f64,
-}
-
-impl Verifier {
-    /// A group with its verdicts, the reward of each, and which of them are successes.
-    pub(crate) fn score(&self, group: SampledGroup, verdicts: Vec<Verdict>) -> ScoredGroup {
-        let graded = verdicts.into_iter().map(|it| (it.reward(), it)).collect();
-        group.score_with_rewards(graded, self.success_at)
-    }
-
-    /// The verdicts on rollouts of a prompt, of which the first is number `first` of its group.
-    pub(crate) fn verdicts(
-        &self,
-        prompt: &Prompt,
-        rollouts: &[Rollout],
-        (step, first): (Step, usize),
-    ) -> Result<Vec<Verdict>> {
-        let verdict = |(rollout, number): (&Rollout, u64)| {
-            let text = self.chat_format.text(&rollout.tokens)?;
-            let verdict = verdict_of(&prompt.gold, &text);
-            let counter = RngCounter {
-                step: step.0,
-                prompt: prompt.id.0,
-                rollout: number,
-                position: 0,
-            };
-            Ok(match self.noise {
-                Some(noise) => noise.applied_to(verdict, counter),
-                None => verdict,
-            })
-        };
-        rollouts.iter().zip(first as u64..).map(verdict).collect()
-    }
-}
-
-/// A grader that is wrong at random.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VerdictNoise {
-    /// Share of the verdicts that are flipped.
-    pub(crate) share: f64,
-    pub(crate) seed: u64,
-}
-
-impl VerdictNoise {
-    fn applied_to(self, verdict: Verdict, counter: RngCounter) -> Verdict {
-        if uniform(self.seed, RngStream::Flip, counter) >= self.share {
-            return verdict;
-        }
-        match verdict {
-            Verdict::Correct => Verdict::Wrong,
-            Verdict::Wrong | Verdict::Unparsable(_) => Verdict::Correct,
-        }
     }
 }

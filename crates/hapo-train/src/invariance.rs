@@ -9,11 +9,12 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
+use crate::engines::{Batching, Learner};
 use crate::pack::{Sequence, TokenGroup, pack};
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
-use crate::trainer::{Batching, Trainer, loss_of};
+use crate::trainer::{Trainer, loss_of};
 use hapo_run::{Metrics, is_clock};
 
 fn fixture(threads: usize) -> Model<Cpu> {

@@ -27,9 +27,11 @@ mod step;
 mod tensorboard;
 mod train;
 mod trainer;
+mod trainer_files;
 mod update;
+mod verifier;
 
-pub use engines::{Learner, LocalSampler, ModelFiles, Sampler, Weights};
+pub use engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, load_file};
@@ -37,4 +39,4 @@ pub use recipe::{LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
 pub use run::{BUILTIN_BASE, Run, open_model, open_model_on};
 pub use stats::{Over, Stats};
 pub use train::{Observer, Outcome, ResumePolicy, require_no_run, stage_folder, train, train_on};
-pub use trainer::{Batching, Trainer, loss_of};
+pub use trainer::{Trainer, loss_of};

@@ -11,11 +11,11 @@ use hapo_run::Preflight;
 
 use crate::engines::Learner;
 use crate::error::Result;
-use crate::grading::Verifier;
 use crate::memory;
 use crate::pack::TokenGroup;
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credit, gate, requests, score};
+use crate::verifier::Verifier;
 
 /// Samples the first `prompts` prompts of the run; `None` for a run that samples nothing.
 pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<Option<Preflight>> {

@@ -10,16 +10,17 @@ use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, choose_template};
 
 use crate::checkpoint::{self, Contents, TrainerState};
+use crate::engines::Batching;
 use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
-use crate::grading::{VerdictNoise, Verifier};
 use crate::init::init_model;
 use crate::recipe::{ModelSource, Recipe};
 use crate::rollouts::RolloutLog;
 use crate::source::{Source, load_source};
 use crate::step::{StepSettings, Task, imitation_step, rollout_step};
-use crate::trainer::{Batching, Trainer};
+use crate::trainer::Trainer;
 use crate::update::UpdateSettings;
+use crate::verifier::{VerdictNoise, Verifier};
 
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";

@@ -25,11 +25,11 @@ pub(crate) use settings::{StepSettings, Task};
 
 use crate::engines::{Engines, Learner};
 use crate::error::Result;
-use crate::grading::Verifier;
 use crate::pack::{TokenGroup, token_group};
 use crate::prompts::{Prompt, PromptTable};
 use crate::rollouts::RolloutLog;
 use crate::update::update;
+use crate::verifier::Verifier;
 use batch::Batch;
 use clock::Clock;
 

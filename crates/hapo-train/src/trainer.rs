@@ -1,12 +1,16 @@
 //! A model under training: weights, gradient, moments, and the two things done with them.
 
+use std::path::Path;
+
 use hapo_core::{Loss, SpanTerms, SpanTokens};
 use hapo_kernels::{AdamW, Buffer, Cpu, Device};
 use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape};
 
+use crate::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::error::Result;
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
 use crate::stats::{Over, Stats};
+use crate::trainer_files::{read_state, write_state};
 
 /// A model under training.
 #[derive(Debug)]
@@ -20,15 +24,6 @@ pub struct Trainer<D: Device = Cpu> {
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
     initial: Option<D::Buf>,
-}
-
-/// How a mini-batch is run. None of it changes the loss.
-#[derive(Clone, Copy, Debug)]
-pub struct Batching {
-    /// Tokens of one forward and backward pass.
-    pub micro_batch_tokens: usize,
-    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
-    pub inverse_temperature: f32,
 }
 
 /// The numbers of no tokens at all: every name that a gradient records, so that a step without signal logs
@@ -91,39 +86,6 @@ impl<D: Device> Trainer<D> {
         })
     }
 
-    /// Computes the loss of a mini-batch and its gradient. The normaliser is that of the whole
-    /// mini-batch (D16), groups without signal included (D20).
-    ///
-    /// The teacher's sequences are run first, so that the norm of their gradient alone is known
-    /// without a second backward pass; the price is that an injected group's prompt is read twice. A
-    /// sequence with tokens of both is run with the rollouts.
-    pub fn gradient(
-        &mut self,
-        loss: &Loss,
-        groups: &[TokenGroup],
-        batching: Batching,
-    ) -> Result<Stats> {
-        let lengths = groups
-            .iter()
-            .flat_map(|it| &it.sequences)
-            .map(|it| it.response.len());
-        let divisor = loss.normaliser.divisor(lengths);
-        self.gradients.clear();
-        let mut stats = no_tokens();
-        self.accumulate(
-            loss,
-            groups,
-            batching,
-            divisor,
-            Sequence::is_teacher,
-            &mut stats,
-        )?;
-        let norm = self.gradient_norm();
-        stats.total("teacher/grad_norm", Over::FirstPass, norm);
-        self.accumulate(loss, groups, batching, divisor, is_policy, &mut stats)?;
-        Ok(stats)
-    }
-
     /// Adds the loss and the gradient of the sequences that `wanted` picks.
     fn accumulate(
         &mut self,
@@ -173,24 +135,6 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// Mean over the rollouts' tokens of the k3 estimator of KL(`π_old` ‖ `π_initial`), exp(q) − q − 1 with
-    /// q = log `π_initial` − log `π_old`, both at the sampling temperature (D18). None where no initial
-    /// weights are kept, or nothing was sampled.
-    pub(crate) fn kl_to_initial(
-        &mut self,
-        groups: &[TokenGroup],
-        batching: Batching,
-    ) -> Result<Option<f64>> {
-        let Some(mut initial) = self.initial.take() else {
-            return Ok(None);
-        };
-        std::mem::swap(self.model.params_mut(), &mut initial);
-        let measured = self.mean_k3(groups, batching);
-        std::mem::swap(self.model.params_mut(), &mut initial);
-        self.initial = Some(initial);
-        measured
-    }
-
     fn mean_k3(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
         let (mut sum, mut tokens) = (0.0, 0_usize);
         for micro_batch in pack(
@@ -211,12 +155,6 @@ impl<D: Device> Trainer<D> {
             }
         }
         Ok((tokens > 0).then(|| sum / tokens as f64))
-    }
-
-    /// Bytes of weights, gradients, moments and the copy for the KL.
-    pub(crate) fn state_bytes(&self) -> u64 {
-        let copies = if self.initial.is_some() { 5 } else { 4 };
-        self.model.layout().len() as u64 * 4 * copies
     }
 
     /// Norm of each tensor's gradient, by its published name.
@@ -246,9 +184,49 @@ impl<D: Device> Trainer<D> {
             .map(|it| (it.name.clone(), norm(it.offset, it.len)))
             .collect()
     }
+}
 
-    /// Global norm of the gradient.
-    pub fn gradient_norm(&self) -> f64 {
+impl<D: Device> Learner for Trainer<D> {
+    type Model = Model<D>;
+
+    fn weights(&self) -> Weights<'_, Model<D>> {
+        Weights {
+            model: &self.model,
+            version: self.updates,
+        }
+    }
+
+    // The teacher's sequences are run first, so that the norm of their gradient alone is known
+    // without a second backward pass; the price is that an injected group's prompt is read twice. A
+    // sequence with tokens of both is run with the rollouts.
+    fn gradient(
+        &mut self,
+        loss: &Loss,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Stats> {
+        let lengths = groups
+            .iter()
+            .flat_map(|it| &it.sequences)
+            .map(|it| it.response.len());
+        let divisor = loss.normaliser.divisor(lengths);
+        self.gradients.clear();
+        let mut stats = no_tokens();
+        self.accumulate(
+            loss,
+            groups,
+            batching,
+            divisor,
+            Sequence::is_teacher,
+            &mut stats,
+        )?;
+        let norm = self.gradient_norm();
+        stats.total("teacher/grad_norm", Over::FirstPass, norm);
+        self.accumulate(loss, groups, batching, divisor, is_policy, &mut stats)?;
+        Ok(stats)
+    }
+
+    fn gradient_norm(&self) -> f64 {
         self.gradients
             .squared_norms(&self.model)
             .iter()
@@ -256,9 +234,7 @@ impl<D: Device> Trainer<D> {
             .sqrt()
     }
 
-    /// Clips the gradient, whose global norm is `norm`, and makes one step. `settings.step` and
-    /// `settings.gradient_scale` are set here.
-    pub fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) {
+    fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) {
         self.updates += 1;
         settings.step = self.updates;
         // As torch.nn.utils.clip_grad_norm_.
@@ -266,6 +242,34 @@ impl<D: Device> Trainer<D> {
         self.gradients.materialize(&self.model);
         self.model
             .adamw(settings, &self.gradients, &mut self.moments);
+    }
+
+    // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at
+    // the sampling temperature.
+    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        let Some(mut initial) = self.initial.take() else {
+            return Ok(None);
+        };
+        std::mem::swap(self.model.params_mut(), &mut initial);
+        let measured = self.mean_k3(groups, batching);
+        std::mem::swap(self.model.params_mut(), &mut initial);
+        self.initial = Some(initial);
+        measured
+    }
+
+    fn state_bytes(&self) -> u64 {
+        let copies = if self.initial.is_some() { 5 } else { 4 };
+        self.model.layout().len() as u64 * 4 * copies
+    }
+
+    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
+        write_state(folder, (&self.model, &self.moments), files)
+    }
+
+    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
+        read_state(folder, (&mut self.model, &mut self.moments))?;
+        self.updates = updates;
+        Ok(())
     }
 }
 

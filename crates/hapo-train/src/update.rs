@@ -3,12 +3,13 @@
 use hapo_core::{Loss, Step};
 use hapo_kernels::AdamW;
 
+use crate::engines::Batching;
 use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
 use crate::recipe::LearningRateSchedule;
 use crate::stats::{Over, Stats};
-use crate::trainer::{Batching, loss_of, no_tokens};
+use crate::trainer::{loss_of, no_tokens};
 
 /// How the weights are moved.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 use hapo_core::{Gated, RngStream, Slot, Step};
 use hapo_sampler::{Decoding, SampleSettings};
 
-use crate::grading::Verifier;
 use crate::prompts::{Order, PromptTable};
 use crate::update::UpdateSettings;
+use crate::verifier::Verifier;
 
 /// What a step reads and never changes.
 #[derive(Clone, Copy)]

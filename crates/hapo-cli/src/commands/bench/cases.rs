@@ -16,7 +16,7 @@ use hapo_sampler::{
     Decoding, Engine, EngineLimits, GroupRequest, Request, RngKey, SampleSettings, Truncation,
     sample,
 };
-use hapo_train::{Batching, Trainer, pack::token_group};
+use hapo_train::{Batching, Learner, Trainer, pack::token_group};
 
 /// One case, measured.
 pub(super) struct Case {

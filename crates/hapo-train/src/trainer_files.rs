@@ -1,0 +1,129 @@
+//! A trainer's weights and moments in a folder: a model that others load, and beside it the buffers that a
+//! resumed run needs, bit for bit.
+//!
+//! The price of both is that the weights are written twice, once in the folder's number format and once in f32.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use hapo_kernels::{Buffer, Device};
+use hapo_model::folder::Layout;
+use hapo_model::{ComputeError, Model, Moments};
+use hapo_run::write_atomically_with;
+
+use crate::engines::ModelFiles;
+use crate::error::{Error, Result};
+
+/// Most bytes of weights in one file, as transformers has it.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// Writes the weights as a model folder, and the trainer's buffers beside it.
+pub(crate) fn write_state<D: Device>(
+    folder: &Path,
+    (model, moments): (&Model<D>, &Moments<D>),
+    files: ModelFiles<'_>,
+) -> Result<()> {
+    let tokenizer_files: Vec<(&str, &[u8])> = files
+        .tokenizer_files
+        .iter()
+        .map(|it| (it.0, it.1.as_slice()))
+        .collect();
+    let layout = Layout {
+        dtype: files.dtype,
+        shard_bytes: SHARD_BYTES,
+        tokenizer_files: &tokenizer_files,
+    };
+    hapo_model::folder::write(folder, model.config(), &layout, |spec| {
+        model
+            .tensor(&spec.name)
+            .expect("the folder's tensors are those of the decoder")
+    })?;
+    // Weights in f32, whatever the folder's number format, and moments.
+    for (name, buffer) in [
+        ("parameters.f32", model.params()),
+        ("first_moments.f32", &moments.first),
+        ("second_moments.f32", &moments.second),
+    ] {
+        write_buffer(&folder.join("trainer_state").join(name), model, buffer)?;
+    }
+    Ok(())
+}
+
+/// Numbers of a buffer that are on their way to or from a file at a time: a copy of a whole one would be a quarter of
+/// what training holds.
+const PIECE: usize = 1 << 20;
+
+fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Result<()> {
+    let mut values = vec![0.0_f32; PIECE.min(buffer.len())];
+    let mut bytes = Vec::with_capacity(4 * values.len());
+    write_atomically_with(path, |file| {
+        for start in (0..buffer.len()).step_by(PIECE) {
+            let values = &mut values[..PIECE.min(buffer.len() - start)];
+            model
+                .device()
+                .download(buffer.at(start, values.len()), values);
+            bytes.clear();
+            bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
+            file.write_all(&bytes).map_err(|source| Error::Io {
+                action: "write",
+                path: path.to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    })
+}
+
+/// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
+fn read_pieces(
+    path: &Path,
+    count: usize,
+    mut take: impl FnMut(usize, &[f32]),
+) -> std::io::Result<()> {
+    let (length, expected) = (fs::metadata(path)?.len(), 4 * count as u64);
+    if length != expected {
+        let problem = format!("expected {expected} bytes, got {length}");
+        return Err(std::io::Error::other(problem));
+    }
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; 4 * PIECE.min(count)];
+    let mut values = Vec::with_capacity(PIECE.min(count));
+    for start in (0..count).step_by(PIECE) {
+        let bytes = &mut bytes[..4 * PIECE.min(count - start)];
+        file.read_exact(bytes)?;
+        values.clear();
+        let numbers = bytes.as_chunks::<4>().0.iter();
+        values.extend(numbers.map(|it| f32::from_le_bytes(*it)));
+        take(start, &values);
+    }
+    Ok(())
+}
+
+/// Puts a checkpoint's weights and moments back, bit for bit.
+pub(crate) fn read_state<D: Device>(
+    folder: &Path,
+    (model, moments): (&mut Model<D>, &mut Moments<D>),
+) -> Result<()> {
+    let refuse = |problem: String| Error::Checkpoint {
+        folder: folder.to_owned(),
+        problem,
+    };
+    let n = model.params().len();
+    let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
+        read_pieces(&folder.join("trainer_state").join(name), n, take)
+            .map_err(|it| refuse(format!("{name}: {it}")))
+    };
+    read("parameters.f32", &mut |at, part| {
+        model.set_params_at(at, part);
+    })?;
+    let device = model.device();
+    let (first, second) = (&mut moments.first, &mut moments.second);
+    read("first_moments.f32", &mut |at, part| {
+        device.upload(part, first.at_mut(at, part.len()));
+    })?;
+    read("second_moments.f32", &mut |at, part| {
+        device.upload(part, second.at_mut(at, part.len()));
+    })?;
+    Ok(device.check().map_err(ComputeError::from)?)
+}
