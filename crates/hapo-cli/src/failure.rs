@@ -98,6 +98,29 @@ const FLAGS: &[(&str, &str)] = &[
     ),
     ("shorten the completions", "lower --max-tokens"),
     ("resume it, or", "continue it with --resume, or"),
+    ("or start afresh", "or --fresh to start afresh"),
+    ("start it first", "leave out --resume to start it"),
+    (
+        "set the API key",
+        "set the key in the variable that --api-key-env names",
+    ),
+    (
+        "check the endpoint (it usually ends in /v1) and the model",
+        "check --endpoint (it usually ends in /v1) and --model",
+    ),
+    (
+        "check the model, the longest completion and the extra fields; a null there removes a field of the request",
+        "check --model, --max-tokens and --extra; a field is removed by --extra '{\"seed\": null}'",
+    ),
+    (
+        "resume and retry the failed attempts",
+        "add --retry-failed: it resumes where it stopped and retries the failed attempts",
+    ),
+    (
+        "name the folder of a run",
+        "name the --run-dir of a `hapo train`",
+    ),
+    ("port 0 takes", "--port 0 takes"),
 ];
 
 /// A hint in the words of the command line; `output` is the option that names the command's output.

@@ -150,8 +150,8 @@ fn other_settings_and_a_wrong_key_are_refused() {
     };
     assert_eq!(
         refused(&["--temperature", "1", "--prompt", "plain"]),
-        "error: o.jsonl.journal was begun with other settings: prompt was \"conditioned\", is \"plain\"; temperature was 0.7, is 1.0\n\
-         hint: use the settings it was begun with, another --output, or --fresh to begin anew\n"
+        "error: o.jsonl.journal was started with other settings: prompt was \"conditioned\", is \"plain\"; temperature was 0.7, is 1.0\n\
+         hint: use the settings it was started with, or another --output, or --fresh to start afresh\n"
     );
     server.require("sk-right");
     let message = refused(&["--fresh"]);

@@ -42,7 +42,7 @@ impl EvalSession<'_> {
         }
         let mut replies = futures::stream::iter(slots)
             .map(|slot| async move { (slot, request(client, plan, slot).await) })
-            .buffer_unordered(client.patience().concurrency);
+            .buffer_unordered(client.retry_policy().concurrency);
         let mut incomplete: BTreeMap<(usize, usize), BTreeMap<usize, RawCompletion>> =
             BTreeMap::new();
         while let Some((slot, completion)) = replies.next().await {

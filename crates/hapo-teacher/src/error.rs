@@ -2,11 +2,11 @@ use std::path::PathBuf;
 
 use hapo_core::Explain;
 
-/// What ends a run. What a teacher says, and what a server does wrong for a while, is never an error.
+/// What ends a run. A teacher's completion is never an error, nor is a server's passing fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The endpoint is no address that can be asked.
+    /// An endpoint that is no http(s) address.
     #[error("endpoint `{url}`: {problem}")]
     Url {
         /// What was given, without secrets.
@@ -27,7 +27,7 @@ pub enum Error {
         /// What the server says, shortened.
         message: String,
     },
-    /// The server asks for more patience than the run has.
+    /// The server asks for a longer wait than the run allows.
     #[error("{url} asks to wait {asked} s, expected at most {longest} s")]
     Wait {
         /// The address, without secrets.
@@ -37,7 +37,7 @@ pub enum Error {
         /// Seconds the run would wait.
         longest: u64,
     },
-    /// Nothing but failures, one after the other.
+    /// Too many failures in a row.
     #[error("{url} does not answer: {failures} attempts failed in a row, the last with: {reason}")]
     Down {
         /// The address, without secrets.
@@ -47,58 +47,19 @@ pub enum Error {
         /// Why the last one did.
         reason: String,
     },
-    /// The run was told to stop.
-    #[error("stopped; {answered} of {wanted} answers are kept in {}", journal.display())]
+    /// The run was interrupted.
+    #[error("stopped; {answered} of {wanted} attempts are in {}", journal.display())]
     Stopped {
-        /// Answers in the journal.
+        /// Attempts in the journal.
         answered: usize,
-        /// Answers that were wanted when the run began, those included.
+        /// Attempts that were wanted when the run started, those included.
         wanted: usize,
         /// The journal.
         journal: PathBuf,
     },
-    /// A file cannot be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// A journal that this program did not write.
-    #[error("{}:{line}: expected {expected}, got {got}", path.display())]
-    Journal {
-        /// The journal.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What should be there.
-        expected: &'static str,
-        /// What is there, shortened.
-        got: String,
-    },
-    /// The journal belongs to a run with other settings.
-    #[error("{} was begun with other settings: {differences}", path.display())]
-    Settings {
-        /// The journal.
-        path: PathBuf,
-        /// Each setting that differs, with both values.
-        differences: String,
-    },
-    /// A run that was to be resumed has no journal.
-    #[error("nothing to resume: {} does not exist or is empty", path.display())]
-    NoJournal {
-        /// The journal.
-        path: PathBuf,
-    },
-    /// Another process writes the same output.
-    #[error("{} is in use by another process", path.display())]
-    Busy {
-        /// The journal.
-        path: PathBuf,
-    },
+    /// A file that cannot be read or written, or a journal that is not this session's.
+    #[error(transparent)]
+    Run(#[from] hapo_run::Error),
     /// A gold answer that the grader cannot read.
     #[error("the grader cannot read the gold answer `{gold}` (row {row}, id {id}): {reason}")]
     Gold {
@@ -119,28 +80,23 @@ impl Explain for Error {
             Error::Url { .. } => "give the base address, as in http://localhost:8000/v1",
             Error::Start(_) => "an https endpoint needs the system's root certificates",
             Error::Refused { status, .. } => match status {
-                401 | 403 => "set the key in the variable that --api-key-env names",
-                404 => "check --endpoint (it usually ends in /v1) and --model",
+                401 | 403 => "set the API key",
+                404 => "check the endpoint (it usually ends in /v1) and the model",
                 402 | 429 => "the account has no credit left",
                 300..=399 => "give the address that it points to",
                 _ => {
-                    "check --model, --max-tokens and --extra; a field is removed by --extra '{\"seed\": null}'"
+                    "check the model, the longest completion and the extra fields; a null there removes a field of the request"
                 }
             },
             Error::Wait { .. } | Error::Stopped { .. } => {
-                "the same command goes on where it stopped"
+                "the same command resumes where it stopped"
             }
-            Error::Down { .. } => {
-                "once it is up again, add --retry-failed: it goes on where it stopped and asks the failed ones again"
-            }
-            Error::Settings { .. } => {
-                "use the settings it was begun with, another output, or --fresh to begin anew"
-            }
-            Error::NoJournal { .. } => "leave out --resume to begin",
-            Error::Busy { .. } => "wait for it, or choose another output",
-            Error::Journal { .. } => "choose another output, or --fresh to begin anew",
+            Error::Down { .. } => "once it is up again, resume and retry the failed attempts",
+            Error::Run(
+                it @ (hapo_run::Error::Settings { .. } | hapo_run::Error::Journal { .. }),
+            ) => return Some(it.hint()? + ", or start afresh"),
+            Error::Run(it) => return it.hint(),
             Error::Gold { .. } => "correct or remove the row",
-            Error::Io { .. } => return None,
         };
         Some(hint.to_owned())
     }
@@ -148,11 +104,8 @@ impl Explain for Error {
     fn is_bad_input(&self) -> bool {
         match self {
             Error::Refused { status, .. } => !matches!(status, 402 | 429),
-            Error::Url { .. }
-            | Error::Journal { .. }
-            | Error::Settings { .. }
-            | Error::NoJournal { .. }
-            | Error::Gold { .. } => true,
+            Error::Url { .. } | Error::Gold { .. } => true,
+            Error::Run(it) => it.is_bad_input(),
             _ => false,
         }
     }

@@ -4,7 +4,8 @@ use std::time::{Instant, SystemTime};
 
 use crate::error::Error;
 use crate::journal::Attempt;
-use crate::session::{Outcome, Session};
+use crate::judgement::Outcome;
+use crate::session::Session;
 
 /// A prompt to sample completions for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct LocalCompletion {
 /// called after each attempt.
 ///
 /// # Errors
-/// What `sample` returns; [`Error::Io`] of the journal.
+/// What `sample` returns; [`Error::Run`] of the journal.
 pub fn teach_with<E: From<Error>>(
     session: &mut Session<'_>,
     mut sample: impl FnMut(&[LocalRequest]) -> Result<Vec<Vec<LocalCompletion>>, E>,

@@ -1,7 +1,7 @@
-//! How fast the pool may ask.
+//! How many requests may be in flight, and when.
 //!
 //! All requests of a client pass here. A server that says 429 halves the number of requests that may be
-//! on their way and makes all of them wait, as long as it asked for; every answer allows a little more again, up to
+//! in flight and makes all of them wait, as long as it asked for; every answer allows a little more again, up to
 //! the concurrency that was given (additive increase, multiplicative decrease).
 
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ struct State {
     refusals: u32,
 }
 
-/// The right to have one request on its way.
+/// The right to have one request in flight.
 pub(crate) struct Permit<'a> {
     pace: &'a Pace,
     era: u64,
@@ -75,7 +75,7 @@ impl Pace {
         }
     }
 
-    /// Nobody asks before `wait` has passed.
+    /// No request starts before `wait` has passed.
     pub(crate) fn hold(&self, wait: Duration) {
         let mut state = self.lock();
         state.not_before = state.not_before.max(Instant::now() + wait);

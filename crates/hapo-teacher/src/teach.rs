@@ -1,4 +1,4 @@
-//! Asks a server for what a session wants.
+//! Requests what a session wants from a server.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,10 +11,11 @@ use hapo_core::{CounterRng, RngCounter, RngStream};
 use crate::client::{Client, Question};
 use crate::error::Error;
 use crate::journal::{Attempt, Origin};
-use crate::session::{Outcome, Session};
+use crate::judgement::Outcome;
+use crate::session::Session;
 
-/// Asks until the session wants nothing more, or until `stop`. Each answer is kept before the next question takes its
-/// place, so at most as many questions as the client has on their way at once can be lost.
+/// Sends requests until the session wants nothing more, or until `stop`. Each completion is recorded before the next
+/// request starts, so at most as many as are in flight at once can be lost.
 /// `finished` hears of each attempt.
 ///
 /// # Errors
@@ -27,7 +28,7 @@ pub async fn teach(
     mut finished: impl FnMut(Outcome),
 ) -> Result<(), Error> {
     let origin = session.origin().clone();
-    let concurrency = client.patience().concurrency.max(1);
+    let concurrency = client.retry_policy().concurrency.max(1);
     let mut queue: VecDeque<(usize, u32)> = (0..session.dataset().examples.len())
         .flat_map(|prompt| {
             let wanted = session.wanted(prompt);
@@ -35,15 +36,15 @@ pub async fn teach(
         })
         .collect();
     let wanted = session.summary().attempts + queue.len();
-    let mut on_their_way = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     let mut failures = 0;
     tokio::pin!(stop);
     loop {
-        while on_their_way.len() < concurrency
+        while in_flight.len() < concurrency
             && let Some((prompt, attempt)) = queue.pop_front()
         {
             let user = session.question(prompt);
-            on_their_way.push(ask(client, &origin, user, prompt, attempt));
+            in_flight.push(ask(client, &origin, user, prompt, attempt));
         }
         let next = tokio::select! {
             biased;
@@ -52,7 +53,7 @@ pub async fn teach(
                 let answered = session.summary().attempts;
                 return Err(Error::Stopped { answered, wanted, journal: session.journal().to_owned() });
             }
-            it = on_their_way.next() => it,
+            it = in_flight.next() => it,
         };
         let Some((prompt, attempt, answer)) = next else {
             return session.flush();

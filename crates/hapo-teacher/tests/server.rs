@@ -8,13 +8,13 @@ use std::time::Duration;
 use hapo_core::Explain;
 use hapo_data::Dataset;
 use hapo_teacher::{
-    Begin, Client, Error, Leaked, Origin, Patience, PromptKind, Rule, Rules, Session, Summary,
-    teach,
+    Client, Error, Leaked, OpenMode, Origin, PromptKind, RetryPolicy, Rule, Rules, Session,
+    Summary, teach,
 };
 use support::{Mood, Server, prompts};
 
-fn patience() -> Patience {
-    Patience {
+fn retry_policy() -> RetryPolicy {
+    RetryPolicy {
         concurrency: 8,
         timeout: Duration::from_millis(300),
         retries: 4,
@@ -58,8 +58,8 @@ fn run(
     output: &Path,
     rule: Rule,
 ) -> Result<(Summary, Vec<u8>), Error> {
-    let client = Client::new(&server.endpoint, Some("sk-right"), patience())?;
-    let begin = Begin::ResumeOrStart;
+    let client = Client::new(&server.endpoint, Some("sk-right"), retry_policy())?;
+    let begin = OpenMode::ResumeOrStart;
     let mut session = Session::open(data, output, origin(&client), rules(rule), begin, false)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -221,10 +221,18 @@ fn a_server_that_is_down_stops_the_run_and_failed_attempts_can_be_made_again() {
         "{error}"
     );
     server.set(Mood::Calm);
-    let client = Client::new(&server.endpoint, None, patience()).unwrap();
+    let client = Client::new(&server.endpoint, None, retry_policy()).unwrap();
     let open = |retry| {
         let rules = rules(Rule::AllCorrect);
-        Session::open(&data, &output, origin(&client), rules, Begin::Resume, retry).unwrap()
+        Session::open(
+            &data,
+            &output,
+            origin(&client),
+            rules,
+            OpenMode::Resume,
+            retry,
+        )
+        .unwrap()
     };
     assert_eq!(open(false).summary().failed, 16);
     assert_eq!(open(true).summary().attempts, 0);

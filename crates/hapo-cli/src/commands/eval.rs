@@ -12,7 +12,7 @@ use hapo_eval::{
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
-use hapo_teacher::{Client, Patience};
+use hapo_teacher::{Client, RetryPolicy};
 use hapo_verify::{Gold, Grader};
 
 use crate::failure::bad_input;
@@ -235,11 +235,11 @@ impl Args {
             ));
         }
         let key = std::env::var(&self.api_key_env).ok();
-        let policy = Patience {
+        let policy = RetryPolicy {
             concurrency: self.concurrency,
             timeout: Duration::from_secs_f64(self.timeout),
             seed: self.seed,
-            ..Patience::default()
+            ..RetryPolicy::default()
         };
         Ok(Client::new(
             endpoint,

@@ -9,7 +9,7 @@ use hapo_core::{PromptId, RngStream};
 use hapo_data::Template;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_teacher::{
-    Begin, Client, Leaked, Length, LocalCompletion, LocalRequest, Origin, Outcome, Patience,
+    OpenMode, Client, Leaked, Length, LocalCompletion, LocalRequest, Origin, Outcome, RetryPolicy,
     Prices, PromptKind, Rule, Rules, Session, Summary, teach,
 };
 use serde_json::{Map, Value, json};
@@ -252,24 +252,24 @@ impl Args {
         })
     }
 
-    fn begin(&self) -> Begin {
+    fn begin(&self) -> OpenMode {
         match (self.fresh, self.resume) {
-            (true, _) => Begin::Fresh,
-            (_, true) => Begin::Resume,
-            _ => Begin::ResumeOrStart,
+            (true, _) => OpenMode::Fresh,
+            (_, true) => OpenMode::Resume,
+            _ => OpenMode::ResumeOrStart,
         }
     }
 
     fn client(&self, endpoint: &str) -> Result<Client> {
         let key = std::env::var(&self.api_key_env).ok();
-        let policy = Patience {
+        let policy = RetryPolicy {
             concurrency: self.concurrency,
             timeout: Duration::from_secs_f64(self.timeout),
             retries: self.retries,
             first_wait: Duration::from_secs_f64(self.first_wait),
             longest_wait: Duration::from_secs_f64(self.longest_wait),
             seed: self.seed,
-            ..Patience::default()
+            ..RetryPolicy::default()
         };
         let key = key.as_deref().map(str::trim).filter(|it| !it.is_empty());
         Ok(Client::new(endpoint, key, policy)?)

@@ -1,0 +1,317 @@
+//! A client of OpenAI-compatible chat completions that outlasts a bad day of its server.
+//!
+//! One question is one [`Client::ask`]. What will mend by itself (429, 5xx, cut connections, timeouts, answers that are
+//! no answers) is asked again, with waits that double, up to a bound, and then it is an answer too: [`Exchange`] with
+//! the reason. What will not mend (a wrong key, an unknown model, a wrong address) is an [`Error`] that ends
+//! the run. A `Retry-After` is honoured, as seconds or as a date, and so are `x-ratelimit-*` that say that nothing is left.
+//!
+//! The price: answers are read whole, there is no streaming, and one client holds one endpoint.
+
+mod address;
+mod headers;
+mod policy;
+mod question;
+mod reply;
+
+use std::time::{Duration, SystemTime};
+
+use hapo_core::{RngCounter, RngStream, uniform};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{StatusCode, Url};
+
+use crate::error::Error;
+use crate::pace::Pace;
+use address::address;
+use headers::{retry_after, spent};
+pub use policy::RetryPolicy;
+pub use question::Question;
+pub use reply::Reply;
+use reply::{complaint, read_reply};
+
+/// A question and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The answer, or why there is none.
+    pub reply: Result<Reply, Failure>,
+    /// Requests that were sent for it.
+    pub requests: u32,
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// In words, the last time it was asked.
+    pub reason: String,
+    /// Whether all retries were spent on it: the server's fault. Otherwise the question is one that it cannot take.
+    pub retried_out: bool,
+}
+
+/// A client of one endpoint.
+#[derive(Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    url: Url,
+    shown: String,
+    key: Option<Key>,
+    retry_policy: RetryPolicy,
+    pace: Pace,
+}
+
+struct Key(String);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What came of one request.
+enum Sent {
+    Answered(Reply),
+    /// Too much for the server just now.
+    Busy {
+        reason: String,
+        wait: Option<Duration>,
+    },
+    /// A fault that may mend.
+    Fault(String),
+    /// This question cannot be answered; others can.
+    Hopeless(String),
+    /// No question can be answered.
+    Stop(Error),
+}
+
+impl Client {
+    /// A client of the endpoint at `url`: the base address (`http://localhost:8000/v1`) or the whole one, with or without
+    /// a key.
+    ///
+    /// # Errors
+    /// [`Error::Url`] for an address that is none, [`Error::Start`] when TLS cannot start.
+    pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Error> {
+        let (url, shown) = address(url)?;
+        // Another part of the program may have installed one already; either serves.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .timeout(retry_policy.timeout)
+            .connect_timeout(retry_policy.timeout.min(Duration::from_secs(30)))
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")));
+        if url.scheme() == "http" {
+            // Without TLS no certificates are needed, and a machine may have none.
+            builder = builder.tls_certs_only(std::iter::empty());
+        }
+        Ok(Self {
+            http: builder
+                .build()
+                .map_err(|it| Error::Start(chain(&it.without_url())))?,
+            url,
+            shown,
+            key: key.map(|it| Key(it.to_owned())),
+            retry_policy,
+            pace: Pace::new(retry_policy.concurrency.max(1)),
+        })
+    }
+
+    /// The address that is asked, without secrets.
+    pub fn address(&self) -> &str {
+        &self.shown
+    }
+
+    /// Its waits and retries.
+    pub fn retry_policy(&self) -> &RetryPolicy {
+        &self.retry_policy
+    }
+
+    /// Asks until there is an answer or the retries are spent. `number` identifies the question in the jitter of waits.
+    ///
+    /// # Errors
+    /// What no other question could pass either: [`Error::Refused`], [`Error::Wait`].
+    pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Error> {
+        let body = serde_json::to_vec(&question.body()).expect("a JSON value can be written");
+        let (mut faults, mut refusals, mut requests) = (0, 0, 0);
+        let backoff = |n: u32, request: u32| {
+            let counter = RngCounter {
+                prompt: number,
+                rollout: u64::from(request),
+                position: u64::MAX,
+                ..RngCounter::default()
+            };
+            let jitter = 0.5 + uniform(self.retry_policy.seed, RngStream::Generate, counter);
+            let doubled = self.retry_policy.first_wait.as_secs_f64() * 2_f64.powi(n.min(30) as i32);
+            Duration::from_secs_f64(doubled.min(60.0) * jitter)
+        };
+        loop {
+            let permit = self.pace.enter().await;
+            requests += 1;
+            let sent = self.send(body.clone()).await;
+            let ended = |reply| Ok(Exchange { reply, requests });
+            let failure = |reason, retried_out| {
+                Err(Failure {
+                    reason,
+                    retried_out,
+                })
+            };
+            match sent {
+                Sent::Answered(it) => {
+                    permit.answered();
+                    return ended(Ok(it));
+                }
+                Sent::Hopeless(reason) => return ended(failure(reason, false)),
+                Sent::Stop(it) => return Err(it),
+                Sent::Busy { reason, wait } => {
+                    let longest = self.retry_policy.longest_wait;
+                    if let Some(it) = wait.filter(|it| *it > longest) {
+                        return Err(Error::Wait {
+                            url: self.shown.clone(),
+                            asked: it.as_secs(),
+                            longest: longest.as_secs(),
+                        });
+                    }
+                    permit.refused(|before| wait.unwrap_or_else(|| backoff(before, requests)));
+                    refusals += 1;
+                    if refusals > self.retry_policy.retries.saturating_mul(10) {
+                        return ended(failure(reason, true));
+                    }
+                }
+                Sent::Fault(reason) => {
+                    drop(permit);
+                    if faults >= self.retry_policy.retries {
+                        return ended(failure(reason, true));
+                    }
+                    tokio::time::sleep(backoff(faults, requests)).await;
+                    faults += 1;
+                }
+            }
+        }
+    }
+
+    async fn send(&self, body: Vec<u8>) -> Sent {
+        let mut request = self
+            .http
+            .post(self.url.clone())
+            .header("content-type", "application/json")
+            .body(body);
+        if let Some(Key(key)) = &self.key {
+            let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
+                return Sent::Stop(self.refused(
+                    StatusCode::UNAUTHORIZED,
+                    "the key has characters that no header can hold".to_owned(),
+                ));
+            };
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let mut response = match request.send().await {
+            Ok(it) => it,
+            Err(it) => return Sent::Fault(transport(it)),
+        };
+        let (status, headers) = (response.status(), response.headers().clone());
+        let mut text = Vec::new();
+        let cut = loop {
+            match response.chunk().await {
+                Ok(Some(it)) if text.len() + it.len() > self.retry_policy.response_limit => {
+                    let limit = self.retry_policy.response_limit;
+                    break Some(format!("an answer of more than {limit} bytes"));
+                }
+                Ok(Some(it)) => text.extend_from_slice(&it),
+                Ok(None) => break None,
+                Err(it) => break Some(transport(it)),
+            }
+        };
+        if status.is_success() {
+            if let Some(it) = spent(&headers) {
+                self.pace.hold(it.min(self.retry_policy.longest_wait));
+            }
+            return match cut {
+                Some(reason) => Sent::Fault(reason),
+                None => read_reply(&text).map_or_else(Sent::Fault, Sent::Answered),
+            };
+        }
+        self.unsuccessful(status, &headers, &text)
+    }
+
+    fn unsuccessful(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
+        let (message, code) = complaint(body);
+        let mut message = self.redacted(message);
+        let reason = format!("status {}: {message}", status.as_u16());
+        match status.as_u16() {
+            429 if code == "insufficient_quota" => Sent::Stop(self.refused(status, message)),
+            429 => Sent::Busy {
+                reason,
+                wait: retry_after(headers, SystemTime::now()).or_else(|| spent(headers)),
+            },
+            503 | 529 if retry_after(headers, SystemTime::now()).is_some() => Sent::Busy {
+                reason,
+                wait: retry_after(headers, SystemTime::now()),
+            },
+            408 | 409 | 425 | 500.. => Sent::Fault(reason),
+            400 | 413 if code == "context_length_exceeded" || status.as_u16() == 413 => {
+                Sent::Hopeless(reason)
+            }
+            300..=399 => {
+                let target = headers.get("location").and_then(|it| it.to_str().ok());
+                message = format!("it has moved to {}", target.unwrap_or("an unnamed place"));
+                Sent::Stop(self.refused(status, message))
+            }
+            _ => Sent::Stop(self.refused(status, message)),
+        }
+    }
+
+    fn refused(&self, status: StatusCode, message: String) -> Error {
+        Error::Refused {
+            url: self.shown.clone(),
+            status: status.as_u16(),
+            message,
+        }
+    }
+
+    /// Servers like to quote the key they refuse.
+    fn redacted(&self, message: String) -> String {
+        match &self.key {
+            Some(Key(it)) if !it.is_empty() => message.replace(it.as_str(), "***"),
+            _ => message,
+        }
+    }
+}
+
+fn transport(error: reqwest::Error) -> String {
+    let kind = if error.is_timeout() {
+        "no answer in time"
+    } else if error.is_connect() {
+        "no connection"
+    } else {
+        "the connection broke"
+    };
+    format!("{kind}: {}", chain(&error.without_url()))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(it) = next {
+        text += &format!(": {it}");
+        next = it.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_do_not_quote_the_key() {
+        let client = Client::new("http://h/v1", Some("sk-secret"), RetryPolicy::default()).unwrap();
+        let body = br#"{"error":{"message":"bad key sk-secret"}}"#;
+        let Sent::Stop(error) =
+            client.unsuccessful(StatusCode::UNAUTHORIZED, &HeaderMap::new(), body)
+        else {
+            panic!("a wrong key does not mend")
+        };
+        assert_eq!(
+            error.to_string(),
+            "http://h/v1/chat/completions refuses with status 401: bad key ***"
+        );
+        assert!(!format!("{client:?}").contains("secret"));
+    }
+}
