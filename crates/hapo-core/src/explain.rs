@@ -11,12 +11,17 @@ pub trait Explain {
     fn is_bad_input(&self) -> bool;
 }
 
-/// A text as a message quotes it: its first `most` characters on one line, and a dot where there were more.
+/// A text as a message quotes it: its first `most` characters on one line, none of them a control character, and an
+/// ellipsis where there were more.
 pub fn excerpt(text: &str, most: usize) -> String {
     let mut kept = text.chars();
     let mut quoted: String = (&mut kept)
         .take(most)
-        .map(|it| if it.is_control() { ' ' } else { it })
+        .map(|it| match it {
+            it if it.is_whitespace() => ' ',
+            it if it.is_control() => '\u{fffd}',
+            it => it,
+        })
         .collect();
     if kept.next().is_some() {
         quoted.push('…');
@@ -30,7 +35,7 @@ mod tests {
 
     #[test]
     fn excerpts_are_one_line_and_cut_between_characters() {
-        assert_eq!(excerpt("a\nb", 3), "a b");
+        assert_eq!(excerpt("a\nb\0", 4), "a b\u{fffd}");
         assert_eq!(excerpt("ééé", 2), "éé…");
         assert_eq!(excerpt("", 0), "");
     }

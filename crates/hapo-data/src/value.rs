@@ -116,14 +116,7 @@ pub(crate) fn unexpected(field: impl Into<String>, expected: &str, got: Option<&
 
 /// At most 80 characters and no control character, so that a bad row never garbles a terminal.
 pub(crate) fn shorten(text: &str) -> String {
-    let mut characters = text
-        .chars()
-        .map(|it| if it.is_control() { '\u{fffd}' } else { it });
-    let mut short: String = characters.by_ref().take(80).collect();
-    if characters.next().is_some() {
-        short.push('…');
-    }
-    short
+    hapo_core::excerpt(text, 80)
 }
 
 /// The object in the bytes of one row of a text file; `first` says whether a byte order mark may

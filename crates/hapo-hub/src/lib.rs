@@ -12,9 +12,12 @@
 //! Price: blocking calls, one file at a time.
 
 mod fetch;
+mod hub;
 mod id;
+mod names;
+mod request;
 
-pub use fetch::{Hub, NoProgress, Progress, Snapshot};
+pub use hub::{Hub, NoProgress, Progress, Snapshot};
 pub use id::{DatasetFile, ParsedName, RepoId, parse_name};
 
 use std::path::PathBuf;

@@ -443,9 +443,5 @@ fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
 }
 
 fn excerpt(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(80) {
-        None => text,
-        Some((end, _)) => format!("{}…", &text[..end]),
-    }
+    hapo_core::excerpt(&value.to_string(), 80)
 }

@@ -9,8 +9,8 @@ use hapo_core::{PromptId, RngStream};
 use hapo_data::Template;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_teacher::{
-    OpenMode, Client, Leaked, Length, LocalCompletion, LocalRequest, Origin, Outcome, RetryPolicy,
-    Prices, PromptKind, Rule, Rules, Session, Summary, teach,
+    Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
+    PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
 };
 use serde_json::{Map, Value, json};
 

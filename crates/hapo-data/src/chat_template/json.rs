@@ -1,0 +1,191 @@
+//! JSON as Python writes it.
+
+use std::fmt::Write as _;
+
+use minijinja::ErrorKind;
+use minijinja::value::{Kwargs, Value, ValueKind};
+
+use super::RECURSION;
+
+/// `json.dumps` as transformers calls it: no HTML escapes, texts as they are, spaces after `,` and
+/// `:` unless it is indented.
+#[expect(clippy::needless_pass_by_value, reason = "the signature of a filter")]
+pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja::Error> {
+    let ensure_ascii: Option<bool> = options.get("ensure_ascii")?;
+    let sort_keys: Option<bool> = options.get("sort_keys")?;
+    let indent: Option<Value> = options.get("indent")?;
+    let separators: Option<Vec<String>> = options.get("separators")?;
+    options.assert_all_used()?;
+    let indent = match indent {
+        None => None,
+        Some(it) if it.is_none() || it.is_undefined() => None,
+        Some(it) => match (it.as_usize(), it.as_str()) {
+            (Some(width), _) if width <= 64 => Some(" ".repeat(width)),
+            (_, Some(text)) => Some(text.to_owned()),
+            _ => {
+                return Err(minijinja::Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("tojson: expected an indent of at most 64, got {it}"),
+                ));
+            }
+        },
+    };
+    let (item, key) = match separators.as_deref() {
+        Some([item, key]) => (item.clone(), key.clone()),
+        Some(_) => {
+            return Err(minijinja::Error::new(
+                ErrorKind::InvalidOperation,
+                "tojson: expected two separators",
+            ));
+        }
+        None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
+        None => (", ".to_owned(), ": ".to_owned()),
+    };
+    let style = PythonJson {
+        ensure_ascii: ensure_ascii.unwrap_or(false),
+        sort_keys: sort_keys.unwrap_or(false),
+        indent,
+        item,
+        key,
+    };
+    let mut text = String::new();
+    style.write(value, 0, &mut text)?;
+    Ok(Value::from(text))
+}
+
+struct PythonJson {
+    ensure_ascii: bool,
+    sort_keys: bool,
+    indent: Option<String>,
+    item: String,
+    key: String,
+}
+
+impl PythonJson {
+    fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), minijinja::Error> {
+        let cannot = |what: &str| {
+            Err(minijinja::Error::new(
+                ErrorKind::InvalidOperation,
+                format!("tojson: {what}"),
+            ))
+        };
+        if depth > RECURSION {
+            return cannot("the value is nested too deeply");
+        }
+        match value.kind() {
+            ValueKind::None => out.push_str("null"),
+            ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => match f64::try_from(value.clone()) {
+                Ok(number) if !value.is_integer() => out.push_str(&python_float(number)),
+                _ => write!(out, "{value}").expect("writing to a string never fails"),
+            },
+            ValueKind::String => {
+                self.quote(value.as_str().unwrap_or_default(), out);
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items: Vec<Value> = value.try_iter()?.collect();
+                self.list('[', ']', items.len(), depth, out, |index, out| {
+                    self.write(&items[index], depth + 1, out)
+                })?;
+            }
+            ValueKind::Map => {
+                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                if self.sort_keys {
+                    keys.sort();
+                }
+                self.list('{', '}', keys.len(), depth, out, |index, out| {
+                    let key = &keys[index];
+                    if let Some(text) = key.as_str() {
+                        self.quote(text, out);
+                    } else {
+                        // Python turns keys that are numbers, booleans or None into texts.
+                        let mut text = String::new();
+                        self.write(key, depth + 1, &mut text)?;
+                        self.quote(&text, out);
+                    }
+                    out.push_str(&self.key);
+                    self.write(&value.get_item(key)?, depth + 1, out)
+                })?;
+            }
+            kind => return cannot(&format!("expected a value of JSON, got one of kind {kind}")),
+        }
+        Ok(())
+    }
+
+    fn list(
+        &self,
+        open: char,
+        close: char,
+        length: usize,
+        depth: usize,
+        out: &mut String,
+        item: impl Fn(usize, &mut String) -> Result<(), minijinja::Error>,
+    ) -> Result<(), minijinja::Error> {
+        let line = |depth: usize, out: &mut String| {
+            if let Some(indent) = &self.indent {
+                out.push('\n');
+                out.push_str(&indent.repeat(depth));
+            }
+        };
+        out.push(open);
+        for index in 0..length {
+            if index > 0 {
+                out.push_str(&self.item);
+            }
+            line(depth + 1, out);
+            item(index, out)?;
+        }
+        if length > 0 {
+            line(depth, out);
+        }
+        out.push(close);
+        Ok(())
+    }
+
+    fn quote(&self, text: &str, out: &mut String) {
+        out.push('"');
+        for c in text.chars() {
+            match c {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                '\u{8}' => out.push_str("\\b"),
+                '\u{c}' => out.push_str("\\f"),
+                c if c < ' ' || (self.ensure_ascii && !(' '..='~').contains(&c)) => {
+                    for unit in c.encode_utf16(&mut [0; 2]) {
+                        write!(out, "\\u{unit:04x}").expect("writing to a string never fails");
+                    }
+                }
+                c => out.push(c),
+            }
+        }
+        out.push('"');
+    }
+}
+
+/// `repr` of a float: the shortest digits that read back, an exponent of at least two digits from
+/// 1e16 up and below 1e-4.
+pub(super) fn python_float(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        }
+        .to_owned();
+    }
+    let scientific = format!("{number:e}");
+    let (digits, exponent) = scientific.split_once('e').expect("`e` was asked for");
+    let exponent: i32 = exponent.parse().expect("an exponent is an integer");
+    if number != 0.0 && !(-4..16).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{digits}e{sign}{:02}", exponent.abs())
+    } else {
+        format!("{number:?}")
+    }
+}

@@ -1,0 +1,253 @@
+//! Problems with answers and teachers' solutions, read from files whose content says what they are.
+//!
+//! Purpose: one type for all layouts and all containers, row by row: [`open`] gives the rows of a file
+//! of any size, [`load`] puts them into memory.
+//!
+//! Price: bad rows do not stop the reading; the caller decides what to do with [`Loaded::bad_rows`]
+//! and must not forget to. Every row's id is remembered by its hash, 24 bytes each.
+
+mod json_rows;
+mod prompt_text;
+mod rows;
+
+use crate::container::{self, Container, Lines};
+use crate::layouts::{self, DATASET_LAYOUTS};
+use crate::{BadRow, Error, Message, Row};
+use sha2::{Digest, Sha256};
+use std::borrow::Cow;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io::{BufRead, Read};
+use std::path::{Path, PathBuf};
+
+pub use json_rows::{JsonRows, json_rows};
+pub use prompt_text::{PromptText, prompt_text};
+pub use rows::Rows;
+
+/// A problem, its answer, and how teachers solve it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Example {
+    /// Unique in its dataset.
+    pub id: String,
+    /// The text that goes into a template.
+    pub problem: String,
+    /// The gold answer, as the grader will read it. Empty where the file has none.
+    pub answer: String,
+    /// Further gold answers of which any counts as well; see [`Example::golds`]. Nearly always empty.
+    pub other_answers: Vec<String>,
+    /// The teachers' solutions, as the assistant would say them, without the end token. Often empty.
+    pub teachers: Vec<String>,
+    /// Where the problem comes from.
+    pub source: Option<String>,
+    /// How hard it is, in the words of its source.
+    pub level: Option<String>,
+    /// What it is about.
+    pub subject: Option<String>,
+    /// The system's text that the file puts before the problem. Templates bring their own.
+    pub system: Option<String>,
+    /// The prompt as a dialogue, where it is more than a system's text and one turn of the user.
+    pub messages: Vec<Message>,
+    /// The whole prompt, where the file holds it with a template already put around the problem.
+    pub rendered: Option<String>,
+    /// Where it stands in its file: the line or row, from 1. 0 for what comes from no file.
+    pub row: u64,
+    /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
+    /// problem where avg@32 is to be measured.
+    pub copies: u32,
+}
+
+impl Example {
+    /// k of avg@k: how often the file has this problem.
+    pub fn k(&self) -> u32 {
+        self.copies + 1
+    }
+
+    /// The gold answers, any of which counts.
+    pub fn golds(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
+    }
+}
+
+/// Examples in the order of their file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dataset {
+    /// The examples; an index into them is a prompt's number within a run.
+    pub examples: Vec<Example>,
+}
+
+impl Dataset {
+    /// The same for prompts that end like this: where they end in `<think>\n`, a teacher's solution does
+    /// not begin with it once more.
+    pub fn after_prompts_ending(&self, end: &str) -> Cow<'_, Dataset> {
+        const OPENING: &str = "<think>\n";
+        let repeats = |it: &String| it.starts_with(OPENING);
+        if !end.ends_with(OPENING)
+            || !self
+                .examples
+                .iter()
+                .any(|it| it.teachers.iter().any(repeats))
+        {
+            return Cow::Borrowed(self);
+        }
+        let mut dataset = self.clone();
+        for teacher in dataset.examples.iter_mut().flat_map(|it| &mut it.teachers) {
+            if repeats(teacher) {
+                teacher.drain(..OPENING.len());
+            }
+        }
+        Cow::Owned(dataset)
+    }
+}
+
+/// What a file held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    /// The good rows. Rows that ask and answer the same are one example with its
+    /// [`copies`](Example::copies), except in the native layout, where each has an id of its own.
+    pub dataset: Dataset,
+    /// Name of the layout.
+    pub layout: &'static str,
+    /// What the file is made of.
+    pub container: Container,
+    /// The first bad rows, at most 1,000 of them.
+    pub bad_rows: Vec<BadRow>,
+    /// How many bad rows there were.
+    pub bad_row_count: u64,
+    /// Fields that no part of this program reads, with the number of rows that have them: a
+    /// misspelt `teacher` shows up here. At most 64 names.
+    pub ignored_fields: BTreeMap<String, u64>,
+}
+
+/// Opens a file in whatever known container and layout its content has.
+///
+/// # Errors
+/// When it cannot be opened, is damaged, or has no known layout.
+pub fn open(path: &Path) -> Result<Rows<'static>, Error> {
+    Rows::begin(container::open(path)?, path, None)
+}
+
+/// Opens what a reader gives, standard input for instance; `path` is its name in messages. Parquet,
+/// which is read from its end, is copied into a temporary file.
+///
+/// # Errors
+/// Those of [`open`].
+pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Error> {
+    Rows::begin(container::open_reader(reader, path)?, path, None)
+}
+
+/// Rows of the native layout out of lines. `file` is the name used in messages; lines longer than
+/// `line_limit` bytes are skipped and reported.
+pub fn read_rows<'a>(reader: impl BufRead + 'a, file: &str, line_limit: usize) -> Rows<'a> {
+    let path = PathBuf::from(file);
+    let lines = Lines::new(reader, &path, line_limit);
+    Rows::new(
+        &path,
+        &layouts::OWN,
+        Container::JsonLines,
+        None,
+        VecDeque::new(),
+        Box::new(lines),
+    )
+}
+
+/// Reads a whole file into memory.
+///
+/// # Errors
+/// Those of [`open`], and damage found on the way. Bad rows are no errors.
+pub fn load(path: &Path) -> Result<Loaded, Error> {
+    collect(open(path)?)
+}
+
+/// Reads a file in the layout of that name, for files that [`load`] cannot recognise.
+///
+/// # Errors
+/// Those of [`load`], and a name that no layout has.
+pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
+    let Some(layout) = DATASET_LAYOUTS.iter().find(|known| known.name == layout) else {
+        return Err(Error::UnknownName {
+            kind: "layout",
+            name: layout.to_owned(),
+            known: DATASET_LAYOUTS
+                .iter()
+                .map(|known| known.name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        });
+    };
+    collect(Rows::begin(container::open(path)?, path, Some(layout))?)
+}
+
+fn collect(mut rows: Rows<'_>) -> Result<Loaded, Error> {
+    let mut dataset = Dataset::default();
+    let mut bad_rows = Vec::new();
+    let mut bad_row_count = 0;
+    let mut seen: HashMap<u128, usize> = HashMap::new();
+    let groups = rows.layout().name != layouts::OWN.name;
+    for row in rows.by_ref() {
+        match row? {
+            Row::Good(example) if groups => match seen.entry(question_hash(&example)) {
+                Entry::Vacant(entry) => {
+                    entry.insert(dataset.examples.len());
+                    dataset.examples.push(example);
+                }
+                Entry::Occupied(entry) => {
+                    let first: &mut Example = &mut dataset.examples[*entry.get()];
+                    first.copies += 1;
+                    for solution in example.teachers {
+                        if !first.teachers.contains(&solution) {
+                            first.teachers.push(solution);
+                        }
+                    }
+                }
+            },
+            Row::Good(example) => dataset.examples.push(example),
+            Row::Bad(bad) => {
+                bad_row_count += 1;
+                if bad_rows.len() < 1000 {
+                    bad_rows.push(bad);
+                }
+            }
+        }
+    }
+    Ok(Loaded {
+        dataset,
+        layout: rows.layout().name,
+        container: rows.container(),
+        bad_rows,
+        bad_row_count,
+        ignored_fields: rows.ignored_fields().clone(),
+    })
+}
+
+/// A hash of all that is asked and answered: two rows with the same one are copies.
+pub fn question_hash(example: &Example) -> u128 {
+    let mut hash = Sha256::new();
+    let mut part = |text: &str| {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    };
+    part(&example.problem);
+    part(&example.answer);
+    for it in &example.other_answers {
+        part(it);
+    }
+    part(example.source.as_deref().unwrap_or_default());
+    part(example.system.as_deref().unwrap_or_default());
+    part(example.rendered.as_deref().unwrap_or_default());
+    for it in &example.messages {
+        part(&it.role);
+        part(&it.content);
+    }
+    // A document without a problem is its own question.
+    if example.problem.is_empty() {
+        for it in &example.teachers {
+            part(it);
+        }
+    }
+    first_bytes(&hash.finalize())
+}
+
+pub(super) fn first_bytes(digest: &[u8]) -> u128 {
+    let first: [u8; 16] = digest[..16].try_into().expect("a digest has 32 bytes");
+    u128::from_le_bytes(first)
+}

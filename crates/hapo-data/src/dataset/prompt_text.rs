@@ -1,0 +1,57 @@
+//! What the prompt of an example is made from.
+
+use crate::{Error, Example, Message, PromptTemplate};
+
+/// What the template goes around.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptText<'a> {
+    /// A problem; the template goes around it.
+    Problem(&'a str),
+    /// The whole prompt.
+    Whole(&'a str),
+    /// Several turns; the model's own template goes around them.
+    Turns(&'a [Message]),
+}
+
+/// What the prompt of an example is made from under a template. A prompt that its file holds with a
+/// template already around it is taken whole under the template `none`; under any other template it
+/// must be, but for white space at its end, what that template makes of the problem. A dialogue of
+/// several turns needs the model's own template.
+///
+/// # Errors
+/// When the prompt is rendered with another template, is a dialogue that the template has no place for, or
+/// is missing.
+pub fn prompt_text<'a>(
+    example: &'a Example,
+    template: &PromptTemplate,
+) -> Result<PromptText<'a>, Error> {
+    let refuse = |problem: String| {
+        Err(Error::Prompt {
+            row: example.row,
+            id: example.id.clone(),
+            problem,
+        })
+    };
+    let name = template.name();
+    if let Some(whole) = &example.rendered {
+        if name == "none" {
+            return Ok(PromptText::Whole(whole));
+        }
+        if template.render(&example.problem)?.trim_end() != whole.trim_end() {
+            return refuse(format!(
+                "the prompt is already rendered, and not with template `{name}`"
+            ));
+        }
+    } else if !example.messages.is_empty() {
+        if let PromptTemplate::Chat(_) = template {
+            return Ok(PromptText::Turns(&example.messages));
+        }
+        return refuse(format!(
+            "the prompt is a dialogue of {} turns, for which template `{name}` has no place",
+            example.messages.len()
+        ));
+    } else if example.problem.is_empty() {
+        return refuse("a document without a problem".to_owned());
+    }
+    Ok(PromptText::Problem(&example.problem))
+}

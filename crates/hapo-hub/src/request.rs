@@ -1,0 +1,236 @@
+//! Requests to the hub, and what their answers mean.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::http::{HeaderMap, Response};
+use ureq::{Agent, Body};
+
+use crate::fetch::Fetcher;
+use crate::{Error, Progress};
+
+const BUFFER: usize = 256 << 10;
+
+/// What the hub says of a file before it is fetched.
+pub(crate) struct Described {
+    pub(crate) etag: String,
+    pub(crate) size: u64,
+    pub(crate) commit: Option<String>,
+}
+
+/// Why an attempt failed.
+pub(crate) enum Failure {
+    /// It may succeed later; after this wait, where the server says.
+    Later(String, Option<Duration>),
+    Never(Error),
+}
+
+impl Fetcher<'_> {
+    pub(crate) fn describe(&self, url: &str, name: &str) -> Result<Described, Failure> {
+        let mut url = url.to_owned();
+        let mut answer = self.head(&url, name)?;
+        // A renamed repository answers with an address on the same hub; a file of LFS with one
+        // elsewhere, and its headers are on this answer.
+        for _ in 0..5 {
+            let Some(location) = header(answer.headers(), "location") else {
+                break;
+            };
+            if !location.starts_with('/') {
+                break;
+            }
+            url = format!("{}{location}", self.hub.endpoint);
+            answer = self.head(&url, name)?;
+        }
+        let headers = answer.headers();
+        let missing = |what: &str| {
+            Failure::Never(Error::Content {
+                what: self.what(Some(name)),
+                problem: format!("no header {what} ({url})"),
+            })
+        };
+        let etag = header(headers, "x-linked-etag")
+            .or_else(|| header(headers, "etag"))
+            .map(|it| it.trim_start_matches("W/").trim_matches('"').to_owned())
+            .filter(|it| {
+                !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            })
+            .ok_or_else(|| missing("etag"))?;
+        let size = header(headers, "x-linked-size")
+            .or_else(|| header(headers, "content-length"))
+            .and_then(|it| it.parse().ok())
+            .ok_or_else(|| missing("content-length"))?;
+        Ok(Described {
+            etag,
+            size,
+            commit: header(headers, "x-repo-commit").map(str::to_owned),
+        })
+    }
+
+    fn head(&self, url: &str, name: &str) -> Result<Response<Body>, Failure> {
+        let mut request = self.first_answer.head(url);
+        if let Some(token) = &self.hub.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        self.judge(request.call(), Some(name))
+    }
+
+    pub(crate) fn get(
+        &self,
+        agent: &Agent,
+        url: &str,
+        headers: &[(&str, String)],
+        name: Option<&str>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut request = agent.get(url);
+        if let Some(token) = &self.hub.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        for (key, value) in headers {
+            request = request.header(*key, value);
+        }
+        self.judge(request.call(), name)
+    }
+
+    /// An answer that is one, or why it is none.
+    fn judge(
+        &self,
+        answer: Result<Response<Body>, ureq::Error>,
+        name: Option<&str>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut answer = answer.map_err(|it| Failure::Later(it.to_string(), None))?;
+        let status = answer.status().as_u16();
+        if status < 400 || status == 416 {
+            return Ok(answer);
+        }
+        let wait = header(answer.headers(), "retry-after")
+            .and_then(|it| it.parse().ok())
+            .map(Duration::from_secs);
+        let message = match header(answer.headers(), "x-error-message") {
+            Some(it) => it.to_owned(),
+            None => body_message(&mut answer),
+        };
+        let (what, endpoint) = (self.what(name), self.hub.endpoint.clone());
+        Err(match status {
+            404 | 410 => Failure::Never(Error::NotFound {
+                what,
+                endpoint,
+                message,
+            }),
+            401 | 403 => Failure::Never(Error::Denied {
+                what,
+                page: format!("{endpoint}/{}", self.repo.url()),
+                endpoint,
+                status,
+                token_sent: self.hub.token.is_some(),
+                message,
+            }),
+            408 | 429 | 500.. => {
+                Failure::Later(format!("status {status}{}", crate::said(&message)), wait)
+            }
+            _ => Failure::Never(Error::Unreachable {
+                what,
+                endpoint,
+                cause: format!("status {status}{}", crate::said(&message)),
+            }),
+        })
+    }
+
+    /// Resumes a file where it was left. Succeeds with the complete file in `part`.
+    pub(crate) fn transfer(
+        &self,
+        url: &str,
+        name: &str,
+        size: u64,
+        part: &Path,
+        progress: &mut dyn Progress,
+    ) -> Result<(), Failure> {
+        let never = |action: &'static str| {
+            let part = part.to_owned();
+            move |cause| {
+                Failure::Never(Error::Io {
+                    action,
+                    file: part,
+                    cause,
+                })
+            }
+        };
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(part)
+            .map_err(never("open"))?;
+        let mut done = file.metadata().map_err(never("read"))?.len();
+        if done > size {
+            file.set_len(0).map_err(never("write"))?;
+            done = 0;
+        }
+        if done < size {
+            let range: Vec<(&str, String)> = (done > 0)
+                .then(|| ("Range", format!("bytes={done}-")))
+                .into_iter()
+                .collect();
+            let mut answer = self.get(&self.agent, url, &range, Some(name))?;
+            if answer.status().as_u16() == 416 {
+                file.set_len(0).map_err(never("write"))?;
+                return Err(Failure::Later(
+                    "the server refuses the rest".to_owned(),
+                    None,
+                ));
+            }
+            if answer.status().as_u16() != 206 && done > 0 {
+                file.set_len(0).map_err(never("write"))?;
+                done = 0;
+            }
+            progress.begin(name, done, size);
+            let mut body = answer.body_mut().as_reader();
+            let mut buffer = vec![0; BUFFER];
+            loop {
+                let read = body
+                    .read(&mut buffer)
+                    .map_err(|it| Failure::Later(it.to_string(), None))?;
+                if read == 0 {
+                    break;
+                }
+                done += read as u64;
+                if done > size {
+                    break;
+                }
+                file.write_all(&buffer[..read]).map_err(never("write"))?;
+                progress.advance(read as u64);
+            }
+        }
+        if done > size {
+            file.set_len(0).map_err(never("write"))?;
+        }
+        if done != size {
+            return Err(Failure::Later(
+                format!("expected {size} bytes, got {done}"),
+                None,
+            ));
+        }
+        file.sync_all().map_err(never("write"))
+    }
+}
+
+fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// The reason in the body of an answer that is an error: the field `error`, or a short text.
+fn body_message(answer: &mut Response<Body>) -> String {
+    let text = answer
+        .body_mut()
+        .with_config()
+        .limit(64 << 10)
+        .read_to_string()
+        .unwrap_or_default();
+    let text = match serde_json::from_str::<Value>(&text) {
+        Ok(fields) => fields["error"].as_str().unwrap_or_default().to_owned(),
+        Err(_) if text.contains('<') => String::new(),
+        Err(_) => text,
+    };
+    text.trim().chars().take(300).collect()
+}
