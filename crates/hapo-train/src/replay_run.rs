@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use crate::checkpoint;
 use crate::error::{Error, Result};
-use crate::grading::Verifier;
 use crate::pack::TokenGroup;
 use crate::prompts::PromptTable;
 use crate::recipe::Recipe;
@@ -22,6 +21,7 @@ use crate::step::{Task, credit, gate};
 use crate::train::with_model_of_stage;
 use crate::trainer::loss_of;
 use crate::update::update;
+use crate::verifier::Verifier;
 
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
