@@ -352,9 +352,11 @@ fn refilling_is_bounded_and_keeps_the_size_of_the_batch() {
     let recipe = tiny("method = \"grpo\"").with(&more).unwrap();
     let mut run = Run::new(&recipe, 2).unwrap();
     let metrics = run.step().unwrap();
-    // A random decoder answers nothing: every round replaces all four groups by fresh prompts.
+    // A random decoder answers nothing: every round replaces all four groups by fresh prompts. All are counted, and
+    // four are trained on.
     assert_eq!(metrics.get("groups/refilled"), Some(8.0));
-    assert_eq!(metrics.get("groups/all_fail"), Some(4.0));
+    assert_eq!(metrics.get("groups/all_fail"), Some(12.0));
+    assert_eq!(metrics.get("selected/without_signal"), Some(4.0));
 }
 
 /// HPT: a failed group is its demonstration alone.
