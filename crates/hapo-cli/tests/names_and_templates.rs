@@ -212,7 +212,7 @@ preflight = 0
     assert_eq!(refused.status.code(), Some(2));
     assert_eq!(
         text(&refused.stderr),
-        "error: template `chatml` takes no system text, only template `chat` does (recipe.toml: data.template)\nhint: `hapo list templates` names them\n"
+        "error: template `chatml` takes no system text, only template `chat` does (--set data.template=chatml: data.template)\nhint: `hapo list templates` names them\n"
     );
 }
 
