@@ -14,10 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Groups of 4, 10 steps in an epoch, and a gate for groups that fail entirely, closed after an epoch and a half.
     let gate = Gate::Confidence {
         threshold: Threshold::Derived { success_limit: 0 },
-        annealing: Annealing::Sigmoid {
-            turn_off_epoch: "1.5".parse()?,
-            steepness: 10.into(),
-        },
+        annealing: Annealing::Sigmoid { turn_off_epoch: "1.5".parse()?, steepness: 10.into() },
     };
     let schedule = Schedule::new(&gate, 4, 10)?;
     println!("closed for good from step {:?}", schedule.extinct_at_step());
@@ -37,21 +34,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let scored = sampled.score(verdicts);
             let confidence = scored.confidence();
             let step = Step(step);
-            let slot = Slot {
-                rule: SlotRule::LowestReward,
-                seed: 0,
-                step,
-            };
+            let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step };
             let mixed = apply_gate(scored, Some(&teacher), schedule.success_limit(step), slot);
             println!(
                 "step {:>2}, {successes} of 4 right: γ = {:.3}, confidence {confidence:.3}, teacher {}, advantages {:?}",
                 step.0,
                 schedule.threshold(step),
-                if mixed.injected() {
-                    "enters"
-                } else {
-                    "stays out"
-                },
+                if mixed.injected() { "enters" } else { "stays out" },
                 advantages(&mixed, AdvantageRule::default()),
             );
         }

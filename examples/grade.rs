@@ -32,8 +32,5 @@ fn main() {
     }
 
     // A gold answer that nothing could ever equal is found before the run, not after.
-    println!(
-        "a gold answer that says nothing: {}",
-        check_gold(&MATH, " ").unwrap_err()
-    );
+    println!("a gold answer that says nothing: {}", check_gold(&MATH, " ").unwrap_err());
 }

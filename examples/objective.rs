@@ -37,34 +37,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         &mut by_log_prob,
         &mut by_entropy,
     );
-    println!(
-        "rollout: objective {:+.5}, clipped {} of 3",
-        rollout.objective, rollout.clipped
-    );
+    println!("rollout: objective {:+.5}, clipped {} of 3", rollout.objective, rollout.clipped);
     println!("  d loss / d log π = {by_log_prob:?}");
 
     let luffy = operator("luffy").ok_or("an operator of the table")?;
-    let term = Term::Teacher {
-        weight: 0.875,
-        operator: luffy,
-        d: 0.1,
-    };
+    let term = Term::Teacher { weight: 0.875, operator: luffy, d: 0.1 };
     let (mut by_teacher, mut by_entropy) = ([0.0; 2], [0.0; 2]);
     let teacher = loss.span(
         &Span::new(0..2, term),
-        SpanTokens {
-            log_probs: &[-3.0, -0.1],
-            old_log_probs: &[],
-            entropies: &[1.0, 0.3],
-        },
+        SpanTokens { log_probs: &[-3.0, -0.1], old_log_probs: &[], entropies: &[1.0, 0.3] },
         divisor,
         &mut by_teacher,
         &mut by_entropy,
     );
-    println!(
-        "teacher: objective {:+.5} by `{}`",
-        teacher.objective, luffy.name
-    );
+    println!("teacher: objective {:+.5} by `{}`", teacher.objective, luffy.name);
     println!("  d loss / d log π = {by_teacher:?}");
     Ok(())
 }

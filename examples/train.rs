@@ -2,11 +2,7 @@
 //!
 //! `cargo run --release --example train [FOLDER OF THE RUN]`
 
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "an example shows what it does"
-)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
 
 use std::path::PathBuf;
 
@@ -30,23 +26,12 @@ impl Observer for ProgressLines {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = std::env::args()
-        .nth(1)
-        .map_or_else(|| PathBuf::from("runs/example"), PathBuf::from);
+    let folder =
+        std::env::args().nth(1).map_or_else(|| PathBuf::from("runs/example"), PathBuf::from);
     let overrides = Overrides::set(["steps=3"]);
     let recipe = Recipe::load("recipes/smoke.toml".as_ref(), &overrides)?;
     // A second start resumes where the first one stopped, and has nothing to do here.
-    let outcome = train(
-        &recipe,
-        &folder,
-        ResumePolicy::Resume,
-        2,
-        &mut ProgressLines,
-    )?;
-    println!(
-        "{} steps now; the model is in {}",
-        outcome.steps_now,
-        outcome.checkpoint.display()
-    );
+    let outcome = train(&recipe, &folder, ResumePolicy::Resume, 2, &mut ProgressLines)?;
+    println!("{} steps now; the model is in {}", outcome.steps_now, outcome.checkpoint.display());
     Ok(())
 }

@@ -13,9 +13,7 @@ use crate::model_dir;
 
 /// A reference model with 512 positions.
 pub fn load<D: Device>(name: &str, device: D) -> Model<D> {
-    hapo_model::load(&model_dir(name), device, |_| 512)
-        .unwrap()
-        .model
+    hapo_model::load(&model_dir(name), device, |_| 512).unwrap().model
 }
 
 /// A JSON file.
@@ -88,11 +86,7 @@ pub fn assert_logits<D: Device>(model: &Model<D>, name: &str, tape: &mut Tape<D>
     for case in expected(name) {
         let logits = model.logits(&case.tokens, tape).unwrap();
         let gap = gap(&logits, &case.logits);
-        assert!(
-            gap < tolerance,
-            "{name}, {} tokens: {gap}",
-            case.tokens.len()
-        );
+        assert!(gap < tolerance, "{name}, {} tokens: {gap}", case.tokens.len());
     }
 }
 
@@ -114,14 +108,8 @@ pub fn assert_outputs<D: Device>(
         batch.targets = (0..case.tokens.len()).map(target).collect();
         let outputs = model.forward(&batch, tape).unwrap();
         let last = case.tokens.len() - 1;
-        assert!(
-            gap(&outputs.log_probs[..last], &case.log_probs) < tolerance,
-            "{name}"
-        );
-        assert!(
-            gap(&outputs.entropies, &case.entropies) < tolerance,
-            "{name}"
-        );
+        assert!(gap(&outputs.log_probs[..last], &case.log_probs) < tolerance, "{name}");
+        assert!(gap(&outputs.entropies, &case.entropies) < tolerance, "{name}");
         outputs
     };
     expected(name).into_iter().map(check).collect()
@@ -142,10 +130,8 @@ pub fn assert_greedy<D: Device>(model: &Model<D>, name: &str) {
     }
     let mut logits = Vec::new();
     while !sequences.is_empty() {
-        let rows: Vec<_> = sequences
-            .iter()
-            .map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap()))
-            .collect();
+        let rows: Vec<_> =
+            sequences.iter().map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap())).collect();
         model.decode(&mut cache, &rows, &mut logits).unwrap();
         for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
             tokens.push(argmax(row));
@@ -173,7 +159,5 @@ pub fn gap(a: &[f32], b: &[f32]) -> f32 {
 
 /// The index of the largest value; the lowest on ties.
 pub fn argmax(row: &[f32]) -> u32 {
-    (0..row.len())
-        .max_by(|&a, &b| row[a].total_cmp(&row[b]).then(b.cmp(&a)))
-        .unwrap() as u32
+    (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b]).then(b.cmp(&a))).unwrap() as u32
 }

@@ -62,10 +62,8 @@ impl Server {
             .route("/v1/chat/completions", post(complete))
             .with_state(inner.clone());
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 axum::serve(listener, app).await.unwrap();
@@ -128,10 +126,7 @@ fn answer(user: &str, draw: u64) -> Value {
     let padding = "Add the ones, then the tens. ".repeat((draw >> 8) as usize % 5);
     match draw % 8 {
         0..=2 => reply(&format!("{padding}So it is \\boxed{{{sum}}}."), "stop"),
-        3 => reply(
-            &format!("It is the given answer, \\boxed{{{sum}}}."),
-            "stop",
-        ),
+        3 => reply(&format!("It is the given answer, \\boxed{{{sum}}}."), "stop"),
         4 | 5 => reply(&format!("{padding}\\boxed{{{}}}", sum + 1), "stop"),
         6 => reply("I do not know.", "stop"),
         _ => reply(&format!("\\boxed{{{sum}}} and then"), "length"),

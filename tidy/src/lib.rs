@@ -86,10 +86,7 @@ pub struct Lexed {
 /// Separates code from comments and strings.
 pub fn lex(text: &str) -> Lexed {
     let bytes: Vec<char> = text.chars().collect();
-    let mut lexed = Lexed {
-        code: String::new(),
-        strings: Vec::new(),
-    };
+    let mut lexed = Lexed { code: String::new(), strings: Vec::new() };
     let (mut at, mut line) = (0, 1);
     while at < bytes.len() {
         let end = token_end(&bytes, at);
@@ -102,9 +99,7 @@ pub fn lex(text: &str) -> Lexed {
         } else if token.contains('"') {
             lexed.code.push_str("\"\"");
             lexed.code.push_str(&"\n".repeat(lines));
-            let inner = token
-                .trim_matches(|it| "rb#".contains(it))
-                .trim_matches('"');
+            let inner = token.trim_matches(|it| "rb#".contains(it)).trim_matches('"');
             lexed.strings.push((line, inner.to_owned()));
         } else {
             lexed.code.push_str(&token);
@@ -120,9 +115,7 @@ fn token_end(text: &[char], at: usize) -> usize {
     let rest = &text[at..];
     let is_word = |it: &char| it.is_alphanumeric() || *it == '_';
     let until = |from: usize, stop: &dyn Fn(usize) -> bool| {
-        (from..rest.len())
-            .find(|&it| stop(it))
-            .unwrap_or(rest.len())
+        (from..rest.len()).find(|&it| stop(it)).unwrap_or(rest.len())
     };
     let length = match rest {
         ['/', '/', ..] => until(2, &|it| rest[it] == '\n'),
@@ -136,9 +129,8 @@ fn token_end(text: &[char], at: usize) -> usize {
             let is_prefix = matches!(&rest[..word], ['b' | 'r'] | ['b', 'r']);
             match rest.get(word + hashes) {
                 Some('"') if is_prefix && rest[..word].contains(&'r') => {
-                    let close: Vec<char> = std::iter::once('"')
-                        .chain(std::iter::repeat_n('#', hashes))
-                        .collect();
+                    let close: Vec<char> =
+                        std::iter::once('"').chain(std::iter::repeat_n('#', hashes)).collect();
                     let open = word + hashes + 1;
                     until(open, &|it| rest[it..].starts_with(&close)) + close.len()
                 }
@@ -168,15 +160,9 @@ mod tests {
     fn strings_comments_and_lifetimes_are_told_apart() {
         let text = "fn f<'a>(x: &'a str) { // \"no\"\n  g('\"', r#\"a \"b\" // c\"#, \"d\\\"e\"); /* { */ }";
         let lexed = lex(text);
-        assert_eq!(
-            lexed.code,
-            "fn f<'a>(x: &'a str) { \n  g(' ', \"\", \"\");  }"
-        );
-        let strings: Vec<(usize, &str)> = lexed
-            .strings
-            .iter()
-            .map(|it| (it.0, it.1.as_str()))
-            .collect();
+        assert_eq!(lexed.code, "fn f<'a>(x: &'a str) { \n  g(' ', \"\", \"\");  }");
+        let strings: Vec<(usize, &str)> =
+            lexed.strings.iter().map(|it| (it.0, it.1.as_str())).collect();
         assert_eq!(strings, [(2, "a \"b\" // c"), (2, "d\\\"e")]);
     }
 }

@@ -12,10 +12,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-cuda", &["hapo-kernels", "hapo-run"]),
     ("hapo-data", &["hapo-core"]),
     ("hapo-model", &["hapo-core", "hapo-kernels"]),
-    (
-        "hapo-sampler",
-        &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"],
-    ),
+    ("hapo-sampler", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"]),
     (
         "hapo-train",
         &[
@@ -41,21 +38,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
-    (
-        "hapo-teacher",
-        &["hapo-core", "hapo-data", "hapo-run", "hapo-verify"],
-    ),
+    ("hapo-teacher", &["hapo-core", "hapo-data", "hapo-run", "hapo-verify"]),
     ("hapo-hub", &["hapo-core"]),
-    (
-        "hapo-serve",
-        &[
-            "hapo-core",
-            "hapo-data",
-            "hapo-kernels",
-            "hapo-model",
-            "hapo-sampler",
-        ],
-    ),
+    ("hapo-serve", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model", "hapo-sampler"]),
     ("hapo-report", &["hapo-core", "hapo-run", "hapo-verify"]),
     (
         "hapo-study",
@@ -111,21 +96,11 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 fn dependencies() -> BTreeMap<String, Vec<String>> {
     let output = Command::new(env!("CARGO"))
-        .args([
-            "metadata",
-            "--no-deps",
-            "--offline",
-            "--format-version",
-            "1",
-        ])
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let packages = metadata["packages"].as_array().unwrap();
     packages
@@ -136,9 +111,7 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
                 .unwrap()
                 .iter()
                 .filter(|it| it["kind"].is_null());
-            let names = uses
-                .map(|it| it["name"].as_str().unwrap().to_owned())
-                .collect();
+            let names = uses.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
             (package["name"].as_str().unwrap().to_owned(), names)
         })
         .collect()
@@ -162,10 +135,7 @@ fn crates_use_only_what_their_arrows_allow() {
 fn every_crate_of_the_map_exists() {
     let existing = dependencies();
     for (name, _) in ARROWS {
-        assert!(
-            existing.contains_key(*name),
-            "{name} is in the map and not in the workspace"
-        );
+        assert!(existing.contains_key(*name), "{name} is in the map and not in the workspace");
     }
 }
 
@@ -177,10 +147,7 @@ fn core_depends_on_serde_alone() {
 #[test]
 fn only_the_binary_uses_anyhow() {
     for (name, uses) in dependencies() {
-        assert!(
-            name == "hapo-cli" || !uses.contains(&"anyhow".to_owned()),
-            "{name} uses anyhow"
-        );
+        assert!(name == "hapo-cli" || !uses.contains(&"anyhow".to_owned()), "{name} uses anyhow");
     }
 }
 
@@ -199,9 +166,6 @@ fn every_crate_has_its_row_in_the_architecture() {
     }
     for row in rows {
         let name = format!("hapo{row}");
-        assert!(
-            crates.contains(&name),
-            "ARCHITECTURE.md has {name}, the workspace not"
-        );
+        assert!(crates.contains(&name), "ARCHITECTURE.md has {name}, the workspace not");
     }
 }

@@ -50,9 +50,7 @@ const FILE_P95: usize = 600;
 
 #[test]
 fn words_are_those_of_the_field() {
-    let endings = [
-        ".rs", ".md", ".toml", ".py", ".sh", ".cu", ".cuh", ".html", ".js", ".css",
-    ];
+    let endings = [".rs", ".md", ".toml", ".py", ".sh", ".cu", ".cuh", ".html", ".js", ".css"];
     let mut found = Vec::new();
     for source in sources(&endings).iter().filter(|it| !is_open(it)) {
         for (number, line) in source.text.lines().enumerate() {
@@ -61,11 +59,7 @@ fn words_are_those_of_the_field() {
                     source.path.starts_with(path) && (allowed.is_empty() || *allowed == word)
                 });
                 if !is_allowed {
-                    found.push(format!(
-                        "{}:{}: `{word}`: {instead}",
-                        source.path,
-                        number + 1
-                    ));
+                    found.push(format!("{}:{}: `{word}`: {instead}", source.path, number + 1));
                 }
             }
         }
@@ -77,14 +71,8 @@ fn words_are_those_of_the_field() {
 fn a_wrong_word_is_found_and_a_longer_one_is_not() {
     let words = |line| -> Vec<&str> { wrong_words(line).into_iter().map(|it| it.0).collect() };
     assert_eq!(words("the Card's `card_memory`"), ["card", "card"]);
-    assert_eq!(
-        words("discarded, postprocessor, golden, a model card"),
-        [""; 0]
-    );
-    assert_eq!(
-        words("requests under way; it goes on"),
-        ["under way", "goes on"]
-    );
+    assert_eq!(words("discarded, postprocessor, golden, a model card"), [""; 0]);
+    assert_eq!(words("requests under way; it goes on"), ["under way", "goes on"]);
 }
 
 #[test]
@@ -142,10 +130,7 @@ fn functions_and_files_are_not_too_long() {
     assert!(long.is_empty(), "\n{}", long.join("\n"));
     files.sort_unstable_by_key(|it| std::cmp::Reverse(*it));
     let p95 = files[files.len() / 20];
-    assert!(
-        p95 <= FILE_P95,
-        "a twentieth of the files has more than {p95} lines"
-    );
+    assert!(p95 <= FILE_P95, "a twentieth of the files has more than {p95} lines");
 }
 
 #[test]
@@ -170,14 +155,9 @@ fn wrong_words(line: &str) -> Vec<(&'static str, &'static str)> {
         for (at, _) in lower.match_indices(word) {
             let before = lower[..at].chars().next_back();
             let after = lower[at + word.len()..].chars().next();
-            let stands_alone = ![before, after]
-                .iter()
-                .flatten()
-                .any(|it| it.is_alphanumeric());
+            let stands_alone = ![before, after].iter().flatten().any(|it| it.is_alphanumeric());
             // Model cards, and a key of tokenizer files.
-            let is_a_term = ["model ", "post_"]
-                .iter()
-                .any(|it| lower[..at].ends_with(it));
+            let is_a_term = ["model ", "post_"].iter().any(|it| lower[..at].ends_with(it));
             if stands_alone && !is_a_term {
                 found.push((*word, *instead));
             }
@@ -202,9 +182,7 @@ fn functions(code: &str) -> Vec<(usize, usize)> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let is_function = words.iter().position(|it| *it == "fn").is_some_and(|at| {
             let qualifiers = ["const", "unsafe", "async", "extern", "\"\""];
-            words[..at]
-                .iter()
-                .all(|it| it.starts_with("pub") || qualifiers.contains(it))
+            words[..at].iter().all(|it| it.starts_with("pub") || qualifiers.contains(it))
         });
         if !is_function {
             continue;

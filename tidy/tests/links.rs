@@ -35,9 +35,7 @@ fn functions_of_the_architecture_are_declared() {
     let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut missing = Vec::new();
     for quoted in map.split('`').skip(1).step_by(2) {
-        let Some((name, items)) = quoted
-            .split_once("::")
-            .filter(|it| it.0.starts_with("hapo"))
+        let Some((name, items)) = quoted.split_once("::").filter(|it| it.0.starts_with("hapo"))
         else {
             continue;
         };
@@ -74,9 +72,7 @@ fn pages() -> Vec<Source> {
 }
 
 fn declares(text: &str, item: &str) -> bool {
-    let keywords = [
-        "fn ", "struct ", "enum ", "trait ", "const ", "type ", "mod ",
-    ];
+    let keywords = ["fn ", "struct ", "enum ", "trait ", "const ", "type ", "mod "];
     text.match_indices(item).any(|(at, _)| {
         let after = text[at + item.len()..].chars().next();
         keywords.iter().any(|it| text[..at].ends_with(it))

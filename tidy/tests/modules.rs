@@ -35,10 +35,7 @@ fn no_module_imports_one_that_imports_it() {
 
 #[test]
 fn a_planted_circle_is_found() {
-    let file = |text: &str| Source {
-        path: String::new(),
-        text: text.to_owned(),
-    };
+    let file = |text: &str| Source { path: String::new(), text: text.to_owned() };
     let texts = [
         ("lib.rs", "mod a; mod b; mod c; pub use b::{B, deep::D};"),
         ("a.rs", "use crate::c::C; pub struct A(crate::B);"),
@@ -77,9 +74,7 @@ fn module_of(path: &str) -> Path {
 
 fn read(at: &Path, code: &str, known: &BTreeSet<Path>) -> Module {
     let mut module = Module::default();
-    let mut rest = code
-        .replace("pub(crate)", "pub")
-        .replace("pub(super)", "pub");
+    let mut rest = code.replace("pub(crate)", "pub").replace("pub(super)", "pub");
     while let Some(start) = find_use(&rest) {
         let end = start + rest[start..].find(';').expect("a `use` ends");
         let is_export = rest[..start].trim_end().ends_with("pub");
@@ -103,11 +98,7 @@ fn read(at: &Path, code: &str, known: &BTreeSet<Path>) -> Module {
             let end =
                 rest[start..].find(|it: char| !it.is_alphanumeric() && it != '_' && it != ':');
             let path = &rest[start..end.map_or(rest.len(), |it| start + it)];
-            let path: Path = path
-                .trim_end_matches(':')
-                .split("::")
-                .map(str::to_owned)
-                .collect();
+            let path: Path = path.trim_end_matches(':').split("::").map(str::to_owned).collect();
             module.uses.extend(from_root(&path, at, known));
         }
     }
@@ -130,18 +121,12 @@ fn leaves(tree: &str) -> Vec<(Path, String)> {
             Some((path, name)) => (path, Some(name)),
             None => (tree, None),
         };
-        let mut path: Path = path
-            .trim()
-            .split("::")
-            .map(|it| it.trim().to_owned())
-            .collect();
+        let mut path: Path = path.trim().split("::").map(|it| it.trim().to_owned()).collect();
         if path.len() > 1 && path.last().is_some_and(|it| it == "self") {
             path.pop();
         }
-        let name = name.map_or_else(
-            || path.last().cloned().unwrap_or_default(),
-            |it| it.trim().to_owned(),
-        );
+        let name = name
+            .map_or_else(|| path.last().cloned().unwrap_or_default(), |it| it.trim().to_owned());
         return vec![(path, name)];
     };
     let inner = &rest[..rest.rfind('}').expect("braces close")];
@@ -160,9 +145,7 @@ fn leaves(tree: &str) -> Vec<(Path, String)> {
         parts.last_mut().expect("one part at least").push(it);
     }
     let parts = parts.iter().filter(|it| !it.trim().is_empty());
-    parts
-        .flat_map(|it| leaves(&format!("{prefix}{}", it.trim())))
-        .collect()
+    parts.flat_map(|it| leaves(&format!("{prefix}{}", it.trim()))).collect()
 }
 
 /// A path as the module `at` writes it, from the crate's root; `None` for other crates.
@@ -187,13 +170,9 @@ fn from_root(path: &[String], at: &Path, known: &BTreeSet<Path>) -> Option<Path>
 
 /// The module that a path leads to: the longest prefix that is a module, through re-exports.
 fn target(path: &[String], modules: &BTreeMap<Path, Module>, hops: usize) -> Path {
-    let length = (0..=path.len())
-        .rev()
-        .find(|&it| modules.contains_key(&path[..it]));
+    let length = (0..=path.len()).rev().find(|&it| modules.contains_key(&path[..it]));
     let module = &path[..length.unwrap_or(0)];
-    let exported = path
-        .get(module.len())
-        .and_then(|it| modules.get(module)?.exports.get(it));
+    let exported = path.get(module.len()).and_then(|it| modules.get(module)?.exports.get(it));
     match exported {
         Some(it) if hops > 0 => target(it, modules, hops - 1),
         _ => module.to_vec(),
@@ -209,10 +188,7 @@ fn circles(modules: &BTreeMap<Path, Module>) -> Vec<String> {
             let common = from.iter().zip(&to).take_while(|it| it.0 == it.1).count();
             if common < from.len() && common < to.len() {
                 let from = from[..=common].to_vec();
-                edges
-                    .entry(from)
-                    .or_default()
-                    .insert(to[..=common].to_vec());
+                edges.entry(from).or_default().insert(to[..=common].to_vec());
             }
         }
     }

@@ -12,10 +12,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("Algorithm 1", "one training step"),
     ("Eq. 2", "group-relative advantage"),
     ("Eq. 3", "clipped policy objective"),
-    (
-        "Eq. 4",
-        "confidence: the posterior mean of a group's success",
-    ),
+    ("Eq. 4", "confidence: the posterior mean of a group's success"),
     ("Eq. 5", "injection: one rollout is replaced by the teacher"),
     ("Eq. 6", "the ladder of confidences"),
     ("Eq. 7", "thresholds that select S ≤ m"),
@@ -23,10 +20,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("Eq. 9", "the threshold's fall"),
     ("Eq. 10", "the objective over mixed groups"),
     ("Eq. 11", "a rollout's clipped term, the teacher's λ·F"),
-    (
-        "Prop. 1",
-        "which success counts the derived threshold selects",
-    ),
+    ("Prop. 1", "which success counts the derived threshold selects"),
     ("Prop. 2", "the gate closes for good"),
     ("Prop. 3", "injection fades as the policy improves"),
     ("D1", "integers decide"),
@@ -88,11 +82,7 @@ fn the_paper_map_is_that_of_the_comments() {
     }
     let decisions = std::fs::read_to_string(root().join("docs/decisions.md")).unwrap();
     for (reference, file, test) in named_tests(&decisions) {
-        found
-            .entry(reference)
-            .or_default()
-            .tests
-            .insert((file, test));
+        found.entry(reference).or_default().tests.insert((file, test));
     }
     let mut text = String::from(
         "# From the paper to the code\n\nMade from the comments that name an equation or a decision ([D1 to D30](../decisions.md): what this project does where the paper is silent, ambiguous or wrong), from the names of the tests, and from the tests that the page of decisions names; `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
@@ -108,11 +98,8 @@ fn the_paper_map_is_that_of_the_comments() {
             Some(number) => format!("[{reference}](../decisions.md#d{number})"),
             None => (*reference).to_owned(),
         };
-        text += &format!(
-            "| {link} | {about} | {} | {} |\n",
-            sites(&named.code),
-            sites(&named.tests)
-        );
+        text +=
+            &format!("| {link} | {about} | {} | {} |\n", sites(&named.code), sites(&named.tests));
     }
     assert_eq!(untested, Vec::<&str>::new(), "without a test");
     expect_file![root().join("docs/generated/paper-map.md")].assert_eq(&text);
@@ -130,19 +117,14 @@ fn what_the_decisions_name_exists() {
     }
     for target in page.split("](../").skip(1) {
         let target = target.split([')', '#']).next().unwrap_or("");
-        assert!(
-            root().join(target).exists(),
-            "docs/decisions.md: no {target}"
-        );
+        assert!(root().join(target).exists(), "docs/decisions.md: no {target}");
     }
     for (item, file) in links(&page) {
         let path = root().join("docs").join(&file);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         let is_declared = text.match_indices(&item).any(|(at, _)| {
             let before = text[..at].trim_end_matches("r#");
-            let declares = [
-                "fn ", "struct ", "enum ", "trait ", "const ", "type ", "pub ",
-            ];
+            let declares = ["fn ", "struct ", "enum ", "trait ", "const ", "type ", "pub "];
             let rest = &text[at + item.len()..];
             declares.iter().any(|it| before.ends_with(it))
                 && !rest.starts_with(|it: char| it.is_alphanumeric() || it == '_')
@@ -198,21 +180,12 @@ fn sites(all: &BTreeSet<Site>) -> String {
         .into_iter()
         .map(|(file, items)| {
             let short = file.trim_start_matches("crates/");
-            let items: Vec<String> = items
-                .into_iter()
-                .filter(|it| !it.is_empty())
-                .map(|it| format!("`{it}`"))
-                .collect();
-            format!("[{short}](../../{file}) {}", items.join(", "))
-                .trim_end()
-                .to_owned()
+            let items: Vec<String> =
+                items.into_iter().filter(|it| !it.is_empty()).map(|it| format!("`{it}`")).collect();
+            format!("[{short}](../../{file}) {}", items.join(", ")).trim_end().to_owned()
         })
         .collect();
-    if each.is_empty() {
-        "–".to_owned()
-    } else {
-        each.join("; ")
-    }
+    if each.is_empty() { "–".to_owned() } else { each.join("; ") }
 }
 
 fn read(file: &str, text: &str, found: &mut BTreeMap<String, Named>) {
@@ -227,11 +200,7 @@ fn read(file: &str, text: &str, found: &mut BTreeMap<String, Named>) {
             waiting.extend(references(comment));
         } else if let Some(comment) = line.strip_prefix("//") {
             // A module's header, or a remark within a function.
-            let item = if comment.starts_with('!') {
-                ""
-            } else {
-                &function
-            };
+            let item = if comment.starts_with('!') { "" } else { &function };
             for it in references(comment) {
                 note(found, it, in_tests, file, item);
             }
@@ -262,11 +231,7 @@ fn note(
     item: &str,
 ) {
     let named = found.entry(reference).or_default();
-    let sites = if is_test {
-        &mut named.tests
-    } else {
-        &mut named.code
-    };
+    let sites = if is_test { &mut named.tests } else { &mut named.code };
     sites.insert((file.to_owned(), item.to_owned()));
 }
 
@@ -277,11 +242,7 @@ fn item_of(line: &str) -> String {
         "pub", "crate", "super", "fn", "struct", "enum", "const", "static", "type", "trait", "mod",
         "impl", "unsafe", "async", "let", "mut", "",
     ];
-    words
-        .into_iter()
-        .find(|it| !keywords.contains(it))
-        .unwrap_or("")
-        .to_owned()
+    words.into_iter().find(|it| !keywords.contains(it)).unwrap_or("").to_owned()
 }
 
 /// What a test's name says it is about: `d16_d17_normaliser` and `proposition_1_d3_holds` name two each.

@@ -32,11 +32,7 @@ impl Explain for BadInput {
 
 /// An error of exit code 2 with something the reader can do.
 pub(crate) fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-    BadInput {
-        problem: problem.into(),
-        hint: Some(hint.into()),
-    }
-    .into()
+    BadInput { problem: problem.into(), hint: Some(hint.into()) }.into()
 }
 
 /// Prints the error and what to do about it; the exit code says whose fault it is. `output` is the option that names
@@ -55,11 +51,7 @@ pub(crate) fn report(error: &anyhow::Error, output: &str) -> ExitCode {
     if let Some(hint) = explained.clone().find_map(Explain::hint) {
         eprintln!("hint: {}", with_flags(&hint, output));
     }
-    if explained.any(Explain::is_bad_input) {
-        ExitCode::from(2)
-    } else {
-        ExitCode::FAILURE
-    }
+    if explained.any(Explain::is_bad_input) { ExitCode::from(2) } else { ExitCode::FAILURE }
 }
 
 /// The error and its causes, each said once: many errors already quote the one below them.
@@ -78,32 +70,20 @@ fn message(error: &anyhow::Error) -> String {
 /// What the command line calls the things that the libraries' hints name.
 const FLAGS: &[(&str, &str)] = &[
     ("another run folder", "another --run-dir"),
-    (
-        "resume with the changed recipe",
-        "resume with the changed recipe by --resume --force-recipe",
-    ),
+    ("resume with the changed recipe", "resume with the changed recipe by --resume --force-recipe"),
     (
         "resume with a lower optim.lr",
         "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…",
     ),
     ("on the disk, then resume", "on the disk, then --resume"),
     ("name the folder with", "--data names the folder with"),
-    (
-        "evaluate on any file by itself",
-        "any file by itself with --data FILE",
-    ),
-    (
-        "or leave bad rows out",
-        "or leave bad rows out: hapo data check FILE --drop-bad -o OUT",
-    ),
+    ("evaluate on any file by itself", "any file by itself with --data FILE"),
+    ("or leave bad rows out", "or leave bad rows out: hapo data check FILE --drop-bad -o OUT"),
     ("shorten the completions", "lower --max-tokens"),
     ("resume it, or", "continue it with --resume, or"),
     ("or start afresh", "or --fresh to start afresh"),
     ("start it first", "leave out --resume to start it"),
-    (
-        "set the API key",
-        "set the key in the variable that --api-key-env names",
-    ),
+    ("set the API key", "set the key in the variable that --api-key-env names"),
     (
         "check the endpoint (it usually ends in /v1) and the model",
         "check --endpoint (it usually ends in /v1) and --model",
@@ -116,10 +96,7 @@ const FLAGS: &[(&str, &str)] = &[
         "resume and retry the failed attempts",
         "add --retry-failed: it resumes where it stopped and retries the failed attempts",
     ),
-    (
-        "name the folder of a run",
-        "name the --run-dir of a `hapo train`",
-    ),
+    ("name the folder of a run", "name the --run-dir of a `hapo train`"),
     ("port 0 takes", "--port 0 takes"),
 ];
 

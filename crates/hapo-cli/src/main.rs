@@ -1,8 +1,5 @@
 //! `hapo`: samples, verifies, gates, injects, trains, evaluates and reports.
-#![expect(
-    clippy::print_stderr,
-    reason = "the command line is the one crate that prints"
-)]
+#![expect(clippy::print_stderr, reason = "the command line is the one crate that prints")]
 
 /// `println!` that hands a closed pipe to the caller as an error instead of panicking.
 macro_rules! outln {

@@ -45,10 +45,7 @@ impl StepProgress {
 
     /// Every step and message as a JSON object on a line of its own.
     pub(crate) fn json(label: &str, total: u64) -> Self {
-        Self {
-            log: Log::Json,
-            ..Self::new(label, total, true)
-        }
+        Self { log: Log::Json, ..Self::new(label, total, true) }
     }
 
     /// Seconds until the last step, by the mean of those done now.
@@ -132,13 +129,7 @@ pub(crate) struct CountProgress {
 impl CountProgress {
     pub(crate) fn new(label: &str, total: u64, unit: &'static str) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| bar(label, total));
-        Self {
-            bar,
-            label: label.to_owned(),
-            unit,
-            total,
-            started: Instant::now(),
-        }
+        Self { bar, label: label.to_owned(), unit, total, started: Instant::now() }
     }
 
     /// `done` pieces are done.
@@ -178,10 +169,6 @@ fn summary(metrics: &Metrics) -> String {
             get("tokens_per_second/sample") / 1e3,
         )
     } else {
-        format!(
-            "loss {:.4} {:.1}k tok/s",
-            get("loss"),
-            get("tokens_per_second/train") / 1e3
-        )
+        format!("loss {:.4} {:.1}k tok/s", get("loss"), get("tokens_per_second/train") / 1e3)
     }
 }

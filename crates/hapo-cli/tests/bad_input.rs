@@ -20,12 +20,7 @@ fn recipe(folder: &Path, text: &str) {
 
 fn copy_model(folder: &Path) {
     fs::create_dir(folder.join("model")).unwrap();
-    for it in [
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ] {
+    for it in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
         fs::copy(
             repository("testdata/fixtures/models/tiny-qwen2").join(it),
             folder.join("model").join(it),
@@ -39,10 +34,7 @@ const WITH_MODEL: &str = "method = \"grpo\"\nsteps = 1\n\n[model]\npath = \"mode
 #[test]
 fn unknown_key() {
     let dir = tempfile::tempdir().unwrap();
-    recipe(
-        dir.path(),
-        &format!("{RECIPE}\n[optim]\nlearning_rte = 1e-5\n"),
-    );
+    recipe(dir.path(), &format!("{RECIPE}\n[optim]\nlearning_rte = 1e-5\n"));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
@@ -50,10 +42,7 @@ fn unknown_key() {
             hint: docs/recipes.md lists every key
         "#]],
     );
-    recipe(
-        dir.path(),
-        &format!("{RECIPE}\n[sampling]\ntemprature = 0.5\n"),
-    );
+    recipe(dir.path(), &format!("{RECIPE}\n[sampling]\ntemprature = 0.5\n"));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
@@ -63,10 +52,7 @@ fn unknown_key() {
     );
     recipe(dir.path(), RECIPE);
     check(
-        &refuse(
-            dir.path(),
-            &["train", "recipe.toml", "--set", "sampling.group_sise=4"],
-        ),
+        &refuse(dir.path(), &["train", "recipe.toml", "--set", "sampling.group_sise=4"]),
         &expect![[r#"
             error: unknown key `group_sise`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, max_sequences, dynamic_sampling (--set sampling.group_sise=4: sampling.group_sise)
             hint: did you mean `group_size`?
@@ -85,10 +71,7 @@ fn wrong_value() {
             hint: did you mean `grpo`?
         "#]],
     );
-    recipe(
-        dir.path(),
-        &format!("{RECIPE}\n[sampling]\ngroup_size = 1\n"),
-    );
+    recipe(dir.path(), &format!("{RECIPE}\n[sampling]\ngroup_size = 1\n"));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
@@ -104,10 +87,7 @@ fn wrong_value() {
             hint: docs/recipes.md lists every key
         "#]],
     );
-    recipe(
-        dir.path(),
-        &format!("{}\n[hapo]\n", RECIPE.replace("grpo", "trapo")),
-    );
+    recipe(dir.path(), &format!("{}\n[hapo]\n", RECIPE.replace("grpo", "trapo")));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
@@ -115,10 +95,7 @@ fn wrong_value() {
             hint: the paper never states it; its presets here use turn_off_epoch = 1.5
         "#]],
     );
-    recipe(
-        dir.path(),
-        &format!("{RECIPE}\n[hapo]\nturn_off_epoch = 1.5\n"),
-    );
+    recipe(dir.path(), &format!("{RECIPE}\n[hapo]\nturn_off_epoch = 1.5\n"));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
@@ -146,10 +123,7 @@ fn missing_files() {
             hint: give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]
         "#]],
     );
-    recipe(
-        dir.path(),
-        &format!("{RECIPE}\n[data]\ntrain = \"none.jsonl\"\n"),
-    );
+    recipe(dir.path(), &format!("{RECIPE}\n[data]\ntrain = \"none.jsonl\"\n"));
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
@@ -158,26 +132,14 @@ fn missing_files() {
         "#]],
     );
     check(
-        &refuse(
-            dir.path(),
-            &[
-                "logprobs",
-                "--model",
-                "builtin:base",
-                "--input",
-                "none.jsonl",
-            ],
-        ),
+        &refuse(dir.path(), &["logprobs", "--model", "builtin:base", "--input", "none.jsonl"]),
         &expect![[r#"
             error: cannot read none.jsonl: No such file or directory (os error 2)
             hint: name a JSONL file, or - for standard input
         "#]],
     );
     check(
-        &refuse(
-            dir.path(),
-            &["replay", "--model", "builtin:base", "--batch", "none.json"],
-        ),
+        &refuse(dir.path(), &["replay", "--model", "builtin:base", "--batch", "none.json"]),
         &expect![[r#"
             error: cannot read none.json: No such file or directory (os error 2)
             hint: name a JSON file of cases
@@ -229,10 +191,7 @@ fn tokenizer_beyond_the_vocabulary() {
 #[test]
 fn bad_rows() {
     let dir = tempfile::tempdir().unwrap();
-    recipe(
-        dir.path(),
-        &format!("{RECIPE}\n[data]\ntrain = \"rows.jsonl\"\n"),
-    );
+    recipe(dir.path(), &format!("{RECIPE}\n[data]\ntrain = \"rows.jsonl\"\n"));
     fs::write(dir.path().join("rows.jsonl"), "{\"id\": \"a\", \"problem\": \"1+1=?\", \"answer\": \"2\"}\n{\"id\": \"b\", \"problem\": \"1+2=?\"}\n").unwrap();
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
@@ -263,16 +222,8 @@ fn ids_beyond_the_vocabulary() {
         "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 99999]}\n",
     )
     .unwrap();
-    let output = support::hapo(
-        dir.path(),
-        &[
-            "logprobs",
-            "--model",
-            "builtin:base",
-            "--input",
-            "ids.jsonl",
-        ],
-    );
+    let output =
+        support::hapo(dir.path(), &["logprobs", "--model", "builtin:base", "--input", "ids.jsonl"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         String::from_utf8(output.stdout).unwrap().lines().count(),
@@ -292,15 +243,7 @@ fn ids_beyond_the_vocabulary() {
 fn schedules_that_never_open() {
     let dir = tempfile::tempdir().unwrap();
     let with = |it: &'static str| {
-        [
-            "schedule",
-            "--steps-per-epoch",
-            "62",
-            "--turn-off-epoch",
-            "1.5",
-            "--gamma0",
-            it,
-        ]
+        ["schedule", "--steps-per-epoch", "62", "--turn-off-epoch", "1.5", "--gamma0", it]
     };
     check(
         &refuse(dir.path(), &with("0.1")),

@@ -43,10 +43,7 @@ fn stats_say_what_a_file_is() {
     let it: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(it["prompts_by_copies"], serde_json::json!({"1": 1, "2": 1}));
     let (layout, rows) = (&it["layout"], &it["rows"]);
-    assert_eq!(
-        (layout.as_str(), rows.as_u64()),
-        (Some("trl-grpo"), Some(3))
-    );
+    assert_eq!((layout.as_str(), rows.as_u64()), (Some("trl-grpo"), Some(3)));
 }
 
 #[test]
@@ -72,17 +69,7 @@ fn check_names_every_bad_row_and_writes_the_others() {
     "#]],
     );
 
-    succeed(
-        dir.path(),
-        &[
-            "data",
-            "check",
-            "dirty.jsonl",
-            "--drop-bad",
-            "-o",
-            "clean.jsonl",
-        ],
-    );
+    succeed(dir.path(), &["data", "check", "dirty.jsonl", "--drop-bad", "-o", "clean.jsonl"]);
     check(
         &fs::read_to_string(dir.path().join("clean.jsonl")).unwrap(),
         &expect![[r#"
@@ -98,10 +85,7 @@ fn convert_goes_to_verl_and_back() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("grpo.jsonl"), GRPO).unwrap();
     let convert = |from: &str, to: &str, out: &str| {
-        succeed(
-            dir.path(),
-            &["data", "convert", from, "--to", to, "-o", out],
-        );
+        succeed(dir.path(), &["data", "convert", from, "--to", to, "-o", out]);
     };
     convert("grpo.jsonl", "own", "direct.jsonl");
     convert("grpo.jsonl", "verl", "there.parquet");
@@ -124,18 +108,7 @@ fn convert_goes_to_verl_and_back() {
 
     fs::write(dir.path().join("dirty.jsonl"), DIRTY).unwrap();
     check(
-        &refuse(
-            dir.path(),
-            &[
-                "data",
-                "convert",
-                "dirty.jsonl",
-                "--to",
-                "own",
-                "-o",
-                "out.jsonl",
-            ],
-        ),
+        &refuse(dir.path(), &["data", "convert", "dirty.jsonl", "--to", "own", "-o", "out.jsonl"]),
         &expect![[r#"
             error: dirty.jsonl:2: question: expected a string that is not empty, got ""
             hint: correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT

@@ -86,10 +86,7 @@ fn same_seed_same_bits_with_one_thread_or_two() {
     assert_eq!(metrics(&b), metrics(&c));
     assert!(checkpoint(&a, 4) == checkpoint(&b, 4) && checkpoint(&b, 4) == checkpoint(&c, 4));
     // The run did something: the teacher entered, the weights moved, and the gate closed at e*.
-    let beta: Vec<f64> = metrics(&a)
-        .iter()
-        .map(|it| it["gate/beta"].parse().unwrap())
-        .collect();
+    let beta: Vec<f64> = metrics(&a).iter().map(|it| it["gate/beta"].parse().unwrap()).collect();
     assert!(beta[0] > 0.0 && beta[1] > 0.0, "{beta:?}");
     assert_eq!(beta[2..], [0.0, 0.0], "e_off = 0.75 of 4 steps is step 3");
     assert_eq!(metrics(&a)[0]["sampler/logprob_gap_max"], "0");

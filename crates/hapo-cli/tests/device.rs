@@ -26,16 +26,10 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
         &["train", recipe],
     ] {
         let message = refuse(folder.path(), &[args, &["--device", NO_GPU]].concat());
-        assert!(
-            message.starts_with("error: --device cuda:4095: "),
-            "{args:?}: {message}"
-        );
+        assert!(message.starts_with("error: --device cuda:4095: "), "{args:?}: {message}");
         assert!(message.contains("\nhint: "), "{args:?}: {message}");
     }
-    assert!(
-        !folder.path().join("runs").exists(),
-        "nothing is begun without a device"
-    );
+    assert!(!folder.path().join("runs").exists(), "nothing is begun without a device");
 }
 
 #[test]
@@ -53,33 +47,9 @@ fn commands_that_run_on_the_cpu_only_say_so() {
 fn other_devices_and_devices_of_a_server_are_usage_errors() {
     let folder = tempfile::tempdir().unwrap();
     for args in [
-        &[
-            "generate",
-            "--model",
-            "builtin:base",
-            "--prompt",
-            "1",
-            "--device",
-            "gpu",
-        ][..],
-        &[
-            "generate",
-            "--model",
-            "builtin:base",
-            "--prompt",
-            "1",
-            "--device",
-            "cuda:0:f16",
-        ],
-        &[
-            "eval",
-            "--model",
-            "m",
-            "--endpoint",
-            "http://localhost:1",
-            "--device",
-            "cpu",
-        ],
+        &["generate", "--model", "builtin:base", "--prompt", "1", "--device", "gpu"][..],
+        &["generate", "--model", "builtin:base", "--prompt", "1", "--device", "cuda:0:f16"],
+        &["eval", "--model", "m", "--endpoint", "http://localhost:1", "--device", "cpu"],
     ] {
         assert_eq!(hapo(folder.path(), args).status.code(), Some(2), "{args:?}");
     }

@@ -34,11 +34,7 @@ fn pages_written_by_hand_leave_nothing_out() {
         let list = lists.iter().find(|it| it.0 == title);
         list.unwrap().1.iter().map(|it| it.0.as_str()).collect()
     };
-    let introduction = page("README.md")
-        .split("\n## ")
-        .next()
-        .unwrap()
-        .to_lowercase();
+    let introduction = page("README.md").split("\n## ").next().unwrap().to_lowercase();
     let mut pages = String::new();
     for entry in std::fs::read_dir(root().join("docs/methods")).unwrap() {
         let path = entry.unwrap().path();
@@ -47,40 +43,25 @@ fn pages_written_by_hand_leave_nothing_out() {
         pages += &format!("`{method}`\n{}", std::fs::read_to_string(&path).unwrap());
     }
     for it in names("methods") {
-        assert!(
-            pages.contains(&format!("`{it}`")),
-            "docs/methods: method {it}"
-        );
+        assert!(pages.contains(&format!("`{it}`")), "docs/methods: method {it}");
     }
     let data = page("docs/data.md");
     for it in names("layouts") {
-        assert!(
-            data.contains(&format!("\n| `{it}` |")),
-            "docs/data.md: layout {it}"
-        );
+        assert!(data.contains(&format!("\n| `{it}` |")), "docs/data.md: layout {it}");
     }
     let guide = page("docs/guides/your-own-data.md");
     for it in names("graders") {
-        assert!(
-            guide.contains(&format!("`{it}`")),
-            "your-own-data.md: grader {it}"
-        );
+        assert!(guide.contains(&format!("`{it}`")), "your-own-data.md: grader {it}");
     }
     let evaluation = page("docs/evaluation.md").to_lowercase().replace('-', "");
     for it in names("benchmarks").iter().filter(|it| !it.contains('-')) {
-        assert!(
-            evaluation.contains(it),
-            "docs/evaluation.md: benchmark {it}"
-        );
+        assert!(evaluation.contains(it), "docs/evaluation.md: benchmark {it}");
     }
 }
 
 /// The tables of `hapo list`: title, rows of name and summary.
 fn lists() -> Vec<(String, Vec<(String, String)>)> {
-    let output = Command::new(env!("CARGO_BIN_EXE_hapo"))
-        .arg("list")
-        .output()
-        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_hapo")).arg("list").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let mut lists: Vec<(String, Vec<(String, String)>)> = Vec::new();
     for line in text.lines() {
@@ -105,23 +86,15 @@ fn the_page_has_the_metrics_of_a_run_and_no_others() {
     let root = root();
     let out = tempfile::tempdir().unwrap();
     let page = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
-    let rows: Vec<(&str, &str)> = page
-        .lines()
-        .filter_map(|it| it.strip_prefix("| `")?.split_once("` |"))
-        .collect();
+    let rows: Vec<(&str, &str)> =
+        page.lines().filter_map(|it| it.strip_prefix("| `")?.split_once("` |")).collect();
     let names = |all: &[(&str, &str)]| -> BTreeSet<String> {
         all.iter().map(|it| it.0.to_owned()).collect()
     };
-    let always: Vec<(&str, &str)> = rows
-        .iter()
-        .copied()
-        .filter(|it| it.1.ends_with("; always |"))
-        .collect();
+    let always: Vec<(&str, &str)> =
+        rows.iter().copied().filter(|it| it.1.ends_with("; always |")).collect();
     assert_eq!(metrics_of(&root, &out.path().join("rl"), RL), names(&rows));
-    assert_eq!(
-        metrics_of(&root, &out.path().join("sft"), SFT),
-        names(&always)
-    );
+    assert_eq!(metrics_of(&root, &out.path().join("sft"), SFT), names(&always));
 }
 
 /// The metrics' names of a run of one step.
@@ -144,11 +117,7 @@ fn metrics_of(root: &Path, folder: &Path, settings: &[&str]) -> BTreeSet<String>
         .args(settings[1..].iter().flat_map(|it| ["--set", it]))
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = std::fs::read_to_string(folder.join("run/metrics.jsonl")).unwrap();
     let lines = lines.lines().map(|it| serde_json::from_str(it).unwrap());
     lines

@@ -15,16 +15,7 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(12)).unwrap();
     let server = Server::start(Mood::Calm);
     let run = |out: &str| {
-        let fixed = [
-            "eval",
-            "--model",
-            "sums",
-            "--data",
-            "sums.jsonl",
-            "--k",
-            "4",
-            "--json",
-        ];
+        let fixed = ["eval", "--model", "sums", "--data", "sums.jsonl", "--k", "4", "--json"];
         let arguments = ["--endpoint", &server.endpoint, "--out", out];
         succeed(dir.path(), &[&fixed[..], &arguments].concat())
     };
@@ -33,30 +24,16 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     let scores: serde_json::Value = serde_json::from_str(&whole).unwrap();
     let it = &scores[0];
     assert_eq!((&it["problems"], &it["k"]), (&12.into(), &4.into()));
-    let (low, mean, high) = (
-        &it["average"]["low"],
-        &it["average"]["mean"],
-        &it["average"]["high"],
-    );
-    assert!(
-        low.as_f64() < mean.as_f64() && mean.as_f64() < high.as_f64(),
-        "{it}"
-    );
-    assert!(
-        it["truncated"].as_f64() > Some(0.0) && it["no_answer"].as_f64() > Some(0.0),
-        "{it}"
-    );
+    let (low, mean, high) = (&it["average"]["low"], &it["average"]["mean"], &it["average"]["high"]);
+    assert!(low.as_f64() < mean.as_f64() && mean.as_f64() < high.as_f64(), "{it}");
+    assert!(it["truncated"].as_f64() > Some(0.0) && it["no_answer"].as_f64() > Some(0.0), "{it}");
 
     // Half of the record is asked again, and gives the same scores.
     let text = fs::read(dir.path().join("whole.jsonl")).unwrap();
     fs::write(dir.path().join("cut.jsonl"), &text[..text.len() / 2]).unwrap();
     server.set(Mood::Calm);
     assert_eq!(run("cut.jsonl"), whole);
-    assert!(
-        (20..=28).contains(&server.answers()),
-        "{}",
-        server.answers()
-    );
+    assert!((20..=28).contains(&server.answers()), "{}", server.answers());
     server.set(Mood::Calm);
     assert_eq!(run("cut.jsonl"), whole);
     assert_eq!(server.answers(), 0);
@@ -89,41 +66,19 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
 fn local_evaluations_stand_side_by_side() {
     let dir = tempfile::tempdir().unwrap();
     for (seed, out) in [("0", "LUFFY.jsonl"), ("1", "hapo.jsonl")] {
-        let arguments = [
-            "eval",
-            "--model",
-            "builtin:base",
-            "--suite",
-            "add-5,linear-4",
-            "--problems",
-            "10",
-        ];
-        let printed = succeed(
-            dir.path(),
-            &[&arguments[..], &["--seed", seed, "--out", out]].concat(),
-        );
-        assert!(
-            printed.contains("maj@k") && printed.contains("linear-4"),
-            "{printed}"
-        );
+        let arguments =
+            ["eval", "--model", "builtin:base", "--suite", "add-5,linear-4", "--problems", "10"];
+        let printed =
+            succeed(dir.path(), &[&arguments[..], &["--seed", seed, "--out", out]].concat());
+        assert!(printed.contains("maj@k") && printed.contains("linear-4"), "{printed}");
     }
     let table = succeed(
         dir.path(),
-        &[
-            "eval",
-            "--compare",
-            "LUFFY.jsonl",
-            "LUFFY-HAPO=hapo.jsonl",
-            "--layout",
-            "markdown",
-        ],
+        &["eval", "--compare", "LUFFY.jsonl", "LUFFY-HAPO=hapo.jsonl", "--layout", "markdown"],
     );
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "| Method | add-5 | linear-4 | Avg Acc |");
-    assert!(
-        lines[2].starts_with("| LUFFY | ") && !lines[2].contains('('),
-        "{table}"
-    );
+    assert!(lines[2].starts_with("| LUFFY | ") && !lines[2].contains('('), "{table}");
     assert!(
         lines[3].starts_with("| LUFFY-HAPO | ") && lines[3].matches('(').count() == 3,
         "{table}"
@@ -139,10 +94,7 @@ fn the_papers_suite_is_read_from_a_folder_and_counted() {
         "error: the problems of math500 are read from a file\nhint: --data names the folder with the benchmarks' files\n"
     );
     hapo_data::write_file(&dir.path().join("aime_2024.jsonl"), &prompts(29)).unwrap();
-    let message = refuse(
-        dir.path(),
-        &["eval", "--model", "m", "--suite", "aime24", "--data", "."],
-    );
+    let message = refuse(dir.path(), &["eval", "--model", "m", "--suite", "aime24", "--data", "."]);
     assert!(
         message.starts_with(
             "error: ./aime_2024.jsonl: expected the 30 problems of aime24, found 29 in 29 rows\n"

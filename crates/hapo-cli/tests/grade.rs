@@ -53,12 +53,7 @@ fn one_line_per_row_in_order_from_a_file_or_standard_input() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(ROWS.as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(ROWS.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), printed);
     assert_eq!(
@@ -86,13 +81,8 @@ fn malformed_rows_are_named_and_the_rest_go_on() {
         (3, "invalid type"),
         (4, "gold: expected a string, got null"),
     ] {
-        let line = messages
-            .lines()
-            .find(|it| it.starts_with(&format!("rows.jsonl: row {row}: ")));
-        assert!(
-            line.is_some_and(|it| it.contains(problem)),
-            "row {row}: {messages}"
-        );
+        let line = messages.lines().find(|it| it.starts_with(&format!("rows.jsonl: row {row}: ")));
+        assert!(line.is_some_and(|it| it.contains(problem)), "row {row}: {messages}");
     }
 }
 
@@ -109,11 +99,7 @@ fn a_closed_pipe_is_no_failure() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

@@ -40,16 +40,10 @@ fn cache(home: &Path) {
     add("models--org--tiny", &files);
     let rows: Vec<String> = (0..8)
         .map(|i| {
-            format!(
-                "{{\"id\": \"{i}\", \"problem\": \"{i}+1=?\", \"answer\": \"{}\"}}\n",
-                i + 1
-            )
+            format!("{{\"id\": \"{i}\", \"problem\": \"{i}+1=?\", \"answer\": \"{}\"}}\n", i + 1)
         })
         .collect();
-    add(
-        "datasets--org--data",
-        &[("problems.jsonl", rows.concat().into_bytes())],
-    );
+    add("datasets--org--data", &[("problems.jsonl", rows.concat().into_bytes())]);
 }
 
 /// Runs `hapo` without a network and with that cache.
@@ -103,10 +97,7 @@ fn a_model_of_the_cache_is_the_model_of_its_folder() {
     assert_eq!(by_name, generate("org/tiny@main", "chatml"));
     assert_eq!(by_name.lines().count(), 2);
 
-    let missing = offline(
-        dir.path(),
-        &["generate", "--model", "org/other", "--prompt", "x"],
-    );
+    let missing = offline(dir.path(), &["generate", "--model", "org/other", "--prompt", "x"]);
     assert_eq!(missing.status.code(), Some(2));
     let cache = dir.path().join("home/hub");
     assert_eq!(
@@ -116,10 +107,7 @@ fn a_model_of_the_cache_is_the_model_of_its_folder() {
             cache.display()
         )
     );
-    let neither = offline(
-        dir.path(),
-        &["generate", "--model", "./tiny", "--prompt", "x"],
-    );
+    let neither = offline(dir.path(), &["generate", "--model", "./tiny", "--prompt", "x"]);
     assert_eq!(neither.status.code(), Some(2));
     assert_eq!(
         text(&neither.stderr),
@@ -152,15 +140,9 @@ preflight = 0
 "#,
     )
     .unwrap();
-    succeed(
-        dir.path(),
-        &["train", "recipe.toml", "--run-dir", "run", "--quiet"],
-    );
+    succeed(dir.path(), &["train", "recipe.toml", "--run-dir", "run", "--quiet"]);
     let resolved = fs::read_to_string(dir.path().join("run/recipe.toml")).unwrap_or_default();
-    assert!(
-        resolved.is_empty() || resolved.contains("org/tiny"),
-        "{resolved}"
-    );
+    assert!(resolved.is_empty() || resolved.contains("org/tiny"), "{resolved}");
     let eval = |more: &[&str]| {
         let mut args = vec![
             "eval",
@@ -177,18 +159,9 @@ preflight = 0
         args.extend(more);
         let (_, said) = succeed(dir.path(), &args);
         let warnings = said.split_inclusive('\n');
-        warnings
-            .filter(|it| it.starts_with("warning"))
-            .collect::<String>()
+        warnings.filter(|it| it.starts_with("warning")).collect::<String>()
     };
-    let own = [
-        "--template",
-        "chat",
-        "--system",
-        "Be exact.",
-        "--suffix",
-        "\nThink.",
-    ];
+    let own = ["--template", "chat", "--system", "Be exact.", "--suffix", "\nThink."];
     assert_eq!(eval(&own), "");
     assert_eq!(
         eval(&["--template", "chat"]),
@@ -200,14 +173,7 @@ preflight = 0
     );
     let refused = offline(
         dir.path(),
-        &[
-            "train",
-            "recipe.toml",
-            "--run-dir",
-            "other",
-            "--set",
-            "data.template=chatml",
-        ],
+        &["train", "recipe.toml", "--run-dir", "other", "--set", "data.template=chatml"],
     );
     assert_eq!(refused.status.code(), Some(2));
     assert_eq!(
@@ -247,9 +213,7 @@ fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
     connection.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(answer.contains("\"finish_reason\":\"stop\""), "{answer}");
-    let interrupt = Command::new("kill")
-        .args(["-INT", &server.id().to_string()])
-        .status();
+    let interrupt = Command::new("kill").args(["-INT", &server.id().to_string()]).status();
     assert!(interrupt.unwrap().success());
     assert!(server.wait().unwrap().success());
 }

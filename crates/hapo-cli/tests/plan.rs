@@ -32,11 +32,7 @@ fn what_does_not_fit_is_told_what_to_change() {
         "recipes/paper/3b/hapo-method.toml",
         &["--device", "rtx4090", "--model", model, "--json"],
     );
-    assert!(
-        it.status.success(),
-        "{}",
-        String::from_utf8_lossy(&it.stderr)
-    );
+    assert!(it.status.success(), "{}", String::from_utf8_lossy(&it.stderr));
     let plans: serde_json::Value = serde_json::from_slice(&it.stdout).unwrap();
     let plan = &plans[0];
     assert_eq!(plan["parameters"], 3_085_938_688_u64);
@@ -54,12 +50,11 @@ fn what_does_not_fit_is_told_what_to_change() {
         .sum();
     assert!(states.abs_diff(18 * 3_085_938_688) < 1_000_000);
     let changes = plan["changes"].as_array().unwrap();
-    assert!(changes.iter().any(|it| {
-        it["set"]
-            .as_str()
-            .unwrap()
-            .starts_with("sampling.max_sequences=")
-    }));
+    assert!(
+        changes
+            .iter()
+            .any(|it| { it["set"].as_str().unwrap().starts_with("sampling.max_sequences=") })
+    );
 }
 
 #[test]
@@ -67,10 +62,7 @@ fn both_stages_are_planned_with_the_model_of_the_first() {
     let it = plan("recipes/mini/sft-grpo.toml", &["--device", "h100"]);
     let text = String::from_utf8(it.stdout).unwrap();
     assert!(it.status.success());
-    for line in [
-        "sft: 1,588,160 parameters on h100",
-        "grpo: 1,588,160 parameters on h100",
-    ] {
+    for line in ["sft: 1,588,160 parameters on h100", "grpo: 1,588,160 parameters on h100"] {
         assert!(text.contains(line), "{text}");
     }
 }
@@ -80,10 +72,7 @@ fn a_gpu_that_is_not_known_and_a_model_that_is_not_there() {
     let it = plan("recipes/mini/grpo.toml", &["--device", "h300"]);
     assert_eq!(it.status.code(), Some(2));
     let text = String::from_utf8_lossy(&it.stderr).into_owned();
-    assert!(
-        text.contains("`h300`") && text.contains("known GPUs are b200"),
-        "{text}"
-    );
+    assert!(text.contains("`h300`") && text.contains("known GPUs are b200"), "{text}");
     let it = plan("recipes/paper/3b/grpo.toml", &["--device", "h100"]);
     assert_eq!(it.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&it.stderr).contains("config.json"));

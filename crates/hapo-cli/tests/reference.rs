@@ -13,9 +13,7 @@ fn json(path: &str) -> Value {
 }
 
 fn number(value: &Value) -> f64 {
-    value
-        .as_f64()
-        .unwrap_or_else(|| panic!("expected a number, got {value}"))
+    value.as_f64().unwrap_or_else(|| panic!("expected a number, got {value}"))
 }
 
 fn close(got: f64, expected: f64, relative: f64, what: &str) {
@@ -40,12 +38,8 @@ fn replay_recomputes_the_nine_loss_cases() {
     let printed: Value = serde_json::from_str(&succeed(&repository("."), &args)).unwrap();
     let cases = json("testdata/fixtures/losses/cases.json");
     assert_eq!(printed.as_array().unwrap().len(), 9);
-    for (case, (got, expected)) in printed
-        .as_array()
-        .unwrap()
-        .iter()
-        .zip(cases.as_array().unwrap())
-        .enumerate()
+    for (case, (got, expected)) in
+        printed.as_array().unwrap().iter().zip(cases.as_array().unwrap()).enumerate()
     {
         let expected = expected["steps"].as_array().unwrap();
         let got = got["steps"].as_array().unwrap();
@@ -91,17 +85,11 @@ fn tensors(path: &str) -> HashMap<String, Vec<f32>> {
     let header: Value = serde_json::from_slice(&bytes[8..8 + header_len]).unwrap();
     let data = &bytes[8 + header_len..];
     let mut all = HashMap::new();
-    for (name, tensor) in header
-        .as_object()
-        .unwrap()
-        .iter()
-        .filter(|it| it.0 != "__metadata__")
-    {
+    for (name, tensor) in header.as_object().unwrap().iter().filter(|it| it.0 != "__metadata__") {
         assert_eq!(tensor["dtype"], "F32");
         let [from, to] = [0, 1].map(|it| tensor["data_offsets"][it].as_u64().unwrap() as usize);
-        let values = data[from..to]
-            .chunks_exact(4)
-            .map(|it| f32::from_le_bytes(it.try_into().unwrap()));
+        let values =
+            data[from..to].chunks_exact(4).map(|it| f32::from_le_bytes(it.try_into().unwrap()));
         all.insert(name.clone(), values.collect());
     }
     all
@@ -116,12 +104,7 @@ fn logprobs_are_those_of_transformers() {
         let dir = tempfile::tempdir().unwrap();
         let mut file = std::fs::File::create(dir.path().join("input.jsonl")).unwrap();
         for it in prompts.as_array().unwrap() {
-            writeln!(
-                file,
-                "{}",
-                serde_json::json!({ "input_ids": it["input_ids"] })
-            )
-            .unwrap();
+            writeln!(file, "{}", serde_json::json!({ "input_ids": it["input_ids"] })).unwrap();
         }
         let model = repository(&folder);
         let args = [
@@ -189,18 +172,11 @@ fn schedule_is_the_integer_gate() {
     assert_eq!(steps.len(), 100);
     for row in steps {
         let step = row["step"].as_u64().unwrap();
-        assert_eq!(
-            row["success_limit"],
-            if step < 93 { 0 } else { -1 },
-            "step {step}"
-        );
+        assert_eq!(row["success_limit"], if step < 93 { 0 } else { -1 }, "step {step}");
         assert!((number(&row["epoch"]) - step as f64 / 62.0).abs() < 1e-12);
         let z = 10.0 * (step as f64 / 62.0 - 1.5);
         let expected = 0.05 + 0.1 / (1.0 + z.exp());
-        assert!(
-            (number(&row["threshold"]) - expected).abs() < 1e-12,
-            "step {step}"
-        );
+        assert!((number(&row["threshold"]) - expected).abs() < 1e-12, "step {step}");
     }
     let manual = [
         "schedule",

@@ -6,11 +6,7 @@ use std::process::{Command, Output};
 use expect_test::expect;
 
 fn hapo(args: &[&str], folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapo"))
-        .args(args)
-        .current_dir(folder)
-        .output()
-        .unwrap()
+    Command::new(env!("CARGO_BIN_EXE_hapo")).args(args).current_dir(folder).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -31,13 +27,7 @@ fn help_begins_with_an_example_and_has_no_colours_in_a_pipe() {
     let dir = tempfile::tempdir().unwrap();
     let all = text(&hapo(&["--help"], dir.path()).stdout);
     assert!(all.contains("Exit codes:"), "{all}");
-    let commands = all
-        .split("Commands:\n")
-        .nth(1)
-        .unwrap()
-        .split("\n\n")
-        .next()
-        .unwrap();
+    let commands = all.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let names = commands
         .lines()
         .filter(|it| it.starts_with("  ") && !it.starts_with("   "))
@@ -61,11 +51,7 @@ fn completions_and_manual_name_every_flag() {
         assert!(script.contains("turn-off-epoch"), "{shell}");
     }
     assert!(text(&hapo(&["man"], dir.path()).stdout).contains("Exit codes"));
-    assert!(
-        hapo(&["man", "--dir", "pages"], dir.path())
-            .status
-            .success()
-    );
+    assert!(hapo(&["man", "--dir", "pages"], dir.path()).status.success());
     let page = std::fs::read_to_string(dir.path().join("pages/hapo-report.1")).unwrap();
     assert!(page.contains("figures"));
 }
@@ -94,22 +80,11 @@ fn a_report_is_a_page_and_figures() {
     let metrics =
         "{\"step\":1,\"reward/policy_only\":0.25}\n{\"step\":2,\"reward/policy_only\":0.5}\n";
     std::fs::write(run.join("metrics.jsonl"), metrics).unwrap();
-    let args = [
-        "report",
-        "run",
-        "-o",
-        "page.html",
-        "--figures",
-        "figures",
-        "--json",
-    ];
+    let args = ["report", "run", "-o", "page.html", "--figures", "figures", "--json"];
     let it = hapo(&args, dir.path());
     assert!(it.status.success(), "{}", text(&it.stderr));
     let said: serde_json::Value = serde_json::from_slice(&it.stdout).unwrap();
-    assert_eq!(
-        said["figures"],
-        serde_json::json!(["figures/reward.svg", "figures/reward.png"])
-    );
+    assert_eq!(said["figures"], serde_json::json!(["figures/reward.svg", "figures/reward.png"]));
     let page = std::fs::metadata(dir.path().join("page.html")).unwrap();
     assert_eq!(said["bytes"], page.len());
 }

@@ -6,31 +6,9 @@ use std::time::{Duration, Instant};
 
 fn study(out: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
-    command.args([
-        "study",
-        "mini",
-        "--only",
-        "ablation",
-        "--seeds",
-        "2",
-        "--no-search",
-        "--quiet",
-    ]);
-    command.args([
-        "--problems",
-        "3",
-        "--set",
-        "steps=2",
-        "--set",
-        "data.prompts=8",
-    ]);
-    command.args([
-        "--set",
-        "sampling.prompts_per_step=4",
-        "--set",
-        "metrics.preflight=0",
-        "--out",
-    ]);
+    command.args(["study", "mini", "--only", "ablation", "--seeds", "2", "--no-search", "--quiet"]);
+    command.args(["--problems", "3", "--set", "steps=2", "--set", "data.prompts=8"]);
+    command.args(["--set", "sampling.prompts_per_step=4", "--set", "metrics.preflight=0", "--out"]);
     command.arg(out).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }

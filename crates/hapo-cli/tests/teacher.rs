@@ -18,14 +18,7 @@ fn teacher(folder: &Path, server: &Server, output: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
     command
         .current_dir(folder)
-        .args([
-            "teacher",
-            "--input",
-            "prompts.jsonl",
-            "--model",
-            "sums",
-            "--json",
-        ])
+        .args(["teacher", "--input", "prompts.jsonl", "--model", "sums", "--json"])
         .args(["--endpoint", &server.endpoint, "-o", output])
         .args(["--concurrency", &CONCURRENCY.to_string()])
         .args(["--timeout", "0.5", "--first-wait", "0.002"])
@@ -48,10 +41,7 @@ fn finish(mut command: Command) -> serde_json::Value {
 fn kill_after(mut command: Command, server: &Server, answers: u32) {
     let mut child: Child = command.spawn().unwrap();
     while server.answers() < answers {
-        assert!(
-            child.try_wait().unwrap().is_none(),
-            "it ended before it could be killed"
-        );
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         std::thread::sleep(Duration::from_millis(1));
     }
     child.kill().unwrap();
@@ -68,10 +58,7 @@ fn killed_and_resumed_under_a_misbehaving_server_it_ends_as_an_undisturbed_run()
     write_prompts(dir.path(), 30);
     let server = Server::start(Mood::Calm);
     let calm = finish(teacher(dir.path(), &server, "calm.jsonl"));
-    assert_eq!(
-        (&calm["attempts"], &calm["retries"]),
-        (&120.into(), &0.into())
-    );
+    assert_eq!((&calm["attempts"], &calm["retries"]), (&120.into(), &0.into()));
     assert!(calm["cost"].as_f64().unwrap() > 0.0);
 
     server.set(Mood::Bad);
@@ -83,16 +70,9 @@ fn killed_and_resumed_under_a_misbehaving_server_it_ends_as_an_undisturbed_run()
     let bad = finish(teacher(dir.path(), &server, "bad.jsonl"));
     let read = |it: &str| fs::read_to_string(dir.path().join(it)).unwrap();
     assert_eq!(read("bad.jsonl"), read("calm.jsonl"));
-    for field in [
-        "admitted",
-        "correct",
-        "wrong",
-        "unparsable",
-        "truncated",
-        "leaked",
-        "failed",
-        "cost",
-    ] {
+    for field in
+        ["admitted", "correct", "wrong", "unparsable", "truncated", "leaked", "failed", "cost"]
+    {
         assert_eq!(bad[field], calm[field], "{field}");
     }
     assert!(bad["resumed"].as_u64().unwrap() > 90, "{bad}");
@@ -100,19 +80,13 @@ fn killed_and_resumed_under_a_misbehaving_server_it_ends_as_an_undisturbed_run()
     let answered = server.answered();
     assert_eq!(answered.len(), 120);
     let twice: u32 = answered.values().map(|it| it - 1).sum();
-    assert!(
-        twice <= CONCURRENCY * kills.len() as u32,
-        "{twice} asked twice"
-    );
+    assert!(twice <= CONCURRENCY * kills.len() as u32, "{twice} asked twice");
 
     // Finished: the same command asks nothing and writes the same file.
     let before = server.requests();
     fs::remove_file(dir.path().join("bad.jsonl")).unwrap();
     finish(teacher(dir.path(), &server, "bad.jsonl"));
-    assert_eq!(
-        (server.requests(), read("bad.jsonl")),
-        (before, read("calm.jsonl"))
-    );
+    assert_eq!((server.requests(), read("bad.jsonl")), (before, read("calm.jsonl")));
 }
 
 #[test]
@@ -141,10 +115,7 @@ fn other_settings_and_a_wrong_key_are_refused() {
     let server = Server::start(Mood::Calm);
     finish(teacher(dir.path(), &server, "o.jsonl"));
     let refused = |arguments: &[&str]| {
-        let done = teacher(dir.path(), &server, "o.jsonl")
-            .args(arguments)
-            .output()
-            .unwrap();
+        let done = teacher(dir.path(), &server, "o.jsonl").args(arguments).output().unwrap();
         assert_eq!(done.status.code(), Some(2));
         String::from_utf8(done.stderr).unwrap()
     };
@@ -160,9 +131,7 @@ fn other_settings_and_a_wrong_key_are_refused() {
         "{message}"
     );
     let mut with_key = teacher(dir.path(), &server, "o.jsonl");
-    with_key
-        .env("TEACHER_KEY", "sk-right")
-        .args(["--api-key-env", "TEACHER_KEY"]);
+    with_key.env("TEACHER_KEY", "sk-right").args(["--api-key-env", "TEACHER_KEY"]);
     finish(with_key);
 }
 
@@ -171,52 +140,29 @@ fn bad_arguments_are_named() {
     let dir = tempfile::tempdir().unwrap();
     write_prompts(dir.path(), 2);
     let check = |arguments: &[&str], expected: &str| {
-        let all = [
-            "teacher",
-            "--input",
-            "prompts.jsonl",
-            "--model",
-            "m",
-            "-o",
-            "o.jsonl",
-        ];
+        let all = ["teacher", "--input", "prompts.jsonl", "--model", "m", "-o", "o.jsonl"];
         let message = refuse(dir.path(), &[&all, arguments].concat());
         assert!(message.starts_with(expected), "{message}");
     };
     let url = ["--endpoint", "http://127.0.0.1:9/v1"];
-    check(
-        &["--endpoint", "localhost"],
-        "error: endpoint `…`: expected an http(s) address",
-    );
-    check(
-        &[url[0], url[1], "--attempts", "0"],
-        "error: --attempts: expected at least 1, got 0",
-    );
+    check(&["--endpoint", "localhost"], "error: endpoint `…`: expected an http(s) address");
+    check(&[url[0], url[1], "--attempts", "0"], "error: --attempts: expected at least 1, got 0");
     check(
         &[url[0], url[1], "--temperature", "NaN"],
         "error: --temperature: expected a number from 0, got NaN",
     );
-    check(
-        &[url[0], url[1], "--extra", "[]"],
-        "error: --extra: expected a JSON object, got []",
-    );
+    check(&[url[0], url[1], "--extra", "[]"], "error: --extra: expected a JSON object, got []");
     check(
         &[url[0], url[1], "--resume"],
         "error: nothing to resume: o.jsonl.journal does not exist",
     );
-    check(
-        &[url[0], url[1], "--tokenizer", "none"],
-        "error: cannot read none",
-    );
+    check(&[url[0], url[1], "--tokenizer", "none"], "error: cannot read none");
     fs::write(
         dir.path().join("prompts.jsonl"),
         "{\"id\":\"a\",\"problem\":\"p\",\"answer\":\"\\\\boxed{}\"}\n",
     )
     .unwrap();
-    check(
-        &url,
-        "error: the grader cannot read the gold answer `\\boxed{}` (row 1, id a)",
-    );
+    check(&url, "error: the grader cannot read the gold answer `\\boxed{}` (row 1, id a)");
 }
 
 #[test]
@@ -229,14 +175,7 @@ fn the_local_model_is_a_teacher_too_and_its_tokenizer_limits_traces() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
         command
             .current_dir(dir.path())
-            .args([
-                "teacher",
-                "--input",
-                "prompts.jsonl",
-                "--model",
-                "builtin:base",
-                "--json",
-            ])
+            .args(["teacher", "--input", "prompts.jsonl", "--model", "builtin:base", "--json"])
             .args([
                 "-o",
                 output,
@@ -254,10 +193,7 @@ fn the_local_model_is_a_teacher_too_and_its_tokenizer_limits_traces() {
         finish(command)
     };
     let all = run("o.jsonl", "96", "all-correct");
-    assert_eq!(
-        (&all["attempts"], &all["requests"]),
-        (&16.into(), &16.into())
-    );
+    assert_eq!((&all["attempts"], &all["requests"]), (&16.into(), &16.into()));
     assert!(all["correct"].as_u64() > Some(0), "{all}");
     // The same answers, judged anew.
     let none = run("o.jsonl", "2", "shortest-correct");

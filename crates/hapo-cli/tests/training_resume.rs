@@ -41,11 +41,7 @@ fn train(run_dir: &Path, more: &[&str]) -> Command {
 fn done(mut command: Command) -> (i32, String, String) {
     let it = command.output().unwrap();
     let text = |it: Vec<u8>| String::from_utf8(it).unwrap();
-    (
-        it.status.code().unwrap_or(-1),
-        text(it.stdout),
-        text(it.stderr),
-    )
+    (it.status.code().unwrap_or(-1), text(it.stdout), text(it.stderr))
 }
 
 /// What two equal runs have in common: the last checkpoint's parameters, moments and weights, the
@@ -93,9 +89,7 @@ fn assert_equal(run_dir: &Path, expected: &BTreeMap<String, Vec<u8>>, what: &str
 
 /// A different number in 0..n every time, from the clock.
 fn somewhere(n: u64) -> u64 {
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     (u64::from(now.subsec_nanos()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 20) % n
 }
 
@@ -198,10 +192,7 @@ fn torn_checkpoints_are_refused_by_name_and_the_one_before_is_used() {
     }
     let (code, _, stderr) = done(train(&whole, &["--set", "checkpoint.keep=3", "--resume"]));
     assert_eq!(code, 2, "{stderr}");
-    assert!(
-        stderr.contains("no checkpoint of the run is complete"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("no checkpoint of the run is complete"), "{stderr}");
 }
 
 #[test]
@@ -227,19 +218,13 @@ fn a_finished_run_says_so_and_a_changed_recipe_is_refused() {
     let before = listing();
     let (code, stdout, stderr) = done(train(&run_dir, &["--resume"]));
     assert_eq!(code, 0, "{stderr}");
-    assert!(
-        stdout.contains("all 16 steps were done before; nothing to do"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("all 16 steps were done before; nothing to do"), "{stdout}");
     assert_eq!(listing(), before);
 
     let changed = ["--resume", "--set", "optim.lr=2e-4"];
     let (code, _, stderr) = done(train(&run_dir, &changed));
     assert_eq!(code, 2, "{stderr}");
-    assert!(
-        stderr.contains("is of another recipe: optim.lr: 0.0001 → 0.0002"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("is of another recipe: optim.lr: 0.0001 → 0.0002"), "{stderr}");
     assert!(stderr.contains("--force-recipe"), "{stderr}");
     assert_eq!(listing(), before);
 
@@ -247,20 +232,10 @@ fn a_finished_run_says_so_and_a_changed_recipe_is_refused() {
     assert_eq!(code, 2);
     assert!(stderr.contains("already holds a run"), "{stderr}");
 
-    let forced = [
-        "--resume",
-        "--force-recipe",
-        "--set",
-        "steps=18",
-        "--set",
-        "optim.lr=2e-4",
-    ];
+    let forced = ["--resume", "--force-recipe", "--set", "steps=18", "--set", "optim.lr=2e-4"];
     let (code, stdout, stderr) = done(train(&run_dir, &forced));
     assert_eq!(code, 0, "{stderr}");
-    assert!(
-        stderr.contains("optim.lr: 0.0001 → 0.0002; steps: 16 → 18"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("optim.lr: 0.0001 → 0.0002; steps: 16 → 18"), "{stderr}");
     assert!(stdout.contains("18 steps done"), "{stdout}");
 }
 
@@ -292,23 +267,15 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
     let whole = train(&run_dir, &["--resume", "--force-recipe", "--quiet"]);
     let limited = || {
         let mut it = Command::new("bash");
-        it.arg("-c")
-            .arg("trap '' XFSZ; ulimit -f 40; exec \"$0\" \"$@\"")
-            .arg(HAPO);
+        it.arg("-c").arg("trap '' XFSZ; ulimit -f 40; exec \"$0\" \"$@\"").arg(HAPO);
         it.args(whole.get_args());
         it
     };
     let (code, _, stderr) = done(limited());
     assert_eq!(code, 1, "{stderr}");
-    assert!(
-        stderr.contains("the checkpoint of step 6 is not saved"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("the checkpoint of step 6 is not saved"), "{stderr}");
     assert!(stderr.contains("that of step 4 is complete"), "{stderr}");
-    assert!(
-        stderr.contains("free space on the disk, then --resume"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("free space on the disk, then --resume"), "{stderr}");
     let left: Vec<String> = std::fs::read_dir(run_dir.join("checkpoints"))
         .unwrap()
         .map(|it| it.unwrap().file_name().into_string().unwrap())
@@ -327,19 +294,13 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
 fn sigterm_saves_and_says_how_to_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = dir.path().join("run");
-    let child = train(&run_dir, &["--set", "checkpoint.every=0"])
-        .spawn()
-        .unwrap();
+    let child = train(&run_dir, &["--set", "checkpoint.every=0"]).spawn().unwrap();
     while std::fs::read_to_string(run_dir.join("metrics.jsonl")).map_or(0, |it| it.lines().count())
         < 2
     {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let kill = Command::new("kill")
-        .arg("-TERM")
-        .arg(child.id().to_string())
-        .status()
-        .unwrap();
+    let kill = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
     assert!(kill.success());
     let it = child.wait_with_output().unwrap();
     let stdout = String::from_utf8(it.stdout).unwrap();
@@ -349,10 +310,7 @@ fn sigterm_saves_and_says_how_to_go_on() {
     let resume = ["--resume", "--set", "checkpoint.every=0"];
     assert_eq!(done(train(&run_dir, &resume)).0, 0);
     let unbroken = dir.path().join("unbroken");
-    assert_eq!(
-        done(train(&unbroken, &["--set", "checkpoint.every=0"])).0,
-        0
-    );
+    assert_eq!(done(train(&unbroken, &["--set", "checkpoint.every=0"])).0, 0);
     // The recipe of the two is the same, so all their files are.
     assert_equal(&run_dir, &bits(&unbroken), "after SIGTERM");
 }
@@ -364,11 +322,7 @@ fn stages_run_one_after_the_other_and_resume() {
     let dir = tempfile::tempdir().unwrap();
     let command = |run_dir: &Path, more: &[&str]| {
         let mut it = Command::new(HAPO);
-        it.arg("train")
-            .arg(&recipe)
-            .arg("--run-dir")
-            .arg(run_dir)
-            .arg("--quiet");
+        it.arg("train").arg(&recipe).arg("--run-dir").arg(run_dir).arg("--quiet");
         for set in [
             "stage.sft.model={ init = { hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 } }",
             "data.prompts=32",
@@ -421,33 +375,17 @@ fn d23_a_loss_that_is_no_number_saves_and_stops() {
     let run_dir = dir.path().join("run");
     let (code, _, stderr) = done(train(&run_dir, &["--set", "optim.lr=1e30"]));
     assert_eq!(code, 1, "{stderr}");
-    assert!(
-        stderr.contains("at step 1") && stderr.contains("lower optim.lr"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("at step 1") && stderr.contains("lower optim.lr"), "{stderr}");
     // The first of the step's two updates was made, so the weights are those of no step.
     assert!(stderr.contains("halted-step-000001"), "{stderr}");
-    assert!(
-        run_dir
-            .join("checkpoints/halted-step-000001/model.safetensors")
-            .exists()
-    );
+    assert!(run_dir.join("checkpoints/halted-step-000001/model.safetensors").exists());
     // One update a step: the weights before the step are a checkpoint of their own.
     let other = dir.path().join("other");
-    let sets = [
-        "--set",
-        "optim.lr=1e30",
-        "--set",
-        "optim.mini_batch_prompts=0",
-    ];
+    let sets = ["--set", "optim.lr=1e30", "--set", "optim.mini_batch_prompts=0"];
     let (code, _, stderr) = done(train(&other, &sets));
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("at step 2"), "{stderr}");
-    assert!(
-        other
-            .join("checkpoints/step-000001/model.safetensors")
-            .exists()
-    );
+    assert!(other.join("checkpoints/step-000001/model.safetensors").exists());
 }
 
 /// D23: an alarm ends the run if the recipe asks for it, saved and ready to be resumed.
@@ -458,19 +396,13 @@ fn d23_an_alarm_stops_the_run_where_the_recipe_says_so() {
     let guard = "guard={ stop = true, warmup = 1, window = 1, grad_norm_factor = 1e-6 }";
     let (code, stdout, stderr) = done(train(&run_dir, &["--set", guard]));
     assert_eq!(code, 1, "{stderr}");
-    assert!(
-        stderr.contains("stopped by the guard: gradient norm"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("stopped by the guard: gradient norm"), "{stderr}");
     assert!(stdout.contains("stopped after step 3"), "{stdout}");
     assert!(run_dir.join("checkpoints/step-000003").exists());
     let warned = dir.path().join("warned");
     let (code, _, stderr) = done(train(&warned, &["--set", &guard.replace("true", "false")]));
     assert_eq!(code, 0, "{stderr}");
-    assert!(
-        stderr.contains("warning: step 3: gradient norm"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("warning: step 3: gradient norm"), "{stderr}");
 }
 
 #[test]
@@ -480,9 +412,7 @@ fn a_step_is_replayed_from_its_kept_rollouts() {
     assert_eq!(done(train(&run_dir, &[])).0, 0);
     let replay = |step: &str| {
         let mut it = Command::new(HAPO);
-        it.args(["replay", "--json", "--run"])
-            .arg(&run_dir)
-            .args(["--step", step]);
+        it.args(["replay", "--json", "--run"]).arg(&run_dir).args(["--step", step]);
         done(it)
     };
     // From the initial weights, from a checkpoint, and over steps whose checkpoints are gone.
@@ -517,10 +447,7 @@ fn the_preflight_is_printed_kept_and_moves_no_draw() {
         stderr.contains("pre-flight  8 prompts × 4: success 0.0 %, all-fail groups 100.0 %"),
         "{stderr}"
     );
-    assert!(
-        stderr.contains("teacher for 56.2 % of the prompts"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("teacher for 56.2 % of the prompts"), "{stderr}");
     let found: serde_json::Value =
         serde_json::from_slice(&std::fs::read(with.join("preflight.json")).unwrap()).unwrap();
     assert_eq!(found["prompts"], 8);

@@ -52,18 +52,10 @@ impl Term {
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         match self {
-            Self::Policy { advantage } => Self::Policy {
-                advantage: factor * advantage,
-            },
-            Self::Teacher {
-                weight,
-                operator,
-                d,
-            } => Self::Teacher {
-                weight: factor * weight,
-                operator,
-                d,
-            },
+            Self::Policy { advantage } => Self::Policy { advantage: factor * advantage },
+            Self::Teacher { weight, operator, d } => {
+                Self::Teacher { weight: factor * weight, operator, d }
+            }
         }
     }
 
@@ -79,11 +71,7 @@ impl Term {
 impl Span {
     /// A span whose term does not depend on entropy.
     pub fn new(tokens: Range<usize>, term: Term) -> Self {
-        Self {
-            tokens,
-            term,
-            entropy_exponent: 0.0,
-        }
+        Self { tokens, term, entropy_exponent: 0.0 }
     }
 
     /// Whether the span's tokens are the teacher's.

@@ -65,10 +65,7 @@ impl Decimal {
 
 impl From<u32> for Decimal {
     fn from(value: u32) -> Self {
-        Self {
-            mantissa: u64::from(value),
-            places: 0,
-        }
+        Self { mantissa: u64::from(value), places: 0 }
     }
 }
 
@@ -76,9 +73,7 @@ impl FromStr for Decimal {
     type Err = DecimalError;
 
     fn from_str(text: &str) -> Result<Self, DecimalError> {
-        let error = || DecimalError {
-            text: text.chars().take(40).collect(),
-        };
+        let error = || DecimalError { text: text.chars().take(40).collect() };
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits_only = |it: &str| it.bytes().all(|b| b.is_ascii_digit());
         if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) || text.ends_with('.')
@@ -86,10 +81,8 @@ impl FromStr for Decimal {
             return Err(error());
         }
         let fraction = fraction.trim_end_matches('0');
-        let places = u32::try_from(fraction.len())
-            .ok()
-            .filter(|it| *it <= MAX_PLACES)
-            .ok_or_else(error)?;
+        let places =
+            u32::try_from(fraction.len()).ok().filter(|it| *it <= MAX_PLACES).ok_or_else(error)?;
         let mut mantissa = 0_u64;
         for digit in whole.bytes().chain(fraction.bytes()) {
             mantissa = mantissa * 10 + u64::from(digit - b'0');
@@ -107,11 +100,7 @@ impl fmt::Display for Decimal {
         if self.places == 0 {
             write!(f, "{whole}")
         } else {
-            write!(
-                f,
-                "{whole}.{fraction:0width$}",
-                width = self.places as usize
-            )
+            write!(f, "{whole}.{fraction:0width$}", width = self.places as usize)
         }
     }
 }

@@ -51,11 +51,7 @@ pub struct SampledGroup {
 impl SampledGroup {
     /// A group for which `requested` rollouts (N) were asked. Fewer may have come back (D6).
     pub fn new(prompt: PromptId, requested: usize, rollouts: Vec<Rollout>) -> Self {
-        Self {
-            prompt,
-            requested,
-            rollouts,
-        }
+        Self { prompt, requested, rollouts }
     }
 
     /// The prompt.
@@ -104,11 +100,7 @@ impl SampledGroup {
                 index,
             })
             .collect();
-        ScoredGroup {
-            prompt: self.prompt,
-            requested: self.requested,
-            members,
-        }
+        ScoredGroup { prompt: self.prompt, requested: self.requested, members }
     }
 }
 
@@ -276,9 +268,7 @@ impl MixedGroup {
 
     /// Where the teacher is among the members.
     pub fn teacher_index(&self) -> Option<usize> {
-        self.members
-            .iter()
-            .position(|it| matches!(it, Member::Teacher { .. }))
+        self.members.iter().position(|it| matches!(it, Member::Teacher { .. }))
     }
 
     /// S, counted on the sampled rollouts, before injection (Eq. 4).

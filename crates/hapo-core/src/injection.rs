@@ -20,11 +20,7 @@ pub fn apply_gate(
     slot: Slot,
 ) -> MixedGroup {
     let (successes, n_eff) = (group.successes(), group.n_eff());
-    let ScoredGroup {
-        prompt,
-        requested,
-        members,
-    } = group;
+    let ScoredGroup { prompt, requested, members } = group;
     let (members, intervention) = match teacher {
         _ if !success_limit.is_open(successes) => (untouched(members), Intervention::GateClosed),
         None => (untouched(members), Intervention::OpenWithoutTeacher),
@@ -33,14 +29,7 @@ pub fn apply_gate(
             (inject(members, teacher, replaced), Intervention::Injected)
         }
     };
-    MixedGroup {
-        prompt,
-        requested,
-        members,
-        intervention,
-        successes,
-        n_eff,
-    }
+    MixedGroup { prompt, requested, members, intervention, successes, n_eff }
 }
 
 /// How many rollouts to sample for a prompt of a group of `group_size` trajectories: one fewer where a
@@ -77,12 +66,7 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize
         SlotRule::Fixed => None,
         SlotRule::First => Some(0),
         SlotRule::Random => {
-            let counter = RngCounter {
-                step: slot.step.0,
-                prompt,
-                rollout: 0,
-                position: 0,
-            };
+            let counter = RngCounter { step: slot.step.0, prompt, rollout: 0, position: 0 };
             let drawn =
                 CounterRng::new(slot.seed, RngStream::Slot, counter).below(members.len() as u64);
             Some(drawn as usize)
@@ -110,10 +94,7 @@ fn inject(
     teacher: &TeacherTrajectory,
     replaced: Option<usize>,
 ) -> Vec<Member> {
-    let teacher = |replaced| Member::Teacher {
-        trajectory: teacher.clone(),
-        replaced,
-    };
+    let teacher = |replaced| Member::Teacher { trajectory: teacher.clone(), replaced };
     let Some(replaced) = replaced else {
         let rollouts = members.into_iter().map(Member::Policy);
         return std::iter::once(teacher(None)).chain(rollouts).collect();

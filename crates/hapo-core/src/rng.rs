@@ -72,15 +72,7 @@ pub struct CounterRng {
 impl CounterRng {
     /// The sequence of a seed, a stream and a counter.
     pub fn new(seed: u64, stream: RngStream, counter: RngCounter) -> Self {
-        Self {
-            seed,
-            stream,
-            counter,
-            words: [0; 4],
-            used: 4,
-            next_block: 0,
-            spare_normal: None,
-        }
+        Self { seed, stream, counter, words: [0; 4], used: 4, next_block: 0, spare_normal: None }
     }
 
     /// The next 64 random bits.
@@ -162,20 +154,9 @@ pub fn philox4x64(mut counter: [u64; 4], mut key: [u64; 2]) -> [u64; 4] {
 
 /// The counter is full, so further blocks of a counter go into the upper half of the key's second word.
 fn block(seed: u64, stream: RngStream, counter: RngCounter, index: u64) -> [u64; 4] {
-    assert!(
-        u32::try_from(index).is_ok(),
-        "a counter gives at most 2^34 words"
-    );
-    let RngCounter {
-        step,
-        prompt,
-        rollout,
-        position,
-    } = counter;
-    philox4x64(
-        [step, prompt, rollout, position],
-        [seed, u64::from(stream as u32) | (index << 32)],
-    )
+    assert!(u32::try_from(index).is_ok(), "a counter gives at most 2^34 words");
+    let RngCounter { step, prompt, rollout, position } = counter;
+    philox4x64([step, prompt, rollout, position], [seed, u64::from(stream as u32) | (index << 32)])
 }
 
 fn unit_interval(word: u64) -> f64 {
@@ -195,9 +176,7 @@ fn portable_ln(x: f64) -> f64 {
     // ln m = 2 artanh((m − 1) / (m + 1)); the argument is below 0.172, so 12 terms reach 2^-61.
     let y = (mantissa - 1.0) / (mantissa + 1.0);
     let square = y * y;
-    let series = (0..12)
-        .rev()
-        .fold(0.0, |sum, it| sum * square + 1.0 / f64::from(2 * it + 1));
+    let series = (0..12).rev().fold(0.0, |sum, it| sum * square + 1.0 / f64::from(2 * it + 1));
     exponent as f64 * std::f64::consts::LN_2 + 2.0 * y * series
 }
 

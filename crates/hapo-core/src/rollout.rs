@@ -151,10 +151,7 @@ pub fn admit_graded_teacher(
         tokens.push(end_token);
     }
     if tokens.len() > response_limit {
-        return Err(TeacherRefusal::TooLong {
-            tokens: tokens.len(),
-            response_limit,
-        });
+        return Err(TeacherRefusal::TooLong { tokens: tokens.len(), response_limit });
     }
     Ok(TeacherTrajectory { tokens, reward })
 }
@@ -200,10 +197,7 @@ impl fmt::Display for TeacherRefusal {
                 f,
                 "teacher trajectory is not verified, expected a reward of at least {success_at}, got {reward}"
             ),
-            Self::TooLong {
-                tokens,
-                response_limit,
-            } => write!(
+            Self::TooLong { tokens, response_limit } => write!(
                 f,
                 "teacher trajectory is too long, expected at most {response_limit} tokens with the end token, \
                  got {tokens}"

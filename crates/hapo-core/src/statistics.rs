@@ -45,11 +45,7 @@ pub struct BatchStatistics {
 impl BatchStatistics {
     /// The statistics of one step: its groups and the number of groups dropped on the way (D6).
     pub fn of(groups: &[MixedGroup], dropped: usize) -> Self {
-        let mut it = Self {
-            groups: groups.len(),
-            dropped,
-            ..Self::default()
-        };
+        let mut it = Self { groups: groups.len(), dropped, ..Self::default() };
         let (mut trajectories, mut rewards) = (0_usize, 0.0);
         let (mut unaided, mut unaided_reward) = (0, 0.0);
         for group in groups {

@@ -7,13 +7,7 @@ use hapo_core::*;
 use support::{injected, kept, scored, slot, success_limit, teacher};
 
 fn of(group: &MixedGroup, reference: AdvantageGroup, std: bool) -> Vec<f64> {
-    advantages(
-        group,
-        AdvantageRule {
-            group: reference,
-            std,
-        },
-    )
+    advantages(group, AdvantageRule { group: reference, std })
 }
 
 fn close(got: &[f64], expected: &[f64]) {
@@ -29,13 +23,7 @@ fn d13_seven_failures_beside_a_teacher_get_minus_an_eighth() {
     let advantages = of(&group, Mixed, false);
     assert_eq!(advantages[7], 0.875);
     assert_eq!(advantages[..7], [-0.125; 7]);
-    assert_eq!(
-        AdvantageRule::default(),
-        AdvantageRule {
-            group: Mixed,
-            std: false
-        }
-    );
+    assert_eq!(AdvantageRule::default(), AdvantageRule { group: Mixed, std: false });
 }
 
 #[test]
@@ -44,10 +32,7 @@ fn d13_the_sampled_group_gives_the_appendix_s_decomposition() {
     let advantages = of(&injected("wwww"), Sampled, false);
     assert_eq!(advantages, [0.0, 0.0, 0.0, 1.0]);
     // S = 1 of 4, rollout 3 replaced: the mean is that before injection.
-    assert_eq!(
-        of(&injected("cwww"), Sampled, false),
-        [0.75, -0.25, -0.25, 0.75]
-    );
+    assert_eq!(of(&injected("cwww"), Sampled, false), [0.75, -0.25, -0.25, 0.75]);
 }
 
 #[test]
@@ -56,10 +41,7 @@ fn d13_policy_only_leaves_the_teacher_out_of_the_mean() {
         &of(&injected("cwww"), PolicyOnly, false),
         &[2.0 / 3.0, -1.0 / 3.0, -1.0 / 3.0, 2.0 / 3.0],
     );
-    close(
-        &of(&injected("wwww"), PolicyOnly, false),
-        &[0.0, 0.0, 0.0, 1.0],
-    );
+    close(&of(&injected("wwww"), PolicyOnly, false), &[0.0, 0.0, 0.0, 1.0]);
 }
 
 #[test]
@@ -94,10 +76,7 @@ fn d12_the_standard_deviation_is_bessel_s_plus_a_millionth() {
     // Policy only: 1 0 0, variance 1/3.
     let scale = (1.0_f64 / 3.0).sqrt() + 1e-6;
     let (up, down) = (2.0 / 3.0 / scale, -1.0 / 3.0 / scale);
-    close(
-        &of(&injected("cwww"), PolicyOnly, true),
-        &[up, down, down, up],
-    );
+    close(&of(&injected("cwww"), PolicyOnly, true), &[up, down, down, up]);
 }
 
 #[test]
@@ -116,15 +95,11 @@ fn d12_a_constant_group_has_zero_advantages_and_no_nan() {
 #[test]
 fn advantages_of_the_reference_group_sum_to_zero() {
     for mask in 0..256_u32 {
-        let verdicts: String = (0..8)
-            .map(|it| if mask >> it & 1 == 1 { 'c' } else { 'w' })
-            .collect();
+        let verdicts: String =
+            (0..8).map(|it| if mask >> it & 1 == 1 { 'c' } else { 'w' }).collect();
         for group in [kept(&verdicts), injected(&verdicts)] {
             for std in [false, true] {
-                assert!(
-                    of(&group, Mixed, std).iter().sum::<f64>().abs() < 1e-12,
-                    "{verdicts}"
-                );
+                assert!(of(&group, Mixed, std).iter().sum::<f64>().abs() < 1e-12, "{verdicts}");
             }
         }
     }
@@ -134,21 +109,12 @@ fn advantages_of_the_reference_group_sum_to_zero() {
 fn d15_the_weights_have_these_values() {
     let group = injected("cwwwwwww");
     assert_eq!(teacher_weight(TeacherWeight::One, &group, 0.35, 9.0), 1.0);
-    assert_eq!(
-        teacher_weight(TeacherWeight::OneMinusConfidence, &group, 0.35, 9.0),
-        0.8
-    );
+    assert_eq!(teacher_weight(TeacherWeight::OneMinusConfidence, &group, 0.35, 9.0), 0.8);
     // (0.35 − 0.2)/(0.35 − 0.1).
     assert!((teacher_weight(TeacherWeight::Relative, &group, 0.35, 9.0) - 0.6).abs() < 1e-15);
-    assert_eq!(
-        teacher_weight(TeacherWeight::Constant(0.3), &group, 0.35, 9.0),
-        0.3
-    );
+    assert_eq!(teacher_weight(TeacherWeight::Constant(0.3), &group, 0.35, 9.0), 0.3);
     let own = of(&group, Mixed, false)[group.teacher_index().unwrap()];
-    assert_eq!(
-        teacher_weight(TeacherWeight::Advantage, &group, 0.35, own),
-        0.75
-    );
+    assert_eq!(teacher_weight(TeacherWeight::Advantage, &group, 0.35, own), 0.75);
     assert_eq!(TeacherWeight::default(), TeacherWeight::One);
 }
 
@@ -173,10 +139,7 @@ fn d15_the_weights_never_rise_with_the_confidence() {
                     weights.is_sorted_by(|a, b| a >= b),
                     "{rule:?} N {n} γ0 {gamma0}: {weights:?}"
                 );
-                assert!(
-                    weights.iter().all(|it| (0.0..=1.0).contains(it)),
-                    "{rule:?} {weights:?}"
-                );
+                assert!(weights.iter().all(|it| (0.0..=1.0).contains(it)), "{rule:?} {weights:?}");
             }
         }
     }
@@ -184,17 +147,11 @@ fn d15_the_weights_never_rise_with_the_confidence() {
 
 #[test]
 fn d8_a_fixed_slot_counts_the_teacher_in_the_mean() {
-    let group = apply_gate(
-        scored("wwwwwww"),
-        Some(&teacher()),
-        success_limit(64),
-        slot(SlotRule::Fixed),
-    );
+    let group =
+        apply_gate(scored("wwwwwww"), Some(&teacher()), success_limit(64), slot(SlotRule::Fixed));
     assert_eq!(
         of(&group, Mixed, false),
-        [
-            0.875, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125
-        ]
+        [0.875, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125, -0.125]
     );
 }
 
@@ -202,22 +159,10 @@ fn d8_a_fixed_slot_counts_the_teacher_in_the_mean() {
 fn rules_are_written_as_in_a_recipe() {
     let rule: AdvantageRule =
         serde_json::from_str(r#"{"group": "policy-only", "std": true}"#).unwrap();
-    assert_eq!(
-        rule,
-        AdvantageRule {
-            group: PolicyOnly,
-            std: true
-        }
-    );
+    assert_eq!(rule, AdvantageRule { group: PolicyOnly, std: true });
     assert!(serde_json::from_str::<AdvantageRule>(r#"{"grup": "mixed"}"#).is_err());
-    assert_eq!(
-        serde_json::to_string(&SlotRule::LowestReward).unwrap(),
-        r#""lowest-reward""#
-    );
-    assert_eq!(
-        serde_json::to_string(&TeacherWeight::Constant(0.5)).unwrap(),
-        "0.5"
-    );
+    assert_eq!(serde_json::to_string(&SlotRule::LowestReward).unwrap(), r#""lowest-reward""#);
+    assert_eq!(serde_json::to_string(&TeacherWeight::Constant(0.5)).unwrap(), "0.5");
     let verdict = Verdict::Unparsable("no box".into());
     assert_eq!(
         serde_json::to_string(&verdict).unwrap(),

@@ -34,19 +34,9 @@ fn d3_the_table_is_algorithm_1_for_manual_thresholds() {
     let thresholds = |n: usize| {
         ["0.11", "0.2", "0.3", "0.5", "0.7", "0.123456789012"]
             .into_iter()
-            .map(|text| {
-                (
-                    Threshold::Manual {
-                        gamma0: text.parse().unwrap(),
-                    },
-                    rational(text),
-                )
-            })
+            .map(|text| (Threshold::Manual { gamma0: text.parse().unwrap() }, rational(text)))
             .filter(|(threshold, _)| {
-                let gate = Gate::Confidence {
-                    threshold: *threshold,
-                    annealing: Annealing::Off,
-                };
+                let gate = Gate::Confidence { threshold: *threshold, annealing: Annealing::Off };
                 Schedule::new(&gate, n, 1).is_ok()
             })
             .collect()
@@ -68,10 +58,7 @@ fn check_grid(thresholds: impl Fn(usize) -> Vec<(Threshold, BigRational)>) -> us
                 let mut sigmoids: Vec<Sigmoid> = Vec::new();
                 for n in GROUP_SIZES {
                     for (threshold, gamma0) in thresholds(n) {
-                        let gate = Gate::Confidence {
-                            threshold,
-                            annealing,
-                        };
+                        let gate = Gate::Confidence { threshold, annealing };
                         let schedule = Schedule::new(&gate, n, steps_per_epoch).unwrap();
                         let last = schedule.extinct_at_step().unwrap().0 + 10;
                         for t in 1..=last {
@@ -130,11 +117,7 @@ impl Sigmoid {
     fn at(z: BigRational) -> Self {
         let one = BigRational::one();
         if z.is_zero() {
-            return Self {
-                z,
-                low: ratio(1, 2),
-                high: ratio(1, 2),
-            };
+            return Self { z, low: ratio(1, 2), high: ratio(1, 2) };
         }
         // σ(|z|) = e/(1 + e) with e = exp |z|, and σ(−|z|) = 1/(1 + e).
         let (e_low, e_high) = exp_bounds(&z.abs());
@@ -143,11 +126,7 @@ impl Sigmoid {
         } else {
             (&one / (&one + &e_high), &one / (&one + &e_low))
         };
-        Self {
-            z,
-            low: round_down(&low),
-            high: round_up(&high),
-        }
+        Self { z, low: round_down(&low), high: round_up(&high) }
     }
 }
 
@@ -192,9 +171,7 @@ fn ratio(numerator: i64, denominator: i64) -> BigRational {
 }
 
 fn rational(text: &str) -> BigRational {
-    let places = text
-        .split_once('.')
-        .map_or(0, |(_, fraction)| fraction.len());
+    let places = text.split_once('.').map_or(0, |(_, fraction)| fraction.len());
     let digits: BigInt = text.replace('.', "").parse().unwrap();
     BigRational::new(digits, BigInt::from(10).pow(places as u32))
 }

@@ -4,10 +4,7 @@ use expect_test::{Expect, expect};
 use hapo_core::*;
 
 fn sigmoid(turn_off_epoch: &str, steepness: &str) -> Annealing {
-    Annealing::Sigmoid {
-        turn_off_epoch: decimal(turn_off_epoch),
-        steepness: decimal(steepness),
-    }
+    Annealing::Sigmoid { turn_off_epoch: decimal(turn_off_epoch), steepness: decimal(steepness) }
 }
 
 fn decimal(text: &str) -> Decimal {
@@ -15,19 +12,11 @@ fn decimal(text: &str) -> Decimal {
 }
 
 fn derived(success_limit: usize, annealing: Annealing) -> Gate {
-    Gate::Confidence {
-        threshold: Threshold::Derived { success_limit },
-        annealing,
-    }
+    Gate::Confidence { threshold: Threshold::Derived { success_limit }, annealing }
 }
 
 fn manual(gamma0: &str, annealing: Annealing) -> Gate {
-    Gate::Confidence {
-        threshold: Threshold::Manual {
-            gamma0: decimal(gamma0),
-        },
-        annealing,
-    }
+    Gate::Confidence { threshold: Threshold::Manual { gamma0: decimal(gamma0) }, annealing }
 }
 
 fn open_at(schedule: &Schedule, step: u64) -> i32 {
@@ -60,14 +49,9 @@ fn d2_the_default_level_is_a_hard_cut_whatever_the_steepness() {
 
 #[test]
 fn d3_the_paper_s_manual_thresholds_are_levels_1_3_and_5() {
-    for (gamma0, level) in [
-        ("0.3", 1),
-        ("0.5", 3),
-        ("0.7", 5),
-        ("0.100000000001", 0),
-        ("0.2", 0),
-        ("0.9", 7),
-    ] {
+    for (gamma0, level) in
+        [("0.3", 1), ("0.5", 3), ("0.7", 5), ("0.100000000001", 0), ("0.2", 0), ("0.9", 7)]
+    {
         let schedule = Schedule::new(&manual(gamma0, Annealing::Off), 8, 62).unwrap();
         assert_eq!(schedule.initial_success_limit(), Some(level), "{gamma0}");
         assert_eq!(open_at(&schedule, 1_000_000), level as i32, "{gamma0}");
@@ -78,21 +62,10 @@ fn d3_the_paper_s_manual_thresholds_are_levels_1_3_and_5() {
 #[test]
 fn d3_annealed_manual_rungs_close_at_the_closed_form() {
     // 2(2+N)γ0 − 2 = 4 and e_1 = e_off + ln(2/3)/k: at 62 steps per epoch 101.59… and 90.48….
-    let table = Schedule::new(&manual("0.3", sigmoid("1.5", "10")), 8, 62)
-        .unwrap()
-        .table(0);
-    let rungs: Vec<_> = table
-        .rungs
-        .iter()
-        .map(|it| (it.closes_at_epoch, it.first_closed_step))
-        .collect();
-    assert_eq!(
-        rungs,
-        [
-            (1.5 + 4.0_f64.ln() / 10.0, 102),
-            (1.5 + (2.0_f64 / 3.0).ln() / 10.0, 91)
-        ]
-    );
+    let table = Schedule::new(&manual("0.3", sigmoid("1.5", "10")), 8, 62).unwrap().table(0);
+    let rungs: Vec<_> =
+        table.rungs.iter().map(|it| (it.closes_at_epoch, it.first_closed_step)).collect();
+    assert_eq!(rungs, [(1.5 + 4.0_f64.ln() / 10.0, 102), (1.5 + (2.0_f64 / 3.0).ln() / 10.0, 91)]);
     assert_eq!(table.extinct_at_step, Some(Step(102)));
 }
 
@@ -100,45 +73,26 @@ fn d3_annealed_manual_rungs_close_at_the_closed_form() {
 fn d4_levels_beyond_the_group_are_refused_and_the_largest_is_accepted() {
     for n in 1..=64 {
         assert_eq!(
-            Schedule::new(&derived(n - 1, Annealing::Off), n, 1)
-                .unwrap()
-                .initial_success_limit(),
+            Schedule::new(&derived(n - 1, Annealing::Off), n, 1).unwrap().initial_success_limit(),
             Some(n - 1)
         );
         let error = Schedule::new(&derived(n, Annealing::Off), n, 1).unwrap_err();
-        assert_eq!(
-            error,
-            GateError::SuccessLimit {
-                got: n,
-                group_size: n
-            }
-        );
+        assert_eq!(error, GateError::SuccessLimit { got: n, group_size: n });
     }
 }
 
 #[test]
 fn d4_an_eroded_first_step_warns() {
     let warnings = |turn_off, m| {
-        Schedule::new(&derived(m, sigmoid(turn_off, "10")), 8, 62)
-            .unwrap()
-            .warnings()
+        Schedule::new(&derived(m, sigmoid(turn_off, "10")), 8, 62).unwrap().warnings()
     };
     assert_eq!(warnings("1.5", 3), []);
     assert_eq!(
         warnings("0.1", 3),
-        [GateWarning::ErodedAtFirstStep {
-            at_first_step: 2,
-            success_limit: 3
-        }]
+        [GateWarning::ErodedAtFirstStep { at_first_step: 2, success_limit: 3 }]
     );
     let closed = warnings("0.01", 0);
-    assert_eq!(
-        closed,
-        [GateWarning::ErodedAtFirstStep {
-            at_first_step: -1,
-            success_limit: 0
-        }]
-    );
+    assert_eq!(closed, [GateWarning::ErodedAtFirstStep { at_first_step: -1, success_limit: 0 }]);
     expect!["the gate is closed at the first step already, with success limit 0: the turn-off epoch is too small for it"]
         .assert_eq(&closed[0].to_string());
     expect!["the gate is open up to 2 successes at the first step, not up to the success limit 3: the turn-off epoch is too small for it"]
@@ -165,42 +119,19 @@ fn d4_never_and_always_are_modes_of_their_own() {
             assert!(!never.success_limit(Step(step)).is_open(successes));
             assert!(always.success_limit(Step(step)).is_open(successes));
         }
-        assert_eq!(
-            (never.threshold(Step(step)), always.threshold(Step(step))),
-            (0.0, 1.0)
-        );
+        assert_eq!((never.threshold(Step(step)), always.threshold(Step(step))), (0.0, 1.0));
     }
-    assert_eq!(
-        (never.extinct_at_step(), always.extinct_at_step()),
-        (Some(Step(1)), None)
-    );
-    assert_eq!(
-        (
-            never.initial_success_limit(),
-            always.initial_success_limit()
-        ),
-        (None, None)
-    );
+    assert_eq!((never.extinct_at_step(), always.extinct_at_step()), (Some(Step(1)), None));
+    assert_eq!((never.initial_success_limit(), always.initial_success_limit()), (None, None));
 }
 
 #[test]
 fn d8_the_fixed_slot_needs_the_gate_that_is_always_open() {
     assert_eq!(check_slot_rule(&Gate::Always, SlotRule::Fixed), Ok(()));
-    assert_eq!(
-        check_slot_rule(&Gate::Never, SlotRule::Fixed),
-        Err(GateError::FixedSlot)
-    );
+    assert_eq!(check_slot_rule(&Gate::Never, SlotRule::Fixed), Err(GateError::FixedSlot));
     let gated = derived(0, Annealing::Off);
-    assert_eq!(
-        check_slot_rule(&gated, SlotRule::Fixed),
-        Err(GateError::FixedSlot)
-    );
-    for rule in [
-        SlotRule::LowestReward,
-        SlotRule::First,
-        SlotRule::Random,
-        SlotRule::Longest,
-    ] {
+    assert_eq!(check_slot_rule(&gated, SlotRule::Fixed), Err(GateError::FixedSlot));
+    for rule in [SlotRule::LowestReward, SlotRule::First, SlotRule::Random, SlotRule::Longest] {
         assert_eq!(check_slot_rule(&gated, rule), Ok(()));
     }
 }
@@ -280,45 +211,20 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         62,
         &expect!["steepness, expected 0.001 to 1000000, got 0.000999"],
     );
-    check(
-        &Gate::Never,
-        0,
-        62,
-        &expect!["group size, expected 1 to 65535, got 0"],
-    );
-    check(
-        &Gate::Never,
-        65_536,
-        62,
-        &expect!["group size, expected 1 to 65535, got 65536"],
-    );
-    check(
-        &Gate::Never,
-        8,
-        0,
-        &expect!["steps per epoch, expected 1 to 1000000000, got 0"],
-    );
+    check(&Gate::Never, 0, 62, &expect!["group size, expected 1 to 65535, got 0"]);
+    check(&Gate::Never, 65_536, 62, &expect!["group size, expected 1 to 65535, got 65536"]);
+    check(&Gate::Never, 8, 0, &expect!["steps per epoch, expected 1 to 1000000000, got 0"]);
     expect![[r#"slot "fixed" leaves a slot free in every group, expected gate = "always""#]]
-        .assert_eq(
-            &check_slot_rule(&Gate::Never, SlotRule::Fixed)
-                .unwrap_err()
-                .to_string(),
-        );
+        .assert_eq(&check_slot_rule(&Gate::Never, SlotRule::Fixed).unwrap_err().to_string());
 }
 
 fn check(gate: &Gate, group_size: usize, steps_per_epoch: u64, expected: &Expect) {
-    expected.assert_eq(
-        &Schedule::new(gate, group_size, steps_per_epoch)
-            .unwrap_err()
-            .to_string(),
-    );
+    expected.assert_eq(&Schedule::new(gate, group_size, steps_per_epoch).unwrap_err().to_string());
 }
 
 #[test]
 fn the_table_prints_as_other_trainers_read_it() {
-    let table = Schedule::new(&derived(1, sigmoid("0.5", "4")), 2, 2)
-        .unwrap()
-        .table(3);
+    let table = Schedule::new(&derived(1, sigmoid("0.5", "4")), 2, 2).unwrap().table(3);
     expect![[r#"
         {
           "extinct_at_step": 2,
@@ -375,10 +281,7 @@ fn rounded(value: serde_json::Value) -> serde_json::Value {
     match value {
         Value::Number(it) if it.is_f64() => ((it.as_f64().unwrap() * 1e10).round() / 1e10).into(),
         Value::Array(items) => items.into_iter().map(rounded).collect(),
-        Value::Object(items) => items
-            .into_iter()
-            .map(|(key, it)| (key, rounded(it)))
-            .collect(),
+        Value::Object(items) => items.into_iter().map(|(key, it)| (key, rounded(it))).collect(),
         other => other,
     }
 }
@@ -397,10 +300,7 @@ fn d3_decimals_are_exact_and_print_as_written() {
     ] {
         assert_eq!(decimal(text).to_string(), printed);
         assert_eq!(decimal(text).to_f64(), text.parse::<f64>().unwrap());
-        assert_eq!(
-            Decimal::from_f64(text.parse().unwrap()).unwrap(),
-            decimal(text)
-        );
+        assert_eq!(Decimal::from_f64(text.parse().unwrap()).unwrap(), decimal(text));
     }
     for text in [
         "",
@@ -421,10 +321,7 @@ fn d3_decimals_are_exact_and_print_as_written() {
     ] {
         assert!(text.parse::<Decimal>().is_err(), "{text:?}");
     }
-    assert!(
-        Decimal::from_f64(0.1 + 0.2).is_err(),
-        "0.30000000000000004 is nobody's setting"
-    );
+    assert!(Decimal::from_f64(0.1 + 0.2).is_err(), "0.30000000000000004 is nobody's setting");
     assert!(Decimal::from_f64(f64::NAN).is_err() && Decimal::from_f64(-0.0).is_err());
     expect![[r#"decimal number, expected digits such as 0.3 with at most 12 places and 15 digits, got "1e3""#]]
         .assert_eq(&"1e3".parse::<Decimal>().unwrap_err().to_string());
@@ -445,10 +342,7 @@ fn settings_survive_json() {
     }
     let from_text: Decimal = serde_json::from_str("\"0.3\"").unwrap();
     let from_integer: Decimal = serde_json::from_str("3").unwrap();
-    assert_eq!(
-        (from_text, from_integer),
-        (decimal("0.3"), Decimal::from(3))
-    );
+    assert_eq!((from_text, from_integer), (decimal("0.3"), Decimal::from(3)));
     assert!(serde_json::from_str::<Decimal>("-3").is_err());
 }
 

@@ -11,10 +11,7 @@ fn replaced(group: ScoredGroup, rule: SlotRule) -> usize {
     let mixed = apply_gate(group, Some(&teacher()), success_limit(64), slot(rule));
     let at = mixed.teacher_index().expect("the gate is open");
     match &mixed.members()[at] {
-        Member::Teacher {
-            replaced: Some(member),
-            ..
-        } => {
+        Member::Teacher { replaced: Some(member), .. } => {
             assert_eq!(member.index, at);
             at
         }
@@ -25,9 +22,7 @@ fn replaced(group: ScoredGroup, rule: SlotRule) -> usize {
 #[test]
 fn d1_the_gate_decides_on_the_successes_of_the_sampled_rollouts() {
     for successes in 0..=8 {
-        let verdicts: String = (0..8)
-            .map(|it| if it < successes { 'c' } else { 'w' })
-            .collect();
+        let verdicts: String = (0..8).map(|it| if it < successes { 'c' } else { 'w' }).collect();
         for level in 0..8 {
             let mixed = apply_gate(
                 scored(&verdicts),
@@ -35,11 +30,7 @@ fn d1_the_gate_decides_on_the_successes_of_the_sampled_rollouts() {
                 success_limit(level),
                 slot(SlotRule::LowestReward),
             );
-            assert_eq!(
-                mixed.injected(),
-                successes <= level,
-                "S {successes} m {level}"
-            );
+            assert_eq!(mixed.injected(), successes <= level, "S {successes} m {level}");
             assert_eq!(mixed.successes(), successes);
             assert_eq!(mixed.confidence(), (1 + successes) as f64 / 10.0);
             assert_eq!(mixed.members().len(), 8);
@@ -50,14 +41,7 @@ fn d1_the_gate_decides_on_the_successes_of_the_sampled_rollouts() {
 #[test]
 fn d7_one_of_the_ties_is_replaced_and_the_others_stay() {
     let mixed = injected("wwwwwwww");
-    assert_eq!(
-        mixed
-            .members()
-            .iter()
-            .filter(|it| matches!(it, Member::Policy(_)))
-            .count(),
-        7
-    );
+    assert_eq!(mixed.members().iter().filter(|it| matches!(it, Member::Policy(_))).count(), 7);
     assert_eq!(mixed.rewards().iter().sum::<f64>(), 1.0);
     let sampled: Vec<usize> = mixed.sampled().map(|it| it.index).collect();
     assert_eq!(sampled, [0, 1, 2, 3, 4, 5, 6, 7]);
@@ -66,17 +50,11 @@ fn d7_one_of_the_ties_is_replaced_and_the_others_stay() {
 #[test]
 fn d7_the_order_is_reward_then_truncation_then_length_then_index() {
     let of = |rollouts: &[(usize, bool)], verdicts| {
-        let rollouts = rollouts
-            .iter()
-            .map(|(length, ended)| rollout(*length, *ended))
-            .collect();
+        let rollouts = rollouts.iter().map(|(length, ended)| rollout(*length, *ended)).collect();
         replaced(scored_with(rollouts, verdicts), SlotRule::LowestReward)
     };
     // Reward before all: the correct ones are longer, and one of them is truncated.
-    assert_eq!(
-        of(&[(9, false), (9, true), (1, true), (8, true)], "ccwc"),
-        2
-    );
+    assert_eq!(of(&[(9, false), (9, true), (1, true), (8, true)], "ccwc"), 2);
     // An answer that cannot be read has the reward of a wrong one.
     assert_eq!(of(&[(9, true), (3, true), (5, true)], "cwu"), 2);
     // Truncated before ended, though shorter.
@@ -94,12 +72,7 @@ fn d7_the_order_is_reward_then_truncation_then_length_then_index() {
 fn d7_first_and_longest_look_at_nothing_else() {
     let group = || {
         scored_with(
-            vec![
-                rollout(2, true),
-                rollout(5, true),
-                rollout(1, false),
-                rollout(5, true),
-            ],
+            vec![rollout(2, true), rollout(5, true), rollout(1, false), rollout(5, true)],
             "cwwc",
         )
     };
@@ -113,14 +86,8 @@ fn d7_random_is_a_function_of_seed_step_and_prompt_and_reaches_every_slot() {
     let draw = |seed, step, prompt| {
         let group = SampledGroup::new(PromptId(prompt), 8, vec![rollout(3, true); 8])
             .score(verdicts_of("wwwwwwww"));
-        let slot = Slot {
-            rule: SlotRule::Random,
-            seed,
-            step: Step(step),
-        };
-        apply_gate(group, Some(&teacher()), success_limit(64), slot)
-            .teacher_index()
-            .unwrap()
+        let slot = Slot { rule: SlotRule::Random, seed, step: Step(step) };
+        apply_gate(group, Some(&teacher()), success_limit(64), slot).teacher_index().unwrap()
     };
     let mut counts = [0; 8];
     for step in 1..=8000 {
@@ -128,10 +95,7 @@ fn d7_random_is_a_function_of_seed_step_and_prompt_and_reaches_every_slot() {
         counts[draw(3, step, 412)] += 1;
     }
     // Expected 1000 with a deviation of 30.
-    assert!(
-        counts.iter().all(|it| (880..=1120).contains(it)),
-        "{counts:?}"
-    );
+    assert!(counts.iter().all(|it| (880..=1120).contains(it)), "{counts:?}");
     let by_seed: Vec<_> = (0..40).map(|it| draw(it, 1, 412)).collect();
     let by_prompt: Vec<_> = (0..40).map(|it| draw(3, 1, it)).collect();
     assert!(
@@ -145,30 +109,14 @@ fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
     let teacher = teacher();
     assert_eq!(rollouts_to_sample(SlotRule::Fixed, 8, Some(&teacher)), 7);
     assert_eq!(rollouts_to_sample(SlotRule::Fixed, 8, None), 8);
-    assert_eq!(
-        rollouts_to_sample(SlotRule::LowestReward, 8, Some(&teacher)),
-        8
-    );
+    assert_eq!(rollouts_to_sample(SlotRule::LowestReward, 8, Some(&teacher)), 8);
 
-    let mixed = apply_gate(
-        scored("cwwwwww"),
-        Some(&teacher),
-        success_limit(64),
-        slot(SlotRule::Fixed),
-    );
+    let mixed =
+        apply_gate(scored("cwwwwww"), Some(&teacher), success_limit(64), slot(SlotRule::Fixed));
     assert_eq!(mixed.members().len(), 8);
-    assert_eq!(
-        mixed.members()[0],
-        Member::Teacher {
-            trajectory: teacher,
-            replaced: None
-        }
-    );
+    assert_eq!(mixed.members()[0], Member::Teacher { trajectory: teacher, replaced: None });
     assert_eq!(mixed.rewards(), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-    assert_eq!(
-        (mixed.n_eff(), mixed.successes(), mixed.sampled().count()),
-        (7, 1, 7)
-    );
+    assert_eq!((mixed.n_eff(), mixed.successes(), mixed.sampled().count()), (7, 1, 7));
     // "+ Hindsight" is another row: a rollout of eight gives way.
     let hindsight = apply_gate(
         scored("cwwwwwww"),
@@ -177,32 +125,18 @@ fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
         slot(SlotRule::LowestReward),
     );
     assert_eq!(
-        (
-            hindsight.n_eff(),
-            hindsight.members().len(),
-            hindsight.teacher_index()
-        ),
+        (hindsight.n_eff(), hindsight.members().len(), hindsight.teacher_index()),
         (8, 8, Some(7))
     );
 }
 
 #[test]
 fn d9_a_prompt_without_teacher_is_never_injected_and_is_counted() {
-    let mixed = apply_gate(
-        scored("wwww"),
-        None,
-        success_limit(0),
-        slot(SlotRule::LowestReward),
-    );
+    let mixed = apply_gate(scored("wwww"), None, success_limit(0), slot(SlotRule::LowestReward));
     assert_eq!(mixed.intervention(), Intervention::OpenWithoutTeacher);
     assert_eq!(mixed.teacher_index(), None);
     // With the gate closed the missing teacher is not missed.
-    let closed = apply_gate(
-        scored("cwww"),
-        None,
-        success_limit(0),
-        slot(SlotRule::LowestReward),
-    );
+    let closed = apply_gate(scored("cwww"), None, success_limit(0), slot(SlotRule::LowestReward));
     assert_eq!(closed.intervention(), Intervention::GateClosed);
     assert_eq!(BatchStatistics::of(&[mixed, closed], 0).open_no_teacher, 1);
 }
@@ -215,15 +149,9 @@ fn d9_a_teacher_is_admitted_verified_and_whole_or_not_at_all() {
     assert_eq!(admitted(9, &Verdict::Correct), Ok(10));
     assert_eq!(
         admitted(10, &Verdict::Correct),
-        Err(TeacherRefusal::TooLong {
-            tokens: 11,
-            response_limit: 10
-        })
+        Err(TeacherRefusal::TooLong { tokens: 11, response_limit: 10 })
     );
-    assert_eq!(
-        admitted(3, &Verdict::Wrong),
-        Err(TeacherRefusal::NotCorrect(Verdict::Wrong))
-    );
+    assert_eq!(admitted(3, &Verdict::Wrong), Err(TeacherRefusal::NotCorrect(Verdict::Wrong)));
     let unparsable = admitted(3, &Verdict::Unparsable("no box".into())).unwrap_err();
     assert_eq!(
         unparsable.to_string(),
@@ -249,17 +177,9 @@ fn d11_the_teacher_s_reward_is_1() {
 fn d6_lost_rollouts_change_the_confidence_and_not_the_rule() {
     let sampled = SampledGroup::new(PromptId(1), 8, vec![rollout(2, true); 4]);
     let group = sampled.score(verdicts_of("cwww"));
-    assert_eq!(
-        (group.requested(), group.n_eff(), group.confidence()),
-        (8, 4, 2.0 / 6.0)
-    );
+    assert_eq!((group.requested(), group.n_eff(), group.confidence()), (8, 4, 2.0 / 6.0));
     assert!(!group.is_short());
-    let mixed = apply_gate(
-        group,
-        Some(&teacher()),
-        success_limit(1),
-        slot(SlotRule::LowestReward),
-    );
+    let mixed = apply_gate(group, Some(&teacher()), success_limit(1), slot(SlotRule::LowestReward));
     assert!(mixed.injected());
     assert_eq!((mixed.confidence(), mixed.members().len()), (2.0 / 6.0, 4));
 }
@@ -278,31 +198,18 @@ fn d6_groups_of_fewer_than_two_are_dropped_and_counted() {
         group(5, 1, 1),
     ]);
     assert_eq!(dropped, 2);
-    assert_eq!(
-        kept.iter().map(|it| it.prompt().0).collect::<Vec<_>>(),
-        [1, 3, 5]
-    );
+    assert_eq!(kept.iter().map(|it| it.prompt().0).collect::<Vec<_>>(), [1, 3, 5]);
 }
 
 #[test]
 fn d6_a_group_without_rollouts_has_nothing_to_replace() {
     let empty = || SampledGroup::new(PromptId(1), 8, vec![]).score(vec![]);
     assert!(empty().is_short() && empty().all_fail() && !empty().all_solved());
-    let mixed = apply_gate(
-        empty(),
-        Some(&teacher()),
-        success_limit(0),
-        slot(SlotRule::LowestReward),
-    );
+    let mixed =
+        apply_gate(empty(), Some(&teacher()), success_limit(0), slot(SlotRule::LowestReward));
     assert_eq!(mixed.members().len(), 1);
     assert_eq!(
-        advantages(
-            &mixed,
-            AdvantageRule {
-                group: AdvantageGroup::PolicyOnly,
-                std: false
-            }
-        ),
+        advantages(&mixed, AdvantageRule { group: AdvantageGroup::PolicyOnly, std: false }),
         [0.0]
     );
 }
@@ -314,12 +221,7 @@ fn the_counts_of_a_batch_are_those_of_its_sampled_rollouts() {
         injected("cwww"),
         kept("cccc"),
         kept("wwww"),
-        apply_gate(
-            scored("wwww"),
-            None,
-            success_limit(0),
-            slot(SlotRule::LowestReward),
-        ),
+        apply_gate(scored("wwww"), None, success_limit(0), slot(SlotRule::LowestReward)),
     ];
     let expected = BatchStatistics {
         groups: 5,
@@ -341,13 +243,7 @@ fn the_counts_of_a_batch_are_those_of_its_sampled_rollouts() {
     };
     assert_eq!(BatchStatistics::of(&batch, 2), expected);
     let empty = BatchStatistics::of(&[], 3);
-    assert_eq!(
-        empty,
-        BatchStatistics {
-            dropped: 3,
-            ..BatchStatistics::default()
-        }
-    );
+    assert_eq!(empty, BatchStatistics { dropped: 3, ..BatchStatistics::default() });
 }
 
 #[test]
@@ -356,21 +252,13 @@ fn d20_signal_is_the_teacher_or_unequal_rewards() {
     assert!(kept("cwww").has_signal());
     assert!(!kept("wwww").has_signal() && !kept("cccc").has_signal());
     for verdicts in ["wwww", "cccc"] {
-        assert_eq!(
-            advantages(&kept(verdicts), AdvantageRule::default()),
-            [0.0; 4]
-        );
+        assert_eq!(advantages(&kept(verdicts), AdvantageRule::default()), [0.0; 4]);
     }
 }
 
 /// Four rollouts with rewards .9, .2, .2 and .5; the third is longer than the second.
 fn graded(success_at: f64) -> ScoredGroup {
-    let rollouts = vec![
-        rollout(3, true),
-        rollout(3, true),
-        rollout(4, true),
-        rollout(9, false),
-    ];
+    let rollouts = vec![rollout(3, true), rollout(3, true), rollout(4, true), rollout(9, false)];
     let graded = [0.9, 0.2, 0.2, 0.5].map(|it| (it, Verdict::Wrong));
     SampledGroup::new(PromptId(412), 4, rollouts).score_with_rewards(graded.to_vec(), success_at)
 }
@@ -388,12 +276,8 @@ fn d28_successes_are_rewards_that_reach_the_level() {
 #[test]
 fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
     let teacher = admit_graded_teacher(vec![7, 7], END, (0.8, 0.75), 80).unwrap();
-    let mixed = apply_gate(
-        graded(0.75),
-        Some(&teacher),
-        success_limit(1),
-        slot(SlotRule::LowestReward),
-    );
+    let mixed =
+        apply_gate(graded(0.75), Some(&teacher), success_limit(1), slot(SlotRule::LowestReward));
     // Of the two rewards .2 the longer rollout gives its slot (D7), though .5 is truncated.
     assert_eq!(mixed.teacher_index(), Some(2));
     assert_eq!(mixed.rewards(), [0.9, 0.2, 0.8, 0.5]);

@@ -6,10 +6,7 @@ use hapo_core::*;
 use support::{injected, kept, rollout, scored_with, slot, success_limit, teacher};
 
 fn settings(own: &str) -> MethodSettings {
-    MethodSettings {
-        own: serde_json::from_str(own).unwrap(),
-        ..MethodSettings::default()
-    }
+    MethodSettings { own: serde_json::from_str(own).unwrap(), ..MethodSettings::default() }
 }
 
 fn build(name: &str, own: &str) -> std::sync::Arc<dyn Method> {
@@ -21,19 +18,14 @@ fn refused(name: &str, settings: &MethodSettings) -> MethodError {
 }
 
 fn at(step: u64) -> Moment {
-    Moment {
-        step: Step(step),
-        initial_threshold: 0.15,
-    }
+    Moment { step: Step(step), initial_threshold: 0.15 }
 }
 
 /// (policy or the operator's name, A or λ, entropy exponent) of each span of each member.
 fn terms(credit: &Credit) -> Vec<Vec<(&'static str, f64, f64)>> {
     let term = |it: &Span| match it.term {
         Term::Policy { advantage } => ("policy", advantage, it.entropy_exponent),
-        Term::Teacher {
-            weight, operator, ..
-        } => (operator.name, weight, it.entropy_exponent),
+        Term::Teacher { weight, operator, .. } => (operator.name, weight, it.entropy_exponent),
     };
     let members = credit.iter();
     members.map(|it| it.iter().map(term).collect()).collect()
@@ -45,19 +37,10 @@ fn an_injected_group_of_four_has_the_operator_of_its_method() {
     for (name, operator) in [("luffy", "luffy"), ("srft", "srft"), ("trapo", "trapo")] {
         let credit = build(name, "{}").credit(&injected("wwww"), at(1));
         let failure = vec![("policy", -0.25, 0.0)];
-        let expected = [
-            failure.clone(),
-            failure.clone(),
-            failure,
-            vec![(operator, 1.0, 0.0)],
-        ];
+        let expected = [failure.clone(), failure.clone(), failure, vec![(operator, 1.0, 0.0)]];
         assert_eq!(terms(&credit), expected, "{name}");
         let lengths: Vec<_> = credit.iter().map(|it| it[0].tokens.clone()).collect();
-        assert_eq!(
-            lengths,
-            [0..1, 0..2, 0..3, 0..4],
-            "{name}: END is the fourth"
-        );
+        assert_eq!(lengths, [0..1, 0..2, 0..3, 0..4], "{name}: END is the fourth");
     }
 }
 
@@ -80,11 +63,8 @@ fn on_policy_methods_differ_in_their_advantages() {
 fn d21_srfts_entropy_weights_take_the_place_of_advantages() {
     let method = build("srft", r#"{"weights":"entropy"}"#);
     let credit = method.credit(&injected("cwu"), at(1));
-    let expected = [
-        vec![("policy", 0.1, 1.0)],
-        vec![("policy", -1.0, 0.0)],
-        vec![("srft", 0.5, -1.0)],
-    ];
+    let expected =
+        [vec![("policy", 0.1, 1.0)], vec![("policy", -1.0, 0.0)], vec![("srft", 0.5, -1.0)]];
     assert_eq!(terms(&credit), expected);
 }
 
@@ -94,10 +74,7 @@ fn chord_mixes_by_a_falling_mu() {
     let method = build("chord", r#"{"mu":{"start":0.75,"end":0.25,"steps":2}}"#);
     for (step, mu) in [(1, 0.75), (2, 0.5), (3, 0.25), (9, 0.25)] {
         let credit = method.credit(&injected("ww"), at(step));
-        let expected = [
-            vec![("policy", (1.0 - mu) * -0.5, 0.0)],
-            vec![("chord", mu, 0.0)],
-        ];
+        let expected = [vec![("policy", (1.0 - mu) * -0.5, 0.0)], vec![("chord", mu, 0.0)]];
         assert_eq!(terms(&credit), expected, "step {step}");
     }
 }
@@ -109,10 +86,7 @@ fn hpt_drops_the_rollouts_where_the_teacher_enters() {
     let credit = method.credit(&injected("www"), at(1));
     assert_eq!(terms(&credit), [vec![], vec![], vec![("srft", 1.0, 0.0)]]);
     let group = kept("cw");
-    assert_eq!(
-        method.credit(&group, at(1)),
-        build("grpo", "{}").credit(&group, at(1))
-    );
+    assert_eq!(method.credit(&group, at(1)), build("grpo", "{}").credit(&group, at(1)));
     let gate = Gate::Confidence {
         threshold: Threshold::Derived { success_limit: 0 },
         annealing: Annealing::Off,
@@ -135,15 +109,9 @@ fn d22_a_rollout_behind_a_prefix_has_two_spans() {
     let credit = method.credit(&group, at(1));
     assert_eq!(
         terms(&credit),
-        [
-            vec![("trapo", 1.0, 0.0), ("policy", 0.5, 0.0)],
-            vec![("policy", -0.5, 0.0)]
-        ]
+        [vec![("trapo", 1.0, 0.0), ("policy", 0.5, 0.0)], vec![("policy", -0.5, 0.0)]]
     );
-    assert_eq!(
-        (credit[0][0].tokens.clone(), credit[0][1].tokens.clone()),
-        (0..2, 2..5)
-    );
+    assert_eq!((credit[0][0].tokens.clone(), credit[0][1].tokens.clone()), (0..2, 2..5));
     assert_eq!(method.sampling(), GroupPlan::Prefixes(&MICRO_GROUPS));
 }
 
@@ -163,12 +131,7 @@ fn settings_of_its_own_are_refused_with_their_key() {
             "srft",
             "unknown variant `entrpy`, expected `plain` or `entropy`",
         ),
-        (
-            "srft",
-            r#"{"weight":"plain"}"#,
-            "srft",
-            "unknown field `weight`, expected `weights`",
-        ),
+        ("srft", r#"{"weight":"plain"}"#, "srft", "unknown field `weight`, expected `weights`"),
         (
             "chord",
             r#"{"mu":{"start":2,"end":0,"steps":9}}"#,
@@ -185,19 +148,13 @@ fn settings_of_its_own_are_refused_with_their_key() {
         let error = refused(name, &settings(own));
         assert_eq!((error.key, error.problem.as_str()), (key, problem));
     }
-    let small = MethodSettings {
-        group_size: 4,
-        ..settings(r#"{"prefixes":"micro-groups"}"#)
-    };
+    let small = MethodSettings { group_size: 4, ..settings(r#"{"prefixes":"micro-groups"}"#) };
     assert_eq!(
         refused("trapo", &small).to_string(),
         "trapo.prefixes: expected sampling.group_size = 8, got 4; groups are sampled in parts of 4 + 2 + 1 + 1"
     );
     let divided = MethodSettings {
-        advantage: AdvantageRule {
-            std: true,
-            ..AdvantageRule::default()
-        },
+        advantage: AdvantageRule { std: true, ..AdvantageRule::default() },
         ..settings("{}")
     };
     assert_eq!(refused("maxrl", &divided).key, "advantage");

@@ -11,10 +11,7 @@ fn schedule(
     annealing: Annealing,
     steps_per_epoch: u64,
 ) -> Schedule {
-    let gate = Gate::Confidence {
-        threshold: Threshold::Derived { success_limit },
-        annealing,
-    };
+    let gate = Gate::Confidence { threshold: Threshold::Derived { success_limit }, annealing };
     Schedule::new(&gate, group_size, steps_per_epoch).unwrap()
 }
 
@@ -64,13 +61,8 @@ fn proposition_1_d3_holds_for_manual_thresholds() {
                 exact / (4 * (2 + n)) / 1_000_000_000_000,
                 exact / (4 * (2 + n)) % 1_000_000_000_000
             );
-            let threshold = Threshold::Manual {
-                gamma0: gamma0.parse().unwrap(),
-            };
-            let gate = Gate::Confidence {
-                threshold,
-                annealing: Annealing::Off,
-            };
+            let threshold = Threshold::Manual { gamma0: gamma0.parse().unwrap() };
+            let gate = Gate::Confidence { threshold, annealing: Annealing::Off };
             let opens = (0..=n).filter(|s| 4 * (1 + s) < quarter).count() as u64;
             match Schedule::new(&gate, n as usize, 1) {
                 Ok(schedule) => {
@@ -91,21 +83,15 @@ fn proposition_1_d3_holds_for_manual_thresholds() {
 #[test]
 fn proposition_2_the_gate_never_reopens_after_extinction() {
     let (turn_off, k, steps_per_epoch) = (1.5, 10.0, 62);
-    let annealing = Annealing::Sigmoid {
-        turn_off_epoch: "1.5".parse().unwrap(),
-        steepness: 10.into(),
-    };
+    let annealing =
+        Annealing::Sigmoid { turn_off_epoch: "1.5".parse().unwrap(), steepness: 10.into() };
     for n in 1..=64 {
         for m in 0..n {
             let schedule = schedule(n, m, annealing, steps_per_epoch);
             let extinct = schedule.extinct_at_step().unwrap().0;
             // e* = e_off + ln(2m + 1)/k; for m = 0 it is step 93 exactly, and no other is within 10^-6 of a step.
             let last = steps_per_epoch as f64 * (turn_off + ((2 * m + 1) as f64).ln() / k);
-            assert_eq!(
-                extinct,
-                if m == 0 { 93 } else { last.ceil() as u64 },
-                "N {n} m {m}"
-            );
+            assert_eq!(extinct, if m == 0 { 93 } else { last.ceil() as u64 }, "N {n} m {m}");
             let mut before = schedule.success_limit(Step(1));
             for step in 1..=extinct + 62 {
                 let now = schedule.success_limit(Step(step));
@@ -135,9 +121,7 @@ fn proposition_3_bounds_the_binomial_tail() {
                     tail += &choose * BigUint::from(mu).pow(s) * BigUint::from(20 - mu).pow(n - s);
                     choose = choose * (n - s) / (s + 1);
                 }
-                let tail = Ratio::new(tail, BigUint::from(20_u8).pow(n))
-                    .to_f64()
-                    .unwrap();
+                let tail = Ratio::new(tail, BigUint::from(20_u8).pow(n)).to_f64().unwrap();
                 let bound = (-2.0 * f64::from(n) * (f64::from(mu) / 20.0 - gamma).powi(2)).exp();
                 assert!(tail <= bound, "N {n} m {m} μ {mu}/20: {tail} > {bound}");
                 tightest = tightest.max(tail / bound);

@@ -2,12 +2,7 @@
 
 use hapo_core::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
 
-const COUNTER: RngCounter = RngCounter {
-    step: 3,
-    prompt: 412,
-    rollout: 7,
-    position: 21,
-};
+const COUNTER: RngCounter = RngCounter { step: 3, prompt: 412, rollout: 7, position: 21 };
 
 fn generator() -> CounterRng {
     CounterRng::new(5, RngStream::Task, COUNTER)
@@ -72,9 +67,7 @@ fn philox_gives_the_words_of_numpy() {
         serde_json::from_str(include_str!("../testdata/philox4x64.json")).unwrap();
     assert_eq!(vectors.len(), 62);
     let words = |it: &[String]| {
-        it.iter()
-            .map(|it| u64::from_str_radix(it, 16).unwrap())
-            .collect::<Vec<_>>()
+        it.iter().map(|it| u64::from_str_radix(it, 16).unwrap()).collect::<Vec<_>>()
     };
     for vector in vectors {
         let (counter, key) = (words(&vector.counter), words(&vector.key));
@@ -116,30 +109,9 @@ fn every_part_of_the_key_matters() {
         uniform(6, RngStream::Sample, COUNTER),
         uniform(5, RngStream::Evaluate, COUNTER),
         uniform(5, RngStream::Sample, RngCounter { step: 4, ..COUNTER }),
-        uniform(
-            5,
-            RngStream::Sample,
-            RngCounter {
-                prompt: 413,
-                ..COUNTER
-            },
-        ),
-        uniform(
-            5,
-            RngStream::Sample,
-            RngCounter {
-                rollout: 6,
-                ..COUNTER
-            },
-        ),
-        uniform(
-            5,
-            RngStream::Sample,
-            RngCounter {
-                position: 22,
-                ..COUNTER
-            },
-        ),
+        uniform(5, RngStream::Sample, RngCounter { prompt: 413, ..COUNTER }),
+        uniform(5, RngStream::Sample, RngCounter { rollout: 6, ..COUNTER }),
+        uniform(5, RngStream::Sample, RngCounter { position: 22, ..COUNTER }),
     ];
     assert!(others.iter().all(|it| *it != base));
     assert_eq!(base, uniform(5, RngStream::Sample, COUNTER));
@@ -150,22 +122,13 @@ fn uniform_numbers_fill_the_unit_interval_evenly() {
     let mut bins = [0_u32; 20];
     let n = 200_000;
     for position in 0..n {
-        let it = uniform(
-            1,
-            RngStream::Sample,
-            RngCounter {
-                position,
-                ..COUNTER
-            },
-        );
+        let it = uniform(1, RngStream::Sample, RngCounter { position, ..COUNTER });
         assert!((0.0..1.0).contains(&it));
         bins[(it * 20.0) as usize] += 1;
     }
     let expected = n as f64 / 20.0;
-    let chi_square: f64 = bins
-        .iter()
-        .map(|it| (f64::from(*it) - expected).powi(2) / expected)
-        .sum();
+    let chi_square: f64 =
+        bins.iter().map(|it| (f64::from(*it) - expected).powi(2) / expected).sum();
     // 19 degrees of freedom: above 43.8 once in a thousand seeds, and this seed is fixed.
     assert!(chi_square < 43.8, "{chi_square}");
 }
@@ -177,10 +140,7 @@ fn below_is_even_and_never_reaches_its_bound() {
     for _ in 0..70_000 {
         counts[rng.below(7) as usize] += 1;
     }
-    assert!(
-        counts.iter().all(|it| (9_600..=10_400).contains(it)),
-        "{counts:?}"
-    );
+    assert!(counts.iter().all(|it| (9_600..=10_400).contains(it)), "{counts:?}");
     assert!((0..100).all(|_| rng.below(1) == 0));
     // Two thirds of 2^64: a draw without rejection would fall into the lower half of the range with 2/3.
     let bound = u64::MAX / 3 * 2;
@@ -193,23 +153,13 @@ fn shuffles_are_permutations_and_every_order_is_as_likely() {
     let mut orders = std::collections::BTreeMap::new();
     for step in 0..24_000 {
         let mut it = [0, 1, 2, 3];
-        CounterRng::new(
-            9,
-            RngStream::Shuffle,
-            RngCounter {
-                step,
-                ..RngCounter::default()
-            },
-        )
-        .shuffle(&mut it);
+        CounterRng::new(9, RngStream::Shuffle, RngCounter { step, ..RngCounter::default() })
+            .shuffle(&mut it);
         *orders.entry(it).or_insert(0) += 1;
     }
     assert_eq!(orders.len(), 24);
     // Expected 1000 with a deviation of 31.
-    assert!(
-        orders.values().all(|it| (870..=1130).contains(it)),
-        "{orders:?}"
-    );
+    assert!(orders.values().all(|it| (870..=1130).contains(it)), "{orders:?}");
     let mut empty: [u8; 0] = [];
     generator().shuffle(&mut empty);
 }
@@ -228,14 +178,9 @@ fn normal_numbers_have_the_moments_of_the_normal_distribution() {
         beyond_two += i32::from(it.abs() > 2.0);
     }
     for (got, (expected, tolerance)) in
-        moments
-            .iter()
-            .zip([(0.0, 0.006), (1.0, 0.009), (0.0, 0.025), (3.0, 0.06)])
+        moments.iter().zip([(0.0, 0.006), (1.0, 0.009), (0.0, 0.025), (3.0, 0.06)])
     {
         assert!((got - expected).abs() < tolerance, "{moments:?}");
     }
-    assert!(
-        (f64::from(beyond_two) / f64::from(n) - 0.045_500).abs() < 0.0014,
-        "{beyond_two}"
-    );
+    assert!((f64::from(beyond_two) / f64::from(n) - 0.045_500).abs() < 0.0014, "{beyond_two}");
 }

@@ -53,10 +53,7 @@ impl Compiler {
         unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) }
             .result()
             .map_err(|it| failed(device, &format!("NVRTC does not say its version: {it}")))?;
-        Ok(Self {
-            version: (major, minor),
-            device: device.to_owned(),
-        })
+        Ok(Self { version: (major, minor), device: device.to_owned() })
     }
 
     /// Its version, such as 12.9.
@@ -124,10 +121,7 @@ impl Compiler {
 }
 
 fn options(arch: Arch) -> Vec<String> {
-    vec![
-        format!("--gpu-architecture=sm_{}{}", arch.major, arch.minor),
-        "--std=c++17".to_owned(),
-    ]
+    vec![format!("--gpu-architecture=sm_{}{}", arch.major, arch.minor), "--std=c++17".to_owned()]
 }
 
 /// # Safety
@@ -149,10 +143,8 @@ unsafe fn log_of(program: sys::nvrtcProgram) -> String {
     // SAFETY: as above.
     let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
     let bytes: Vec<u8> = log.into_iter().map(|it| it as u8).collect();
-    CStr::from_bytes_until_nul(&bytes).map_or_else(
-        |_| String::new(),
-        |it| it.to_string_lossy().trim_end().to_owned(),
-    )
+    CStr::from_bytes_until_nul(&bytes)
+        .map_or_else(|_| String::new(), |it| it.to_string_lossy().trim_end().to_owned())
 }
 
 /// `HAPO_KERNEL_CACHE`, else `hapo/kernels` in the user's folder for caches.
@@ -198,8 +190,7 @@ pub(crate) fn load_named_libraries() {
 /// `libnvrtc.so` or `libnvrtc.so.12`, not `libnvrtc-builtins.so.12.9`.
 fn is_version_of(path: &Path, stem: &str) -> bool {
     let name = path.file_name().and_then(|it| it.to_str()).unwrap_or("");
-    name.strip_prefix(stem)
-        .is_some_and(|it| it.is_empty() || it.starts_with('.'))
+    name.strip_prefix(stem).is_some_and(|it| it.is_empty() || it.starts_with('.'))
 }
 
 /// A library that is not there.
@@ -236,10 +227,7 @@ mod tests {
 
     #[test]
     fn images_have_names_of_what_they_were_made_from() {
-        let compiler = |minor| Compiler {
-            version: (12, minor),
-            device: "cuda:0".to_owned(),
-        };
+        let compiler = |minor| Compiler { version: (12, minor), device: "cuda:0".to_owned() };
         let hopper = options(Arch { major: 9, minor: 0 });
         let name = compiler(9).image_name("a", &hopper);
         assert_eq!(name.len(), 64 + 6);

@@ -31,9 +31,7 @@ pub struct CudaDevice<L: Launcher> {
 
 impl<L: Launcher> Clone for CudaDevice<L> {
     fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
+        Self { inner: Arc::clone(&self.inner) }
     }
 }
 
@@ -121,10 +119,7 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     pub(crate) fn fault(&self) -> MutexGuard<'_, Option<DeviceError>> {
-        self.inner
-            .fault
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.inner.fault.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs an operation unless one before it failed, and keeps its failure.
@@ -147,9 +142,7 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64, DeviceError> {
-        plan::narrow(what, n)
-            .map(u64::from)
-            .map_err(|it| self.too_large(it))
+        plan::narrow(what, n).map(u64::from).map_err(|it| self.too_large(it))
     }
 
     pub(crate) fn grid(&self, x: usize, y: usize, z: usize) -> Result<[u32; 3], DeviceError> {
@@ -176,21 +169,12 @@ impl<L: Launcher> CudaDevice<L> {
         if grid.contains(&0) {
             return Ok(());
         }
-        self.inner.launcher.launch(&Launch {
-            kernel,
-            grid,
-            shared,
-            args,
-        })
+        self.inner.launcher.launch(&Launch { kernel, grid, shared, args })
     }
 
     /// Runs `work` with scratch memory of at least `bytes`, alone.
     pub(crate) fn with_scratch(&self, bytes: usize, work: impl FnOnce(u64) -> Done) -> Done {
-        let mut scratch = self
-            .inner
-            .scratch
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut scratch = self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         if scratch.as_ref().is_none_or(|it| it.1 < bytes) {
             // The old one goes first, so that both need not fit.
             *scratch = None;
@@ -220,11 +204,8 @@ impl<L: Launcher> CudaDevice<L> {
             return Ok(Arc::clone(it));
         }
         let (words, groups) = make(&table.items);
-        let made = Arc::new(Uploaded {
-            memory: self.upload_words(&words)?,
-            words: words.len(),
-            groups,
-        });
+        let made =
+            Arc::new(Uploaded { memory: self.upload_words(&words)?, words: words.len(), groups });
         all.push((which, Arc::clone(&made)));
         Ok(made)
     }
@@ -264,18 +245,12 @@ impl<L: Launcher> CudaDevice<L> {
             return if add {
                 Ok(())
             } else {
-                self.inner
-                    .launcher
-                    .zero(product.out.address, m * n * size_of::<f32>())
+                self.inner.launcher.zero(product.out.address, m * n * size_of::<f32>())
             };
         }
         for (what, n) in [("rows", m), ("columns", n), ("inner columns", k)] {
             if n > i32::MAX as usize {
-                return Err(self.too_large(TooLarge {
-                    what,
-                    got: n,
-                    limit: i32::MAX as usize,
-                }));
+                return Err(self.too_large(TooLarge { what, got: n, limit: i32::MAX as usize }));
             }
         }
         if self.inner.products == MatmulPrecision::F32 {
@@ -286,11 +261,7 @@ impl<L: Launcher> CudaDevice<L> {
         self.with_scratch(right_at + right_len * 2, |scratch| {
             let right_to = scratch + right_at as u64;
             self.over("round_to_bf16", left_len, &[product.left.address, scratch])?;
-            self.over(
-                "round_to_bf16",
-                right_len,
-                &[product.right.address, right_to],
-            )?;
+            self.over("round_to_bf16", right_len, &[product.right.address, right_to])?;
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
             self.inner.launcher.product(&Product {
                 number: Number::Bf16,
@@ -328,10 +299,7 @@ impl<L: Launcher> CudaDevice<L> {
     ) -> Result<AttentionPlan, DeviceError> {
         AttentionPlan::of(shape.head_dim).ok_or_else(|| DeviceError::Gpu {
             device: self.inner.launcher.name(),
-            problem: format!(
-                "heads of {} columns, the kernels take at most 256",
-                shape.head_dim
-            ),
+            problem: format!("heads of {} columns, the kernels take at most 256", shape.head_dim),
             hint: "compute on the CPU for this model".to_owned(),
         })
     }
@@ -341,19 +309,12 @@ impl<L: Launcher> CudaDevice<L> {
         segments: &CudaTable<L, SegmentRow>,
         tile: usize,
     ) -> Result<Arc<Uploaded<L>>, DeviceError> {
-        self.derived(segments, Derived::QueryTiles(tile), |it| {
-            (plan::query_tiles(it, tile), 0)
-        })
+        self.derived(segments, Derived::QueryTiles(tile), |it| (plan::query_tiles(it, tile), 0))
     }
 
     /// heads, `kv_heads`, `head_dim`, scale.
     pub(crate) fn shape_args(shape: AttentionShape) -> [u64; 4] {
-        [
-            shape.heads as u64,
-            shape.kv_heads as u64,
-            shape.head_dim as u64,
-            f32_arg(shape.scale()),
-        ]
+        [shape.heads as u64, shape.kv_heads as u64, shape.head_dim as u64, f32_arg(shape.scale())]
     }
 
     /// Downloads one number per block of `kernel`, which is given the elements of a block.
@@ -370,9 +331,7 @@ impl<L: Launcher> CudaDevice<L> {
             self.with_scratch(size_of_val(&numbers[..]), |scratch| {
                 let args = [x.len as u64, plan::PER_BLOCK as u64, at(x), scratch];
                 self.launch(kernel, grid, shared, &args)?;
-                self.inner
-                    .launcher
-                    .download(scratch, bytemuck::cast_slice_mut(&mut numbers))
+                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut numbers))
             })?;
         }
         Ok(numbers)

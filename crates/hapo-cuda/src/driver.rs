@@ -66,9 +66,7 @@ unsafe impl Sync for Open {}
 
 impl std::fmt::Debug for Open {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Open")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Open").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -98,10 +96,7 @@ impl Driver {
         load_named_libraries();
         cuda::init().map_err(|it| failed(&name, &describe("the driver does not start", it)))?;
         let count = cuda::device::get_count().map_err(|it| {
-            failed(
-                &name,
-                &describe("the driver does not report the number of GPUs", it),
-            )
+            failed(&name, &describe("the driver does not report the number of GPUs", it))
         })?;
         if ordinal >= count as usize {
             return Err(DeviceError::Gpu {
@@ -117,12 +112,9 @@ impl Driver {
         }
         let context = CudaContext::new(ordinal)
             .map_err(|it| failed(&name, &describe("the GPU cannot be opened", it)))?;
-        let (major, minor) = context.compute_capability().map_err(|it| {
-            failed(
-                &name,
-                &describe("the GPU does not report its properties", it),
-            )
-        })?;
+        let (major, minor) = context
+            .compute_capability()
+            .map_err(|it| failed(&name, &describe("the GPU does not report its properties", it)))?;
         if major < LEAST_MAJOR {
             return Err(DeviceError::Gpu {
                 device: name,
@@ -132,14 +124,9 @@ impl Driver {
                         .to_owned(),
             });
         }
-        let arch = Arch {
-            major: major as u32,
-            minor: minor as u32,
-        };
-        let images = sources()
-            .iter()
-            .map(|it| compiler.image(it, arch))
-            .collect::<Result<Vec<_>, _>>()?;
+        let arch = Arch { major: major as u32, minor: minor as u32 };
+        let images =
+            sources().iter().map(|it| compiler.image(it, arch)).collect::<Result<Vec<_>, _>>()?;
         // SAFETY: the context is current on this thread (`CudaContext::new` binds it), images are those
         // of NVRTC for this GPU, and every handle is kept by `Open`, which gives it back.
         unsafe { Self::with_images(name.clone(), context, &images) }
@@ -261,11 +248,8 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
 
 /// What was done, and what the driver says about it.
 fn describe(what: &str, error: DriverError) -> String {
-    let text = error
-        .error_string()
-        .ok()
-        .and_then(|it| it.to_str().ok())
-        .unwrap_or("an unknown error");
+    let text =
+        error.error_string().ok().and_then(|it| it.to_str().ok()).unwrap_or("an unknown error");
     format!("{what}: {text} ({:?})", error.0)
 }
 
@@ -323,10 +307,7 @@ impl Launcher for Driver {
             first => first,
         };
         let address = self.checked(address, "memory cannot be allocated")?;
-        let memory = CudaMemory {
-            address,
-            driver: self.clone(),
-        };
+        let memory = CudaMemory { address, driver: self.clone() };
         self.zero(address, size)?;
         Ok(memory)
     }
@@ -376,11 +357,8 @@ impl Launcher for Driver {
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
         self.bind()?;
         let function = self.open.functions[launch.kernel];
-        let mut args: Vec<*mut c_void> = launch
-            .args
-            .iter()
-            .map(|it| std::ptr::from_ref(it).cast_mut().cast())
-            .collect();
+        let mut args: Vec<*mut c_void> =
+            launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
         let [x, y, z] = launch.grid;
         // SAFETY: the arguments are those of the kernel, in order (the tests run the same calls); the
         // driver copies them before it returns and does not write to them.
@@ -399,16 +377,7 @@ impl Launcher for Driver {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
-        let Product {
-            m,
-            n,
-            k,
-            number,
-            left,
-            right,
-            add,
-            out,
-        } = *product;
+        let Product { m, n, k, number, left, right, add, out } = *product;
         let operation = |transposed| {
             if transposed {
                 blas_sys::cublasOperation_t::CUBLAS_OP_T
@@ -421,11 +390,7 @@ impl Launcher for Driver {
             Number::Bf16 => blas_sys::cudaDataType_t::CUDA_R_16BF,
         };
         let (one, beta) = (1.0_f32, if add { 1.0_f32 } else { 0.0 });
-        let blas = self
-            .open
-            .blas
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let blas = self.open.blas.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
         // without FAST_TF32 keeps f32 factors as they are.
         let begun = unsafe {

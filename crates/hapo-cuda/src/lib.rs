@@ -14,10 +14,7 @@
 //! same bits on the same GPU, as far as cuBLAS does (it does with one stream). They are not those of
 //! the CPU, and a row of a product may have other bits next to other rows.
 
-#![allow(
-    clippy::too_many_arguments,
-    reason = "an operation names its buffers one by one"
-)]
+#![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 
 mod compile;
 mod device;

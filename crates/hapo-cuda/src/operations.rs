@@ -20,10 +20,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
         let bytes = len.checked_mul(size_of::<f32>());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
-        Ok(CudaBuf {
-            memory: self.inner.launcher.alloc(bytes)?,
-            len,
-        })
+        Ok(CudaBuf { memory: self.inner.launcher.alloc(bytes)?, len })
     }
 
     fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
@@ -35,38 +32,22 @@ impl<L: Launcher> Device for CudaDevice<L> {
             memory = Some(made);
             Ok(())
         });
-        CudaTable {
-            items: items.to_vec(),
-            memory,
-            derived: Mutex::new(Vec::new()),
-        }
+        CudaTable { items: items.to_vec(), memory, derived: Mutex::new(Vec::new()) }
     }
 
     fn upload(&self, src: &[f32], dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len(), dst.len, "equal lengths");
-        self.run(|| {
-            self.inner
-                .launcher
-                .upload(bytemuck::cast_slice(src), to(&dst))
-        });
+        self.run(|| self.inner.launcher.upload(bytemuck::cast_slice(src), to(&dst)));
     }
 
     fn download(&self, src: Span<CudaBuf<L>>, dst: &mut [f32]) {
         assert_eq!(src.len, dst.len(), "equal lengths");
-        self.run(|| {
-            self.inner
-                .launcher
-                .download(at(src), bytemuck::cast_slice_mut(dst))
-        });
+        self.run(|| self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(dst)));
     }
 
     fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len, dst.len, "equal lengths");
-        self.run(|| {
-            self.inner
-                .launcher
-                .copy(at(src), to(&dst), src.len * size_of::<f32>())
-        });
+        self.run(|| self.inner.launcher.copy(at(src), to(&dst), src.len * size_of::<f32>()));
     }
 
     fn fill(&self, dst: SpanMut<CudaBuf<L>>, value: f32) {
@@ -99,21 +80,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         y: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape {
-            rows,
-            inputs,
-            outputs,
-        } = shape;
+        let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
         self.run(|| {
             let add = self.start(&onto, to(&y), rows, outputs)?;
-            self.product(
-                forward_product(shape, at(x), at(w), add, to(&y)),
-                w.len,
-                x.len,
-            )
+            self.product(forward_product(shape, at(x), at(w), add, to(&y)), w.len, x.len)
         });
     }
 
@@ -156,17 +129,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         y: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape {
-            rows,
-            inputs,
-            outputs,
-        } = shape;
+        let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
-        assert_eq!(
-            packed.len,
-            (inputs * outputs).div_ceil(2),
-            "half a word per weight"
-        );
+        assert_eq!(packed.len, (inputs * outputs).div_ceil(2), "half a word per weight");
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
         self.run(|| {
             if y.len == 0 {
@@ -176,10 +141,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             self.with_scratch(x.len * 2, |scratch| {
                 self.over("round_to_bf16", x.len, &[at(x), scratch])?;
                 let product = forward_product(shape, scratch, at(packed), add, to(&y));
-                self.inner.launcher.product(&Product {
-                    number: Number::Bf16,
-                    ..product
-                })
+                self.inner.launcher.product(&Product { number: Number::Bf16, ..product })
             })
         });
     }
@@ -192,11 +154,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         dx: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape {
-            rows,
-            inputs,
-            outputs,
-        } = shape;
+        let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
         assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
         assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
@@ -207,11 +165,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 n: rows,
                 k: outputs,
                 number: Number::F32,
-                left: Matrix {
-                    address: at(w),
-                    stride: outputs,
-                    transposed: true,
-                },
+                left: Matrix { address: at(w), stride: outputs, transposed: true },
                 right: plain(at(dy), outputs),
                 add: self.start(&onto, to(&dx), rows, inputs)?,
                 out: plain(to(&dx), inputs),
@@ -228,11 +182,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         dw: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape {
-            rows,
-            inputs,
-            outputs,
-        } = shape;
+        let MatShape { rows, inputs, outputs } = shape;
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
         assert_eq!(dw.len, inputs * outputs, "dw is [inputs, outputs]");
@@ -244,11 +194,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 k: rows,
                 number: Number::F32,
                 left: plain(at(dy), outputs),
-                right: Matrix {
-                    address: at(x),
-                    stride: inputs,
-                    transposed: true,
-                },
+                right: Matrix { address: at(x), stride: inputs, transposed: true },
                 add: self.start(&onto, to(&dw), inputs, outputs)?,
                 out: plain(to(&dw), outputs),
             };
@@ -274,10 +220,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         residual: Option<SpanMut<CudaBuf<L>>>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
-        assert!(
-            x.len == rows * width && y.len == rows * width,
-            "x and y are [rows, width]"
-        );
+        assert!(x.len == rows * width && y.len == rows * width, "x and y are [rows, width]");
         let residual = residual.map_or(0, |it| {
             assert_eq!(it.len, rows * width, "residual is [rows, width]");
             to(&it)
@@ -550,10 +493,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             k.len == tokens * shape.kv_dim() && v.len == k.len,
             "k and v are [tokens, kv_heads · head_dim]"
         );
-        assert!(
-            span.len as usize + tokens <= span.capacity as usize,
-            "a region holds its tokens"
-        );
+        assert!(span.len as usize + tokens <= span.capacity as usize, "a region holds its tokens");
         let args = [
             span.base,
             u64::from(span.capacity),
@@ -581,10 +521,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             k.len == layers * rows.len() * shape.kv_dim() && v.len == k.len,
             "k and v are [layers, rows, kv_heads · head_dim]"
         );
-        assert!(
-            rows.iter().all(|it| it.own.len < it.own.capacity),
-            "a region holds its tokens"
-        );
+        assert!(rows.iter().all(|it| it.own.len < it.own.capacity), "a region holds its tokens");
         let table = self.table(rows);
         self.run(|| {
             let args = [
@@ -716,11 +653,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         logits: Span<CudaBuf<L>>,
         stats: SpanMut<CudaBuf<L>>,
     ) {
-        assert_eq!(
-            logits.len,
-            part.rows * vocabulary,
-            "logits are [rows, vocabulary]"
-        );
+        assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         assert_eq!(stats.len, targets.items.len() * 6, "stats are [targets, 6]");
         self.run(|| {
             let args = [
@@ -745,11 +678,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         gradients: Span<CudaBuf<L>>,
         logits: SpanMut<CudaBuf<L>>,
     ) {
-        assert_eq!(
-            logits.len,
-            part.rows * vocabulary,
-            "logits are [rows, vocabulary]"
-        );
+        assert_eq!(logits.len, part.rows * vocabulary, "logits are [rows, vocabulary]");
         self.run(|| {
             let args = [
                 self.word("tokens", vocabulary)?,
@@ -785,10 +714,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         second_moment: SpanMut<CudaBuf<L>>,
     ) {
         for part in [&parameter, &first_moment, &second_moment] {
-            assert_eq!(
-                part.len, gradient.len,
-                "parameters and moments as long as the gradient"
-            );
+            assert_eq!(part.len, gradient.len, "parameters and moments as long as the gradient");
         }
         let f = step.factors();
         let mut args: Vec<u64> = [
@@ -805,23 +731,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
         .into_iter()
         .map(f32_arg)
         .collect();
-        args.extend([
-            at(gradient),
-            to(&parameter),
-            to(&first_moment),
-            to(&second_moment),
-        ]);
+        args.extend([at(gradient), to(&parameter), to(&first_moment), to(&second_moment)]);
         self.run(|| self.over("adamw", gradient.len, &args));
     }
 }
 
 /// A matrix in its stored order.
 fn plain(address: u64, stride: usize) -> Matrix {
-    Matrix {
-        address,
-        stride,
-        transposed: false,
-    }
+    Matrix { address, stride, transposed: false }
 }
 
 /// `y = x · w`, by columns: yᵀ = wᵀ · xᵀ.

@@ -14,25 +14,13 @@ pub(crate) struct TooLarge {
 
 /// `n` in 32 bits.
 pub(crate) fn narrow(what: &'static str, n: usize) -> Result<u32, TooLarge> {
-    u32::try_from(n).map_err(|_| TooLarge {
-        what,
-        got: n,
-        limit: u32::MAX as usize,
-    })
+    u32::try_from(n).map_err(|_| TooLarge { what, got: n, limit: u32::MAX as usize })
 }
 
 /// A grid within CUDA's limits: 2³¹ − 1 blocks in x, 65,535 in y and z.
 pub(crate) fn grid(x: usize, y: usize, z: usize) -> Result<[u32; 3], TooLarge> {
     let checked = |what, n: usize, limit: usize| {
-        if n > limit {
-            Err(TooLarge {
-                what,
-                got: n,
-                limit,
-            })
-        } else {
-            Ok(n as u32)
-        }
+        if n > limit { Err(TooLarge { what, got: n, limit }) } else { Ok(n as u32) }
     };
     Ok([
         checked("blocks in x", x, i32::MAX as usize)?,
@@ -57,11 +45,7 @@ pub(crate) enum Rows {
 
 impl Rows {
     pub(crate) fn of(width: usize) -> Self {
-        if width <= 512 {
-            Rows::Warp
-        } else {
-            Rows::Block
-        }
+        if width <= 512 { Rows::Warp } else { Rows::Block }
     }
 
     pub(crate) fn blocks(self, rows: usize) -> usize {
@@ -106,41 +90,25 @@ impl AttentionPlan {
                 width: 32,
                 forward: 64,
                 backward: 32,
-                kernels: [
-                    "attention_32",
-                    "attention_grad_q_32",
-                    "attention_grad_kv_32",
-                ],
+                kernels: ["attention_32", "attention_grad_q_32", "attention_grad_kv_32"],
             },
             AttentionPlan {
                 width: 64,
                 forward: 64,
                 backward: 32,
-                kernels: [
-                    "attention_64",
-                    "attention_grad_q_64",
-                    "attention_grad_kv_64",
-                ],
+                kernels: ["attention_64", "attention_grad_q_64", "attention_grad_kv_64"],
             },
             AttentionPlan {
                 width: 128,
                 forward: 64,
                 backward: 32,
-                kernels: [
-                    "attention_128",
-                    "attention_grad_q_128",
-                    "attention_grad_kv_128",
-                ],
+                kernels: ["attention_128", "attention_grad_q_128", "attention_grad_kv_128"],
             },
             AttentionPlan {
                 width: 256,
                 forward: 32,
                 backward: 16,
-                kernels: [
-                    "attention_256",
-                    "attention_grad_q_256",
-                    "attention_grad_kv_256",
-                ],
+                kernels: ["attention_256", "attention_grad_q_256", "attention_grad_kv_256"],
             },
         ];
         PLANS.into_iter().find(|it| head_dim <= it.width)
@@ -317,27 +285,14 @@ mod tests {
     }
 
     fn segment(start: u32, len: u32, prefix: (u32, u32), prefix_group: u32) -> SegmentRow {
-        SegmentRow {
-            start,
-            len,
-            prefix_start: prefix.0,
-            prefix_len: prefix.1,
-            prefix_group,
-        }
+        SegmentRow { start, len, prefix_start: prefix.0, prefix_len: prefix.1, prefix_group }
     }
 
     #[test]
     fn tiles_cover_queries_and_keys() {
-        let segments = [
-            segment(0, 5, (0, 0), 0),
-            segment(5, 3, (0, 5), 0),
-            segment(8, 4, (0, 0), 2),
-        ];
-        assert_eq!(
-            query_tiles(&segments, 4),
-            [1, 0, 0, 4, 0, 0, 2, 0],
-            "the most keys first"
-        );
+        let segments =
+            [segment(0, 5, (0, 0), 0), segment(5, 3, (0, 5), 0), segment(8, 4, (0, 0), 2)];
+        assert_eq!(query_tiles(&segments, 4), [1, 0, 0, 4, 0, 0, 2, 0], "the most keys first");
         assert_eq!(
             key_tiles(&segments, 4),
             // seen by 5 + 3, by 1 + 3, by 4, by 3 queries
@@ -349,15 +304,8 @@ mod tests {
     #[test]
     fn parts_of_decoding() {
         let row = |prompt, own| {
-            let span = |len| CacheSpan {
-                base: 0,
-                capacity: 1024,
-                len,
-            };
-            CacheRow {
-                prompt: span(prompt),
-                own: span(own),
-            }
+            let span = |len| CacheSpan { base: 0, capacity: 1024, len };
+            CacheRow { prompt: span(prompt), own: span(own) }
         };
         assert_eq!(decode_parts(&[]), 0);
         assert_eq!(decode_parts(&[row(0, 0)]), 1);

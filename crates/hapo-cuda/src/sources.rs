@@ -16,10 +16,7 @@ pub struct Source {
 impl Source {
     /// The whole program, with the common part in front.
     pub fn program(&self) -> String {
-        format!(
-            "#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{}\"\n{}",
-            self.file, self.text
-        )
+        format!("#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"{}\"\n{}", self.file, self.text)
     }
 }
 
@@ -39,10 +36,7 @@ pub fn sources() -> &'static [Source] {
 }
 
 const SOURCES: &[Source] = &[
-    source!(
-        "rows.cu",
-        ["fill", "repeat_row", "gather_rows", "scatter_rows"]
-    ),
+    source!("rows.cu", ["fill", "repeat_row", "gather_rows", "scatter_rows"]),
     source!(
         "norm.cu",
         [
@@ -76,15 +70,7 @@ const SOURCES: &[Source] = &[
             "attention_grad_kv_256",
         ]
     ),
-    source!(
-        "cache.cu",
-        [
-            "cache_append",
-            "cache_append_rows",
-            "decode_parts",
-            "decode_sum"
-        ]
-    ),
+    source!("cache.cu", ["cache_append", "cache_append_rows", "decode_parts", "decode_sum"]),
     source!("adamw.cu", ["adamw", "squared_norm"]),
     source!("bf16.cu", ["round_to_bf16", "find_wider"]),
 ];
@@ -98,11 +84,8 @@ mod tests {
         for source in sources() {
             let globals = source.text.matches("__global__").count();
             // The macro of attention.cu stands for four widths.
-            let written = if source.file == "attention.cu" {
-                (globals - 1) * 4 + 1
-            } else {
-                globals
-            };
+            let written =
+                if source.file == "attention.cu" { (globals - 1) * 4 + 1 } else { globals };
             assert_eq!(written, source.kernels.len(), "{}", source.file);
         }
         let mut names: Vec<_> = sources().iter().flat_map(|it| it.kernels).collect();

@@ -55,10 +55,7 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
     for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
         let off = (a - b).abs();
-        assert!(
-            off <= tolerance * b.abs().max(1.0),
-            "{what}: element {i} is {a}, on the CPU {b}"
-        );
+        assert!(off <= tolerance * b.abs().max(1.0), "{what}: element {i} is {a}, on the CPU {b}");
     }
 }
 
@@ -85,11 +82,7 @@ fn products() {
             inputs: usize,
             outputs: usize,
         ) -> Vec<Vec<f32>> {
-            let shape = MatShape {
-                rows,
-                inputs,
-                outputs,
-            };
+            let shape = MatShape { rows, inputs, outputs };
             let x = buf(device, &numbers(rows * inputs + 3, 1));
             let w = buf(device, &numbers(inputs * outputs + 5, 2));
             let dy = buf(device, &numbers(rows * outputs, 3));
@@ -129,15 +122,7 @@ fn products() {
 #[test]
 fn norms() {
     // Rows to a warp and rows to a block, rows beyond one part of the sums over rows.
-    for (rows, width) in [
-        (1, 1),
-        (9, 16),
-        (70, 48),
-        (150, 128),
-        (3, 513),
-        (66, 896),
-        (0, 32),
-    ] {
+    for (rows, width) in [(1, 1), (9, 16), (70, 48), (150, 128), (3, 513), (66, 896), (0, 32)] {
         fn work<D: Device>(device: &D, rows: usize, width: usize) -> Vec<Vec<f32>> {
             let n = rows * width;
             let x = buf(device, &numbers(n, 1));
@@ -153,11 +138,8 @@ fn norms() {
                 all_mut(&mut inverse),
                 Some(all_mut(&mut residual)),
             );
-            let mut results = vec![
-                read(device, &y),
-                read(device, &inverse),
-                read(device, &residual),
-            ];
+            let mut results =
+                vec![read(device, &y), read(device, &inverse), read(device, &residual)];
             for add in [false, true] {
                 let mut dx = buf(device, &numbers(n, 4));
                 let mut dw = buf(device, &numbers(width, 5));
@@ -166,11 +148,7 @@ fn norms() {
                     all(&w),
                     all(&inverse),
                     all(&dy),
-                    if add {
-                        Accumulate::Existing
-                    } else {
-                        Accumulate::Nothing
-                    },
+                    if add { Accumulate::Existing } else { Accumulate::Nothing },
                     all_mut(&mut dx),
                     all_mut(&mut dw),
                 );
@@ -178,9 +156,7 @@ fn norms() {
             }
             results
         }
-        both!(format!("{rows} × {width}"), 2e-5, |d: &_| work(
-            d, rows, width
-        ));
+        both!(format!("{rows} × {width}"), 2e-5, |d: &_| work(d, rows, width));
     }
 }
 
@@ -208,18 +184,9 @@ fn rope_and_swiglu() {
             let forward = read(device, &h);
             let mut dh = buf(device, &numbers(n, 5));
             device.swiglu_grad(all_mut(&mut gate), all_mut(&mut up), all_mut(&mut dh));
-            vec![
-                turned,
-                back,
-                forward,
-                read(device, &gate),
-                read(device, &up),
-                read(device, &dh),
-            ]
+            vec![turned, back, forward, read(device, &gate), read(device, &up), read(device, &dh)]
         }
-        both!(format!("{rows}, {heads}, {head_dim}"), 2e-6, |d: &_| work(
-            d, rows, heads, head_dim
-        ));
+        both!(format!("{rows}, {heads}, {head_dim}"), 2e-6, |d: &_| work(d, rows, heads, head_dim));
     }
 }
 
@@ -227,16 +194,13 @@ fn rope_and_swiglu() {
 fn embeddings_and_rows() {
     for (tokens, width, vocabulary) in [(1, 1, 1), (13, 24, 10), (300, 40, 7), (4, 300, 50)] {
         fn work<D: Device>(device: &D, n: usize, width: usize, vocabulary: usize) -> Vec<Vec<f32>> {
-            let ids: Vec<u32> = (0..n)
-                .map(|i| (i * i * 7 + 3) as u32 % vocabulary as u32)
-                .collect();
+            let ids: Vec<u32> =
+                (0..n).map(|i| (i * i * 7 + 3) as u32 % vocabulary as u32).collect();
             let table = device.table(&ids);
             let dx = buf(device, &numbers(n * width, 1));
             let mut results = Vec::new();
-            for layout in [
-                EmbeddingLayout::Rows { width },
-                EmbeddingLayout::Columns { vocabulary },
-            ] {
+            for layout in [EmbeddingLayout::Rows { width }, EmbeddingLayout::Columns { vocabulary }]
+            {
                 let embedding = buf(device, &numbers(vocabulary * width, 2));
                 let mut x = device.alloc(n * width).unwrap();
                 device.embed(layout, &table, all(&embedding), all_mut(&mut x));
@@ -287,10 +251,8 @@ fn heads() {
             ];
             let rows = 6;
             let table = device.table(&targets);
-            let logits: Vec<f32> = numbers(rows * vocabulary, 1)
-                .into_iter()
-                .map(|it| it * 8.0)
-                .collect();
+            let logits: Vec<f32> =
+                numbers(rows * vocabulary, 1).into_iter().map(|it| it * 8.0).collect();
             let mut gradients = numbers(targets.len() * 2, 2);
             // Rows with and without a gradient of the entropy.
             for t in [0, 6, 7] {
@@ -325,9 +287,7 @@ fn heads() {
             results.push(read(device, &stats));
             results
         }
-        both!(format!("{vocabulary} by {chunk}"), 5e-6, |d: &_| work(
-            d, vocabulary, chunk
-        ));
+        both!(format!("{vocabulary} by {chunk}"), 5e-6, |d: &_| work(d, vocabulary, chunk));
     }
 }
 
@@ -408,90 +368,42 @@ fn attention_of_packed_segments() {
     let cases: [(usize, usize, usize, &[Cut]); 7] = [
         (1, 1, 16, &[(1, None)]),
         (4, 2, 16, &[(5, None), (1, None), (70, None)]),
-        (
-            6,
-            2,
-            32,
-            &[
-                (33, None),
-                (65, Some(0)),
-                (1, Some(0)),
-                (20, Some(0)),
-                (9, None),
-            ],
-        ),
+        (6, 2, 32, &[(33, None), (65, Some(0)), (1, Some(0)), (20, Some(0)), (9, None)]),
         (2, 1, 48, &[(31, None), (2, Some(0))]),
         (7, 1, 64, &[(40, None), (30, Some(0))]),
         (2, 2, 128, &[(66, None), (33, Some(0))]),
         (2, 1, 192, &[(18, None), (35, Some(0))]),
     ];
     for (heads, kv_heads, head_dim, lens) in cases {
-        let shape = AttentionShape {
-            heads,
-            kv_heads,
-            head_dim,
-        };
+        let shape = AttentionShape { heads, kv_heads, head_dim };
         let (table, rows) = segments(lens);
-        both!(format!("{shape:?}, {lens:?}"), 1e-5, |d: &_| attend(
-            d, shape, &table, rows, true
-        ));
+        both!(format!("{shape:?}, {lens:?}"), 1e-5, |d: &_| attend(d, shape, &table, rows, true));
     }
 }
 
 #[test]
 fn attention_after_a_prefix_that_is_no_segment() {
-    let shape = AttentionShape {
-        heads: 4,
-        kv_heads: 2,
-        head_dim: 16,
-    };
-    let segment = SegmentRow {
-        start: 70,
-        len: 9,
-        prefix_start: 0,
-        prefix_len: 70,
-        prefix_group: 0,
-    };
-    both!("a piece of a prompt", 1e-5, |d: &_| attend(
-        d,
-        shape,
-        &[segment],
-        79,
-        false
-    ));
+    let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 16 };
+    let segment =
+        SegmentRow { start: 70, len: 9, prefix_start: 0, prefix_len: 70, prefix_group: 0 };
+    both!("a piece of a prompt", 1e-5, |d: &_| attend(d, shape, &[segment], 79, false));
 }
 
 #[test]
 fn no_segments_and_no_rows_do_nothing() {
-    let shape = AttentionShape {
-        heads: 2,
-        kv_heads: 1,
-        head_dim: 16,
-    };
+    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 16 };
     both!("nothing", 0.0, |d: &_| attend(d, shape, &[], 0, true));
 }
 
 #[test]
 fn heads_too_wide_are_refused_by_name() {
     let Some(gpu) = fibers() else { return };
-    let shape = AttentionShape {
-        heads: 1,
-        kv_heads: 1,
-        head_dim: 320,
-    };
+    let shape = AttentionShape { heads: 1, kv_heads: 1, head_dim: 320 };
     let (table, rows) = segments(&[(1, None)]);
     let table = gpu.table(&table);
     let x = gpu.alloc(rows * 320).unwrap();
     let (mut out, mut sums) = (gpu.alloc(320).unwrap(), gpu.alloc(1).unwrap());
-    gpu.attention(
-        shape,
-        &table,
-        all(&x),
-        all(&x),
-        all(&x),
-        all_mut(&mut out),
-        all_mut(&mut sums),
-    );
+    gpu.attention(shape, &table, all(&x), all(&x), all(&x), all_mut(&mut out), all_mut(&mut sums));
     // What follows a failure is skipped, and the failure is told once.
     gpu.fill(all_mut(&mut out), 1.0);
     let error = gpu.check().unwrap_err().to_string();
@@ -503,12 +415,9 @@ fn heads_too_wide_are_refused_by_name() {
 #[test]
 fn the_cache_and_decoding() {
     // Query heads that fill no block of eight, exactly one, and more; contexts beyond one part.
-    for (heads, kv_heads, head_dim, layers) in [
-        (2, 2, 16, 2),
-        (16, 2, 32, 1),
-        (11, 1, 64, 1),
-        (14, 2, 128, 2),
-    ] {
+    for (heads, kv_heads, head_dim, layers) in
+        [(2, 2, 16, 2), (16, 2, 32, 1), (11, 1, 64, 1), (14, 2, 128, 2)]
+    {
         fn work<D: Device>(device: &D, shape: AttentionShape, layers: usize) -> Vec<Vec<f32>> {
             let per_token = layers * shape.kv_dim() * 2;
             let width = shape.kv_dim();
@@ -526,10 +435,8 @@ fn the_cache_and_decoding() {
                     for (done, now) in pieces {
                         let n = now as usize * width;
                         let seed = start as u32 + layer as u32 + done;
-                        let (k, v) = (
-                            buf(device, &numbers(n, seed)),
-                            buf(device, &numbers(n, seed + 50)),
-                        );
+                        let (k, v) =
+                            (buf(device, &numbers(n, seed)), buf(device, &numbers(n, seed + 50)));
                         let to = span(start, capacity, done);
                         device.cache_append(shape, layer, to, all(&k), all(&v), &mut cache);
                     }
@@ -540,11 +447,7 @@ fn the_cache_and_decoding() {
                 prompt: span(prompt.0, prompt.1, prompt.2),
                 own: span(start, 16, len),
             };
-            let rows = [
-                row(prompts[1], 400, 0),
-                row(prompts[1], 416, 0),
-                row(prompts[0], 432, 0),
-            ];
+            let rows = [row(prompts[1], 400, 0), row(prompts[1], 416, 0), row(prompts[0], 432, 0)];
             let mut results = Vec::new();
             let mut len = [0, 3, 1];
             // Own tokens so far.
@@ -589,11 +492,7 @@ fn the_cache_and_decoding() {
             results.push(read(device, &cache));
             results
         }
-        let shape = AttentionShape {
-            heads,
-            kv_heads,
-            head_dim,
-        };
+        let shape = AttentionShape { heads, kv_heads, head_dim };
         both!(format!("{shape:?}"), 1e-5, |d: &_| work(d, shape, layers));
     }
 }
@@ -653,11 +552,7 @@ fn bf16_numbers_are_told_and_packed() {
     assert!(both(&[]));
 
     let (rows, inputs, outputs) = (3, 20, 7);
-    let shape = MatShape {
-        rows,
-        inputs,
-        outputs,
-    };
+    let shape = MatShape { rows, inputs, outputs };
     let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
     let round = |x: &[f32]| -> Vec<f32> {
         let half = |v: f32| {
@@ -667,37 +562,14 @@ fn bf16_numbers_are_told_and_packed() {
     };
     let mut exact = cpu.alloc(rows * outputs).unwrap();
     let (rx, rw) = (buf(&cpu, &round(&x)), buf(&cpu, &round(&w)));
-    cpu.matmul(
-        shape,
-        all(&rx),
-        all(&rw),
-        Accumulate::Nothing,
-        all_mut(&mut exact),
-    );
+    cpu.matmul(shape, all(&rx), all(&rw), Accumulate::Nothing, all_mut(&mut exact));
     let (x, w) = (buf(&gpu, &x), buf(&gpu, &w));
     let mut y = gpu.alloc(rows * outputs).unwrap();
-    gpu.matmul(
-        shape,
-        all(&x),
-        all(&w),
-        Accumulate::Nothing,
-        all_mut(&mut y),
-    );
-    near(
-        "rounded factors",
-        &read(&gpu, &y),
-        &read(&cpu, &exact),
-        1e-5,
-    );
+    gpu.matmul(shape, all(&x), all(&w), Accumulate::Nothing, all_mut(&mut y));
+    near("rounded factors", &read(&gpu, &y), &read(&cpu, &exact), 1e-5);
     let mut packed = gpu.alloc(gpu.packed_len(inputs, outputs).unwrap()).unwrap();
     gpu.pack(inputs, outputs, all(&w), all_mut(&mut packed));
     let mut z = gpu.alloc(rows * outputs).unwrap();
-    gpu.matmul_packed(
-        shape,
-        all(&x),
-        all(&packed),
-        Accumulate::Nothing,
-        all_mut(&mut z),
-    );
+    gpu.matmul_packed(shape, all(&x), all(&packed), Accumulate::Nothing, all_mut(&mut z));
     assert_eq!(read(&gpu, &y), read(&gpu, &z));
 }

@@ -66,22 +66,17 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
     let mut moments = Moments::new(&model).unwrap();
     let n = batch.targets.len();
     let d_log_probs: Vec<f32> = (0..n).map(|i| ((i * 7 % 13) as f32 - 6.0) / 20.0).collect();
-    let d_entropies: Vec<f32> = (0..n)
-        .map(|i| if i.is_multiple_of(3) { 0.01 } else { 0.0 })
-        .collect();
+    let d_entropies: Vec<f32> =
+        (0..n).map(|i| if i.is_multiple_of(3) { 0.01 } else { 0.0 }).collect();
     let mut out = Outputs::default();
     // Twice: the second time gradients are added to those that are there.
     for _ in 0..2 {
         out = model.forward(&batch, &mut tape).unwrap();
-        model
-            .backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients)
-            .unwrap();
+        model.backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients).unwrap();
     }
     let len = gradients.buf().len();
     let mut flat = vec![0.0; len];
-    model
-        .device()
-        .download(gradients.buf().first(len), &mut flat);
+    model.device().download(gradients.buf().first(len), &mut flat);
     let norm: f64 = gradients.squared_norms(&model).iter().sum();
     let step = hapo_kernels::AdamW {
         learning_rate: 1e-3,
@@ -108,32 +103,16 @@ fn a_training_step_is_that_of_the_cpu_and_always_the_same() {
         };
         let ours = step(model, ActivationCheckpointing::None);
         let theirs = step(cpu(name), ActivationCheckpointing::None);
-        let again = step(
-            fibers(name, MatmulPrecision::F32).unwrap(),
-            ActivationCheckpointing::Layers,
-        );
-        assert_eq!(
-            ours, again,
-            "{name}: bits depend on the schedule or on recomputing"
-        );
-        let largest = theirs[2]
-            .iter()
-            .fold(0.0_f32, |most, it| most.max(it.abs()));
-        assert!(
-            gap(&ours[0], &theirs[0]) < 1e-4,
-            "{name}: log-probabilities"
-        );
+        let again =
+            step(fibers(name, MatmulPrecision::F32).unwrap(), ActivationCheckpointing::Layers);
+        assert_eq!(ours, again, "{name}: bits depend on the schedule or on recomputing");
+        let largest = theirs[2].iter().fold(0.0_f32, |most, it| most.max(it.abs()));
+        assert!(gap(&ours[0], &theirs[0]) < 1e-4, "{name}: log-probabilities");
         assert!(gap(&ours[1], &theirs[1]) < 1e-4, "{name}: entropies");
         let off = gap(&ours[2], &theirs[2]);
-        assert!(
-            off < 2e-5 * largest.max(1.0),
-            "{name}: gradients off by {off} of {largest}"
-        );
+        assert!(off < 2e-5 * largest.max(1.0), "{name}: gradients off by {off} of {largest}");
         // Where a gradient is nearly zero, its sign decides the first step: most parameters, not all.
-        let far = ours[3]
-            .iter()
-            .zip(&theirs[3])
-            .filter(|(a, b)| (*a - *b).abs() > 1e-5);
+        let far = ours[3].iter().zip(&theirs[3]).filter(|(a, b)| (*a - *b).abs() > 1e-5);
         assert!(far.count() * 1000 < ours[3].len(), "{name}: parameters");
     }
 }
@@ -151,28 +130,12 @@ fn decoding_is_training_read_token_by_token() {
         let mut cache = KvCache::new(&model, 512).unwrap();
         // A prompt read in pieces, next to one read at once.
         let mut prompt = model.begin_prefill(&mut cache, &tokens[..21]).unwrap();
-        assert!(
-            model
-                .continue_prefill(&mut cache, &mut prompt, 8)
-                .unwrap()
-                .is_none()
-        );
-        assert!(
-            model
-                .continue_prefill(&mut cache, &mut prompt, 8)
-                .unwrap()
-                .is_none()
-        );
-        let (slot, logits) = model
-            .continue_prefill(&mut cache, &mut prompt, 8)
-            .unwrap()
-            .unwrap();
+        assert!(model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().is_none());
+        assert!(model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().is_none());
+        let (slot, logits) = model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().unwrap();
         assert!(gap(&logits, row(20)) < 1e-4, "{name}: a prompt in pieces");
         let other = model.prefill(&mut cache, &[&tokens[..3]]).unwrap().slots[0];
-        let (own, other) = (
-            cache.fork(slot, 32).unwrap(),
-            cache.fork(other, 32).unwrap(),
-        );
+        let (own, other) = (cache.fork(slot, 32).unwrap(), cache.fork(other, 32).unwrap());
         let mut logits = Vec::new();
         for (i, &token) in tokens.iter().enumerate().skip(21) {
             let rows = [(other, 5), (own, token)];
@@ -222,10 +185,7 @@ fn a_full_gpu_is_a_typed_error_and_no_panic() {
     ];
     for error in refused {
         let text = error.to_string();
-        assert!(
-            text.starts_with("fibers is out of memory: 0.000 GB asked for"),
-            "{text}"
-        );
+        assert!(text.starts_with("fibers is out of memory: 0.000 GB asked for"), "{text}");
         assert!(text.contains("0.000 of its 24.000 GB are free"), "{text}");
         let ComputeError::Device(error) = error else {
             panic!("{text}");

@@ -29,9 +29,7 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             );
             // Their names are in the image as they are looked up.
             for kernel in source.kernels {
-                let found = image
-                    .windows(kernel.len())
-                    .any(|it| it == kernel.as_bytes());
+                let found = image.windows(kernel.len()).any(|it| it == kernel.as_bytes());
                 assert!(found, "{kernel} for sm_{major}{minor}");
             }
         }

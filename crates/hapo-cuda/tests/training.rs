@@ -38,14 +38,8 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
         for name in names(&theirs) {
             let (a, b) = (ours.get(name).unwrap(), theirs.get(name).unwrap());
             let off = (a - b).abs();
-            assert!(
-                off <= 1e-4 + 1e-3 * b.abs(),
-                "step {step}, {name}: {a}, on the CPU {b}"
-            );
+            assert!(off <= 1e-4 + 1e-3 * b.abs(), "step {step}, {name}: {a}, on the CPU {b}");
         }
-        assert!(
-            theirs.get("loss").unwrap().abs() > 1e-3,
-            "there is a signal"
-        );
+        assert!(theirs.get("loss").unwrap().abs() > 1e-3, "there is a signal");
     }
 }

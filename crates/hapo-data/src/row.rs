@@ -34,18 +34,8 @@ pub struct BadRow {
 
 impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BadRow {
-            file,
-            row,
-            is_line,
-            field,
-            expected,
-            got,
-        } = self;
+        let BadRow { file, row, is_line, field, expected, got } = self;
         let place = if *is_line { ":" } else { ": row " };
-        write!(
-            f,
-            "{file}{place}{row}: {field}: expected {expected}, got {got}"
-        )
+        write!(f, "{file}{place}{row}: {field}: expected {expected}, got {got}")
     }
 }

@@ -150,10 +150,7 @@ impl Counts {
         let copies = self.copies.entry(question_hash(example)).or_default();
         *copies += 1;
         if *copies == 1 {
-            let problem = Example {
-                problem: example.problem.clone(),
-                ..Example::default()
-            };
+            let problem = Example { problem: example.problem.clone(), ..Example::default() };
             let hash = question_hash(&problem);
             *self.answers_of_problem.entry(hash).or_default() += 1;
         }
@@ -227,9 +224,7 @@ fn kind(answer: &str) -> &'static str {
         "integer"
     } else if unsigned.parse::<f64>().is_ok_and(f64::is_finite) {
         "decimal"
-    } else if unsigned
-        .split_once('/')
-        .is_some_and(|(a, b)| digits(a) && digits(b))
+    } else if unsigned.split_once('/').is_some_and(|(a, b)| digits(a) && digits(b))
         || (unsigned.starts_with("\\frac") || unsigned.starts_with("\\dfrac"))
     {
         "fraction"
@@ -241,10 +236,7 @@ fn kind(answer: &str) -> &'static str {
         "equation"
     } else if text.contains(['\\', '^', '_', '{']) {
         "other LaTeX"
-    } else if text
-        .chars()
-        .all(|it| it.is_alphabetic() || it.is_whitespace())
-    {
+    } else if text.chars().all(|it| it.is_alphabetic() || it.is_whitespace()) {
         "words"
     } else {
         "other"

@@ -53,11 +53,7 @@ pub fn admit(
                     admitted = Some(trajectory);
                     break;
                 }
-                Err(why) => admission.refused.push(Refused {
-                    example,
-                    teacher,
-                    why,
-                }),
+                Err(why) => admission.refused.push(Refused { example, teacher, why }),
             }
         }
         admission.teachers.push(admitted);
@@ -99,44 +95,22 @@ mod tests {
         let encode = |solution: &str| solution.bytes().map(u32::from).collect();
         let admitted = |limit| {
             let admission = admit(&dataset, 0, limit, verdict, encode);
-            let tokens = admission
-                .teachers
-                .iter()
-                .map(|it| it.as_ref().map(|it| it.tokens().to_vec()));
+            let tokens =
+                admission.teachers.iter().map(|it| it.as_ref().map(|it| it.tokens().to_vec()));
             (tokens.collect::<Vec<_>>(), admission)
         };
         // A limit of 9 takes 8 characters and the end token.
         let (tokens, admission) = admitted(9);
         let last = [b"123456=4".map(u32::from).as_slice(), &[0]].concat();
-        assert_eq!(
-            tokens,
-            [
-                Some(vec![49, 43, 49, 61, 50, 0]),
-                None,
-                None,
-                None,
-                Some(last)
-            ]
-        );
+        assert_eq!(tokens, [Some(vec![49, 43, 49, 61, 50, 0]), None, None, None, Some(last)]);
         assert_eq!(admission.without_teacher, 1);
-        let refused: Vec<_> = admission
-            .refused
-            .into_iter()
-            .map(|it| (it.example, it.teacher, it.why))
-            .collect();
+        let refused: Vec<_> =
+            admission.refused.into_iter().map(|it| (it.example, it.teacher, it.why)).collect();
         let wrong = TeacherRefusal::NotCorrect(Verdict::Wrong);
-        let too_long = |tokens| TeacherRefusal::TooLong {
-            tokens,
-            response_limit: 9,
-        };
+        let too_long = |tokens| TeacherRefusal::TooLong { tokens, response_limit: 9 };
         assert_eq!(
             refused,
-            [
-                (0, 0, wrong.clone()),
-                (0, 1, too_long(12)),
-                (2, 0, wrong),
-                (3, 0, too_long(19))
-            ]
+            [(0, 0, wrong.clone()), (0, 1, too_long(12)), (2, 0, wrong), (3, 0, too_long(19))]
         );
         assert_eq!(admitted(8).0[4], None);
     }

@@ -42,11 +42,7 @@ pub struct TemplateChoice<'a> {
 impl<'a> TemplateChoice<'a> {
     /// A template by its name alone.
     pub fn named(name: &'a str) -> Self {
-        Self {
-            name,
-            system: None,
-            suffix: None,
-        }
+        Self { name, system: None, suffix: None }
     }
 
     /// The template, where it is one of the table; none where it is the model's own.
@@ -63,10 +59,7 @@ impl<'a> TemplateChoice<'a> {
             (Some(_), _) => "system text",
             (None, Some(_)) => "suffix",
         };
-        Err(Error::TemplateText {
-            template: template.name,
-            what,
-        })
+        Err(Error::TemplateText { template: template.name, what })
     }
 }
 
@@ -146,11 +139,7 @@ impl PromptTemplate {
             }
             (Self::Named(template), _) => Err(Error::Dialogue {
                 template: template.name,
-                got: messages
-                    .iter()
-                    .map(|it| it.role.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                got: messages.iter().map(|it| it.role.as_str()).collect::<Vec<_>>().join(", "),
             }),
         }
     }
@@ -231,27 +220,22 @@ pub const TEMPLATES: &[Template] = &[
 
 /// The template of that name.
 pub fn find_template(name: &str) -> Result<&'static Template, Error> {
-    TEMPLATES
-        .iter()
-        .find(|template| template.name == name)
-        .ok_or_else(|| Error::UnknownName {
-            kind: "template",
-            name: name.to_owned(),
-            known: TEMPLATES
-                .iter()
-                .map(|template| template.name)
-                .chain([CHAT])
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
+    TEMPLATES.iter().find(|template| template.name == name).ok_or_else(|| Error::UnknownName {
+        kind: "template",
+        name: name.to_owned(),
+        known: TEMPLATES
+            .iter()
+            .map(|template| template.name)
+            .chain([CHAT])
+            .collect::<Vec<_>>()
+            .join(", "),
+    })
 }
 
 /// The prompt of a problem. The problem goes in as it is, once, even where it contains `{input}`.
 pub fn render(template: &Template, problem: &str) -> String {
-    let (before, after) = template
-        .text
-        .split_once("{input}")
-        .expect("every template has a place for the problem");
+    let (before, after) =
+        template.text.split_once("{input}").expect("every template has a place for the problem");
     [before, problem, after].concat()
 }
 
@@ -262,21 +246,16 @@ pub fn template_hash(template: &Template) -> String {
         EndOfTurn::Token(token) => token,
         EndOfTurn::TokenizerEos => "",
     };
-    let digest = Sha256::new()
-        .chain_update(template.text)
-        .chain_update([0])
-        .chain_update(end)
-        .finalize();
+    let digest =
+        Sha256::new().chain_update(template.text).chain_update([0]).chain_update(end).finalize();
     hexadecimal(&digest)
 }
 
 fn hexadecimal(digest: &[u8]) -> String {
-    digest
-        .iter()
-        .fold(String::with_capacity(64), |mut hex, byte| {
-            write!(hex, "{byte:02x}").expect("writing to a string never fails");
-            hex
-        })
+    digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
+        write!(hex, "{byte:02x}").expect("writing to a string never fails");
+        hex
+    })
 }
 
 /// The prompt that asks a teacher for a solution and tells it the answer (the paper, appendix C; D24).
@@ -295,11 +274,7 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(name: &str, expected: &str) {
-        assert_eq!(
-            render(find_template(name).unwrap(), "1+1={input}?"),
-            expected,
-            "{name}"
-        );
+        assert_eq!(render(find_template(name).unwrap(), "1+1={input}?"), expected, "{name}");
     }
 
     #[test]
@@ -327,15 +302,9 @@ Please reason step by step, and put your final answer within \boxed{}.
             "qwen25-math-cot",
             "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n",
         );
-        check(
-            "chatml",
-            "<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n",
-        );
+        check("chatml", "<|im_start|>user\n1+1={input}?<|im_end|>\n<|im_start|>assistant\n");
         check("none", "1+1={input}?");
-        check(
-            "abel",
-            "Question:\n1+1={input}?\nAnswer:\nLet's think step by step.\n",
-        );
+        check("abel", "Question:\n1+1={input}?\nAnswer:\nLet's think step by step.\n");
         check(
             "r1",
             "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\nUser: 1+1={input}?\nAssistant: <think>",
@@ -346,12 +315,7 @@ Please reason step by step, and put your final answer within \boxed{}.
     #[test]
     fn every_template_has_one_place_and_its_own_name_and_hash() {
         for (place, template) in TEMPLATES.iter().enumerate() {
-            assert_eq!(
-                template.text.matches("{input}").count(),
-                1,
-                "{}",
-                template.name
-            );
+            assert_eq!(template.text.matches("{input}").count(), 1, "{}", template.name);
             for other in &TEMPLATES[..place] {
                 assert_ne!(template.name, other.name);
                 assert_ne!(template_hash(template), template_hash(other));
@@ -417,23 +381,15 @@ Please reason step by step, and put your final answer within \boxed{}.
         let turn = |role| Message::new(role, "a");
         let rendering = Rendering::prompt();
         assert_eq!(
-            template
-                .render_dialogue(&[turn("user")], &rendering)
-                .unwrap(),
+            template.render_dialogue(&[turn("user")], &rendering).unwrap(),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
         );
         let two = [turn("system"), turn("user")];
         assert_eq!(
-            template
-                .render_dialogue(&two, &rendering)
-                .unwrap_err()
-                .to_string(),
+            template.render_dialogue(&two, &rendering).unwrap_err().to_string(),
             "template `chatml` takes one user turn, got: system, user"
         );
-        let choice = TemplateChoice {
-            suffix: Some("."),
-            ..TemplateChoice::named("chatml")
-        };
+        let choice = TemplateChoice { suffix: Some("."), ..TemplateChoice::named("chatml") };
         assert_eq!(
             choice.check().unwrap_err().to_string(),
             "template `chatml` takes no suffix, only template `chat` does"

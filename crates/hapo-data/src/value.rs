@@ -102,11 +102,7 @@ impl fmt::Display for Value {
 }
 
 pub(crate) fn fault(field: impl Into<String>, expected: &str, got: &str) -> Fault {
-    Fault {
-        field: field.into(),
-        expected: expected.to_owned(),
-        got: got.to_owned(),
-    }
+    Fault { field: field.into(), expected: expected.to_owned(), got: got.to_owned() }
 }
 
 pub(crate) fn unexpected(field: impl Into<String>, expected: &str, got: Option<&Value>) -> Fault {
@@ -122,16 +118,9 @@ pub(crate) fn shorten(text: &str) -> String {
 /// The object in the bytes of one row of a text file; `first` says whether a byte order mark may
 /// stand before it.
 pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
-    let bytes = bytes
-        .strip_prefix(b"\xEF\xBB\xBF")
-        .filter(|_| first)
-        .unwrap_or(bytes);
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").filter(|_| first).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
-        fault(
-            "row",
-            "UTF-8",
-            &format!("an invalid byte at position {}", error.valid_up_to() + 1),
-        )
+        fault("row", "UTF-8", &format!("an invalid byte at position {}", error.valid_up_to() + 1))
     })?;
     serde_json::from_str(text).map_err(|error| {
         let got = if error.is_data() {
@@ -140,11 +129,7 @@ pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
             // A row has its own number; serde's "at line 1" beside it would mislead.
             let reason = error.to_string();
             let reason = reason.split(" at line ").next().unwrap_or_default();
-            format!(
-                "{reason} at column {} of {}",
-                error.column(),
-                shorten(text.trim())
-            )
+            format!("{reason} at column {} of {}", error.column(), shorten(text.trim()))
         };
         fault("row", "one JSON object", &got)
     })

@@ -65,8 +65,5 @@ fn renderings_are_those_of_transformers_byte_for_byte() {
             _ => panic!("{place}: recorded as neither text nor error"),
         }
     }
-    assert!(
-        templates.len() >= 9 && raised >= 8,
-        "{templates:?} {raised}"
-    );
+    assert!(templates.len() >= 9 && raised >= 8, "{templates:?} {raised}");
 }

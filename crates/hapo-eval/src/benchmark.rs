@@ -71,10 +71,7 @@ impl Benchmark {
     /// [`Error::NoFile`], [`Error::Rows`] for rows that cannot be used, [`Error::Count`] when the number of problems is
     /// not the benchmark's.
     pub fn read(&self, folder: &Path) -> Result<Dataset, Error> {
-        let Source::File {
-            problems, stems, ..
-        } = self.source
-        else {
+        let Source::File { problems, stems, .. } = self.source else {
             return Err(Error::NoFile {
                 name: self.name,
                 folder: folder.to_owned(),
@@ -88,17 +85,10 @@ impl Benchmark {
         })?;
         let loaded = hapo_data::load(&path)?;
         if let Some(bad) = loaded.bad_rows.first() {
-            return Err(Error::Rows {
-                first: bad.to_string(),
-                count: loaded.bad_row_count,
-            });
+            return Err(Error::Rows { first: bad.to_string(), count: loaded.bad_row_count });
         }
         let rows = loaded.dataset.examples.len();
-        let dataset = if rows == problems {
-            loaded.dataset
-        } else {
-            grouped(loaded.dataset)
-        };
+        let dataset = if rows == problems { loaded.dataset } else { grouped(loaded.dataset) };
         if dataset.examples.len() != problems {
             return Err(Error::Count {
                 path,
@@ -121,10 +111,7 @@ impl Benchmark {
         if texts.iter().any(|it| it.1 == found) {
             return None;
         }
-        let known: Vec<String> = texts
-            .iter()
-            .map(|it| format!("{} {}", it.0, it.1))
-            .collect();
+        let known: Vec<String> = texts.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
         Some(format!(
             "{}: the text of the problems has checksum {found}, that of the known copies is {}",
             self.name,
@@ -160,12 +147,7 @@ fn grouped(dataset: Dataset) -> Dataset {
 
 /// The file whose name up to the first dot is one of `stems`; of several, the first by name.
 fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Error> {
-    let io = |source| {
-        Error::Data(hapo_data::Error::Io {
-            path: folder.to_owned(),
-            source,
-        })
-    };
+    let io = |source| Error::Data(hapo_data::Error::Io { path: folder.to_owned(), source });
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .map_err(io)?
         .map(|it| it.map(|it| it.path()))
@@ -244,16 +226,8 @@ pub const BENCHMARKS: &[Benchmark] = &{
 
 /// Every suite.
 pub const SUITES: &[Suite] = &[
-    Suite {
-        name: "mini6",
-        benchmarks: MINI,
-        max_tokens: None,
-    },
-    Suite {
-        name: "math6",
-        benchmarks: MATH,
-        max_tokens: Some(8192),
-    },
+    Suite { name: "mini6", benchmarks: MINI, max_tokens: None },
+    Suite { name: "math6", benchmarks: MATH, max_tokens: Some(8192) },
 ];
 
 const fn mini(index: usize, summary: &'static str) -> Benchmark {
@@ -320,10 +294,7 @@ mod tests {
         let dataset = |problems: &[&str]| Dataset {
             examples: problems
                 .iter()
-                .map(|it| Example {
-                    problem: (*it).to_owned(),
-                    ..Example::default()
-                })
+                .map(|it| Example { problem: (*it).to_owned(), ..Example::default() })
                 .collect(),
         };
         let one = text_checksum(&dataset(&["Find $x$.\n", "How  many?"]));
@@ -351,20 +322,9 @@ mod tests {
         write(&path, 29, 32);
         assert_eq!(
             aime.read(folder.path()).unwrap_err().to_string(),
-            format!(
-                "{}: expected the 30 problems of aime24, found 29 in 928 rows",
-                path.display()
-            )
+            format!("{}: expected the 30 problems of aime24, found 29 in 928 rows", path.display())
         );
         write(&folder.path().join("aime25.jsonl"), 30, 1);
-        assert_eq!(
-            benchmark("aime25")
-                .unwrap()
-                .read(folder.path())
-                .unwrap()
-                .examples
-                .len(),
-            30
-        );
+        assert_eq!(benchmark("aime25").unwrap().read(folder.path()).unwrap().examples.len(), 30);
     }
 }

@@ -78,29 +78,17 @@ pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
     };
     let pairs = runs.iter().any(|it| host(&it.0).is_some());
     let rows = runs.iter().enumerate().map(|(n, (name, run))| {
-        let base = if pairs {
-            host(name)
-        } else {
-            (n > 0).then_some(0)
-        };
+        let base = if pairs { host(name) } else { (n > 0).then_some(0) };
         let base_run = base.map(|it| &runs[it].1);
         let values: Vec<Option<Paired>> = benchmarks
             .iter()
-            .map(|it| {
-                paired(
-                    run.benchmark(it)?,
-                    base_run.and_then(|base| base.benchmark(it)),
-                )
-            })
+            .map(|it| paired(run.benchmark(it)?, base_run.and_then(|base| base.benchmark(it))))
             .collect();
         let cells = values.iter().map(|it| {
             let it = it.as_ref()?;
             Some(Cell {
                 score: estimate(&it.values, seed)?,
-                delta: it
-                    .base
-                    .as_ref()
-                    .and_then(|base| paired_difference(&it.values, base, seed)),
+                delta: it.base.as_ref().and_then(|base| paired_difference(&it.values, base, seed)),
             })
         });
         Row {
@@ -150,10 +138,7 @@ fn paired(
             |(number, it): (&usize, &ProblemResult)| (*number, it.id.clone(), it.gold.clone());
         run.iter().map(keys).eq(base.iter().map(keys))
     };
-    Some(Paired {
-        values: values(run),
-        base: base.filter(same).map(values),
-    })
+    Some(Paired { values: values(run), base: base.filter(same).map(values) })
 }
 
 fn average(sets: &[Option<Paired>], seed: u64) -> Option<Cell> {
@@ -170,10 +155,7 @@ fn average(sets: &[Option<Paired>], seed: u64) -> Option<Cell> {
         let sets: Vec<&[f64]> = it.iter().map(Vec::as_slice).collect();
         estimate_mean_of(&sets, seed)
     });
-    Some(Cell {
-        score: estimate_mean_of(&values, seed)?,
-        delta,
-    })
+    Some(Cell { score: estimate_mean_of(&values, seed)?, delta })
 }
 
 impl Comparison {
@@ -221,11 +203,7 @@ impl Comparison {
     }
 
     fn markdown(&self) -> String {
-        let heads: Vec<String> = self
-            .heads()
-            .iter()
-            .map(|it| it.replace('|', "\\|"))
-            .collect();
+        let heads: Vec<String> = self.heads().iter().map(|it| it.replace('|', "\\|")).collect();
         let mut text = format!("| {} |\n|---|", heads.join(" | "));
         text += &"---:|".repeat(heads.len() - 1);
         text.push('\n');
@@ -243,17 +221,11 @@ impl Comparison {
         let mut text =
             "method,base,benchmark,score,low,high,delta,delta_low,delta_high\n".to_owned();
         for row in &self.rows {
-            let names = self
-                .benchmarks
-                .iter()
-                .map(String::as_str)
-                .chain(["average"]);
+            let names = self.benchmarks.iter().map(String::as_str).chain(["average"]);
             for (name, it) in names.zip(row.all()) {
                 let Some(it) = it else { continue };
                 let numbers = [Some(it.score), it.delta].map(|it| {
-                    it.map_or(",,".to_owned(), |it| {
-                        format!("{},{},{}", it.mean, it.low, it.high)
-                    })
+                    it.map_or(",,".to_owned(), |it| format!("{},{},{}", it.mean, it.low, it.high))
                 });
                 let base = row.base.as_deref().unwrap_or("");
                 text += &format!(
@@ -329,11 +301,7 @@ fn plain(it: Cell) -> String {
 }
 
 fn signed(delta: Estimate) -> String {
-    let star = if delta.low > 0.0 || delta.high < 0.0 {
-        "*"
-    } else {
-        ""
-    };
+    let star = if delta.low > 0.0 || delta.high < 0.0 { "*" } else { "" };
     format!("{:+.2}{star}", 100.0 * delta.mean)
 }
 
@@ -370,11 +338,7 @@ mod tests {
         let answers = |(number, it): (usize, &u8)| {
             let answer = GradedCompletion {
                 text: String::new(),
-                verdict: if *it == 1 {
-                    Verdict::Correct
-                } else {
-                    Verdict::Wrong
-                },
+                verdict: if *it == 1 { Verdict::Correct } else { Verdict::Wrong },
                 other: None,
                 answer: None,
                 vote: Some(0),
@@ -388,33 +352,18 @@ mod tests {
             };
             (number, it)
         };
-        let benchmarks = sets.iter().map(|(name, it)| {
-            (
-                (*name).to_owned(),
-                it.iter().enumerate().map(answers).collect(),
-            )
-        });
-        let recorded = Recorded {
-            settings: Value::Null,
-            benchmarks: benchmarks.collect(),
-        };
+        let benchmarks = sets
+            .iter()
+            .map(|(name, it)| ((*name).to_owned(), it.iter().enumerate().map(answers).collect()));
+        let recorded = Recorded { settings: Value::Null, benchmarks: benchmarks.collect() };
         (name.to_owned(), recorded)
     }
 
     fn runs() -> Vec<(String, Recorded)> {
         vec![
-            run(
-                "GRPO",
-                &[("amc", &[1, 0, 0, 0]), ("math500", &[1, 1, 0, 0])],
-            ),
-            run(
-                "TRAPO",
-                &[("math500", &[0, 0, 0, 0]), ("amc", &[1, 0, 0, 0])],
-            ),
-            run(
-                "TRAPO-HAPO",
-                &[("math500", &[1, 1, 1, 1]), ("amc", &[0, 1, 0, 0])],
-            ),
+            run("GRPO", &[("amc", &[1, 0, 0, 0]), ("math500", &[1, 1, 0, 0])]),
+            run("TRAPO", &[("math500", &[0, 0, 0, 0]), ("amc", &[1, 0, 0, 0])]),
+            run("TRAPO-HAPO", &[("math500", &[1, 1, 1, 1]), ("amc", &[0, 1, 0, 0])]),
             run("other_1", &[("math500", &[1, 0, 0])]),
         ]
     }
@@ -462,10 +411,7 @@ mod tests {
             "#]],
         );
         let csv = compare(&runs(), 0).render(Layout::Csv);
-        assert!(
-            csv.contains("\nTRAPO-HAPO,TRAPO,math500,1,1,1,1,1,1\n"),
-            "{csv}"
-        );
+        assert!(csv.contains("\nTRAPO-HAPO,TRAPO,math500,1,1,1,1,1,1\n"), "{csv}");
         assert!(csv.contains("\nTRAPO,,math500,0,0,0,,,\n"), "{csv}");
         let json: Value = serde_json::from_str(&compare(&runs(), 0).render(Layout::Json)).unwrap();
         assert_eq!(json["rows"][2]["cells"][0]["delta"]["low"], 1.0);
@@ -480,11 +426,8 @@ mod tests {
             run("c", &[("x", &[1, 1, 1])]),
         ];
         let table = compare(&runs, 0);
-        let deltas: Vec<Option<f64>> = table
-            .rows
-            .iter()
-            .map(|it| it.cells[0].unwrap().delta.map(|it| it.mean))
-            .collect();
+        let deltas: Vec<Option<f64>> =
+            table.rows.iter().map(|it| it.cells[0].unwrap().delta.map(|it| it.mean)).collect();
         assert_eq!(deltas, [None, Some(0.5), None]);
         assert_eq!(table.rows[1].base.as_deref(), Some("a"));
     }

@@ -112,11 +112,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn gold(example: &Example, reason: GoldError) -> Self {
-        Self::Gold {
-            id: example.id.clone(),
-            gold: example.answer.clone(),
-            reason,
-        }
+        Self::Gold { id: example.id.clone(), gold: example.answer.clone(), reason }
     }
 }
 

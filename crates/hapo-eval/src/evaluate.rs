@@ -79,10 +79,9 @@ pub fn sample_problems<D: Device>(
         step: 0,
     };
     let sampled = hapo_sampler::sample(model, &requests, &sampling).map_err(|it| match it {
-        hapo_sampler::Error::InGroup { index, source } => Error::Problem {
-            id: dataset.examples[indices[index]].id.clone(),
-            source,
-        },
+        hapo_sampler::Error::InGroup { index, source } => {
+            Error::Problem { id: dataset.examples[indices[index]].id.clone(), source }
+        }
         other => other.into(),
     })?;
     let text = |it: &hapo_core::Rollout| {
@@ -93,9 +92,7 @@ pub fn sample_problems<D: Device>(
         })
     };
     let sampled = sampled.into_iter();
-    sampled
-        .map(|it| it.group.rollouts().iter().map(text).collect())
-        .collect()
+    sampled.map(|it| it.group.rollouts().iter().map(text).collect()).collect()
 }
 
 /// Samples completions for every problem of a data set and grades them.
@@ -112,9 +109,7 @@ pub fn evaluate<D: Device>(
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
     let sampled = sample_problems(model, dataset, &indices, settings)?;
     let sampled = indices.into_iter().zip(sampled);
-    Ok(sampled
-        .map(|(index, completions)| judge.grade(index, completions))
-        .collect())
+    Ok(sampled.map(|(index, completions)| judge.grade(index, completions)).collect())
 }
 
 /// avg@k with its interval over problems; `None` for no problems.

@@ -39,11 +39,7 @@ pub struct GradedCompletion {
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The other grader's verdict, if there is one.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "other"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "other")]
     pub other: Option<Verdict>,
     /// The answer that was extracted.
     pub answer: Option<String>,
@@ -95,21 +91,14 @@ impl<'a> Judge<'a> {
             let golds = dataset.examples.iter();
             golds.map(|it| Gold::any(grader, it.golds()).ok()).collect()
         });
-        Ok(Self {
-            dataset,
-            grader,
-            golds,
-            others,
-        })
+        Ok(Self { dataset, grader, golds, others })
     }
 
     /// Grades the completions of one problem and groups equal answers.
     pub fn grade(&self, problem: usize, completions: Vec<RawCompletion>) -> ProblemResult {
         let example = &self.dataset.examples[problem];
-        let judged: Vec<Judgement> = completions
-            .iter()
-            .map(|it| self.golds[problem].judge(&it.text))
-            .collect();
+        let judged: Vec<Judgement> =
+            completions.iter().map(|it| self.golds[problem].judge(&it.text)).collect();
         let votes = votes(self.grader, &judged, &completions);
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
@@ -211,9 +200,7 @@ mod tests {
             answer: "1/2".into(),
             ..Example::default()
         };
-        let dataset = Dataset {
-            examples: vec![example],
-        };
+        let dataset = Dataset { examples: vec![example] };
         let judge = Judge::new(&dataset, &hapo_verify::MATH, Some(&hapo_verify::EXACT)).unwrap();
         let texts = [
             "\\boxed{0.25}",
@@ -224,17 +211,11 @@ mod tests {
             "\\boxed{x+1}",
             "\\boxed{1+x}",
         ];
-        let completions = texts.map(|it| RawCompletion {
-            text: it.into(),
-            tokens: None,
-            ended: true,
-        });
+        let completions =
+            texts.map(|it| RawCompletion { text: it.into(), tokens: None, ended: true });
         let it = judge.grade(0, completions.to_vec());
         let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
-        assert_eq!(
-            votes,
-            [Some(0), Some(1), Some(0), Some(1), None, Some(5), Some(5)]
-        );
+        assert_eq!(votes, [Some(0), Some(1), Some(0), Some(1), None, Some(5), Some(5)]);
         let others: Vec<&Option<Verdict>> = it.completions.iter().map(|it| &it.other).collect();
         assert_eq!(others[1], &Some(Verdict::Wrong));
         assert_eq!(others[3], &Some(Verdict::Correct));

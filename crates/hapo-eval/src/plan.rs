@@ -61,15 +61,8 @@ impl EvalSets {
         completions: Option<usize>,
         max_tokens: Option<usize>,
     ) -> Self {
-        let set = EvalSet {
-            name,
-            dataset,
-            completions: completions.unwrap_or(COMPLETIONS),
-        };
-        Self {
-            sets: vec![set],
-            max_tokens: max_tokens.unwrap_or(MAX_TOKENS),
-        }
+        let set = EvalSet { name, dataset, completions: completions.unwrap_or(COMPLETIONS) };
+        Self { sets: vec![set], max_tokens: max_tokens.unwrap_or(MAX_TOKENS) }
     }
 
     /// The sets that `choice` names.
@@ -129,9 +122,7 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
     let (family, level) = name
         .split_once(':')
         .and_then(|it| Some((it.0, it.1.parse().ok()?)))
-        .ok_or_else(|| Error::UnknownBenchmark {
-            name: name.to_owned(),
-        })?;
+        .ok_or_else(|| Error::UnknownBenchmark { name: name.to_owned() })?;
     Ok(make_set(&TaskSet {
         seed: 0,
         levels: vec![(family.to_owned(), level)],
@@ -172,10 +163,7 @@ impl EvalPlan {
     /// # Errors
     /// [`Error::Sampler`] for a number that is out of its range.
     pub fn decoding(&self) -> Result<Decoding, Error> {
-        let truncation = Truncation {
-            top_p: self.top_p,
-            ..Truncation::NONE
-        };
+        let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         let decoding = Decoding::at_temperature(self.temperature, truncation);
         Ok(decoding.map_err(hapo_sampler::Error::from)?)
     }

@@ -59,10 +59,7 @@ impl Recorded {
     }
 
     fn empty(settings: Value) -> Self {
-        Self {
-            settings,
-            benchmarks: Vec::new(),
-        }
+        Self { settings, benchmarks: Vec::new() }
     }
 
     /// The results of a benchmark's problems.
@@ -136,11 +133,7 @@ mod tests {
     use serde_json::json;
 
     fn result(id: &str) -> ProblemResult {
-        ProblemResult {
-            id: id.into(),
-            gold: "1".into(),
-            completions: Vec::new(),
-        }
+        ProblemResult { id: id.into(), gold: "1".into(), completions: Vec::new() }
     }
 
     #[test]
@@ -162,27 +155,17 @@ mod tests {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let (mut record, found) = Record::open(&path, &settings).unwrap();
             for (name, number, id) in [("b", 1, "one"), ("a", 0, "two")] {
-                if found
-                    .benchmark(name)
-                    .is_none_or(|it| !it.contains_key(&number))
-                {
+                if found.benchmark(name).is_none_or(|it| !it.contains_key(&number)) {
                     record.add(name, number, &result(id)).unwrap();
                 }
             }
             assert_eq!(std::fs::read(&path).unwrap(), whole, "{cut}");
         }
-        let names: Vec<String> = Recorded::read(&path)
-            .unwrap()
-            .benchmarks
-            .into_iter()
-            .map(|it| it.0)
-            .collect();
+        let names: Vec<String> =
+            Recorded::read(&path).unwrap().benchmarks.into_iter().map(|it| it.0).collect();
         assert_eq!(names, ["b", "a"]);
         let other = Record::open(&path, &json!({ "model": "m", "k": 4 })).unwrap_err();
-        assert!(
-            other.to_string().ends_with("other settings: k was 2, is 4"),
-            "{other}"
-        );
+        assert!(other.to_string().ends_with("other settings: k was 2, is 4"), "{other}");
         for text in [
             "{\"id\":1}\n",
             "hello",

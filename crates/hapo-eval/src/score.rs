@@ -74,9 +74,7 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
 fn pass_at(results: &[ProblemResult], k: usize) -> Vec<(usize, f64)> {
     let powers = (0..usize::BITS).map(|it| 1 << it).take_while(|it| *it < k);
     let mean = |j: usize| {
-        let each = results
-            .iter()
-            .filter_map(|it| pass_at_k(it.completions.len(), it.correct(), j));
+        let each = results.iter().filter_map(|it| pass_at_k(it.completions.len(), it.correct(), j));
         each.sum::<f64>() / results.len() as f64
     };
     powers.chain([k]).map(|j| (j, mean(j))).collect()
@@ -93,8 +91,7 @@ fn other(results: &[ProblemResult]) -> Other {
     let is_correct = |it: &GradedCompletion| it.other == Some(Verdict::Correct);
     let only = |first: bool| {
         let all = results.iter().flat_map(|it| &it.completions);
-        all.filter(|it| it.verdict.is_correct() == first && is_correct(it) != first)
-            .count()
+        all.filter(|it| it.verdict.is_correct() == first && is_correct(it) != first).count()
     };
     let success = |it: &ProblemResult| {
         let correct = it.completions.iter().filter(|it| is_correct(it)).count();
@@ -131,12 +128,7 @@ mod tests {
     #[test]
     fn scores_are_counted_by_hand() {
         use Verdict::{Correct as C, Unparsable, Wrong as W};
-        let first = [
-            (C, Some(0), C),
-            (C, Some(0), W),
-            (W, Some(2), W),
-            (W, Some(2), W),
-        ];
+        let first = [(C, Some(0), C), (C, Some(0), W), (W, Some(2), W), (W, Some(2), W)];
         let second = [
             (W, Some(0), C),
             (W, Some(0), W),
@@ -152,15 +144,9 @@ mod tests {
         assert_eq!((it.pass_at[0], it.pass_at[2]), ((1, 0.375), (4, 1.0)));
         // A tie of the right with a wrong answer counts half; in the second problem the wrong one wins.
         assert_eq!(it.majority.mean, 0.25);
-        assert_eq!(
-            (it.truncated, it.no_answer, it.length),
-            (0.125, 0.125, Some(10.0))
-        );
+        assert_eq!((it.truncated, it.no_answer, it.length), (0.125, 0.125, Some(10.0)));
         let other = it.other.unwrap();
-        assert_eq!(
-            (other.average, other.only_first, other.only_other),
-            (0.375, 1, 1)
-        );
+        assert_eq!((other.average, other.only_first, other.only_other), (0.375, 1, 1));
         assert_eq!(score("b", &[], 0), None);
     }
 }

@@ -17,17 +17,11 @@ pub fn estimate_over_seeds(values: &[Vec<f64>], seed: u64) -> Option<Estimate> {
     if problems == 0 {
         return None;
     }
-    assert!(
-        values.iter().all(|it| it.len() == problems),
-        "every seed answered the same problems"
-    );
+    assert!(values.iter().all(|it| it.len() == problems), "every seed answered the same problems");
     let seeds = values.len();
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|resample| {
-            let counter = RngCounter {
-                step: resample,
-                ..RngCounter::default()
-            };
+            let counter = RngCounter { step: resample, ..RngCounter::default() };
             let mut rng = CounterRng::new(seed, RngStream::Bootstrap, counter);
             let mut draw = |n: usize| rng.below(n as u64) as usize;
             let chosen: Vec<usize> = (0..seeds).map(|_| draw(seeds)).collect();

@@ -105,8 +105,7 @@ impl<'a> EvalSession<'a> {
     /// Problems of a set that have no result.
     pub(crate) fn missing(&self, set: usize) -> Vec<usize> {
         let all = 0..self.plan.sets[set].dataset.examples.len();
-        all.filter(|it| !self.results[set].contains_key(it))
-            .collect()
+        all.filter(|it| !self.results[set].contains_key(it)).collect()
     }
 
     /// Grades and records the completions of a problem.

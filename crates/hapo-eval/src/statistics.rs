@@ -38,16 +38,10 @@ pub fn estimate_mean_of(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
     let mut means: Vec<f64> = (0..RESAMPLES)
         .map(|resample| {
             mean_of(&|set, values| {
-                let counter = RngCounter {
-                    step: resample,
-                    prompt: set as u64,
-                    rollout: 0,
-                    position: 0,
-                };
+                let counter =
+                    RngCounter { step: resample, prompt: set as u64, rollout: 0, position: 0 };
                 let mut rng = CounterRng::new(seed, RngStream::Bootstrap, counter);
-                let drawn = values
-                    .iter()
-                    .map(|_| values[rng.below(values.len() as u64) as usize]);
+                let drawn = values.iter().map(|_| values[rng.below(values.len() as u64) as usize]);
                 drawn.sum::<f64>() / values.len() as f64
             })
         })
@@ -74,11 +68,7 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
 /// # Panics
 /// When the two do not have one value for each problem.
 pub fn paired_difference(values: &[f64], baseline: &[f64], seed: u64) -> Option<Estimate> {
-    assert_eq!(
-        values.len(),
-        baseline.len(),
-        "both models answered the same problems"
-    );
+    assert_eq!(values.len(), baseline.len(), "both models answered the same problems");
     let differences: Vec<f64> = values.iter().zip(baseline).map(|(a, b)| a - b).collect();
     estimate(&differences, seed)
 }
@@ -92,9 +82,7 @@ pub fn pass_at_k(n: usize, c: usize, k: usize) -> Option<f64> {
     if n - c < k {
         return Some(1.0);
     }
-    let all_wrong = (0..k)
-        .map(|i| (n - c - i) as f64 / (n - i) as f64)
-        .product::<f64>();
+    let all_wrong = (0..k).map(|i| (n - c - i) as f64 / (n - i) as f64).product::<f64>();
     Some(1.0 - all_wrong)
 }
 
@@ -153,11 +141,8 @@ mod tests {
             assert!(near(got, expected), "{n} {c} {k}: {got} {expected}");
         }
         for it in it.majority {
-            let votes: Vec<Option<usize>> = it
-                .votes
-                .iter()
-                .map(|it| usize::try_from(*it).ok())
-                .collect();
+            let votes: Vec<Option<usize>> =
+                it.votes.iter().map(|it| usize::try_from(*it).ok()).collect();
             assert!(near(majority(&votes, Some(0)), it.score), "{votes:?}");
         }
         for it in it.intervals {
@@ -196,10 +181,7 @@ mod tests {
                         }
                     }
                     let expected = f64::from(hit) / f64::from(all);
-                    assert!(
-                        (pass_at_k(n, c, k).unwrap() - expected).abs() < 1e-12,
-                        "{n} {c} {k}"
-                    );
+                    assert!((pass_at_k(n, c, k).unwrap() - expected).abs() < 1e-12, "{n} {c} {k}");
                 }
             }
         }

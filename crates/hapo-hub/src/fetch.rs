@@ -135,27 +135,21 @@ impl<'a> Fetcher<'a> {
         let folder = self.cache.pointer_path(&commit);
         if is_plain_path(&commit) && !commit.contains('/') && is_whole(&folder) {
             if let Absent::Unreachable(error) = why {
-                progress.note(&format!(
-                    "{error}; taking {} from the cache",
-                    self.what(None)
-                ));
+                progress.note(&format!("{error}; taking {} from the cache", self.what(None)));
             }
             return Ok(Snapshot { folder, commit });
         }
         Err(match why {
-            Absent::Offline => Error::Offline {
-                what: self.what(None),
-                cache: self.hub.cache.clone(),
-            },
-            Absent::Unreachable(Error::Unreachable {
-                what,
-                endpoint,
-                cause,
-            }) => Error::Unreachable {
-                what: what.clone(),
-                endpoint: endpoint.clone(),
-                cause: cause.clone(),
-            },
+            Absent::Offline => {
+                Error::Offline { what: self.what(None), cache: self.hub.cache.clone() }
+            }
+            Absent::Unreachable(Error::Unreachable { what, endpoint, cause }) => {
+                Error::Unreachable {
+                    what: what.clone(),
+                    endpoint: endpoint.clone(),
+                    cause: cause.clone(),
+                }
+            }
             Absent::Unreachable(_) => unreachable!("a listing is absent for one reason"),
         })
     }
@@ -170,9 +164,7 @@ impl<'a> Fetcher<'a> {
             return Ok(());
         }
         let refs = self.repo_folder().join("refs");
-        self.cache
-            .create_ref(commit)
-            .map_err(io("write", &refs.join(&self.id.revision)))
+        self.cache.create_ref(commit).map_err(io("write", &refs.join(&self.id.revision)))
     }
 
     pub(crate) fn data_file<'n>(
@@ -180,15 +172,9 @@ impl<'a> Fetcher<'a> {
         path: Option<&'n str>,
         names: &'n [String],
     ) -> Result<&'n str, Error> {
-        let content = |problem: String| Error::Content {
-            what: self.what(None),
-            problem,
-        };
-        let data: Vec<&str> = names
-            .iter()
-            .map(String::as_str)
-            .filter(|it| is_data_file(it))
-            .collect();
+        let content = |problem: String| Error::Content { what: self.what(None), problem };
+        let data: Vec<&str> =
+            names.iter().map(String::as_str).filter(|it| is_data_file(it)).collect();
         let shown = || {
             let mut text = data.iter().take(12).copied().collect::<Vec<_>>().join(", ");
             if data.len() > 12 {
@@ -198,18 +184,10 @@ impl<'a> Fetcher<'a> {
         };
         match (path, data.as_slice()) {
             (Some(path), _) if names.iter().any(|it| it == path) => Ok(path),
-            (Some(path), _) => Err(content(format!(
-                "no file {path}; its data files: {}",
-                shown()
-            ))),
+            (Some(path), _) => Err(content(format!("no file {path}; its data files: {}", shown()))),
             (None, [only]) => Ok(only),
-            (None, []) => Err(content(
-                "no data file (parquet, jsonl, json or arrow)".to_owned(),
-            )),
-            (None, _) => Err(content(format!(
-                "several data files, name one: {}",
-                shown()
-            ))),
+            (None, []) => Err(content("no data file (parquet, jsonl, json or arrow)".to_owned())),
+            (None, _) => Err(content(format!("several data files, name one: {}", shown()))),
         }
     }
 
@@ -224,12 +202,8 @@ impl<'a> Fetcher<'a> {
         if pointer.exists() {
             return Ok(pointer);
         }
-        let url = format!(
-            "{}/{}/resolve/{commit}/{}",
-            self.hub.endpoint,
-            self.repo.url(),
-            escaped(name)
-        );
+        let url =
+            format!("{}/{}/resolve/{commit}/{}", self.hub.endpoint, self.repo.url(), escaped(name));
         let described = self.with_retries(Some(name), progress, |_| self.describe(&url, name))?;
         if described.commit.as_deref().is_some_and(|it| it != commit) {
             return Err(Error::Content {
@@ -339,16 +313,10 @@ fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Error> {
 
 #[cfg(not(unix))]
 fn link(blob: &Path, pointer: &Path, _: &str) -> Result<(), Error> {
-    fs::copy(blob, pointer)
-        .map(drop)
-        .map_err(io("write", pointer))
+    fs::copy(blob, pointer).map(drop).map_err(io("write", pointer))
 }
 
 fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let file = file.to_owned();
-    move |cause| Error::Io {
-        action,
-        file,
-        cause,
-    }
+    move |cause| Error::Io { action, file, cause }
 }

@@ -128,28 +128,20 @@ impl Hub {
             }
         };
         let wanted = model_files(&names);
-        let whole = ["config.json", "tokenizer.json"]
-            .iter()
-            .all(|it| wanted.contains(it));
+        let whole = ["config.json", "tokenizer.json"].iter().all(|it| wanted.contains(it));
         if !whole || !wanted.iter().any(|it| it.ends_with(".safetensors")) {
             let missing = match () {
                 () if !wanted.contains(&"config.json") => "no config.json",
                 () if !wanted.contains(&"tokenizer.json") => "no tokenizer.json",
                 () => "no weights in safetensors",
             };
-            return Err(Error::Content {
-                what: id.to_string(),
-                problem: missing.to_owned(),
-            });
+            return Err(Error::Content { what: id.to_string(), problem: missing.to_owned() });
         }
         for name in &wanted {
             fetcher.file(&commit, name, progress)?;
         }
         fetcher.remember(&commit)?;
-        Ok(Snapshot {
-            folder: fetcher.cache.pointer_path(&commit),
-            commit,
-        })
+        Ok(Snapshot { folder: fetcher.cache.pointer_path(&commit), commit })
     }
 
     /// A file of a data set.

@@ -51,10 +51,7 @@ pub fn parse_name(name: &str) -> Result<ParsedName, Error> {
     if Path::new(name).exists() {
         return Ok(ParsedName::Path);
     }
-    let bad = |problem: &str| Error::Name {
-        name: name.to_owned(),
-        problem: problem.to_owned(),
-    };
+    let bad = |problem: &str| Error::Name { name: name.to_owned(), problem: problem.to_owned() };
     let Some(address) = name.strip_prefix("hf://") else {
         return match repo(name) {
             Some(it) => Ok(ParsedName::Model(it)),
@@ -78,10 +75,7 @@ pub fn parse_name(name: &str) -> Result<ParsedName, Error> {
     if path.is_some_and(|it| !is_plain_path(it)) {
         return Err(bad("the file's path leaves the repository"));
     }
-    Ok(ParsedName::Dataset(DatasetFile {
-        repo,
-        path: path.map(str::to_owned),
-    }))
+    Ok(ParsedName::Dataset(DatasetFile { repo, path: path.map(str::to_owned) }))
 }
 
 /// `org/name` or `org/name@revision`, by the hub's rules for names.
@@ -91,9 +85,7 @@ fn repo(text: &str) -> Option<RepoId> {
     let is_name = |it: &str| {
         !it.is_empty()
             && it.len() <= 96
-            && it
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            && it.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
             && !it.starts_with(['-', '.'])
             && !it.ends_with(['-', '.'])
             && !it.contains("--")
@@ -101,13 +93,9 @@ fn repo(text: &str) -> Option<RepoId> {
     };
     // A revision names a file below `refs/`.
     let is_revision = is_plain_path(revision)
-        && revision
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_./+".contains(&b));
-    (is_name(org) && is_name(name) && is_revision).then(|| RepoId {
-        id: id.to_owned(),
-        revision: revision.to_owned(),
-    })
+        && revision.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./+".contains(&b));
+    (is_name(org) && is_name(name) && is_revision)
+        .then(|| RepoId { id: id.to_owned(), revision: revision.to_owned() })
 }
 
 /// Whether a path stays below the folder that it is taken from.
@@ -148,10 +136,7 @@ mod tests {
             r#"data org/name dev Some("data/a.parquet")"#,
         );
         let neither = |name: &str| {
-            check(
-                name,
-                &format!("{name}: no such file or folder, and no name of the hub"),
-            );
+            check(name, &format!("{name}: no such file or folder, and no name of the hub"));
         };
         for name in [
             "",

@@ -101,11 +101,7 @@ pub enum Error {
 }
 
 fn said(message: &str) -> String {
-    if message.is_empty() {
-        String::new()
-    } else {
-        format!(": {message}")
-    }
+    if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
 impl Explain for Error {

@@ -29,9 +29,7 @@ pub(crate) fn model_files(names: &[String]) -> Vec<&str> {
             } else {
                 name == INDEX
                     || (name.starts_with("model-")
-                        && Path::new(name)
-                            .extension()
-                            .is_some_and(|it| it == "safetensors"))
+                        && Path::new(name).extension().is_some_and(|it| it == "safetensors"))
             }
     };
     let root = |name: &&str| !name.contains('/') && is_plain_path(name) && is_wanted(name);
@@ -39,10 +37,7 @@ pub(crate) fn model_files(names: &[String]) -> Vec<&str> {
 }
 
 pub(crate) fn is_data_file(name: &str) -> bool {
-    let name = name
-        .strip_suffix(".gz")
-        .or_else(|| name.strip_suffix(".zst"))
-        .unwrap_or(name);
+    let name = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
     Path::new(name)
         .extension()
         .and_then(|it| it.to_str())

@@ -62,11 +62,7 @@ impl Fetcher<'_> {
             .or_else(|| header(headers, "content-length"))
             .and_then(|it| it.parse().ok())
             .ok_or_else(|| missing("content-length"))?;
-        Ok(Described {
-            etag,
-            size,
-            commit: header(headers, "x-repo-commit").map(str::to_owned),
-        })
+        Ok(Described { etag, size, commit: header(headers, "x-repo-commit").map(str::to_owned) })
     }
 
     fn head(&self, url: &str, name: &str) -> Result<Response<Body>, Failure> {
@@ -114,11 +110,7 @@ impl Fetcher<'_> {
         };
         let (what, endpoint) = (self.what(name), self.hub.endpoint.clone());
         Err(match status {
-            404 | 410 => Failure::Never(Error::NotFound {
-                what,
-                endpoint,
-                message,
-            }),
+            404 | 410 => Failure::Never(Error::NotFound { what, endpoint, message }),
             401 | 403 => Failure::Never(Error::Denied {
                 what,
                 page: format!("{endpoint}/{}", self.repo.url()),
@@ -149,36 +141,22 @@ impl Fetcher<'_> {
     ) -> Result<(), Failure> {
         let never = |action: &'static str| {
             let part = part.to_owned();
-            move |cause| {
-                Failure::Never(Error::Io {
-                    action,
-                    file: part,
-                    cause,
-                })
-            }
+            move |cause| Failure::Never(Error::Io { action, file: part, cause })
         };
-        let mut file = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(part)
-            .map_err(never("open"))?;
+        let mut file =
+            fs::OpenOptions::new().create(true).append(true).open(part).map_err(never("open"))?;
         let mut done = file.metadata().map_err(never("read"))?.len();
         if done > size {
             file.set_len(0).map_err(never("write"))?;
             done = 0;
         }
         if done < size {
-            let range: Vec<(&str, String)> = (done > 0)
-                .then(|| ("Range", format!("bytes={done}-")))
-                .into_iter()
-                .collect();
+            let range: Vec<(&str, String)> =
+                (done > 0).then(|| ("Range", format!("bytes={done}-"))).into_iter().collect();
             let mut answer = self.get(&self.agent, url, &range, Some(name))?;
             if answer.status().as_u16() == 416 {
                 file.set_len(0).map_err(never("write"))?;
-                return Err(Failure::Later(
-                    "the server refuses the rest".to_owned(),
-                    None,
-                ));
+                return Err(Failure::Later("the server refuses the rest".to_owned(), None));
             }
             if answer.status().as_u16() != 206 && done > 0 {
                 file.set_len(0).map_err(never("write"))?;
@@ -188,9 +166,8 @@ impl Fetcher<'_> {
             let mut body = answer.body_mut().as_reader();
             let mut buffer = vec![0; BUFFER];
             loop {
-                let read = body
-                    .read(&mut buffer)
-                    .map_err(|it| Failure::Later(it.to_string(), None))?;
+                let read =
+                    body.read(&mut buffer).map_err(|it| Failure::Later(it.to_string(), None))?;
                 if read == 0 {
                     break;
                 }
@@ -206,10 +183,7 @@ impl Fetcher<'_> {
             file.set_len(0).map_err(never("write"))?;
         }
         if done != size {
-            return Err(Failure::Later(
-                format!("expected {size} bytes, got {done}"),
-                None,
-            ));
+            return Err(Failure::Later(format!("expected {size} bytes, got {done}"), None));
         }
         file.sync_all().map_err(never("write"))
     }
@@ -221,12 +195,7 @@ fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 
 /// The reason in the body of an answer that is an error: the field `error`, or a short text.
 fn body_message(answer: &mut Response<Body>) -> String {
-    let text = answer
-        .body_mut()
-        .with_config()
-        .limit(64 << 10)
-        .read_to_string()
-        .unwrap_or_default();
+    let text = answer.body_mut().with_config().limit(64 << 10).read_to_string().unwrap_or_default();
     let text = match serde_json::from_str::<Value>(&text) {
         Ok(fields) => fields["error"].as_str().unwrap_or_default().to_owned(),
         Err(_) if text.contains('<') => String::new(),

@@ -42,11 +42,7 @@ enum Fault {
 type Shared = Arc<Mutex<Repository>>;
 
 fn plain(status: u16, text: &'static str) -> Response<Body> {
-    Response::builder()
-        .status(status)
-        .header("retry-after", "0")
-        .body(Body::from(text))
-        .unwrap()
+    Response::builder().status(status).header("retry-after", "0").body(Body::from(text)).unwrap()
 }
 
 async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body> {
@@ -86,25 +82,15 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
     }
     for kind in ["/api/models/org/name", "/api/datasets/org/name"] {
         if path == format!("{kind}/revision/main") || path == format!("{kind}/revision/v1") {
-            let siblings: Vec<String> = repository
-                .files
-                .keys()
-                .map(|it| format!("{{\"rfilename\": \"{it}\"}}"))
-                .collect();
-            let body = format!(
-                "{{\"sha\": \"{COMMIT}\", \"siblings\": [{}]}}",
-                siblings.join(",")
-            );
+            let siblings: Vec<String> =
+                repository.files.keys().map(|it| format!("{{\"rfilename\": \"{it}\"}}")).collect();
+            let body = format!("{{\"sha\": \"{COMMIT}\", \"siblings\": [{}]}}", siblings.join(","));
             return Response::new(Body::from(body));
         }
     }
     let name = ["/org/name/resolve/", "/datasets/org/name/resolve/", "/cdn/"]
         .iter()
-        .find_map(|it| {
-            path.strip_prefix(it)?
-                .strip_prefix(COMMIT)?
-                .strip_prefix('/')
-        });
+        .find_map(|it| path.strip_prefix(it)?.strip_prefix(COMMIT)?.strip_prefix('/'));
     let Some((name, content)) =
         name.and_then(|name| Some((name.to_owned(), repository.files.get(name)?.clone())))
     else {
@@ -112,9 +98,7 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
     };
     let etag = format!("{:x}", content.len() * 7919 + usize::from(content[0]));
     let mut answer = Response::builder().header("x-repo-commit", COMMIT);
-    if [".safetensors", ".parquet"]
-        .iter()
-        .any(|it| name.ends_with(it))
+    if [".safetensors", ".parquet"].iter().any(|it| name.ends_with(it))
         && !path.starts_with("/cdn/")
     {
         return answer
@@ -133,15 +117,11 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
     }
     answer = answer.header("etag", format!("W/\"{etag}\""));
     if is_head {
-        return answer
-            .header("content-length", content.len())
-            .body(Body::empty())
-            .unwrap();
+        return answer.header("content-length", content.len()).body(Body::empty()).unwrap();
     }
     let fault = repository.faults.first().copied();
-    let from: usize = range
-        .strip_prefix("bytes=")
-        .map_or(0, |it| it.trim_end_matches('-').parse().unwrap());
+    let from: usize =
+        range.strip_prefix("bytes=").map_or(0, |it| it.trim_end_matches('-').parse().unwrap());
     let (from, status) = match (fault, from) {
         (Some(Fault::NoRange), 1..) => {
             repository.faults.remove(0);
@@ -150,9 +130,7 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
         (_, 0) => (0, 200),
         _ => (from, 206),
     };
-    answer = answer
-        .status(status)
-        .header("content-length", content.len() - from);
+    answer = answer.status(status).header("content-length", content.len() - from);
     if let Some(Fault::Cut(bytes)) = fault {
         repository.faults.remove(0);
         let part = Bytes::copy_from_slice(&content[from..from + bytes]);
@@ -177,18 +155,11 @@ struct World {
 
 fn world(files: &[(&str, &[u8])]) -> World {
     let shared = Shared::default();
-    shared.lock().unwrap().files = files
-        .iter()
-        .map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()))
-        .collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let listener = runtime
-        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-        .unwrap();
+    shared.lock().unwrap().files =
+        files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().fallback(handle).with_state(shared.clone());
     runtime.spawn(async move { axum::serve(listener, router).await });
@@ -211,10 +182,7 @@ const MODEL: &[(&str, &[u8])] = &[
     ("README.md", b"read me"),
     ("chat_template.jinja", b"{{ messages }}"),
     ("config.json", b"{}"),
-    (
-        "model-00001-of-00002.safetensors",
-        b"first shard, long enough to be cut",
-    ),
+    ("model-00001-of-00002.safetensors", b"first shard, long enough to be cut"),
     ("model-00002-of-00002.safetensors", b"second shard"),
     ("model.safetensors.index.json", b"{\"weight_map\": {}}"),
     ("onnx/model.safetensors", b"not this one"),
@@ -224,10 +192,7 @@ const MODEL: &[(&str, &[u8])] = &[
 ];
 
 fn id(revision: &str) -> RepoId {
-    RepoId {
-        id: "org/name".to_owned(),
-        revision: revision.to_owned(),
-    }
+    RepoId { id: "org/name".to_owned(), revision: revision.to_owned() }
 }
 
 fn seen(world: &World) -> Vec<String> {
@@ -268,27 +233,15 @@ fn a_model_is_fetched_once_with_what_it_needs_and_in_the_layout_of_the_cache() {
         assert!(target.starts_with("../../blobs"), "{}", target.display());
     }
     assert_eq!(names(&repository.join("blobs")).len(), 6);
-    assert_eq!(
-        fs::read_to_string(repository.join("refs/v1")).unwrap(),
-        COMMIT
-    );
+    assert_eq!(fs::read_to_string(repository.join("refs/v1")).unwrap(), COMMIT);
 
     seen(&world);
-    assert_eq!(
-        world.hub.model(&id("v1"), &mut NoProgress).unwrap(),
-        snapshot
-    );
+    assert_eq!(world.hub.model(&id("v1"), &mut NoProgress).unwrap(), snapshot);
     assert_eq!(seen(&world), ["GET /api/models/org/name/revision/v1 - -"]);
 
-    let offline = Hub {
-        offline: true,
-        ..world.hub.clone()
-    };
+    let offline = Hub { offline: true, ..world.hub.clone() };
     assert_eq!(offline.model(&id("v1"), &mut NoProgress).unwrap(), snapshot);
-    assert_eq!(
-        offline.model(&id(COMMIT), &mut NoProgress).unwrap(),
-        snapshot
-    );
+    assert_eq!(offline.model(&id(COMMIT), &mut NoProgress).unwrap(), snapshot);
     assert_eq!(seen(&world), [""; 0]);
     let error = offline.model(&id("main"), &mut NoProgress).unwrap_err();
     assert_eq!(
@@ -327,10 +280,7 @@ const LARGE: &[u8] = b"a file of LFS that is long enough to be cut twice";
 fn fetch(faults: &[Fault]) -> (World, Notes, Vec<String>, Result<std::path::PathBuf, Error>) {
     let world = world(&[("data/train.parquet", LARGE), ("README.md", b"read me")]);
     world.shared.lock().unwrap().faults = faults.to_vec();
-    let wanted = DatasetFile {
-        repo: id("main"),
-        path: None,
-    };
+    let wanted = DatasetFile { repo: id("main"), path: None };
     let mut notes = Notes::default();
     let fetched = world.hub.dataset(&wanted, &mut notes);
     let ranges = seen(&world)
@@ -349,10 +299,7 @@ fn check_fetched(faults: &[Fault], ranges: &[&str], begun_at: &[u64]) {
     let begun: Vec<u64> = notes.begun.iter().map(|it| it.1).collect();
     assert_eq!(begun, begun_at);
     assert!(notes.begun.iter().all(|it| it.2 == LARGE.len() as u64));
-    assert_eq!(
-        notes.told.len(),
-        faults.len() - usize::from(faults.contains(&Fault::NoRange))
-    );
+    assert_eq!(notes.told.len(), faults.len() - usize::from(faults.contains(&Fault::NoRange)));
     let blobs = world.hub.cache.join("datasets--org--name/blobs");
     assert_eq!(names(&blobs).len(), 1, "nothing unfinished stays");
     assert!(path.ends_with(format!("snapshots/{COMMIT}/data/train.parquet")));
@@ -361,28 +308,16 @@ fn check_fetched(faults: &[Fault], ranges: &[&str], begun_at: &[u64]) {
 #[test]
 fn a_cut_transfer_goes_on_where_it_was_cut() {
     check_fetched(&[], &["-"], &[0]);
-    check_fetched(
-        &[Fault::Cut(10), Fault::Cut(5)],
-        &["-", "bytes=10-", "bytes=15-"],
-        &[0, 10, 15],
-    );
+    check_fetched(&[Fault::Cut(10), Fault::Cut(5)], &["-", "bytes=10-", "bytes=15-"], &[0, 10, 15]);
     check_fetched(
         &[Fault::Status(429), Fault::Cut(7), Fault::Status(503)],
         &["-", "-", "bytes=7-", "bytes=7-"],
         &[0, 7],
     );
     // A server that passes the range over sends the whole file.
-    check_fetched(
-        &[Fault::Cut(9), Fault::NoRange],
-        &["-", "bytes=9-"],
-        &[0, 0],
-    );
+    check_fetched(&[Fault::Cut(9), Fault::NoRange], &["-", "bytes=9-"], &[0, 0]);
     // One that refuses it is asked for the whole file.
-    check_fetched(
-        &[Fault::Cut(9), Fault::Status(416)],
-        &["-", "bytes=9-", "-"],
-        &[0, 0],
-    );
+    check_fetched(&[Fault::Cut(9), Fault::Status(416)], &["-", "bytes=9-", "-"], &[0, 0]);
 }
 
 #[test]
@@ -398,10 +333,7 @@ fn a_later_call_goes_on_with_what_an_earlier_one_left() {
         format!("cannot fetch org/name/data/train.parquet from {endpoint}: status 500: busy")
     );
     assert!(!error.is_bad_input());
-    let wanted = DatasetFile {
-        repo: id("main"),
-        path: Some("data/train.parquet".to_owned()),
-    };
+    let wanted = DatasetFile { repo: id("main"), path: Some("data/train.parquet".to_owned()) };
     let path = world.hub.dataset(&wanted, &mut NoProgress).unwrap();
     assert_eq!(fs::read(path).unwrap(), LARGE);
     let asked: Vec<String> = seen(&world);
@@ -418,10 +350,7 @@ fn the_token_goes_to_the_hub_alone_and_refusals_say_what_to_do() {
         error.to_string(),
         format!("{endpoint} refuses org/name (401): Invalid credentials")
     );
-    assert_eq!(
-        error.hint().unwrap(),
-        "set HF_TOKEN, or log in with `hf auth login`"
-    );
+    assert_eq!(error.hint().unwrap(), "set HF_TOKEN, or log in with `hf auth login`");
 
     world.hub.token = Some("secret".to_owned());
     seen(&world);
@@ -430,10 +359,7 @@ fn the_token_goes_to_the_hub_alone_and_refusals_say_what_to_do() {
     let (elsewhere, on_hub): (Vec<_>, Vec<_>) = asked.iter().partition(|it| it.contains("/cdn/"));
     assert_eq!(elsewhere.len(), 2);
     assert!(elsewhere.iter().all(|it| it.ends_with(" -")), "{asked:?}");
-    assert!(
-        on_hub.iter().all(|it| it.ends_with("Bearer secret")),
-        "{asked:?}"
-    );
+    assert!(on_hub.iter().all(|it| it.ends_with("Bearer secret")), "{asked:?}");
 
     world.shared.lock().unwrap().is_gated = true;
     let error = world.hub.model(&id("main"), &mut NoProgress).unwrap_err();
@@ -449,17 +375,10 @@ fn the_token_goes_to_the_hub_alone_and_refusals_say_what_to_do() {
 
 #[test]
 fn what_is_not_there_is_named() {
-    let world = world(&[
-        ("a.jsonl", b"1"),
-        ("b/c.jsonl.gz", b"2"),
-        ("config.json", b"{}"),
-    ]);
+    let world = world(&[("a.jsonl", b"1"), ("b/c.jsonl.gz", b"2"), ("config.json", b"{}")]);
     let message = |it: Error| it.to_string();
     let endpoint = world.hub.endpoint.clone();
-    let other = RepoId {
-        id: "org/nothing".to_owned(),
-        revision: "dev".to_owned(),
-    };
+    let other = RepoId { id: "org/nothing".to_owned(), revision: "dev".to_owned() };
     assert_eq!(
         message(world.hub.model(&other, &mut NoProgress).unwrap_err()),
         format!("org/nothing@dev is not on {endpoint}: Repository not found")
@@ -469,10 +388,7 @@ fn what_is_not_there_is_named() {
         "org/name has no tokenizer.json"
     );
     let data = |path: Option<&str>| {
-        let wanted = DatasetFile {
-            repo: id("main"),
-            path: path.map(str::to_owned),
-        };
+        let wanted = DatasetFile { repo: id("main"), path: path.map(str::to_owned) };
         world.hub.dataset(&wanted, &mut NoProgress)
     };
     assert_eq!(

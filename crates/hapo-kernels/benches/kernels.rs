@@ -12,16 +12,10 @@ const ROWS: usize = 96;
 const HIDDEN: usize = 192;
 const FFN: usize = 512;
 const VOCABULARY: usize = 512;
-const HEADS: AttentionShape = AttentionShape {
-    heads: 6,
-    kv_heads: 2,
-    head_dim: 32,
-};
+const HEADS: AttentionShape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 32 };
 
 fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
-    let values: Vec<f32> = (0..len)
-        .map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5)
-        .collect();
+    let values: Vec<f32> = (0..len).map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5).collect();
     let mut it = cpu.alloc(len).expect("memory");
     cpu.upload(&values, it.first_mut(len));
     it
@@ -36,11 +30,7 @@ fn products(c: &mut Criterion) {
     let cpu = Cpu::new(1).expect("a thread");
     let mut group = c.benchmark_group("product");
     for rows in [1, 8, 64, 1536] {
-        let shape = MatShape {
-            rows,
-            inputs: HIDDEN,
-            outputs: FFN,
-        };
+        let shape = MatShape { rows, inputs: HIDDEN, outputs: FFN };
         let (x, w) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
         let len = cpu.packed_len(HIDDEN, FFN).expect("this device packs");
         let mut packed = cpu.alloc(len).expect("memory");
@@ -96,32 +86,16 @@ fn rows(c: &mut Criterion) {
     let embedding = numbers(&cpu, VOCABULARY * HIDDEN);
     group.bench_function("embed, columns", |b| {
         b.iter(|| {
-            let layout = EmbeddingLayout::Columns {
-                vocabulary: VOCABULARY,
-            };
-            cpu.embed(
-                layout,
-                &positions,
-                embedding.first(embedding.len()),
-                all(&mut y),
-            );
+            let layout = EmbeddingLayout::Columns { vocabulary: VOCABULARY };
+            cpu.embed(layout, &positions, embedding.first(embedding.len()), all(&mut y));
         });
     });
     let logits = numbers(&cpu, ROWS * VOCABULARY);
     let targets: Vec<HeadTarget> = (0..ROWS as u32)
-        .map(|row| HeadTarget {
-            row,
-            token: row,
-            inverse_temperature: 1.0,
-        })
+        .map(|row| HeadTarget { row, token: row, inverse_temperature: 1.0 })
         .collect();
     let targets = cpu.table(&targets);
-    let part = HeadPart {
-        first_row: 0,
-        rows: ROWS,
-        first_target: 0,
-        targets: ROWS,
-    };
+    let part = HeadPart { first_row: 0, rows: ROWS, first_target: 0, targets: ROWS };
     let mut stats = numbers(&cpu, ROWS * 6);
     group.bench_function("head", |b| {
         b.iter(|| {
@@ -149,11 +123,7 @@ fn attention(c: &mut Criterion) {
         };
         let segments = cpu.table(&[segment]);
         let (wide, narrow) = (len * HEADS.q_dim(), len * HEADS.kv_dim());
-        let (q, k, v) = (
-            numbers(&cpu, wide),
-            numbers(&cpu, narrow),
-            numbers(&cpu, narrow),
-        );
+        let (q, k, v) = (numbers(&cpu, wide), numbers(&cpu, narrow), numbers(&cpu, narrow));
         let (mut out, mut sums) = (numbers(&cpu, wide), numbers(&cpu, len * HEADS.heads));
         let (q, k, v) = (q.first(wide), k.first(narrow), v.first(narrow));
         group.bench_function(format!("forward, {len} tokens"), |b| {

@@ -27,30 +27,18 @@ fn now() -> f64 {
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let tiny = args.first().is_none_or(|a| a == "tiny");
-    let number = |i: usize, default: usize| {
-        args.get(i)
-            .map_or(default, |a| a.parse().expect("a number"))
-    };
+    let number =
+        |i: usize, default: usize| args.get(i).map_or(default, |a| a.parse().expect("a number"));
     let cpu = Cpu::new(number(1, 1)).expect("threads start");
     ONE_THREAD.get_or_init(|| cpu.threads() == 1);
     let rows = number(2, if tiny { 6144 } else { 128 });
     let shapes: &[(usize, usize)] = if tiny {
         &[(192, 192), (192, 64), (192, 512), (512, 192)]
     } else {
-        &[
-            (896, 896),
-            (896, 128),
-            (896, 4864),
-            (4864, 896),
-            (896, 151_936),
-        ]
+        &[(896, 896), (896, 128), (896, 4864), (4864, 896), (896, 151_936)]
     };
     for &(inputs, outputs) in shapes {
-        let shape = MatShape {
-            rows,
-            inputs,
-            outputs,
-        };
+        let shape = MatShape { rows, inputs, outputs };
         let buf = |n: usize| {
             let mut b = cpu.alloc(n).expect("room");
             cpu.fill(b.first_mut(n), 0.5);

@@ -80,21 +80,13 @@ pub trait Buffer: Send + Sync + Debug + Sized {
     /// The elements `offset..offset + len`, to read.
     fn at(&self, offset: usize, len: usize) -> Span<'_, Self> {
         assert!(offset + len <= self.len(), "span inside its buffer");
-        Span {
-            buf: self,
-            offset,
-            len,
-        }
+        Span { buf: self, offset, len }
     }
 
     /// The elements `offset..offset + len`, to write.
     fn at_mut(&mut self, offset: usize, len: usize) -> SpanMut<'_, Self> {
         assert!(offset + len <= self.len(), "span inside its buffer");
-        SpanMut {
-            buf: self,
-            offset,
-            len,
-        }
+        SpanMut { buf: self, offset, len }
     }
 
     /// The first `len` elements, to read.
@@ -132,11 +124,7 @@ impl<B> Span<'_, B> {
     #[must_use]
     pub fn part(self, offset: usize, len: usize) -> Self {
         assert!(offset + len <= self.len, "a part inside its span");
-        Self {
-            buf: self.buf,
-            offset: self.offset + offset,
-            len,
-        }
+        Self { buf: self.buf, offset: self.offset + offset, len }
     }
 }
 

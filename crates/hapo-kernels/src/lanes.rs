@@ -186,12 +186,7 @@ mod x86 {
 
         #[inline(always)]
         fn load(from: &[f32; WIDTH]) -> Self {
-            unsafe {
-                Self(
-                    _mm256_loadu_ps(from.as_ptr()),
-                    _mm256_loadu_ps(from.as_ptr().add(8)),
-                )
-            }
+            unsafe { Self(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))) }
         }
 
         #[inline(always)]
@@ -215,32 +210,17 @@ mod x86 {
 
         #[inline(always)]
         fn add_product(self, a: Self, b: Self) -> Self {
-            unsafe {
-                Self(
-                    _mm256_fmadd_ps(a.0, b.0, self.0),
-                    _mm256_fmadd_ps(a.1, b.1, self.1),
-                )
-            }
+            unsafe { Self(_mm256_fmadd_ps(a.0, b.0, self.0), _mm256_fmadd_ps(a.1, b.1, self.1)) }
         }
 
         #[inline(always)]
         fn add(self, other: Self) -> Self {
-            unsafe {
-                Self(
-                    _mm256_add_ps(self.0, other.0),
-                    _mm256_add_ps(self.1, other.1),
-                )
-            }
+            unsafe { Self(_mm256_add_ps(self.0, other.0), _mm256_add_ps(self.1, other.1)) }
         }
 
         #[inline(always)]
         fn times(self, other: Self) -> Self {
-            unsafe {
-                Self(
-                    _mm256_mul_ps(self.0, other.0),
-                    _mm256_mul_ps(self.1, other.1),
-                )
-            }
+            unsafe { Self(_mm256_mul_ps(self.0, other.0), _mm256_mul_ps(self.1, other.1)) }
         }
     }
 }

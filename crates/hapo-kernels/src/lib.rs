@@ -14,10 +14,7 @@
 //! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
 //! products, the portable path has no fused multiply-add).
 
-#![allow(
-    clippy::too_many_arguments,
-    reason = "an operation names its buffers one by one"
-)]
+#![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 #![expect(
     clippy::inline_always,
     reason = "a kernel's parts have its instructions only when inlined into it"

@@ -26,11 +26,7 @@ pub fn row_stats(logits: &[f32], inverse_temperature: f32) -> RowStats {
     let max = max_of(logits);
     let (sum, weighted) = sums(logits, max, inverse_temperature);
     let log_sum = sum.ln();
-    RowStats {
-        max,
-        log_sum: log_sum as f32,
-        entropy: (log_sum - weighted / sum).max(0.0) as f32,
-    }
+    RowStats { max, log_sum: log_sum as f32, entropy: (log_sum - weighted / sum).max(0.0) as f32 }
 }
 
 /// ln Σ exp(z / T).

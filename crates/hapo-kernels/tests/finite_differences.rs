@@ -10,10 +10,8 @@ struct Stream(u64);
 
 impl Stream {
     fn next(&mut self) -> f32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 40) as f32) / (1_u64 << 23) as f32 - 1.0
     }
 
@@ -63,10 +61,7 @@ fn agree(what: &str, got: &[f32], want: &[f64]) {
     assert_eq!(got.len(), want.len(), "{what}");
     let scale = want.iter().fold(1.0_f64, |m, v| m.max(v.abs()));
     for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
-        assert!(
-            (f64::from(g) - w).abs() <= 3e-6 * scale,
-            "{what}[{i}]: {g} instead of {w}"
-        );
+        assert!((f64::from(g) - w).abs() <= 3e-6 * scale, "{what}[{i}]: {g} instead of {w}");
     }
 }
 
@@ -86,27 +81,19 @@ fn products() {
         let mut s = Stream(m as u64);
         let (x, w, b) = (s.take(m * k), s.take(k * n), s.take(n));
         let (dy, old) = (s.take(m * n), s.take(m * n));
-        let shape = MatShape {
-            rows: m,
-            inputs: k,
-            outputs: n,
-        };
+        let shape = MatShape { rows: m, inputs: k, outputs: n };
         let (xb, wb, bb, dyb) = (buf(&cpu, &x), buf(&cpu, &w), buf(&cpu, &b), buf(&cpu, &dy));
         let mut y = buf(&cpu, &old);
         let (xs, ws, dys) = (xb.first(m * k), wb.first(k * n), dyb.first(m * n));
         let plain = naive_matmul(&wide(&x), &wide(&w), m, k, n);
-        for (case, onto) in [
-            Accumulate::Existing,
-            Accumulate::Bias(bb.first(n)),
-            Accumulate::<CpuBuf>::Nothing,
-        ]
-        .into_iter()
-        .enumerate()
+        for (case, onto) in
+            [Accumulate::Existing, Accumulate::Bias(bb.first(n)), Accumulate::<CpuBuf>::Nothing]
+                .into_iter()
+                .enumerate()
         {
             cpu.matmul(shape, xs, ws, onto, y.first_mut(m * n));
-            let want: Vec<f64> = (0..m * n)
-                .map(|i| plain[i] + f64::from([old[i], b[i % n], 0.0][case]))
-                .collect();
+            let want: Vec<f64> =
+                (0..m * n).map(|i| plain[i] + f64::from([old[i], b[i % n], 0.0][case])).collect();
             agree("matmul", y.as_slice(), &want);
         }
         let mut dx = buf(&cpu, &x);
@@ -189,10 +176,7 @@ fn swiglu() {
     let gate: Vec<f32> = s.take(n).iter().map(|v| v * 9.0).collect();
     let (up, dh) = (s.take(n), s.take(n));
     let naive = |g: &[f64], u: &[f64]| -> Vec<f64> {
-        g.iter()
-            .zip(u)
-            .map(|(g, u)| g / (1.0 + (-g).exp()) * u)
-            .collect()
+        g.iter().zip(u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
     };
     let (mut g, mut u, mut d) = (buf(&cpu, &gate), buf(&cpu, &up), buf(&cpu, &dh));
     let mut h = cpu.alloc(n).unwrap();
@@ -201,16 +185,8 @@ fn swiglu() {
     agree("swiglu", h.as_slice(), &forward);
     cpu.swiglu_grad(g.first_mut(n), u.first_mut(n), d.first_mut(n));
     agree("h again", d.as_slice(), &forward);
-    agree(
-        "dgate",
-        g.as_slice(),
-        &numeric(&gate, &dh, |g| naive(g, &wide(&up))),
-    );
-    agree(
-        "dup",
-        u.as_slice(),
-        &numeric(&up, &dh, |u| naive(&wide(&gate), u)),
-    );
+    agree("dgate", g.as_slice(), &numeric(&gate, &dh, |g| naive(g, &wide(&up))));
+    agree("dup", u.as_slice(), &numeric(&up, &dh, |u| naive(&wide(&gate), u)));
 }
 
 #[test]
@@ -278,11 +254,8 @@ fn naive_attention(
                     .collect();
                 let sum: f64 = weights.iter().sum();
                 for e in 0..d {
-                    out[at + e] = keys
-                        .iter()
-                        .zip(&weights)
-                        .map(|(&r, w)| w / sum * v[kv(r) + e])
-                        .sum();
+                    out[at + e] =
+                        keys.iter().zip(&weights).map(|(&r, w)| w / sum * v[kv(r) + e]).sum();
                 }
             }
         }
@@ -310,11 +283,7 @@ fn attention_with_and_without_prefix() {
     ];
     let rows = 46;
     for (heads, kv_heads, head_dim) in [(4, 2, 6), (3, 1, 16), (2, 2, 4)] {
-        let shape = AttentionShape {
-            heads,
-            kv_heads,
-            head_dim,
-        };
+        let shape = AttentionShape { heads, kv_heads, head_dim };
         let (nq, nk) = (rows * shape.q_dim(), rows * shape.kv_dim());
         let mut s = Stream(heads as u64);
         let (q, k, v, dy) = (s.take(nq), s.take(nk), s.take(nk), s.take(nq));
@@ -333,11 +302,7 @@ fn attention_with_and_without_prefix() {
             log_sums.first_mut(rows * heads),
         );
         let (qw, kw, vw) = (wide(&q), wide(&k), wide(&v));
-        agree(
-            "attention",
-            out.as_slice(),
-            &naive_attention(shape, &segments, [&qw, &kw, &vw]),
-        );
+        agree("attention", out.as_slice(), &naive_attention(shape, &segments, [&qw, &kw, &vw]));
         // Left over numbers must not shine through.
         let (mut dq, mut dk, mut dv) = (buf(&cpu, &q), buf(&cpu, &k), buf(&cpu, &v));
         cpu.attention_grad(
@@ -353,17 +318,11 @@ fn attention_with_and_without_prefix() {
             dk.first_mut(nk),
             dv.first_mut(nk),
         );
-        let want = numeric(&q, &dy, |q| {
-            naive_attention(shape, &segments, [q, &kw, &vw])
-        });
+        let want = numeric(&q, &dy, |q| naive_attention(shape, &segments, [q, &kw, &vw]));
         agree("dq", dq.as_slice(), &want);
-        let want = numeric(&k, &dy, |k| {
-            naive_attention(shape, &segments, [&qw, k, &vw])
-        });
+        let want = numeric(&k, &dy, |k| naive_attention(shape, &segments, [&qw, k, &vw]));
         agree("dk", dk.as_slice(), &want);
-        let want = numeric(&v, &dy, |v| {
-            naive_attention(shape, &segments, [&qw, &kw, v])
-        });
+        let want = numeric(&v, &dy, |v| naive_attention(shape, &segments, [&qw, &kw, v]));
         agree("dv", dv.as_slice(), &want);
     }
 }
@@ -376,21 +335,14 @@ fn embedding_in_both_layouts() {
     let mut s = Stream(5);
     let (e, dx) = (s.take(vocabulary * width), s.take(tokens.len() * width));
     let n = tokens.len() * width;
-    for (layout, columns) in [
-        (EmbeddingLayout::Rows { width }, false),
-        (EmbeddingLayout::Columns { vocabulary }, true),
-    ] {
+    for (layout, columns) in
+        [(EmbeddingLayout::Rows { width }, false), (EmbeddingLayout::Columns { vocabulary }, true)]
+    {
         let at = |t: usize, d: usize| {
-            if columns {
-                d * vocabulary + t
-            } else {
-                t * width + d
-            }
+            if columns { d * vocabulary + t } else { t * width + d }
         };
         let naive = |e: &[f64]| -> Vec<f64> {
-            (0..n)
-                .map(|i| e[at(tokens[i / width] as usize, i % width)])
-                .collect()
+            (0..n).map(|i| e[at(tokens[i / width] as usize, i % width)]).collect()
         };
         let (eb, dxb) = (buf(&cpu, &e), buf(&cpu, &dx));
         let mut x = cpu.alloc(n).unwrap();
@@ -426,11 +378,7 @@ fn head_at_several_temperatures() {
     let (vocabulary, rows) = (37, 3);
     let mut s = Stream(17);
     let logits: Vec<f32> = s.take(rows * vocabulary).iter().map(|v| v * 6.0).collect();
-    let target = |row, token, inverse_temperature| HeadTarget {
-        row,
-        token,
-        inverse_temperature,
-    };
+    let target = |row, token, inverse_temperature| HeadTarget { row, token, inverse_temperature };
     let targets = [
         target(0, 4, 1.0),
         target(1, 0, 1.5),
@@ -457,26 +405,11 @@ fn head_at_several_temperatures() {
             .collect()
     };
     let table = cpu.table(&targets);
-    let part = HeadPart {
-        first_row: 0,
-        rows,
-        first_target: 0,
-        targets: n,
-    };
+    let part = HeadPart { first_row: 0, rows, first_target: 0, targets: n };
     let mut z = buf(&cpu, &logits);
     let mut stats = cpu.alloc(6 * n).unwrap();
-    cpu.head(
-        vocabulary,
-        &table,
-        part,
-        z.first(logits.len()),
-        stats.first_mut(6 * n),
-    );
-    let got: Vec<f32> = stats
-        .as_slice()
-        .chunks(6)
-        .flat_map(|s| [s[0], s[2]])
-        .collect();
+    cpu.head(vocabulary, &table, part, z.first(logits.len()), stats.first_mut(6 * n));
+    let got: Vec<f32> = stats.as_slice().chunks(6).flat_map(|s| [s[0], s[2]]).collect();
     agree("head", &got, &naive(&wide(&logits)));
     let g = buf(&cpu, &gradients);
     cpu.head_grad(
@@ -487,11 +420,7 @@ fn head_at_several_temperatures() {
         g.first(2 * n),
         z.first_mut(logits.len()),
     );
-    agree(
-        "head grad",
-        z.as_slice(),
-        &numeric(&logits, &gradients, naive),
-    );
+    agree("head grad", z.as_slice(), &numeric(&logits, &gradients, naive));
 }
 
 #[test]
@@ -504,10 +433,7 @@ fn adamw_and_norm() {
     let gb = buf(&cpu, &g);
     let want: f64 = wide(&g).iter().map(|v| v * v).sum();
     let norm = cpu.squared_norm(gb.first(n));
-    assert!(
-        (norm - want).abs() < 1e-5 * want,
-        "{norm} instead of {want}"
-    );
+    assert!((norm - want).abs() < 1e-5 * want, "{norm} instead of {want}");
     let (mut pb, mut mb, mut vb) = (buf(&cpu, &p), buf(&cpu, &m), buf(&cpu, &v));
     let step = AdamW {
         learning_rate: 0.01,
@@ -518,13 +444,7 @@ fn adamw_and_norm() {
         step: 3,
         gradient_scale: 0.5,
     };
-    cpu.adamw(
-        step,
-        gb.first(n),
-        pb.first_mut(n),
-        mb.first_mut(n),
-        vb.first_mut(n),
-    );
+    cpu.adamw(step, gb.first(n), pb.first_mut(n), mb.first_mut(n), vb.first_mut(n));
     let (mut pw, mut mw, mut vw) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..n {
         let g = f64::from(g[i]) * 0.5;

@@ -43,11 +43,7 @@ pub struct PackedBatch {
 impl PackedBatch {
     /// Appends a segment and returns its index.
     pub fn push(&mut self, tokens: &[u32], prefix: Option<usize>) -> usize {
-        self.segments.push(Segment {
-            start: self.tokens.len(),
-            len: tokens.len(),
-            prefix,
-        });
+        self.segments.push(Segment { start: self.tokens.len(), len: tokens.len(), prefix });
         self.tokens.extend_from_slice(tokens);
         self.segments.len() - 1
     }
@@ -61,18 +57,10 @@ impl PackedBatch {
         let mut row = self.segments[prompt].start + self.segments[prompt].len - 1;
         let start = self.tokens.len();
         for (i, &token) in read.iter().enumerate() {
-            self.targets.push(Target {
-                row,
-                token,
-                inverse_temperature,
-            });
+            self.targets.push(Target { row, token, inverse_temperature });
             row = start + i;
         }
-        self.targets.push(Target {
-            row,
-            token: last,
-            inverse_temperature,
-        });
+        self.targets.push(Target { row, token: last, inverse_temperature });
         if !read.is_empty() {
             self.push(read, Some(prompt));
         }
@@ -156,11 +144,7 @@ pub(crate) fn prepare<D: Device>(
 pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), ComputeError> {
     match tokens.iter().position(|&t| t as usize >= vocabulary) {
         None => Ok(()),
-        Some(row) => Err(ComputeError::Token {
-            row,
-            token: tokens[row],
-            vocabulary,
-        }),
+        Some(row) => Err(ComputeError::Token { row, token: tokens[row], vocabulary }),
     }
 }
 
@@ -194,10 +178,7 @@ fn segment_rows(
         let (prefix_start, prefix_len) = prefix.map_or((0, 0), |p| (p.start, p.len));
         let length = prefix_len + segment.len;
         if length > limits.positions {
-            return Err(ComputeError::TooLong {
-                length,
-                positions: limits.positions,
-            });
+            return Err(ComputeError::TooLong { length, positions: limits.positions });
         }
         positions.extend((prefix_len as u32)..(length as u32));
         rows.push(SegmentRow {

@@ -13,15 +13,8 @@ pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 
 /// The single tokens that a chat template may name.
-const SPECIAL_TOKENS: &[&str] = &[
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
+const SPECIAL_TOKENS: &[&str] =
+    &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// A model's chat template and what it may name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,10 +45,7 @@ pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<Cha
             }
         }
     }
-    Ok(ChatFiles {
-        template: template(tokenizer_files, dir)?,
-        special_tokens,
-    })
+    Ok(ChatFiles { template: template(tokenizer_files, dir)?, special_tokens })
 }
 
 /// See [`ModelFolder::chat_template`](crate::ModelFolder::chat_template).
@@ -101,11 +91,7 @@ fn object(
     };
     match serde_json::from_slice(bytes) {
         Ok(fields) => Ok(Some(fields)),
-        Err(cause) => Err(malformed(
-            dir.join(name),
-            "a JSON object",
-            cause.to_string(),
-        )),
+        Err(cause) => Err(malformed(dir.join(name), "a JSON object", cause.to_string())),
     }
 }
 
@@ -123,16 +109,12 @@ mod tests {
     use super::*;
 
     fn check(files: &[(&str, &str)], template: Option<&str>, tokens: &[(&str, &str)]) {
-        let tokenizer_files: Vec<(&str, Vec<u8>)> = files
-            .iter()
-            .map(|(name, text)| (*name, text.as_bytes().to_vec()))
-            .collect();
+        let tokenizer_files: Vec<(&str, Vec<u8>)> =
+            files.iter().map(|(name, text)| (*name, text.as_bytes().to_vec())).collect();
         let found = chat_files(&tokenizer_files, Path::new("m")).unwrap();
         assert_eq!(found.template.as_deref(), template, "{files:?}");
-        let expected: BTreeMap<String, String> = tokens
-            .iter()
-            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
-            .collect();
+        let expected: BTreeMap<String, String> =
+            tokens.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         assert_eq!(found.special_tokens, expected, "{files:?}");
     }
 

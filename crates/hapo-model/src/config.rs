@@ -91,11 +91,7 @@ pub struct TensorSpec {
 impl Config {
     /// Widths of its attention blocks.
     pub(crate) fn attention_shape(&self) -> AttentionShape {
-        AttentionShape {
-            heads: self.heads,
-            kv_heads: self.kv_heads,
-            head_dim: self.head_dim,
-        }
+        AttentionShape { heads: self.heads, kv_heads: self.kv_heads, head_dim: self.head_dim }
     }
 
     /// Every tensor of the folder, in the order of the flat parameter buffer. `lm_head.weight` is
@@ -105,15 +101,9 @@ impl Config {
         let (q, kv) = (self.heads * hd, self.kv_heads * hd);
         let mut all = Vec::new();
         let mut push = |name: String, shape: &[usize]| {
-            all.push(TensorSpec {
-                name,
-                shape: shape.to_vec(),
-            });
+            all.push(TensorSpec { name, shape: shape.to_vec() });
         };
-        push(
-            "model.embed_tokens.weight".to_owned(),
-            &[self.vocab_size, h],
-        );
+        push("model.embed_tokens.weight".to_owned(), &[self.vocab_size, h]);
         for i in 0..self.layers {
             let layer = format!("model.layers.{i}");
             push(format!("{layer}.input_layernorm.weight"), &[h]);

@@ -47,12 +47,7 @@ impl<D: Device> Model<D> {
                 .zip(cache_rows.chunks(size))
                 .zip(tokens.chunks(size))
                 .zip(logits.chunks_mut(size * vocabulary))
-                .map(|(((work, rows), tokens), logits)| Task {
-                    work,
-                    rows,
-                    tokens,
-                    logits,
-                })
+                .map(|(((work, rows), tokens), logits)| Task { work, rows, tokens, logits })
                 .collect();
             let buf = &cache.buf;
             self.device.each(&mut tasks, |device, task| {
@@ -85,10 +80,7 @@ impl<D: Device> Model<D> {
             }
             let length = (row.prompt.len + row.own.len) as usize + 1;
             if length > self.positions {
-                return Err(ComputeError::TooLong {
-                    length,
-                    positions: self.positions,
-                });
+                return Err(ComputeError::TooLong { length, positions: self.positions });
             }
             cache_rows.push(row);
         }
@@ -119,12 +111,7 @@ impl<D: Device> Model<D> {
     }
 
     fn decode_block(&self, device: &D, cache: &D::Buf, task: &mut Task<'_, D>) {
-        let Task {
-            work,
-            rows,
-            tokens,
-            logits,
-        } = task;
+        let Task { work, rows, tokens, logits } = task;
         let n = rows.len();
         let shape = self.config.attention_shape();
         let new_tokens = n * shape.kv_dim();
@@ -142,14 +129,8 @@ impl<D: Device> Model<D> {
                     rows: n,
                     positions: &positions,
                 };
-                let Workspace {
-                    x: [x, x_next],
-                    saved,
-                    mlp_hidden,
-                    new_keys,
-                    new_values,
-                    ..
-                } = &mut **work;
+                let Workspace { x: [x, x_next], saved, mlp_hidden, new_keys, new_values, .. } =
+                    &mut **work;
                 layer.forward(x, x_next, saved, mlp_hidden, |device, a| {
                     let out = a.out.first_mut(n * shape.q_dim());
                     device.attention_decode(shape, index, &rows, cache, a.q, a.k, a.v, out);

@@ -52,8 +52,7 @@ impl Dtype {
     }
 
     pub(crate) fn from_safetensors_name(name: &str) -> Option<Self> {
-        ALL.into_iter()
-            .find(|dtype| dtype.safetensors_name() == name)
+        ALL.into_iter().find(|dtype| dtype.safetensors_name() == name)
     }
 }
 
@@ -84,18 +83,12 @@ pub(crate) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
             let (words, _) = bytes.as_chunks::<2>();
             // A bf16 is the upper half of an f32: no rounding, and NaN payloads survive.
             values.extend(
-                words
-                    .iter()
-                    .map(|word| f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16)),
+                words.iter().map(|word| f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16)),
             );
         }
         Dtype::F16 => {
             let (words, _) = bytes.as_chunks::<2>();
-            values.extend(
-                words
-                    .iter()
-                    .map(|word| half::f16::from_le_bytes(*word).to_f32()),
-            );
+            values.extend(words.iter().map(|word| half::f16::from_le_bytes(*word).to_f32()));
         }
     }
 }
@@ -164,17 +157,8 @@ mod tests {
     fn f16_rounds_to_nearest_and_ties_to_even() {
         let step = 1.0 / 1024.0;
         assert_eq!(
-            through(
-                Dtype::F16,
-                &[1.0 + 0.5 * step, 1.0 + 1.5 * step, 65504.0, 65520.0, 6e-8]
-            ),
-            [
-                1.0,
-                1.0 + 2.0 * step,
-                65504.0,
-                f32::INFINITY,
-                2.0_f32.powi(-24)
-            ]
+            through(Dtype::F16, &[1.0 + 0.5 * step, 1.0 + 1.5 * step, 65504.0, 65520.0, 6e-8]),
+            [1.0, 1.0 + 2.0 * step, 65504.0, f32::INFINITY, 2.0_f32.powi(-24)]
         );
     }
 
@@ -186,11 +170,7 @@ mod tests {
             decode(dtype, &all, &mut values);
             encode(dtype, &values, &mut bytes);
             for (i, value) in values.iter().enumerate().filter(|(_, v)| !v.is_nan()) {
-                assert_eq!(
-                    bytes[2 * i..2 * i + 2],
-                    all[2 * i..2 * i + 2],
-                    "{dtype} {value}"
-                );
+                assert_eq!(bytes[2 * i..2 * i + 2], all[2 * i..2 * i + 2], "{dtype} {value}");
             }
         }
     }

@@ -112,11 +112,7 @@ impl Error {
 
     pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let file = file.to_owned();
-        move |cause| Self::Io {
-            action,
-            file,
-            cause,
-        }
+        move |cause| Self::Io { action, file, cause }
     }
 }
 

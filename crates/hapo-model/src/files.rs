@@ -17,11 +17,7 @@ pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     (handle.take(limit + 1).read_to_end(&mut bytes)).map_err(Error::io("read", file))?;
     if bytes.len() as u64 > limit {
-        return Err(malformed(
-            file,
-            format!("at most {limit} bytes"),
-            "more".to_owned(),
-        ));
+        return Err(malformed(file, format!("at most {limit} bytes"), "more".to_owned()));
     }
     Ok(bytes)
 }

@@ -17,13 +17,7 @@ pub(crate) struct FreeList {
 
 impl FreeList {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            runs: if capacity == 0 {
-                Vec::new()
-            } else {
-                vec![(0, capacity)]
-            },
-        }
+        Self { runs: if capacity == 0 { Vec::new() } else { vec![(0, capacity)] } }
     }
 
     pub(crate) fn total(&self) -> usize {

@@ -20,10 +20,7 @@ impl<D: Device> Gradients<D> {
     /// # Errors
     /// No memory.
     pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
-        Ok(Self {
-            buf: model.device.alloc(model.layout.len())?,
-            cleared: true,
-        })
+        Ok(Self { buf: model.device.alloc(model.layout.len())?, cleared: true })
     }
 
     /// Forgets the sum: the next backward pass overwrites it, which saves a pass over memory.
@@ -59,10 +56,7 @@ impl<D: Device> Gradients<D> {
             return vec![0.0; params.len()];
         }
         device.enter(|| {
-            params
-                .iter()
-                .map(|p| device.squared_norm(self.buf.at(p.offset, p.len)))
-                .collect()
+            params.iter().map(|p| device.squared_norm(self.buf.at(p.offset, p.len))).collect()
         })
     }
 
@@ -81,11 +75,7 @@ impl<D: Device> Gradients<D> {
 
     /// What the first addition of a backward pass is added to.
     pub(crate) fn accumulate<'a>(&self) -> Accumulate<'a, D::Buf> {
-        if self.cleared {
-            Accumulate::Nothing
-        } else {
-            Accumulate::Existing
-        }
+        if self.cleared { Accumulate::Nothing } else { Accumulate::Existing }
     }
 
     /// A range for an operation that can only add to it: zeroed first in a cleared sum.

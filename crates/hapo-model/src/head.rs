@@ -86,10 +86,7 @@ impl<D: Device> Head<D> {
             &self.gradients,
         ];
         let bytes = |numbers: usize| (numbers * size_of::<f32>()) as u64;
-        (
-            bytes(all.into_iter().map(Buffer::len).sum()),
-            bytes(self.logits.len()),
-        )
+        (bytes(all.into_iter().map(Buffer::len).sum()), bytes(self.logits.len()))
     }
 }
 
@@ -185,11 +182,7 @@ impl<D: Device> Model<D> {
                 Accumulate::Nothing,
                 head.d_norm.at_mut(at, len),
             );
-            let onto = if i == 0 {
-                gradients.accumulate()
-            } else {
-                Accumulate::Existing
-            };
+            let onto = if i == 0 { gradients.accumulate() } else { Accumulate::Existing };
             let dw = gradients.at_mut(matrix);
             device.matmul_weight_grad(shape, head.norm.at(at, len), d_logits, onto, dw);
         }
@@ -221,8 +214,7 @@ impl<D: Device> Model<D> {
     pub(crate) fn outputs(&self, batch: &Prepared<D>, head: &Head<D>) -> Outputs {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];
-        self.device
-            .download(head.stats.first(n * STATS), &mut stats);
+        self.device.download(head.stats.first(n * STATS), &mut stats);
         let mut outputs = Outputs {
             log_probs: vec![0.0; n],
             log_probs_t1: vec![0.0; n],

@@ -114,21 +114,11 @@ impl<D: Device> KvCache<D> {
         self.prompt(prompt)?;
         let span = self.region(max_new, End::Low)?;
         self.generation += 1;
-        let sequence = Sequence {
-            generation: self.generation,
-            prompt: prompt.index,
-            span,
-            reserved: max_new,
-        };
-        self.prompts[prompt.index]
-            .as_mut()
-            .expect("the prompt was just found")
-            .sequences += 1;
+        let sequence =
+            Sequence { generation: self.generation, prompt: prompt.index, span, reserved: max_new };
+        self.prompts[prompt.index].as_mut().expect("the prompt was just found").sequences += 1;
         let index = first_free(&mut self.sequences, sequence);
-        Ok(SeqSlot {
-            index,
-            generation: self.generation,
-        })
+        Ok(SeqSlot { index, generation: self.generation })
     }
 
     /// Frees a sequence's tokens.
@@ -137,9 +127,7 @@ impl<D: Device> KvCache<D> {
     /// The sequence is gone already.
     pub fn release(&mut self, sequence: SeqSlot) -> Result<(), ComputeError> {
         self.sequence(sequence)?;
-        let gone = self.sequences[sequence.index]
-            .take()
-            .expect("the sequence was just found");
+        let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
         self.free_span(gone.span);
         if let Some(prompt) = &mut self.prompts[gone.prompt] {
             prompt.sequences -= 1;
@@ -184,10 +172,7 @@ impl<D: Device> KvCache<D> {
             .get(slot.index)
             .and_then(Option::as_ref)
             .filter(|p| p.generation == slot.generation && !p.released)
-            .ok_or(ComputeError::Slot {
-                what: "prompt",
-                index: slot.index,
-            })
+            .ok_or(ComputeError::Slot { what: "prompt", index: slot.index })
     }
 
     fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, ComputeError> {
@@ -195,10 +180,7 @@ impl<D: Device> KvCache<D> {
             .get(slot.index)
             .and_then(Option::as_ref)
             .filter(|s| s.generation == slot.generation)
-            .ok_or(ComputeError::Slot {
-                what: "sequence",
-                index: slot.index,
-            })
+            .ok_or(ComputeError::Slot { what: "sequence", index: slot.index })
     }
 
     pub(crate) fn region(&mut self, tokens: usize, end: End) -> Result<CacheSpan, ComputeError> {
@@ -208,11 +190,7 @@ impl<D: Device> KvCache<D> {
             largest: self.free.largest(),
             capacity: self.capacity,
         })?;
-        Ok(CacheSpan {
-            base: (start * self.per_token) as u64,
-            capacity: needed as u32,
-            len: 0,
-        })
+        Ok(CacheSpan { base: (start * self.per_token) as u64, capacity: needed as u32, len: 0 })
     }
 
     /// A slot for a prompt of `len` tokens that was read into `span`.
@@ -220,19 +198,13 @@ impl<D: Device> KvCache<D> {
         span.len = len as u32;
         self.generation += 1;
         let generation = self.generation;
-        let prompt = Prompt {
-            generation,
-            span,
-            sequences: 0,
-            released: false,
-        };
+        let prompt = Prompt { generation, span, sequences: 0, released: false };
         let index = first_free(&mut self.prompts, prompt);
         PromptSlot { index, generation }
     }
 
     pub(crate) fn free_span(&mut self, span: CacheSpan) {
-        self.free
-            .give(span.base as usize / self.per_token, span.capacity as usize);
+        self.free.give(span.base as usize / self.per_token, span.capacity as usize);
     }
 
     pub(crate) fn cache_row(&self, slot: SeqSlot) -> Result<CacheRow, ComputeError> {
@@ -243,13 +215,9 @@ impl<D: Device> KvCache<D> {
                 reserved: sequence.reserved,
             });
         }
-        let prompt = self.prompts[sequence.prompt]
-            .as_ref()
-            .expect("a prompt outlives its sequences");
-        Ok(CacheRow {
-            prompt: prompt.span,
-            own: sequence.span,
-        })
+        let prompt =
+            self.prompts[sequence.prompt].as_ref().expect("a prompt outlives its sequences");
+        Ok(CacheRow { prompt: prompt.span, own: sequence.span })
     }
 }
 

@@ -214,14 +214,7 @@ impl<D: Device> Layer<'_, D> {
         if let (Some(raw), Some([q_norm, k_norm])) = (&saved.raw_heads, p.qk_norm) {
             for (norm, heads, x, inverse, dy, to) in [
                 (q_norm, c.heads, &raw.q, &raw.q_inverse, &d.q, &mut saved.q),
-                (
-                    k_norm,
-                    c.kv_heads,
-                    &raw.k,
-                    &raw.k_inverse,
-                    &d.k,
-                    &mut saved.k,
-                ),
+                (k_norm, c.kv_heads, &raw.k, &raw.k_inverse, &d.k, &mut saved.k),
             ] {
                 let len = rows * heads * c.head_dim;
                 device.rms_norm_grad(
@@ -277,19 +270,13 @@ impl<D: Device> Layer<'_, D> {
             Some(x_next.first_mut(all)),
         );
         let mlp_norm = saved.mlp_norm.first(all);
-        let projections: [(Pick, &mut D::Buf); 2] = [
-            (|it| it.gate_proj, &mut saved.gate),
-            (|it| it.up_proj, &mut saved.up),
-        ];
+        let projections: [(Pick, &mut D::Buf); 2] =
+            [(|it| it.gate_proj, &mut saved.gate), (|it| it.up_proj, &mut saved.up)];
         for (weight, to) in projections {
             let y = to.first_mut(ffn);
             self.project(weight, (c.hidden, c.ffn), mlp_norm, Accumulate::Nothing, y);
         }
-        self.device.swiglu(
-            saved.gate.first(ffn),
-            saved.up.first(ffn),
-            mlp_hidden.first_mut(ffn),
-        );
+        self.device.swiglu(saved.gate.first(ffn), saved.up.first(ffn), mlp_hidden.first_mut(ffn));
         self.project(
             |it| it.down_proj,
             (c.ffn, c.hidden),
@@ -310,12 +297,7 @@ impl<D: Device> Layer<'_, D> {
         let (device, model, rows) = (self.device, self.model, self.rows);
         let (p, c) = (self.params(), &model.config);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
-        let Matrices {
-            gate_proj,
-            up_proj,
-            down_proj,
-            ..
-        } = p.matrices;
+        let Matrices { gate_proj, up_proj, down_proj, .. } = p.matrices;
         let shape = mat(rows, c.ffn, c.hidden);
         device.matmul_input_grad(
             shape,
@@ -333,9 +315,8 @@ impl<D: Device> Layer<'_, D> {
         gradients.add_product(device, down_proj, shape, hidden, d.resid.first(all));
         let shape = mat(rows, c.hidden, c.ffn);
         let mlp_norm = saved.mlp_norm.first(all);
-        for (i, (weight, dy)) in [(gate_proj, &saved.gate), (up_proj, &saved.up)]
-            .into_iter()
-            .enumerate()
+        for (i, (weight, dy)) in
+            [(gate_proj, &saved.gate), (up_proj, &saved.up)].into_iter().enumerate()
         {
             let (dy, dx) = (dy.first(ffn), d.norm.first_mut(all));
             device.matmul_input_grad(shape, dy, model.param(weight), onto_first(i), dx);
@@ -395,11 +376,7 @@ impl<D: Device> Layer<'_, D> {
 
 /// The first of several products overwrites their sum.
 fn onto_first<'a, B>(index: usize) -> Accumulate<'a, B> {
-    if index == 0 {
-        Accumulate::Nothing
-    } else {
-        Accumulate::Existing
-    }
+    if index == 0 { Accumulate::Nothing } else { Accumulate::Existing }
 }
 
 /// Activations of one layer that its gradient reads.
@@ -512,14 +489,7 @@ impl<D: Device> LayerGradients<D> {
 
     /// Bytes of its buffers.
     pub(crate) fn bytes(&self) -> u64 {
-        let all = [
-            &self.resid,
-            &self.norm,
-            &self.attn_out,
-            &self.q,
-            &self.k,
-            &self.v,
-        ];
+        let all = [&self.resid, &self.norm, &self.attn_out, &self.q, &self.k, &self.v];
         let numbers: usize = all.into_iter().map(Buffer::len).sum();
         (numbers * size_of::<f32>()) as u64
     }

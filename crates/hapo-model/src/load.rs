@@ -65,10 +65,6 @@ pub fn load<D: Device>(
     })?;
     match refused {
         Some(it) => Err(it.into()),
-        None => Ok(LoadedModel {
-            model,
-            tokenizer,
-            tokenizer_files: opened.tokenizer_files()?,
-        }),
+        None => Ok(LoadedModel { model, tokenizer, tokenizer_files: opened.tokenizer_files()? }),
     }
 }

@@ -72,10 +72,8 @@ pub fn tape_bytes(
         ActivationCheckpointing::Layers => 1,
     };
     let logit_rows = chunk_rows(config.vocab_size, KEEP_LOGITS).min(head_rows.max(1)) as u64;
-    let (head_rows, targets) = (
-        head_rows.next_multiple_of(16) as u64,
-        targets.next_multiple_of(16) as u64,
-    );
+    let (head_rows, targets) =
+        (head_rows.next_multiple_of(16) as u64, targets.next_multiple_of(16) as u64);
     let inputs = (config.layers as u64 + 1) * hidden;
     TapeBytes {
         activations: F32 * tokens * (inputs + saved * layer_width(config) + config.ffn as u64),
@@ -113,10 +111,6 @@ fn attention_dims(config: &Config) -> (u64, u64) {
 pub(crate) fn layer_width(config: &Config) -> u64 {
     let (q_dim, kv_dim) = attention_dims(config);
     let (heads, kv_heads) = (config.heads as u64, config.kv_heads as u64);
-    let raw = if config.qk_norm {
-        q_dim + kv_dim + heads + kv_heads
-    } else {
-        0
-    };
+    let raw = if config.qk_norm { q_dim + kv_dim + heads + kv_heads } else { 0 };
     3 * config.hidden as u64 + 2 + raw + 2 * q_dim + 2 * kv_dim + heads + 2 * config.ffn as u64
 }

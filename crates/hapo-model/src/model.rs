@@ -38,16 +38,7 @@ impl<D: Device> Model<D> {
         let mut angles = device.alloc(positions * config.head_dim)?;
         let table = rope::angles(&rope_frequencies(&config), positions);
         device.upload(&table, angles.first_mut(table.len()));
-        Ok(Self {
-            device,
-            config,
-            layout,
-            roles,
-            params,
-            angles,
-            positions,
-            packed: None,
-        })
+        Ok(Self { device, config, layout, roles, params, angles, positions, packed: None })
     }
 
     /// The shape.
@@ -128,8 +119,7 @@ impl<D: Device> Model<D> {
     pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
         let param = self.layout.get(name)?;
         let mut data = vec![0.0; param.len];
-        self.device
-            .download(buffer.at(param.offset, param.len), &mut data);
+        self.device.download(buffer.at(param.offset, param.len), &mut data);
         param.to_published(&data)
     }
 
@@ -139,13 +129,9 @@ impl<D: Device> Model<D> {
 
     pub(crate) fn embedding_layout(&self) -> EmbeddingLayout {
         if self.config.tied {
-            EmbeddingLayout::Columns {
-                vocabulary: self.config.vocab_size,
-            }
+            EmbeddingLayout::Columns { vocabulary: self.config.vocab_size }
         } else {
-            EmbeddingLayout::Rows {
-                width: self.config.hidden,
-            }
+            EmbeddingLayout::Rows { width: self.config.hidden }
         }
     }
 
@@ -181,11 +167,7 @@ impl<D: Device> Model<D> {
     /// No memory.
     pub fn pack_rounded(&mut self) -> Result<Packed, ComputeError> {
         let exact = is_exact(&self.device, &self.config, &self.roles, &self.params);
-        self.pack(if exact {
-            Packed::Exact
-        } else {
-            Packed::Rounded
-        })?;
+        self.pack(if exact { Packed::Exact } else { Packed::Rounded })?;
         Ok(self.packed())
     }
 
@@ -221,11 +203,7 @@ impl<D: Device> Model<D> {
 
 /// The shape of a product of `rows` rows with a matrix.
 pub(crate) fn mat(rows: usize, inputs: usize, outputs: usize) -> MatShape {
-    MatShape {
-        rows,
-        inputs,
-        outputs,
-    }
+    MatShape { rows, inputs, outputs }
 }
 
 fn check(config: &Config) -> Result<(), ComputeError> {
@@ -240,11 +218,7 @@ fn check(config: &Config) -> Result<(), ComputeError> {
     ];
     for (field, got) in positive {
         if got == 0 {
-            return Err(ComputeError::Config {
-                field,
-                expected: "at least 1".to_owned(),
-                got,
-            });
+            return Err(ComputeError::Config { field, expected: "at least 1".to_owned(), got });
         }
     }
     if !config.heads.is_multiple_of(config.kv_heads) {

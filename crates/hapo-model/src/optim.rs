@@ -22,10 +22,7 @@ impl<D: Device> Moments<D> {
     /// No memory.
     pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
         let len = model.layout.len();
-        Ok(Self {
-            first: model.device.alloc(len)?,
-            second: model.device.alloc(len)?,
-        })
+        Ok(Self { first: model.device.alloc(len)?, second: model.device.alloc(len)? })
     }
 }
 

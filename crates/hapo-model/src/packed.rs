@@ -71,15 +71,7 @@ impl<D: Device> PackedWeights<D> {
         });
         let (layers, head) = ranges.split_at(ranges.len() - 1);
         let layers = layers.as_chunks::<7>().0.iter().map(
-            |&[
-                q_proj,
-                k_proj,
-                v_proj,
-                o_proj,
-                gate_proj,
-                up_proj,
-                down_proj,
-            ]| Matrices {
+            |&[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]| Matrices {
                 q_proj,
                 k_proj,
                 v_proj,
@@ -89,12 +81,7 @@ impl<D: Device> PackedWeights<D> {
                 down_proj,
             },
         );
-        Ok(Some(Self {
-            buf,
-            layers: layers.collect(),
-            head: head[0],
-            state,
-        }))
+        Ok(Some(Self { buf, layers: layers.collect(), head: head[0], state }))
     }
 
     pub(crate) fn at(&self, range: Range) -> Span<'_, D::Buf> {
@@ -142,10 +129,5 @@ fn matrices(config: &Config, roles: &Roles) -> Vec<(Range, usize, usize)> {
         ]
     };
     let head = (roles.head, hidden, config.vocab_size);
-    roles
-        .layers
-        .iter()
-        .flat_map(of_layer)
-        .chain([head])
-        .collect()
+    roles.layers.iter().flat_map(of_layer).chain([head]).collect()
 }

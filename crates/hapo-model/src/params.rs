@@ -83,9 +83,7 @@ impl ParamLayout {
         self.params
             .iter()
             .find(|p| p.name == name)
-            .ok_or_else(|| ComputeError::UnknownTensor {
-                name: name.to_owned(),
-            })
+            .ok_or_else(|| ComputeError::UnknownTensor { name: name.to_owned() })
     }
 }
 
@@ -116,11 +114,7 @@ impl Param {
         if got == self.len {
             return Ok(());
         }
-        Err(ComputeError::TensorLength {
-            name: self.name.clone(),
-            expected: self.len,
-            got,
-        })
+        Err(ComputeError::TensorLength { name: self.name.clone(), expected: self.len, got })
     }
 }
 
@@ -198,11 +192,7 @@ impl Roles {
                     } else {
                         None
                     },
-                    qk_norm: if config.qk_norm {
-                        Some([q_norm?, k_norm?])
-                    } else {
-                        None
-                    },
+                    qk_norm: if config.qk_norm { Some([q_norm?, k_norm?]) } else { None },
                     matrices: Matrices {
                         q_proj: attn("q_proj.weight")?,
                         k_proj: attn("k_proj.weight")?,
@@ -220,11 +210,7 @@ impl Roles {
             embedding,
             layers,
             norm: range("model.norm.weight")?,
-            head: if config.tied {
-                embedding
-            } else {
-                range("lm_head.weight")?
-            },
+            head: if config.tied { embedding } else { range("lm_head.weight")? },
         })
     }
 }

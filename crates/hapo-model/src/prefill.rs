@@ -50,10 +50,7 @@ impl<D: Device> PartialPrompt<D> {
 
 impl<D: Device> KvCache<D> {
     /// Frees the tokens of a prompt that is no longer needed.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "the prompt is of no more use"
-    )]
+    #[expect(clippy::needless_pass_by_value, reason = "the prompt is of no more use")]
     pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
         self.free_span(prompt.span);
     }
@@ -111,10 +108,8 @@ impl<D: Device> Model<D> {
             self.prefill_piece(cache, prompt, rows, &mut work);
             if last {
                 let hidden = self.config.hidden;
-                self.device.copy(
-                    work.x[0].at((rows - 1) * hidden, hidden),
-                    work.last.first_mut(hidden),
-                );
+                self.device
+                    .copy(work.x[0].at((rows - 1) * hidden, hidden), work.last.first_mut(hidden));
                 self.head_rows(&self.device, 1, &mut work, &mut logits);
             }
         });
@@ -150,15 +145,8 @@ impl<D: Device> Model<D> {
             prefix_len: done as u32,
             prefix_group: 0,
         }]);
-        let span = CacheSpan {
-            len: done as u32,
-            ..prompt.span
-        };
-        self.embed(
-            device,
-            &tokens,
-            work.x[0].first_mut(rows * self.config.hidden),
-        );
+        let span = CacheSpan { len: done as u32, ..prompt.span };
+        self.embed(device, &tokens, work.x[0].first_mut(rows * self.config.hidden));
         for index in 0..self.config.layers {
             let first = index * len * kv_dim;
             let layer = self.prefill_layer(index, rows, &positions);
@@ -206,10 +194,7 @@ impl<D: Device> Model<D> {
             return Err(ComputeError::Empty { what: "prompt" });
         }
         if prompt.len() > self.positions {
-            return Err(ComputeError::TooLong {
-                length: prompt.len(),
-                positions: self.positions,
-            });
+            return Err(ComputeError::TooLong { length: prompt.len(), positions: self.positions });
         }
         check_tokens(prompt, self.config.vocab_size)
     }

@@ -47,13 +47,7 @@ impl<D: Device> Default for Tape<D> {
 impl<D: Device> Tape<D> {
     /// An empty tape; buffers come with the first batch and grow with the largest.
     pub fn new(checkpointing: ActivationCheckpointing) -> Self {
-        Self {
-            checkpointing,
-            keep_logits: KEEP_LOGITS,
-            body: None,
-            head: None,
-            prepared: None,
-        }
+        Self { checkpointing, keep_logits: KEEP_LOGITS, body: None, head: None, prepared: None }
     }
 
     /// Bytes of logits held at once (default 128 MiB). A batch within it keeps its logits for the
@@ -119,13 +113,7 @@ impl<D: Device> Tape<D> {
         targets: usize,
     ) -> Result<(), ComputeError> {
         let chunk = self.chunk_rows(model);
-        self.head = Some(Head::reserve(
-            self.head.take(),
-            model,
-            rows,
-            targets,
-            chunk,
-        )?);
+        self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
         Ok(())
     }
 
@@ -178,31 +166,22 @@ impl<D: Device> Model<D> {
             Some(prepared) => prepared.order.len(),
             None => return Err(ComputeError::NoForward),
         };
-        for (what, got) in [
-            ("log-probabilities", d_log_probs.len()),
-            ("entropies", d_entropies.len()),
-        ] {
+        for (what, got) in
+            [("log-probabilities", d_log_probs.len()), ("entropies", d_entropies.len())]
+        {
             if got != expected {
-                return Err(ComputeError::Gradients {
-                    what,
-                    expected,
-                    got,
-                });
+                return Err(ComputeError::Gradients { what, expected, got });
             }
         }
         tape.reserve_gradient(self)?;
         let prepared = tape.prepared.take().ok_or(ComputeError::NoForward)?;
         let chunk = tape.chunk_rows(self);
-        let pairs: Vec<f32> = prepared
-            .order
-            .iter()
-            .flat_map(|&i| [d_log_probs[i], d_entropies[i]])
-            .collect();
+        let pairs: Vec<f32> =
+            prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
         self.device.enter(|| {
             let body = tape.body.as_mut().expect("the body was reserved");
             let head = tape.head.as_mut().expect("the head was reserved");
-            self.device
-                .upload(&pairs, head.gradients.first_mut(pairs.len()));
+            self.device.upload(&pairs, head.gradients.first_mut(pairs.len()));
             let d = body.gradient.as_mut().expect("the gradient was reserved");
             self.head_backward(&prepared, head, chunk, &mut d.resid, gradients);
             self.body_backward(&prepared, body, gradients);
@@ -239,10 +218,7 @@ impl<D: Device> Model<D> {
     }
 
     fn limits(&self) -> BatchLimits {
-        BatchLimits {
-            vocabulary: self.config.vocab_size,
-            positions: self.positions,
-        }
+        BatchLimits { vocabulary: self.config.vocab_size, positions: self.positions }
     }
 
     fn body_forward(&self, batch: &Prepared<D>, body: &mut Body<D>) {

@@ -104,11 +104,7 @@ impl Tokenizer {
         let Some(highest) = inner.get_vocab(true).into_values().max() else {
             return Err(malformed("one without tokens".to_owned()));
         };
-        Ok(Self {
-            file: file.to_owned(),
-            inner,
-            vocab_size: highest as usize + 1,
-        })
+        Ok(Self { file: file.to_owned(), inner, vocab_size: highest as usize + 1 })
     }
 
     /// Refuses a tokenizer that can give an id which the model's embedding has no row for.

@@ -33,11 +33,8 @@ impl<D: Device> Workspace<D> {
     ) -> Result<Self, ComputeError> {
         let (device, config) = (&model.device, &model.config);
         let hidden = config.hidden;
-        let new_tokens = if decode {
-            config.layers * rows * config.attention_shape().kv_dim()
-        } else {
-            0
-        };
+        let new_tokens =
+            if decode { config.layers * rows * config.attention_shape().kv_dim() } else { 0 };
         Ok(Self {
             rows,
             head_rows,

@@ -8,12 +8,7 @@ use hapo_model::folder::{self, Layout};
 use hapo_model::{Architecture, Config, Dtype, Llama3Scaling, Rope, TensorSpec};
 use safetensors::SafeTensors;
 
-const MODELS: [&str; 4] = [
-    "tiny-qwen2",
-    "tiny-qwen2-bf16-sharded",
-    "tiny-qwen3",
-    "tiny-llama3",
-];
+const MODELS: [&str; 4] = ["tiny-qwen2", "tiny-qwen2-bf16-sharded", "tiny-qwen3", "tiny-llama3"];
 
 type Weights = Vec<(TensorSpec, Vec<f32>)>;
 /// Name, dtype, shape, bytes.
@@ -52,12 +47,7 @@ fn raw_tensors(dir: &Path) -> Vec<(String, safetensors::Dtype, Vec<usize>, Vec<u
         }
         let bytes = fs::read(&path).unwrap();
         for (name, view) in SafeTensors::deserialize(&bytes).unwrap().tensors() {
-            all.push((
-                name,
-                view.dtype(),
-                view.shape().to_vec(),
-                view.data().to_vec(),
-            ));
+            all.push((name, view.dtype(), view.shape().to_vec(), view.data().to_vec()));
         }
     }
     all.sort_by(|left, right| left.0.cmp(&right.0));
@@ -69,17 +59,9 @@ fn copy(name: &str) -> tempfile::TempDir {
     let out = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(fixture(name)).unwrap() {
         let path = entry.unwrap().path();
-        if !path
-            .file_name()
-            .unwrap()
-            .to_string_lossy()
-            .starts_with("expected")
-        {
-            fs::write(
-                out.path().join(path.file_name().unwrap()),
-                fs::read(&path).unwrap(),
-            )
-            .unwrap();
+        if !path.file_name().unwrap().to_string_lossy().starts_with("expected") {
+            fs::write(out.path().join(path.file_name().unwrap()), fs::read(&path).unwrap())
+                .unwrap();
         }
     }
     out
@@ -127,8 +109,7 @@ fn refusal(dir: &Path) -> String {
     };
     let text = error.to_string();
     assert!(!text.contains('\n'), "{text}");
-    text.replace(&format!("{}/", dir.display()), "")
-        .replace(&dir.display().to_string(), "DIR")
+    text.replace(&format!("{}/", dir.display()), "").replace(&dir.display().to_string(), "DIR")
 }
 
 #[test]
@@ -143,10 +124,7 @@ fn configs_of_the_reference_models_say_what_made_them() {
         head_dim: 16,
         ffn: 160,
         rms_eps: 1e-6,
-        rope: Rope {
-            theta: 1e6,
-            llama3: None,
-        },
+        rope: Rope { theta: 1e6, llama3: None },
         tied: true,
         qkv_bias: true,
         qk_norm: false,
@@ -155,10 +133,7 @@ fn configs_of_the_reference_models_say_what_made_them() {
         bos: None,
         pad: Some(381),
     };
-    let untied = Config {
-        tied: false,
-        ..qwen2.clone()
-    };
+    let untied = Config { tied: false, ..qwen2.clone() };
     let qwen3 = Config {
         architecture: Architecture::Qwen3,
         head_dim: 32,
@@ -180,12 +155,8 @@ fn configs_of_the_reference_models_say_what_made_them() {
         },
         ..untied.clone()
     };
-    let expected = [
-        (qwen2, Dtype::F32),
-        (untied, Dtype::Bf16),
-        (qwen3, Dtype::F32),
-        (llama, Dtype::F32),
-    ];
+    let expected =
+        [(qwen2, Dtype::F32), (untied, Dtype::Bf16), (qwen3, Dtype::F32), (llama, Dtype::F32)];
     for (name, (config, dtype)) in MODELS.into_iter().zip(expected) {
         let opened = folder::open(&fixture(name)).unwrap();
         assert_eq!(opened.config, config, "{name}");
@@ -224,10 +195,7 @@ fn an_f32_rewrite_has_the_bytes_that_transformers_wrote() {
     for name in ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"] {
         let (config, all) = read(&fixture(name));
         let out = tempfile::tempdir().unwrap();
-        let layout = Layout {
-            dtype: Dtype::F32,
-            ..Layout::default()
-        };
+        let layout = Layout { dtype: Dtype::F32, ..Layout::default() };
         write(out.path(), &config, &layout, &all);
         let file = "model.safetensors";
         assert!(
@@ -243,11 +211,7 @@ fn a_sharded_bf16_rewrite_has_the_tensors_that_transformers_wrote() {
     let name = "tiny-qwen2-bf16-sharded";
     let (config, all) = read(&fixture(name));
     let out = tempfile::tempdir().unwrap();
-    let layout = Layout {
-        dtype: Dtype::Bf16,
-        shard_bytes: 120_000,
-        tokenizer_files: &[],
-    };
+    let layout = Layout { dtype: Dtype::Bf16, shard_bytes: 120_000, tokenizer_files: &[] };
     write(out.path(), &config, &layout, &all);
     assert!(raw_tensors(out.path()) == raw_tensors(&fixture(name)));
     assert_eq!(read(out.path()), (config, all));
@@ -283,10 +247,7 @@ fn half_precision_rewrites_hold_the_nearest_numbers() {
         let (config, all) = read(&fixture(name));
         for dtype in [Dtype::Bf16, Dtype::F16] {
             let out = tempfile::tempdir().unwrap();
-            let layout = Layout {
-                dtype,
-                ..Layout::default()
-            };
+            let layout = Layout { dtype, ..Layout::default() };
             write(out.path(), &config, &layout, &all);
             let (again, rounded) = read(out.path());
             assert_eq!(again, config, "{name} {dtype}");
@@ -306,26 +267,15 @@ fn half_precision_rewrites_hold_the_nearest_numbers() {
 #[test]
 fn the_same_model_is_written_with_the_same_bytes() {
     let (config, all) = read(&fixture("tiny-llama3"));
-    let tokenizer_files = folder::open(&fixture("tiny-llama3"))
-        .unwrap()
-        .tokenizer_files()
-        .unwrap();
+    let tokenizer_files = folder::open(&fixture("tiny-llama3")).unwrap().tokenizer_files().unwrap();
     assert_eq!(
-        tokenizer_files
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>(),
+        tokenizer_files.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["tokenizer.json", "tokenizer_config.json"]
     );
-    let tokenizer_files: Vec<(&str, &[u8])> = tokenizer_files
-        .iter()
-        .map(|(name, bytes)| (*name, bytes.as_slice()))
-        .collect();
-    let layout = Layout {
-        dtype: Dtype::F16,
-        shard_bytes: 100_000,
-        tokenizer_files: &tokenizer_files,
-    };
+    let tokenizer_files: Vec<(&str, &[u8])> =
+        tokenizer_files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
+    let layout =
+        Layout { dtype: Dtype::F16, shard_bytes: 100_000, tokenizer_files: &tokenizer_files };
     let contents = || {
         let out = tempfile::tempdir().unwrap();
         write(out.path(), &config, &layout, &all);
@@ -352,11 +302,8 @@ fn a_tied_model_may_carry_a_copy_of_its_head_but_no_other() {
     let out = copy("tiny-qwen2");
     let file = out.path().join("model.safetensors");
     let mut tensors = editable("tiny-qwen2");
-    let embedding = tensors
-        .iter()
-        .find(|(name, ..)| name == "model.embed_tokens.weight")
-        .unwrap()
-        .clone();
+    let embedding =
+        tensors.iter().find(|(name, ..)| name == "model.embed_tokens.weight").unwrap().clone();
     tensors.push(("lm_head.weight".to_owned(), "F32", embedding.2, embedding.3));
     safetensors_file(&file, &tensors);
     assert_eq!(read(out.path()), read(&fixture("tiny-qwen2")));
@@ -400,12 +347,7 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
         ),
         (
             |all| {
-                all.push((
-                    "model.layers.0.q.lora_A".to_owned(),
-                    "F32",
-                    vec![2],
-                    vec![0; 8],
-                ));
+                all.push(("model.layers.0.q.lora_A".to_owned(), "F32", vec![2], vec![0; 8]));
             },
             "expected no such tensor in this architecture, got one of shape [2] (model.safetensors: model.layers.0.q.lora_A)",
         ),
@@ -537,12 +479,7 @@ fn a_tensor_in_two_shards_is_refused() {
     let bytes = (0..384 * 64 * 2).map(|_| 0).collect();
     safetensors_file(
         &shard,
-        &[(
-            "model.embed_tokens.weight".to_owned(),
-            "BF16",
-            vec![384, 64],
-            bytes,
-        )],
+        &[("model.embed_tokens.weight".to_owned(), "BF16", vec![384, 64], bytes)],
     );
     assert_eq!(
         refusal(out.path()),
@@ -555,10 +492,7 @@ fn what_cannot_be_written_faithfully_is_refused_and_leaves_no_model() {
     let (config, all) = read(&fixture("tiny-qwen2"));
     let attempt = |dtype, value: f32, count: Option<usize>| {
         let out = tempfile::tempdir().unwrap();
-        let layout = Layout {
-            dtype,
-            ..Layout::default()
-        };
+        let layout = Layout { dtype, ..Layout::default() };
         let error = folder::write(out.path(), &config, &layout, |spec| {
             let (_, values) = all.iter().find(|(known, _)| known == spec).unwrap();
             let mut values = values.clone();
@@ -570,9 +504,7 @@ fn what_cannot_be_written_faithfully_is_refused_and_leaves_no_model() {
         })
         .unwrap_err();
         assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
-        error
-            .to_string()
-            .replace(&format!("{}/", out.path().display()), "")
+        error.to_string().replace(&format!("{}/", out.path().display()), "")
     };
     assert_eq!(
         attempt(Dtype::F32, f32::NAN, None),
@@ -595,11 +527,9 @@ fn what_cannot_be_written_faithfully_is_refused_and_leaves_no_model() {
 #[test]
 fn the_largest_numbers_of_a_format_can_be_written() {
     let (config, all) = read(&fixture("tiny-qwen2"));
-    for (dtype, largest) in [
-        (Dtype::F32, f32::MAX),
-        (Dtype::Bf16, half::bf16::MAX.to_f32()),
-        (Dtype::F16, 65504.0),
-    ] {
+    for (dtype, largest) in
+        [(Dtype::F32, f32::MAX), (Dtype::Bf16, half::bf16::MAX.to_f32()), (Dtype::F16, 65504.0)]
+    {
         // One f32 below the tie still rounds to the largest number.
         let almost = match dtype {
             Dtype::F32 => f32::MAX,
@@ -609,10 +539,7 @@ fn the_largest_numbers_of_a_format_can_be_written() {
         let mut all = all.clone();
         all.last_mut().unwrap().1[0] = almost;
         let out = tempfile::tempdir().unwrap();
-        let layout = Layout {
-            dtype,
-            ..Layout::default()
-        };
+        let layout = Layout { dtype, ..Layout::default() };
         write(out.path(), &config, &layout, &all);
         assert_eq!(read(out.path()).1.last().unwrap().1[0], largest, "{dtype}");
     }
@@ -623,15 +550,10 @@ fn a_model_is_never_replaced_file_by_file() {
     let (config, _) = read(&fixture("tiny-qwen2"));
     let out = copy("tiny-qwen2");
     let before = fs::read(out.path().join("model.safetensors")).unwrap();
-    let error = folder::write(out.path(), &config, &Layout::default(), |_| {
-        panic!("nothing is asked for")
-    })
-    .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .starts_with("expected a folder without a model, got ")
-    );
+    let error =
+        folder::write(out.path(), &config, &Layout::default(), |_| panic!("nothing is asked for"))
+            .unwrap_err();
+    assert!(error.to_string().starts_with("expected a folder without a model, got "));
     assert!(error.hint().unwrap().contains("new folder"));
     assert!(before == fs::read(out.path().join("model.safetensors")).unwrap());
 }
@@ -641,14 +563,9 @@ fn tokenizer_files_keep_to_names_of_their_own() {
     let (config, _) = read(&fixture("tiny-qwen2"));
     for name in ["../evil", "config.json", "model.safetensors", "", "a/b"] {
         let out = tempfile::tempdir().unwrap();
-        let layout = Layout {
-            tokenizer_files: &[(name, b"x")],
-            ..Layout::default()
-        };
-        let error = folder::write(out.path(), &config, &layout, |_| {
-            panic!("nothing is asked for")
-        })
-        .unwrap_err();
+        let layout = Layout { tokenizer_files: &[(name, b"x")], ..Layout::default() };
+        let error = folder::write(out.path(), &config, &layout, |_| panic!("nothing is asked for"))
+            .unwrap_err();
         assert!(
             error
                 .to_string()
@@ -662,10 +579,7 @@ fn tokenizer_files_keep_to_names_of_their_own() {
 fn the_chat_template_is_the_text_of_the_folder() {
     let template = |dir: &Path| folder::open(dir).unwrap().chat_template();
     let chatml = "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-    assert_eq!(
-        template(&fixture("tiny-qwen3")).unwrap().as_deref(),
-        Some(chatml)
-    );
+    assert_eq!(template(&fixture("tiny-qwen3")).unwrap().as_deref(), Some(chatml));
     let out = copy("tiny-qwen3");
     let file = out.path().join("tokenizer_config.json");
     for (text, expected) in [

@@ -141,10 +141,7 @@ fn published_configs_are_read_in_both_dialects() {
             head_dim: 128,
             ffn: 8960,
             rms_eps: 1e-6,
-            rope: Rope {
-                theta: 1e4,
-                llama3: None
-            },
+            rope: Rope { theta: 1e4, llama3: None },
             tied: true,
             qkv_bias: true,
             qk_norm: false,
@@ -154,9 +151,8 @@ fn published_configs_are_read_in_both_dialects() {
             pad: None,
         }
     );
-    let parameters: usize = (config.tensors().iter())
-        .map(|spec| spec.shape.iter().product::<usize>())
-        .sum();
+    let parameters: usize =
+        (config.tensors().iter()).map(|spec| spec.shape.iter().product::<usize>()).sum();
     assert_eq!(parameters, 1_543_714_304);
 
     let (config, dtype) = read(&llama32(), None).unwrap();
@@ -177,13 +173,9 @@ fn published_configs_are_read_in_both_dialects() {
 
     let (config, dtype) = read(&qwen3(), None).unwrap();
     assert_eq!(dtype, Some(Dtype::Bf16));
-    assert_eq!(
-        (config.head_dim, config.qk_norm, config.rope.theta),
-        (128, true, 1e6)
-    );
-    let parameters: usize = (config.tensors().iter())
-        .map(|spec| spec.shape.iter().product::<usize>())
-        .sum();
+    assert_eq!((config.head_dim, config.qk_norm, config.rope.theta), (128, true, 1e6));
+    let parameters: usize =
+        (config.tensors().iter()).map(|spec| spec.shape.iter().product::<usize>()).sum();
     assert_eq!(parameters, 596_049_920);
 }
 
@@ -302,11 +294,7 @@ fn fields_that_change_nothing_are_let_through() {
         ),
         ("dtype", json!("bfloat16")),
     ] {
-        assert_eq!(
-            read(&with(qwen25(), field, value), None).unwrap(),
-            same,
-            "{field}"
-        );
+        assert_eq!(read(&with(qwen25(), field, value), None).unwrap(), same, "{field}");
     }
     // A Llama folder from before `head_dim` and grouped heads.
     let old = without(without(llama32(), "head_dim"), "num_key_value_heads");
@@ -322,11 +310,7 @@ fn what_is_not_implemented_is_refused_by_name() {
             r#"expected ["Qwen2ForCausalLM"], ["Qwen3ForCausalLM"] or ["LlamaForCausalLM"], got ["MistralForCausalLM"] (config.json: architectures)"#,
         ),
         (
-            with(
-                qwen25(),
-                "architectures",
-                json!(["Qwen2ForSequenceClassification"]),
-            ),
+            with(qwen25(), "architectures", json!(["Qwen2ForSequenceClassification"])),
             r#"expected ["Qwen2ForCausalLM"], ["Qwen3ForCausalLM"] or ["LlamaForCausalLM"], got ["Qwen2ForSequenceClassification"] (config.json: architectures)"#,
         ),
         (
@@ -366,27 +350,15 @@ fn what_is_not_implemented_is_refused_by_name() {
             r#"expected "default" or "llama3", got "yarn" (config.json: rope_scaling.type)"#,
         ),
         (
-            with(
-                qwen25(),
-                "rope_scaling",
-                json!({"rope_type": "dynamic", "factor": 2.0}),
-            ),
+            with(qwen25(), "rope_scaling", json!({"rope_type": "dynamic", "factor": 2.0})),
             r#"expected "default" or "llama3", got "dynamic" (config.json: rope_scaling.rope_type)"#,
         ),
         (
-            with(
-                qwen25(),
-                "rope_scaling",
-                json!({"type": "linear", "factor": 2.0}),
-            ),
+            with(qwen25(), "rope_scaling", json!({"type": "linear", "factor": 2.0})),
             r#"expected "default" or "llama3", got "linear" (config.json: rope_scaling.type)"#,
         ),
         (
-            with(
-                qwen3(),
-                "rope_parameters",
-                json!({"rope_theta": 1e6, "rope_type": "longrope"}),
-            ),
+            with(qwen3(), "rope_parameters", json!({"rope_theta": 1e6, "rope_type": "longrope"})),
             r#"expected "default" or "llama3", got "longrope" (config.json: rope_parameters.rope_type)"#,
         ),
         (
@@ -466,11 +438,7 @@ fn what_is_not_implemented_is_refused_by_name() {
             "expected true, got false (config.json: is_causal)",
         ),
         (
-            with(
-                qwen25(),
-                "quantization_config",
-                json!({"quant_method": "gptq"}),
-            ),
+            with(qwen25(), "quantization_config", json!({"quant_method": "gptq"})),
             r#"expected unquantised weights, got {"quant_method":"gptq"} (config.json: quantization_config)"#,
         ),
         (
@@ -524,11 +492,7 @@ fn sizes_are_bounded_and_agree() {
         assert_eq!(read(&config, None).unwrap_err().to_string(), expected);
     }
     let error = read(
-        &with(
-            qwen3(),
-            "rope_parameters",
-            json!({"rope_theta": 0.5, "rope_type": "default"}),
-        ),
+        &with(qwen3(), "rope_parameters", json!({"rope_theta": 0.5, "rope_type": "default"})),
         None,
     )
     .unwrap_err();
@@ -560,9 +524,7 @@ fn the_largest_sizes_do_not_overflow() {
     largest.as_object_mut().unwrap().remove("layer_types");
     let error = read(&largest, None).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with("expected at most 1099511627776 parameters in all, got 1"),
+        error.to_string().starts_with("expected at most 1099511627776 parameters in all, got 1"),
         "{error}"
     );
 }
@@ -585,23 +547,15 @@ fn texts_that_are_no_object_are_refused() {
     }
     let deep = "[".repeat(100_000);
     let error = parse(Path::new("config.json"), deep.as_bytes(), None).unwrap_err();
-    assert!(
-        error.to_string().contains("recursion limit exceeded"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("recursion limit exceeded"), "{error}");
 }
 
 #[test]
 fn a_configuration_made_by_hand_is_checked_too() {
     let (config, _) = read(&qwen3(), None).unwrap();
-    let wrong = Config {
-        qk_norm: false,
-        ..config
-    };
+    let wrong = Config { qk_norm: false, ..config };
     assert_eq!(
-        check(Path::new("out/config.json"), &wrong)
-            .unwrap_err()
-            .to_string(),
+        check(Path::new("out/config.json"), &wrong).unwrap_err().to_string(),
         "expected qk_norm true, as Qwen3ForCausalLM has it, got false (out/config.json: architectures)"
     );
 }

@@ -34,11 +34,7 @@ fn clipped(log_prob: f64, token: &Token, low: f64, high: f64) -> (f64, f64) {
     let ratio = (log_prob - token.old).exp();
     let free = ratio * token.advantage;
     let bound = ratio.clamp(1.0 - low, 1.0 + high) * token.advantage;
-    if free <= bound {
-        (free, free)
-    } else {
-        (bound, 0.0)
-    }
+    if free <= bound { (free, free) } else { (bound, 0.0) }
 }
 
 /// The sequences of a case, each group's prompt shared by its responses; or every sequence by itself.
@@ -66,10 +62,7 @@ fn pack(case: &Value, share: bool) -> (PackedBatch, Vec<Token>) {
 }
 
 fn close(got: f64, want: f64, relative: f64, what: &str) {
-    assert!(
-        (got - want).abs() <= relative * want.abs(),
-        "{what}: {got} instead of {want}"
-    );
+    assert!((got - want).abs() <= relative * want.abs(), "{what}: {got} instead of {want}");
 }
 
 fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, logit_bytes: usize) {
@@ -82,10 +75,7 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
         "token_mean" => tokens.len() as f64,
         _ => sequences * case["l_max"].as_f64().unwrap(),
     };
-    let (low, high) = (
-        case["clip_low"].as_f64().unwrap(),
-        case["clip_high"].as_f64().unwrap(),
-    );
+    let (low, high) = (case["clip_low"].as_f64().unwrap(), case["clip_high"].as_f64().unwrap());
     let entropy_coefficient = case["entropy_coef"].as_f64().unwrap();
     let name = case["operator"].as_str().unwrap();
     let mut tape = Tape::new(recompute).with_logit_bytes(logit_bytes);
@@ -113,11 +103,7 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
             } else {
                 clipped(f64::from(log_prob), token, low, high)
             };
-            let bonus = if token.teacher {
-                0.0
-            } else {
-                entropy_coefficient
-            };
+            let bonus = if token.teacher { 0.0 } else { entropy_coefficient };
             objective += value + bonus * f64::from(entropy);
             d_log_probs.push((-slope / z) as f32);
             d_entropies.push((-bonus / z) as f32);
@@ -136,33 +122,21 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
             what("loss")
         );
         gradients.clear();
-        model
-            .backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients)
-            .unwrap();
+        model.backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients).unwrap();
         let squares = gradients.squared_norms(&model);
         for (param, square) in model.layout().params().iter().zip(&squares) {
             let want = step["grad_norms"][&param.name].as_f64().unwrap();
             close(square.sqrt(), want, 1e-4, &what(&param.name));
         }
         let norm = squares.iter().sum::<f64>().sqrt();
-        close(
-            norm,
-            step["grad_norm"].as_f64().unwrap(),
-            1e-5,
-            &what("norm"),
-        );
+        close(norm, step["grad_norm"].as_f64().unwrap(), 1e-5, &what("norm"));
         if i == 0 {
             for (key, want) in recorded.iter().filter(|(k, _)| k.starts_with("grad.")) {
-                let got = model
-                    .published(gradients.buf(), key.strip_prefix("grad.").unwrap())
-                    .unwrap();
+                let got =
+                    model.published(gradients.buf(), key.strip_prefix("grad.").unwrap()).unwrap();
                 let scale = want.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
                 let gap = gap(&got, want);
-                assert!(
-                    gap <= 1e-4 * scale + 1e-7,
-                    "{}: {gap} of {scale}",
-                    what(key)
-                );
+                assert!(gap <= 1e-4 * scale + 1e-7, "{}: {gap} of {scale}", what(key));
             }
         }
         model.adamw(
@@ -198,10 +172,7 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
 }
 
 fn cases() -> Vec<Value> {
-    json(&fixtures().join("losses/cases.json"))
-        .as_array()
-        .unwrap()
-        .clone()
+    json(&fixtures().join("losses/cases.json")).as_array().unwrap().clone()
 }
 
 #[test]

@@ -11,14 +11,8 @@ fn the_formulas_are_what_the_tape_holds() {
         let loaded = hapo_model::load(&model_dir(name), Cpu::new(1).unwrap(), |_| 128).unwrap();
         let model = loaded.model;
         let mut gradients = Gradients::new(&model).unwrap();
-        assert_eq!(
-            parameter_bytes(model.config()),
-            4 * gradients.buf().len() as u64
-        );
-        for checkpointing in [
-            ActivationCheckpointing::None,
-            ActivationCheckpointing::Layers,
-        ] {
+        assert_eq!(parameter_bytes(model.config()), 4 * gradients.buf().len() as u64);
+        for checkpointing in [ActivationCheckpointing::None, ActivationCheckpointing::Layers] {
             let mut tape = Tape::new(checkpointing);
             let mut batch = PackedBatch::default();
             let prompt = batch.push(&[1, 2, 3, 4, 5], None);
@@ -27,9 +21,7 @@ fn the_formulas_are_what_the_tape_holds() {
             }
             let outputs = model.forward(&batch, &mut tape).unwrap();
             let slopes = vec![1.0; outputs.log_probs.len()];
-            model
-                .backward(&mut tape, &slopes, &slopes, &mut gradients)
-                .unwrap();
+            model.backward(&mut tape, &slopes, &slopes, &mut gradients).unwrap();
             // The prompt's last row predicts the first token of both responses.
             let (rows, targets) = (5 + 2 + 19, 3 + 20);
             let predicted = tape_bytes(model.config(), rows, targets - 1, targets, checkpointing);
@@ -40,9 +32,8 @@ fn the_formulas_are_what_the_tape_holds() {
 
 #[test]
 fn flops_are_six_per_parameter_and_token_where_the_context_is_short() {
-    let model = hapo_model::load(&model_dir("tiny-qwen2"), Cpu::new(1).unwrap(), |_| 128)
-        .unwrap()
-        .model;
+    let model =
+        hapo_model::load(&model_dir("tiny-qwen2"), Cpu::new(1).unwrap(), |_| 128).unwrap().model;
     let config = model.config();
     let matrices: usize = config
         .tensors()
@@ -51,15 +42,8 @@ fn flops_are_six_per_parameter_and_token_where_the_context_is_short() {
         .map(|it| it.shape.iter().product::<usize>())
         .sum();
     // An embedding that is not the head too is looked up, not multiplied.
-    let lookup = if config.tied {
-        0
-    } else {
-        config.vocab_size * config.hidden
-    };
-    assert_eq!(
-        forward_flops(config, 10.0, 10.0, 0.0),
-        2.0 * 10.0 * (matrices - lookup) as f64
-    );
+    let lookup = if config.tied { 0 } else { config.vocab_size * config.hidden };
+    assert_eq!(forward_flops(config, 10.0, 10.0, 0.0), 2.0 * 10.0 * (matrices - lookup) as f64);
     let by_attention =
         forward_flops(config, 10.0, 10.0, 7.0) - forward_flops(config, 10.0, 10.0, 0.0);
     let wide = config.heads * config.head_dim;

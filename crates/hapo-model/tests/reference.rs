@@ -20,10 +20,7 @@ fn logits_are_those_of_transformers() {
 fn log_probs_and_entropies_are_those_of_transformers() {
     for name in MODELS {
         let model = model(name, 2);
-        for checkpointing in [
-            ActivationCheckpointing::None,
-            ActivationCheckpointing::Layers,
-        ] {
+        for checkpointing in [ActivationCheckpointing::None, ActivationCheckpointing::Layers] {
             // Small chunks of logits, so that the chunked head is the one that is checked.
             let mut tape = Tape::new(checkpointing).with_logit_bytes(384 * 4 * 50);
             for outputs in assert_outputs(&model, name, &mut tape, 1e-5) {
@@ -52,12 +49,9 @@ fn decoding_has_the_bits_of_training() {
             let inverse_temperature = 1.0 / 0.7_f32;
             let response: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
             let mut cache = KvCache::new(&model, 2048).unwrap();
-            let prefill = model
-                .prefill(&mut cache, &[&e.tokens, &e.tokens[..3]])
-                .unwrap();
-            let others: Vec<_> = (0..26)
-                .map(|_| cache.fork(prefill.slots[1], 64).unwrap())
-                .collect();
+            let prefill = model.prefill(&mut cache, &[&e.tokens, &e.tokens[..3]]).unwrap();
+            let others: Vec<_> =
+                (0..26).map(|_| cache.fork(prefill.slots[1], 64).unwrap()).collect();
             let own = cache.fork(prefill.slots[0], 64).unwrap();
             let recorded = |row: &[f32], token: u32| {
                 let stats = row_stats(row, inverse_temperature);
@@ -80,21 +74,13 @@ fn decoding_has_the_bits_of_training() {
             shared.push_response(prompt, &[1, 2, 3], 1.0);
             shared.push_response(prompt, &response, inverse_temperature);
             let trained = model.forward(&shared, &mut tape).unwrap().log_probs;
-            assert_eq!(
-                trained[3..],
-                sampled,
-                "{name}, {threads} threads, shared prompt"
-            );
+            assert_eq!(trained[3..], sampled, "{name}, {threads} threads, shared prompt");
 
             let mut whole = PackedBatch::default();
             let tokens = [&e.tokens[..], &response[..]].concat();
             whole.push(&tokens, None);
             whole.targets = (e.tokens.len()..tokens.len())
-                .map(|i| Target {
-                    row: i - 1,
-                    token: tokens[i],
-                    inverse_temperature,
-                })
+                .map(|i| Target { row: i - 1, token: tokens[i], inverse_temperature })
                 .collect();
             let trained = model.forward(&whole, &mut tape).unwrap().log_probs;
             assert_eq!(trained, sampled, "{name}, {threads} threads, packed whole");

@@ -33,9 +33,7 @@ fn train(name: &str, threads: usize, recompute: ActivationCheckpointing) -> (Vec
     let mut seen = Vec::new();
     for step in 1..=2 {
         let out = model.forward(&batch, &mut tape).unwrap();
-        let d: Vec<f32> = (0..out.log_probs.len())
-            .map(|i| (i % 7) as f32 - 3.0)
-            .collect();
+        let d: Vec<f32> = (0..out.log_probs.len()).map(|i| (i % 7) as f32 - 3.0).collect();
         let e: Vec<f32> = d.iter().map(|d| 0.01 * d).collect();
         gradients.clear();
         model.backward(&mut tape, &d, &e, &mut gradients).unwrap();
@@ -50,19 +48,9 @@ fn train(name: &str, threads: usize, recompute: ActivationCheckpointing) -> (Vec
             gradient_scale: 1.0 / norm,
         };
         model.adamw(step, &gradients, &mut moments);
-        seen.extend(
-            out.log_probs
-                .iter()
-                .chain(&out.entropies)
-                .map(|v| v.to_bits()),
-        );
+        seen.extend(out.log_probs.iter().chain(&out.entropies).map(|v| v.to_bits()));
     }
-    let params = model
-        .params()
-        .as_slice()
-        .iter()
-        .map(|v| v.to_bits())
-        .collect();
+    let params = model.params().as_slice().iter().map(|v| v.to_bits()).collect();
     (seen, params)
 }
 
@@ -71,15 +59,9 @@ fn training_has_the_same_bits_on_any_number_of_threads() {
     for name in ["tiny-qwen2", "tiny-qwen3"] {
         let one = train(name, 1, ActivationCheckpointing::None);
         for threads in [2, 3, 5] {
-            assert!(
-                one == train(name, threads, ActivationCheckpointing::None),
-                "{threads}"
-            );
+            assert!(one == train(name, threads, ActivationCheckpointing::None), "{threads}");
         }
-        assert!(
-            one == train(name, 2, ActivationCheckpointing::Layers),
-            "recomputed"
-        );
+        assert!(one == train(name, 2, ActivationCheckpointing::Layers), "recomputed");
     }
 }
 
@@ -87,10 +69,7 @@ fn training_has_the_same_bits_on_any_number_of_threads() {
 fn gradients_of_two_batches_add_up() {
     let model = model("tiny-llama3", 2);
     let mut tape = Tape::default();
-    let (mut both, mut twice) = (
-        Gradients::new(&model).unwrap(),
-        Gradients::new(&model).unwrap(),
-    );
+    let (mut both, mut twice) = (Gradients::new(&model).unwrap(), Gradients::new(&model).unwrap());
     let batch = batch("tiny-llama3");
     let n = model.forward(&batch, &mut tape).unwrap().log_probs.len();
     let (d, zero) = (vec![0.5; n], vec![0.0; n]);
@@ -110,12 +89,8 @@ fn gradients_of_two_batches_add_up() {
 
 #[test]
 fn tensors_survive_the_way_in_and_out() {
-    let mut model = Model::new(
-        Cpu::new(1).unwrap(),
-        model("tiny-qwen3", 1).config().clone(),
-        64,
-    )
-    .unwrap();
+    let mut model =
+        Model::new(Cpu::new(1).unwrap(), model("tiny-qwen3", 1).config().clone(), 64).unwrap();
     for p in model.layout().params().to_vec() {
         let values: Vec<f32> = (0..p.len).map(|i| i as f32 + 0.5).collect();
         model.set_tensor(&p.name, &values).unwrap();
@@ -125,18 +100,10 @@ fn tensors_survive_the_way_in_and_out() {
             Err(ComputeError::TensorLength { got, .. }) if got == p.len - 1
         ));
     }
-    assert!(matches!(
-        model.tensor("model.nothing"),
-        Err(ComputeError::UnknownTensor { .. })
-    ));
+    assert!(matches!(model.tensor("model.nothing"), Err(ComputeError::UnknownTensor { .. })));
     // Padding stays zero.
     let used: usize = model.layout().params().iter().map(|p| p.len).sum();
-    let nonzero = model
-        .params()
-        .as_slice()
-        .iter()
-        .filter(|v| **v != 0.0)
-        .count();
+    let nonzero = model.params().as_slice().iter().filter(|v| **v != 0.0).count();
     assert_eq!(used, nonzero);
     assert!(model.params().len() >= used);
 }
@@ -161,10 +128,7 @@ fn bad_batches_are_refused_by_name() {
     refuse(b, "token 384 at row 2: the vocabulary has 384");
     let mut b = good();
     b.segments[1].len = 2;
-    refuse(
-        b,
-        "segment 1: its length is zero or reaches beyond the batch",
-    );
+    refuse(b, "segment 1: its length is zero or reaches beyond the batch");
     let mut b = good();
     b.segments[1].start = usize::MAX;
     refuse(b, "segment 1: it does not start where the one before ends");
@@ -178,35 +142,18 @@ fn bad_batches_are_refused_by_name() {
     b.tokens.push(0);
     refuse(b, "segment 2: the segments end before the batch does");
     let mut b = good();
-    b.segments.push(Segment {
-        start: 4,
-        len: 0,
-        prefix: None,
-    });
-    refuse(
-        b,
-        "segment 2: its length is zero or reaches beyond the batch",
-    );
+    b.segments.push(Segment { start: 4, len: 0, prefix: None });
+    refuse(b, "segment 2: its length is zero or reaches beyond the batch");
     let mut b = PackedBatch::default();
     b.push(&[1; 300], None);
     b.push(&[1; 213], Some(0));
     refuse(b, "a sequence of 513 tokens, the model was opened for 512");
-    let target = |row, token, inverse_temperature| Target {
-        row,
-        token,
-        inverse_temperature,
-    };
+    let target = |row, token, inverse_temperature| Target { row, token, inverse_temperature };
     for (target, problem) in [
         (target(4, 0, 1.0), "its row is outside the batch"),
         (target(0, 384, 1.0), "its token is outside the vocabulary"),
-        (
-            target(0, 0, 0.0),
-            "its inverse temperature is not a positive number",
-        ),
-        (
-            target(0, 0, f32::NAN),
-            "its inverse temperature is not a positive number",
-        ),
+        (target(0, 0, 0.0), "its inverse temperature is not a positive number"),
+        (target(0, 0, f32::NAN), "its inverse temperature is not a positive number"),
     ] {
         let mut b = good();
         b.targets.push(target);
@@ -221,11 +168,7 @@ fn bad_batches_are_refused_by_name() {
     model.forward(&good(), &mut tape).unwrap();
     assert!(matches!(
         model.backward(&mut tape, &[1.0], &[], &mut gradients),
-        Err(ComputeError::Gradients {
-            expected: 0,
-            got: 1,
-            ..
-        })
+        Err(ComputeError::Gradients { expected: 0, got: 1, .. })
     ));
 }
 
@@ -239,11 +182,7 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
     assert_eq!(cache.free_tokens(), 16);
     assert!(matches!(
         cache.fork(prompt, 17),
-        Err(ComputeError::CacheFull {
-            needed: 32,
-            largest: 16,
-            capacity: 96
-        })
+        Err(ComputeError::CacheFull { needed: 32, largest: 16, capacity: 96 })
     ));
     let long = vec![1; 17];
     assert!(matches!(
@@ -260,9 +199,7 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
         model.decode(&mut cache, &[(a, 384)], &mut logits),
         Err(ComputeError::Token { .. })
     ));
-    model
-        .decode(&mut cache, &[(a, 1), (b, 2)], &mut logits)
-        .unwrap();
+    model.decode(&mut cache, &[(a, 1), (b, 2)], &mut logits).unwrap();
     let first = logits.clone();
     cache.release(a).unwrap();
     assert!(matches!(cache.release(a), Err(ComputeError::Slot { .. })));
@@ -282,10 +219,7 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
         Err(ComputeError::SequenceFull { reserved: 32, .. })
     ));
     cache.release_prompt(prompt).unwrap();
-    assert!(matches!(
-        cache.fork(prompt, 1),
-        Err(ComputeError::Slot { .. })
-    ));
+    assert!(matches!(cache.fork(prompt, 1), Err(ComputeError::Slot { .. })));
     cache.release(b).unwrap();
     cache.release(c).unwrap();
     assert_eq!(cache.free_tokens(), 96);

@@ -22,11 +22,7 @@ fn edited(edit: impl FnOnce(&mut Value)) -> Vec<u8> {
 fn texts_have_the_ids_of_the_python_package() {
     let tokenizer = Tokenizer::open(&fixture()).unwrap();
     let cases: [(&str, &[u32], &str); 7] = [
-        (
-            "What is 3 + 4?",
-            &[282, 258, 259, 257, 283, 30],
-            "What is 3 + 4?",
-        ),
+        ("What is 3 + 4?", &[282, 258, 259, 257, 283, 30], "What is 3 + 4?"),
         (
             "<|im_start|>user\nWhat is 12 + 7?<|im_end|>\n",
             &[382, 84, 82, 266, 198, 282, 258, 314, 257, 286, 30, 383, 198],
@@ -49,19 +45,14 @@ fn texts_have_the_ids_of_the_python_package() {
         ("<|im_end|><|endoftext|>", &[383, 381], ""),
         (
             "  two  spaces\r\n\t",
-            &[
-                220, 220, 83, 86, 78, 220, 220, 82, 79, 64, 66, 68, 82, 201, 198, 197,
-            ],
+            &[220, 220, 83, 86, 78, 220, 220, 82, 79, 64, 66, 68, 82, 201, 198, 197],
             "  two  spaces\r\n\t",
         ),
     ];
     for (text, ids, without_special) in cases {
         assert_eq!(tokenizer.encode(text).unwrap(), ids, "{text:?}");
         assert_eq!(tokenizer.decode(ids).unwrap(), text);
-        assert_eq!(
-            tokenizer.decode_without_special(ids).unwrap(),
-            without_special
-        );
+        assert_eq!(tokenizer.decode_without_special(ids).unwrap(), without_special);
     }
 }
 
@@ -91,9 +82,7 @@ fn a_tokenizer_beyond_the_embedding_is_refused() {
     tokenizer.check_fits(512).unwrap();
     let error = tokenizer.check_fits(383).unwrap_err();
     assert_eq!(
-        error
-            .to_string()
-            .replace(&format!("{}/", fixture().display()), ""),
+        error.to_string().replace(&format!("{}/", fixture().display()), ""),
         "expected ids below vocab_size (383) of config.json, got id 383 (tokenizer.json: vocab)"
     );
     assert_eq!(
@@ -104,10 +93,7 @@ fn a_tokenizer_beyond_the_embedding_is_refused() {
     // One id far away counts, not the number of tokens, and costs no memory.
     let file = Path::new("tokenizer.json");
     let bytes = edited(|value| value["model"]["vocab"]["!"] = json!(4_000_000_000_u32));
-    let error = Tokenizer::from_bytes(file, &bytes)
-        .unwrap()
-        .check_fits(384)
-        .unwrap_err();
+    let error = Tokenizer::from_bytes(file, &bytes).unwrap().check_fits(384).unwrap_err();
     assert_eq!(
         error.to_string(),
         "expected ids below vocab_size (384) of config.json, got id 4000000000 (tokenizer.json: vocab)"
@@ -158,19 +144,15 @@ fn files_that_are_no_tokenizer_are_refused() {
     invalid[700] = 0xff;
     for (bytes, got) in [
         (&whole[..1000], "EOF while parsing"),
-        (
-            &invalid[..],
-            "invalid utf-8 sequence of 1 bytes from index 700",
-        ),
+        (&invalid[..], "invalid utf-8 sequence of 1 bytes from index 700"),
         (b"{}", "missing field `model`"),
         (b"[]", "invalid length 0"),
         (b"", "EOF while parsing a value"),
     ] {
         let text = Tokenizer::from_bytes(file, bytes).unwrap_err().to_string();
         assert!(
-            text.starts_with(&format!(
-                "expected a tokenizer of the tokenizers library, got {got}"
-            )) && text.ends_with("(tokenizer.json)"),
+            text.starts_with(&format!("expected a tokenizer of the tokenizers library, got {got}"))
+                && text.ends_with("(tokenizer.json)"),
             "{text}"
         );
     }
@@ -196,8 +178,5 @@ fn files_that_are_no_tokenizer_are_refused() {
     );
     let dir = tempfile::tempdir().unwrap();
     let text = Tokenizer::open(dir.path()).unwrap_err().to_string();
-    assert!(
-        text.starts_with("cannot open ") && text.contains("tokenizer.json"),
-        "{text}"
-    );
+    assert!(text.starts_with("cannot open ") && text.contains("tokenizer.json"), "{text}");
 }

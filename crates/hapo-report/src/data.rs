@@ -37,9 +37,8 @@ pub(crate) fn block(runs: &[Run], tables: &[Table], browsed: &[Vec<u64>], mode: 
         offset += thinned.names().len() * thinned.rows();
         columns.push(thinned);
     }
-    let keys = differences(runs)
-        .into_iter()
-        .map(|(key, values)| json!({ "key": key, "values": values }));
+    let keys =
+        differences(runs).into_iter().map(|(key, values)| json!({ "key": key, "values": values }));
     let manifest = json!({
         "live": mode == Mode::Live,
         "figures": FIGURES,
@@ -54,10 +53,7 @@ pub(crate) fn block(runs: &[Run], tables: &[Table], browsed: &[Vec<u64>], mode: 
 fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[u64]) -> Value {
     let mut notes = run.notes.clone();
     if every > 1 {
-        notes.push(format!(
-            "Every {every}th of {} logged steps is drawn.",
-            run.columns.rows()
-        ));
+        notes.push(format!("Every {every}th of {} logged steps is drawn.", run.columns.rows()));
     }
     json!({
         "name": run.name,

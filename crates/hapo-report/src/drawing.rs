@@ -8,9 +8,8 @@ use crate::folder::{Run, annealing_from, seed_groups};
 use crate::summary::{short, time_parts};
 
 /// Okabe and Ito's colours, which colour-blind readers can tell apart, the yellow darkened for white paper.
-const COLOURS: [&str; 7] = [
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#444444",
-];
+const COLOURS: [&str; 7] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#444444"];
 const DASHES: [&str; 4] = ["", "6 4", "2 3", "9 3 2 3"];
 
 const WIDTH: f64 = 720.0;
@@ -47,14 +46,9 @@ pub(crate) fn all(runs: &[Run]) -> Vec<Drawn> {
 /// The figure as PNG, twice as many pixels as its SVG has units.
 pub(crate) fn png(drawn: &Drawn) -> Result<Vec<u8>> {
     use resvg::{tiny_skia, usvg};
-    let bad = |problem: String| Error::Drawing {
-        figure: drawn.id,
-        problem,
-    };
+    let bad = |problem: String| Error::Drawing { figure: drawn.id, problem };
     let mut options = usvg::Options::default();
-    options
-        .fontdb_mut()
-        .load_font_data(include_bytes!("../assets/DejaVuSans-subset.ttf").to_vec());
+    options.fontdb_mut().load_font_data(include_bytes!("../assets/DejaVuSans-subset.ttf").to_vec());
     let tree = usvg::Tree::from_str(&drawn.svg, &options).map_err(|it| bad(it.to_string()))?;
     let size = tree.size();
     let mut pixels = tiny_skia::Pixmap::new(
@@ -173,10 +167,7 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
     let mut svg = opened(height, &title);
     if figure.phases
         && let Some(gate) = sets.first().and_then(|it| runs[it.runs[0]].gate.as_ref())
-        && let Some(step) = gate
-            .extinct_at_step
-            .map(|it| it.0)
-            .filter(|it| *it as f64 <= x_max)
+        && let Some(step) = gate.extinct_at_step.map(|it| it.0).filter(|it| *it as f64 <= x_max)
     {
         let at = x(step as f64);
         let anneals = x(annealing_from(gate).unwrap_or(step).clamp(1, step) as f64);
@@ -207,10 +198,7 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
             tick_text(tick)
         );
     }
-    for tick in linear_ticks(1.0, x_max, 6)
-        .into_iter()
-        .filter(|it| it.fract() == 0.0)
-    {
+    for tick in linear_ticks(1.0, x_max, 6).into_iter().filter(|it| it.fract() == 0.0) {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"12\" text-anchor=\"middle\" fill=\"#333\">{tick}</text>",
@@ -229,13 +217,8 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
     for (colour, dash, _, points) in &curves {
         let colour = COLOURS[colour % COLOURS.len()];
         if points.iter().any(|it| it[2] < it[3]) {
-            let upper = points
-                .iter()
-                .map(|it| format!("{:.1},{:.1}", x(it[0]), y(it[3])));
-            let lower = points
-                .iter()
-                .rev()
-                .map(|it| format!("{:.1},{:.1}", x(it[0]), y(it[2])));
+            let upper = points.iter().map(|it| format!("{:.1},{:.1}", x(it[0]), y(it[3])));
+            let lower = points.iter().rev().map(|it| format!("{:.1},{:.1}", x(it[0]), y(it[2])));
             let outline: Vec<String> = upper.chain(lower).collect();
             let _ = writeln!(
                 svg,
@@ -243,10 +226,8 @@ fn figure_of(figure: &Figure, runs: &[Run], sets: &[Set]) -> Option<String> {
                 outline.join(" ")
             );
         }
-        let path: Vec<String> = points
-            .iter()
-            .map(|it| format!("{:.1},{:.1}", x(it[0]), y(it[1])))
-            .collect();
+        let path: Vec<String> =
+            points.iter().map(|it| format!("{:.1},{:.1}", x(it[0]), y(it[1]))).collect();
         let dash = DASHES[dash % DASHES.len()];
         if path.len() == 1 {
             let _ = writeln!(
@@ -368,11 +349,7 @@ impl Axis {
             high = high.max(it);
         }
         if low > high {
-            return (scale == Scale::Log).then_some(Self {
-                scale,
-                low: 0.1,
-                high: 1.0,
-            });
+            return (scale == Scale::Log).then_some(Self { scale, low: 0.1, high: 1.0 });
         }
         if scale == Scale::FromZero {
             (low, high) = (low.min(0.0), high.max(0.0));
@@ -380,11 +357,7 @@ impl Axis {
         if scale == Scale::Log {
             let (low, high) = (low.log10().floor(), high.log10().ceil());
             let high = high.max(low + 1.0);
-            return Some(Self {
-                scale,
-                low: 10_f64.powf(low),
-                high: 10_f64.powf(high),
-            });
+            return Some(Self { scale, low: 10_f64.powf(low), high: 10_f64.powf(high) });
         }
         // Equal values lie in the middle, zeros at the bottom.
         let room = match (high - low, high.abs()) {
@@ -395,11 +368,7 @@ impl Axis {
         Some(Self {
             scale,
             low: if low == 0.0 { 0.0 } else { low - room },
-            high: if high == 0.0 && low < 0.0 {
-                0.0
-            } else {
-                high + room
-            },
+            high: if high == 0.0 && low < 0.0 { 0.0 } else { high + room },
         })
     }
 
@@ -421,9 +390,7 @@ impl Axis {
                 let (low, high) = (self.low.log10().round(), self.high.log10().round());
                 let every = ((high - low) / 6.0).ceil().max(1.0);
                 let n = ((high - low) / every).floor() as usize;
-                (0..=n)
-                    .map(|it| 10_f64.powf(low + it as f64 * every))
-                    .collect()
+                (0..=n).map(|it| 10_f64.powf(low + it as f64 * every)).collect()
             }
             _ => linear_ticks(self.low, self.high, 6),
         }
@@ -459,14 +426,8 @@ fn cut(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
     }
-    let end: String = text
-        .chars()
-        .rev()
-        .take(most - 1)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .rev()
-        .collect();
+    let end: String =
+        text.chars().rev().take(most - 1).collect::<Vec<_>>().into_iter().rev().collect();
     format!("…{end}")
 }
 
@@ -489,14 +450,8 @@ mod tests {
 
     #[test]
     fn ticks_are_round_numbers() {
-        assert_eq!(
-            linear_ticks(0.0, 1.0, 6),
-            [0.0, 0.2, 0.4, 0.600_000_000_000_000_1, 0.8, 1.0]
-        );
-        assert_eq!(
-            linear_ticks(1.0, 2000.0, 6),
-            [500.0, 1000.0, 1500.0, 2000.0]
-        );
+        assert_eq!(linear_ticks(0.0, 1.0, 6), [0.0, 0.2, 0.4, 0.600_000_000_000_000_1, 0.8, 1.0]);
+        assert_eq!(linear_ticks(1.0, 2000.0, 6), [500.0, 1000.0, 1500.0, 2000.0]);
         assert_eq!(tick_text(0.600_000_000_000_000_1), "0.6");
         assert_eq!(tick_text(1e-5), "1.00e-5");
     }

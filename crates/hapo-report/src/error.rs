@@ -48,11 +48,7 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.display().to_string();
-        move |source| Self::Io {
-            action,
-            path,
-            source,
-        }
+        move |source| Self::Io { action, path, source }
     }
 }
 
@@ -62,10 +58,9 @@ impl Explain for Error {
             Self::NoRun(_) => {
                 "name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes"
             }
-            Self::Io {
-                action: "listen on",
-                ..
-            } => "another program may hold the port; port 0 takes a free one",
+            Self::Io { action: "listen on", .. } => {
+                "another program may hold the port; port 0 takes a free one"
+            }
             Self::Run(it) => return it.hint(),
             _ => return None,
         };

@@ -65,9 +65,7 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
             .filter(|it| {
                 let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
                 name.starts_with("eval")
-                    && it
-                        .extension()
-                        .is_some_and(|it| it.eq_ignore_ascii_case("json"))
+                    && it.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"))
             })
             .collect();
         files.sort();
@@ -88,26 +86,19 @@ fn add(path: &Path, title: &str, run: &mut Run, all: &mut Vec<Table>) {
         .and_then(|it| serde_json::from_slice::<Value>(&it).ok());
     match json.as_ref().and_then(|it| table_of(title, it)) {
         Some(it) => all.push(it),
-        None => run
-            .notes
-            .push(format!("{} is no table of an evaluation.", path.display())),
+        None => run.notes.push(format!("{} is no table of an evaluation.", path.display())),
     }
 }
 
 fn table_of(title: &str, json: &Value) -> Option<Table> {
     let (rows, levels) = match json {
         Value::Array(rows) => (rows, Vec::new()),
-        Value::Object(it) => (
-            it.get("rows")?.as_array()?,
-            texts(it.get("levels").unwrap_or(&Value::Null)),
-        ),
+        Value::Object(it) => {
+            (it.get("rows")?.as_array()?, texts(it.get("levels").unwrap_or(&Value::Null)))
+        }
         _ => return None,
     };
-    let mut table = Table {
-        title: title.to_owned(),
-        columns: Vec::new(),
-        rows: Vec::new(),
-    };
+    let mut table = Table { title: title.to_owned(), columns: Vec::new(), rows: Vec::new() };
     for row in rows.iter().take(MAX_ROWS) {
         let mut cells: Vec<(String, Cell)> = Vec::new();
         for (key, value) in row.as_object()? {
@@ -128,13 +119,7 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
         }
         let of = |name: &String| cells.iter().find(|it| it.0 == *name).map(|it| it.1.clone());
         let empty = || Cell::Text(String::new());
-        table.rows.push(
-            table
-                .columns
-                .iter()
-                .map(|it| of(it).unwrap_or_else(empty))
-                .collect(),
-        );
+        table.rows.push(table.columns.iter().map(|it| of(it).unwrap_or_else(empty)).collect());
     }
     let width = table.columns.len();
     for it in &mut table.rows {
@@ -145,18 +130,16 @@ fn table_of(title: &str, json: &Value) -> Option<Table> {
 
 fn texts(value: &Value) -> Vec<String> {
     let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
-    all.iter()
-        .map(|it| it.as_str().unwrap_or("?").to_owned())
-        .collect()
+    all.iter().map(|it| it.as_str().unwrap_or("?").to_owned()).collect()
 }
 
 fn cell(value: &Value) -> Cell {
     let number = |key: &str| value.get(key).and_then(Value::as_f64);
     match (number("mean"), number("low"), number("high"), value) {
         (Some(mean), Some(low), Some(high), _) => Cell::Estimate { mean, low, high },
-        (.., Value::Number(it)) => it
-            .as_f64()
-            .map_or_else(|| Cell::Text(it.to_string()), Cell::Number),
+        (.., Value::Number(it)) => {
+            it.as_f64().map_or_else(|| Cell::Text(it.to_string()), Cell::Number)
+        }
         (.., Value::String(it)) => Cell::Text(it.clone()),
         (.., Value::Null) => Cell::Text(String::new()),
         (.., other) => Cell::Text(other.to_string()),
@@ -179,11 +162,7 @@ mod tests {
         };
         assert_eq!(it.columns.len(), 4);
         assert_eq!(of("add:5"), Cell::Number(0.25));
-        let average = Cell::Estimate {
-            mean: 0.5,
-            low: 0.25,
-            high: 0.75,
-        };
+        let average = Cell::Estimate { mean: 0.5, low: 0.25, high: 0.75 };
         assert_eq!(of("average"), average);
     }
 

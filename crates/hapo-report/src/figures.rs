@@ -48,10 +48,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         title: "Reward",
         unit: "",
         help: "Share of correct answers. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
-        lines: &[
-            line("reward/policy_only", "policy only"),
-            line("reward/mean", "mixed"),
-        ],
+        lines: &[line("reward/policy_only", "policy only"), line("reward/mean", "mixed")],
         scale: Scale::FromZero,
         phases: true,
     },
@@ -60,10 +57,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         title: "Gate: β and threshold γ",
         unit: "",
         help: "β is the share of groups into which the teacher entered. The threshold γ falls for the eye only: integers decide, and from the line marked e* on the gate is closed for good.",
-        lines: &[
-            line("gate/beta", "β, injected groups"),
-            line("gate/threshold", "threshold γ"),
-        ],
+        lines: &[line("gate/beta", "β, injected groups"), line("gate/threshold", "threshold γ")],
         scale: Scale::FromZero,
         phases: true,
     },
@@ -85,10 +79,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         title: "Entropy",
         unit: "nats per token",
         help: "At temperature 1, of the sampled tokens and of all tokens with the teacher's. A fall to zero ends exploration; a sharp rise is collapse.",
-        lines: &[
-            line("policy/entropy", "on-policy"),
-            line("entropy/all", "total"),
-        ],
+        lines: &[line("policy/entropy", "on-policy"), line("entropy/all", "total")],
         scale: Scale::FromZero,
         phases: true,
     },
@@ -136,10 +127,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         title: "Gradient norm",
         unit: "",
         help: "Global norm before clipping, and that of the teacher's term alone. Watch for jumps by powers of ten.",
-        lines: &[
-            line("grad_norm", "all"),
-            line("teacher/grad_norm", "teacher"),
-        ],
+        lines: &[line("grad_norm", "all"), line("teacher/grad_norm", "teacher")],
         scale: Scale::Log,
         phases: false,
     },
@@ -197,8 +185,5 @@ pub(crate) const FIGURES: &[Figure] = &[
 ];
 
 /// Parts of a step's time, as `time/NAME`, and how they are called; the rest is `other`.
-pub(crate) const TIME_PARTS: &[(&str, &str)] = &[
-    ("time/sample", "sampling"),
-    ("time/train", "training"),
-    ("time/verify", "grading"),
-];
+pub(crate) const TIME_PARTS: &[(&str, &str)] =
+    &[("time/sample", "sampling"), ("time/train", "training"), ("time/verify", "grading")];

@@ -114,10 +114,7 @@ fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
 
 /// Reads runs and gives each a name of its own: as much of the end of its path as it takes.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
-    let mut runs = paths
-        .iter()
-        .map(|it| read(it))
-        .collect::<Result<Vec<_>>>()?;
+    let mut runs = paths.iter().map(|it| read(it)).collect::<Result<Vec<_>>>()?;
     for parts in 1..=6 {
         let names: Vec<String> = paths.iter().map(|it| end_of(it, parts)).collect();
         for (run, name) in runs.iter_mut().zip(&names) {
@@ -133,10 +130,7 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
 
 fn end_of(path: &Path, parts: usize) -> String {
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let all: Vec<String> = whole
-        .iter()
-        .map(|it| it.to_string_lossy().into_owned())
-        .collect();
+    let all: Vec<String> = whole.iter().map(|it| it.to_string_lossy().into_owned()).collect();
     all[all.len().saturating_sub(parts)..].join("/")
 }
 
@@ -164,8 +158,7 @@ fn read(path: &Path) -> Result<Run> {
     };
     // Imitation samples nothing.
     if run.rollout_steps.is_empty() && run.columns.get("reward/policy_only").is_some() {
-        run.notes
-            .push("No rollouts are kept; there are none to browse.".to_owned());
+        run.notes.push("No rollouts are kept; there are none to browse.".to_owned());
     }
     Ok(run)
 }

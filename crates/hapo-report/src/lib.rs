@@ -49,10 +49,9 @@ pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
     let mut written = Vec::new();
     for it in drawing::all(&runs) {
-        for (extension, bytes) in [
-            ("svg", it.svg.clone().into_bytes()),
-            ("png", drawing::png(&it)?),
-        ] {
+        for (extension, bytes) in
+            [("svg", it.svg.clone().into_bytes()), ("png", drawing::png(&it)?)]
+        {
             let path = out.join(format!("{}.{extension}", it.id));
             write_atomically(&path, &bytes)?;
             written.push(path);

@@ -47,11 +47,7 @@ impl LiveView {
     /// # Errors
     /// An address that is taken or not of this machine.
     pub fn bind(folders: &[PathBuf], host: &str, port: u16) -> Result<Self> {
-        let io = |source| Error::Io {
-            action: "listen on",
-            path: format!("{host}:{port}"),
-            source,
-        };
+        let io = |source| Error::Io { action: "listen on", path: format!("{host}:{port}"), source };
         let listener = TcpListener::bind((host, port)).map_err(io)?;
         listener.set_nonblocking(true).map_err(io)?;
         Ok(Self {
@@ -77,11 +73,7 @@ impl LiveView {
     /// # Errors
     /// A system that gives no threads or takes the port away.
     pub fn serve(self) -> Result<()> {
-        let io = |source| Error::Io {
-            action: "serve",
-            path: self.address.to_string(),
-            source,
-        };
+        let io = |source| Error::Io { action: "serve", path: self.address.to_string(), source };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -104,11 +96,7 @@ impl LiveView {
             .name("hapo-watch".to_owned())
             // A view that fails must not end the run beside it.
             .spawn(move || drop(self.serve()));
-        spawned.map(drop).map_err(|source| Error::Io {
-            action: "serve",
-            path: address,
-            source,
-        })
+        spawned.map(drop).map_err(|source| Error::Io { action: "serve", path: address, source })
     }
 }
 
@@ -124,11 +112,7 @@ struct Shared {
 
 impl Shared {
     fn new(folders: Vec<PathBuf>, host: String) -> Self {
-        Self {
-            folders: Arc::new(folders),
-            host: host.into(),
-            cached: Arc::default(),
-        }
+        Self { folders: Arc::new(folders), host: host.into(), cached: Arc::default() }
     }
 }
 
@@ -181,10 +165,7 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
 fn is_own_name(host: &str, own: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => {
-            return rest
-                .split(']')
-                .next()
-                .is_some_and(|it| it.parse::<Ipv6Addr>().is_ok());
+            return rest.split(']').next().is_some_and(|it| it.parse::<Ipv6Addr>().is_ok());
         }
         None => host.split(':').next().unwrap_or(""),
     };
@@ -211,10 +192,7 @@ fn events(
 async fn data(State(shared): State<Shared>) -> Response {
     blocking(move || {
         let now = fingerprint(&shared.folders);
-        let mut cached = shared
-            .cached
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut cached = shared.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some((of, block)) = &*cached
             && *of == now
         {

@@ -54,10 +54,7 @@ fn fill(title: &str, blocks: &str, connect: &str) -> String {
         base64(&Sha256::digest(SCRIPT)),
         base64(&Sha256::digest(STYLE)),
     );
-    let escaped = title
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
+    let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // The title and the blocks come last: what they hold is not looked through for places to fill.
     let mut page = SHELL
         .replace("{{policy}}", &policy)
@@ -129,9 +126,7 @@ fn by_halves(steps: &[u64]) -> Vec<u64> {
 /// Bytes as a page carries them: gzip, then base64.
 fn packed(bytes: &[u8]) -> String {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder
-        .write_all(bytes)
-        .expect("writing to memory does not fail");
+    encoder.write_all(bytes).expect("writing to memory does not fail");
     base64(&encoder.finish().expect("writing to memory does not fail"))
 }
 
@@ -161,12 +156,7 @@ mod tests {
     fn base64_of_the_standards_examples() {
         // RFC 4648, section 10.
         let all = ["", "f", "fo", "foo", "foob", "fooba", "foobar"].map(|it| base64(it.as_bytes()));
-        assert_eq!(
-            all,
-            [
-                "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"
-            ]
-        );
+        assert_eq!(all, ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"]);
     }
 
     #[test]

@@ -97,20 +97,14 @@ pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> 
     let mut at = 0..;
     all.retain(|_| chosen.next_if_eq(&at.next().expect("endless")).is_some());
     explain(run, &mut all);
-    Ok(StepRollouts {
-        step,
-        groups_total,
-        groups: all,
-    })
+    Ok(StepRollouts { step, groups_total, groups: all })
 }
 
 fn member(line: RolloutLine) -> Member {
     let mut completion = line.completion;
     let bytes = completion.len();
     if bytes > COMPLETION_BYTES {
-        let at = (0..=COMPLETION_BYTES)
-            .rev()
-            .find(|it| completion.is_char_boundary(*it));
+        let at = (0..=COMPLETION_BYTES).rev().find(|it| completion.is_char_boundary(*it));
         completion.truncate(at.unwrap_or(0));
     }
     Member {
@@ -146,9 +140,7 @@ fn choose(injected: &[bool], most: usize) -> Vec<usize> {
         all.filter(|it| *it.1 == which).map(|it| it.0).collect()
     };
     let (with, without) = (of(true), of(false));
-    let n_with = with
-        .len()
-        .min((most / 2).max(most.saturating_sub(without.len())));
+    let n_with = with.len().min((most / 2).max(most.saturating_sub(without.len())));
     let n_without = without.len().min(most - n_with);
     let spread = |of: &[usize], n: usize| -> Vec<usize> {
         (0..n).map(|it| of[it * of.len() / n.max(1)]).collect()

@@ -38,9 +38,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
 
 fn steps(run: &Run) -> String {
     let logged = run.columns.steps().last().copied().unwrap_or(0.0);
-    let of = run
-        .planned()
-        .map_or_else(String::new, |it| format!(" of {it}"));
+    let of = run.planned().map_or_else(String::new, |it| format!(" of {it}"));
     let state = match run.state {
         State::Finished => "finished",
         State::Running => "running",
@@ -60,11 +58,7 @@ fn change(run: &Run, name: &str, what: &str) -> Option<String> {
     } else {
         format!("means of the first and last {n} steps")
     };
-    Some(format!(
-        "{} → {} ({what}; {over})",
-        short(first),
-        short(last)
-    ))
+    Some(format!("{} → {} ({what}; {over})", short(first), short(last)))
 }
 
 fn mean(values: &[f64]) -> Option<f64> {
@@ -92,14 +86,8 @@ fn gate(run: &Run) -> Option<String> {
         .columns
         .get("gate/beta")
         .and_then(|it| it.last())
-        .map_or_else(String::new, |it| {
-            format!("; β {} at the last step", short(*it))
-        });
-    let extinct = run
-        .gate
-        .as_ref()
-        .and_then(|it| it.extinct_at_step)
-        .map(|it| it.0);
+        .map_or_else(String::new, |it| format!("; β {} at the last step", short(*it)));
+    let extinct = run.gate.as_ref().and_then(|it| it.extinct_at_step).map(|it| it.0);
     Some(match (&run.gate, extinct) {
         (None, _) if open < 0.0 => "no teacher enters".to_owned(),
         (_, Some(step)) if at >= step as f64 => {
@@ -127,18 +115,10 @@ fn span(seconds: f64) -> String {
     if seconds < 60.0 {
         format!("{} s", short(seconds))
     } else if seconds < 3600.0 {
-        format!(
-            "{:.0} min {:02.0} s",
-            (seconds / 60.0).floor(),
-            seconds % 60.0
-        )
+        format!("{:.0} min {:02.0} s", (seconds / 60.0).floor(), seconds % 60.0)
     } else {
         let minutes = (seconds / 60.0).round();
-        format!(
-            "{:.0} h {:02.0} min",
-            (minutes / 60.0).floor(),
-            minutes % 60.0
-        )
+        format!("{:.0} h {:02.0} min", (minutes / 60.0).floor(), minutes % 60.0)
     }
 }
 
@@ -153,18 +133,10 @@ pub(crate) fn time_parts(run: &Run) -> Vec<TimePart> {
     };
     let mut parts: Vec<TimePart> = TIME_PARTS
         .iter()
-        .filter_map(|(metric, label)| {
-            Some(TimePart {
-                label,
-                seconds: sum(metric)?,
-            })
-        })
+        .filter_map(|(metric, label)| Some(TimePart { label, seconds: sum(metric)? }))
         .collect();
     let known: f64 = parts.iter().map(|it| it.seconds).sum();
-    parts.push(TimePart {
-        label: "other",
-        seconds: (total - known).max(0.0),
-    });
+    parts.push(TimePart { label: "other", seconds: (total - known).max(0.0) });
     parts
 }
 
@@ -175,12 +147,7 @@ mod tests {
     #[test]
     fn numbers_have_three_digits() {
         let all = [0.0, 0.12345, 1.5, 12.345, 1234.5, 1.2e-5, -0.5, 2.5e7].map(short);
-        assert_eq!(
-            all,
-            [
-                "0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"
-            ]
-        );
+        assert_eq!(all, ["0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"]);
         assert_eq!(span(59.0), "59.0 s");
         assert_eq!(span(61.0), "1 min 01 s");
         assert_eq!(span(3600.0 * 2.5), "2 h 30 min");

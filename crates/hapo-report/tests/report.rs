@@ -37,13 +37,7 @@ fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
         text.as_bytes(),
         ruzstd::encoding::CompressionLevel::Fastest,
     );
-    fs::write(
-        folder
-            .join("rollouts")
-            .join(format!("step-{steps:06}.jsonl.zst")),
-        packed,
-    )
-    .unwrap();
+    fs::write(folder.join("rollouts").join(format!("step-{steps:06}.jsonl.zst")), packed).unwrap();
     folder.to_owned()
 }
 
@@ -69,11 +63,8 @@ fn ask(view: &str, method: &str, path: &str, host: Option<&str>) -> (String, Vec
     let place = view.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(place).unwrap();
     let host = host.unwrap_or(place);
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+        .unwrap();
     let mut all = Vec::new();
     stream.read_to_end(&mut all).unwrap();
     let end = all.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
@@ -103,16 +94,9 @@ fn a_run_of_an_earlier_version_is_shown() {
     let (manifest, numbers) = data_of(&url);
     let run = &manifest["runs"][0];
     assert_eq!(run["notes"], serde_json::json!([]));
-    assert_eq!(
-        (run["state"].as_str(), run["rows"].as_u64()),
-        (Some("finished"), Some(3))
-    );
-    let columns: Vec<&str> = run["columns"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|it| it.as_str())
-        .collect();
+    assert_eq!((run["state"].as_str(), run["rows"].as_u64()), (Some("finished"), Some(3)));
+    let columns: Vec<&str> =
+        run["columns"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
     let column = |name: &str| {
         let at = columns.iter().position(|it| *it == name).unwrap();
         numbers[3 * at..3 * at + 3].to_vec()
@@ -132,10 +116,7 @@ fn a_run_of_an_earlier_version_is_shown() {
 fn a_page_is_the_same_twice() {
     let dir = tempfile::tempdir().unwrap();
     let run = run_in(&dir.path().join("a"), 0, 8);
-    assert_eq!(
-        report(std::slice::from_ref(&run)).unwrap(),
-        report(&[run]).unwrap()
-    );
+    assert_eq!(report(std::slice::from_ref(&run)).unwrap(), report(&[run]).unwrap());
 }
 
 #[test]
@@ -156,11 +137,7 @@ fn a_broken_run_is_shown_with_notes() {
     fs::write(run.join("gate.json"), "{").unwrap();
     fs::write(run.join("eval.json"), "no table").unwrap();
     fs::write(run.join("rollouts/step-000003.jsonl.zst"), b"no zstd").unwrap();
-    fs::write(
-        run.join("metrics.jsonl"),
-        format!("{}\n\u{0}\u{1}\n{{\"st", line(1)),
-    )
-    .unwrap();
+    fs::write(run.join("metrics.jsonl"), format!("{}\n\u{0}\u{1}\n{{\"st", line(1))).unwrap();
     report(std::slice::from_ref(&run)).unwrap();
     let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
     let url = view.url();
@@ -168,11 +145,7 @@ fn a_broken_run_is_shown_with_notes() {
     let (manifest, _) = data_of(&url);
     let notes = manifest["runs"][0]["notes"].as_array().unwrap().iter();
     let notes: Vec<String> = notes
-        .map(|it| {
-            it.as_str()
-                .unwrap()
-                .replace(&*dir.path().to_string_lossy(), "DIR")
-        })
+        .map(|it| it.as_str().unwrap().replace(&*dir.path().to_string_lossy(), "DIR"))
         .collect();
     expect![[r#"
         The last line of metrics.jsonl (3) is incomplete and left out.
@@ -193,22 +166,14 @@ fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
     let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
     let url = view.url();
     view.serve_aside().unwrap();
-    assert!(
-        ask(&url, "GET", "/data", None)
-            .0
-            .starts_with("HTTP/1.1 204")
-    );
+    assert!(ask(&url, "GET", "/data", None).0.starts_with("HTTP/1.1 204"));
     run_in(&run, 0, 6);
     let (manifest, numbers) = data_of(&url);
     let of = &manifest["runs"][0];
     assert_eq!(of["rows"], 6);
     assert_eq!(numbers[..6], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    let reward = of["columns"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .position(|it| it == "reward/policy_only")
-        .unwrap();
+    let reward =
+        of["columns"].as_array().unwrap().iter().position(|it| it == "reward/policy_only").unwrap();
     assert_eq!(
         numbers[reward * 6..][..6],
         [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
@@ -290,10 +255,8 @@ fn figures_are_written_as_svg_and_png() {
     let run = run_in(&dir.path().join("a"), 0, 8);
     let out = dir.path().join("figures");
     let written = figures(&[run], &out).unwrap();
-    let names: Vec<String> = written
-        .iter()
-        .map(|it| it.file_name().unwrap().to_string_lossy().into_owned())
-        .collect();
+    let names: Vec<String> =
+        written.iter().map(|it| it.file_name().unwrap().to_string_lossy().into_owned()).collect();
     expect![[r#"reward.svg reward.png gate.svg gate.png gradient.svg gradient.png step-time.svg step-time.png time.svg time.png"#]]
         .assert_eq(&names.join(" "));
     let svg = fs::read_to_string(out.join("reward.svg")).unwrap();

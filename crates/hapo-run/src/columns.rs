@@ -44,9 +44,7 @@ impl Columns {
             return self.clone();
         }
         let last = self.rows.saturating_sub(1);
-        let kept: Vec<usize> = (0..self.rows)
-            .filter(|it| it % k == 0 || *it == last)
-            .collect();
+        let kept: Vec<usize> = (0..self.rows).filter(|it| it % k == 0 || *it == last).collect();
         Self {
             names: self.names.clone(),
             values: self
@@ -79,9 +77,7 @@ impl Columns {
         let mut line = Vec::new();
         loop {
             line.clear();
-            let n = reader
-                .read_until(b'\n', &mut line)
-                .map_err(Error::io("read", path))?;
+            let n = reader.read_until(b'\n', &mut line).map_err(Error::io("read", path))?;
             if n == 0 {
                 break;
             }
@@ -137,15 +133,11 @@ impl Columns {
         self.values[0].push(step);
         for (name, value) in line.iter().filter(|it| it.0 != "step") {
             let name = current_name(name);
-            let at = self
-                .names
-                .iter()
-                .position(|it| it == name)
-                .unwrap_or_else(|| {
-                    self.names.push(name.to_owned());
-                    self.values.push(vec![f64::NAN; self.rows]);
-                    self.names.len() - 1
-                });
+            let at = self.names.iter().position(|it| it == name).unwrap_or_else(|| {
+                self.names.push(name.to_owned());
+                self.values.push(vec![f64::NAN; self.rows]);
+                self.names.len() - 1
+            });
             self.values[at].push(value.as_f64().unwrap_or(f64::NAN));
         }
         self.rows += 1;
@@ -192,10 +184,7 @@ mod tests {
     fn an_incomplete_last_line_is_left_out_with_a_note() {
         let (it, notes) = check("{\"step\":1,\"a\":1}\n{\"step\":2,\"a\":");
         assert_eq!(it.rows(), 1);
-        assert_eq!(
-            notes,
-            ["The last line of metrics.jsonl (2) is incomplete and left out."]
-        );
+        assert_eq!(notes, ["The last line of metrics.jsonl (2) is incomplete and left out."]);
     }
 
     #[test]
@@ -217,9 +206,6 @@ mod tests {
     #[test]
     fn thinning_keeps_both_ends() {
         let lines: Vec<String> = (1..=10).map(|it| format!("{{\"step\":{it}}}")).collect();
-        assert_eq!(
-            check(&(lines.join("\n") + "\n")).0.thinned(4).steps(),
-            [1.0, 5.0, 9.0, 10.0]
-        );
+        assert_eq!(check(&(lines.join("\n") + "\n")).0.thinned(4).steps(), [1.0, 5.0, 9.0, 10.0]);
     }
 }

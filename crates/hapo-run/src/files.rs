@@ -12,9 +12,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::Io`]; the file is then as it was before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_atomically_with(path, |file| {
-        file.write_all(bytes).map_err(Error::io("write", path))
-    })
+    write_atomically_with(path, |file| file.write_all(bytes).map_err(Error::io("write", path)))
 }
 
 /// As [`write_atomically`], with what `fill` writes.
@@ -57,9 +55,7 @@ pub fn sync_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) else {
         return Ok(());
     };
-    File::open(parent)
-        .and_then(|it| it.sync_all())
-        .map_err(Error::io("write", parent))
+    File::open(parent).and_then(|it| it.sync_all()).map_err(Error::io("write", parent))
 }
 
 /// Creates a folder and those above it.
@@ -76,9 +72,8 @@ mod tests {
 
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap();
-        let mut all: Vec<String> = entries
-            .map(|it| it.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut all: Vec<String> =
+            entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
         all.sort();
         all
     }

@@ -67,18 +67,16 @@ impl RunFolder<'_> {
 
     /// Steps whose rollouts are stored, in order.
     pub fn rollout_steps(self) -> Vec<u64> {
-        let mut steps: Vec<u64> = entries(&self.rollouts())
-            .filter_map(|it| step_of(&it, ".jsonl.zst"))
-            .collect();
+        let mut steps: Vec<u64> =
+            entries(&self.rollouts()).filter_map(|it| step_of(&it, ".jsonl.zst")).collect();
         steps.sort_unstable();
         steps
     }
 
     /// The checkpoints by their names, the latest first.
     pub fn list_checkpoints(self) -> Vec<(u64, PathBuf)> {
-        let mut found: Vec<(u64, PathBuf)> = entries(&self.checkpoints())
-            .filter_map(|it| Some((step_of(&it, "")?, it)))
-            .collect();
+        let mut found: Vec<(u64, PathBuf)> =
+            entries(&self.checkpoints()).filter_map(|it| Some((step_of(&it, "")?, it))).collect();
         found.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
         found
     }
@@ -105,9 +103,7 @@ impl RunFolder<'_> {
 /// The entries of a folder; none of one that cannot be read.
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let found = fs::read_dir(folder).into_iter().flatten();
-    found
-        .filter_map(std::result::Result::ok)
-        .map(|it| it.path())
+    found.filter_map(std::result::Result::ok).map(|it| it.path())
 }
 
 /// 12 for `step-000012` and `ending`.
@@ -135,10 +131,7 @@ mod tests {
         fs::write(run.rollouts().join("step-x.jsonl.zst"), "").unwrap();
         assert_eq!(run.rollout_steps(), [3, 12, 1_234_567]);
         let found = run.list_checkpoints();
-        assert_eq!(
-            found.iter().map(|it| it.0).collect::<Vec<_>>(),
-            [1_234_567, 12, 3]
-        );
+        assert_eq!(found.iter().map(|it| it.0).collect::<Vec<_>>(), [1_234_567, 12, 3]);
         assert_eq!(found[1].1, run.checkpoint_of(12));
     }
 
@@ -150,11 +143,7 @@ mod tests {
         for it in [run.rollouts(), run.checkpoint_of(1), partial.clone()] {
             fs::create_dir_all(it).unwrap();
         }
-        for it in [
-            run.rollouts_of(1),
-            run.rollouts().join(".hapo-1-0.tmp"),
-            run.0.join("a.tmp"),
-        ] {
+        for it in [run.rollouts_of(1), run.rollouts().join(".hapo-1-0.tmp"), run.0.join("a.tmp")] {
             fs::write(it, "").unwrap();
         }
         run.remove_leftovers().unwrap();

@@ -82,9 +82,9 @@ impl Journal {
             .append(true)
             .open(path)
             .map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => Error::NoJournal {
-                    path: path.to_owned(),
-                },
+                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => {
+                    Error::NoJournal { path: path.to_owned() }
+                }
                 _ => Error::io("open", path)(source),
             })?;
         lock(&file, path, path)?;
@@ -100,18 +100,11 @@ impl Journal {
         };
         let end = read(&file, path, format, same, each)?;
         if end == 0 && mode == OpenMode::Resume {
-            return Err(Error::NoJournal {
-                path: path.to_owned(),
-            });
+            return Err(Error::NoJournal { path: path.to_owned() });
         }
         file.set_len(end).map_err(Error::io("write", path))?;
-        let mut journal = Self {
-            path: path.to_owned(),
-            file,
-            end,
-            unflushed: 0,
-            flushed: Instant::now(),
-        };
+        let mut journal =
+            Self { path: path.to_owned(), file, end, unflushed: 0, flushed: Instant::now() };
         if end == 0 {
             // The version comes first: by it a first line that was cut off is recognised.
             let (name, version, key) = (format.name, format.version, format.settings);
@@ -137,9 +130,7 @@ impl Journal {
             Ok(())
         };
         read(&file, path, format, keep, each)?;
-        settings.ok_or_else(|| Error::NoJournal {
-            path: path.to_owned(),
-        })
+        settings.ok_or_else(|| Error::NoJournal { path: path.to_owned() })
     }
 
     /// The journal's path.
@@ -159,13 +150,8 @@ impl Journal {
 
     fn write(&mut self, text: &[u8]) -> Result<Span> {
         const BATCH: usize = 64;
-        self.file
-            .write_all(text)
-            .map_err(Error::io("write", &self.path))?;
-        let span = Span {
-            start: self.end,
-            length: text.len(),
-        };
+        self.file.write_all(text).map_err(Error::io("write", &self.path))?;
+        let span = Span { start: self.end, length: text.len() };
         self.end += text.len() as u64;
         self.unflushed += 1;
         if self.unflushed >= BATCH || self.flushed.elapsed() > Duration::from_secs(1) {
@@ -179,9 +165,7 @@ impl Journal {
     /// # Errors
     /// [`Error::Io`].
     pub fn flush(&mut self) -> Result<()> {
-        self.file
-            .sync_data()
-            .map_err(Error::io("write", &self.path))?;
+        self.file.sync_data().map_err(Error::io("write", &self.path))?;
         self.unflushed = 0;
         self.flushed = Instant::now();
         Ok(())
@@ -209,20 +193,14 @@ fn read<L: DeserializeOwned>(
     accept: impl FnOnce(&Value) -> Result<()>,
     mut each: impl FnMut(L, Span) -> std::result::Result<(), String>,
 ) -> Result<u64> {
-    let malformed = |line, expected, got: String| Error::Journal {
-        path: path.to_owned(),
-        line,
-        expected,
-        got,
-    };
+    let malformed =
+        |line, expected, got: String| Error::Journal { path: path.to_owned(), line, expected, got };
     let mut reader = BufReader::new(file);
     let mut accept = Some(accept);
     let (mut end, mut number, mut text) = (0, 0, Vec::new());
     loop {
         text.clear();
-        let length = reader
-            .read_until(b'\n', &mut text)
-            .map_err(Error::io("read", path))?;
+        let length = reader.read_until(b'\n', &mut text).map_err(Error::io("read", path))?;
         if text.last() != Some(&b'\n') {
             // The end, or a line that a kill cut off. A file that is no journal must not be taken for one whose
             // first line was cut off.
@@ -261,10 +239,8 @@ fn shown(line: &[u8]) -> String {
 /// Each setting that differs between two objects, with both values.
 pub fn differences(recorded: &Value, now: &Value) -> String {
     let empty = Map::new();
-    let (recorded, now) = (
-        recorded.as_object().unwrap_or(&empty),
-        now.as_object().unwrap_or(&empty),
-    );
+    let (recorded, now) =
+        (recorded.as_object().unwrap_or(&empty), now.as_object().unwrap_or(&empty));
     let mut names: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     names.sort();
     names.dedup();
@@ -313,10 +289,7 @@ mod tests {
         assert_eq!(found, [0; 0]);
         let spans = [7_u32, 8].map(|it| journal.append(&it).unwrap());
         assert_eq!(journal.read_at::<u32>(spans[0]).unwrap(), 7);
-        assert!(matches!(
-            open(&path, &settings, OpenMode::Fresh),
-            Err(Error::Busy { .. })
-        ));
+        assert!(matches!(open(&path, &settings, OpenMode::Fresh), Err(Error::Busy { .. })));
         drop(journal);
         let whole = std::fs::read(&path).unwrap();
         assert!(whole.starts_with(b"{\"hapo_test\":1,\"asked\":{"));
@@ -356,19 +329,13 @@ mod tests {
             "/j was started with other settings: k was 2, is 4; l was nothing, is null"
         );
         for (text, expected) in [
-            (
-                "{\"id\":1}\n",
-                "/j:1: expected the settings of a test, got {\"id\":1}",
-            ),
+            ("{\"id\":1}\n", "/j:1: expected the settings of a test, got {\"id\":1}"),
             ("hello", "/j:1: expected the settings of a test, got hello"),
             (
                 "{\"hapo_test\":2,\"asked\":{}}\n",
                 "/j:1: expected the settings of a test, got {\"hapo_test\":2,\"asked\":{}}",
             ),
-            (
-                "{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n-1\n",
-                "/j:3: expected one number, got -1",
-            ),
+            ("{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n-1\n", "/j:3: expected one number, got -1"),
         ] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(refused(&settings, OpenMode::ResumeOrStart), expected);

@@ -36,9 +36,7 @@ impl Lock {
 pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::Busy {
-            path: busy.to_owned(),
-        }),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: busy.to_owned() }),
         Err(TryLockError::Error(source)) => Err(Error::io("lock", path)(source)),
     }
 }

@@ -56,10 +56,8 @@ impl Metrics {
 }
 
 /// Names of earlier versions and what they are called now.
-const RENAMED: &[(&str, &str)] = &[
-    ("groups/mixed", "groups/partially_solved"),
-    ("gate/open_up_to", "gate/success_limit"),
-];
+const RENAMED: &[(&str, &str)] =
+    &[("groups/mixed", "groups/partially_solved"), ("gate/open_up_to", "gate/success_limit")];
 
 /// The present name of a recorded metric.
 pub fn current_name(recorded: &str) -> &str {
@@ -95,9 +93,7 @@ impl MetricsFile {
             let mut reader = BufReader::new(File::open(path).map_err(Error::io("read", path))?);
             while lines < steps_done {
                 let start = kept.len();
-                reader
-                    .read_until(b'\n', &mut kept)
-                    .map_err(Error::io("read", path))?;
+                reader.read_until(b'\n', &mut kept).map_err(Error::io("read", path))?;
                 if kept.len() == start || kept.last() != Some(&b'\n') {
                     kept.truncate(start);
                     break;
@@ -106,15 +102,8 @@ impl MetricsFile {
             }
         }
         write_atomically(path, &kept)?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(Error::io("open", path))?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            lines,
-        })
+        let file = OpenOptions::new().append(true).open(path).map_err(Error::io("open", path))?;
+        Ok(Self { file, path: path.to_owned(), lines })
     }
 
     /// The lines of the file, for what looks back over steps.
@@ -123,10 +112,7 @@ impl MetricsFile {
     /// [`Error::Io`].
     pub fn history(&self) -> Result<Vec<serde_json::Value>> {
         let text = std::fs::read_to_string(&self.path).map_err(Error::io("read", &self.path))?;
-        Ok(text
-            .lines()
-            .filter_map(|it| serde_json::from_str(it).ok())
-            .collect())
+        Ok(text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect())
     }
 
     /// Steps whose lines the file holds.
@@ -139,9 +125,7 @@ impl MetricsFile {
     /// # Errors
     /// [`Error::Io`].
     pub fn sync(&self) -> Result<()> {
-        self.file
-            .sync_data()
-            .map_err(Error::io("write", &self.path))
+        self.file.sync_data().map_err(Error::io("write", &self.path))
     }
 
     /// Appends a step; the line is handed to the system before this returns.
@@ -150,9 +134,7 @@ impl MetricsFile {
     /// [`Error::Io`].
     pub fn append(&mut self, metrics: &Metrics) -> Result<()> {
         let line = metrics.to_json() + "\n";
-        self.file
-            .write_all(line.as_bytes())
-            .map_err(Error::io("write", &self.path))?;
+        self.file.write_all(line.as_bytes()).map_err(Error::io("write", &self.path))?;
         self.lines += 1;
         Ok(())
     }
@@ -168,10 +150,7 @@ mod tests {
         it.set("step", 3.0);
         it.set("reward/mean", 0.1);
         it.set("grad_norm", f64::NAN);
-        assert_eq!(
-            it.to_json(),
-            r#"{"step":3,"reward/mean":0.1,"grad_norm":null}"#
-        );
+        assert_eq!(it.to_json(), r#"{"step":3,"reward/mean":0.1,"grad_norm":null}"#);
         assert!(serde_json::from_str::<serde_json::Value>(&it.to_json()).is_ok());
     }
 

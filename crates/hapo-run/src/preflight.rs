@@ -145,39 +145,11 @@ mod tests {
             "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"
         );
         let warned = |it: Preflight| it.warnings().join("\n");
-        assert!(
-            warned(Preflight {
-                format: 0.0,
-                ..good.clone()
-            })
-            .contains("data.template")
-        );
-        assert!(
-            warned(Preflight {
-                truncated: 0.8,
-                ..good.clone()
-            })
-            .contains("80 %")
-        );
-        assert!(
-            warned(Preflight {
-                teacher_coverage: 0.0,
-                ..good.clone()
-            })
-            .contains("plain GRPO")
-        );
-        let hopeless = Preflight {
-            all_fail: 1.0,
-            wants_teacher: false,
-            ..good.clone()
-        };
+        assert!(warned(Preflight { format: 0.0, ..good.clone() }).contains("data.template"));
+        assert!(warned(Preflight { truncated: 0.8, ..good.clone() }).contains("80 %"));
+        assert!(warned(Preflight { teacher_coverage: 0.0, ..good.clone() }).contains("plain GRPO"));
+        let hopeless = Preflight { all_fail: 1.0, wants_teacher: false, ..good.clone() };
         assert!(warned(hopeless).contains("no signal"));
-        assert!(
-            warned(Preflight {
-                all_fail: 1.0,
-                ..good
-            })
-            .is_empty()
-        );
+        assert!(warned(Preflight { all_fail: 1.0, ..good }).is_empty());
     }
 }

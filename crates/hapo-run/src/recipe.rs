@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// The parser's message.
 pub fn recipe_entries(text: &str) -> Result<BTreeMap<String, String>, String> {
-    let table: toml::Table = text
-        .parse()
-        .map_err(|it: toml::de::Error| it.message().to_owned())?;
+    let table: toml::Table = text.parse().map_err(|it: toml::de::Error| it.message().to_owned())?;
     let mut entries = BTreeMap::new();
     flatten("", table, &mut entries);
     Ok(entries)
@@ -39,11 +37,7 @@ mod tests {
         let entries = recipe_entries("steps = 10\n[optim]\nlr = 1e-4\n[hapo]\ngate = \"never\"\n");
         let entries: Vec<(String, String)> = entries.unwrap().into_iter().collect();
         let text = |it: &(&str, &str)| (it.0.to_owned(), it.1.to_owned());
-        let expected = [
-            ("hapo.gate", "\"never\""),
-            ("optim.lr", "0.0001"),
-            ("steps", "10"),
-        ];
+        let expected = [("hapo.gate", "\"never\""), ("optim.lr", "0.0001"), ("steps", "10")];
         assert_eq!(entries, expected.iter().map(text).collect::<Vec<_>>());
         assert!(recipe_entries("steps = [").is_err());
     }

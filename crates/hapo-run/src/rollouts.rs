@@ -68,10 +68,7 @@ pub enum Role {
     Teacher,
 }
 
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(it: &usize) -> bool {
     *it == 0
 }
@@ -131,10 +128,7 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>> {
 /// # Errors
 /// A file that is missing or is no zstd-compressed JSONL of [`RolloutLine`]s.
 pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()> {
-    let bad = |problem: String| Error::Rollouts {
-        path: path.to_owned(),
-        problem,
-    };
+    let bad = |problem: String| Error::Rollouts { path: path.to_owned(), problem };
     let file = std::fs::File::open(path).map_err(Error::io("read", path))?;
     let unpacked = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file))
         .map_err(|it| bad(it.to_string()))?;
@@ -169,10 +163,8 @@ mod tests {
             verdict,
             ..RolloutLine::default()
         };
-        let lines = vec![
-            line(0, Verdict::Correct),
-            line(1, Verdict::Unparsable("no box".to_owned())),
-        ];
+        let lines =
+            vec![line(0, Verdict::Correct), line(1, Verdict::Unparsable("no box".to_owned()))];
         let mut writer = RolloutWriter::default();
         writer.write(path.clone(), lines.clone()).unwrap();
         writer.wait().unwrap();
@@ -190,9 +182,8 @@ mod tests {
         assert_eq!(line.role, Role::Replaced);
         assert_eq!(line.verdict, Verdict::Unparsable("no box".to_owned()));
         let written = serde_json::to_string(&line).unwrap();
-        let renamed = text
-            .replace("\"prompt\":", "\"problem\":")
-            .replace("\"hint\":", "\"prefix\":");
+        let renamed =
+            text.replace("\"prompt\":", "\"problem\":").replace("\"hint\":", "\"prefix\":");
         assert_eq!(written, renamed);
     }
 }

@@ -65,10 +65,7 @@ impl ChatFormat {
         eos: &[u32],
     ) -> Result<Self, Error> {
         let template = template.into();
-        let missing = |what: String| Error::Template {
-            template: template.name(),
-            missing: what,
-        };
+        let missing = |what: String| Error::Template { template: template.name(), missing: what };
         let first_eos = || {
             eos.first()
                 .copied()
@@ -88,12 +85,7 @@ impl ChatFormat {
         };
         let mut stop = vec![end_token];
         stop.extend(eos.iter().filter(|it| **it != end_token));
-        Ok(Self {
-            tokenizer,
-            template,
-            end_token,
-            stop,
-        })
+        Ok(Self { tokenizer, template, end_token, stop })
     }
 
     /// The tokens of a problem's prompt.
@@ -143,14 +135,8 @@ impl ChatFormat {
 /// `<|eot_id|>`. Is `None` where it writes no special token there.
 fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<u32>, Error> {
     const ANSWER: &str = "the answer";
-    let messages = [
-        Message::new("user", "a question"),
-        Message::new("assistant", ANSWER),
-    ];
-    let rendering = Rendering {
-        add_generation_prompt: false,
-        ..Rendering::prompt()
-    };
+    let messages = [Message::new("user", "a question"), Message::new("assistant", ANSWER)];
+    let rendering = Rendering { add_generation_prompt: false, ..Rendering::prompt() };
     let text = template.render(&messages, &rendering)?;
     let Some(at) = text.rfind(ANSWER) else {
         return Ok(None);
@@ -193,12 +179,7 @@ mod tests {
         };
         check(&turns("<|im_end|>\n"), &[end_of_text], "<|im_end|>", 2);
         check(&turns("\n <|im_end|>"), &[im_end], "<|im_end|>", 1);
-        check(
-            &turns("\nUser:"),
-            &[end_of_text, im_end],
-            "<|endoftext|>",
-            2,
-        );
+        check(&turns("\nUser:"), &[end_of_text, im_end], "<|endoftext|>", 2);
         check(&turns(""), &[end_of_text], "<|endoftext|>", 1);
         let error = ChatFormat::new(tokenizer(), own(&turns("")), &[]).unwrap_err();
         assert_eq!(
@@ -222,10 +203,7 @@ mod tests {
         let own = ChatFormat::new(tokenizer(), own(source), &[]).unwrap();
         let named = hapo_data::find_template("chatml").unwrap();
         let named = ChatFormat::new(tokenizer(), named, &[]).unwrap();
-        assert_eq!(
-            own.prompt("2 + 2 = ?").unwrap(),
-            named.prompt("2 + 2 = ?").unwrap()
-        );
+        assert_eq!(own.prompt("2 + 2 = ?").unwrap(), named.prompt("2 + 2 = ?").unwrap());
         assert_eq!(own.end_token, named.end_token);
     }
 }

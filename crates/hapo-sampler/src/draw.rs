@@ -34,11 +34,7 @@ pub struct Truncation {
 
 impl Truncation {
     /// Every token may be drawn.
-    pub const NONE: Self = Self {
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-    };
+    pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
 
     /// Whether every field is in its range.
     ///
@@ -61,14 +57,7 @@ impl Decoding {
         let valid = temperature.is_finite() && temperature >= 0.0;
         in_range(valid, "temperature", "a number from 0", temperature)?;
         truncation.check()?;
-        Ok(if temperature == 0.0 {
-            Self::Greedy
-        } else {
-            Self::Sample {
-                temperature,
-                truncation,
-            }
-        })
+        Ok(if temperature == 0.0 { Self::Greedy } else { Self::Sample { temperature, truncation } })
     }
 
     /// Whether temperature and truncation are in their ranges.
@@ -76,11 +65,7 @@ impl Decoding {
     /// # Errors
     /// The first setting out of its range.
     pub fn check(self) -> Result<(), OutOfRange> {
-        let Self::Sample {
-            temperature,
-            truncation,
-        } = self
-        else {
+        let Self::Sample { temperature, truncation } = self else {
             return Ok(());
         };
         let valid = temperature.is_finite() && temperature > 0.0;
@@ -110,11 +95,7 @@ fn in_range(
     if valid {
         return Ok(());
     }
-    Err(OutOfRange {
-        field,
-        expected,
-        got,
-    })
+    Err(OutOfRange { field, expected, got })
 }
 
 /// A token and its log-probabilities under the whole distribution.
@@ -138,16 +119,10 @@ pub struct Drawn {
 /// When the row or `usable_vocab` is empty.
 pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usize) -> Drawn {
     let usable = &logits[..usable_vocab.min(logits.len())];
-    assert!(
-        !usable.is_empty(),
-        "a row of logits holds at least one usable token"
-    );
+    assert!(!usable.is_empty(), "a row of logits holds at least one usable token");
     let (token, inverse_temperature) = match decoding {
         Decoding::Greedy => (argmax(usable), 1.0),
-        Decoding::Sample {
-            temperature,
-            truncation,
-        } => {
+        Decoding::Sample { temperature, truncation } => {
             let inverse = 1.0 / temperature;
             let token = if truncation == Truncation::NONE {
                 invert(usable, inverse, uniform)
@@ -163,18 +138,9 @@ pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usiz
     let at_temperature = if inverse_temperature == 1.0 {
         log_prob_t1
     } else {
-        log_prob(
-            row_stats(logits, inverse_temperature),
-            inverse_temperature,
-            chosen,
-        )
+        log_prob(row_stats(logits, inverse_temperature), inverse_temperature, chosen)
     };
-    Drawn {
-        token: token as u32,
-        log_prob: at_temperature,
-        log_prob_t1,
-        entropy: plain.entropy,
-    }
+    Drawn { token: token as u32, log_prob: at_temperature, log_prob_t1, entropy: plain.entropy }
 }
 
 /// Index of the largest value, the lowest one on ties.
@@ -201,10 +167,8 @@ fn invert(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
     /// Far above the rounding of a sum of blocks, as a share of the whole.
     const DOUBT: f64 = 1e-5;
     let max = max(logits);
-    let sums: Vec<f64> = logits
-        .chunks(BLOCK)
-        .map(|it| exp_sum(it, max, inverse_temperature))
-        .collect();
+    let sums: Vec<f64> =
+        logits.chunks(BLOCK).map(|it| exp_sum(it, max, inverse_temperature)).collect();
     let total: f64 = sums.iter().sum();
     let target = uniform * total;
     let mut before = 0.0;
@@ -300,17 +264,9 @@ mod tests {
 
     #[test]
     fn blocks_draw_the_token_that_the_sum_over_tokens_draws() {
-        for (n, spread) in [
-            (1, 1.0),
-            (5, 3.0),
-            (255, 0.1),
-            (257, 20.0),
-            (1000, 4.0),
-            (4095, 1.5),
-        ] {
-            let logits: Vec<f32> = (0..n)
-                .map(|i| ((i * 7919 % 1013) as f32 / 1013.0 - 0.5) * spread)
-                .collect();
+        for (n, spread) in [(1, 1.0), (5, 3.0), (255, 0.1), (257, 20.0), (1000, 4.0), (4095, 1.5)] {
+            let logits: Vec<f32> =
+                (0..n).map(|i| ((i * 7919 % 1013) as f32 / 1013.0 - 0.5) * spread).collect();
             for k in 0..500 {
                 let uniform = (f64::from(k) + 0.37) / 500.0;
                 for inverse in [1.0, 1.7] {
@@ -322,10 +278,7 @@ mod tests {
                 }
             }
             for uniform in [0.0, 1.0 - f64::EPSILON] {
-                assert_eq!(
-                    invert(&logits, 1.0, uniform),
-                    invert_slowly(&logits, 1.0, uniform)
-                );
+                assert_eq!(invert(&logits, 1.0, uniform), invert_slowly(&logits, 1.0, uniform));
             }
         }
     }
@@ -344,10 +297,7 @@ mod tests {
         assert_eq!(counts, [500, 250, 250]);
     }
 
-    const SAMPLE: Decoding = Decoding::Sample {
-        temperature: 1.0,
-        truncation: Truncation::NONE,
-    };
+    const SAMPLE: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
 
     /// Logits whose softmax is 0.1, 0.2, 0.3, 0.4.
     fn row() -> [f32; 4] {
@@ -381,10 +331,7 @@ mod tests {
             &row(),
             Decoding::Sample {
                 temperature: 0.5,
-                truncation: Truncation {
-                    top_k: 1,
-                    ..Truncation::NONE
-                },
+                truncation: Truncation { top_k: 1, ..Truncation::NONE },
             },
             0.9,
             4,
@@ -398,46 +345,18 @@ mod tests {
 
     #[test]
     fn truncation_keeps_the_most_likely() {
-        let with = |truncation| Decoding::Sample {
-            temperature: 1.0,
-            truncation,
-        };
+        let with = |truncation| Decoding::Sample { temperature: 1.0, truncation };
         let drawn = |truncation: Truncation| -> Vec<u32> {
-            let mut all: Vec<u32> = (0..1000)
-                .map(|i| token(with(truncation), f64::from(i) / 1000.0))
-                .collect();
+            let mut all: Vec<u32> =
+                (0..1000).map(|i| token(with(truncation), f64::from(i) / 1000.0)).collect();
             all.sort_unstable();
             all.dedup();
             all
         };
-        assert_eq!(
-            drawn(Truncation {
-                top_k: 2,
-                ..Truncation::NONE
-            }),
-            [2, 3]
-        );
-        assert_eq!(
-            drawn(Truncation {
-                top_p: 0.35,
-                ..Truncation::NONE
-            }),
-            [3]
-        );
-        assert_eq!(
-            drawn(Truncation {
-                top_p: 0.65,
-                ..Truncation::NONE
-            }),
-            [2, 3]
-        );
-        assert_eq!(
-            drawn(Truncation {
-                min_p: 0.6,
-                ..Truncation::NONE
-            }),
-            [2, 3]
-        );
+        assert_eq!(drawn(Truncation { top_k: 2, ..Truncation::NONE }), [2, 3]);
+        assert_eq!(drawn(Truncation { top_p: 0.35, ..Truncation::NONE }), [3]);
+        assert_eq!(drawn(Truncation { top_p: 0.65, ..Truncation::NONE }), [2, 3]);
+        assert_eq!(drawn(Truncation { min_p: 0.6, ..Truncation::NONE }), [2, 3]);
     }
 
     #[test]

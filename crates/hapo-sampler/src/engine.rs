@@ -108,9 +108,7 @@ impl<'a, D: Device> Engine<'a, D> {
     /// activations of its largest step ([`Model::workspace_bytes`]). Waiting prompts take 4 bytes
     /// per token on top.
     pub fn memory_bytes(model: &Model<D>, limits: EngineLimits) -> usize {
-        let prompts = MAX_PREFILL_PROMPTS
-            .min(limits.prefill_tokens)
-            .min(limits.max_sequences);
+        let prompts = MAX_PREFILL_PROMPTS.min(limits.prefill_tokens).min(limits.max_sequences);
         KvCache::<D>::bytes(model.config(), limits.cache_tokens)
             + model.workspace_bytes(limits.max_sequences, limits.prefill_tokens, prompts)
     }
@@ -158,12 +156,7 @@ impl<'a, D: Device> Engine<'a, D> {
         })?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
-        let job = Job {
-            request,
-            admitted: 0,
-            finished: 0,
-            prompt: None,
-        };
+        let job = Job { request, admitted: 0, finished: 0, prompt: None };
         if job.request.completions > 0 {
             self.jobs.insert(id, job);
             self.waiting.push_back(id);
@@ -319,10 +312,8 @@ impl<'a, D: Device> Engine<'a, D> {
         };
         *budget -= tokens;
         let vocabulary = self.model.config().vocab_size;
-        for ((id, slot), logits) in ids
-            .iter()
-            .zip(read.slots)
-            .zip(read.logits.chunks_exact(vocabulary))
+        for ((id, slot), logits) in
+            ids.iter().zip(read.slots).zip(read.logits.chunks_exact(vocabulary))
         {
             let logits = logits.to_vec();
             let job = self.jobs.get_mut(id).expect("a waiting request is known");
@@ -452,11 +443,7 @@ impl<'a, D: Device> Engine<'a, D> {
             }
             .or((it.length >= request.max_tokens).then_some(FinishReason::Length))
         };
-        let event = |kind| Event {
-            request: it.id,
-            completion: it.completion,
-            kind,
-        };
+        let event = |kind| Event { request: it.id, completion: it.completion, kind };
         events.push(event(EventKind::Token(NewToken { drawn, text, top })));
         let Some(why) = &mut reason else {
             self.running.push(it);
@@ -475,10 +462,7 @@ impl<'a, D: Device> Engine<'a, D> {
         events.push(Event {
             request: it.id,
             completion: it.completion,
-            kind: EventKind::Finished {
-                reason: *why,
-                text: rest,
-            },
+            kind: EventKind::Finished { reason: *why, text: rest },
         });
         self.cache.release(it.slot)?;
         let job = self.jobs.get_mut(&it.id).expect("it was running");
@@ -507,8 +491,5 @@ fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     }
     order.sort_unstable_by(likelier);
     let stats = row_stats(logits, 1.0);
-    order
-        .into_iter()
-        .map(|id| (id, log_prob(stats, 1.0, logits[id as usize])))
-        .collect()
+    order.into_iter().map(|id| (id, log_prob(stats, 1.0, logits[id as usize]))).collect()
 }

@@ -84,10 +84,7 @@ impl From<OutOfRange> for Error {
 
 impl Error {
     fn of_group(self, index: usize) -> Self {
-        Self::InGroup {
-            index,
-            source: Box::new(self),
-        }
+        Self::InGroup { index, source: Box::new(self) }
     }
 }
 

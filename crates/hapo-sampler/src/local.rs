@@ -119,10 +119,8 @@ fn run<D: Device>(
     settings: &SampleSettings<'_>,
     until: Option<(&Tokenizer, &[String])>,
 ) -> Result<Vec<Sampled>, Error> {
-    let mut done: Vec<Vec<(Rollout, Details)>> = requests
-        .iter()
-        .map(|it| vec![unsampled(); it.completions])
-        .collect();
+    let mut done: Vec<Vec<(Rollout, Details)>> =
+        requests.iter().map(|it| vec![unsampled(); it.completions]).collect();
     let requested = requests.iter().map(|it| it.completions).sum::<usize>();
     if requested == 0 {
         return Ok(groups(requests, done));
@@ -179,12 +177,7 @@ fn run<D: Device>(
 }
 
 fn unsampled() -> (Rollout, Details) {
-    let rollout = Rollout {
-        tokens: Vec::new(),
-        prefix: 0,
-        log_probs: Vec::new(),
-        ended: false,
-    };
+    let rollout = Rollout { tokens: Vec::new(), prefix: 0, log_probs: Vec::new(), ended: false };
     (rollout, Details::default())
 }
 
@@ -217,23 +210,16 @@ mod tests {
 
     fn model(threads: usize) -> Model<Cpu> {
         let folder = hapo_testing::model_dir("tiny-qwen2");
-        hapo_model::load(&folder, Cpu::new(threads).unwrap(), |_| 256)
-            .unwrap()
-            .model
+        hapo_model::load(&folder, Cpu::new(threads).unwrap(), |_| 256).unwrap().model
     }
 
     fn prompts() -> Vec<Vec<u32>> {
-        (0_u32..7)
-            .map(|i| (0..3 + 5 * i).map(|j| (i * 37 + j * 11) % 380).collect())
-            .collect()
+        (0_u32..7).map(|i| (0..3 + 5 * i).map(|j| (i * 37 + j * 11) % 380).collect()).collect()
     }
 
     fn settings(max_sequences: usize, temperature: f32) -> SampleSettings<'static> {
         SampleSettings {
-            decoding: Decoding::Sample {
-                temperature,
-                truncation: Truncation::NONE,
-            },
+            decoding: Decoding::Sample { temperature, truncation: Truncation::NONE },
             // One id in eight ends a completion, so lengths differ.
             stop: &[
                 3, 11, 19, 27, 35, 43, 51, 59, 67, 75, 83, 91, 99, 107, 115, 123, 131, 139, 147,
@@ -253,43 +239,25 @@ mod tests {
         let requests: Vec<GroupRequest<'_>> = prompts
             .iter()
             .zip(0..)
-            .map(|(tokens, id)| GroupRequest {
-                prompt: PromptId(id),
-                tokens,
-                completions: 5,
-            })
+            .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions: 5 })
             .collect();
-        sample(
-            &model(threads),
-            &requests,
-            &settings(max_sequences, temperature),
-        )
-        .unwrap()
+        sample(&model(threads), &requests, &settings(max_sequences, temperature)).unwrap()
     }
 
     #[test]
     fn completions_do_not_depend_on_slots_or_threads() {
         let all_at_once = run(1, 64, 1.0);
         for (threads, slots) in [(2, 64), (1, 1), (2, 3), (1, 8)] {
-            assert!(
-                run(threads, slots, 1.0) == all_at_once,
-                "{threads} threads, {slots} slots"
-            );
+            assert!(run(threads, slots, 1.0) == all_at_once, "{threads} threads, {slots} slots");
         }
         let lengths: Vec<usize> = all_at_once
             .iter()
             .flat_map(|it| it.group.rollouts())
             .map(|it| it.tokens.len())
             .collect();
-        assert!(
-            lengths.iter().any(|it| *it < 24) && lengths.contains(&24),
-            "{lengths:?}"
-        );
+        assert!(lengths.iter().any(|it| *it < 24) && lengths.contains(&24), "{lengths:?}");
         for it in all_at_once.iter().flat_map(|it| it.group.rollouts()) {
-            assert_eq!(
-                it.ended,
-                settings(1, 1.0).stop.contains(it.tokens.last().unwrap())
-            );
+            assert_eq!(it.ended, settings(1, 1.0).stop.contains(it.tokens.last().unwrap()));
             assert!(it.tokens.iter().all(|token| *token < 381));
         }
     }
@@ -305,9 +273,8 @@ mod tests {
                 for it in group.group.rollouts() {
                     batch.push_response(segment, &it.tokens, 1.0 / temperature);
                 }
-                let outputs = model
-                    .forward(&batch, &mut Tape::new(ActivationCheckpointing::None))
-                    .unwrap();
+                let outputs =
+                    model.forward(&batch, &mut Tape::new(ActivationCheckpointing::None)).unwrap();
                 let join = |part: fn(&(&Rollout, &Details)) -> Vec<f32>| -> Vec<f32> {
                     group.completions().flat_map(|it| part(&it)).collect()
                 };
@@ -324,31 +291,17 @@ mod tests {
 
     #[test]
     fn a_request_that_cannot_be_served_is_an_error() {
-        let request = GroupRequest {
-            prompt: PromptId(0),
-            tokens: &[],
-            completions: 1,
-        };
+        let request = GroupRequest { prompt: PromptId(0), tokens: &[], completions: 1 };
         assert!(matches!(
             sample(&model(1), &[request], &settings(1, 1.0)),
             Err(Error::InGroup { index: 0, .. })
         ));
-        let request = GroupRequest {
-            prompt: PromptId(0),
-            tokens: &[9999],
-            completions: 1,
-        };
+        let request = GroupRequest { prompt: PromptId(0), tokens: &[9999], completions: 1 };
         let Err(Error::InGroup { source, .. }) = sample(&model(1), &[request], &settings(1, 1.0))
         else {
             panic!("a token beyond the vocabulary is refused");
         };
-        assert!(matches!(
-            *source,
-            Error::Compute(ComputeError::Token { .. })
-        ));
-        assert_eq!(
-            sample(&model(1), &[], &settings(1, 1.0)).unwrap(),
-            Vec::<Sampled>::new()
-        );
+        assert!(matches!(*source, Error::Compute(ComputeError::Token { .. })));
+        assert_eq!(sample(&model(1), &[], &settings(1, 1.0)).unwrap(), Vec::<Sampled>::new());
     }
 }

@@ -145,12 +145,7 @@ impl Request {
             return refuse("prompt", "at least one token", "none");
         }
         if let Some(row) = self.prompt.iter().position(|t| *t as usize >= vocabulary) {
-            return Err(ComputeError::Token {
-                row,
-                token: self.prompt[row],
-                vocabulary,
-            }
-            .into());
+            return Err(ComputeError::Token { row, token: self.prompt[row], vocabulary }.into());
         }
         if self.max_tokens == 0 {
             return refuse("max_tokens", "at least 1", "0");
@@ -189,9 +184,5 @@ fn refuse(
     expected: impl Into<String>,
     got: impl Into<String>,
 ) -> Result<(), Error> {
-    Err(Error::Request {
-        field,
-        expected: expected.into(),
-        got: got.into(),
-    })
+    Err(Error::Request { field, expected: expected.into(), got: got.into() })
 }

@@ -32,12 +32,7 @@ pub(crate) struct Grown {
 
 impl TextStream {
     pub(crate) fn new() -> Self {
-        Self {
-            tokens: Vec::new(),
-            context: 0,
-            read: 0,
-            held: String::new(),
-        }
+        Self { tokens: Vec::new(), context: 0, read: 0, held: String::new() }
     }
 
     pub(crate) fn push(
@@ -67,8 +62,7 @@ impl TextStream {
         stops: &[String],
     ) -> Result<Grown, Error> {
         let (before, now) = self.decode(tokenizer)?;
-        self.held
-            .push_str(now.strip_prefix(before.as_str()).unwrap_or_default());
+        self.held.push_str(now.strip_prefix(before.as_str()).unwrap_or_default());
         let mut grown = self.release(stops);
         if grown.stopped.is_none() {
             grown.text.push_str(&self.held);
@@ -85,17 +79,11 @@ impl TextStream {
     fn release(&mut self, stops: &[String]) -> Grown {
         if let Some((at, index)) = first_stop(&self.held, stops) {
             self.held.truncate(at);
-            return Grown {
-                text: std::mem::take(&mut self.held),
-                stopped: Some(index),
-            };
+            return Grown { text: std::mem::take(&mut self.held), stopped: Some(index) };
         }
         let held = longest_beginning(&self.held, stops);
         let rest = self.held.split_off(self.held.len() - held);
-        Grown {
-            text: std::mem::replace(&mut self.held, rest),
-            stopped: None,
-        }
+        Grown { text: std::mem::replace(&mut self.held, rest), stopped: None }
     }
 }
 
@@ -147,13 +135,7 @@ mod tests {
 
     #[test]
     fn pieces_join_to_the_text() {
-        for text in [
-            "The sum is 41.",
-            "",
-            "né — 漢字 🎈 end",
-            "a\n\n b  c",
-            "\u{FFFD}x",
-        ] {
+        for text in ["The sum is 41.", "", "né — 漢字 🎈 end", "a\n\n b  c", "\u{FFFD}x"] {
             let (pieces, stopped) = stream(text, &["never seen", "🎈!"]);
             assert_eq!(pieces.concat(), text);
             assert_eq!(stopped, None);
@@ -163,32 +145,21 @@ mod tests {
     #[test]
     fn characters_come_whole() {
         let (pieces, _) = stream("漢字🎈", &[]);
-        assert!(
-            pieces.iter().all(|it| !it.contains('\u{FFFD}')),
-            "{pieces:?}"
-        );
+        assert!(pieces.iter().all(|it| !it.contains('\u{FFFD}')), "{pieces:?}");
     }
 
     #[test]
     fn a_stop_string_across_tokens_ends_the_text_before_it() {
         for (text, stops, expected) in [
             ("one STOP two", vec!["STOP"], ("one ", Some(0))),
-            (
-                "one STOP two",
-                vec!["two", "P tw", "OP"],
-                ("one ST", Some(2)),
-            ),
+            ("one STOP two", vec!["two", "P tw", "OP"], ("one ST", Some(2))),
             ("aab", vec!["aab", "aa"], ("", Some(1))),
             ("ab", vec!["bc"], ("ab", None)),
             ("ab 漢字 c", vec!["字 "], ("ab 漢", Some(0))),
             ("x", vec!["x"], ("", Some(0))),
         ] {
             let (pieces, stopped) = stream(text, &stops);
-            assert_eq!(
-                (pieces.concat().as_str(), stopped),
-                expected,
-                "{text:?} {stops:?}"
-            );
+            assert_eq!((pieces.concat().as_str(), stopped), expected, "{text:?} {stops:?}");
         }
     }
 

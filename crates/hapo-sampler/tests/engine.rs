@@ -12,12 +12,8 @@ use hapo_sampler::{
 };
 
 const STOP: [u32; 12] = [3, 19, 35, 51, 67, 83, 99, 115, 131, 147, 163, 179];
-const LARGE: EngineLimits = EngineLimits {
-    max_sequences: 64,
-    cache_tokens: 8192,
-    prefill_tokens: 1024,
-    usable_vocab: 381,
-};
+const LARGE: EngineLimits =
+    EngineLimits { max_sequences: 64, cache_tokens: 8192, prefill_tokens: 1024, usable_vocab: 381 };
 
 fn folder() -> PathBuf {
     hapo_testing::model_dir("tiny-qwen2")
@@ -30,28 +26,18 @@ fn model(threads: usize) -> Model<Cpu> {
 
 fn request(i: u64) -> Request {
     Request {
-        prompt: (0..3 + 11 * i as u32)
-            .map(|j| (i as u32 * 37 + j * 11) % 380)
-            .collect(),
+        prompt: (0..3 + 11 * i as u32).map(|j| (i as u32 * 37 + j * 11) % 380).collect(),
         completions: 1 + (i as usize * 2) % 5,
         decoding: Decoding::Sample {
             temperature: 0.5 + i as f32 / 4.0,
-            truncation: Truncation {
-                min_p: 0.001 * i as f32,
-                ..Truncation::NONE
-            },
+            truncation: Truncation { min_p: 0.001 * i as f32, ..Truncation::NONE },
         },
         max_tokens: 8 + 3 * i as usize,
         stop_tokens: STOP.to_vec(),
         stop_strings: Vec::new(),
         text: false,
         top_log_probs: 0,
-        rng: RngKey {
-            seed: 5 + i,
-            rng_stream: RngStream::Generate,
-            step: 2,
-            prompt: PromptId(i),
-        },
+        rng: RngKey { seed: 5 + i, rng_stream: RngStream::Generate, step: 2, prompt: PromptId(i) },
     }
 }
 
@@ -91,24 +77,13 @@ fn serve(model: &Model<Cpu>, limits: EngineLimits, arrivals: &[(usize, u64)]) ->
 fn a_request_gets_the_same_whatever_else_is_running() {
     let all_at_once: Vec<(usize, u64)> = (0..7).map(|i| (0, i)).collect();
     let expected = serve(&model(1), LARGE, &all_at_once);
-    assert_eq!(
-        expected.len(),
-        (0..7).map(|i| request(i).completions).sum::<usize>()
-    );
+    assert_eq!(expected.len(), (0..7).map(|i| request(i).completions).sum::<usize>());
     let reasons: Vec<FinishReason> = expected.values().map(|it| it.1).collect();
     assert!(reasons.contains(&FinishReason::EndToken) && reasons.contains(&FinishReason::Length));
     let backwards: Vec<(usize, u64)> = (0..7).rev().map(|i| (0, i)).collect();
     let late: Vec<(usize, u64)> = (0..7).map(|i| (i as usize * 3, 6 - i)).collect();
-    let tight = EngineLimits {
-        max_sequences: 3,
-        cache_tokens: 112,
-        prefill_tokens: 5,
-        ..LARGE
-    };
-    let pieces = EngineLimits {
-        prefill_tokens: 7,
-        ..LARGE
-    };
+    let tight = EngineLimits { max_sequences: 3, cache_tokens: 112, prefill_tokens: 5, ..LARGE };
+    let pieces = EngineLimits { prefill_tokens: 7, ..LARGE };
     for (threads, limits, arrivals) in [
         (2, LARGE, &backwards),
         (1, tight, &backwards),
@@ -117,10 +92,7 @@ fn a_request_gets_the_same_whatever_else_is_running() {
         (2, pieces, &late),
     ] {
         let got = serve(&model(threads), limits, arrivals);
-        assert!(
-            got == expected,
-            "{threads} threads, {limits:?}, {arrivals:?}"
-        );
+        assert!(got == expected, "{threads} threads, {limits:?}, {arrivals:?}");
     }
 }
 
@@ -139,40 +111,24 @@ fn the_loop_over_known_requests_gives_the_same() {
         rng_stream: it.rng.rng_stream,
         step: it.rng.step,
     };
-    let group = GroupRequest {
-        prompt: it.rng.prompt,
-        tokens: &it.prompt,
-        completions: it.completions,
-    };
+    let group =
+        GroupRequest { prompt: it.rng.prompt, tokens: &it.prompt, completions: it.completions };
     let sampled = sample(&model, &[group], &settings).unwrap();
     for (index, (completion, details)) in sampled[0].completions().enumerate() {
         let (drawn, reason) = &served[&(4, index)];
         let tokens: Vec<u32> = drawn.iter().map(|it| it.token).collect();
         assert_eq!((&completion.tokens, details.finish), (&tokens, *reason));
-        assert!(
-            drawn
-                .iter()
-                .map(|it| it.log_prob)
-                .eq(completion.log_probs.clone())
-        );
+        assert!(drawn.iter().map(|it| it.log_prob).eq(completion.log_probs.clone()));
     }
 }
 
 #[test]
 fn a_long_prompt_does_not_hold_up_the_others() {
     let model = model(1);
-    let limits = EngineLimits {
-        prefill_tokens: 10,
-        ..LARGE
-    };
+    let limits = EngineLimits { prefill_tokens: 10, ..LARGE };
     let mut engine = Engine::new(&model, None, limits).unwrap();
     let first = engine
-        .submit(Request {
-            stop_tokens: Vec::new(),
-            completions: 1,
-            max_tokens: 20,
-            ..request(0)
-        })
+        .submit(Request { stop_tokens: Vec::new(), completions: 1, max_tokens: 20, ..request(0) })
         .unwrap();
     engine.step().unwrap();
     let long = engine.submit(request(6)).unwrap();
@@ -193,15 +149,9 @@ fn a_long_prompt_does_not_hold_up_the_others() {
 fn a_cancelled_request_frees_its_cache_tokens() {
     let model = model(1);
     for prefill_tokens in [4, 1024] {
-        let limits = EngineLimits {
-            max_sequences: 4,
-            prefill_tokens,
-            ..LARGE
-        };
+        let limits = EngineLimits { max_sequences: 4, prefill_tokens, ..LARGE };
         let mut engine = Engine::new(&model, None, limits).unwrap();
-        let ids: Vec<RequestId> = [6, 4, 2]
-            .map(|i| engine.submit(request(i)).unwrap())
-            .to_vec();
+        let ids: Vec<RequestId> = [6, 4, 2].map(|i| engine.submit(request(i)).unwrap()).to_vec();
         engine.step().unwrap();
         assert!(engine.cancel(ids[0]).unwrap());
         assert!(!engine.cancel(ids[0]).unwrap());
@@ -260,12 +210,7 @@ fn a_stop_string_ends_a_completion_and_its_text() {
     assert_eq!(before, text[..text.find(stop).unwrap()]);
     assert_eq!(short, tokens[..short.len()]);
     assert!(tokenizer.decode(&short).unwrap().contains(stop));
-    assert!(
-        !tokenizer
-            .decode(&short[..short.len() - 1])
-            .unwrap()
-            .contains(stop)
-    );
+    assert!(!tokenizer.decode(&short[..short.len() - 1]).unwrap().contains(stop));
 }
 
 #[test]
@@ -292,79 +237,45 @@ fn the_most_likely_tokens_are_reported() {
 #[test]
 fn what_could_never_be_served_is_refused_by_field() {
     let model = model(1);
-    let limits = EngineLimits {
-        cache_tokens: 64,
-        ..LARGE
-    };
+    let limits = EngineLimits { cache_tokens: 64, ..LARGE };
     let mut engine = Engine::new(&model, None, limits).unwrap();
-    let good = Request {
-        max_tokens: 8,
-        ..request(1)
-    };
+    let good = Request { max_tokens: 8, ..request(1) };
     let mut refused = |it: Request| engine.submit(it).unwrap_err().to_string();
     let check = |got: String, expected: &str| assert_eq!(got, expected);
     let sampled = |temperature, top_p, min_p| Decoding::Sample {
         temperature,
-        truncation: Truncation {
-            top_k: 0,
-            top_p,
-            min_p,
-        },
+        truncation: Truncation { top_k: 0, top_p, min_p },
     };
     check(
-        refused(Request {
-            prompt: Vec::new(),
-            ..good.clone()
-        }),
+        refused(Request { prompt: Vec::new(), ..good.clone() }),
         "prompt: expected at least one token, got none",
     );
     check(
-        refused(Request {
-            prompt: vec![1, 9999],
-            ..good.clone()
-        }),
+        refused(Request { prompt: vec![1, 9999], ..good.clone() }),
         "token 9999 at row 1: the vocabulary has 384",
     );
     check(
-        refused(Request {
-            max_tokens: 116,
-            ..good.clone()
-        }),
+        refused(Request { max_tokens: 116, ..good.clone() }),
         "max_tokens: expected prompt and completion within 128 tokens, got a prompt of 14 and 116 more",
     );
     check(
-        refused(Request {
-            max_tokens: 64,
-            ..good.clone()
-        }),
+        refused(Request { max_tokens: 64, ..good.clone() }),
         "max_tokens: expected a cache of at least 80 tokens, got one of 64",
     );
     check(
-        refused(Request {
-            decoding: sampled(0.0, 1.0, 0.0),
-            ..good.clone()
-        }),
+        refused(Request { decoding: sampled(0.0, 1.0, 0.0), ..good.clone() }),
         "temperature: expected a number above 0, got 0",
     );
     check(
-        refused(Request {
-            decoding: sampled(1.0, f32::NAN, 0.0),
-            ..good.clone()
-        }),
+        refused(Request { decoding: sampled(1.0, f32::NAN, 0.0), ..good.clone() }),
         "top_p: expected a number in (0, 1], got NaN",
     );
     check(
-        refused(Request {
-            decoding: sampled(1.0, 1.0, 1.5),
-            ..good.clone()
-        }),
+        refused(Request { decoding: sampled(1.0, 1.0, 1.5), ..good.clone() }),
         "min_p: expected a number in [0, 1], got 1.5",
     );
     check(
-        refused(Request {
-            text: true,
-            ..good.clone()
-        }),
+        refused(Request { text: true, ..good.clone() }),
         "stop: expected an engine with a tokenizer, got one without",
     );
     assert!(engine.submit(good).is_ok());
@@ -377,10 +288,7 @@ fn the_stated_memory_covers_the_cache_and_the_logits() {
     let cache = KvCache::<Cpu>::bytes(model.config(), LARGE.cache_tokens);
     let logits = 2 * 64 * model.config().vocab_size * size_of::<f32>();
     assert!(bytes > cache + logits);
-    let more = EngineLimits {
-        cache_tokens: LARGE.cache_tokens + 1600,
-        ..LARGE
-    };
+    let more = EngineLimits { cache_tokens: LARGE.cache_tokens + 1600, ..LARGE };
     let per_token = cache / LARGE.cache_tokens;
     assert_eq!(Engine::memory_bytes(&model, more) - bytes, 1600 * per_token);
 }

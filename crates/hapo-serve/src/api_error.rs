@@ -32,12 +32,7 @@ impl ApiError {
     }
 
     pub(crate) fn of_status(status: StatusCode, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            message: message.into(),
-            param: None,
-            code: None,
-        }
+        Self { status, message: message.into(), param: None, code: None }
     }
 
     pub(crate) fn json(&self) -> Value {

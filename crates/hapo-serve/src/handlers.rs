@@ -31,10 +31,7 @@ struct App<D: Device> {
 
 impl<D: Device> Clone for App<D> {
     fn clone(&self) -> Self {
-        Self {
-            served: self.served.clone(),
-            worker: self.worker.clone(),
-        }
+        Self { served: self.served.clone(), worker: self.worker.clone() }
     }
 }
 
@@ -63,11 +60,7 @@ where
 async fn health<D: Device>(State(app): State<App<D>>) -> Response {
     let stats = &app.served.stats;
     let is_dead = stats.is_dead.load(Ordering::Relaxed);
-    let status = if is_dead {
-        StatusCode::SERVICE_UNAVAILABLE
-    } else {
-        StatusCode::OK
-    };
+    let status = if is_dead { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
     let body = json!({
         "status": if is_dead { "failed" } else { "ok" },
         "running": stats.running.load(Ordering::Relaxed),
@@ -95,10 +88,8 @@ async fn model<D: Device>(
     if name == app.served.settings.name {
         return Ok(Json(model_json(&app.served)));
     }
-    let message = format!(
-        "model `{name}` is not served here, expected `{}`",
-        app.served.settings.name
-    );
+    let message =
+        format!("model `{name}` is not served here, expected `{}`", app.served.settings.name);
     Err(ApiError::of_status(StatusCode::NOT_FOUND, message).coded("model_not_found"))
 }
 
@@ -152,13 +143,7 @@ where
     };
     let prompt = parsed.requests.iter().map(|it| it.prompt.len()).sum();
     let (reply, events) = tokio::sync::mpsc::unbounded_channel();
-    let ParsedRequest {
-        requests,
-        n,
-        streams,
-        streams_usage,
-        log_probs,
-    } = parsed;
+    let ParsedRequest { requests, n, streams, streams_usage, log_probs } = parsed;
     let answer = Answer {
         served: app.served.clone(),
         envelope,
@@ -170,25 +155,14 @@ where
             };
             n * requests.len()
         ],
-        usage: Usage {
-            prompt,
-            completion: 0,
-        },
+        usage: Usage { prompt, completion: 0 },
         events,
     };
-    let sent = app.worker.send(Submission {
-        requests,
-        reply,
-        slot: Arc::new(slot),
-    });
+    let sent = app.worker.send(Submission { requests, reply, slot: Arc::new(slot) });
     if !sent {
         return Err(ended());
     }
-    if streams {
-        answer.stream(streams_usage).await
-    } else {
-        answer.whole().await
-    }
+    if streams { answer.stream(streams_usage).await } else { answer.whole().await }
 }
 
 fn ended() -> ApiError {
@@ -214,16 +188,13 @@ impl<D: Device> Answer<D> {
     /// The next event, and the choice that it belongs to.
     async fn next(&mut self) -> Result<(usize, EventKind), ApiError> {
         match self.events.recv().await {
-            Some(WorkerEvent::Event {
-                request,
-                completion,
-                kind,
-            }) => Ok((request * self.n + completion, kind)),
+            Some(WorkerEvent::Event { request, completion, kind }) => {
+                Ok((request * self.n + completion, kind))
+            }
             Some(WorkerEvent::Refused(error)) => Err(error.into()),
-            Some(WorkerEvent::Failed(cause)) => Err(ApiError::of_status(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                cause,
-            )),
+            Some(WorkerEvent::Failed(cause)) => {
+                Err(ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, cause))
+            }
             None => Err(ended()),
         }
     }
@@ -268,9 +239,7 @@ impl<D: Device> Answer<D> {
         // A request that the engine refuses still gets its status.
         let first = self.next().await?;
         let events = self.events(first, tells_usage);
-        Ok(Sse::new(events)
-            .keep_alive(KeepAlive::default())
-            .into_response())
+        Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
     }
 
     fn events(

@@ -121,9 +121,7 @@ where
     });
     let worker = Worker::start(&served)?;
     let router = handlers::router(served, worker.sender());
-    axum::serve(listener, router)
-        .with_graceful_shutdown(stop)
-        .await?;
+    axum::serve(listener, router).with_graceful_shutdown(stop).await?;
     worker.stop();
     Ok(())
 }

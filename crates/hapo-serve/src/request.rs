@@ -82,18 +82,13 @@ pub(crate) fn read<D: Device>(
     number: u64,
 ) -> Result<ParsedRequest, ApiError> {
     let fields: Map<String, Value> = serde_json::from_slice(body).map_err(|it| {
-        ApiError::of_status(
-            StatusCode::BAD_REQUEST,
-            format!("expected a JSON object: {it}"),
-        )
+        ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {it}"))
     })?;
     if let Some(name) = take::<String>(&fields, "model", "a string")?
         && name != served.settings.name
     {
-        let message = format!(
-            "model `{name}` is not served here, expected `{}`",
-            served.settings.name
-        );
+        let message =
+            format!("model `{name}` is not served here, expected `{}`", served.settings.name);
         let mut error = ApiError::bad("model", message).coded("model_not_found");
         error.status = StatusCode::NOT_FOUND;
         return Err(error);
@@ -156,13 +151,7 @@ pub(crate) fn read<D: Device>(
         Some(it) => take::<bool>(&it, "include_usage", "true or false")?.unwrap_or(false),
         None => false,
     };
-    Ok(ParsedRequest {
-        requests,
-        n,
-        streams,
-        streams_usage,
-        log_probs,
-    })
+    Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs })
 }
 
 /// The completion's length: what is wanted, if prompt and completion fit the context.
@@ -257,28 +246,15 @@ fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
 fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
     let number = |name: &str, default: f64, expected: &str, ok: fn(f64) -> bool| {
         let found = take::<f64>(fields, name, expected)?.unwrap_or(default);
-        if ok(found) {
-            Ok(found as f32)
-        } else {
-            Err(unexpected(name, expected, &fields[name]))
-        }
+        if ok(found) { Ok(found as f32) } else { Err(unexpected(name, expected, &fields[name])) }
     };
-    let temperature = number("temperature", 1.0, "a number from 0 to 100", |it| {
-        (0.0..=100.0).contains(&it)
-    })?;
-    let top_p = number("top_p", 1.0, "a number in (0, 1]", |it| {
-        it > 0.0 && it <= 1.0
-    })?;
-    let min_p = number("min_p", 0.0, "a number in [0, 1]", |it| {
-        (0.0..=1.0).contains(&it)
-    })?;
+    let temperature =
+        number("temperature", 1.0, "a number from 0 to 100", |it| (0.0..=100.0).contains(&it))?;
+    let top_p = number("top_p", 1.0, "a number in (0, 1]", |it| it > 0.0 && it <= 1.0)?;
+    let min_p = number("min_p", 0.0, "a number in [0, 1]", |it| (0.0..=1.0).contains(&it))?;
     let top_k = match take::<i64>(fields, "top_k", "a whole number from -1")? {
         Some(it) if it < -1 => {
-            return Err(unexpected(
-                "top_k",
-                "a whole number from -1",
-                &fields["top_k"],
-            ));
+            return Err(unexpected("top_k", "a whole number from -1", &fields["top_k"]));
         }
         Some(it) => it.max(0) as usize,
         None => 0,
@@ -287,14 +263,7 @@ fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
     Ok(if temperature < 1e-4 {
         Decoding::Greedy
     } else {
-        Decoding::Sample {
-            temperature,
-            truncation: Truncation {
-                top_k,
-                top_p,
-                min_p,
-            },
-        }
+        Decoding::Sample { temperature, truncation: Truncation { top_k, top_p, min_p } }
     })
 }
 
@@ -307,11 +276,7 @@ fn chat_prompt<D: Device>(
         return Err(unexpected("messages", "a list of messages", got));
     };
     if turns.is_empty() {
-        return Err(unexpected(
-            "messages",
-            "at least one message",
-            &fields["messages"],
-        ));
+        return Err(unexpected("messages", "at least one message", &fields["messages"]));
     }
     let messages = turns
         .iter()
@@ -326,10 +291,8 @@ fn chat_prompt<D: Device>(
     };
     let blame = |it: &dyn std::fmt::Display| ApiError::bad("messages", it.to_string());
     let chat_format = &served.chat_format;
-    let text = chat_format
-        .template
-        .render_dialogue(&messages, &rendering)
-        .map_err(|it| blame(&it))?;
+    let text =
+        chat_format.template.render_dialogue(&messages, &rendering).map_err(|it| blame(&it))?;
     chat_format.tokenizer.encode(&text).map_err(|it| blame(&it))
 }
 
@@ -347,10 +310,7 @@ fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
             ));
         }
     };
-    if turn
-        .get("tool_calls")
-        .is_some_and(|it| !it.is_null() && !is_empty(it))
-    {
+    if turn.get("tool_calls").is_some_and(|it| !it.is_null() && !is_empty(it)) {
         let name = format!("{field}.tool_calls");
         return Err(ApiError::bad(&name, format!("{name}: not supported")));
     }
@@ -362,12 +322,10 @@ fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
         Value::Null if role == "assistant" => String::new(),
         Value::Array(parts) => parts
             .iter()
-            .map(
-                |part| match (part["type"].as_str(), part["text"].as_str()) {
-                    (Some("text"), Some(it)) => Ok(it),
-                    _ => Err(unexpected(&name, expected, part)),
-                },
-            )
+            .map(|part| match (part["type"].as_str(), part["text"].as_str()) {
+                (Some("text"), Some(it)) => Ok(it),
+                _ => Err(unexpected(&name, expected, part)),
+            })
             .collect::<Result<Vec<_>, _>>()?
             .concat(),
         _ => return Err(unexpected(&name, expected, content)),
@@ -436,10 +394,7 @@ fn take<T: DeserializeOwned>(
 }
 
 fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
-    ApiError::bad(
-        name,
-        format!("{name}: expected {expected}, got {}", excerpt(got)),
-    )
+    ApiError::bad(name, format!("{name}: expected {expected}, got {}", excerpt(got)))
 }
 
 fn excerpt(value: &Value) -> String {

@@ -146,10 +146,7 @@ struct TokenDetails {
 impl LogProbs {
     /// Starts behind so many characters of the completion.
     pub(crate) fn at(offset: usize) -> Self {
-        Self {
-            tokens: Vec::new(),
-            offset,
-        }
+        Self { tokens: Vec::new(), offset }
     }
 
     pub(crate) fn offset(&self) -> usize {
@@ -169,12 +166,7 @@ impl LogProbs {
             .collect::<Result<_, hapo_model::Error>>()?;
         let offset = self.offset;
         self.offset += text.chars().count();
-        self.tokens.push(TokenDetails {
-            text,
-            log_prob: it.drawn.log_prob_t1,
-            top,
-            offset,
-        });
+        self.tokens.push(TokenDetails { text, log_prob: it.drawn.log_prob_t1, top, offset });
         Ok(())
     }
 
@@ -219,9 +211,5 @@ fn number(log_prob: f32) -> Value {
 
 /// The token's bytes, where it is whole characters.
 fn bytes(text: &str) -> Value {
-    if text.contains('\u{FFFD}') {
-        Value::Null
-    } else {
-        Value::from(text.as_bytes())
-    }
+    if text.contains('\u{FFFD}') { Value::Null } else { Value::from(text.as_bytes()) }
 }

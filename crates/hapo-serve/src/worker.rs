@@ -78,30 +78,28 @@ impl Worker {
         let (commands, inbox) = mpsc::channel();
         let (started, ready) = mpsc::channel();
         let served = served.clone();
-        let thread = std::thread::Builder::new()
-            .name("engine".to_owned())
-            .spawn(move || {
-                let mut is_first = true;
-                loop {
-                    let tokenizer = Some(&served.chat_format.tokenizer);
-                    match Engine::new(&served.model, tokenizer, served.limits()) {
-                        Ok(engine) => {
-                            if std::mem::take(&mut is_first) {
-                                // Whoever started this may be gone; then so is the inbox.
-                                let _ = started.send(Ok(()));
-                            }
-                            if run(engine, &inbox, &served) == LoopExit::Stopped {
-                                return;
-                            }
+        let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
+            let mut is_first = true;
+            loop {
+                let tokenizer = Some(&served.chat_format.tokenizer);
+                match Engine::new(&served.model, tokenizer, served.limits()) {
+                    Ok(engine) => {
+                        if std::mem::take(&mut is_first) {
+                            // Whoever started this may be gone; then so is the inbox.
+                            let _ = started.send(Ok(()));
                         }
-                        Err(error) => {
-                            served.stats.is_dead.store(true, Ordering::Relaxed);
-                            let _ = started.send(Err(error));
+                        if run(engine, &inbox, &served) == LoopExit::Stopped {
                             return;
                         }
                     }
+                    Err(error) => {
+                        served.stats.is_dead.store(true, Ordering::Relaxed);
+                        let _ = started.send(Err(error));
+                        return;
+                    }
                 }
-            })?;
+            }
+        })?;
         match ready.recv() {
             Ok(Ok(())) => Ok(Self { commands, thread }),
             Ok(Err(error)) => Err(error.into()),
@@ -157,11 +155,8 @@ fn run<D: Device>(
                 Some(Command::Stop) | None => return LoopExit::Stopped,
             }
         }
-        let gone: Vec<RequestId> = jobs
-            .iter()
-            .filter(|(_, job)| job.reply.is_closed())
-            .map(|(id, _)| *id)
-            .collect();
+        let gone: Vec<RequestId> =
+            jobs.iter().filter(|(_, job)| job.reply.is_closed()).map(|(id, _)| *id).collect();
         for id in gone {
             jobs.remove(&id);
             if engine.cancel(id).is_err() {

@@ -23,11 +23,8 @@ fn folder() -> PathBuf {
 }
 
 fn load() -> (hapo_model::Model<Cpu>, ChatFormat) {
-    let LoadedModel {
-        model,
-        tokenizer,
-        tokenizer_files,
-    } = hapo_model::load(&folder(), Cpu::new(2).unwrap(), |_| CONTEXT).unwrap();
+    let LoadedModel { model, tokenizer, tokenizer_files } =
+        hapo_model::load(&folder(), Cpu::new(2).unwrap(), |_| CONTEXT).unwrap();
     let template =
         choose_template(TemplateChoice::named("chat"), "tiny", &tokenizer_files).unwrap();
     let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos).unwrap();
@@ -82,12 +79,7 @@ impl Client {
     }
 
     async fn send(&self, path: &str, body: &Value) -> reqwest::Response {
-        self.http
-            .post(self.url(path))
-            .body(body.to_string())
-            .send()
-            .await
-            .unwrap()
+        self.http.post(self.url(path)).body(body.to_string()).send().await.unwrap()
     }
 
     async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
@@ -116,14 +108,9 @@ impl Client {
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
         let text = response.text().await.unwrap();
-        let mut data: Vec<&str> = text
-            .lines()
-            .filter_map(|it| it.strip_prefix("data: "))
-            .collect();
+        let mut data: Vec<&str> = text.lines().filter_map(|it| it.strip_prefix("data: ")).collect();
         assert_eq!(data.pop(), Some("[DONE]"));
-        data.iter()
-            .map(|it| serde_json::from_str(it).unwrap())
-            .collect()
+        data.iter().map(|it| serde_json::from_str(it).unwrap()).collect()
     }
 }
 
@@ -135,9 +122,7 @@ fn chat(text: &str) -> Value {
 }
 
 fn with(mut body: Value, more: Value) -> Value {
-    let Value::Object(more) = more else {
-        panic!("expected an object")
-    };
+    let Value::Object(more) = more else { panic!("expected an object") };
     body.as_object_mut().unwrap().extend(more);
     body
 }
@@ -158,11 +143,7 @@ fn texts(answer: &Value) -> Vec<String> {
 /// What the sampler gives for a prompt.
 fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Sampled {
     let (model, chat_format) = load();
-    let request = GroupRequest {
-        prompt: PromptId(0),
-        tokens: prompt,
-        completions: n,
-    };
+    let request = GroupRequest { prompt: PromptId(0), tokens: prompt, completions: n };
     let settings = SampleSettings {
         decoding,
         stop: &chat_format.stop,
@@ -183,11 +164,7 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     let prompt = chat_format.prompt("The sum is").unwrap();
     let decoding = Decoding::Sample {
         temperature: 0.8,
-        truncation: Truncation {
-            top_k: 50,
-            top_p: 0.9,
-            min_p: 0.01,
-        },
+        truncation: Truncation { top_k: 50, top_p: 0.9, min_p: 0.01 },
     };
     let expected = sampled(&prompt, decoding, 5, 4, 20);
     let fields = json!({
@@ -195,10 +172,8 @@ async fn answers_are_the_samplers_for_the_same_seed() {
         "min_p": 0.01, "logprobs": true, "top_logprobs": 3,
     });
     let answer = client.ok(CHAT, &with(chat("The sum is"), fields)).await;
-    let expected_texts: Vec<String> = expected
-        .completions()
-        .map(|(it, _)| chat_format.text(&it.tokens).unwrap())
-        .collect();
+    let expected_texts: Vec<String> =
+        expected.completions().map(|(it, _)| chat_format.text(&it.tokens).unwrap()).collect();
     assert_eq!(texts(&answer), expected_texts);
     let mut total = 0;
     let choices = answer["choices"].as_array().unwrap();
@@ -223,12 +198,7 @@ async fn answers_are_the_samplers_for_the_same_seed() {
     let expected = sampled(&prompt, Decoding::Greedy, 0, 1, 16);
     let body = json!({ "prompt": prompt, "temperature": 0 });
     let answer = client.ok(COMPLETIONS, &body).await;
-    assert_eq!(
-        texts(&answer),
-        [chat_format
-            .text(&expected.group.rollouts()[0].tokens)
-            .unwrap()]
-    );
+    assert_eq!(texts(&answer), [chat_format.text(&expected.group.rollouts()[0].tokens).unwrap()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -236,10 +206,7 @@ async fn requests_at_once_get_what_each_gets_alone() {
     let client = start(settings()).await;
     let body = |i: usize| {
         let text = "a b c d e f ".repeat(1 + i % 5);
-        with(
-            chat(&text),
-            json!({ "seed": i, "n": 1 + i % 3, "max_tokens": 8 + i }),
-        )
+        with(chat(&text), json!({ "seed": i, "n": 1 + i % 3, "max_tokens": 8 + i }))
     };
     let mut alone = Vec::new();
     for i in 0..12 {
@@ -251,10 +218,7 @@ async fn requests_at_once_get_what_each_gets_alone() {
     assert_eq!(together, alone);
     // Without a seed every request draws for itself.
     let free = chat("a b c");
-    assert_ne!(
-        texts(&client.ok(CHAT, &free).await),
-        texts(&client.ok(CHAT, &free).await)
-    );
+    assert_ne!(texts(&client.ok(CHAT, &free).await), texts(&client.ok(CHAT, &free).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,9 +249,7 @@ async fn a_stream_joins_to_the_whole_answer() {
                 assert_eq!(piece["usage"], Value::Null);
                 let choice = &piece["choices"][0];
                 let index = choice["index"].as_u64().unwrap() as usize;
-                let text = choice["delta"]["content"]
-                    .as_str()
-                    .or(choice["text"].as_str());
+                let text = choice["delta"]["content"].as_str().or(choice["text"].as_str());
                 joined[index] += text.unwrap_or_default();
                 if !choice["finish_reason"].is_null() {
                     assert!(reasons[index].is_null(), "one end each");
@@ -302,16 +264,11 @@ async fn a_stream_joins_to_the_whole_answer() {
             for (index, choice) in whole["choices"].as_array().unwrap().iter().enumerate() {
                 assert_eq!(choice["finish_reason"], reasons[index]);
                 let told = &choice["logprobs"];
-                let told = told["content"]
-                    .as_array()
-                    .or(told["token_logprobs"].as_array());
+                let told = told["content"].as_array().or(told["token_logprobs"].as_array());
                 assert_eq!(&log_probs[index], told.unwrap());
             }
             if stop.is_null() {
-                assert!(
-                    joined.concat().contains('e'),
-                    "the stop strings would matter"
-                );
+                assert!(joined.concat().contains('e'), "the stop strings would matter");
             } else {
                 assert!(joined.iter().all(|it| !it.contains('e')));
             }
@@ -323,10 +280,7 @@ async fn a_stream_joins_to_the_whole_answer() {
 async fn a_stop_string_is_found_across_tokens() {
     let client = start(settings()).await;
     let (_, chat_format) = load();
-    let body = with(
-        chat("Go on"),
-        json!({ "seed": 3, "max_tokens": 60, "temperature": 1.2 }),
-    );
+    let body = with(chat("Go on"), json!({ "seed": 3, "max_tokens": 60, "temperature": 1.2 }));
     let whole = texts(&client.ok(CHAT, &body).await).remove(0);
     // Three characters that no single token holds.
     let characters: Vec<char> = whole.chars().collect();
@@ -336,10 +290,7 @@ async fn a_stop_string_is_found_across_tokens() {
         .find(|it| !it.contains('\u{FFFD}') && chat_format.tokenizer.encode(it).unwrap().len() == 3)
         .unwrap();
     let answer = client.ok(CHAT, &with(body, json!({ "stop": stop }))).await;
-    assert_eq!(
-        texts(&answer),
-        [whole.split_once(&stop).unwrap().0.to_owned()]
-    );
+    assert_eq!(texts(&answer), [whole.split_once(&stop).unwrap().0.to_owned()]);
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
@@ -355,46 +306,14 @@ async fn bad_requests_are_refused_by_field() {
         assert_eq!(error["type"], "invalid_request_error");
     };
     for (field, value, message) in [
-        (
-            "temperature",
-            json!(-1),
-            "temperature: expected a number from 0 to 100, got -1",
-        ),
-        (
-            "temperature",
-            json!("hot"),
-            "temperature: expected a number from 0 to 100, got \"hot\"",
-        ),
-        (
-            "top_p",
-            json!(0),
-            "top_p: expected a number in (0, 1], got 0",
-        ),
-        (
-            "min_p",
-            json!(2),
-            "min_p: expected a number in [0, 1], got 2",
-        ),
-        (
-            "top_k",
-            json!(-2),
-            "top_k: expected a whole number from -1, got -2",
-        ),
-        (
-            "n",
-            json!(0),
-            "n: expected a whole number from 1 to 128, got 0",
-        ),
-        (
-            "n",
-            json!(1.5),
-            "n: expected a whole number from 1 to 128, got 1.5",
-        ),
-        (
-            "max_tokens",
-            json!(0),
-            "max_tokens: expected a whole number from 1, got 0",
-        ),
+        ("temperature", json!(-1), "temperature: expected a number from 0 to 100, got -1"),
+        ("temperature", json!("hot"), "temperature: expected a number from 0 to 100, got \"hot\""),
+        ("top_p", json!(0), "top_p: expected a number in (0, 1], got 0"),
+        ("min_p", json!(2), "min_p: expected a number in [0, 1], got 2"),
+        ("top_k", json!(-2), "top_k: expected a whole number from -1, got -2"),
+        ("n", json!(0), "n: expected a whole number from 1 to 128, got 0"),
+        ("n", json!(1.5), "n: expected a whole number from 1 to 128, got 1.5"),
+        ("max_tokens", json!(0), "max_tokens: expected a whole number from 1, got 0"),
         (
             "max_completion_tokens",
             json!(-3),
@@ -411,32 +330,16 @@ async fn bad_requests_are_refused_by_field() {
             json!(5),
             "stop: expected a string, or a list of at most 16, none of them empty, got 5",
         ),
-        (
-            "top_logprobs",
-            json!(2),
-            "top_logprobs: expected logprobs to be true as well",
-        ),
+        ("top_logprobs", json!(2), "top_logprobs: expected logprobs to be true as well"),
         ("tools", json!([{}]), "tools: not supported, got [{}]"),
-        (
-            "presence_penalty",
-            json!(0.5),
-            "presence_penalty: not supported, got 0.5",
-        ),
+        ("presence_penalty", json!(0.5), "presence_penalty: not supported, got 0.5"),
         (
             "response_format",
             json!({"type": "json_object"}),
             "response_format: not supported, got {\"type\":\"json_object\"}",
         ),
-        (
-            "messages",
-            json!([]),
-            "messages: expected at least one message, got []",
-        ),
-        (
-            "messages",
-            json!("hi"),
-            "messages: expected a list of messages, got \"hi\"",
-        ),
+        ("messages", json!([]), "messages: expected at least one message, got []"),
+        ("messages", json!("hi"), "messages: expected a list of messages, got \"hi\""),
     ] {
         let mut body = chat("a");
         body[field] = value;
@@ -459,14 +362,7 @@ async fn bad_requests_are_refused_by_field() {
             "messages[0].content: expected a text, or a list of parts of type text, got {\"type\":\"image_url\"}",
         ),
     ] {
-        check(
-            CHAT,
-            json!({ "messages": [content] }),
-            400,
-            json!(param),
-            message,
-        )
-        .await;
+        check(CHAT, json!({ "messages": [content] }), 400, json!(param), message).await;
     }
     let neutral = json!({
         "tools": [], "presence_penalty": 0, "logit_bias": {}, "user": "me", "stop": null,
@@ -485,9 +381,8 @@ async fn bad_requests_are_refused_by_field() {
     let (status, answer) = client.post(CHAT, &chat(&long)).await;
     assert_eq!(status, 400);
     assert_eq!(answer["error"]["code"], "context_length_exceeded");
-    let (status, answer) = client
-        .post(CHAT, &with(chat("a"), json!({ "max_tokens": CONTEXT })))
-        .await;
+    let (status, answer) =
+        client.post(CHAT, &with(chat("a"), json!({ "max_tokens": CONTEXT }))).await;
     assert_eq!(
         (status.as_u16(), &answer["error"]["code"]),
         (400, &json!("context_length_exceeded"))
@@ -509,14 +404,7 @@ async fn bad_requests_are_refused_by_field() {
     )
     .await;
     let expected = "prompt: expected a string, a list of strings, a list of token ids, or a list of such lists, got [1,\"a\"]";
-    check(
-        COMPLETIONS,
-        json!({ "prompt": [1, "a"] }),
-        400,
-        json!("prompt"),
-        expected,
-    )
-    .await;
+    check(COMPLETIONS, json!({ "prompt": [1, "a"] }), 400, json!("prompt"), expected).await;
     check(
         CHAT,
         with(chat("a"), json!({ "model": "gpt" })),
@@ -525,31 +413,12 @@ async fn bad_requests_are_refused_by_field() {
         "model `gpt` is not served here, expected `tiny`",
     )
     .await;
-    check(
-        "/v1/embeddings",
-        json!({}),
-        404,
-        json!(null),
-        "no route POST /v1/embeddings",
-    )
-    .await;
+    check("/v1/embeddings", json!({}), 404, json!(null), "no route POST /v1/embeddings").await;
 
-    let response = client
-        .http
-        .post(client.url(CHAT))
-        .body("{")
-        .send()
-        .await
-        .unwrap();
+    let response = client.http.post(client.url(CHAT)).body("{").send().await.unwrap();
     assert_eq!(response.status(), 400);
     let large = vec![b' '; (1 << 20) + 1];
-    let response = client
-        .http
-        .post(client.url(CHAT))
-        .body(large)
-        .send()
-        .await
-        .unwrap();
+    let response = client.http.post(client.url(CHAT)).body(large).send().await.unwrap();
     assert_eq!(response.status(), 413);
     assert_eq!(client.get(CHAT).await.0, 405);
 }
@@ -590,21 +459,14 @@ async fn until_idle(client: &Client) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_gives_its_places_back() {
-    let client = start(Settings {
-        max_requests: 1,
-        ..settings()
-    })
-    .await;
+    let client = start(Settings { max_requests: 1, ..settings() }).await;
     let full = {
         let fields = json!({ "n": 16, "max_tokens": 200, "temperature": 100, "stream": true });
         let mut first = client.send(CHAT, &with(chat("a"), fields)).await;
         assert!(first.chunk().await.unwrap().is_some());
         // Its completions outnumber the places, so it is still there.
         let second = client.send(CHAT, &chat("b")).await;
-        (
-            second.status(),
-            second.headers().get("retry-after").cloned(),
-        )
+        (second.status(), second.headers().get("retry-after").cloned())
     };
     assert_eq!(full.0, 429);
     assert_eq!(full.1.unwrap(), "1");
@@ -612,9 +474,7 @@ async fn a_client_that_leaves_gives_its_places_back() {
     for _ in 0..3 {
         // The slot is freed when the last part of the request is over.
         loop {
-            let response = client
-                .send(CHAT, &with(chat("b"), json!({ "max_tokens": 1 })))
-                .await;
+            let response = client.send(CHAT, &with(chat("b"), json!({ "max_tokens": 1 }))).await;
             if response.status() == 200 {
                 break;
             }
@@ -634,10 +494,7 @@ async fn begin_and_leave_when_free(client: &Client) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_stopped_finishes_what_is_under_way() {
     let mut client = start(settings()).await;
-    let body = with(
-        chat("a"),
-        json!({ "n": 8, "max_tokens": 100, "seed": 1, "stream": true }),
-    );
+    let body = with(chat("a"), json!({ "n": 8, "max_tokens": 100, "seed": 1, "stream": true }));
     let mut response = client.send(CHAT, &body).await;
     let mut text = response.chunk().await.unwrap().unwrap().to_vec();
     client.stop.take().unwrap().send(()).unwrap();
@@ -646,12 +503,5 @@ async fn a_server_that_is_stopped_finishes_what_is_under_way() {
     }
     assert!(text.ends_with(b"data: [DONE]\n\n"));
     client.server.await.unwrap().unwrap();
-    assert!(
-        client
-            .http
-            .get(format!("http://{}/health", client.address))
-            .send()
-            .await
-            .is_err()
-    );
+    assert!(client.http.get(format!("http://{}/health", client.address)).send().await.is_err());
 }

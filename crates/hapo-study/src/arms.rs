@@ -48,12 +48,7 @@ pub(crate) const SEARCH_SEED: u64 = 1000;
 
 macro_rules! recipe {
     ($name:literal) => {
-        include_str!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../recipes/mini/",
-            $name,
-            ".toml"
-        ))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes/mini/", $name, ".toml"))
     };
 }
 
@@ -174,10 +169,7 @@ mod tests {
                 assert!(*name == "base" || find(name).is_some(), "{name}");
             }
             for (row, baseline) in section.pairs {
-                assert!(
-                    find(row).is_some() && find(baseline).is_some(),
-                    "{row} {baseline}"
-                );
+                assert!(find(row).is_some() && find(baseline).is_some(), "{row} {baseline}");
             }
         }
         for it in ARMS {

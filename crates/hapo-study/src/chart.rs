@@ -22,11 +22,7 @@ pub(crate) fn legend(labels: &[&str]) -> String {
     let mut html = String::from("<p>");
     for (n, label) in labels.iter().enumerate() {
         let label = crate::html::escaped(label);
-        let _ = write!(
-            html,
-            "<span style=\"color:{}\">■</span> {label} &nbsp; ",
-            colour(n)
-        );
+        let _ = write!(html, "<span style=\"color:{}\">■</span> {label} &nbsp; ", colour(n));
     }
     html + "</p>\n"
 }
@@ -34,12 +30,7 @@ pub(crate) fn legend(labels: &[&str]) -> String {
 /// Lines over steps, from 1 on, in the colours of [`legend`]; a value that is NaN or infinite is left out. `None` where there
 /// is nothing to draw.
 pub(crate) fn chart(title: &str, lines: &[&[f64]]) -> Option<String> {
-    let values = || {
-        lines
-            .iter()
-            .flat_map(|it| it.iter())
-            .filter(|it| it.is_finite())
-    };
+    let values = || lines.iter().flat_map(|it| it.iter()).filter(|it| it.is_finite());
     let steps = lines.iter().map(|it| it.len()).max()?;
     if values().next().is_none() || steps < 2 {
         return None;
@@ -58,9 +49,8 @@ pub(crate) fn chart(title: &str, lines: &[&[f64]]) -> Option<String> {
     );
     for (n, line) in lines.iter().enumerate() {
         let points = line.iter().enumerate().filter(|it| it.1.is_finite());
-        let points: Vec<String> = points
-            .map(|(step, value)| format!("{:.1},{:.1}", x(step), y(*value)))
-            .collect();
+        let points: Vec<String> =
+            points.map(|(step, value)| format!("{:.1},{:.1}", x(step), y(*value))).collect();
         let _ = write!(
             svg,
             "<polyline fill=none stroke=\"{}\" stroke-width=1.5 points=\"{}\"/>",

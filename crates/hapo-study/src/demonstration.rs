@@ -24,11 +24,7 @@ const ARMS: &[Arm] = &[
         label: "GRPO",
         recipe: include_str!("../../../recipes/quickstart/grpo.toml"),
     },
-    Arm {
-        name: "sft",
-        label: "SFT",
-        recipe: include_str!("../../../recipes/quickstart/sft.toml"),
-    },
+    Arm { name: "sft", label: "SFT", recipe: include_str!("../../../recipes/quickstart/sft.toml") },
     Arm {
         name: "trapo-hapo",
         label: "TRAPO-HAPO",
@@ -70,13 +66,7 @@ impl Demonstration {
             .map(|arm| Ok((arm, recipe_of(arm, minutes, seed)?)))
             .collect::<Result<Vec<_>>>()?;
         let levels = hapo_train::levels(&arms[0].1.data().levels)?;
-        Ok(Self {
-            arms,
-            levels,
-            folder,
-            seed,
-            threads,
-        })
+        Ok(Self { arms, levels, folder, seed, threads })
     }
 
     /// The folder of the runs.
@@ -86,11 +76,8 @@ impl Demonstration {
 
     /// What it is going to do, in words.
     pub fn plan(&self) -> String {
-        let names: Vec<String> = self
-            .levels
-            .iter()
-            .map(|it| format!("{} with {} digits", it.0, it.1))
-            .collect();
+        let names: Vec<String> =
+            self.levels.iter().map(|it| format!("{} with {} digits", it.0, it.1)).collect();
         let mut text = format!(
             "This trains a small model that is shipped with hapo on exact arithmetic ({}), on {} threads.\n\
              Most groups of 8 answers fail entirely at the start, so GRPO alone has little to learn from.\n",
@@ -141,10 +128,7 @@ impl Demonstration {
             )?;
             drop(observer);
             if !outcome.finished {
-                return Ok(Err(Stopped {
-                    label: arm.label,
-                    step: outcome.steps,
-                }));
+                return Ok(Err(Stopped { label: arm.label, step: outcome.steps }));
             }
             rows.push(self.evaluate(arm.label, model_name(&outcome.checkpoint)?, &sets)?);
         }
@@ -156,9 +140,7 @@ impl Demonstration {
 
     fn sets(&self) -> Result<Vec<Dataset>> {
         let set = |(family, level): &(String, u32)| {
-            let set = MINI6
-                .iter()
-                .find(|it| it.family == family && it.level == *level);
+            let set = MINI6.iter().find(|it| it.family == family && it.level == *level);
             let set = set
                 .and_then(|it| benchmark(it.name))
                 .expect("the built-in recipes train on levels of mini6");
@@ -182,15 +164,8 @@ impl Demonstration {
             problems_per_level: PROBLEMS,
             completions: COMPLETIONS,
             temperature: TEMPERATURE,
-            levels: self
-                .levels
-                .iter()
-                .map(|it| format!("{}:{}", it.0, it.1))
-                .collect(),
-            rows: rows
-                .iter()
-                .map(|it| it.row(grpo.as_deref(), self.seed))
-                .collect(),
+            levels: self.levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect(),
+            rows: rows.iter().map(|it| it.row(grpo.as_deref(), self.seed)).collect(),
             runs: self.folder.clone(),
         }
     }

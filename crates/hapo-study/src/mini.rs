@@ -32,27 +32,17 @@ pub(crate) fn evaluate_sets(
         .map_err(hapo_eval::Error::from)?;
     let settings = EvalSettings {
         completions: COMPLETIONS,
-        decoding: Decoding::Sample {
-            temperature: TEMPERATURE,
-            truncation: Truncation::NONE,
-        },
+        decoding: Decoding::Sample { temperature: TEMPERATURE, truncation: Truncation::NONE },
         max_new_tokens,
         max_sequences: 256,
         seed,
     };
-    let model = EvalModel {
-        model: &loaded.model,
-        chat_format: &chat_format,
-    };
-    let results = sets
-        .iter()
-        .map(|it| evaluate(model, &hapo_verify::MATH, it, settings));
+    let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
+    let results = sets.iter().map(|it| evaluate(model, &hapo_verify::MATH, it, settings));
     Ok(results.collect::<std::result::Result<_, _>>()?)
 }
 
 /// A path as the loader of models takes it.
 pub(crate) fn model_name(path: &Path) -> Result<&str> {
-    path.to_str().ok_or_else(|| Error::Path {
-        path: path.to_owned(),
-    })
+    path.to_str().ok_or_else(|| Error::Path { path: path.to_owned() })
 }

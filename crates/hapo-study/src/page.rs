@@ -29,11 +29,8 @@ impl StudyResults {
             self.temperature
         );
         if !self.learning_rates.is_empty() {
-            let rates: Vec<String> = self
-                .learning_rates
-                .iter()
-                .map(|(name, rate)| format!("{name} {rate:e}"))
-                .collect();
+            let rates: Vec<String> =
+                self.learning_rates.iter().map(|(name, rate)| format!("{name} {rate:e}")).collect();
             text += &format!(
                 "Learning rates, chosen on the development split: {}.\n",
                 rates.join(", ")
@@ -58,11 +55,7 @@ impl StudyResults {
                 continue;
             }
             if line.starts_with('|') {
-                body += if in_table {
-                    ""
-                } else {
-                    "<div class=scroll><table>\n"
-                };
+                body += if in_table { "" } else { "<div class=scroll><table>\n" };
                 body += &table_row(line, if in_table { "td" } else { "th" });
                 in_table = true;
                 continue;
@@ -100,10 +93,7 @@ impl StudyResults {
         if charts.is_empty() {
             return charts;
         }
-        format!(
-            "{}<div class=charts>{charts}</div>\n",
-            chart::legend(&labels)
-        )
+        format!("{}<div class=charts>{charts}</div>\n", chart::legend(&labels))
     }
 }
 
@@ -130,11 +120,7 @@ fn scores(table: &Table, benchmarks: &[String]) -> String {
             let _ = write!(text, " {it:.3} |");
         }
         let average = interval(row.average, row.seeds, false);
-        let _ = writeln!(
-            text,
-            " {average} | {:.0} | {:.0} |",
-            row.tokens, row.seconds
-        );
+        let _ = writeln!(text, " {average} | {:.0} | {:.0} |", row.tokens, row.seconds);
     }
     text
 }
@@ -142,9 +128,8 @@ fn scores(table: &Table, benchmarks: &[String]) -> String {
 fn differences(table: &Table) -> String {
     let mut text = String::from("\n| difference | seeds | average |\n|---|---|---|\n");
     for it in &table.differences {
-        let average = it
-            .average
-            .map_or_else(|| "–".to_owned(), |all| interval(all, it.seeds, true));
+        let average =
+            it.average.map_or_else(|| "–".to_owned(), |all| interval(all, it.seeds, true));
         let (row, baseline) = (label(it.row), label(it.baseline));
         let _ = writeln!(text, "| {row} over {baseline} | {} | {average} |", it.seeds);
     }
@@ -181,9 +166,5 @@ fn curve(thirds: [f64; 3]) -> String {
         it if it.abs() >= 10.0 => format!("{it:.0}"),
         it => format!("{it:.2}"),
     });
-    if texts.iter().all(|it| it == "–") {
-        "–".to_owned()
-    } else {
-        texts.join(" → ")
-    }
+    if texts.iter().all(|it| it == "–") { "–".to_owned() } else { texts.join(" → ") }
 }

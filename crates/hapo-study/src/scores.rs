@@ -42,18 +42,12 @@ impl Scores {
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec(self).expect("scores are plain data");
-        Ok(hapo_run::write_atomically(
-            &folder.join("scores.json"),
-            &json,
-        )?)
+        Ok(hapo_run::write_atomically(&folder.join("scores.json"), &json)?)
     }
 
     /// All problems of all benchmarks, which are of one size.
     pub(crate) fn all(&self) -> Vec<f64> {
-        self.benchmarks
-            .iter()
-            .flat_map(|it| it.problems.clone())
-            .collect()
+        self.benchmarks.iter().flat_map(|it| it.problems.clone()).collect()
     }
 
     pub(crate) fn mean(&self) -> f64 {

@@ -101,10 +101,7 @@ pub fn sections(only: &[String]) -> Result<Vec<&'static Section>> {
     let is_known = |name: &String| SECTIONS.iter().any(|section| section.name == name);
     if let Some(name) = only.iter().find(|it| !is_known(it)) {
         let known: Vec<&str> = SECTIONS.iter().map(|it| it.name).collect();
-        return Err(Error::UnknownTable {
-            name: name.clone(),
-            known: known.join(", "),
-        });
+        return Err(Error::UnknownTable { name: name.clone(), known: known.join(", ") });
     }
     let wanted = |it: &&Section| only.is_empty() || only.iter().any(|name| name == it.name);
     Ok(SECTIONS.iter().filter(wanted).collect())
@@ -136,24 +133,14 @@ pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutc
         }
         work(plan, &jobs, observer)?;
     }
-    let missing = jobs
-        .iter()
-        .filter(|it| Scores::read(&it.folder).is_none())
-        .count();
+    let missing = jobs.iter().filter(|it| Scores::read(&it.folder).is_none()).count();
     let results = StudyResults::read(plan, &rates);
     results.write(&plan.out)?;
-    Ok(StudyOutcome {
-        results,
-        runs: jobs.len(),
-        missing,
-    })
+    Ok(StudyOutcome { results, runs: jobs.len(), missing })
 }
 
 fn create_folder(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|source| Error::Io {
-        path: folder.to_owned(),
-        source,
-    })
+    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_owned(), source })
 }
 
 /// The runs of the search that the tables need.
@@ -210,9 +197,7 @@ fn best_rates(jobs: &[Job]) -> BTreeMap<String, f64> {
         let (Some(rate), Some(scores)) = (job.rate, Scores::read(&job.folder)) else {
             continue;
         };
-        let entry = best
-            .entry(job.arm.name.to_owned())
-            .or_insert((rate, f64::NEG_INFINITY));
+        let entry = best.entry(job.arm.name.to_owned()).or_insert((rate, f64::NEG_INFINITY));
         if scores.mean() > entry.1 {
             *entry = (rate, scores.mean());
         }
@@ -222,10 +207,8 @@ fn best_rates(jobs: &[Job]) -> BTreeMap<String, f64> {
 
 /// Makes the runs that are missing, `plan.jobs` at a time.
 fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<()> {
-    let waiting: VecDeque<&Job> = jobs
-        .iter()
-        .filter(|it| Scores::read(&it.folder).is_none())
-        .collect();
+    let waiting: VecDeque<&Job> =
+        jobs.iter().filter(|it| Scores::read(&it.folder).is_none()).collect();
     let total = waiting.len();
     let (waiting, done) = (Mutex::new(waiting), Mutex::new(0));
     let lock = "no worker panics with the lock";
@@ -251,9 +234,7 @@ fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<
     };
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..plan.jobs).map(|_| scope.spawn(worker)).collect();
-        let results = workers
-            .into_iter()
-            .map(|it| it.join().expect("a worker does not panic"));
+        let results = workers.into_iter().map(|it| it.join().expect("a worker does not panic"));
         results.collect()
     })
 }
@@ -273,11 +254,7 @@ fn stages_of(plan: &StudyPlan, job: &Job) -> Result<Vec<Recipe>> {
     let own = own.chain([format!("seed={}", job.seed)]);
     overrides.set.splice(0..0, own);
     // Nothing but the last checkpoint is read.
-    let lean = [
-        "checkpoint.best=",
-        "checkpoint.keep=1",
-        "metrics.rollouts_every=0",
-    ];
+    let lean = ["checkpoint.best=", "checkpoint.keep=1", "metrics.rollouts_every=0"];
     overrides.set.extend(lean.map(ToOwned::to_owned));
     let origin = format!("study recipe {}", job.arm.name);
     let mut stages = Recipe::parse_stages(job.arm.recipe, &origin, job.arm.name, &overrides)?;

@@ -102,10 +102,7 @@ impl StudyResults {
         let json = serde_json::to_vec_pretty(self).expect("tables are plain data");
         write_atomically(&folder.join("results.md"), self.markdown().as_bytes())?;
         write_atomically(&folder.join("results.json"), &json)?;
-        Ok(write_atomically(
-            &folder.join("results.html"),
-            self.html().as_bytes(),
-        )?)
+        Ok(write_atomically(&folder.join("results.html"), self.html().as_bytes())?)
     }
 }
 
@@ -113,9 +110,7 @@ impl StudyResults {
 fn table(plan: &StudyPlan, section: &Section) -> (Table, Vec<Scores>) {
     let seeds = plan.seeds.min(section.seeds);
     let of = |name: &str| -> Vec<Scores> {
-        (0..seeds)
-            .filter_map(|seed| Scores::read(&folder_of(&plan.out, name, seed)))
-            .collect()
+        (0..seeds).filter_map(|seed| Scores::read(&folder_of(&plan.out, name, seed))).collect()
     };
     let (mut rows, mut all) = (Vec::new(), Vec::new());
     for &name in section.arms {
@@ -149,20 +144,12 @@ fn row(name: &'static str, scores: &[Scores], out: &Path) -> Option<Row> {
     let benchmarks = first.benchmarks.len();
     let by_benchmark = (0..benchmarks).map(|b| {
         let values = scores.iter().flat_map(|it| &it.benchmarks[b].problems);
-        let count: usize = scores
-            .iter()
-            .map(|it| it.benchmarks[b].problems.len())
-            .sum();
+        let count: usize = scores.iter().map(|it| it.benchmarks[b].problems.len()).sum();
         values.sum::<f64>() / count.max(1) as f64
     });
-    let tokens = scores
-        .iter()
-        .flat_map(|it| &it.benchmarks)
-        .map(|it| it.tokens);
-    let runs: Vec<Vec<serde_json::Value>> = scores
-        .iter()
-        .map(|it| metrics_of(&folder_of(out, name, it.seed)))
-        .collect();
+    let tokens = scores.iter().flat_map(|it| &it.benchmarks).map(|it| it.tokens);
+    let runs: Vec<Vec<serde_json::Value>> =
+        scores.iter().map(|it| metrics_of(&folder_of(out, name, it.seed))).collect();
     let steps: Vec<Vec<f64>> = CURVES.iter().map(|it| over_seeds(&runs, it.0)).collect();
     let curves = steps.iter().map(|it| thirds(it)).collect();
     Some(Row {
@@ -183,24 +170,15 @@ fn row(name: &'static str, scores: &[Scores], out: &Path) -> Option<Row> {
 /// What a run logged, step by step; of its last stage, where it has several.
 fn metrics_of(folder: &Path) -> Vec<serde_json::Value> {
     let read = |folder: &Path| std::fs::read_to_string(folder.join("metrics.jsonl")).ok();
-    let text = read(folder)
-        .or_else(|| read(&folder.join("grpo")))
-        .unwrap_or_default();
-    text.lines()
-        .filter_map(|it| serde_json::from_str(it).ok())
-        .collect()
+    let text = read(folder).or_else(|| read(&folder.join("grpo"))).unwrap_or_default();
+    text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
 }
 
 /// A metric's mean over the runs that logged it in a step; NaN where none did.
 fn over_seeds(runs: &[Vec<serde_json::Value>], key: &str) -> Vec<f64> {
     let steps = runs.iter().map(Vec::len).max().unwrap_or(0);
     (0..steps)
-        .map(|step| {
-            mean(
-                runs.iter()
-                    .filter_map(|it| it.get(step)?.get(key)?.as_f64()),
-            )
-        })
+        .map(|step| mean(runs.iter().filter_map(|it| it.get(step)?.get(key)?.as_f64())))
         .collect()
 }
 

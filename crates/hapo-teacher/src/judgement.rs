@@ -129,9 +129,7 @@ pub(crate) fn judge(
     Judged {
         outcome,
         // A prompt without the gold answer cannot leak it.
-        leak: text
-            .filter(|_| prompt == PromptKind::Conditioned)
-            .and_then(|it| leak(it, problem)),
+        leak: text.filter(|_| prompt == PromptKind::Conditioned).and_then(|it| leak(it, problem)),
         length,
         prompt_tokens: it.prompt_tokens,
         completion_tokens: it.completion_tokens,
@@ -143,13 +141,7 @@ pub(crate) fn judge(
 /// A trace without white space around it and without the end token that some servers leave in: the template adds its
 /// own (D10).
 pub(crate) fn clean(text: &str) -> &str {
-    const ENDS: [&str; 5] = [
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<|eot_id|>",
-        "<|return|>",
-        "</s>",
-    ];
+    const ENDS: [&str; 5] = ["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|return|>", "</s>"];
     let mut text = text.trim();
     while let Some(it) = ENDS.iter().find_map(|it| text.strip_suffix(it)) {
         text = it.trim_end();

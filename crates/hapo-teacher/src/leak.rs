@@ -43,10 +43,7 @@ pub const LEAKS: &[&str] = &[
 /// space do not matter.
 pub fn leak(trace: &str, problem: &str) -> Option<&'static str> {
     let (trace, problem) = (plain(trace), plain(problem));
-    LEAKS
-        .iter()
-        .find(|it| trace.contains(**it) && !problem.contains(**it))
-        .copied()
+    LEAKS.iter().find(|it| trace.contains(**it) && !problem.contains(**it)).copied()
 }
 
 fn plain(text: &str) -> String {
@@ -63,24 +60,12 @@ mod tests {
         let check = |trace: &str, problem: &str, expected: Option<&str>| {
             assert_eq!(leak(trace, problem), expected, "{trace}");
         };
-        check(
-            "so it is 4, The Given\n answer.",
-            "2+2?",
-            Some("the given answer"),
-        );
-        check(
-            "We are told the answer is 4.",
-            "2+2?",
-            Some("told the answer"),
-        );
+        check("so it is 4, The Given\n answer.", "2+2?", Some("the given answer"));
+        check("We are told the answer is 4.", "2+2?", Some("told the answer"));
         check("As provided, \\boxed{4}", "2+2?", Some("as provided"));
         check("The answer is \\boxed{4}.", "2+2?", None);
         check("Given the equation, x = 4", "2+2?", None);
-        check(
-            "By the given answer key, 4",
-            "Use the given answer key to find 2+2",
-            None,
-        );
+        check("By the given answer key, 4", "Use the given answer key to find 2+2", None);
         check("", "", None);
     }
 

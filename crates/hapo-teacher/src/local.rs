@@ -81,9 +81,6 @@ fn attempt_of(completion: &LocalCompletion, milliseconds: u64) -> Attempt {
         completion_tokens: Some(completion.completion_tokens),
         requests: 1,
         milliseconds,
-        at: SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs(),
+        at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs(),
     }
 }

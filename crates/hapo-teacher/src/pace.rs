@@ -61,10 +61,7 @@ impl Pace {
                 let early = state.not_before > Instant::now();
                 if !early && state.in_flight < (state.allowed as usize).max(1) {
                     state.in_flight += 1;
-                    return Permit {
-                        pace: self,
-                        era: state.era,
-                    };
+                    return Permit { pace: self, era: state.era };
                 }
                 early.then_some(state.not_before)
             };
@@ -82,9 +79,7 @@ impl Pace {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .expect("nothing panics while it holds the lock")
+        self.state.lock().expect("nothing panics while it holds the lock")
     }
 }
 

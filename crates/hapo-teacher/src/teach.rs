@@ -77,11 +77,7 @@ pub async fn teach(
         failures += 1;
         if failures >= (2 * concurrency).max(8) {
             session.flush()?;
-            return Err(Error::Down {
-                url: client.address().to_owned(),
-                failures,
-                reason,
-            });
+            return Err(Error::Down { url: client.address().to_owned(), failures, reason });
         }
     }
 }

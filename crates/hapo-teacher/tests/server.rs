@@ -61,10 +61,7 @@ fn run(
     let client = Client::new(&server.endpoint, Some("sk-right"), retry_policy())?;
     let begin = OpenMode::ResumeOrStart;
     let mut session = Session::open(data, output, origin(&client), rules(rule), begin, false)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(teach(&client, &mut session, std::future::pending(), |_| {}))?;
     session.write(true)?;
     Ok((session.summary(), std::fs::read(output).unwrap()))
@@ -79,31 +76,17 @@ fn misbehaviour_changes_nothing_that_is_accepted() {
         server.set(Mood::Calm);
         let output = |it: &str| folder.path().join(format!("{name}-{it}.jsonl"));
         let (calm, expected) = run(&server, &data, &output("calm"), rule).unwrap();
-        assert!(
-            calm.admitted > 15 && calm.wrong > 5 && calm.unparsable > 0,
-            "{calm:?}"
-        );
+        assert!(calm.admitted > 15 && calm.wrong > 5 && calm.unparsable > 0, "{calm:?}");
         assert!(calm.leaked > 0 && calm.truncated > 0, "{calm:?}");
         assert_eq!((calm.retries, calm.failed), (0, 0));
         server.set(Mood::Bad);
         let (bad, got) = run(&server, &data, &output("bad"), rule).unwrap();
         assert!(bad.retries > bad.attempts as u64 / 2, "{bad:?}");
         assert_eq!(u64::from(server.requests()), bad.requests);
+        assert_eq!(String::from_utf8(got).unwrap(), String::from_utf8(expected).unwrap());
         assert_eq!(
-            String::from_utf8(got).unwrap(),
-            String::from_utf8(expected).unwrap()
-        );
-        assert_eq!(
-            Summary {
-                requests: 0,
-                retries: 0,
-                ..bad
-            },
-            Summary {
-                requests: 0,
-                retries: 0,
-                ..calm
-            }
+            Summary { requests: 0, retries: 0, ..bad },
+            Summary { requests: 0, retries: 0, ..calm }
         );
         assert!(server.answered().values().all(|it| *it == 1));
         if rule == Rule::ShortestCorrect {
@@ -130,10 +113,7 @@ fn what_will_not_mend_stops_the_run() {
     };
     let always = |status, body| Mood::Always(status, body, None);
     check(
-        always(
-            401,
-            r#"{"error":{"message":"Incorrect API key provided: sk-right"}}"#,
-        ),
+        always(401, r#"{"error":{"message":"Incorrect API key provided: sk-right"}}"#),
         "URL/chat/completions refuses with status 401: Incorrect API key provided: ***",
         true,
     );
@@ -146,10 +126,7 @@ fn what_will_not_mend_stops_the_run() {
         true,
     );
     check(
-        always(
-            400,
-            r#"{"object":"error","message":"max_tokens is too large"}"#,
-        ),
+        always(400, r#"{"object":"error","message":"max_tokens is too large"}"#),
         "URL/chat/completions refuses with status 400: max_tokens is too large",
         true,
     );
@@ -192,16 +169,8 @@ fn a_prompt_that_always_fails_is_recorded_and_the_others_go_on() {
     assert_eq!((it.failed, it.retries, it.attempts), (4, 16, 24));
     let journal = std::fs::read_to_string(folder.path().join("o.jsonl.journal")).unwrap();
     assert_eq!(journal.matches(r#""failed":"status 500: {}""#).count(), 4);
-    let row = String::from_utf8(rows)
-        .unwrap()
-        .lines()
-        .nth(3)
-        .unwrap()
-        .to_owned();
-    assert!(
-        row.contains(r#""id":"p3""#) && !row.contains(r#""teacher""#),
-        "{row}"
-    );
+    let row = String::from_utf8(rows).unwrap().lines().nth(3).unwrap().to_owned();
+    assert!(row.contains(r#""id":"p3""#) && !row.contains(r#""teacher""#), "{row}");
     assert!(
         row.contains(r#""outcomes":["failed","failed","failed","failed"],"traces":[]"#),
         "{row}"
@@ -224,15 +193,7 @@ fn a_server_that_is_down_stops_the_run_and_failed_attempts_can_be_made_again() {
     let client = Client::new(&server.endpoint, None, retry_policy()).unwrap();
     let open = |retry| {
         let rules = rules(Rule::AllCorrect);
-        Session::open(
-            &data,
-            &output,
-            origin(&client),
-            rules,
-            OpenMode::Resume,
-            retry,
-        )
-        .unwrap()
+        Session::open(&data, &output, origin(&client), rules, OpenMode::Resume, retry).unwrap()
     };
     assert_eq!(open(false).summary().failed, 16);
     assert_eq!(open(true).summary().attempts, 0);

@@ -10,26 +10,11 @@ use crate::error::{Error, Result};
 
 /// The files of `models/base`, made by `recipes/base.toml`.
 const FILES: &[(&str, &[u8])] = &[
-    (
-        "config.json",
-        include_bytes!("../../../models/base/config.json"),
-    ),
-    (
-        "generation_config.json",
-        include_bytes!("../../../models/base/generation_config.json"),
-    ),
-    (
-        "model.safetensors",
-        include_bytes!("../../../models/base/model.safetensors"),
-    ),
-    (
-        "tokenizer.json",
-        include_bytes!("../../../models/base/tokenizer.json"),
-    ),
-    (
-        "tokenizer_config.json",
-        include_bytes!("../../../models/base/tokenizer_config.json"),
-    ),
+    ("config.json", include_bytes!("../../../models/base/config.json")),
+    ("generation_config.json", include_bytes!("../../../models/base/generation_config.json")),
+    ("model.safetensors", include_bytes!("../../../models/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../../../models/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../../../models/base/tokenizer_config.json")),
 ];
 
 /// Writes the base model as a Hugging Face folder.
@@ -41,11 +26,7 @@ pub(crate) fn write_base(folder: &Path) -> Result<()> {
     })?;
     for (name, bytes) in FILES {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|source| Error::Io {
-            action: "write",
-            path,
-            source,
-        })?;
+        fs::write(&path, bytes).map_err(|source| Error::Io { action: "write", path, source })?;
     }
     Ok(())
 }
@@ -55,11 +36,7 @@ pub(crate) fn base<D: Device>(context: usize, device: D) -> Result<LoadedModel<D
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")
         .tempdir()
-        .map_err(|source| Error::Io {
-            action: "create",
-            path: std::env::temp_dir(),
-            source,
-        })?;
+        .map_err(|source| Error::Io { action: "create", path: std::env::temp_dir(), source })?;
     write_base(folder.path())?;
     Ok(hapo_model::load(folder.path(), device, |_| context)?)
 }

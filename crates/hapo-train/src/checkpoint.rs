@@ -43,14 +43,11 @@ pub struct TrainerState {
 
 /// The complete checkpoint with the highest score, the earliest of equals.
 pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
-    let scored = RunFolder(run_dir)
-        .list_checkpoints()
-        .into_iter()
-        .filter_map(|(step, folder)| {
-            let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
-            let state: TrainerState = serde_json::from_slice(&state).ok()?;
-            Some((state.score.filter(|it| it.is_finite())?, step, folder))
-        });
+    let scored = RunFolder(run_dir).list_checkpoints().into_iter().filter_map(|(step, folder)| {
+        let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
+        let state: TrainerState = serde_json::from_slice(&state).ok()?;
+        Some((state.score.filter(|it| it.is_finite())?, step, folder))
+    });
     let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
     Some((best.1, best.2))
 }
@@ -116,11 +113,7 @@ fn remove(folder: &Path) -> Result<()> {
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
-    move |source| Error::Io {
-        action,
-        path,
-        source,
-    }
+    move |source| Error::Io { action, path, source }
 }
 
 fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
@@ -141,11 +134,7 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
-        let io = |source| Error::Io {
-            action: "read",
-            path: at.clone(),
-            source,
-        };
+        let io = |source| Error::Io { action: "read", path: at.clone(), source };
         for entry in fs::read_dir(&at).map_err(io)? {
             let path = entry.map_err(io)?.path();
             if path.is_dir() {
@@ -166,11 +155,7 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
 }
 
 fn sha256_of(path: &Path) -> Result<String> {
-    let io = |source| Error::Io {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
     let mut file = fs::File::open(path).map_err(io)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
@@ -190,10 +175,7 @@ fn sha256_of(path: &Path) -> Result<String> {
 
 /// Checks a checkpoint against its checksums and reads its state.
 pub fn verify(folder: &Path) -> Result<TrainerState> {
-    let refuse = |problem: String| Error::Checkpoint {
-        folder: folder.to_owned(),
-        problem,
-    };
+    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
     let read =
         |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
     let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)

@@ -116,8 +116,7 @@ impl<L: Learner> Engines<'_, L> {
         requests: &[GroupRequest<'_>],
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>> {
-        self.sampler
-            .sample(self.learner.weights(), requests, settings)
+        self.sampler.sample(self.learner.weights(), requests, settings)
     }
 }
 
@@ -139,12 +138,6 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
     ) -> Result<Vec<Sampled>> {
         let tokenizer = &self.chat_format.tokenizer;
         let stop = &self.stop_strings;
-        Ok(sample_until(
-            weights.model,
-            requests,
-            settings,
-            tokenizer,
-            stop,
-        )?)
+        Ok(sample_until(weights.model, requests, settings, tokenizer, stop)?)
     }
 }

@@ -26,12 +26,7 @@ pub(crate) struct Guard<'a> {
 impl<'a> Guard<'a> {
     /// A guard that has seen the steps of `history`.
     pub(crate) fn new(settings: &'a GuardSection, history: &[serde_json::Value]) -> Self {
-        let mut guard = Self {
-            settings,
-            steps: 0,
-            first_entropy: (0.0, 0),
-            last: VecDeque::new(),
-        };
+        let mut guard = Self { settings, steps: 0, first_entropy: (0.0, 0), last: VecDeque::new() };
         for line in history {
             let numbers = WATCHED.map(|it| line.get(it).and_then(serde_json::Value::as_f64));
             guard.see(numbers);
@@ -119,8 +114,7 @@ mod tests {
     fn alarms(steps: &[Metrics]) -> Vec<(usize, String)> {
         let mut guard = Guard::new(&SETTINGS, &[]);
         let seen = steps.iter().enumerate();
-        seen.filter_map(|(i, it)| Some((i + 1, guard.alarm(it)?)))
-            .collect()
+        seen.filter_map(|(i, it)| Some((i + 1, guard.alarm(it)?))).collect()
     }
 
     #[test]
@@ -131,10 +125,7 @@ mod tests {
         let raised = alarms(&steps);
         // Steps 9 to 12 have β 0.6: the window before step 11 holds two of them, 0.2 → 0.467.
         assert_eq!(raised[0].0, 11);
-        assert_eq!(
-            raised[0].1,
-            "the share of injected groups rises: β 0.20 → 0.47 over 3 steps"
-        );
+        assert_eq!(raised[0].1, "the share of injected groups rises: β 0.20 → 0.47 over 3 steps");
     }
 
     #[test]
@@ -147,23 +138,15 @@ mod tests {
         assert_eq!(
             raised,
             [
-                (
-                    7,
-                    "entropy explodes: 2.100, 1.000 in the first 3 steps".to_owned()
-                ),
-                (
-                    8,
-                    "gradient norm 5.100e0, 1.000e0 on average over 3 steps".to_owned()
-                ),
+                (7, "entropy explodes: 2.100, 1.000 in the first 3 steps".to_owned()),
+                (8, "gradient norm 5.100e0, 1.000e0 on average over 3 steps".to_owned()),
             ]
         );
     }
 
     #[test]
     fn d23_a_resumed_guard_raises_the_same_alarms() {
-        let steps: Vec<Metrics> = (0..12)
-            .map(|it| step(f64::from(it) * 0.08, 1.0, 1.0))
-            .collect();
+        let steps: Vec<Metrics> = (0..12).map(|it| step(f64::from(it) * 0.08, 1.0, 1.0)).collect();
         let unbroken = alarms(&steps);
         assert!(!unbroken.is_empty());
         for cut in 0..steps.len() {

@@ -10,13 +10,8 @@ use crate::error::{Error, Result};
 use crate::recipe::InitSection;
 
 /// Tokens that end an assistant's turn in published vocabularies.
-const END_TOKENS: &[&str] = &[
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|end_of_text|>",
-    "</s>",
-];
+const END_TOKENS: &[&str] =
+    &["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>"];
 
 /// Files that go with a model: name and bytes.
 type Companions = Vec<(&'static str, Vec<u8>)>;
@@ -38,22 +33,13 @@ pub(crate) fn init_model<D: Device>(
         } else if spec.shape.len() == 1 {
             vec![1.0; n]
         } else {
-            let counter = RngCounter {
-                step: 0,
-                prompt: index as u64,
-                rollout: 0,
-                position: 0,
-            };
+            let counter = RngCounter { step: 0, prompt: index as u64, rollout: 0, position: 0 };
             let mut rng = CounterRng::new(seed, RngStream::Init, counter);
             (0..n).map(|_| (rng.normal() * init.std) as f32).collect()
         };
         model.set_tensor(&spec.name, &values)?;
     }
-    Ok(LoadedModel {
-        model,
-        tokenizer,
-        tokenizer_files,
-    })
+    Ok(LoadedModel { model, tokenizer, tokenizer_files })
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.
@@ -62,10 +48,7 @@ pub(crate) fn config_of(
     tokenizer: &Tokenizer,
     context: usize,
 ) -> Result<Config> {
-    let eos: Vec<u32> = END_TOKENS
-        .iter()
-        .filter_map(|it| tokenizer.id(it))
-        .collect();
+    let eos: Vec<u32> = END_TOKENS.iter().filter_map(|it| tokenizer.id(it)).collect();
     if eos.is_empty() {
         return Err(Error::Dataset {
             problem: "model.init.tokenizer: expected a vocabulary with an end token, got none"
@@ -83,10 +66,7 @@ pub(crate) fn config_of(
         head_dim: init.hidden / init.heads,
         ffn: init.ffn,
         rms_eps: 1e-6,
-        rope: Rope {
-            theta: init.rope_theta,
-            llama3: None,
-        },
+        rope: Rope { theta: init.rope_theta, llama3: None },
         tied: true,
         qkv_bias: true,
         qk_norm: false,
@@ -106,24 +86,13 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
             Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), json.as_bytes())?;
         let tokenizer_files = vec![
             ("tokenizer.json", json.into_bytes()),
-            (
-                "tokenizer_config.json",
-                hapo_data::task::tokenizer_config_json().into_bytes(),
-            ),
+            ("tokenizer_config.json", hapo_data::task::tokenizer_config_json().into_bytes()),
         ];
         return Ok((tokenizer, tokenizer_files));
     };
     let path = Path::new(path);
-    let folder = if path.is_dir() {
-        path
-    } else {
-        path.parent().unwrap_or(Path::new("."))
-    };
-    let file = if path.is_dir() {
-        path.join("tokenizer.json")
-    } else {
-        path.to_owned()
-    };
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
     let read = |file: &Path| {
         std::fs::read(file).map_err(|source| Error::Io {
             action: "read",

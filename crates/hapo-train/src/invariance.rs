@@ -20,9 +20,7 @@ use hapo_run::{Metrics, is_clock};
 fn fixture(threads: usize) -> Model<Cpu> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen2");
-    open_model(path.to_str().unwrap(), 128, threads)
-        .unwrap()
-        .model
+    open_model(path.to_str().unwrap(), 128, threads).unwrap().model
 }
 
 /// Four groups of four sequences of unlike lengths; in every second one the last is the teacher's. The
@@ -30,10 +28,7 @@ fn fixture(threads: usize) -> Model<Cpu> {
 fn groups() -> Vec<TokenGroup> {
     let model = fixture(1);
     let vocab = model.config().vocab_size as u64;
-    let counter = |prompt| RngCounter {
-        prompt,
-        ..RngCounter::default()
-    };
+    let counter = |prompt| RngCounter { prompt, ..RngCounter::default() };
     let mut groups: Vec<TokenGroup> = (0..4)
         .map(|g| {
             let mut rng = CounterRng::new(5, RngStream::Generate, counter(g));
@@ -52,11 +47,7 @@ fn groups() -> Vec<TokenGroup> {
                     sequence(&response, Vec::new(), term)
                 })
                 .collect();
-            TokenGroup {
-                prompt,
-                sequences,
-                has_signal: g != 3,
-            }
+            TokenGroup { prompt, sequences, has_signal: g != 3 }
         })
         .collect();
     let mut tape = Tape::new(ActivationCheckpointing::None);
@@ -66,10 +57,8 @@ fn groups() -> Vec<TokenGroup> {
         for (g, s, targets) in batch.spans {
             let sequence = &mut groups[g].sequences[s];
             if !sequence.is_teacher() {
-                sequence.old_log_probs = log_probs[targets]
-                    .iter()
-                    .map(|it| it + 0.2 * rng.normal() as f32)
-                    .collect();
+                sequence.old_log_probs =
+                    log_probs[targets].iter().map(|it| it + 0.2 * rng.normal() as f32).collect();
             }
         }
     }
@@ -78,11 +67,7 @@ fn groups() -> Vec<TokenGroup> {
 
 /// TRAPO's term, as the recipes of this file have it.
 fn teacher(weight: f64) -> Term {
-    Term::Teacher {
-        weight,
-        operator: operator("trapo").unwrap(),
-        d: 0.1,
-    }
+    Term::Teacher { weight, operator: operator("trapo").unwrap(), d: 0.1 }
 }
 
 fn sequence(response: &[u32], old_log_probs: Vec<f32>, term: Term) -> Sequence {
@@ -121,10 +106,7 @@ fn train(
     recompute: ActivationCheckpointing,
 ) -> Trained {
     let mut trainer = Trainer::new(fixture(threads), recompute).unwrap();
-    let batching = Batching {
-        micro_batch_tokens,
-        inverse_temperature: 1.0,
-    };
+    let batching = Batching { micro_batch_tokens, inverse_temperature: 1.0 };
     let (mut losses, mut gradients) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let stats = trainer.gradient(loss, groups, batching).unwrap();
@@ -142,11 +124,7 @@ fn train(
         };
         trainer.apply(settings, norm, 1.0);
     }
-    Trained {
-        losses,
-        gradients,
-        parameters: trainer.model.params().as_slice().to_vec(),
-    }
+    Trained { losses, gradients, parameters: trainer.model.params().as_slice().to_vec() }
 }
 
 /// ‖a − b‖ / ‖b‖.
@@ -166,10 +144,7 @@ fn assert_same(got: &Trained, expected: &Trained, what: &str) {
         // Weights that agree to their last bit (below) still move this gradient by up to 1e-6: from the
         // second step on that comes on top, and no smaller learning rate takes it away.
         let bound = if step == 0 { 1e-6 } else { 1.5e-6 };
-        assert!(
-            error < bound,
-            "{what}: gradient of step {step} by {error:.2e}"
-        );
+        assert!(error < bound, "{what}: gradient of step {step} by {error:.2e}");
     }
     let error = relative(&got.parameters, &expected.parameters);
     assert!(error < 1e-7, "{what}: parameters by {error:.2e}");
@@ -190,23 +165,13 @@ fn d16_no_cut_and_no_order_changes_the_update() {
     for normaliser in ["constant", "token-mean", "sequence-mean"] {
         let loss = loss(normaliser);
         let whole = train(&groups, &loss, 1 << 20, 1, ActivationCheckpointing::None);
-        assert!(
-            whole.losses.iter().all(|it| it.abs() > 1e-4),
-            "{:?}",
-            whole.losses
-        );
+        assert!(whole.losses.iter().all(|it| it.abs() > 1e-4), "{:?}", whole.losses);
         // A budget of 1 runs every sequence alone, with its prompt.
         for budget in [1, 17, 40, 64, 100, 150] {
             let cut = train(&groups, &loss, budget, 1, ActivationCheckpointing::None);
             assert_same(&cut, &whole, &format!("{normaliser}, {budget} tokens"));
         }
-        let other = train(
-            &reversed(&groups),
-            &loss,
-            64,
-            1,
-            ActivationCheckpointing::None,
-        );
+        let other = train(&reversed(&groups), &loss, 64, 1, ActivationCheckpointing::None);
         assert_same(&other, &whole, &format!("{normaliser}, reversed"));
     }
 }
@@ -228,10 +193,7 @@ fn threads_change_no_bit_and_recomputation_no_number() {
 #[test]
 fn d20_a_group_without_signal_counts_and_is_not_run() {
     let mut groups = groups();
-    let loss = Loss {
-        entropy_coef: 0.0,
-        ..loss("constant")
-    };
+    let loss = Loss { entropy_coef: 0.0, ..loss("constant") };
     for it in &mut groups[3].sequences {
         it.spans[0].term = it.spans[0].term.scaled(0.0);
     }
@@ -265,9 +227,7 @@ fn weights(run: &Run) -> Vec<f32> {
 
 fn numbers(metrics: &Metrics) -> Vec<(&'static str, u64)> {
     let wanted = metrics.iter().filter(|it| !is_clock(it.0));
-    wanted
-        .map(|(name, value)| (name, value.to_bits()))
-        .collect()
+    wanted.map(|(name, value)| (name, value.to_bits())).collect()
 }
 
 #[test]
@@ -285,11 +245,7 @@ fn a_gate_that_never_opens_is_grpo_bit_for_bit() {
     }
     let before = weights(&bare);
     bare.step().unwrap();
-    assert_ne!(
-        weights(&bare),
-        before,
-        "the comparison must be of runs that move"
-    );
+    assert_ne!(weights(&bare), before, "the comparison must be of runs that move");
 }
 
 #[test]
@@ -312,9 +268,7 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
             let of_policy = |it: &Metrics| {
                 let all = numbers(it);
                 // The threshold is a log of the gate and decides nothing (D1).
-                all.into_iter()
-                    .filter(|it| it.0 != "gate/threshold")
-                    .collect::<Vec<_>>()
+                all.into_iter().filter(|it| it.0 != "gate/threshold").collect::<Vec<_>>()
             };
             assert_eq!(of_policy(&a), of_policy(&b), "{host}");
         }
@@ -332,11 +286,7 @@ fn d18_kl_is_a_metric_and_no_term() {
     let kl: Vec<f64> = (0..3)
         .map(|_| {
             plain.step().unwrap();
-            measured
-                .step()
-                .unwrap()
-                .get("policy/kl_to_initial")
-                .unwrap()
+            measured.step().unwrap().get("policy/kl_to_initial").unwrap()
         })
         .collect();
     assert!(kl[0].abs() < 1e-9, "{kl:?}");
@@ -384,10 +334,7 @@ fn recipe_without_bonus(method: &str) -> Recipe {
 fn every_method_trains() {
     for spec in METHODS {
         let mut texts = vec![vec![format!("method={}", spec.name)]];
-        if (spec.build)(&MethodSettings::default())
-            .unwrap()
-            .can_be_gated()
-        {
+        if (spec.build)(&MethodSettings::default()).unwrap().can_be_gated() {
             let gate = "hapo.turn_off_epoch=1.5".to_owned();
             texts.push(vec![texts[0][0].clone(), gate]);
         }
@@ -459,10 +406,7 @@ fn a_prefix_is_the_teachers_and_the_rest_the_policys() {
     let of = |groups: &[TokenGroup]| {
         let mut trainer = Trainer::new(fixture(1), ActivationCheckpointing::None).unwrap();
         // Another temperature than 1 for the ratio, so that a prefix read at it would show (D25).
-        let batching = Batching {
-            micro_batch_tokens: 64,
-            inverse_temperature: 0.8,
-        };
+        let batching = Batching { micro_batch_tokens: 64, inverse_temperature: 0.8 };
         let stats = trainer.gradient(&loss, groups, batching).unwrap();
         (stats, trainer.gradients.buf().as_slice().to_vec())
     };

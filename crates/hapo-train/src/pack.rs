@@ -76,18 +76,10 @@ pub fn token_group(
                 Member::Policy(it) => (it.rollout.tokens.clone(), it.rollout.log_probs.clone()),
                 Member::Teacher { trajectory, .. } => (trajectory.tokens().to_vec(), Vec::new()),
             };
-            Sequence {
-                response,
-                old_log_probs,
-                spans,
-            }
+            Sequence { response, old_log_probs, spans }
         })
         .collect();
-    TokenGroup {
-        prompt,
-        sequences,
-        has_signal,
-    }
+    TokenGroup { prompt, sequences, has_signal }
 }
 
 /// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one
@@ -156,24 +148,19 @@ impl Packer {
 
     fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
         let first_target = self.packed.targets.len();
-        self.packed
-            .push_response(self.prompt, &sequence.response, inverse_temperature);
+        self.packed.push_response(self.prompt, &sequence.response, inverse_temperature);
         // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
         for span in sequence.spans.iter().filter(|it| it.is_teacher()) {
             for it in &mut self.packed.targets[first_target..][span.tokens.clone()] {
                 it.inverse_temperature = 1.0;
             }
         }
-        self.spans
-            .push((group, index, first_target..self.packed.targets.len()));
+        self.spans.push((group, index, first_target..self.packed.targets.len()));
     }
 
     fn close(&mut self) -> MicroBatch {
         let it = std::mem::take(self);
-        MicroBatch {
-            packed: it.packed,
-            spans: it.spans,
-        }
+        MicroBatch { packed: it.packed, spans: it.spans }
     }
 }
 
@@ -191,11 +178,7 @@ mod tests {
                 spans: vec![Span::new(0..it.len(), Term::Policy { advantage: 1.0 })],
             })
             .collect();
-        TokenGroup {
-            prompt: prompt.to_vec(),
-            sequences,
-            has_signal: true,
-        }
+        TokenGroup { prompt: prompt.to_vec(), sequences, has_signal: true }
     }
 
     /// What each target predicts: the tokens before it, read off segments, and the token itself.
@@ -226,10 +209,7 @@ mod tests {
         for group in groups.iter().filter(|it| it.has_signal) {
             for sequence in &group.sequences {
                 for (i, token) in sequence.response.iter().enumerate() {
-                    all.push((
-                        [group.prompt.as_slice(), &sequence.response[..i]].concat(),
-                        *token,
-                    ));
+                    all.push(([group.prompt.as_slice(), &sequence.response[..i]].concat(), *token));
                 }
             }
         }
@@ -249,15 +229,9 @@ mod tests {
             let all: Vec<_> = batches.iter().flat_map(predictions).collect();
             assert_eq!(all, expected(&groups), "budget {budget}");
             for it in &batches {
-                assert!(
-                    it.packed.tokens.len() <= budget || it.spans.len() == 1,
-                    "budget {budget}"
-                );
+                assert!(it.packed.tokens.len() <= budget || it.spans.len() == 1, "budget {budget}");
             }
         }
-        assert_eq!(
-            pack(&groups, 1000, 1.0, |group, _| group.has_signal).len(),
-            1
-        );
+        assert_eq!(pack(&groups, 1000, 1.0, |group, _| group.has_signal).len(), 1);
     }
 }

@@ -165,10 +165,7 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
     match recipe.model() {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
         ModelSource::Folder(path) if path == BUILTIN_BASE => {
-            Ok(crate::run::open_model(path, context, 1)?
-                .model
-                .config()
-                .clone())
+            Ok(crate::run::open_model(path, context, 1)?.model.config().clone())
         }
         ModelSource::Folder(path) => {
             Ok(hapo_model::folder::read_config(std::path::Path::new(path))?.0)
@@ -191,11 +188,7 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
     let compute = device.flops * device.training_share;
     let bandwidth = device.bandwidth * device.decoding_share;
     // A decoding step reads the weights once and every sequence's keys and values.
-    let number_bytes = if device.working_copy_bytes > 0 {
-        device.working_copy_bytes
-    } else {
-        4
-    };
+    let number_bytes = if device.working_copy_bytes > 0 { device.working_copy_bytes } else { 4 };
     let read = work.decoding_steps * (memory::parameter_bytes(config) / 4 * number_bytes) as f64
         + work.kv_tokens_read
             * (memory::kv_bytes_per_token(config) / 4 * device.activation_bytes) as f64;
@@ -243,42 +236,22 @@ fn samples(recipe: &Recipe) -> bool {
 fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     let copy = memory::parameter_bytes(config);
     let mut parts = vec![
-        Part {
-            name: "weights",
-            bytes: copy + copy / 4 * device.working_copy_bytes,
-        },
-        Part {
-            name: "gradients",
-            bytes: copy,
-        },
-        Part {
-            name: "moments",
-            bytes: 2 * copy,
-        },
+        Part { name: "weights", bytes: copy + copy / 4 * device.working_copy_bytes },
+        Part { name: "gradients", bytes: copy },
+        Part { name: "moments", bytes: 2 * copy },
     ];
     if recipe.metrics().kl_every > 0 {
-        parts.push(Part {
-            name: "initial weights",
-            bytes: copy,
-        });
+        parts.push(Part { name: "initial weights", bytes: copy });
     }
     let number = |bytes: u64| bytes / 4 * device.activation_bytes;
     let rows = rows(recipe);
-    let tape = memory::tape_bytes(
-        config,
-        rows,
-        rows,
-        rows,
-        recipe.optim().activation_checkpointing,
-    );
+    let tape =
+        memory::tape_bytes(config, rows, rows, rows, recipe.optim().activation_checkpointing);
     parts.push(Part {
         name: "activations",
         bytes: number(tape.activations + tape.gradients + tape.head),
     });
-    parts.push(Part {
-        name: "logits",
-        bytes: tape.logits,
-    });
+    parts.push(Part { name: "logits", bytes: tape.logits });
     if samples(recipe) {
         let s = &recipe.sampling();
         let sequences = s.max_sequences.min(s.prompts_per_step * s.group_size);
@@ -304,25 +277,14 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
 /// Most packed tokens of a micro-batch: the budget, or the whole mini-batch where it is smaller, or one
 /// sequence where it is longer.
 fn rows(recipe: &Recipe) -> usize {
-    let (prompt, response) = (
-        recipe.data().max_prompt_tokens,
-        recipe.sampling().max_new_tokens,
-    );
-    let members = if samples(recipe) {
-        recipe.sampling().group_size
-    } else {
-        1
-    };
+    let (prompt, response) = (recipe.data().max_prompt_tokens, recipe.sampling().max_new_tokens);
+    let members = if samples(recipe) { recipe.sampling().group_size } else { 1 };
     let groups = match recipe.optim().mini_batch_prompts {
         0 => recipe.sampling().prompts_per_step,
         some => some,
     };
     let whole = groups.saturating_mul(members.saturating_mul(response).saturating_add(prompt));
-    recipe
-        .optim()
-        .micro_batch_tokens
-        .min(whole)
-        .max(prompt + response)
+    recipe.optim().micro_batch_tokens.min(whole).max(prompt + response)
 }
 
 /// Settings that lower the memory and leave the loss as it is.
@@ -361,11 +323,7 @@ impl Work {
     fn of(recipe: &Recipe, config: &Config, lengths: Lengths) -> Self {
         let Lengths { prompt, response } = lengths;
         let prompts = recipe.sampling().prompts_per_step as f64;
-        let members = if samples(recipe) {
-            recipe.sampling().group_size as f64
-        } else {
-            1.0
-        };
+        let members = if samples(recipe) { recipe.sampling().group_size as f64 } else { 1.0 };
         let responses = prompts * members;
         let response_tokens = responses * response;
         // A token attends to what is before it: half of its own segment on average.
@@ -409,9 +367,7 @@ mod tests {
             "num_hidden_layers":36,"num_attention_heads":16,"num_key_value_heads":2,"intermediate_size":11008,
             "vocab_size":151936,"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,
             "tie_word_embeddings":true,"eos_token_id":151643,"hidden_act":"silu"}"#;
-        hapo_model::config_json::parse(std::path::Path::new("config.json"), text, None)
-            .unwrap()
-            .0
+        hapo_model::config_json::parse(std::path::Path::new("config.json"), text, None).unwrap().0
     }
 
     /// Floors reckoned by hand for Qwen2.5-3B: 3.09 billion parameters, 36,864 bytes of bf16 keys and
@@ -420,19 +376,11 @@ mod tests {
     fn a_known_model_has_its_known_numbers() {
         let config = qwen25_3b();
         let device = DeviceSpec::gpu("h200").unwrap();
-        let lengths = Lengths {
-            prompt: 200.0,
-            response: 1000.0,
-        };
+        let lengths = Lengths { prompt: 200.0, response: 1000.0 };
         let it = plan(&recipe(&[]), &config, &device, lengths);
         assert_eq!(it.parameters, 3_085_938_688);
         assert_eq!(memory::kv_bytes_per_token(&config) / 2, 36_864);
-        let weights = it
-            .memory
-            .iter()
-            .find(|it| it.name == "weights")
-            .unwrap()
-            .bytes;
+        let weights = it.memory.iter().find(|it| it.name == "weights").unwrap().bytes;
         assert_eq!(weights / it.parameters, 6);
         // 6 × parameters × tokens, and the attention on top.
         let plain = 6.0 * it.parameters as f64 * it.trained_tokens;
@@ -442,31 +390,21 @@ mod tests {
     #[test]
     fn changes_lower_the_memory_and_are_in_order() {
         let device = DeviceSpec::cpu("cpu", 1 << 20, 1e11, 1e10);
-        let lengths = Lengths {
-            prompt: 10.0,
-            response: 10.0,
-        };
+        let lengths = Lengths { prompt: 10.0, response: 10.0 };
         let recipe = recipe(&["metrics.kl_every=1"]);
         let config = config_of(&recipe).unwrap();
         let it = plan(&recipe, &config, &device, lengths);
         assert!(!it.fits);
         let totals: Vec<u64> = it.changes.iter().map(|it| it.total_bytes).collect();
         assert!(totals.is_sorted() && totals.iter().all(|other| *other < it.total_bytes));
-        assert!(
-            it.changes
-                .iter()
-                .any(|it| it.set == "optim.activation_checkpointing=layers")
-        );
+        assert!(it.changes.iter().any(|it| it.set == "optim.activation_checkpointing=layers"));
         assert!(it.changes.iter().any(|it| it.set == "metrics.kl_every=0"));
     }
 
     #[test]
     fn imitation_samples_nothing() {
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
-        let lengths = Lengths {
-            prompt: 10.0,
-            response: 10.0,
-        };
+        let lengths = Lengths { prompt: 10.0, response: 10.0 };
         let recipe = recipe(&["method=sft"]);
         let config = config_of(&recipe).unwrap();
         let it = plan(&recipe, &config, &device, lengths);

@@ -23,20 +23,11 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
     let Some((task, mut engines)) = run.task().filter(|_| prompts > 0) else {
         return Ok(None);
     };
-    let Task {
-        table,
-        order,
-        method,
-        settings,
-        ..
-    } = task;
+    let Task { table, order, method, settings, .. } = task;
     let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
     let chosen = table.at(&visited.take(prompts).collect::<Vec<_>>());
     // A grader that a study makes unreliable would hide what the model can do.
-    let verifier = Verifier {
-        noise: None,
-        ..task.verifier.clone()
-    };
+    let verifier = Verifier { noise: None, ..task.verifier.clone() };
     let started = Instant::now();
     // Every slot is sampled: the gate is not asked yet.
     let requests = requests(&chosen, SlotRule::LowestReward, settings.group_size);
@@ -54,9 +45,8 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.iter().take(8);
-    let mut groups: Vec<TokenGroup> = first
-        .map(|it| credit(table, it, (method, &settings.update.loss), step))
-        .collect();
+    let mut groups: Vec<TokenGroup> =
+        first.map(|it| credit(table, it, (method, &settings.update.loss), step)).collect();
     for it in &mut groups {
         it.has_signal = true;
     }

@@ -69,9 +69,8 @@ impl PromptTable {
         let dataset = &*dataset.after_prompts_ending(&any_prompt);
         let admission = admit_teachers(dataset, chat_format, grader, limits)?;
         let refused = admission.refused.iter();
-        let refused_teachers = refused
-            .map(|it| with_row(dataset, it.example, origin, &it.why))
-            .collect();
+        let refused_teachers =
+            refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
         let mut prompts = Vec::with_capacity(dataset.examples.len());
         for (number, teacher) in admission.teachers.into_iter().enumerate() {
             let example = &dataset.examples[number];
@@ -112,11 +111,7 @@ impl PromptTable {
             });
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
-        Ok(Self {
-            prompts,
-            refused_teachers,
-            copies: copies.sum(),
-        })
+        Ok(Self { prompts, refused_teachers, copies: copies.sum() })
     }
 
     /// The prompts at these positions.
@@ -129,8 +124,7 @@ impl PromptTable {
     /// # Panics
     /// For an id that the table does not have.
     pub fn prompt(&self, id: PromptId) -> &Prompt {
-        self.find(id)
-            .expect("groups are made of the table's prompts")
+        self.find(id).expect("groups are made of the table's prompts")
     }
 
     /// The prompt of that id, if the table has it.
@@ -206,17 +200,10 @@ impl Order {
 
     /// The prompts of step `step`, counted from 1.
     pub fn of_step(self, step: u64) -> Vec<PromptIndex> {
-        let (epoch, within) = (
-            (step - 1) / self.steps_per_epoch(),
-            (step - 1) % self.steps_per_epoch(),
-        );
+        let (epoch, within) =
+            ((step - 1) / self.steps_per_epoch(), (step - 1) % self.steps_per_epoch());
         let mut order: Vec<PromptIndex> = (0..self.prompts).map(PromptIndex).collect();
-        let counter = RngCounter {
-            step: epoch,
-            prompt: 0,
-            rollout: 0,
-            position: 0,
-        };
+        let counter = RngCounter { step: epoch, prompt: 0, rollout: 0, position: 0 };
         CounterRng::new(self.seed, RngStream::Shuffle, counter).shuffle(&mut order);
         let first = within as usize * self.per_step;
         order[first..first + self.per_step].to_vec()
@@ -235,12 +222,7 @@ impl Order {
         let visited: HashSet<PromptIndex> = visited.iter().copied().collect();
         let all = (0..self.prompts).map(PromptIndex);
         let mut fresh: Vec<PromptIndex> = all.filter(|it| !visited.contains(it)).collect();
-        let counter = RngCounter {
-            step,
-            prompt: 0,
-            rollout: round,
-            position: 0,
-        };
+        let counter = RngCounter { step, prompt: 0, rollout: round, position: 0 };
         CounterRng::new(self.seed, RngStream::Shuffle, counter).shuffle(&mut fresh);
         fresh.truncate(count);
         fresh
@@ -268,11 +250,7 @@ mod tests {
 
     #[test]
     fn replacements_are_prompts_that_the_step_has_not_visited() {
-        let order = Order {
-            seed: 3,
-            prompts: 12,
-            per_step: 5,
-        };
+        let order = Order { seed: 3, prompts: 12, per_step: 5 };
         let visited = order.of_step(2);
         let fresh = order.replacements(2, 1, 4, &visited);
         assert_eq!(fresh.len(), 4);
@@ -285,16 +263,10 @@ mod tests {
 
     #[test]
     fn every_epoch_visits_each_prompt_at_most_once_in_its_own_order() {
-        let order = Order {
-            seed: 3,
-            prompts: 22,
-            per_step: 5,
-        };
+        let order = Order { seed: 3, prompts: 22, per_step: 5 };
         assert_eq!(order.steps_per_epoch(), 4);
         let epoch = |first: u64| -> Vec<PromptIndex> {
-            (first..first + 4)
-                .flat_map(|it| order.of_step(it))
-                .collect()
+            (first..first + 4).flat_map(|it| order.of_step(it)).collect()
         };
         let (a, b) = (epoch(1), epoch(5));
         for it in [&a, &b] {

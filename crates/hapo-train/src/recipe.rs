@@ -206,18 +206,12 @@ impl Recipe {
 
     /// The recipe with the folder that its model was found in.
     pub fn with_model_folder(self, folder: &str) -> Self {
-        Self {
-            model: ModelSource::Folder(folder.to_owned()),
-            ..self
-        }
+        Self { model: ModelSource::Folder(folder.to_owned()), ..self }
     }
 
     /// The recipe with the file that its data were found in.
     pub fn with_train_file(self, file: PathBuf) -> Self {
-        Self {
-            train_file: Some(file),
-            ..self
-        }
+        Self { train_file: Some(file), ..self }
     }
 
     /// Checks that the files which are read before the model are there.
@@ -260,10 +254,7 @@ impl Recipe {
 /// The settings that mean something.
 fn meaningful(settings: &Settings, method: &dyn Method) -> Table {
     let mut table = Table::try_from(settings).expect("a recipe is plain data");
-    for key in meaning::meaningless(settings, method)
-        .iter()
-        .flat_map(|it| &it.keys)
-    {
+    for key in meaning::meaningless(settings, method).iter().flat_map(|it| &it.keys) {
         match key.split_once('.') {
             Some((section, key)) => {
                 let section = table.get_mut(section).and_then(Value::as_table_mut);
@@ -295,10 +286,8 @@ fn several_stages(origin: &str) -> Error {
 /// Refuses keys that mean nothing where they were written. What several stages share must mean something
 /// in one of them.
 fn refuse_meaningless(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> Result<()> {
-    let all: Vec<_> = recipes
-        .iter()
-        .map(|it| meaning::meaningless(&it.settings, &*it.method))
-        .collect();
+    let all: Vec<_> =
+        recipes.iter().map(|it| meaning::meaningless(&it.settings, &*it.method)).collect();
     let everywhere = |key: &str| {
         let section = key.split('.').next().unwrap_or_default();
         all.iter().all(|it| {
@@ -425,10 +414,7 @@ impl Recipe {
         }
         let noise = self.settings.data.verdict_noise;
         if noise > 0.0 {
-            all.push(format!(
-                "data.verdict_noise flips {:.1} % of the verdicts",
-                noise * 100.0
-            ));
+            all.push(format!("data.verdict_noise flips {:.1} % of the verdicts", noise * 100.0));
         }
         let s = &self.settings.sampling;
         if s.top_p < 1.0 || s.top_k > 0 || s.min_p > 0.0 {

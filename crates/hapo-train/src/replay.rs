@@ -66,11 +66,7 @@ struct CaseSequence {
 impl Case {
     /// Tokens of the longest sequence, prompt and response.
     pub fn longest(&self) -> usize {
-        self.sequences
-            .iter()
-            .map(|it| it.prompt.len() + it.response.len())
-            .max()
-            .unwrap_or(1)
+        self.sequences.iter().map(|it| it.prompt.len() + it.response.len()).max().unwrap_or(1)
     }
 }
 
@@ -104,15 +100,8 @@ pub fn replay<D: Device>(
 ) -> Result<Vec<ReplayedStep>> {
     let (loss, terms) = (settings_of(case, origin)?, terms_of(case, origin)?);
     let groups = groups_of(case, &loss, &terms, origin)?;
-    let batching = Batching {
-        micro_batch_tokens: 8192,
-        inverse_temperature: 1.0,
-    };
-    let n_steps = if case.steps.is_empty() {
-        2
-    } else {
-        case.steps.len()
-    };
+    let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
+    let n_steps = if case.steps.is_empty() { 2 } else { case.steps.len() };
     let mut steps = Vec::with_capacity(n_steps);
     for _ in 0..n_steps {
         let stats = trainer.gradient(&loss, &groups, batching)?;
@@ -142,9 +131,7 @@ pub fn replay<D: Device>(
 
 fn settings_of(case: &Case, origin: &str) -> Result<Loss> {
     let normaliser = match case.normaliser.as_str() {
-        "constant" => Normaliser::Constant {
-            max_response: case.l_max,
-        },
+        "constant" => Normaliser::Constant { max_response: case.l_max },
         "token-mean" | "token_mean" => Normaliser::TokenMean,
         other => {
             let known = "constant, token-mean";
@@ -152,27 +139,17 @@ fn settings_of(case: &Case, origin: &str) -> Result<Loss> {
         }
     };
     Ok(Loss {
-        clip: Clip {
-            low: case.clip_low,
-            high: case.clip_high,
-        },
+        clip: Clip { low: case.clip_low, high: case.clip_high },
         entropy_coef: case.entropy_coef,
         ..Loss::new(normaliser)
     })
 }
 
 fn terms_of(case: &Case, origin: &str) -> Result<PolicyAndTeacher> {
-    let name = if case.operator == "none" {
-        "srft"
-    } else {
-        &case.operator
-    };
+    let name = if case.operator == "none" { "srft" } else { &case.operator };
     let known: Vec<&str> = OPERATORS.iter().map(|it| it.name).collect();
     Ok(PolicyAndTeacher {
-        advantage: AdvantageRule {
-            group: AdvantageGroup::Mixed,
-            std: case.advantage_std,
-        },
+        advantage: AdvantageRule { group: AdvantageGroup::Mixed, std: case.advantage_std },
         weight: TeacherWeight::Constant(case.teacher_weight),
         operator: operator(name)
             .ok_or_else(|| unknown("operator", name, &known.join(", "), origin))?,
@@ -205,10 +182,7 @@ fn groups_of(
         }
         if it.old_logprobs.len() != it.response.len() && !it.teacher {
             let counts = (it.response.len(), it.old_logprobs.len());
-            return Err(bad(&format!(
-                "expected {} old_logprobs, got {}",
-                counts.0, counts.1
-            )));
+            return Err(bad(&format!("expected {} old_logprobs, got {}", counts.0, counts.1)));
         }
         by_group.entry(it.group).or_default().push(it);
     }
@@ -243,46 +217,19 @@ fn group_of(
         .collect();
     let verdicts = policy
         .iter()
-        .map(|it| {
-            if it.reward > 0.5 {
-                Verdict::Correct
-            } else {
-                Verdict::Wrong
-            }
-        })
+        .map(|it| if it.reward > 0.5 { Verdict::Correct } else { Verdict::Wrong })
         .collect();
     let teacher = members.iter().find(|it| it.teacher).map(|it| {
         let end = *it.response.last().expect("checked above");
-        admit_teacher(
-            it.response.clone(),
-            end,
-            &Verdict::Correct,
-            it.response.len(),
-        )
-        .expect("a recorded teacher is correct and as long as it is")
+        admit_teacher(it.response.clone(), end, &Verdict::Correct, it.response.len())
+            .expect("a recorded teacher is correct and as long as it is")
     });
     let scored = SampledGroup::new(PromptId(id), policy.len(), rollouts).score(verdicts);
-    let gate = if teacher.is_some() {
-        Gate::Always
-    } else {
-        Gate::Never
-    };
+    let gate = if teacher.is_some() { Gate::Always } else { Gate::Never };
     let schedule = Schedule::new(&gate, members.len(), 1).map_err(|it| bad(it.to_string()))?;
-    let slot = Slot {
-        rule: SlotRule::Fixed,
-        seed: 0,
-        step: Step(1),
-    };
-    let mixed = apply_gate(
-        scored,
-        teacher.as_ref(),
-        schedule.success_limit(Step(1)),
-        slot,
-    );
-    let at = Moment {
-        step: Step(1),
-        initial_threshold: 0.0,
-    };
+    let slot = Slot { rule: SlotRule::Fixed, seed: 0, step: Step(1) };
+    let mixed = apply_gate(scored, teacher.as_ref(), schedule.success_limit(Step(1)), slot);
+    let at = Moment { step: Step(1), initial_threshold: 0.0 };
     let credit = terms.credit(&mixed, at);
     Ok(token_group(&mixed, members[0].prompt.clone(), credit, loss))
 }

@@ -100,12 +100,8 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
 }
 
 fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
-    let lines = metrics
-        .lines()
-        .filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
-    let found = lines
-        .into_iter()
-        .find(|it| it["step"].as_f64() == Some(step as f64));
+    let lines = metrics.lines().filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
+    let found = lines.into_iter().find(|it| it["step"].as_f64() == Some(step as f64));
     let number = |name: &str| found.as_ref()?.get(name)?.as_f64();
     match (number("loss"), number("grad_norm")) {
         (Some(loss), Some(norm)) => Ok((loss, norm)),
@@ -118,17 +114,9 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 
 /// The kept trajectories as groups, through the gate again.
 fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<TokenGroup>> {
-    let Task {
-        table,
-        method,
-        verifier,
-        settings,
-        ..
-    } = task;
+    let Task { table, method, verifier, settings, .. } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
-    let scored = scored
-        .map(|it| scored_group(table, verifier, it))
-        .collect::<Result<_>>()?;
+    let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
     let slot = settings.slot(method, step);
     let (mixed, _) = gate(table, scored, method.success_limit(step), slot);
     let terms = (*method, &settings.update.loss);

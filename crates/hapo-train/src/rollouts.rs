@@ -23,12 +23,7 @@ pub(crate) struct RolloutLog {
 impl RolloutLog {
     /// A log that keeps nothing yet.
     pub(crate) fn new(chat_format: Arc<ChatFormat>, every: u64) -> Self {
-        Self {
-            chat_format,
-            every,
-            run_dir: None,
-            writer: RolloutWriter::default(),
-        }
+        Self { chat_format, every, run_dir: None, writer: RolloutWriter::default() }
     }
 
     /// Keeps the rollouts of the steps to come in a run folder.
@@ -109,10 +104,7 @@ fn lines_of(
     for (slot, member) in group.members().iter().enumerate() {
         match member {
             Member::Policy(it) => lines.push(sampled(Role::Policy, slot, it)?),
-            Member::Teacher {
-                trajectory,
-                replaced,
-            } => {
+            Member::Teacher { trajectory, replaced } => {
                 if let Some(it) = replaced {
                     lines.push(sampled(Role::Replaced, slot, it)?);
                 }

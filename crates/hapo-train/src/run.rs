@@ -74,11 +74,7 @@ impl<D: Device> Run<Trainer<D>> {
             // A prefix is read with the prompt, and the response behind it may be as long as any.
             context += recipe.sampling().max_new_tokens;
         }
-        let LoadedModel {
-            model,
-            tokenizer,
-            tokenizer_files,
-        } = match recipe.model() {
+        let LoadedModel { model, tokenizer, tokenizer_files } = match recipe.model() {
             ModelSource::Folder(path) => open_model_on(path, context, device)?,
             ModelSource::Init(init) => init_model(init, context, recipe.seed(), device)?,
             ModelSource::Stage(name) => {
@@ -94,11 +90,8 @@ impl<D: Device> Run<Trainer<D>> {
         let template = choose_template(recipe.data().template_choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
-        let source = load_source(
-            recipe,
-            &chat_format,
-            hapo_verify::grader(&recipe.data().grader)?,
-        )?;
+        let source =
+            load_source(recipe, &chat_format, hapo_verify::grader(&recipe.data().grader)?)?;
         let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
         let mut learner = Trainer::new(model, recipe.optim().activation_checkpointing)?;
         if recipe.metrics().kl_every > 0 {
@@ -214,10 +207,7 @@ impl<L: Learner> Run<L> {
             verifier: &self.verifier,
             settings: &self.settings,
         };
-        let engines = Engines {
-            learner: &mut self.learner,
-            sampler: self.sampler.as_mut(),
-        };
+        let engines = Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
         Some((task, engines, &mut self.rollouts))
     }
 

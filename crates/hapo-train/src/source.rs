@@ -68,9 +68,7 @@ impl Source {
         let mut all = Vec::new();
         if let Some(first) = refused.first() {
             let n = refused.len();
-            all.push(format!(
-                "{n} teacher trajectories are not admitted, the first: {first}"
-            ));
+            all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
         }
         if copies > 0 {
             let n = table.prompts.len();
@@ -84,10 +82,7 @@ impl Source {
 
 /// A teacher trajectory as a group of its own.
 fn demonstration(prompt: &Prompt) -> TokenGroup {
-    let teacher = prompt
-        .teacher
-        .as_ref()
-        .expect("imitation keeps only prompts with a teacher");
+    let teacher = prompt.teacher.as_ref().expect("imitation keeps only prompts with a teacher");
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }
 
@@ -118,11 +113,8 @@ pub(crate) fn load_source(
 ) -> Result<Source> {
     let dataset = match &recipe.data().train {
         DataSource::Corpus => {
-            let mixture = recipe
-                .data()
-                .mixture
-                .clone()
-                .unwrap_or_else(hapo_data::task::recommended_mixture);
+            let mixture =
+                recipe.data().mixture.clone().unwrap_or_else(hapo_data::task::recommended_mixture);
             return Ok(Source::Corpus {
                 corpus: Corpus::new(recipe.seed(), &mixture)?,
                 per_step: recipe.sampling().prompts_per_step as u64,
@@ -141,13 +133,8 @@ pub(crate) fn load_source(
         prompt_tokens: recipe.data().max_prompt_tokens,
         response_tokens: recipe.sampling().max_new_tokens,
     };
-    let mut table = PromptTable::new(
-        &dataset,
-        recipe.data().train.as_str(),
-        chat_format,
-        grader,
-        limits,
-    )?;
+    let mut table =
+        PromptTable::new(&dataset, recipe.data().train.as_str(), chat_format, grader, limits)?;
     if recipe.method().sampling() == GroupPlan::Demonstrations {
         table = table.with_teacher();
     }

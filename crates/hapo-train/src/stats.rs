@@ -98,11 +98,7 @@ impl Stats {
             Value::Max(_) => Value::Max(0.0),
         };
         Self {
-            entries: self
-                .entries
-                .iter()
-                .map(|it| (it.0, it.1, zero(&it.2)))
-                .collect(),
+            entries: self.entries.iter().map(|it| (it.0, it.1, zero(&it.2))).collect(),
             tokens: 0,
         }
     }
@@ -156,10 +152,7 @@ mod tests {
     #[test]
     fn numbers_are_merged_by_their_kind_and_over_their_updates() {
         let part = |loss: f64, ratio: f64, tokens: usize, gap: f64| {
-            let mut it = Stats {
-                tokens: 10,
-                ..Stats::default()
-            };
+            let mut it = Stats { tokens: 10, ..Stats::default() };
             it.total("loss", Over::FirstPass, loss);
             it.mean("ratio", Over::AllPasses, ratio, tokens);
             it.max("gap", Over::FirstUpdate, gap);

@@ -30,16 +30,8 @@ impl Events {
             .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
             .find(|it| !it.exists())
             .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
-        let io = |source| Error::Io {
-            action: "create",
-            path: path.clone(),
-            source,
-        };
-        let file = OpenOptions::new()
-            .create_new(true)
-            .append(true)
-            .open(&path)
-            .map_err(io)?;
+        let io = |source| Error::Io { action: "create", path: path.clone(), source };
+        let file = OpenOptions::new().create_new(true).append(true).open(&path).map_err(io)?;
         let mut it = Self { file, path };
         it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
         // SessionLog { status: START }: what older files hold from this step on is stale.
@@ -61,20 +53,16 @@ impl Events {
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
-        self.file
-            .write_all(&record(event))
-            .map_err(|source| Error::Io {
-                action: "write",
-                path: self.path.clone(),
-                source,
-            })
+        self.file.write_all(&record(event)).map_err(|source| Error::Io {
+            action: "write",
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 
 fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |it| it.as_secs_f64())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |it| it.as_secs_f64())
 }
 
 /// `Event { wall_time, step, .. }`.

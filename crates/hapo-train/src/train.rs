@@ -289,9 +289,7 @@ impl Session<'_> {
 /// When it does.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if run_dir.join("recipe.toml").exists() {
-        return Err(Error::RunExists {
-            folder: run_dir.to_owned(),
-        });
+        return Err(Error::RunExists { folder: run_dir.to_owned() });
     }
     Ok(())
 }
@@ -308,12 +306,11 @@ pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
 pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Recipe> {
     if let ModelSource::Stage(name) = recipe.model() {
         let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
-        let (_, checkpoint) = RunFolder(&beside)
-            .list_checkpoints()
-            .into_iter()
-            .next()
-            .ok_or_else(|| Error::Stage {
-                problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+        let (_, checkpoint) =
+            RunFolder(&beside).list_checkpoints().into_iter().next().ok_or_else(|| {
+                Error::Stage {
+                    problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+                }
             })?;
         checkpoint::verify(&checkpoint)?;
         let folder = checkpoint.display().to_string();
@@ -336,10 +333,7 @@ fn latest_checkpoint(
 ) -> Result<Option<(TrainerState, PathBuf)>> {
     let mut check = |before: &str, folder: &Path| {
         if let Some(problem) = of_earlier_version(before) {
-            return Err(Error::EarlierVersion {
-                folder: folder.to_owned(),
-                problem,
-            });
+            return Err(Error::EarlierVersion { folder: folder.to_owned(), problem });
         }
         let differences = differences(before, resolved);
         if differences.is_empty() {
@@ -347,10 +341,7 @@ fn latest_checkpoint(
         }
         let differences = differences.join("; ");
         if resume != ResumePolicy::ResumeWithRecipe {
-            return Err(Error::OtherRecipe {
-                folder: folder.to_owned(),
-                differences,
-            });
+            return Err(Error::OtherRecipe { folder: folder.to_owned(), differences });
         }
         observer.warning(&format!("resuming with another recipe: {differences}"));
         Ok(())
@@ -417,12 +408,7 @@ impl<'a> Score<'a> {
             Some(it) => (it, -1.0),
             None => (rule, 1.0),
         };
-        Self {
-            metric,
-            sign,
-            sum: 0.0,
-            steps: 0,
-        }
+        Self { metric, sign, sum: 0.0, steps: 0 }
     }
 
     fn add(&mut self, metrics: &Metrics) {

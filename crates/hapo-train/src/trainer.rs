@@ -30,11 +30,7 @@ pub struct Trainer<D: Device = Cpu> {
 /// them as well.
 pub(crate) fn no_tokens() -> Stats {
     let mut stats = Stats::default();
-    let none = SpanTokens {
-        log_probs: &[],
-        old_log_probs: &[],
-        entropies: &[],
-    };
+    let none = SpanTokens { log_probs: &[], old_log_probs: &[], entropies: &[] };
     record_policy(&mut stats, SpanTerms::default(), none);
     record_teacher(&mut stats, SpanTerms::default(), none);
     stats.total("teacher/grad_norm", Over::FirstPass, 0.0);
@@ -113,12 +109,7 @@ impl<D: Device> Trainer<D> {
             };
             let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisor, &mut targets);
             stats.merge(&of_batch);
-            self.model.backward(
-                &mut self.tape,
-                &d_log_probs,
-                &d_entropies,
-                &mut self.gradients,
-            )?;
+            self.model.backward(&mut self.tape, &d_log_probs, &d_entropies, &mut self.gradients)?;
         }
         Ok(())
     }
@@ -160,22 +151,14 @@ impl<D: Device> Trainer<D> {
     /// Norm of each tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
         let squares = self.gradients.squared_norms(&self.model);
-        let names = self
-            .model
-            .layout()
-            .params()
-            .iter()
-            .map(|it| it.name.clone());
+        let names = self.model.layout().params().iter().map(|it| it.name.clone());
         names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
 
     /// Norm of each tensor, by its published name.
     pub fn parameter_norms(&self) -> Vec<(String, f64)> {
         let norm = |offset, len| {
-            self.model
-                .device()
-                .squared_norm(self.model.params().at(offset, len))
-                .sqrt()
+            self.model.device().squared_norm(self.model.params().at(offset, len)).sqrt()
         };
         self.model
             .layout()
@@ -190,10 +173,7 @@ impl<D: Device> Learner for Trainer<D> {
     type Model = Model<D>;
 
     fn weights(&self) -> Weights<'_, Model<D>> {
-        Weights {
-            model: &self.model,
-            version: self.updates,
-        }
+        Weights { model: &self.model, version: self.updates }
     }
 
     // The teacher's sequences are run first, so that the norm of their gradient alone is known
@@ -205,21 +185,11 @@ impl<D: Device> Learner for Trainer<D> {
         groups: &[TokenGroup],
         batching: Batching,
     ) -> Result<Stats> {
-        let lengths = groups
-            .iter()
-            .flat_map(|it| &it.sequences)
-            .map(|it| it.response.len());
+        let lengths = groups.iter().flat_map(|it| &it.sequences).map(|it| it.response.len());
         let divisor = loss.normaliser.divisor(lengths);
         self.gradients.clear();
         let mut stats = no_tokens();
-        self.accumulate(
-            loss,
-            groups,
-            batching,
-            divisor,
-            Sequence::is_teacher,
-            &mut stats,
-        )?;
+        self.accumulate(loss, groups, batching, divisor, Sequence::is_teacher, &mut stats)?;
         let norm = self.gradient_norm();
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
         self.accumulate(loss, groups, batching, divisor, is_policy, &mut stats)?;
@@ -227,11 +197,7 @@ impl<D: Device> Learner for Trainer<D> {
     }
 
     fn gradient_norm(&self) -> f64 {
-        self.gradients
-            .squared_norms(&self.model)
-            .iter()
-            .sum::<f64>()
-            .sqrt()
+        self.gradients.squared_norms(&self.model).iter().sum::<f64>().sqrt()
     }
 
     fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) {
@@ -240,8 +206,7 @@ impl<D: Device> Learner for Trainer<D> {
         // As torch.nn.utils.clip_grad_norm_.
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
         self.gradients.materialize(&self.model);
-        self.model
-            .adamw(settings, &self.gradients, &mut self.moments);
+        self.model.adamw(settings, &self.gradients, &mut self.moments);
     }
 
     // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at

@@ -24,20 +24,12 @@ pub(crate) fn write_state<D: Device>(
     (model, moments): (&Model<D>, &Moments<D>),
     files: ModelFiles<'_>,
 ) -> Result<()> {
-    let tokenizer_files: Vec<(&str, &[u8])> = files
-        .tokenizer_files
-        .iter()
-        .map(|it| (it.0, it.1.as_slice()))
-        .collect();
-    let layout = Layout {
-        dtype: files.dtype,
-        shard_bytes: SHARD_BYTES,
-        tokenizer_files: &tokenizer_files,
-    };
+    let tokenizer_files: Vec<(&str, &[u8])> =
+        files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
+    let layout =
+        Layout { dtype: files.dtype, shard_bytes: SHARD_BYTES, tokenizer_files: &tokenizer_files };
     hapo_model::folder::write(folder, model.config(), &layout, |spec| {
-        model
-            .tensor(&spec.name)
-            .expect("the folder's tensors are those of the decoder")
+        model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
     })?;
     // Weights in f32, whatever the folder's number format, and moments.
     for (name, buffer) in [
@@ -60,9 +52,7 @@ fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Re
     write_atomically_with(path, |file| {
         for start in (0..buffer.len()).step_by(PIECE) {
             let values = &mut values[..PIECE.min(buffer.len() - start)];
-            model
-                .device()
-                .download(buffer.at(start, values.len()), values);
+            model.device().download(buffer.at(start, values.len()), values);
             bytes.clear();
             bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
             file.write_all(&bytes).map_err(|source| Error::Io {
@@ -105,10 +95,7 @@ pub(crate) fn read_state<D: Device>(
     folder: &Path,
     (model, moments): (&mut Model<D>, &mut Moments<D>),
 ) -> Result<()> {
-    let refuse = |problem: String| Error::Checkpoint {
-        folder: folder.to_owned(),
-        problem,
-    };
+    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
     let n = model.params().len();
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
         read_pieces(&folder.join("trainer_state").join(name), n, take)

@@ -65,12 +65,7 @@ pub(crate) fn update<L: Learner>(
     let response_tokens = responses.map(|it| it.response.len()).sum();
     let teacher_tokens = stats.count("teacher/mean_prob") as f64;
     let first_pass = Over::FirstPass;
-    stats.mean(
-        "teacher/token_share",
-        first_pass,
-        teacher_tokens,
-        response_tokens,
-    );
+    stats.mean("teacher/token_share", first_pass, teacher_tokens, response_tokens);
     stats.mean("lr", Over::AllPasses, learning_rate, 1);
     Ok(stats)
 }
@@ -80,9 +75,6 @@ impl UpdateSettings {
     fn optimizer_of(&self, update: u64) -> AdamW {
         let schedule = self.lr_schedule;
         let factor = schedule.factor(update, self.total_updates, self.warmup);
-        AdamW {
-            learning_rate: self.optimizer.learning_rate * factor,
-            ..self.optimizer
-        }
+        AdamW { learning_rate: self.optimizer.learning_rate * factor, ..self.optimizer }
     }
 }

@@ -38,12 +38,8 @@ impl Verifier {
         let verdict = |(rollout, number): (&Rollout, u64)| {
             let text = self.chat_format.text(&rollout.tokens)?;
             let verdict = verdict_of(&prompt.gold, &text);
-            let counter = RngCounter {
-                step: step.0,
-                prompt: prompt.id.0,
-                rollout: number,
-                position: 0,
-            };
+            let counter =
+                RngCounter { step: step.0, prompt: prompt.id.0, rollout: number, position: 0 };
             Ok(match self.noise {
                 Some(noise) => noise.applied_to(verdict, counter),
                 None => verdict,

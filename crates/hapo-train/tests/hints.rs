@@ -49,10 +49,7 @@ fn an_unreliable_grader_turns_verdicts_around() {
         }
     }
     let share = flipped as f64 / f64::from(all);
-    assert!(
-        all >= 84 && (0.15..0.45).contains(&share),
-        "{flipped} of {all}"
-    );
+    assert!(all >= 84 && (0.15..0.45).contains(&share), "{flipped} of {all}");
 }
 
 #[test]
@@ -86,11 +83,7 @@ fn d22_hints_follow_the_successes_before_them() {
             with_teacher += 1;
             let hint = |percent, before, below| {
                 let helped = successes(before) < below;
-                if helped {
-                    teacher.tokens.len() * percent / 100
-                } else {
-                    0
-                }
+                if helped { teacher.tokens.len() * percent / 100 } else { 0 }
             };
             let expected = [0, 0, 0, 0, hint(25, 4, 2), hint(25, 4, 2), hint(50, 6, 4)];
             let hints: Vec<usize> = sampled.iter().map(|it| it.prefix).collect();

@@ -66,11 +66,7 @@ fn d6_groups_of_fewer_than_two_are_dropped_and_counted() {
     for (step, it) in train(4, [1, 2, 0, 4]).iter().enumerate() {
         let of = |name| it.get(name).unwrap();
         assert_eq!(of("groups/dropped"), 2.0, "step {step}");
-        let groups = [
-            "groups/all_fail",
-            "groups/all_solved",
-            "groups/partially_solved",
-        ];
+        let groups = ["groups/all_fail", "groups/all_solved", "groups/partially_solved"];
         assert_eq!(groups.map(of).iter().sum::<f64>(), 2.0, "step {step}");
         let verdicts = ["verify/correct", "verify/wrong", "verify/unparsable"];
         let judged: f64 = verdicts.map(of).iter().sum();
@@ -85,9 +81,6 @@ fn d6_a_step_that_lost_everything_moves_nothing() {
     let steps = train(4, [0; 4]);
     for it in &steps {
         assert_eq!(it.get("groups/dropped"), Some(4.0));
-        assert_eq!(
-            (it.get("loss"), it.get("grad_norm")),
-            (Some(0.0), Some(0.0))
-        );
+        assert_eq!((it.get("loss"), it.get("grad_norm")), (Some(0.0), Some(0.0)));
     }
 }

@@ -24,9 +24,7 @@ fn gate(text: &str) -> (Gate, SlotRule) {
 /// `m_t` of a gate at the steps of epochs of 10, for groups of 8.
 fn success_limit(gate: &Gate, steps: &[u64]) -> Vec<i32> {
     let schedule = hapo_core::Schedule::new(gate, 8, 10).unwrap();
-    let at = steps
-        .iter()
-        .map(|it| schedule.success_limit(Step(*it)).get());
+    let at = steps.iter().map(|it| schedule.success_limit(Step(*it)).get());
     at.collect()
 }
 
@@ -79,15 +77,9 @@ fn d7_d8_every_slot_rule_is_a_word() {
         ("random", SlotRule::Random),
         ("longest", SlotRule::Longest),
     ] {
-        assert_eq!(
-            gate(&format!("turn_off_epoch = 1\nslot = \"{word}\"")).1,
-            rule
-        );
+        assert_eq!(gate(&format!("turn_off_epoch = 1\nslot = \"{word}\"")).1, rule);
     }
-    assert_eq!(
-        gate("gate = \"always\"\nslot = \"fixed\"").1,
-        SlotRule::Fixed
-    );
+    assert_eq!(gate("gate = \"always\"\nslot = \"fixed\"").1, SlotRule::Fixed);
     let refused = resolve("method = \"trapo\"\n[hapo]\nturn_off_epoch = 1\nslot = \"fixed\"");
     assert!(refused.unwrap_err().contains("gate = \"always\""));
 }
@@ -96,15 +88,10 @@ fn d7_d8_every_slot_rule_is_a_word() {
 fn d12_d13_advantages() {
     let it = trapo("").settings().advantage.clone();
     assert!(!it.std && it.group == AdvantageGroup::Mixed);
-    let it = trapo("advantage = { std = true, group = \"policy-only\" }")
-        .settings()
-        .advantage
-        .clone();
+    let it =
+        trapo("advantage = { std = true, group = \"policy-only\" }").settings().advantage.clone();
     assert!(it.std && it.group == AdvantageGroup::PolicyOnly);
-    let it = trapo("advantage.group = \"sampled\"")
-        .settings()
-        .advantage
-        .clone();
+    let it = trapo("advantage.group = \"sampled\"").settings().advantage.clone();
     assert_eq!(it.group, AdvantageGroup::Sampled);
 }
 
@@ -117,10 +104,8 @@ fn d14_operators_come_with_their_hosts() {
         ("chord", "chord"),
         ("hpt", "srft"),
     ] {
-        let it = resolve(&format!("method = \"{host}\"\nteacher.d = 0.2"))
-            .unwrap()
-            .method()
-            .clone();
+        let it =
+            resolve(&format!("method = \"{host}\"\nteacher.d = 0.2")).unwrap().method().clone();
         let terms = format!("operator: {operator}, d: 0.2");
         assert!(format!("{it:?}").contains(&terms), "{it:?}");
     }
@@ -130,23 +115,14 @@ fn d14_operators_come_with_their_hosts() {
 fn d15_teacher_weights() {
     for (word, weight) in [
         ("\"one\"", TeacherWeight::One),
-        (
-            "\"one-minus-confidence\"",
-            TeacherWeight::OneMinusConfidence,
-        ),
+        ("\"one-minus-confidence\"", TeacherWeight::OneMinusConfidence),
         ("\"relative\"", TeacherWeight::Relative),
         ("\"advantage\"", TeacherWeight::Advantage),
         ("0.5", TeacherWeight::Constant(0.5)),
         ("\"0.5\"", TeacherWeight::Constant(0.5)),
         ("0", TeacherWeight::Constant(0.0)),
     ] {
-        assert_eq!(
-            trapo(&format!("teacher.weight = {word}"))
-                .settings()
-                .teacher
-                .weight,
-            weight
-        );
+        assert_eq!(trapo(&format!("teacher.weight = {word}")).settings().teacher.weight, weight);
     }
 }
 
@@ -157,21 +133,14 @@ fn d16_d17_normaliser_and_entropy_bonus() {
     assert_eq!(it.entropy_coef, 0.0);
     let it = trapo("loss = { normaliser = \"token-mean\", entropy_coef = 0.001 }");
     let it = it.loss();
-    assert_eq!(
-        (it.normaliser, it.entropy_coef),
-        (Normaliser::TokenMean, 0.001)
-    );
+    assert_eq!((it.normaliser, it.entropy_coef), (Normaliser::TokenMean, 0.001));
 }
 
 #[test]
 fn d18_d19_d20_kl_mini_batches_and_passes() {
     let it = trapo("metrics.kl_every = 5\noptim = { mini_batch_prompts = 64, passes = 2 }");
     assert_eq!(
-        (
-            it.metrics().kl_every,
-            it.optim().mini_batch_prompts,
-            it.optim().passes
-        ),
+        (it.metrics().kl_every, it.optim().mini_batch_prompts, it.optim().passes),
         (5, 64, 2)
     );
 }
@@ -193,18 +162,9 @@ fn d22_prefixes_are_trapos_own() {
     let plan = of("method = \"trapo\"").unwrap().method().sampling();
     assert_eq!(plan, GroupPlan::Prefixes(&MICRO_GROUPS));
     for (text, problem) in [
-        (
-            "method = \"luffy\"",
-            "the section is for method = \"trapo\"",
-        ),
-        (
-            "method = \"trapo\"\nhapo.turn_off_epoch = 1.5",
-            "leaves nothing to the gate",
-        ),
-        (
-            "method = \"trapo\"\nsampling.group_size = 4",
-            "group_size = 8, got 4",
-        ),
+        ("method = \"luffy\"", "the section is for method = \"trapo\""),
+        ("method = \"trapo\"\nhapo.turn_off_epoch = 1.5", "leaves nothing to the gate"),
+        ("method = \"trapo\"\nsampling.group_size = 4", "group_size = 8, got 4"),
     ] {
         let error = of(text).unwrap_err();
         assert!(error.contains(problem), "{error}");
@@ -213,16 +173,9 @@ fn d22_prefixes_are_trapos_own() {
 
 #[test]
 fn d23_guards_and_the_warning_without_annealing() {
-    let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }")
-        .guard()
-        .clone();
+    let it = trapo("guard = { stop = true, window = 5, beta_rise = 0.1 }").guard().clone();
     assert!(it.stop && it.window == 5 && it.beta_rise == 0.1);
-    let warned = |text: &str| {
-        trapo(text)
-            .warnings()
-            .join("\n")
-            .contains("positive feedback")
-    };
+    let warned = |text: &str| trapo(text).warnings().join("\n").contains("positive feedback");
     assert!(warned("[hapo]\nannealing = \"off\""));
     assert!(!warned("[hapo]\nturn_off_epoch = 1.5"));
 }
@@ -232,24 +185,10 @@ fn d25_temperature_and_truncated_draws() {
     let it = trapo(
         "sampling = { temperature = 0.7, top_p = 0.9, top_k = 20, min_p = 0.05, stop = [\"END\"] }",
     );
-    let Decoding::Sample {
-        temperature,
-        truncation,
-    } = it.decoding()
-    else {
+    let Decoding::Sample { temperature, truncation } = it.decoding() else {
         panic!("training samples");
     };
-    assert_eq!(
-        (temperature, truncation),
-        (
-            0.7,
-            Truncation {
-                top_k: 20,
-                top_p: 0.9,
-                min_p: 0.05
-            }
-        )
-    );
+    assert_eq!((temperature, truncation), (0.7, Truncation { top_k: 20, top_p: 0.9, min_p: 0.05 }));
     assert!(it.warnings()[0].contains("importance ratio"));
     assert!(trapo("").warnings().is_empty());
 }
@@ -270,13 +209,7 @@ fn luffy_original_is_advantage_without_clip() {
 fn the_extra_methods_are_a_key_each() {
     let grpo = |text: &str| resolve(&format!("method = \"grpo\"\n{text}")).unwrap();
     let dapo = grpo("loss.clip_high = 0.28\nsampling.dynamic_sampling = 3");
-    assert_eq!(
-        dapo.loss().clip,
-        Clip {
-            low: 0.2,
-            high: 0.28
-        }
-    );
+    assert_eq!(dapo.loss().clip, Clip { low: 0.2, high: 0.28 });
     assert_eq!(dapo.sampling().dynamic_sampling, 3);
     let gspo =
         grpo("loss = { importance_ratio_level = \"sequence\", normaliser = \"sequence-mean\" }");

@@ -60,11 +60,7 @@ fn tables() -> String {
     text += "### Tables of single methods\n\n| table | keys | of the method |\n|---|---|---|\n";
     for it in METHODS.iter().filter(|it| !it.own_keys.is_empty()) {
         let (name, keys) = (it.name, it.own_keys.join("`, `"));
-        writeln!(
-            text,
-            "| `[{name}]` | `{keys}` | [{name}](methods/{name}.md) |"
-        )
-        .unwrap();
+        writeln!(text, "| `[{name}]` | `{keys}` | [{name}](methods/{name}.md) |").unwrap();
     }
     text
 }
@@ -81,9 +77,6 @@ fn the_tables_of_the_documentation_are_the_recipes() {
     if std::env::var_os("UPDATE_EXPECT").is_some() {
         std::fs::write(&path, format!("{before}{BEGIN}{new}{END}{after}")).unwrap();
     } else {
-        assert!(
-            old == new,
-            "docs/recipes.md has other tables: run this test with UPDATE_EXPECT=1"
-        );
+        assert!(old == new, "docs/recipes.md has other tables: run this test with UPDATE_EXPECT=1");
     }
 }

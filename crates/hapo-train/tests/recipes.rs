@@ -108,10 +108,7 @@ fn paper_presets_have_the_papers_numbers() {
     for size in ["3b", "7b"] {
         let load = |name: &str| {
             let path = root().join(format!("paper/{size}/{name}.toml"));
-            Recipe::load(&path, &Overrides::default())
-                .unwrap()
-                .settings()
-                .clone()
+            Recipe::load(&path, &Overrides::default()).unwrap().settings().clone()
         };
         for name in ROWS {
             let raw = load(name);
@@ -120,15 +117,9 @@ fn paper_presets_have_the_papers_numbers() {
             assert_eq!((s.prompts_per_step, s.group_size), (128, 8));
             assert_eq!((raw.data.max_prompt_tokens, s.max_new_tokens), (1024, 8192));
             assert_eq!((s.temperature, s.top_p), (1.0, 1.0));
-            assert_eq!(
-                (o.lr, o.lr_schedule),
-                (5e-6, LearningRateSchedule::Constant)
-            );
+            assert_eq!((o.lr, o.lr_schedule), (5e-6, LearningRateSchedule::Constant));
             assert_eq!((o.betas, o.eps, o.weight_decay), ([0.9, 0.999], 1e-8, 0.01));
-            assert_eq!(
-                (o.max_grad_norm, o.mini_batch_prompts, o.passes),
-                (1.0, 64, 1)
-            );
+            assert_eq!((o.max_grad_norm, o.mini_batch_prompts, o.passes), (1.0, 64, 1));
             assert_eq!((l.clip_low, l.clip_high, l.entropy_coef), (0.2, 0.2, 0.001));
             assert!(!raw.advantage.std && l.normaliser == NormaliserKind::Constant);
         }
@@ -141,10 +132,7 @@ fn paper_presets_have_the_papers_numbers() {
             (Some("0.3".parse().unwrap()), AnnealingMode::Off)
         );
         let method = load("hapo-method").hapo.unwrap();
-        assert_eq!(
-            (method.success_limit, method.annealing),
-            (Some(0), AnnealingMode::Sigmoid)
-        );
+        assert_eq!((method.success_limit, method.annealing), (Some(0), AnnealingMode::Sigmoid));
         assert_eq!(method.turn_off_epoch, Some("1.5".parse().unwrap()));
     }
 }
@@ -161,27 +149,18 @@ fn stages_take_what_they_do_not_say_from_the_recipe_around_them() {
     let stages = load(&[]).unwrap();
     assert_eq!((stages[0].steps(), stages[1].steps()), (3, 7));
     assert_eq!((stages[0].optim().lr, stages[1].optim().lr), (1e-4, 1e-4));
-    assert_eq!(
-        (stages[0].optim().warmup, stages[1].optim().warmup),
-        (0.0, 0.5)
-    );
+    assert_eq!((stages[0].optim().warmup, stages[1].optim().warmup), (0.0, 0.5));
     assert_eq!(*stages[1].model(), ModelSource::Stage("a".to_owned()));
     let stages = load(&["seed=9", "stage.b.steps=2"]).unwrap();
     assert_eq!((stages[0].seed(), stages[1].seed()), (9, 9));
     assert_eq!((stages[0].steps(), stages[1].steps()), (3, 2));
     let refused = load(&["stage.c.steps=2"]).unwrap_err();
-    assert!(
-        refused.contains("the recipe has no such stage"),
-        "{refused}"
-    );
+    assert!(refused.contains("the recipe has no such stage"), "{refused}");
     let forward = text.replace("stage:a", "stage:b");
     let refused = Recipe::parse_stages(&forward, "two.toml", "two", &Overrides::default())
         .unwrap_err()
         .to_string();
-    assert!(
-        refused.contains("no stage `b` comes before this one"),
-        "{refused}"
-    );
+    assert!(refused.contains("no stage `b` comes before this one"), "{refused}");
 }
 
 #[test]

@@ -11,10 +11,7 @@ use hapo_train::{Overrides, Recipe};
 fn overrides(set: &[&str], unset: &[&str]) -> Overrides {
     Overrides {
         unset: unset.iter().map(|it| (*it).to_owned()).collect(),
-        written_as: WrittenAs {
-            set: "--set",
-            unset: "--unset",
-        },
+        written_as: WrittenAs { set: "--set", unset: "--unset" },
         ..Overrides::set(set.iter().copied())
     }
 }
@@ -62,22 +59,14 @@ fn a_gate_that_asks_for_no_confidence_has_no_threshold_and_no_annealing() {
         }
     }
     let never = "method = \"trapo\"\nhapo.gate = \"never\"";
-    means_nothing(
-        never,
-        "hapo.slot = \"first\"",
-        "hapo.gate = \"never\" lets no teacher in",
-    );
+    means_nothing(never, "hapo.slot = \"first\"", "hapo.gate = \"never\" lets no teacher in");
 }
 
 #[test]
 fn a_gate_that_stays_has_no_end() {
     for key in ["hapo.turn_off_epoch = 1.5", "hapo.steepness = 10"] {
         let rest = "method = \"trapo\"\nhapo.annealing = \"off\"";
-        means_nothing(
-            rest,
-            key,
-            "hapo.annealing = \"off\" keeps the gate as it is",
-        );
+        means_nothing(rest, key, "hapo.annealing = \"off\" keeps the gate as it is");
     }
 }
 
@@ -105,11 +94,7 @@ fn imitation_samples_nothing() {
         "advantage.group = \"mixed\"",
         "guard.stop = true",
     ] {
-        means_nothing(
-            "method = \"sft\"",
-            key,
-            "method = \"sft\" samples no rollouts",
-        );
+        means_nothing("method = \"sft\"", key, "method = \"sft\" samples no rollouts");
     }
 }
 
@@ -156,22 +141,14 @@ fn data_have_the_keys_of_their_source() {
         "data.teacher_coverage = 0.5",
     ] {
         let because = "data.train = \"rows.jsonl\" draws no prompts of the built-in task";
-        means_nothing(
-            "method = \"grpo\"\ndata.train = \"rows.jsonl\"",
-            key,
-            because,
-        );
+        means_nothing("method = \"grpo\"\ndata.train = \"rows.jsonl\"", key, because);
     }
     let mixture = "data.mixture = { families = [] }";
     let because = "data.train = \"builtin\" is not the built-in corpus";
     means_nothing("method = \"sft\"", mixture, because);
     for key in ["data.template = \"chatml\"", "data.grader = \"math\""] {
         let because = "data.train = \"builtin:corpus\" is rendered already and not graded";
-        means_nothing(
-            "method = \"sft\"\ndata.train = \"builtin:corpus\"",
-            key,
-            because,
-        );
+        means_nothing("method = \"sft\"\ndata.train = \"builtin:corpus\"", key, because);
     }
 }
 
@@ -227,11 +204,7 @@ fn an_override_that_makes_a_key_meaningless_says_how_to_leave_it_out() {
 #[test]
 fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     check(
-        &refused(
-            "method = \"trapo\"\n[loss]\nnormaliser = \"token-maen\"\n",
-            &[],
-            &[],
-        ),
+        &refused("method = \"trapo\"\n[loss]\nnormaliser = \"token-maen\"\n", &[], &[]),
         &expect![[r#"
             expected one of constant, token-mean, sequence-mean, got `token-maen` (r.toml, line 4, column 1: loss.normaliser)
             did you mean `token-mean`?"#]],
@@ -249,11 +222,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
             did you mean `lr_schedule`?"#]],
     );
     check(
-        &refused(
-            "method = \"grpo\"\ndata.levels = [\"multply:6\"]\n",
-            &[],
-            &[],
-        ),
+        &refused("method = \"grpo\"\ndata.levels = [\"multply:6\"]\n", &[], &[]),
         &expect![[r#"
             unknown family `multply`, expected one of: multiply, add, linear (r.toml, line 3, column 6: data.levels)
             for example "multiply:6""#]],
@@ -266,11 +235,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     );
     // Keys that a gate without confidence does not read are typed all the same.
     check(
-        &refused(
-            "method = \"trapo\"\n[hapo]\ngate = \"always\"\nannealing = \"tpyo\"\n",
-            &[],
-            &[],
-        ),
+        &refused("method = \"trapo\"\n[hapo]\ngate = \"always\"\nannealing = \"tpyo\"\n", &[], &[]),
         &expect![[r#"
             expected one of sigmoid, off, got `tpyo` (r.toml, line 5, column 1: hapo.annealing)
             write one of: sigmoid, off"#]],
@@ -302,22 +267,12 @@ fn old_recipes_upgraded_are_those_of_the_repository() {
         let old = read(format!("tests/old_recipes/{name}.toml"));
         let now = read(format!("../../recipes/mini/{name}.toml"));
         let parse = |text: &str| Recipe::parse(text, name, &Overrides::default());
-        assert!(
-            parse(&old).unwrap_err().to_string().contains(" now ("),
-            "{name}"
-        );
+        assert!(parse(&old).unwrap_err().to_string().contains(" now ("), "{name}");
         let upgraded = upgrade(&old).unwrap();
-        assert_eq!(
-            parse(&upgraded).unwrap().resolved(),
-            parse(&now).unwrap().resolved()
-        );
+        assert_eq!(parse(&upgraded).unwrap().resolved(), parse(&now).unwrap().resolved());
         assert_eq!(upgrade(&upgraded).unwrap(), upgraded, "{name}");
         assert_eq!(upgraded.lines().count(), old.lines().count(), "{name}");
-        assert!(
-            of_earlier_version(&old)
-                .unwrap()
-                .contains("can be shown and replayed")
-        );
+        assert!(of_earlier_version(&old).unwrap().contains("can be shown and replayed"));
         assert_eq!(of_earlier_version(&parse(&now).unwrap().resolved()), None);
     }
 }

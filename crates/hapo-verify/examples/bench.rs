@@ -32,10 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (gold, completion, class) in &cases {
             let start = Instant::now();
             let judgement = grade(&MATH, gold, completion);
-            times
-                .entry(class)
-                .or_default()
-                .push(start.elapsed().as_secs_f64() * 1e6);
+            times.entry(class).or_default().push(start.elapsed().as_secs_f64() * 1e6);
             n_correct += usize::from(judgement.verdict.is_correct());
         }
     }

@@ -33,25 +33,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let gold = text(&case, "gold");
             let answer = text(&case, "pred");
             let boxed = case["form"].as_str().is_some_and(|it| it != "completion");
-            let completion = if boxed {
-                format!("\\boxed{{{answer}}}")
-            } else {
-                answer.clone()
-            };
+            let completion = if boxed { format!("\\boxed{{{answer}}}") } else { answer.clone() };
             let start = Instant::now();
             let result = Gold::new(grader, &gold).map(|it| it.judge(&completion));
             let ms = start.elapsed().as_secs_f64() * 1e3;
             times.push(ms);
             if show == "extracted" {
                 let extracted = result.as_ref().ok().and_then(|it| it.extracted.clone());
-                println!(
-                    "{}",
-                    serde_json::json!({"id": case["id"], "extracted": extracted})
-                );
+                println!("{}", serde_json::json!({"id": case["id"], "extracted": extracted}));
             }
-            let correct = result
-                .as_ref()
-                .is_ok_and(|it| it.verdict == Verdict::Correct);
+            let correct = result.as_ref().is_ok_and(|it| it.verdict == Verdict::Correct);
             let labels = [
                 ("mv", &case["labels"]["mv"]),
                 ("oat", &case["labels"]["oat"]),
@@ -74,33 +65,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     println!(
                         "{tier} {} want {label} | {gold} | {} | {} | {}",
                         case["kind"].as_str().unwrap_or(""),
-                        shown
-                            .chars()
-                            .take(160)
-                            .collect::<String>()
-                            .replace('\n', "\\n"),
+                        shown.chars().take(160).collect::<String>().replace('\n', "\\n"),
                         case["wrap"].as_str().unwrap_or(""),
-                        result
-                            .as_ref()
-                            .map_or_else(ToString::to_string, |it| format!(
-                                "{} | gold answer {} | answer {} from {:?} | {}",
-                                it.verdict.name(),
-                                it.gold_read,
-                                it.answer_read,
-                                it.extracted
-                                    .as_deref()
-                                    .map(|it| it.chars().take(80).collect::<String>()),
-                                it.reason
-                            ))
+                        result.as_ref().map_or_else(ToString::to_string, |it| format!(
+                            "{} | gold answer {} | answer {} from {:?} | {}",
+                            it.verdict.name(),
+                            it.gold_read,
+                            it.answer_read,
+                            it.extracted
+                                .as_deref()
+                                .map(|it| it.chars().take(80).collect::<String>()),
+                            it.reason
+                        ))
                     );
                 }
             }
             let budget = case["budget_ms"].as_f64().unwrap_or(50.0);
             if ms > budget.min(slow_ms) {
-                println!(
-                    "SLOW {ms:.1} ms (budget {budget}) {} {}",
-                    case["kind"], case["id"]
-                );
+                println!("SLOW {ms:.1} ms (budget {budget}) {} {}", case["kind"], case["id"]);
                 println!("   {gold:.60} | {answer:.100}");
             }
         }
@@ -127,12 +109,7 @@ fn text(case: &Value, key: &str) -> String {
     }
     let parts = case[format!("{key}_parts")].as_array();
     let part = |it: &Value| {
-        it[0]
-            .as_str()
-            .unwrap_or_default()
-            .repeat(it[1].as_u64().unwrap_or(1) as usize)
+        it[0].as_str().unwrap_or_default().repeat(it[1].as_u64().unwrap_or(1) as usize)
     };
-    parts
-        .map(|it| it.iter().map(part).collect())
-        .unwrap_or_default()
+    parts.map(|it| it.iter().map(part).collect()).unwrap_or_default()
 }

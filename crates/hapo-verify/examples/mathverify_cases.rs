@@ -46,14 +46,8 @@ fn options(config: &Value) -> MathOptions {
         ..Targets::default()
     };
     for target in config["targets"].as_array().into_iter().flatten() {
-        let anywhere = target["try_extract_without_anchor"]
-            .as_bool()
-            .unwrap_or(true);
-        let search = if anywhere {
-            Search::Anywhere
-        } else {
-            Search::AfterAnchor
-        };
+        let anywhere = target["try_extract_without_anchor"].as_bool().unwrap_or(true);
+        let search = if anywhere { Search::Anywhere } else { Search::AfterAnchor };
         match target["type"].as_str() {
             Some("latex") => {
                 targets.latex = search;
@@ -65,21 +59,17 @@ fn options(config: &Value) -> MathOptions {
             }
             Some("string") => {
                 targets.strings = match target["strings"].as_array() {
-                    Some(all) => all
-                        .iter()
-                        .filter_map(|it| it.as_str().map(str::to_owned))
-                        .collect(),
+                    Some(all) => {
+                        all.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect()
+                    }
                     None => ["A", "B", "C", "D"].map(str::to_owned).to_vec(),
                 };
             }
             _ => {}
         }
     }
-    let mut options = MathOptions {
-        gold_targets: targets.clone(),
-        targets,
-        ..MathOptions::default()
-    };
+    let mut options =
+        MathOptions { gold_targets: targets.clone(), targets, ..MathOptions::default() };
     if let Some(places) = config["float_rounding"].as_u64() {
         options.float_rounding = places as u32;
     }

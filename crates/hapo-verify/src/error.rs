@@ -30,19 +30,15 @@ pub enum GoldError {
 impl GoldError {
     /// A gold answer that `grader` cannot compare, and what it can.
     pub fn unreadable(gold: &str, grader: &'static str, expected: &'static str) -> GoldError {
-        GoldError::Unreadable {
-            gold: gold.chars().take(80).collect(),
-            grader,
-            expected,
-        }
+        GoldError::Unreadable { gold: gold.chars().take(80).collect(), grader, expected }
     }
 
     /// What the reader of the message can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            GoldError::Empty => Some(String::from(
-                "give the answer alone, for example `7` or `\\frac{1}{2}`",
-            )),
+            GoldError::Empty => {
+                Some(String::from("give the answer alone, for example `7` or `\\frac{1}{2}`"))
+            }
             GoldError::Unreadable { .. } => None,
             GoldError::UnknownGrader { got, expected } => {
                 let got = got.to_lowercase();

@@ -321,14 +321,9 @@ impl Expr {
                     };
                     sum = Some(match sum {
                         None => (cols, cells),
-                        Some((width, total)) if width == cols && total.len() == cells.len() => (
-                            width,
-                            total
-                                .into_iter()
-                                .zip(cells)
-                                .map(|(a, b)| a.plus(b))
-                                .collect(),
-                        ),
+                        Some((width, total)) if width == cols && total.len() == cells.len() => {
+                            (width, total.into_iter().zip(cells).map(|(a, b)| a.plus(b)).collect())
+                        }
                         Some(_) => return None,
                     });
                 }
@@ -355,10 +350,7 @@ impl Expr {
                     return Some(Expr::Matrix { cols, cells });
                 }
                 let scalar = Expr::Mul(scalars);
-                let cells = cells
-                    .into_iter()
-                    .map(|it| scalar.clone().times(it))
-                    .collect();
+                let cells = cells.into_iter().map(|it| scalar.clone().times(it)).collect();
                 Some(Expr::Matrix { cols, cells })
             }
             _ => None,
@@ -379,13 +371,7 @@ impl Expr {
 const MAX_MATRIX_STEPS: usize = 1_000;
 
 fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
-    let (
-        Expr::Matrix {
-            cols: inner,
-            cells: a,
-        },
-        Expr::Matrix { cols, cells: b },
-    ) = (left, right)
+    let (Expr::Matrix { cols: inner, cells: a }, Expr::Matrix { cols, cells: b }) = (left, right)
     else {
         return None;
     };
@@ -401,18 +387,12 @@ fn matrix_product(left: &Expr, right: &Expr) -> Option<Expr> {
     let cells = (0..rows)
         .flat_map(|row| (0..*cols).map(move |col| (row, col)))
         .map(|(row, col)| cell(row, col));
-    Some(Expr::Matrix {
-        cols: *cols,
-        cells: cells.collect(),
-    })
+    Some(Expr::Matrix { cols: *cols, cells: cells.collect() })
 }
 
 impl fmt::Display for Expr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = Limited {
-            out: String::new(),
-            left: 240,
-        };
+        let mut out = Limited { out: String::new(), left: 240 };
         if write_expr(&mut out, self).is_err() {
             out.out.push('…');
         }
@@ -487,11 +467,7 @@ fn write_expr(f: &mut Limited, e: &Expr) -> fmt::Result {
         Expr::Set(v) => write_list(f, "{", v, ", ", "}"),
         Expr::Tuple(v) => write_list(f, "(", v, ", ", ")"),
         Expr::Interval(i) => {
-            f.write_str(if i.left_open {
-                "interval ("
-            } else {
-                "interval ["
-            })?;
+            f.write_str(if i.left_open { "interval (" } else { "interval [" })?;
             write_expr(f, &i.start)?;
             f.write_str(", ")?;
             write_expr(f, &i.end)?;

@@ -17,10 +17,7 @@ pub struct Gold {
 
 impl From<Box<dyn PreparedGold>> for Gold {
     fn from(gold: Box<dyn PreparedGold>) -> Gold {
-        Gold {
-            first: Arc::from(gold),
-            others: Vec::new(),
-        }
+        Gold { first: Arc::from(gold), others: Vec::new() }
     }
 }
 
@@ -53,10 +50,7 @@ impl Gold {
         }
         let mut read = read.into_iter();
         match read.next() {
-            Some(first) => Ok(Gold {
-                first,
-                others: read.collect(),
-            }),
+            Some(first) => Ok(Gold { first, others: read.collect() }),
             None => Err(first_error.unwrap_or(GoldError::Empty)),
         }
     }

@@ -95,11 +95,7 @@ impl Rat {
             return None;
         }
         let frac = frac.trim_end_matches('0');
-        if !whole
-            .bytes()
-            .chain(frac.bytes())
-            .all(|b| b.is_ascii_digit())
-        {
+        if !whole.bytes().chain(frac.bytes()).all(|b| b.is_ascii_digit()) {
             return None;
         }
         if whole.len() + frac.len() <= 18 {
@@ -123,18 +119,10 @@ impl Rat {
         let bits = value.to_bits();
         let exponent = (bits >> 52 & 0x7ff) as i64;
         let fraction = (bits & ((1 << 52) - 1)) as i64;
-        let mantissa = if exponent == 0 {
-            fraction
-        } else {
-            fraction | 1 << 52
-        };
+        let mantissa = if exponent == 0 { fraction } else { fraction | 1 << 52 };
         let scale = Rat::int(2).pow(exponent.max(1) - 1_075)?;
         let magnitude = Rat::int(mantissa).mul(&scale)?;
-        Some(if value < 0.0 {
-            magnitude.neg()
-        } else {
-            magnitude
-        })
+        Some(if value < 0.0 { magnitude.neg() } else { magnitude })
     }
 
     /// `10^exponent`, bounded.
@@ -147,12 +135,7 @@ impl Rat {
             if *b == 1 && *d == 1 {
                 return Rat::new(i128::from(*a) + i128::from(*c), 1);
             }
-            let (a, b, c, d) = (
-                i128::from(*a),
-                i128::from(*b),
-                i128::from(*c),
-                i128::from(*d),
-            );
+            let (a, b, c, d) = (i128::from(*a), i128::from(*b), i128::from(*c), i128::from(*d));
             if let (Some(x), Some(y)) = (a.checked_mul(d), c.checked_mul(b))
                 && let Some(n) = x.checked_add(y)
             {
@@ -182,10 +165,7 @@ impl Rat {
 
     pub(crate) fn mul(&self, other: &Rat) -> Option<Rat> {
         if let (Rat::Small(a, b), Rat::Small(c, d)) = (self, other) {
-            return Rat::new(
-                i128::from(*a) * i128::from(*c),
-                i128::from(*b) * i128::from(*d),
-            );
+            return Rat::new(i128::from(*a) * i128::from(*c), i128::from(*b) * i128::from(*d));
         }
         let ((a, b), (c, d)) = (self.parts(), other.parts());
         Rat::from_big(a * c, b * d)
@@ -218,11 +198,7 @@ impl Rat {
             return (exponent > 0).then_some(Rat::ZERO);
         }
         if *self == Rat::MINUS_ONE {
-            return Some(if exponent % 2 == 0 {
-                Rat::ONE
-            } else {
-                Rat::MINUS_ONE
-            });
+            return Some(if exponent % 2 == 0 { Rat::ONE } else { Rat::MINUS_ONE });
         }
         let size = exponent.unsigned_abs();
         if size.checked_mul(self.bits().saturating_sub(1).max(1))? > MAX_BITS {
@@ -237,21 +213,14 @@ impl Rat {
             let (n, d) = self.parts();
             Rat::coprime(n.pow(size), d.pow(size))
         };
-        if exponent < 0 {
-            power.recip()
-        } else {
-            Some(power)
-        }
+        if exponent < 0 { power.recip() } else { Some(power) }
     }
 
     /// Bits of the larger part.
     pub(crate) fn bits(&self) -> u64 {
         match self {
             Rat::Small(n, d) => u64::from(
-                64 - n
-                    .unsigned_abs()
-                    .leading_zeros()
-                    .min(d.unsigned_abs().leading_zeros()),
+                64 - n.unsigned_abs().leading_zeros().min(d.unsigned_abs().leading_zeros()),
             ),
             Rat::Big(b) => b.0.bits().max(b.1.bits()),
         }
@@ -355,11 +324,8 @@ fn big_ratio_to_f64(n: &BigInt, d: &BigInt) -> f64 {
     }
     // Scale the quotient to 64 or 65 significant bits, divide, and scale back: one rounding of the quotient.
     let shift = 65 + d.bits() as i64 - n.bits() as i64;
-    let quotient = if shift >= 0 {
-        (n << shift as u64) / d
-    } else {
-        n / (d << shift.unsigned_abs())
-    };
+    let quotient =
+        if shift >= 0 { (n << shift as u64) / d } else { n / (d << shift.unsigned_abs()) };
     let mantissa = quotient.to_f64().unwrap_or(f64::NAN);
     let down = -shift;
     if down.unsigned_abs() > 1000 {

@@ -139,9 +139,8 @@ fn joined_thousands(text: &str) -> String {
             continue;
         }
         if (1..=3).contains(&n_digits) {
-            let separator = ["{\\,}", "\\,", "\\;", "\\ ", "~", " "]
-                .iter()
-                .find(|it| rest.starts_with(**it));
+            let separator =
+                ["{\\,}", "\\,", "\\;", "\\ ", "~", " "].iter().find(|it| rest.starts_with(**it));
             if let Some(separator) = separator {
                 let after = &rest[separator.len()..];
                 let group = after.bytes().take_while(u8::is_ascii_digit).count();

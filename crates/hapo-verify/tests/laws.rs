@@ -4,9 +4,7 @@ use hapo_verify::{EXACT, Gold, GoldError, MATH, Verdict, grade, grade_batch};
 use proptest::prelude::*;
 
 fn is_correct(gold: &str, answer: &str) -> bool {
-    grade(&MATH, gold, &format!("\\boxed{{{answer}}}"))
-        .verdict
-        .is_correct()
+    grade(&MATH, gold, &format!("\\boxed{{{answer}}}")).verdict.is_correct()
 }
 
 /// A rational number and one of its spellings.
@@ -41,9 +39,7 @@ fn formula() -> impl Strategy<Value = String> {
                 .prop_map(|(a, b)| format!("\\left({a}\\right) \\cdot \\left({b}\\right)")),
             (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("\\frac{{{a}}}{{{b}+1}}")),
             (inner.clone(), 2_u32..5).prop_map(|(a, n)| format!("\\left({a}\\right)^{{{n}}}")),
-            inner
-                .clone()
-                .prop_map(|a| format!("\\sin\\left({a}\\right)")),
+            inner.clone().prop_map(|a| format!("\\sin\\left({a}\\right)")),
             inner.prop_map(|a| format!("e^{{{a}}}")),
         ]
     })
@@ -129,12 +125,7 @@ fn of_several_gold_answers_any_counts_and_unreadable_ones_are_skipped() {
     assert_eq!(gold.judge("\\boxed{12.5}").verdict, Verdict::Correct);
     assert_eq!(gold.judge("\\boxed{12}").verdict, Verdict::Correct);
     let wrong = gold.judge("\\boxed{13}");
-    assert_eq!(
-        wrong,
-        Gold::new(&MATH, gold_answers[1])
-            .unwrap()
-            .judge("\\boxed{13}")
-    );
+    assert_eq!(wrong, Gold::new(&MATH, gold_answers[1]).unwrap().judge("\\boxed{13}"));
     assert!(matches!(Gold::any(&MATH, [""]), Err(GoldError::Empty)));
     assert!(matches!(Gold::any(&MATH, []), Err(GoldError::Empty)));
 }

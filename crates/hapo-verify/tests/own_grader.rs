@@ -21,13 +21,9 @@ impl Grader for Within {
     }
 
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
-        let centre = gold
-            .parse()
-            .map_err(|_| GoldError::unreadable(gold, self.name(), "a number"))?;
-        Ok(Box::new(Interval {
-            centre,
-            tolerance: self.tolerance,
-        }))
+        let centre =
+            gold.parse().map_err(|_| GoldError::unreadable(gold, self.name(), "a number"))?;
+        Ok(Box::new(Interval { centre, tolerance: self.tolerance }))
     }
 }
 
@@ -57,13 +53,8 @@ const WITHIN: Within = Within { tolerance: 0.5 };
 
 #[test]
 fn its_verdicts_are_those_of_grade_and_of_a_batch() {
-    let pairs = [
-        ("10", "about 10.4"),
-        ("10", "about 11"),
-        ("10", ""),
-        ("ten", "10"),
-        ("10", "ten"),
-    ];
+    let pairs =
+        [("10", "about 10.4"), ("10", "about 11"), ("10", ""), ("ten", "10"), ("10", "ten")];
     let batch = grade_batch(&WITHIN, &pairs);
     let verdicts: Vec<Verdict> = batch.iter().map(|it| it.verdict).collect();
     assert_eq!(
@@ -80,10 +71,7 @@ fn its_verdicts_are_those_of_grade_and_of_a_batch() {
         assert_eq!(&grade(&WITHIN, gold, completion), judgement);
     }
     assert_eq!(batch[0].gold_read, "10 ± 0.5");
-    assert_eq!(
-        batch[3].reason,
-        "unreadable gold answer `ten`, grader within expected a number"
-    );
+    assert_eq!(batch[3].reason, "unreadable gold answer `ten`, grader within expected a number");
     assert!(check_gold(&WITHIN, "ten").is_err());
 }
 
@@ -93,15 +81,9 @@ fn several_gold_answers_count_as_for_a_built_in_grader() {
     assert_eq!(gold.judge("19.8").verdict, Verdict::Correct);
     // Where none matches, the first readable one is reported.
     let wrong = gold.judge("15");
-    assert_eq!(
-        (wrong.verdict, wrong.gold_read.as_str()),
-        (Verdict::Wrong, "10 ± 0.5")
-    );
+    assert_eq!((wrong.verdict, wrong.gold_read.as_str()), (Verdict::Wrong, "10 ± 0.5"));
     let error = Gold::any(&WITHIN, ["ten", "twenty"]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "unreadable gold answer `ten`, grader within expected a number"
-    );
+    assert_eq!(error.to_string(), "unreadable gold answer `ten`, grader within expected a number");
 }
 
 #[test]

@@ -3,9 +3,7 @@
 use hapo_verify::{Gold, Grader, Judgement, MATH, Math, MathOptions, OAT, Strictness, grade};
 
 fn check(table: &str, grader: &dyn Grader, completion: impl Fn(&str) -> String) {
-    check_with(table, completion, |gold, completion| {
-        grade(grader, gold, completion)
-    });
+    check_with(table, completion, |gold, completion| grade(grader, gold, completion));
 }
 
 fn check_with(
@@ -20,13 +18,8 @@ fn check_with(
             continue;
         };
         let mut cells = cells.split(" | ");
-        let mut cell = || {
-            cells
-                .next()
-                .unwrap_or_default()
-                .trim_matches('`')
-                .trim_start_matches('`')
-        };
+        let mut cell =
+            || cells.next().unwrap_or_default().trim_matches('`').trim_start_matches('`');
         let (gold, answer, verdict) = (cell(), cell(), cell());
         let judgement = judge(gold, &completion(answer));
         n_cases += 1;
@@ -67,9 +60,7 @@ fn text_is_compared_as_letters() {
 
 #[test]
 fn the_best_candidate_is_the_answer() {
-    check(include_str!("tables/extraction.md"), &MATH, |it| {
-        it.replace('⏎', "\n")
-    });
+    check(include_str!("tables/extraction.md"), &MATH, |it| it.replace('⏎', "\n"));
 }
 
 #[test]
@@ -79,13 +70,8 @@ fn oat_is_followed_where_a_rule_can_say_it() {
 
 #[test]
 fn truth_reads_what_is_meant() {
-    let truth = Math::new(MathOptions {
-        strict: Strictness::Truth,
-        ..MathOptions::default()
+    let truth = Math::new(MathOptions { strict: Strictness::Truth, ..MathOptions::default() });
+    check_with(include_str!("tables/truth.md"), boxed, |gold, completion| {
+        Gold::new(&truth, gold).unwrap().judge(completion)
     });
-    check_with(
-        include_str!("tables/truth.md"),
-        boxed,
-        |gold, completion| Gold::new(&truth, gold).unwrap().judge(completion),
-    );
 }

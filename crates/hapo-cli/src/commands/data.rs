@@ -101,28 +101,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.command {
         Command::Stats(args) => stats(args),
         Command::Check(args) => check(args),
-        Command::Convert(args) => convert(&args.file, args.to, &args.output, |_, _| {
-            Ok(Decision::Write)
-        })
-        .map(drop),
+        Command::Convert(args) => {
+            convert(&args.file, args.to, &args.output, |_, _| Ok(Decision::Write)).map(drop)
+        }
     }
 }
 
 fn stats(args: &Stats) -> Result<()> {
     let template = hapo_data::find_template(&args.template)?;
-    let tokenizer = args
-        .tokenizer
-        .as_deref()
-        .map(model::open_tokenizer)
-        .transpose()?;
+    let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer).transpose()?;
     let tokens = |text: &str| -> Result<usize> {
         let tokenizer = tokenizer.as_ref().expect("tokens are counted with one");
         Ok(tokenizer.encode(text)?.len())
     };
-    let count = tokenizer.is_some().then_some(TokenCount {
-        tokens: &tokens,
-        template,
-    });
+    let count = tokenizer.is_some().then_some(TokenCount { tokens: &tokens, template });
     for (number, file) in args.files.iter().enumerate() {
         let it = summarise(file, count.as_ref())?;
         if args.json {
@@ -195,10 +187,7 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
 fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
     let mut counts: Vec<_> = counts.iter().collect();
     counts.sort_by_key(|it| std::cmp::Reverse(it.1));
-    let texts: Vec<String> = counts
-        .iter()
-        .map(|it| format!("{} {}", it.0, it.1))
-        .collect();
+    let texts: Vec<String> = counts.iter().map(|it| format!("{} {}", it.0, it.1)).collect();
     texts.join(", ")
 }
 
@@ -206,24 +195,14 @@ fn check(args: &Check) -> Result<()> {
     let grader = match args.grader.as_str() {
         "none" => None,
         name => Some(hapo_verify::grader(name).map_err(|it| {
-            bad_input(
-                it.to_string(),
-                "`hapo list graders` names them, `none` is none of them",
-            )
+            bad_input(it.to_string(), "`hapo list graders` names them, `none` is none of them")
         })?),
     };
     let mut bad_rows = 0_u64;
     let mut report = |bad: &BadRow| -> Result<()> {
         bad_rows += 1;
         if args.json {
-            let BadRow {
-                file,
-                row,
-                field,
-                expected,
-                got,
-                ..
-            } = bad;
+            let BadRow { file, row, field, expected, got, .. } = bad;
             outln!(
                 "{}",
                 serde_json::json!({"file": file, "row": row, "field": field, "expected": expected, "found": got})
@@ -302,9 +281,7 @@ fn convert(
         To::Own => Format::Own,
         To::Trl => Format::Trl,
         // The columns of a Parquet file are fixed before its first row.
-        To::Verl => Format::Verl {
-            teachers: hapo_data::most_teachers(file)?,
-        },
+        To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file)? },
     };
     let written = hapo_data::convert(file, output, format, decide)?;
     if written.teachers_left_out > 0 {

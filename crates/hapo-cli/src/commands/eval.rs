@@ -105,10 +105,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-const SPLITS: &[(&str, Split)] = &[
-    ("development", Split::Development),
-    ("held-out", Split::HeldOut),
-];
+const SPLITS: &[(&str, Split)] =
+    &[("development", Split::Development), ("held-out", Split::HeldOut)];
 const LAYOUTS: &[(&str, Layout)] = &[
     ("text", Layout::Text),
     ("markdown", Layout::Markdown),
@@ -162,10 +160,7 @@ impl Args {
                 "ask for one",
             ));
         }
-        let truncation = Truncation {
-            top_p: self.top_p,
-            ..Truncation::NONE
-        };
+        let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         decoding(self.temperature, truncation)?;
         self.template().check()?;
         let EvalSets { sets, max_tokens } = self.sets(grader)?;
@@ -192,10 +187,7 @@ impl Args {
         if let (Some(file), None) = (&self.data, folder) {
             if self.suite.is_some() {
                 return Err(bad_input(
-                    format!(
-                        "--suite needs a folder in --data, got the file {}",
-                        file.display()
-                    ),
+                    format!("--suite needs a folder in --data, got the file {}", file.display()),
                     "leave out --suite to evaluate on the file",
                 ));
             }
@@ -241,11 +233,7 @@ impl Args {
             seed: self.seed,
             ..RetryPolicy::default()
         };
-        Ok(Client::new(
-            endpoint,
-            key.as_deref().map(str::trim),
-            policy,
-        )?)
+        Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?)
     }
 }
 
@@ -254,15 +242,10 @@ fn sample<D: Device>(
     template: TemplateChoice<'_>,
     device: D,
 ) -> Result<()> {
-    let EvalPlan {
-        model, max_tokens, ..
-    } = session.plan();
+    let EvalPlan { model, max_tokens, .. } = session.plan();
     let (opened, chat_format) = model::open(model, template, *max_tokens, device)?;
     model::warn_of_another_template(model, &chat_format);
-    let model = EvalModel {
-        model: &opened,
-        chat_format: &chat_format,
-    };
+    let model = EvalModel { model: &opened, chat_format: &chat_format };
     Ok(session.sample(model)?)
 }
 
@@ -307,10 +290,8 @@ fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<(
         "length"
     );
     for it in scores {
-        let average = format!(
-            "{:.3} [{:.3}, {:.3}]",
-            it.average.mean, it.average.low, it.average.high
-        );
+        let average =
+            format!("{:.3} [{:.3}, {:.3}]", it.average.mean, it.average.low, it.average.high);
         let pass = it.pass_at.last().map_or(0.0, |it| it.1);
         let length = it.length.map_or("-".to_owned(), |it| format!("{it:.1}"));
         outln!(

@@ -70,19 +70,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let problems: Vec<Example> = match (&args.prompt, &args.input) {
-        (Some(prompt), _) => vec![Example {
-            id: "0".to_owned(),
-            problem: prompt.clone(),
-            ..Example::default()
-        }],
+        (Some(prompt), _) => {
+            vec![Example { id: "0".to_owned(), problem: prompt.clone(), ..Example::default() }]
+        }
         (None, Some(file)) => hapo_train::load_file(&hub::data_file(file)?)?.examples,
         (None, None) => unreachable!("clap requires one of the two"),
     };
-    let truncation = Truncation {
-        top_k: args.top_k,
-        top_p: args.top_p,
-        min_p: args.min_p,
-    };
+    let truncation = Truncation { top_k: args.top_k, top_p: args.top_p, min_p: args.min_p };
     let decoding = decoding(args.temperature, truncation)?;
     if args.stop.iter().any(String::is_empty) {
         return Err(bad_input(

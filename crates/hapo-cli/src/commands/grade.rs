@@ -128,9 +128,7 @@ fn grade_lines(mut reader: BufReader<impl Read>, pace: Pace, out: &mut Output<'_
                     line.extend(rest.last());
                     rest.clear();
                 }
-                rows.push(Err(format!(
-                    "expected a line of at most {LINE_LIMIT} bytes"
-                )));
+                rows.push(Err(format!("expected a line of at most {LINE_LIMIT} bytes")));
                 continue;
             }
             if line.trim_ascii().is_empty() {
@@ -176,21 +174,14 @@ impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
-        let pairs: Vec<(&str, &str)> = read
-            .iter()
-            .filter_map(|it| it.as_ref().ok())
-            .map(|it| (&*it.0, &*it.1))
-            .collect();
+        let pairs: Vec<(&str, &str)> =
+            read.iter().filter_map(|it| it.as_ref().ok()).map(|it| (&*it.0, &*it.1)).collect();
         let mut judgements = grade_batch(self.grader, &pairs).into_iter();
         for (row, read) in rows.iter().zip(&read) {
             self.counts.rows += 1;
             let number = self.counts.rows;
-            let id = row
-                .as_ref()
-                .ok()
-                .and_then(|it| it.get("id"))
-                .cloned()
-                .unwrap_or(json!(number));
+            let id =
+                row.as_ref().ok().and_then(|it| it.get("id")).cloned().unwrap_or(json!(number));
             match read {
                 Ok((gold, _)) => {
                     let judgement = judgements.next().expect("one judgement per pair");
@@ -267,9 +258,6 @@ fn kind(value: &Value) -> &'static str {
 /// Opens an input file.
 fn open(file: &Path) -> Result<File> {
     File::open(file).map_err(|it| {
-        bad_input(
-            format!("cannot read {}: {it}", file.display()),
-            "name a JSONL or Parquet file",
-        )
+        bad_input(format!("cannot read {}: {it}", file.display()), "name a JSONL or Parquet file")
     })
 }

@@ -52,10 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Table::Benchmarks, "benchmarks", benchmarks),
         (Table::Families, "families", families),
     ];
-    for (_, title, rows) in tables
-        .iter()
-        .filter(|it| args.what.is_none_or(|what| what == it.0))
-    {
+    for (_, title, rows) in tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0)) {
         if args.what.is_none() {
             outln!("{title}");
         }

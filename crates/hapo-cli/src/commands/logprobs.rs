@@ -55,16 +55,8 @@ struct Scored {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let lines = read(&args.input)?;
-    let wanted = Wanted {
-        greedy: args.greedy,
-        logits: args.logits,
-    };
-    on_device!(args.device.device, threads, |device| print(
-        &args.model,
-        &lines,
-        wanted,
-        device
-    ))
+    let wanted = Wanted { greedy: args.greedy, logits: args.logits };
+    on_device!(args.device.device, threads, |device| print(&args.model, &lines, wanted, device))
 }
 
 /// What is wanted besides log-probabilities and entropies.
@@ -99,10 +91,7 @@ fn read(input: &Path) -> Result<Vec<Sequence>> {
         }
         let location = format!("{name}:{}", index + 1);
         let parsed: Line = serde_json::from_str(&line).map_err(|it| {
-            bad_input(
-                format!("{location}: {it}"),
-                "expected {\"input_ids\": [ids]}",
-            )
+            bad_input(format!("{location}: {it}"), "expected {\"input_ids\": [ids]}")
         })?;
         if parsed.input_ids.is_empty() {
             return Err(bad_input(
@@ -122,10 +111,7 @@ fn print<D: Device>(model: &str, sequences: &[Sequence], wanted: Wanted, device:
     let mut tape = Tape::new(hapo_model::ActivationCheckpointing::Layers);
     for (location, ids) in sequences {
         let scored = score(&loaded.model, &mut tape, ids, wanted).map_err(|it| {
-            bad_input(
-                format!("{location}: {it}"),
-                "ids are those of the model's tokenizer",
-            )
+            bad_input(format!("{location}: {it}"), "ids are those of the model's tokenizer")
         })?;
         outln!("{}", serde_json::to_string(&scored)?);
     }
@@ -140,10 +126,7 @@ fn score<D: Device>(
 ) -> Result<Scored> {
     let logits = model.logits(ids, tape)?;
     let rows: Vec<&[f32]> = logits.chunks_exact(model.config().vocab_size).collect();
-    let stats: Vec<_> = rows
-        .iter()
-        .map(|it| hapo_kernels::row_stats(it, 1.0))
-        .collect();
+    let stats: Vec<_> = rows.iter().map(|it| hapo_kernels::row_stats(it, 1.0)).collect();
     let log_prob = |i: usize| {
         let row = rows[i - 1];
         hapo_kernels::log_prob(stats[i - 1], 1.0, row[ids[i] as usize])
@@ -161,11 +144,7 @@ fn score<D: Device>(
 
 /// The `max_new_tokens` most likely tokens that follow, one after the other.
 fn greedy<D: Device>(model: &Model<D>, ids: &[u32], max_new_tokens: usize) -> Result<Vec<u32>> {
-    let request = GroupRequest {
-        prompt: PromptId(0),
-        tokens: ids,
-        completions: 1,
-    };
+    let request = GroupRequest { prompt: PromptId(0), tokens: ids, completions: 1 };
     let settings = SampleSettings {
         decoding: Decoding::Greedy,
         stop: &[],

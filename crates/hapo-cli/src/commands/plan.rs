@@ -49,18 +49,14 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         DeviceSpec::gpu(&args.device).ok_or_else(|| {
             let known: Vec<&str> = DeviceSpec::gpus().collect();
             bad_input(
-                format!(
-                    "--device: expected cpu or a known GPU, got `{}`",
-                    args.device
-                ),
+                format!("--device: expected cpu or a known GPU, got `{}`", args.device),
                 format!("known GPUs are {}", known.join(", ")),
             )
         })?
     };
-    for (option, value) in [
-        ("--prompt-tokens", args.prompt_tokens),
-        ("--response-tokens", args.response_tokens),
-    ] {
+    for (option, value) in
+        [("--prompt-tokens", args.prompt_tokens), ("--response-tokens", args.response_tokens)]
+    {
         if value.is_some_and(|it| !(it >= 1.0 && it.is_finite())) {
             let got = value.unwrap_or_default();
             return Err(bad_input(
@@ -83,12 +79,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             continue;
         };
         let lengths = Lengths {
-            prompt: args
-                .prompt_tokens
-                .unwrap_or(recipe.data().max_prompt_tokens as f64),
-            response: args
-                .response_tokens
-                .unwrap_or(recipe.sampling().max_new_tokens as f64),
+            prompt: args.prompt_tokens.unwrap_or(recipe.data().max_prompt_tokens as f64),
+            response: args.response_tokens.unwrap_or(recipe.sampling().max_new_tokens as f64),
         };
         plans.push(plan(recipe, config, &device, lengths));
     }
@@ -116,31 +108,18 @@ fn this_machine(threads: usize) -> Result<DeviceSpec> {
 
 fn print(plan: &Plan) -> Result<()> {
     let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
-    outln!(
-        "{}: {} parameters on {}",
-        plan.name,
-        grouped(plan.parameters),
-        plan.device.name
-    );
+    outln!("{}: {} parameters on {}", plan.name, grouped(plan.parameters), plan.device.name);
     outln!("\nmemory");
     for it in &plan.memory {
         outln!("  {:<20} {:>12}", it.name, gb(it.bytes));
     }
-    outln!(
-        "  {:<20} {:>12}  of {}",
-        "all",
-        gb(plan.total_bytes),
-        gb(plan.device.memory_bytes)
-    );
+    outln!("  {:<20} {:>12}  of {}", "all", gb(plan.total_bytes), gb(plan.device.memory_bytes));
     if !plan.fits {
         outln!("  does not fit; what lowers it and leaves the loss as it is:");
     }
     for it in &plan.changes {
-        let fits = if it.total_bytes <= plan.device.memory_bytes {
-            ""
-        } else {
-            "  (not enough alone)"
-        };
+        let fits =
+            if it.total_bytes <= plan.device.memory_bytes { "" } else { "  (not enough alone)" };
         outln!("    --set {:<38} {:>12}{fits}", it.set, gb(it.total_bytes));
     }
     outln!(
@@ -160,11 +139,7 @@ fn print(plan: &Plan) -> Result<()> {
         plan.training_flops / 1e12,
         duration(plan.training_seconds)
     );
-    outln!(
-        "  {} steps: {}\n",
-        plan.steps,
-        duration(plan.step_seconds() * plan.steps as f64)
-    );
+    outln!("  {} steps: {}\n", plan.steps, duration(plan.step_seconds() * plan.steps as f64));
     Ok(())
 }
 

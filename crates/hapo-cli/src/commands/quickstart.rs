@@ -46,19 +46,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     say(&demonstration.plan());
     let stop = interrupt::flag()?;
     let outcome = demonstration.run(&|label, steps| {
-        Box::new(ProgressObserver::new(
-            label,
-            steps,
-            args.quiet,
-            stop.clone(),
-        ))
+        Box::new(ProgressObserver::new(label, steps, args.quiet, stop.clone()))
     })?;
     let table = match outcome {
         Ok(it) => it,
         Err(Stopped { label, step }) => {
-            say(&format!(
-                "stopped in {label} after step {step}; the same command resumes"
-            ));
+            say(&format!("stopped in {label} after step {step}; the same command resumes"));
             return Ok(());
         }
     };

@@ -38,14 +38,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let device = args.device.device;
     match (&args.run, args.step, &args.model, &args.batch) {
         (Some(run), Some(step), _, _) => {
-            on_device!(device, threads, |device| step_of_run(
-                run, step, args.json, device
-            ))
+            on_device!(device, threads, |device| step_of_run(run, step, args.json, device))
         }
         (_, _, Some(model), Some(batch)) => {
-            on_device!(device, threads, |device| recorded(
-                model, batch, args.json, &device
-            ))
+            on_device!(device, threads, |device| recorded(model, batch, args.json, &device))
         }
         _ => Err(bad_input(
             "nothing to replay",
@@ -63,11 +59,7 @@ fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Resul
         outln!("step {step}, from the weights of step {}", it.from_step);
         outln!("              logged                 again");
         outln!("loss          {:<22e} {:e}", it.logged_loss, it.loss);
-        outln!(
-            "gradient norm {:<22e} {:e}",
-            it.logged_grad_norm,
-            it.grad_norm
-        );
+        outln!("gradient norm {:<22e} {:e}", it.logged_grad_norm, it.grad_norm);
     }
     if it.agrees() {
         return Ok(());
@@ -78,10 +70,7 @@ fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Resul
 fn recorded<D: Device + Clone>(model: &str, batch: &Path, json: bool, device: &D) -> Result<()> {
     let origin = batch.display().to_string();
     let text = std::fs::read_to_string(batch).map_err(|it| {
-        bad_input(
-            format!("cannot read {origin}: {it}"),
-            "name a JSON file of cases",
-        )
+        bad_input(format!("cannot read {origin}: {it}"), "name a JSON file of cases")
     })?;
     let cases = replay::parse_cases(&text, &origin)?;
     let context = cases.iter().map(replay::Case::longest).max().unwrap_or(1);

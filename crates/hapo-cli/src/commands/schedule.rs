@@ -46,22 +46,14 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let threshold = match args.gamma0 {
         Some(gamma0) => Threshold::Manual { gamma0 },
-        None => Threshold::Derived {
-            success_limit: args.failure_level.unwrap_or(0),
-        },
+        None => Threshold::Derived { success_limit: args.failure_level.unwrap_or(0) },
     };
     let annealing = match args.turn_off_epoch {
-        Some(turn_off_epoch) => Annealing::Sigmoid {
-            turn_off_epoch,
-            steepness: args.steepness,
-        },
+        Some(turn_off_epoch) => Annealing::Sigmoid { turn_off_epoch, steepness: args.steepness },
         None => Annealing::Off,
     };
     let schedule = Schedule::new(
-        &Gate::Confidence {
-            threshold,
-            annealing,
-        },
+        &Gate::Confidence { threshold, annealing },
         args.group_size,
         args.steps_per_epoch,
     )
@@ -80,13 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         outln!("{}", serde_json::to_string(&table)?);
         return Ok(());
     }
-    outln!(
-        "{:>8} {:>9} {:>10} {:>11}",
-        "step",
-        "epoch",
-        "threshold",
-        "open up to"
-    );
+    outln!("{:>8} {:>9} {:>10} {:>11}", "step", "epoch", "threshold", "open up to");
     for row in &table.steps {
         outln!(
             "{:>8} {:>9.4} {:>10.6} {:>11}",

@@ -100,13 +100,7 @@ impl Args {
 }
 
 fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
-    let ServePlan {
-        model,
-        template,
-        host,
-        port,
-        settings,
-    } = plan;
+    let ServePlan { model, template, host, port, settings } = plan;
     let loaded = model::open_loaded(model, settings.cache_tokens, device)?;
     let own = hapo_model::chat_files(&loaded.tokenizer_files, model.as_ref())?.template;
     let choice = match (template, own) {
@@ -122,10 +116,8 @@ fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
     let template = choose_template(choice, model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     // The engine has threads of its own.
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let address = (host, port);
         let listener = tokio::net::TcpListener::bind(address)
@@ -148,9 +140,7 @@ fn is_loopback(address: IpAddr) -> bool {
 }
 
 fn unix_time() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |it| it.as_secs() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs() as i64)
 }
 
 /// Done at the first Ctrl-C or SIGTERM; the second ends the program.

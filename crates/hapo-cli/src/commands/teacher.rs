@@ -27,10 +27,7 @@ use crate::support::model;
 #[command(
     before_help = "Example: hapo teacher --input prompts.jsonl --endpoint http://localhost:8000/v1 --model gpt-oss-120b -o traces.jsonl"
 )]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the command line"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
     /// Prompts with gold answers, in any layout of `hapo list layouts`
     #[arg(long)]
@@ -137,11 +134,8 @@ const RULES: &[(&str, Rule)] = &[
     ("first-correct", Rule::FirstCorrect),
     ("all-correct", Rule::AllCorrect),
 ];
-const LEAKED: &[(&str, Leaked)] = &[
-    ("last", Leaked::Last),
-    ("never", Leaked::Never),
-    ("any", Leaked::Any),
-];
+const LEAKED: &[(&str, Leaked)] =
+    &[("last", Leaked::Last), ("never", Leaked::Never), ("any", Leaked::Any)];
 
 /// Longest answer of a local model when none is given.
 const LOCAL_MAX_TOKENS: u64 = 1024;
@@ -167,10 +161,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
         None => 0,
     };
-    let length = tokenizer.is_some().then_some(Length {
-        limit: args.max_trace_tokens,
-        tokens: &tokens,
-    });
+    let length =
+        tokenizer.is_some().then_some(Length { limit: args.max_trace_tokens, tokens: &tokens });
     let rules = args.rules(length)?;
     let client = args.endpoint.as_deref().map(|it| args.client(it));
     let client = client.transpose()?;
@@ -179,11 +171,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut session = Session::open(&dataset, &args.output, origin, rules, begin, again)?;
     let before = session.summary();
     if before.resumed > 0 {
-        eprintln!(
-            "{} answers are in {} already",
-            before.resumed,
-            session.journal().display()
-        );
+        eprintln!("{} answers are in {} already", before.resumed, session.journal().display());
     }
     let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
     let mut counter = AttemptCounter::new(&before, attempts);
@@ -198,10 +186,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     counter.progress.finish();
     taught?;
     if let Some(it) = encoding_failed.get() {
-        return Err(bad_input(
-            it.to_string(),
-            "give the tokenizer of the model to be trained",
-        ));
+        return Err(bad_input(it.to_string(), "give the tokenizer of the model to be trained"));
     }
     session.write(!args.only_admitted)?;
     let (summary, elapsed) = (session.summary(), started.elapsed());
@@ -223,10 +208,10 @@ impl Args {
             leaked: self.leaked,
             grader: grader(&self.grader)?,
             length,
-            prices: self.price_in.zip(self.price_out).map(|it| Prices {
-                input: it.0,
-                output: it.1,
-            }),
+            prices: self
+                .price_in
+                .zip(self.price_out)
+                .map(|it| Prices { input: it.0, output: it.1 }),
         })
     }
 
@@ -295,10 +280,7 @@ impl Args {
         self.decoding()?;
         if !(1..=4096).contains(&self.concurrency) {
             return Err(bad_input(
-                format!(
-                    "--concurrency: expected 1 to 4096, got {}",
-                    self.concurrency
-                ),
+                format!("--concurrency: expected 1 to 4096, got {}", self.concurrency),
                 HELP,
             ));
         }
@@ -315,10 +297,7 @@ impl Args {
         ];
         for (name, got, least, expected) in numbers {
             if !(least..=1e9).contains(&got) {
-                return Err(bad_input(
-                    format!("{name}: expected {expected}, got {got}"),
-                    HELP,
-                ));
+                return Err(bad_input(format!("{name}: expected {expected}, got {got}"), HELP));
             }
         }
         if self.endpoint.is_none() && (self.system.is_some() || self.extra.is_some()) {
@@ -331,10 +310,7 @@ impl Args {
     }
 
     fn decoding(&self) -> Result<Decoding> {
-        let truncation = Truncation {
-            top_p: self.top_p as f32,
-            ..Truncation::NONE
-        };
+        let truncation = Truncation { top_p: self.top_p as f32, ..Truncation::NONE };
         decoding(self.temperature as f32, truncation)
     }
 }
@@ -430,12 +406,7 @@ fn local(
 }
 
 fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
-    outln!(
-        "{}: {} of {} prompts have a trace",
-        output.display(),
-        it.admitted,
-        it.prompts
-    );
+    outln!("{}: {} of {} prompts have a trace", output.display(), it.admitted, it.prompts);
     outln!(
         "attempts  {}: {} correct ({} leaked), {} wrong, {} unparsable, {} cut off, {} too long, {} failed",
         it.attempts,
@@ -453,11 +424,7 @@ fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
         it.retries,
         elapsed.as_secs_f64()
     );
-    outln!(
-        "tokens    {} in, {} out",
-        it.prompt_tokens,
-        it.completion_tokens
-    );
+    outln!("tokens    {} in, {} out", it.prompt_tokens, it.completion_tokens);
     if let Some(cost) = it.cost {
         let unknown = match it.uncounted {
             0 => String::new(),
@@ -466,10 +433,7 @@ fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
         outln!("cost      {cost:.4}{unknown}");
     }
     if it.failed > 0 {
-        eprintln!(
-            "hint: --retry-failed makes the {} failed attempts again",
-            it.failed
-        );
+        eprintln!("hint: --retry-failed makes the {} failed attempts again", it.failed);
     }
     Ok(())
 }

@@ -20,10 +20,7 @@ use crate::support::{hub, interrupt};
 #[command(
     before_help = "Example: hapo train recipes/smoke.toml --run-dir runs/try\n         hapo train recipes/mini/hapo-method.toml --set seed=1 --run-dir runs/hapo-1 --watch"
 )]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the command line"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
     /// The recipe
     recipe: PathBuf,
@@ -96,11 +93,7 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
         if !args.json {
             say(recipe.name(), &outcome)?;
         }
-        let stage = Stage {
-            name: recipe.name(),
-            folder,
-            outcome,
-        };
+        let stage = Stage { name: recipe.name(), folder, outcome };
         let finished = stage.outcome.finished;
         done.push(stage);
         if !finished {
@@ -181,9 +174,7 @@ fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
     let last = done.last().expect("a recipe has a stage");
     let mut json = json_of(&last.folder, &last.outcome);
     if stages > 1 {
-        let all = done
-            .iter()
-            .map(|it| (it.name.to_owned(), json_of(&it.folder, &it.outcome)));
+        let all = done.iter().map(|it| (it.name.to_owned(), json_of(&it.folder, &it.outcome)));
         json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
         json["finished"] = (last.outcome.finished && done.len() == stages).into();
     }
@@ -191,9 +182,7 @@ fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
 }
 
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
-    let Outcome {
-        steps, checkpoint, ..
-    } = outcome;
+    let Outcome { steps, checkpoint, .. } = outcome;
     let checkpoint = checkpoint.display();
     match (outcome.finished, outcome.steps_now) {
         (true, 0) => outln!(
@@ -221,11 +210,7 @@ pub(crate) struct ProgressObserver {
 
 impl ProgressObserver {
     pub(crate) fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
-        Self {
-            progress: StepProgress::new(label, steps, quiet),
-            stop,
-            preflight: false,
-        }
+        Self { progress: StepProgress::new(label, steps, quiet), stop, preflight: false }
     }
 }
 

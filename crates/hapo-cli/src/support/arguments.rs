@@ -40,10 +40,7 @@ pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decod
 /// Refuses numbers that must be at least 1.
 pub(crate) fn at_least_one(numbers: &[(&str, usize)], hint: &str) -> Result<()> {
     match numbers.iter().find(|it| it.1 == 0) {
-        Some((flag, _)) => Err(bad_input(
-            format!("{flag}: expected at least 1, got 0"),
-            hint,
-        )),
+        Some((flag, _)) => Err(bad_input(format!("{flag}: expected at least 1, got 0"), hint)),
         None => Ok(()),
     }
 }

@@ -42,10 +42,7 @@ fn parse(text: &str) -> Result<DeviceChoice, String> {
     if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
         return Err(wrong());
     }
-    Ok(DeviceChoice::Cuda {
-        ordinal: number.parse().map_err(|_| wrong())?,
-        products,
-    })
+    Ok(DeviceChoice::Cuda { ordinal: number.parse().map_err(|_| wrong())?, products })
 }
 
 impl std::fmt::Display for DeviceChoice {
@@ -114,16 +111,7 @@ mod tests {
         for text in ["cpu", "cuda:0", "cuda:12", "cuda:3:bf16"] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
-        for text in [
-            "",
-            "gpu",
-            "cuda",
-            "cuda:",
-            "cuda:+1",
-            "cuda:x",
-            "cuda:0:f16",
-            "cuda:-1",
-        ] {
+        for text in ["", "gpu", "cuda", "cuda:", "cuda:+1", "cuda:x", "cuda:0:f16", "cuda:-1"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

@@ -17,25 +17,14 @@ pub(crate) struct Rates {
 /// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several
 /// readings of 512 MB.
 pub(crate) fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
-    Ok(Rates {
-        flops: product_rate(cpu, shape)?,
-        bandwidth: bandwidth(cpu)?,
-    })
+    Ok(Rates { flops: product_rate(cpu, shape)?, bandwidth: bandwidth(cpu)? })
 }
 
 /// A product of a decoder of half a billion parameters.
-pub(crate) const LARGE_PRODUCT: MatShape = MatShape {
-    rows: 1024,
-    inputs: 896,
-    outputs: 4864,
-};
+pub(crate) const LARGE_PRODUCT: MatShape = MatShape { rows: 1024, inputs: 896, outputs: 4864 };
 
 /// A product of a decoder of a million parameters.
-pub(crate) const SMALL_PRODUCT: MatShape = MatShape {
-    rows: 6144,
-    inputs: 192,
-    outputs: 512,
-};
+pub(crate) const SMALL_PRODUCT: MatShape = MatShape { rows: 6144, inputs: 192, outputs: 512 };
 
 fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);

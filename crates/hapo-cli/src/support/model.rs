@@ -49,11 +49,7 @@ pub(crate) fn open_loaded<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    Ok(hapo_train::open_model_on(
-        &hub::model_folder(path)?,
-        context,
-        device,
-    )?)
+    Ok(hapo_train::open_model_on(&hub::model_folder(path)?, context, device)?)
 }
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
@@ -65,11 +61,7 @@ pub(crate) fn warn_of_another_template(path: &str, chat_format: &ChatFormat) {
         eprintln!(
             "warning: {path} was trained with template `{name}`, and is sampled with `{}`{}",
             chat_format.template.name(),
-            if name == chat_format.template.name() {
-                " of another text"
-            } else {
-                ""
-            }
+            if name == chat_format.template.name() { " of another text" } else { "" }
         );
     }
 }

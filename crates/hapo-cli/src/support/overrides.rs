@@ -20,10 +20,7 @@ impl OverrideArgs {
             set: self.set.clone(),
             unset: self.unset.clone(),
             for_many: false,
-            written_as: WrittenAs {
-                set: "--set",
-                unset: "--unset",
-            },
+            written_as: WrittenAs { set: "--set", unset: "--unset" },
         }
     }
 }

@@ -6,9 +6,7 @@ use std::process::{Command, Output};
 /// A file of the repository.
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub(crate) fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 /// Runs `hapo` in a folder.
@@ -25,11 +23,7 @@ pub(crate) fn hapo(folder: &Path, args: &[&str]) -> Output {
 #[allow(dead_code, reason = "not every test file needs every helper")]
 pub(crate) fn succeed(folder: &Path, args: &[&str]) -> String {
     let output = hapo(folder, args);
-    assert!(
-        output.status.success(),
-        "{args:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -49,17 +49,13 @@ fn from_limbs(
         let (low, high) = if a > b {
             (offset.plus(&scaled(low)), offset.plus(&scaled(high)))
         } else {
-            (
-                offset.minus_or_zero(&scaled(high)),
-                offset.minus_or_zero(&scaled(low)),
-            )
+            (offset.minus_or_zero(&scaled(high)), offset.minus_or_zero(&scaled(low)))
         };
         let floor = |mut it: Natural| {
             it.divide(steepness.numerator());
             it.divide(turn_off_epoch.power());
             it.shift_down(limbs);
-            it.to_u64()
-                .expect("the limits of the settings keep the step below 2^64")
+            it.to_u64().expect("the limits of the settings keep the step below 2^64")
         };
         let (low, high) = (floor(low), floor(high));
         if low == high {
@@ -205,10 +201,7 @@ impl Natural {
     }
 
     fn compare(&self, other: &Self) -> Ordering {
-        self.0
-            .len()
-            .cmp(&other.0.len())
-            .then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
+        self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }
 
     fn limb(&self, index: usize) -> u64 {
@@ -222,9 +215,7 @@ mod tests {
     use num_bigint::BigUint;
 
     fn big(it: &Natural) -> BigUint {
-        it.0.iter()
-            .rev()
-            .fold(BigUint::from(0_u8), |sum, limb| (sum << 64) + *limb)
+        it.0.iter().rev().fold(BigUint::from(0_u8), |sum, limb| (sum << 64) + *limb)
     }
 
     /// ln 2, ln 3, ln 10 and ln(129/127) to 50 places, truncated (mpmath 1.3).
@@ -234,26 +225,17 @@ mod tests {
             (2, 1, "069314718055994530941723212145817656807550013436025"),
             (3, 1, "109861228866810969139524523692252570464749055782274"),
             (10, 1, "230258509299404568401799145468436420760110148862877"),
-            (
-                129,
-                127,
-                "001562531790308084182064694255208034533271761877821",
-            ),
+            (129, 127, "001562531790308084182064694255208034533271761877821"),
         ];
         for (a, b, digits) in cases {
             // digits · 10^−50 ≤ ln < (digits + 1) · 10^−50, in units of 2^−256.
             let digits: BigUint = digits.parse().unwrap();
             let unit = BigUint::from(10_u8).pow(50);
-            let (truth_low, truth_high) = (
-                (&digits << 256) / &unit,
-                ((&digits + 1_u8) << 256) / &unit + 1_u8,
-            );
+            let (truth_low, truth_high) =
+                ((&digits << 256) / &unit, ((&digits + 1_u8) << 256) / &unit + 1_u8);
             let (low, high) = ln_enclosure(a, b, 4);
             let (low, high) = (big(&low), big(&high));
-            assert!(
-                low < high && &high - &low < BigUint::from(3000_u32),
-                "{a}/{b}"
-            );
+            assert!(low < high && &high - &low < BigUint::from(3000_u32), "{a}/{b}");
             assert!(
                 low <= truth_high && truth_low <= high,
                 "{a}/{b}: {low} {high} {truth_low} {truth_high}"
@@ -284,11 +266,7 @@ mod tests {
         let mut undecided_by_one_limb = 0;
         for a in 2..20_000 {
             let step = first_closed_step((a, 1), turn_off, steepness, 1_000_000_000);
-            assert_eq!(
-                step,
-                from_limbs(5, (a, 1), turn_off, steepness, 1_000_000_000),
-                "ln {a}"
-            );
+            assert_eq!(step, from_limbs(5, (a, 1), turn_off, steepness, 1_000_000_000), "ln {a}");
             let (low, high) = ln_enclosure(a, 1, 1);
             let steps = |it: &Natural| (big(it) * 1_000_000_000_000_u64) >> 64;
             undecided_by_one_limb += usize::from(steps(&low) != steps(&high));
@@ -299,12 +277,8 @@ mod tests {
     #[test]
     fn the_largest_settings_stay_within_a_word() {
         let million = 1_000_000.into();
-        let step = first_closed_step(
-            (131_069, 1),
-            million,
-            "0.001".parse().unwrap(),
-            1_000_000_000,
-        );
+        let step =
+            first_closed_step((131_069, 1), million, "0.001".parse().unwrap(), 1_000_000_000);
         // 10^15 + 10^12 · ln 131069.
         assert_eq!(step, 1_000_000_000_000_000 + 11_783_479_181_073 + 1);
     }

@@ -64,9 +64,7 @@ impl Schedule {
             return Err(GateError::GroupSize { got: group_size });
         }
         if !(1..=1_000_000_000).contains(&steps_per_epoch) {
-            return Err(GateError::StepsPerEpoch {
-                got: steps_per_epoch,
-            });
+            return Err(GateError::StepsPerEpoch { got: steps_per_epoch });
         }
         let mut schedule = Self {
             gate: *gate,
@@ -75,28 +73,17 @@ impl Schedule {
             initial_success_limit: None,
             rungs: Vec::new(),
         };
-        if let Gate::Confidence {
-            threshold,
-            annealing,
-        } = *gate
-        {
+        if let Gate::Confidence { threshold, annealing } = *gate {
             let success_limit = initial_success_limit(threshold, group_size)?;
             schedule.initial_success_limit = Some(success_limit);
-            if let Annealing::Sigmoid {
-                turn_off_epoch,
-                steepness,
-            } = annealing
-            {
+            if let Annealing::Sigmoid { turn_off_epoch, steepness } = annealing {
                 check_annealing(turn_off_epoch, steepness)?;
                 schedule.rungs = (0..=success_limit)
                     .map(|successes| {
                         let ratio = rung_ratio(threshold, group_size, successes);
                         let first_closed_step =
                             first_closed_step(ratio, turn_off_epoch, steepness, steps_per_epoch);
-                        Rung {
-                            ratio,
-                            first_closed_step,
-                        }
+                        Rung { ratio, first_closed_step }
                     })
                     .collect();
             }
@@ -108,17 +95,10 @@ impl Schedule {
     pub fn success_limit(&self, step: Step) -> SuccessLimit {
         match (self.gate, self.initial_success_limit) {
             (Gate::Always, _) => SuccessLimit::rung(self.group_size),
-            (
-                Gate::Confidence {
-                    annealing: Annealing::Off,
-                    ..
-                },
-                Some(success_limit),
-            ) => SuccessLimit::rung(success_limit),
-            _ => match self
-                .rungs
-                .partition_point(|it| step.0 < it.first_closed_step)
-            {
+            (Gate::Confidence { annealing: Annealing::Off, .. }, Some(success_limit)) => {
+                SuccessLimit::rung(success_limit)
+            }
+            _ => match self.rungs.partition_point(|it| step.0 < it.first_closed_step) {
                 0 => SuccessLimit::CLOSED,
                 open => SuccessLimit::rung(open - 1),
             },
@@ -131,11 +111,7 @@ impl Schedule {
         let gamma0 = self.initial_threshold();
         match self.gate {
             Gate::Confidence {
-                annealing:
-                    Annealing::Sigmoid {
-                        turn_off_epoch,
-                        steepness,
-                    },
+                annealing: Annealing::Sigmoid { turn_off_epoch, steepness },
                 ..
             } => {
                 let floor = 0.5 / (2 + self.group_size) as f64;
@@ -151,14 +127,10 @@ impl Schedule {
         match self.gate {
             Gate::Never => 0.0,
             Gate::Always => 1.0,
-            Gate::Confidence {
-                threshold: Threshold::Derived { success_limit },
-                ..
-            } => (success_limit as f64 + 1.5) / (2 + self.group_size) as f64,
-            Gate::Confidence {
-                threshold: Threshold::Manual { gamma0 },
-                ..
-            } => gamma0.to_f64(),
+            Gate::Confidence { threshold: Threshold::Derived { success_limit }, .. } => {
+                (success_limit as f64 + 1.5) / (2 + self.group_size) as f64
+            }
+            Gate::Confidence { threshold: Threshold::Manual { gamma0 }, .. } => gamma0.to_f64(),
         }
     }
 
@@ -192,10 +164,7 @@ impl Schedule {
         let at_first_step = self.success_limit(Step(1)).get();
         match self.initial_success_limit {
             Some(success_limit) if at_first_step < SuccessLimit::rung(success_limit).get() => {
-                vec![GateWarning::ErodedAtFirstStep {
-                    at_first_step,
-                    success_limit,
-                }]
+                vec![GateWarning::ErodedAtFirstStep { at_first_step, success_limit }]
             }
             _ => Vec::new(),
         }
@@ -216,11 +185,7 @@ impl Schedule {
     pub fn table(&self, steps: u64) -> ScheduleTable {
         let sigmoid = match self.gate {
             Gate::Confidence {
-                annealing:
-                    Annealing::Sigmoid {
-                        turn_off_epoch,
-                        steepness,
-                    },
+                annealing: Annealing::Sigmoid { turn_off_epoch, steepness },
                 ..
             } => Some((turn_off_epoch, steepness)),
             _ => None,
@@ -228,20 +193,12 @@ impl Schedule {
         let rungs = match sigmoid {
             None => Vec::new(),
             Some((turn_off_epoch, steepness)) => (self.rungs.iter().enumerate())
-                .map(
-                    |(
-                        successes,
-                        Rung {
-                            ratio: (a, b),
-                            first_closed_step,
-                        },
-                    )| RungRow {
-                        successes,
-                        closes_at_epoch: turn_off_epoch.to_f64()
-                            + (*a as f64 / *b as f64).ln() / steepness.to_f64(),
-                        first_closed_step: *first_closed_step,
-                    },
-                )
+                .map(|(successes, Rung { ratio: (a, b), first_closed_step })| RungRow {
+                    successes,
+                    closes_at_epoch: turn_off_epoch.to_f64()
+                        + (*a as f64 / *b as f64).ln() / steepness.to_f64(),
+                    first_closed_step: *first_closed_step,
+                })
                 .collect(),
         };
         ScheduleTable {
@@ -319,10 +276,9 @@ pub struct StepRow {
 fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usize, GateError> {
     match threshold {
         Threshold::Derived { success_limit } if success_limit < group_size => Ok(success_limit),
-        Threshold::Derived { success_limit } => Err(GateError::SuccessLimit {
-            got: success_limit,
-            group_size,
-        }),
+        Threshold::Derived { success_limit } => {
+            Err(GateError::SuccessLimit { got: success_limit, group_size })
+        }
         Threshold::Manual { gamma0 } => {
             let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator());
             let rungs = scaled.div_ceil(u128::from(gamma0.power()));
@@ -345,10 +301,7 @@ fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> (u64
         Threshold::Derived { success_limit } => (2 * (success_limit as u64 - s) + 1, 2 * s + 1),
         Threshold::Manual { gamma0 } => {
             let doubled = 2 * (2 + group_size as u64) * gamma0.numerator();
-            (
-                doubled - (2 * s + 2) * gamma0.power(),
-                (2 * s + 1) * gamma0.power(),
-            )
+            (doubled - (2 * s + 2) * gamma0.power(), (2 * s + 1) * gamma0.power())
         }
     }
 }
@@ -356,9 +309,7 @@ fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> (u64
 fn check_annealing(turn_off_epoch: Decimal, steepness: Decimal) -> Result<(), GateError> {
     let within = |it: Decimal, least: f64| (least..=1e6).contains(&it.to_f64());
     if turn_off_epoch == Decimal::from(0) || !within(turn_off_epoch, 0.0) {
-        return Err(GateError::TurnOffEpoch {
-            got: turn_off_epoch,
-        });
+        return Err(GateError::TurnOffEpoch { got: turn_off_epoch });
     }
     if !within(steepness, 0.001) {
         return Err(GateError::Steepness { got: steepness });

@@ -165,10 +165,7 @@ impl fmt::Display for GateError {
                 group_size + 2
             ),
             Self::TurnOffEpoch { got } => {
-                write!(
-                    f,
-                    "turn-off epoch, expected more than 0 and at most 1000000, got {got}"
-                )
+                write!(f, "turn-off epoch, expected more than 0 and at most 1000000, got {got}")
             }
             Self::Steepness { got } => write!(f, "steepness, expected 0.001 to 1000000, got {got}"),
             Self::StepsPerEpoch { got } => {
@@ -206,18 +203,12 @@ pub enum GateWarning {
 impl fmt::Display for GateWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ErodedAtFirstStep {
-                at_first_step: -1,
-                success_limit,
-            } => write!(
+            Self::ErodedAtFirstStep { at_first_step: -1, success_limit } => write!(
                 f,
                 "the gate is closed at the first step already, with success limit {success_limit}: \
                  the turn-off epoch is too small for it"
             ),
-            Self::ErodedAtFirstStep {
-                at_first_step,
-                success_limit,
-            } => write!(
+            Self::ErodedAtFirstStep { at_first_step, success_limit } => write!(
                 f,
                 "the gate is open up to {at_first_step} successes at the first step, not up to the success limit \
                  {success_limit}: the turn-off epoch is too small for it"

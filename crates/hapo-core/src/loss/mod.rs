@@ -34,10 +34,7 @@ impl Loss {
     /// The paper's loss: ε = 0.2, the ratio of each token, no entropy bonus.
     pub fn new(normaliser: Normaliser) -> Self {
         Self {
-            clip: Clip {
-                low: 0.2,
-                high: 0.2,
-            },
+            clip: Clip { low: 0.2, high: 0.2 },
             importance_ratio_level: ImportanceRatioLevel::Token,
             normaliser,
             entropy_coef: 0.0,
@@ -105,11 +102,7 @@ impl Loss {
             Term::Policy { advantage } => {
                 self.policy(advantage, tokens, divisor, d_log_probs, d_entropies)
             }
-            Term::Teacher {
-                weight,
-                operator,
-                d,
-            } => {
+            Term::Teacher { weight, operator, d } => {
                 let scale = weight / divisor;
                 let mut objective = 0.0;
                 for (log_prob, slope) in tokens.log_probs.iter().zip(d_log_probs) {
@@ -117,10 +110,7 @@ impl Loss {
                     objective += (operator.value)(log_pi, d);
                     *slope = (-scale * (operator.weight)(log_pi, d)) as f32;
                 }
-                SpanTerms {
-                    objective: objective * scale,
-                    ..SpanTerms::default()
-                }
+                SpanTerms { objective: objective * scale, ..SpanTerms::default() }
             }
         }
     }
@@ -137,11 +127,7 @@ impl Loss {
             ImportanceRatioLevel::Token => token_surrogate,
             ImportanceRatioLevel::Sequence => sequence_surrogate,
         };
-        let bound = Bound {
-            advantage,
-            clip: self.clip,
-            divisor,
-        };
+        let bound = Bound { advantage, clip: self.clip, divisor };
         let it = surrogate(tokens.log_probs, tokens.old_log_probs, bound, d_log_probs);
         d_entropies.fill((-self.entropy_coef / divisor) as f32);
         let entropy_sum = sum(tokens.entropies);
@@ -177,11 +163,7 @@ mod tests {
     }
 
     fn teacher(entropy_exponent: f64, weight: f64) -> (f64, [f32; 2]) {
-        let term = Term::Teacher {
-            weight,
-            operator: operator("srft").unwrap(),
-            d: 0.1,
-        };
+        let term = Term::Teacher { weight, operator: operator("srft").unwrap(), d: 0.1 };
         value(&loss(), term, entropy_exponent)
     }
 
@@ -191,11 +173,7 @@ mod tests {
 
     fn value(loss: &Loss, term: Term, entropy_exponent: f64) -> (f64, [f32; 2]) {
         let (mut d, mut e) = ([0.0; 2], [0.0; 2]);
-        let span = Span {
-            tokens: 0..2,
-            term,
-            entropy_exponent,
-        };
+        let span = Span { tokens: 0..2, term, entropy_exponent };
         let tokens = SpanTokens {
             log_probs: &[-1.0, -2.0],
             old_log_probs: &[-1.0, -2.0],
@@ -220,10 +198,7 @@ mod tests {
     /// With the clip off every ratio keeps its slope, however far it is from 1 (`luffy-original`).
     #[test]
     fn clip_off_bounds_no_token() {
-        let it = Loss {
-            clip: Clip::OFF,
-            ..loss()
-        };
+        let it = Loss { clip: Clip::OFF, ..loss() };
         let (mut d, mut e) = ([0.0], [0.0]);
         for (log_ratio, advantage) in [(3.0_f32, 0.5), (-3.0, -0.5)] {
             let tokens = SpanTokens {

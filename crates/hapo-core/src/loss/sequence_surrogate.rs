@@ -18,11 +18,7 @@ pub fn sequence_surrogate(
     bound: Bound,
     d_log_probs: &mut [f32],
 ) -> Surrogate {
-    assert_eq!(
-        log_probs.len(),
-        old_log_probs.len(),
-        "one old log-probability per token"
-    );
+    assert_eq!(log_probs.len(), old_log_probs.len(), "one old log-probability per token");
     let n = log_probs.len();
     if n == 0 {
         return Surrogate::default();
@@ -33,21 +29,13 @@ pub fn sequence_surrogate(
         .map(|(new, old)| f64::from(*new) - f64::from(*old))
         .sum::<f64>()
         / n as f64;
-    let Bound {
-        advantage,
-        clip,
-        divisor,
-    } = bound;
+    let Bound { advantage, clip, divisor } = bound;
     let ratio = log_ratio.exp();
     let unclipped = ratio * advantage;
     let clipped = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
     let inside = unclipped <= clipped;
     // d(|y|·s·A)/d log π of one token is |y|·s·A/|y|.
-    d_log_probs.fill(if inside {
-        (-unclipped / divisor) as f32
-    } else {
-        0.0
-    });
+    d_log_probs.fill(if inside { (-unclipped / divisor) as f32 } else { 0.0 });
     Surrogate {
         objective: n as f64 * unclipped.min(clipped),
         clipped: if inside { 0 } else { n },
@@ -61,17 +49,10 @@ mod tests {
     use super::super::Clip;
     use super::*;
 
-    const CLIP: Clip = Clip {
-        low: 0.1,
-        high: 0.2,
-    };
+    const CLIP: Clip = Clip { low: 0.1, high: 0.2 };
 
     fn bound(advantage: f64) -> Bound {
-        Bound {
-            advantage,
-            clip: CLIP,
-            divisor: 1.0,
-        }
+        Bound { advantage, clip: CLIP, divisor: 1.0 }
     }
 
     #[test]
@@ -81,12 +62,7 @@ mod tests {
         let it = sequence_surrogate(&[-1.0, -2.0], &[-1.3, -1.9], bound(0.5), &mut slopes);
         let s = 0.1_f64.exp();
         assert!((it.objective - 2.0 * 0.5 * s).abs() < 1e-6, "{it:?}");
-        assert!(
-            slopes
-                .iter()
-                .all(|g| (f64::from(*g) + 0.5 * s).abs() < 1e-6),
-            "{slopes:?}"
-        );
+        assert!(slopes.iter().all(|g| (f64::from(*g) + 0.5 * s).abs() < 1e-6), "{slopes:?}");
         assert!((it.ratio_sum - 2.0 * s).abs() < 1e-6 && it.clipped == 0);
         // A single token far outside does not matter; the sequence does: s = e^0.5 is clipped at 1.2.
         let it = sequence_surrogate(&[0.0, 0.0], &[-1.0, 0.0], bound(0.5), &mut slopes);

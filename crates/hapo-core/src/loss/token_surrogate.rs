@@ -11,10 +11,7 @@ pub struct Clip {
 
 impl Clip {
     /// No trust region: every ratio counts as it is.
-    pub const OFF: Self = Self {
-        low: f64::INFINITY,
-        high: f64::INFINITY,
-    };
+    pub const OFF: Self = Self { low: f64::INFINITY, high: f64::INFINITY };
 }
 
 /// What one rollout adds to the objective (Eq. 3, inner sum) and what the logs want to know of it.
@@ -55,16 +52,8 @@ pub fn token_surrogate(
     bound: Bound,
     d_log_probs: &mut [f32],
 ) -> Surrogate {
-    assert_eq!(
-        log_probs.len(),
-        old_log_probs.len(),
-        "one old log-probability per token"
-    );
-    let Bound {
-        advantage,
-        clip,
-        divisor,
-    } = bound;
+    assert_eq!(log_probs.len(), old_log_probs.len(), "one old log-probability per token");
+    let Bound { advantage, clip, divisor } = bound;
     let mut total = Surrogate::default();
     for ((new, old), slope) in log_probs.iter().zip(old_log_probs).zip(d_log_probs) {
         let ratio = (f64::from(*new) - f64::from(*old)).exp();
@@ -90,14 +79,7 @@ mod tests {
 
     fn run(ratio: f64, advantage: f64) -> (f64, f64, usize) {
         let mut slope = [7.0];
-        let bound = Bound {
-            advantage,
-            clip: Clip {
-                low: 0.2,
-                high: 0.3,
-            },
-            divisor: 1.0,
-        };
+        let bound = Bound { advantage, clip: Clip { low: 0.2, high: 0.3 }, divisor: 1.0 };
         let it = token_surrogate(&[ratio.ln() as f32], &[0.0], bound, &mut slope);
         (it.objective, -f64::from(slope[0]), it.clipped)
     }
@@ -115,14 +97,8 @@ mod tests {
             ((1.5, 0.0), (0.0, 0.0, 0)),
         ] {
             let got = run(ratio, advantage);
-            assert!(
-                (got.0 - objective).abs() < 1e-6,
-                "objective at {ratio}, {advantage}: {got:?}"
-            );
-            assert!(
-                (got.1 - slope).abs() < 1e-6,
-                "slope at {ratio}, {advantage}: {got:?}"
-            );
+            assert!((got.0 - objective).abs() < 1e-6, "objective at {ratio}, {advantage}: {got:?}");
+            assert!((got.1 - slope).abs() < 1e-6, "slope at {ratio}, {advantage}: {got:?}");
             assert_eq!(got.2, clipped, "clip at {ratio}, {advantage}");
         }
     }
@@ -137,10 +113,7 @@ mod tests {
                 };
                 let h = 1e-6;
                 let slope = (at(f64::ln(ratio) + h) - at(f64::ln(ratio) - h)) / (2.0 * h);
-                assert!(
-                    (run(ratio, advantage).1 - slope).abs() < 1e-6,
-                    "at {ratio}, {advantage}"
-                );
+                assert!((run(ratio, advantage).1 - slope).abs() < 1e-6, "at {ratio}, {advantage}");
             }
         }
     }

@@ -22,10 +22,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &["mu"],
     variants: &[],
     build: |settings| {
-        let refused = |problem| MethodError {
-            key: "chord.mu",
-            problem,
-        };
+        let refused = |problem| MethodError { key: "chord.mu", problem };
         let Own { mu } = settings.own.read().map_err(refused)?;
         if ![mu.start, mu.end].iter().all(|it| (0.0..=1.0).contains(it)) {
             let (start, end) = (mu.start, mu.end);
@@ -62,11 +59,7 @@ struct Mu {
 
 impl Default for Mu {
     fn default() -> Self {
-        Self {
-            start: 0.9,
-            end: 0.05,
-            steps: 200,
-        }
+        Self { start: 0.9, end: 0.05, steps: 200 }
     }
 }
 
@@ -118,11 +111,7 @@ mod tests {
 
     #[test]
     fn mu_falls_in_a_straight_line_and_stays() {
-        let mu = Mu {
-            start: 0.9,
-            end: 0.05,
-            steps: 200,
-        };
+        let mu = Mu { start: 0.9, end: 0.05, steps: 200 };
         for (step, expected) in [(1, 0.9), (101, 0.475), (201, 0.05), (5000, 0.05)] {
             assert!((mu.at(step) - expected).abs() < 1e-12, "step {step}");
         }

@@ -92,10 +92,7 @@ impl Gated {
     /// What each span of tokens of each member is worth in this step (Eq. 2, Eq. 11).
     pub fn credit(&self, group: &MixedGroup, step: Step) -> Credit {
         let initial_threshold = self.schedule.initial_threshold();
-        let at = Moment {
-            step,
-            initial_threshold,
-        };
+        let at = Moment { step, initial_threshold };
         self.method.credit(group, at)
     }
 }

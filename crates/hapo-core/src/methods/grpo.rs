@@ -68,10 +68,9 @@ pub(super) fn on_policy(group: &MixedGroup, advantages: Vec<f64>) -> Credit {
     let members = group.members().iter().zip(advantages);
     members
         .map(|(member, advantage)| match member {
-            Member::Policy(it) => vec![Span::new(
-                0..it.rollout.tokens.len(),
-                Term::Policy { advantage },
-            )],
+            Member::Policy(it) => {
+                vec![Span::new(0..it.rollout.tokens.len(), Term::Policy { advantage })]
+            }
             Member::Teacher { .. } => Vec::new(),
         })
         .collect()

@@ -44,11 +44,7 @@ fn advantages(rewards: &[f64]) -> Vec<f64> {
     let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
     let scaled = |reward: &f64| {
         // A group without reward has nothing to divide by and nothing to learn from.
-        if mean == 0.0 {
-            0.0
-        } else {
-            (reward - mean) / mean
-        }
+        if mean == 0.0 { 0.0 } else { (reward - mean) / mean }
     };
     rewards.iter().map(scaled).collect()
 }
@@ -66,10 +62,7 @@ mod tests {
             [-1.0, 7.0, -1.0, -1.0, -1.0, -1.0, -1.0, -1.0]
         );
         let third = (1.0 - 0.75) / 0.75;
-        assert_eq!(
-            advantages(&[1.0, 1.0, 0.0, 1.0]),
-            [third, third, -1.0, third]
-        );
+        assert_eq!(advantages(&[1.0, 1.0, 0.0, 1.0]), [third, third, -1.0, third]);
         assert_eq!(advantages(&[0.0, 0.0, 0.0]), [0.0, 0.0, 0.0]);
         assert_eq!(advantages(&[1.0, 1.0]), [0.0, 0.0]);
         assert_eq!(advantages(&[0.5, 0.25]), [1.0 / 3.0, -1.0 / 3.0]);

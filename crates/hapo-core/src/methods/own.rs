@@ -63,9 +63,7 @@ impl<'de> Deserializer<'de> for Value {
         visitor: V,
     ) -> Result<V::Value, Error> {
         match self {
-            Self::Text(it) => it
-                .into_deserializer()
-                .deserialize_enum(name, variants, visitor),
+            Self::Text(it) => it.into_deserializer().deserialize_enum(name, variants, visitor),
             other => other.deserialize_any(visitor),
         }
     }

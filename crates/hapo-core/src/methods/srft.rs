@@ -21,10 +21,8 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &["weights"],
     variants: &[],
     build: |settings| {
-        let own: Own = settings.own.read().map_err(|problem| MethodError {
-            key: "srft",
-            problem,
-        })?;
+        let own: Own =
+            settings.own.read().map_err(|problem| MethodError { key: "srft", problem })?;
         Ok(Arc::new(Srft {
             terms: settings.with(&operators::srft::OPERATOR),
             weights: own.weights,

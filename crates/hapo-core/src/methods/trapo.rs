@@ -25,10 +25,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &["prefixes"],
     variants: &[],
     build: |settings| {
-        let refused = |problem| MethodError {
-            key: "trapo.prefixes",
-            problem,
-        };
+        let refused = |problem| MethodError { key: "trapo.prefixes", problem };
         let Own { prefixes } = settings.own.read().map_err(refused)?;
         if prefixes == Prefixes::MicroGroups && settings.group_size != PREFIX_GROUP_SIZE {
             return Err(refused(format!(
@@ -78,9 +75,7 @@ impl Method for Trapo {
         match self.prefixes {
             Prefixes::Off => Gate::Always,
             Prefixes::MicroGroups => Gate::Confidence {
-                threshold: Threshold::Derived {
-                    success_limit: WHOLE_TEACHER_BELOW - 1,
-                },
+                threshold: Threshold::Derived { success_limit: WHOLE_TEACHER_BELOW - 1 },
                 annealing: Annealing::Off,
             },
         }
@@ -125,21 +120,9 @@ pub const PREFIX_GROUP_SIZE: usize = 8;
 
 /// The parts that are sampled; the eighth member is the teacher or one more rollout without a prefix.
 pub const MICRO_GROUPS: [MicroGroup; 3] = [
-    MicroGroup {
-        rollouts: 4,
-        prefix_percent: 0,
-        below: 0,
-    },
-    MicroGroup {
-        rollouts: 2,
-        prefix_percent: 25,
-        below: 2,
-    },
-    MicroGroup {
-        rollouts: 1,
-        prefix_percent: 50,
-        below: 4,
-    },
+    MicroGroup { rollouts: 4, prefix_percent: 0, below: 0 },
+    MicroGroup { rollouts: 2, prefix_percent: 25, below: 2 },
+    MicroGroup { rollouts: 1, prefix_percent: 50, below: 4 },
 ];
 
 /// The whole trajectory enters if fewer than so many of the seven sampled rollouts succeeded.

@@ -26,12 +26,8 @@ pub struct Operator {
 }
 
 /// Every operator.
-pub const OPERATORS: &[&Operator] = &[
-    &luffy::OPERATOR,
-    &srft::OPERATOR,
-    &trapo::OPERATOR,
-    &chord::OPERATOR,
-];
+pub const OPERATORS: &[&Operator] =
+    &[&luffy::OPERATOR, &srft::OPERATOR, &trapo::OPERATOR, &chord::OPERATOR];
 
 /// The operator of that name.
 pub fn operator(name: &str) -> Option<&'static Operator> {
@@ -82,21 +78,14 @@ mod tests {
         // π = 0.05, 0.1, 0.9 with d = 0.1, by hand.
         let expected = [
             ("luffy", [1.0 / 3.0, 0.5, 0.9], [0.005 / 0.0225, 0.25, 0.09]),
-            (
-                "srft",
-                [0.05_f64.ln(), 0.1_f64.ln(), 0.9_f64.ln()],
-                [1.0, 1.0, 1.0],
-            ),
+            ("srft", [0.05_f64.ln(), 0.1_f64.ln(), 0.9_f64.ln()], [1.0, 1.0, 1.0]),
             ("trapo", [0.5, 1.0, 1.0 + 9.0_f64.ln()], [0.5, 1.0, 1.0]),
             ("chord", [0.04875, 0.095, 0.495], [0.0475, 0.09, 0.09]),
         ];
         for (name, values, weights) in expected {
             let it = operator(name).unwrap();
             for (i, pi) in [0.05_f64, 0.1, 0.9].into_iter().enumerate() {
-                assert!(
-                    ((it.value)(pi.ln(), D) - values[i]).abs() < 1e-12,
-                    "{name} value at {pi}"
-                );
+                assert!(((it.value)(pi.ln(), D) - values[i]).abs() < 1e-12, "{name} value at {pi}");
                 assert!(
                     ((it.weight)(pi.ln(), D) - weights[i]).abs() < 1e-12,
                     "{name} weight at {pi}"
@@ -110,16 +99,8 @@ mod tests {
         for it in OPERATORS {
             for log_pi in [0.0, -1e-12, -1.0, -50.0, -745.0, -1e4] {
                 let (value, weight) = ((it.value)(log_pi, D), (it.weight)(log_pi, D));
-                assert!(
-                    value.is_finite() && weight.is_finite(),
-                    "{} at {log_pi}",
-                    it.name
-                );
-                assert!(
-                    weight >= 0.0,
-                    "{} at {log_pi} would be minimised by imitation",
-                    it.name
-                );
+                assert!(value.is_finite() && weight.is_finite(), "{} at {log_pi}", it.name);
+                assert!(weight >= 0.0, "{} at {log_pi} would be minimised by imitation", it.name);
             }
         }
     }

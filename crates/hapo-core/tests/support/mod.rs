@@ -1,22 +1,12 @@
 //! Builders of groups for the tests.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    reason = "each test binary uses its part"
-)]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test binary uses its part")]
 
 use hapo_core::*;
 
 pub const END: TokenId = 2;
 
 pub fn rollout(length: usize, ended: bool) -> Rollout {
-    Rollout {
-        tokens: vec![9; length],
-        prefix: 0,
-        log_probs: vec![-0.25; length],
-        ended,
-    }
+    Rollout { tokens: vec![9; length], prefix: 0, log_probs: vec![-0.25; length], ended }
 }
 
 /// One rollout per character: `c` correct, `w` wrong, `u` unparsable; of lengths 1, 2, 3….
@@ -44,25 +34,16 @@ pub fn teacher() -> TeacherTrajectory {
 }
 
 pub fn slot(rule: SlotRule) -> Slot {
-    Slot {
-        rule,
-        seed: 0,
-        step: Step(1),
-    }
+    Slot { rule, seed: 0, step: Step(1) }
 }
 
 pub fn derived(success_limit: usize) -> Gate {
-    Gate::Confidence {
-        threshold: Threshold::Derived { success_limit },
-        annealing: Annealing::Off,
-    }
+    Gate::Confidence { threshold: Threshold::Derived { success_limit }, annealing: Annealing::Off }
 }
 
 /// The gate that is open for at most so many successes.
 pub fn success_limit(successes: usize) -> SuccessLimit {
-    Schedule::new(&derived(successes), 65_535, 1)
-        .unwrap()
-        .success_limit(Step(1))
+    Schedule::new(&derived(successes), 65_535, 1).unwrap().success_limit(Step(1))
 }
 
 pub fn injected(verdicts: &str) -> MixedGroup {

@@ -3,10 +3,7 @@
 //! The sources are compiled by the system's C++ compiler against `fibers.hpp`, into a library in a
 //! temporary folder. Memory has guards of NaN around it, which are looked at when it is given back.
 
-#![allow(
-    dead_code,
-    reason = "every test binary uses its own part, so no expectation holds in all"
-)]
+#![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Debug;
@@ -100,9 +97,7 @@ fn build() -> Option<Arc<Library>> {
     for (i, source) in sources().iter().enumerate() {
         // The common part is in front of every one, once for the compiler.
         let program = source.program();
-        let own = program
-            .split_once(&format!("#line 1 \"{}\"", source.file))
-            .unwrap();
+        let own = program.split_once(&format!("#line 1 \"{}\"", source.file)).unwrap();
         if i == 0 {
             text += own.0;
         }
@@ -114,37 +109,19 @@ fn build() -> Option<Arc<Library>> {
         text += &format!("    {{\"{name}\", Unpack<&{name}>::run, Unpack<&{name}>::count}},\n");
     }
     text += &format!("}};\nconst size_t n_entries = {};\n", names.len());
-    let (source, object) = (
-        folder.path().join("kernels.cpp"),
-        folder.path().join("kernels.so"),
-    );
+    let (source, object) = (folder.path().join("kernels.cpp"), folder.path().join("kernels.so"));
     std::fs::write(&source, text).unwrap();
     let output = Command::new(&compiler)
-        .args([
-            "-std=c++17",
-            "-O2",
-            "-ftree-vectorize",
-            "-fPIC",
-            "-shared",
-            "-w",
-        ])
+        .args(["-std=c++17", "-O2", "-ftree-vectorize", "-fPIC", "-shared", "-w"])
         .args(["-fno-strict-aliasing", "-U_FORTIFY_SOURCE"])
         .arg("-o")
         .args([&object, &source])
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // SAFETY: the library was just built and has no initialiser of consequence.
     let code = unsafe { libloading::Library::new(&object) }.unwrap();
-    Some(Arc::new(Library {
-        code,
-        _folder: folder,
-        turn: Mutex::new(()),
-    }))
+    Some(Arc::new(Library { code, _folder: folder, turn: Mutex::new(()) }))
 }
 
 /// Words around every buffer.
@@ -175,10 +152,7 @@ impl Drop for Guarded {
         // SAFETY: made by `alloc` and dropped once.
         let words = unsafe { Box::from_raw(self.words) };
         let bytes: &[u8] = bytemuck::cast_slice(&words);
-        let guard: Vec<u8> = [GUARD_WORD; GUARD]
-            .iter()
-            .flat_map(|it| it.to_ne_bytes())
-            .collect();
+        let guard: Vec<u8> = [GUARD_WORD; GUARD].iter().flat_map(|it| it.to_ne_bytes()).collect();
         let start = GUARD * 8;
         // A buffer may end in the middle of a word, whose rest is the guard's as well.
         let whole = bytes[..start] == guard[..]
@@ -199,10 +173,7 @@ fn pointer(address: u64) -> *mut u8 {
 
 impl Fibers {
     fn turn(&self) -> std::sync::MutexGuard<'_, ()> {
-        self.library
-            .turn
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.library.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -260,11 +231,8 @@ impl Launcher for Fibers {
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
         let _turn = self.turn();
         let name = CString::new(launch.kernel).unwrap();
-        let mut args: Vec<*mut c_void> = launch
-            .args
-            .iter()
-            .map(|it| std::ptr::from_ref(it).cast_mut().cast())
-            .collect();
+        let mut args: Vec<*mut c_void> =
+            launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
         let mut problem = std::ptr::null();
         // SAFETY: the library counts the arguments and has the types from the kernel itself.
         let failed = unsafe {
@@ -289,24 +257,11 @@ impl Launcher for Fibers {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        let Product {
-            m,
-            n,
-            k,
-            number,
-            left,
-            right,
-            add,
-            out,
-        } = *product;
+        let Product { m, n, k, number, left, right, add, out } = *product;
         assert!(!out.transposed, "the result is in its stored order");
         // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
         unsafe {
-            let run = self
-                .library
-                .code
-                .get::<ProductFn>(b"fibers_product")
-                .unwrap();
+            let run = self.library.code.get::<ProductFn>(b"fibers_product").unwrap();
             run(
                 m,
                 n,

@@ -64,10 +64,7 @@ struct PythonJson {
 impl PythonJson {
     fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), minijinja::Error> {
         let cannot = |what: &str| {
-            Err(minijinja::Error::new(
-                ErrorKind::InvalidOperation,
-                format!("tojson: {what}"),
-            ))
+            Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("tojson: {what}")))
         };
         if depth > RECURSION {
             return cannot("the value is nested too deeply");
@@ -172,12 +169,7 @@ pub(super) fn python_float(number: f64) -> String {
         return "NaN".to_owned();
     }
     if number.is_infinite() {
-        return if number > 0.0 {
-            "Infinity"
-        } else {
-            "-Infinity"
-        }
-        .to_owned();
+        return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
     let scientific = format!("{number:e}");
     let (digits, exponent) = scientific.split_once('e').expect("`e` was asked for");

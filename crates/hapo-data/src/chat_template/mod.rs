@@ -46,10 +46,7 @@ pub struct Message {
 impl Message {
     /// A turn of `role`.
     pub fn new(role: &str, content: impl Into<String>) -> Self {
-        Self {
-            role: role.to_owned(),
-            content: content.into(),
-        }
+        Self { role: role.to_owned(), content: content.into() }
     }
 }
 
@@ -100,12 +97,7 @@ impl ChatTemplate {
         environment
             .add_template_owned(NAME, without_generation_blocks(source))
             .map_err(|it| refused(model, &it))?;
-        Ok(Self {
-            model: model.to_owned(),
-            source: source.to_owned(),
-            special_tokens,
-            environment,
-        })
+        Ok(Self { model: model.to_owned(), source: source.to_owned(), special_tokens, environment })
     }
 
     /// The template's text, as the model's folder has it.
@@ -137,21 +129,14 @@ impl ChatTemplate {
             ("messages", Value::from(Serde(messages))),
             ("tools", Value::from(())),
             ("documents", Value::from(())),
-            (
-                "add_generation_prompt",
-                Value::from(rendering.add_generation_prompt),
-            ),
+            ("add_generation_prompt", Value::from(rendering.add_generation_prompt)),
             ("strftime_now", strftime_now),
         ];
         variables.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
-        let template = self
-            .environment
-            .get_template(NAME)
-            .expect("the template was added when this was made");
+        let template =
+            self.environment.get_template(NAME).expect("the template was added when this was made");
         let mut written = Bounded::default();
-        let done = template
-            .render_captured_to(Value::from(variables), &mut written)
-            .map(drop);
+        let done = template.render_captured_to(Value::from(variables), &mut written).map(drop);
         if written.full {
             return Err(Error::ChatTemplate {
                 model: self.model.clone(),
@@ -195,14 +180,9 @@ fn environment() -> Environment<'static> {
     it.add_filter("tojson", tojson);
     // In Python a text is a sequence too, and templates order their tests accordingly.
     it.add_test("sequence", |value: &Value| {
-        matches!(
-            value.kind(),
-            ValueKind::Seq | ValueKind::String | ValueKind::Map
-        )
+        matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
     });
-    it.add_test("iterable", |value: &Value| {
-        value.try_iter().is_ok() || value.as_str().is_some()
-    });
+    it.add_test("iterable", |value: &Value| value.try_iter().is_ok() || value.as_str().is_some());
     it
 }
 
@@ -231,11 +211,7 @@ fn refused(model: &str, error: &minijinja::Error) -> Error {
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
     };
-    Error::ChatTemplate {
-        model: model.to_owned(),
-        line,
-        problem,
-    }
+    Error::ChatTemplate { model: model.to_owned(), line, problem }
 }
 
 /// `{% generation %}` marks for transformers which tokens the assistant wrote; it renders its body,
@@ -251,9 +227,7 @@ fn without_generation_blocks(source: &str) -> String {
             break;
         };
         let inside = &tag[2..end];
-        let word = inside
-            .trim_start_matches(['-', '+'])
-            .trim_end_matches(['-', '+']);
+        let word = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']);
         let replaced = match word.trim() {
             "generation" => inside.replace("generation", "with"),
             "endgeneration" => inside.replace("endgeneration", "endwith"),
@@ -335,11 +309,8 @@ mod tests {
             "{% set long = 'x' * 9999 * 99 %}{% for a in range(999) %}{{ long }}{% endfor %}",
             "chat template of tiny: it writes more than 64 MiB",
         );
-        let error = render(
-            "{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}",
-            &[],
-        )
-        .unwrap_err();
+        let error =
+            render("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", &[]).unwrap_err();
         assert!(error.to_string().contains("recursion limit"), "{error}");
     }
 
@@ -349,17 +320,9 @@ mod tests {
             assert_eq!(strftime(format, time).unwrap(), expected, "{time} {format}");
         };
         check(FIXED_TIME, "%d %b %Y", "26 Jul 2024");
-        check(
-            0,
-            "%A %-d %B %Y %H:%M:%S %j",
-            "Thursday 1 January 1970 00:00:00 001",
-        );
+        check(0, "%A %-d %B %Y %H:%M:%S %j", "Thursday 1 January 1970 00:00:00 001");
         // From `date -u -d @N +FORMAT`.
-        check(
-            951_827_696,
-            "%F %T %j %I %p %a",
-            "2000-02-29 12:34:56 060 12 PM Tue",
-        );
+        check(951_827_696, "%F %T %j %I %p %a", "2000-02-29 12:34:56 060 12 PM Tue");
         check(-86_400, "%D %e|%y|%w%%", "12/31/69 31|69|3%");
         check(4_102_444_799, "%j %-m/%-d %R", "365 12/31 23:59");
     }

@@ -18,22 +18,12 @@ pub(super) fn strftime(format: &str, unix_time: i64) -> Result<String, minijinja
         "November",
         "December",
     ];
-    const DAYS: [&str; 7] = [
-        "Sunday",
-        "Monday",
-        "Tuesday",
-        "Wednesday",
-        "Thursday",
-        "Friday",
-        "Saturday",
-    ];
+    const DAYS: [&str; 7] =
+        ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
     let days = unix_time.div_euclid(86_400);
     let second_of_day = unix_time.rem_euclid(86_400);
-    let (hour, minute, second) = (
-        second_of_day / 3600,
-        second_of_day / 60 % 60,
-        second_of_day % 60,
-    );
+    let (hour, minute, second) =
+        (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);
     let (year, month, day) = civil_date(days);
     let weekday = (days + 4).rem_euclid(7) as usize;
     let leap = i64::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
@@ -56,11 +46,7 @@ pub(super) fn strftime(format: &str, unix_time: i64) -> Result<String, minijinja
             letter = rest.next();
         }
         let number = |value: i64, width: usize| {
-            if padded {
-                format!("{value:0width$}")
-            } else {
-                value.to_string()
-            }
+            if padded { format!("{value:0width$}") } else { value.to_string() }
         };
         out += &match letter {
             Some('Y') => year.to_string(),
@@ -109,11 +95,7 @@ fn civil_date(days: i64) -> (i64, i64, i64) {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted_month = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     (year, month, day)
 }

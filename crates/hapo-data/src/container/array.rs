@@ -147,10 +147,7 @@ impl<R: BufRead> Elements<R> {
         } else {
             parse_row(self.buffer.trim_ascii(), false)
         };
-        Ok(Some(Ok(RawRow {
-            number: self.row,
-            fields,
-        })))
+        Ok(Some(Ok(RawRow { number: self.row, fields })))
     }
 }
 

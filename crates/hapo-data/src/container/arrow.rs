@@ -160,11 +160,7 @@ impl<R: BufRead> Iterator for Rows<R> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.decoder.as_ref()?;
-        if self
-            .batch
-            .as_ref()
-            .is_none_or(|it| self.next >= it.num_rows())
-        {
+        if self.batch.as_ref().is_none_or(|it| self.next >= it.num_rows()) {
             self.next = 0;
             self.batch = match self.next_batch() {
                 Ok(it) => it,
@@ -186,18 +182,13 @@ impl<R: BufRead> Iterator for Rows<R> {
             let schema = batch.schema_ref();
             let fields = schema.fields().iter().zip(batch.columns());
             Object(
-                fields
-                    .map(|(field, column)| (field.name().clone(), value(column, next)))
-                    .collect(),
+                fields.map(|(field, column)| (field.name().clone(), value(column, next))).collect(),
             )
         });
         self.next += 1;
         self.row = row;
         Some(match read {
-            Ok(fields) => Ok(RawRow {
-                number: row,
-                fields: Ok(fields),
-            }),
+            Ok(fields) => Ok(RawRow { number: row, fields: Ok(fields) }),
             Err(problem) => {
                 self.decoder = None;
                 Err(damaged(&self.path, Some(row), problem))
@@ -238,9 +229,7 @@ fn value(array: &dyn Array, row: usize) -> Value {
         DataType::Struct(fields) => {
             let columns = fields.iter().zip(array.as_struct().columns());
             Value::Object(Object(
-                columns
-                    .map(|(field, column)| (field.name().clone(), value(column, row)))
-                    .collect(),
+                columns.map(|(field, column)| (field.name().clone(), value(column, row))).collect(),
             ))
         }
         DataType::Dictionary(..) => {

@@ -24,14 +24,7 @@ enum Line {
 
 impl<R: BufRead> Lines<R> {
     pub(crate) fn new(reader: R, path: &Path, limit: usize) -> Self {
-        Lines {
-            reader,
-            path: path.to_owned(),
-            limit,
-            line: 0,
-            buffer: Vec::new(),
-            ended: false,
-        }
+        Lines { reader, path: path.to_owned(), limit, line: 0, buffer: Vec::new(), ended: false }
     }
 
     /// Puts the next line into the buffer.
@@ -60,11 +53,7 @@ impl<R: BufRead> Lines<R> {
                 self.line += 1;
                 let content_length = length - u64::from(end.is_some());
                 let fits = content_length <= self.limit as u64;
-                return Ok(Some(if fits {
-                    Line::Whole
-                } else {
-                    Line::TooLong(content_length)
-                }));
+                return Ok(Some(if fits { Line::Whole } else { Line::TooLong(content_length) }));
             }
         }
     }
@@ -92,10 +81,7 @@ impl<R: BufRead> Iterator for Lines<R> {
                     return Some(Err(damage(&self.path, self.line + 1, &error)));
                 }
             };
-            return Some(Ok(RawRow {
-                number: self.line,
-                fields,
-            }));
+            return Some(Ok(RawRow { number: self.line, fields }));
         }
     }
 }

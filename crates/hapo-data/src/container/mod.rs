@@ -69,10 +69,7 @@ pub(crate) struct Opened {
 
 /// Opens a file whatever it is made of.
 pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
-    let io = |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| Error::Io { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(io)?;
     let mut magic = [0; 4];
     let whole = read_up_to(&mut file, &mut magic).map_err(io)?;
@@ -89,10 +86,7 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
 
 /// Opens what a reader gives; `path` is its name in messages.
 pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Opened, Error> {
-    let io = |source| Error::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io = |source| Error::Io { path: path.to_owned(), source };
     let mut reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, reader));
     let compression = match reader.fill_buf().map_err(io)? {
         [0x1f, 0x8b, ..] => Some("gzip"),
@@ -101,18 +95,14 @@ pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Op
     };
     reader = match compression {
         Some("gzip") => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(reader))),
-        Some(_) => Box::new(BufReader::new(
-            zstd::stream::read::Decoder::with_buffer(reader).map_err(io)?,
-        )),
+        Some(_) => {
+            Box::new(BufReader::new(zstd::stream::read::Decoder::with_buffer(reader).map_err(io)?))
+        }
         None => reader,
     };
     // A decoder may give its first bytes one by one.
     let mut head = Vec::new();
-    reader
-        .by_ref()
-        .take(64)
-        .read_to_end(&mut head)
-        .map_err(|it| damage(path, 1, &it))?;
+    reader.by_ref().take(64).read_to_end(&mut head).map_err(|it| damage(path, 1, &it))?;
     let container = match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => Container::Parquet,
         [0xff, 0xff, 0xff, 0xff, ..] | [b'A', b'R', b'R', b'O', b'W', b'1', ..] => Container::Arrow,
@@ -137,31 +127,22 @@ pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Op
             parquet::rows(aside, path)?
         }
     };
-    Ok(Opened {
-        container,
-        compression,
-        rows,
-    })
+    Ok(Opened { container, compression, rows })
 }
 
 /// An error of reading: the system's, or of compressed bytes that are damaged.
 fn damage(path: &Path, row: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
-        Some(code) => Error::Io {
-            path: path.to_owned(),
-            source: io::Error::from_raw_os_error(code),
-        },
+        Some(code) => {
+            Error::Io { path: path.to_owned(), source: io::Error::from_raw_os_error(code) }
+        }
         None => damaged(path, Some(row), error.to_string()),
     }
 }
 
 /// A container that is broken at a row, or as a whole.
 fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Error {
-    Error::Damaged {
-        path: path.to_owned(),
-        row,
-        problem: crate::value::shorten(problem.as_ref()),
-    }
+    Error::Damaged { path: path.to_owned(), row, problem: crate::value::shorten(problem.as_ref()) }
 }
 
 /// Fills as much of a buffer as there is.

@@ -31,10 +31,7 @@ const NESTING: usize = 32;
 /// The rows of a file.
 pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Error> {
     check(&mut file).map_err(|fault| match fault {
-        Fault::Io(source) => Error::Io {
-            path: path.to_owned(),
-            source,
-        },
+        Fault::Io(source) => Error::Io { path: path.to_owned(), source },
         Fault::Damaged(problem) => damaged(path, None, problem),
     })?;
     let opened = fenced(|| {
@@ -42,11 +39,7 @@ pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Erro
         Ok(RowIter::from_file_into(Box::new(reader)))
     });
     let iterator = flatten(opened).map_err(|it| damaged(path, None, it))?;
-    Ok(Box::new(Rows {
-        iterator: Some(iterator),
-        path: path.to_owned(),
-        row: 0,
-    }))
+    Ok(Box::new(Rows { iterator: Some(iterator), path: path.to_owned(), row: 0 }))
 }
 
 struct Rows {
@@ -62,10 +55,7 @@ impl Iterator for Rows {
         let iterator = self.iterator.as_mut()?;
         self.row += 1;
         match flatten(fenced(|| iterator.next().transpose())) {
-            Ok(row) => Some(Ok(RawRow {
-                number: self.row,
-                fields: Ok(object(row?)),
-            })),
+            Ok(row) => Some(Ok(RawRow { number: self.row, fields: Ok(object(row?)) })),
             Err(problem) => {
                 self.iterator = None;
                 Some(Err(damaged(&self.path, Some(self.row), problem)))
@@ -161,11 +151,9 @@ fn check(file: &mut File) -> Result<(), Fault> {
                 return broken(format!("row group {number}, column {column}: no metadata"));
             };
             check_pages(file, chunk, length).map_err(|it| match it {
-                Fault::Damaged(it) => Fault::Damaged(format!(
-                    "row group {}, column {}: {it}",
-                    number + 1,
-                    column + 1
-                )),
+                Fault::Damaged(it) => {
+                    Fault::Damaged(format!("row group {}, column {}: {it}", number + 1, column + 1))
+                }
                 io @ Fault::Io(_) => io,
             })?;
             n_values_of_group.push(chunk.int(5).unwrap_or(0));
@@ -249,9 +237,7 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<(), 
             _ => compressed * 1100 + (64 << 10),
         };
         if !(0..=most.min(1 << 30)).contains(&uncompressed) {
-            return broken(format!(
-                "a page of {compressed} bytes cannot hold {uncompressed}"
-            ));
+            return broken(format!("a page of {compressed} bytes cannot hold {uncompressed}"));
         }
         let n_values = |header: &Thrift| header.int(1).unwrap_or(-1);
         if let Some(dictionary) = page.field(7)

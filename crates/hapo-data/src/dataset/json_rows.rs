@@ -13,11 +13,7 @@ use crate::value::Object;
 /// When the file cannot be opened, or is damaged.
 pub fn json_rows(path: &Path) -> Result<JsonRows, Error> {
     let opened = container::open(path)?;
-    Ok(JsonRows {
-        container: opened.container,
-        compression: opened.compression,
-        rows: opened.rows,
-    })
+    Ok(JsonRows { container: opened.container, compression: opened.compression, rows: opened.rows })
 }
 
 /// See [`json_rows`].
@@ -31,9 +27,7 @@ pub struct JsonRows {
 
 impl std::fmt::Debug for JsonRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JsonRows")
-            .field("container", &self.container)
-            .finish_non_exhaustive()
+        f.debug_struct("JsonRows").field("container", &self.container).finish_non_exhaustive()
     }
 }
 
@@ -45,8 +39,9 @@ impl Iterator for JsonRows {
             Ok(row) => row,
             Err(error) => return Some(Err(error)),
         };
-        Some(Ok(row.fields.map(Object::into_json).map_err(|it| {
-            format!("{}: expected {}, got {}", it.field, it.expected, it.got)
-        })))
+        Some(Ok(row
+            .fields
+            .map(Object::into_json)
+            .map_err(|it| format!("{}: expected {}, got {}", it.field, it.expected, it.got))))
     }
 }

@@ -82,10 +82,7 @@ impl Dataset {
         const OPENING: &str = "<think>\n";
         let repeats = |it: &String| it.starts_with(OPENING);
         if !end.ends_with(OPENING)
-            || !self
-                .examples
-                .iter()
-                .any(|it| it.teachers.iter().any(repeats))
+            || !self.examples.iter().any(|it| it.teachers.iter().any(repeats))
         {
             return Cow::Borrowed(self);
         }
@@ -140,14 +137,7 @@ pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'sta
 pub fn read_rows<'a>(reader: impl BufRead + 'a, file: &str, line_limit: usize) -> Rows<'a> {
     let path = PathBuf::from(file);
     let lines = Lines::new(reader, &path, line_limit);
-    Rows::new(
-        &path,
-        &layouts::OWN,
-        Container::JsonLines,
-        None,
-        VecDeque::new(),
-        Box::new(lines),
-    )
+    Rows::new(&path, &layouts::OWN, Container::JsonLines, None, VecDeque::new(), Box::new(lines))
 }
 
 /// Reads a whole file into memory.
@@ -167,11 +157,7 @@ pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
         return Err(Error::UnknownName {
             kind: "layout",
             name: layout.to_owned(),
-            known: DATASET_LAYOUTS
-                .iter()
-                .map(|known| known.name)
-                .collect::<Vec<_>>()
-                .join(", "),
+            known: DATASET_LAYOUTS.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
         });
     };
     collect(Rows::begin(container::open(path)?, path, Some(layout))?)

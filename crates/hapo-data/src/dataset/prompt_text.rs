@@ -25,13 +25,8 @@ pub fn prompt_text<'a>(
     example: &'a Example,
     template: &PromptTemplate,
 ) -> Result<PromptText<'a>, Error> {
-    let refuse = |problem: String| {
-        Err(Error::Prompt {
-            row: example.row,
-            id: example.id.clone(),
-            problem,
-        })
-    };
+    let refuse =
+        |problem: String| Err(Error::Prompt { row: example.row, id: example.id.clone(), problem });
     let name = template.name();
     if let Some(whole) = &example.rendered {
         if name == "none" {

@@ -66,11 +66,7 @@ impl<'a> Rows<'a> {
         path: &Path,
         layout: Option<&'static Layout>,
     ) -> Result<Rows<'static>, Error> {
-        let Opened {
-            container,
-            compression,
-            mut rows,
-        } = opened;
+        let Opened { container, compression, mut rows } = opened;
         let mut head = VecDeque::new();
         while layout.is_none() && head.len() < HEAD_ROWS {
             let Some(row) = rows.next() else { break };
@@ -211,9 +207,7 @@ fn recognise(
     };
     let mut best: Option<(&Layout, u64)> = None;
     for layout in DATASET_LAYOUTS {
-        let fit = objects()
-            .map(|it| u64::from((layout.fit)(it, container)))
-            .sum();
+        let fit = objects().map(|it| u64::from((layout.fit)(it, container))).sum();
         if fit > best.map_or(0, |it| it.1) {
             best = Some((layout, fit));
         }
@@ -231,10 +225,7 @@ fn recognise(
     // Where no row can be read, the reason of the first says more than the list of layouts.
     match head.pop_front() {
         Some(Err(error)) => Err(error),
-        Some(Ok(RawRow {
-            number,
-            fields: Err(fault),
-        })) => Err(Error::NoRows {
+        Some(Ok(RawRow { number, fields: Err(fault) })) => Err(Error::NoRows {
             first: BadRow {
                 file: path.display().to_string(),
                 row: number,

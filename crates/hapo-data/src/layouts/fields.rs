@@ -44,20 +44,13 @@ pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message
     let message = |(number, item): (usize, &Value)| {
         let place = |key: &str| format!("{field}[{number}]{key}");
         let Value::Object(item) = item else {
-            return Err(unexpected(
-                place(""),
-                "a message with role and content",
-                Some(item),
-            ));
+            return Err(unexpected(place(""), "a message with role and content", Some(item)));
         };
         let part = |key: &str| match item.get(key) {
             Some(Value::Text(text)) => Ok(text.clone()),
             other => Err(unexpected(place(&format!(".{key}")), "a string", other)),
         };
-        Ok(Message {
-            role: part("role")?,
-            content: part("content")?,
-        })
+        Ok(Message { role: part("role")?, content: part("content")? })
     };
     items.iter().enumerate().map(message).collect()
 }
@@ -100,11 +93,7 @@ pub(super) fn set_text_or_messages(
             Ok(())
         }
         Some(list @ Value::List(_)) => set_prompt(example, messages(Some(list), field)?, field),
-        other => Err(unexpected(
-            field,
-            "a string that is not empty or a list of messages",
-            other,
-        )),
+        other => Err(unexpected(field, "a string that is not empty or a list of messages", other)),
     }
 }
 
@@ -145,9 +134,7 @@ pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<St
         "a gold answer: a string that is not empty, a finite number or a list of them";
     let one = |value: &Value| match value {
         Value::Text(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
-        other => other
-            .number()
-            .ok_or_else(|| unexpected(field, EXPECTED, Some(other))),
+        other => other.number().ok_or_else(|| unexpected(field, EXPECTED, Some(other))),
     };
     match value {
         Some(Value::List(items)) if !items.is_empty() => {
@@ -223,31 +210,23 @@ pub(crate) fn last_boxed(text: &str) -> Option<&str> {
 /// A teacher's solution without the end token that the template adds again.
 pub(super) fn without_end_token(text: &str) -> &str {
     let trimmed = text.trim_end();
-    ["<|im_end|>", "<|endoftext|>"]
-        .iter()
-        .find_map(|end| trimmed.strip_suffix(end))
-        .unwrap_or(text)
+    ["<|im_end|>", "<|endoftext|>"].iter().find_map(|end| trimmed.strip_suffix(end)).unwrap_or(text)
 }
 
 /// An assistant's text: a string, or messages of which the last is the assistant's.
 pub(super) fn completion(row: &Object, field: &str) -> Result<String, Fault> {
     let text = match row.get(field) {
         Some(Value::Text(text)) => text.clone(),
-        Some(list @ Value::List(_)) => messages(Some(list), field)?
-            .pop()
-            .map(|it| it.content)
-            .unwrap_or_default(),
+        Some(list @ Value::List(_)) => {
+            messages(Some(list), field)?.pop().map(|it| it.content).unwrap_or_default()
+        }
         other => {
             return Err(unexpected(field, "a string or a list of messages", other));
         }
     };
     let text = without_end_token(&text);
     if text.trim().is_empty() {
-        return Err(fault(
-            field,
-            "a completion that is not empty",
-            "an empty one",
-        ));
+        return Err(fault(field, "a completion that is not empty", "an empty one"));
     }
     Ok(text.to_owned())
 }

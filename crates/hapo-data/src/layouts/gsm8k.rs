@@ -29,11 +29,8 @@ fn read(row: &Object) -> Result<Example, Fault> {
             let got = Value::Text(solution.clone()).to_string();
             fault("answer", "a solution that ends in #### and the gold", &got)
         })?;
-    let mut example = Example {
-        problem: text(row, "question")?,
-        answer: gold,
-        ..Example::default()
-    };
+    let mut example =
+        Example { problem: text(row, "question")?, answer: gold, ..Example::default() };
     set_labels(&mut example, row)?;
     Ok(example)
 }

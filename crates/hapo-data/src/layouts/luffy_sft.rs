@@ -22,14 +22,8 @@ fn fit(row: &Object, _: Container) -> u32 {
 
 fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = Example::default();
-    set_prompt(
-        &mut example,
-        messages(row.get("prompt"), "prompt")?,
-        "prompt",
-    )?;
-    example
-        .teachers
-        .push(solution(row.get("target"), "target")?);
+    set_prompt(&mut example, messages(row.get("prompt"), "prompt")?, "prompt")?;
+    example.teachers.push(solution(row.get("target"), "target")?);
     gold_from_teacher(&mut example);
     set_labels(&mut example, row)?;
     Ok(example)

@@ -28,10 +28,7 @@ fn fit(row: &Object, _: Container) -> u32 {
 }
 
 fn read(row: &Object) -> Result<Example, Fault> {
-    let mut example = Example {
-        problem: text(row, "problem")?,
-        ..Example::default()
-    };
+    let mut example = Example { problem: text(row, "problem")?, ..Example::default() };
     (example.answer, example.other_answers) =
         gold_of(row, &["answer"])?.ok_or_else(|| unexpected("answer", "a gold answer", None))?;
     set_labels(&mut example, row)?;

@@ -13,9 +13,7 @@ use crate::{Container, Example};
 pub(crate) const LAYOUT: Layout = Layout {
     name: "own",
     summary: "id, problem, answer, teacher?, source?, level?, subject?",
-    keys: &[
-        "id", "problem", "answer", "teacher", "source", "level", "subject",
-    ],
+    keys: &["id", "problem", "answer", "teacher", "source", "level", "subject"],
     fit,
     read,
 };
@@ -64,9 +62,8 @@ fn teachers(value: Option<&Value>) -> Result<Vec<String>, Fault> {
             return Err(fault("teacher", EXPECTED, "an empty string"));
         }
         // The template adds the end token; a second one would be trained on.
-        if let Some(end) = ["<|im_end|>", "<|endoftext|>"]
-            .into_iter()
-            .find(|end| text.trim_end().ends_with(end))
+        if let Some(end) =
+            ["<|im_end|>", "<|endoftext|>"].into_iter().find(|end| text.trim_end().ends_with(end))
         {
             return Err(fault(
                 "teacher",

@@ -33,9 +33,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
     let input = text(row, "input")?;
     let question = optional_text(row, "question")?.filter(|it| !it.trim().is_empty());
     let mut example = Example {
-        problem: question
-            .or_else(|| problem_in(&input))
-            .unwrap_or_else(|| input.clone()),
+        problem: question.or_else(|| problem_in(&input)).unwrap_or_else(|| input.clone()),
         rendered: Some(input),
         ..Example::default()
     };

@@ -31,9 +31,7 @@ fn fit(row: &Object, _: Container) -> u32 {
 fn read(row: &Object) -> Result<Example, Fault> {
     const FIELD: &str = "prompt[0].content";
     let mut example = verl::labels(row)?;
-    let rendered = messages(row.get("prompt"), "prompt")?
-        .swap_remove(0)
-        .content;
+    let rendered = messages(row.get("prompt"), "prompt")?.swap_remove(0).content;
     let Some(problem) = problem_in(&rendered).filter(|it| !it.trim().is_empty()) else {
         return Err(fault(
             FIELD,

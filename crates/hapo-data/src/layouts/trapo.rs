@@ -45,11 +45,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
                     }
                     other => {
                         let field = format!("{FIELD}[{number}]");
-                        return Err(unexpected(
-                            field,
-                            "a solution that is not empty",
-                            Some(other),
-                        ));
+                        return Err(unexpected(field, "a solution that is not empty", Some(other)));
                     }
                 }
             }

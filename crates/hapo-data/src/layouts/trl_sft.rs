@@ -36,11 +36,7 @@ pub(super) const LAYOUT: Layout = Layout {
 fn fit(row: &Object, _: Container) -> u32 {
     let pair = row.has("prompt") && row.has("completion");
     let text_alone = row.has("text") && !row.has("problem") && !row.has("prompt");
-    if pair || row.has("messages") {
-        8
-    } else {
-        u32::from(text_alone) * 2
-    }
+    if pair || row.has("messages") { 8 } else { u32::from(text_alone) * 2 }
 }
 
 fn read(row: &Object) -> Result<Example, Fault> {

@@ -30,20 +30,12 @@ fn fit(row: &Object, container: Container) -> u32 {
     let columns = matches!(container, Container::Parquet | Container::Arrow);
     let prompts_alone =
         columns && row.0.len() == 1 && matches!(row.get("prompt"), Some(Value::List(_)));
-    if row.has("prompt") && row.has("reward_model") {
-        4
-    } else {
-        u32::from(prompts_alone)
-    }
+    if row.has("prompt") && row.has("reward_model") { 4 } else { u32::from(prompts_alone) }
 }
 
 pub(super) fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = labels(row)?;
-    set_prompt(
-        &mut example,
-        messages(row.get("prompt"), "prompt")?,
-        "prompt",
-    )?;
+    set_prompt(&mut example, messages(row.get("prompt"), "prompt")?, "prompt")?;
     Ok(example)
 }
 
@@ -56,11 +48,7 @@ pub(super) fn labels(row: &Object) -> Result<Example, Fault> {
     };
     if let Some(value) = row.get("reward_model") {
         let Value::Object(model) = value else {
-            return Err(unexpected(
-                "reward_model",
-                "a structure with ground_truth",
-                Some(value),
-            ));
+            return Err(unexpected("reward_model", "a structure with ground_truth", Some(value)));
         };
         (example.answer, example.other_answers) =
             gold(model.get("ground_truth"), "reward_model.ground_truth")?;

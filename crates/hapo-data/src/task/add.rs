@@ -38,11 +38,7 @@ fn concise(problem: &Problem) -> String {
 fn teacher(problem: &Problem) -> String {
     let columns = columns(problem);
     let step = |column: &Column| {
-        let Column {
-            digits: [a, b, c],
-            carry,
-            total,
-        } = column;
+        let Column { digits: [a, b, c], carry, total } = column;
         format!("{a}+{b}+{c}+{carry}:{total:02}")
     };
     let mut steps: Vec<String> = columns.iter().map(step).collect();
@@ -63,11 +59,7 @@ fn columns(problem: &Problem) -> Vec<Column> {
     for _ in 0..problem.level {
         let digits: [u64; 3] = std::array::from_fn(|term| problem.operands[term] / power % 10);
         let total = digits.iter().sum::<u64>() + carry;
-        columns.push(Column {
-            digits,
-            carry,
-            total,
-        });
+        columns.push(Column { digits, carry, total });
         carry = total / 10;
         power *= 10;
     }

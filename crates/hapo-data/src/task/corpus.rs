@@ -93,23 +93,10 @@ impl Corpus {
             let family = find_family(&part.family)?;
             let check = |what: &str, expected, got: f64, good: bool| {
                 let what = format!("{what} of `{}` in the mixture", family.name);
-                if good {
-                    Ok(())
-                } else {
-                    Err(Error::Number {
-                        what,
-                        expected,
-                        got,
-                    })
-                }
+                if good { Ok(()) } else { Err(Error::Number { what, expected, got }) }
             };
             let not_negative = |it: f64| it.is_finite() && it >= 0.0;
-            check(
-                "share",
-                "a finite number ≥ 0",
-                part.share,
-                not_negative(part.share),
-            )?;
+            check("share", "a finite number ≥ 0", part.share, not_negative(part.share))?;
             let levels = part.level_weights.len();
             let shares = part.teacher_shares.len();
             check(
@@ -120,12 +107,7 @@ impl Corpus {
             )?;
             family.check_level(levels as u32)?;
             for weight in &part.level_weights {
-                check(
-                    "level_weights",
-                    "finite numbers ≥ 0",
-                    *weight,
-                    not_negative(*weight),
-                )?;
+                check("level_weights", "finite numbers ≥ 0", *weight, not_negative(*weight))?;
             }
             for share in &part.teacher_shares {
                 check(
@@ -161,11 +143,7 @@ impl Corpus {
             Ok(Corpus { seed, entries })
         } else {
             let what = "sum of the shares in the mixture".to_owned();
-            Err(Error::Number {
-                what,
-                expected: "a positive finite number",
-                got: weight_so_far,
-            })
+            Err(Error::Number { what, expected: "a positive finite number", got: weight_so_far })
         }
     }
 
@@ -174,32 +152,20 @@ impl Corpus {
         let mut rng = CounterRng::new(
             self.seed,
             RngStream::Task,
-            RngCounter {
-                step: DOCUMENTS,
-                prompt: index,
-                ..RngCounter::default()
-            },
+            RngCounter { step: DOCUMENTS, prompt: index, ..RngCounter::default() },
         );
         let entry = self.pick(rng.uniform());
-        let style = if rng.uniform() < entry.teacher_share {
-            Style::Teacher
-        } else {
-            Style::Concise
-        };
+        let style =
+            if rng.uniform() < entry.teacher_share { Style::Teacher } else { Style::Concise };
         let problem = pretraining_problem(entry.family, entry.level, &mut rng);
         document(entry.family, problem, style)
     }
 
     fn pick(&self, unit: f64) -> &Entry {
-        let last = self
-            .entries
-            .last()
-            .expect("a checked mixture has an entry with a positive weight");
+        let last =
+            self.entries.last().expect("a checked mixture has an entry with a positive weight");
         let mark = unit * last.weight_so_far;
-        self.entries
-            .iter()
-            .find(|entry| mark < entry.weight_so_far)
-            .unwrap_or(last)
+        self.entries.iter().find(|entry| mark < entry.weight_so_far).unwrap_or(last)
     }
 }
 
@@ -223,12 +189,7 @@ fn document(family: &Family, problem: Problem, style: Style) -> Document {
         Style::Concise => family.concise(&problem),
         Style::Teacher => family.teacher(&problem),
     };
-    Document {
-        prompt: render(template, &problem.prompt),
-        response: solution + end,
-        style,
-        problem,
-    }
+    Document { prompt: render(template, &problem.prompt), response: solution + end, style, problem }
 }
 
 /// The mixture we start from: the short levels practised in both styles, the hard ones (see

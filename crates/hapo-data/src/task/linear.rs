@@ -71,11 +71,7 @@ fn columns(problem: &Problem) -> Vec<Column> {
         let value = 10 * rest + u64::from(digit - b'0');
         rest = value % factor;
         if value >= factor || !columns.is_empty() {
-            columns.push(Column {
-                value,
-                digit: value / factor,
-                rest,
-            });
+            columns.push(Column { value, digit: value / factor, rest });
         }
     }
     columns

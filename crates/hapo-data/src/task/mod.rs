@@ -124,30 +124,18 @@ impl Family {
         if (min..=max).contains(&level) {
             Ok(())
         } else {
-            Err(Error::Level {
-                family: self.name,
-                level,
-                min,
-                max,
-            })
+            Err(Error::Level { family: self.name, level, min, max })
         }
     }
 }
 
 /// The family of that name.
 pub fn find_family(name: &str) -> Result<&'static Family, Error> {
-    FAMILIES
-        .iter()
-        .find(|family| family.name == name)
-        .ok_or_else(|| Error::UnknownName {
-            kind: "family",
-            name: name.to_owned(),
-            known: FAMILIES
-                .iter()
-                .map(|family| family.name)
-                .collect::<Vec<_>>()
-                .join(", "),
-        })
+    FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| Error::UnknownName {
+        kind: "family",
+        name: name.to_owned(),
+        known: FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", "),
+    })
 }
 
 /// A uniform number of exactly that many digits, so without a leading zero.

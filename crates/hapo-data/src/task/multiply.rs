@@ -39,11 +39,8 @@ fn concise(problem: &Problem) -> String {
 fn teacher(problem: &Problem) -> String {
     let columns = columns(problem);
     let factor = problem.operands[1];
-    let step = |Column {
-                    digit,
-                    carry,
-                    total,
-                }: &Column| format!("{digit}*{factor}+{carry}:{total:02}");
+    let step =
+        |Column { digit, carry, total }: &Column| format!("{digit}*{factor}+{carry}:{total:02}");
     let mut steps: Vec<String> = columns.iter().map(step).collect();
     steps.push(boxed(&product(&columns)));
     steps.join(",")
@@ -63,11 +60,7 @@ fn columns(problem: &Problem) -> Vec<Column> {
     while rest > 0 {
         let digit = rest % 10;
         let total = digit * factor + carry;
-        columns.push(Column {
-            digit,
-            carry,
-            total,
-        });
+        columns.push(Column { digit, carry, total });
         carry = total / 10;
         rest /= 10;
     }

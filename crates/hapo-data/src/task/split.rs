@@ -123,11 +123,7 @@ pub struct TaskSet {
 pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
     if !(0.0..=1.0).contains(&set.teacher_coverage) {
         let what = "teacher_coverage".to_owned();
-        return Err(Error::Number {
-            what,
-            expected: "0 to 1",
-            got: set.teacher_coverage,
-        });
+        return Err(Error::Number { what, expected: "0 to 1", got: set.teacher_coverage });
     }
     let mut columns = Vec::with_capacity(set.levels.len());
     for (place, (family, level)) in set.levels.iter().enumerate() {
@@ -136,23 +132,20 @@ pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
         let family = find_family(family)?;
         let problems = problems(set.seed, family, *level, set.split, count)?;
         let covered = covered(&problems, set.seed, set.teacher_coverage);
-        let examples = problems
-            .iter()
-            .enumerate()
-            .map(|(number, problem)| Example {
-                id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
-                problem: problem.prompt.clone(),
-                answer: problem.answer.clone(),
-                teachers: if covered.contains(&number) {
-                    vec![family.teacher(problem)]
-                } else {
-                    vec![]
-                },
-                source: Some(family.name.to_owned()),
-                level: Some(level.to_string()),
-                subject: Some("arithmetic".to_owned()),
-                ..Example::default()
-            });
+        let examples = problems.iter().enumerate().map(|(number, problem)| Example {
+            id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
+            problem: problem.prompt.clone(),
+            answer: problem.answer.clone(),
+            teachers: if covered.contains(&number) {
+                vec![family.teacher(problem)]
+            } else {
+                vec![]
+            },
+            source: Some(family.name.to_owned()),
+            level: Some(level.to_string()),
+            subject: Some("arithmetic".to_owned()),
+            ..Example::default()
+        });
         columns.push(examples.collect::<Vec<_>>().into_iter());
     }
     let mut examples = Vec::with_capacity(set.count);
@@ -184,36 +177,12 @@ pub struct HeldOutSet {
 
 /// `mini6`: of every family the level that recipes train on, and the one below it, which none trains on.
 pub const MINI6: &[HeldOutSet] = &[
-    HeldOutSet {
-        name: "multiply-5",
-        family: "multiply",
-        level: 5,
-    },
-    HeldOutSet {
-        name: "multiply-6",
-        family: "multiply",
-        level: 6,
-    },
-    HeldOutSet {
-        name: "add-4",
-        family: "add",
-        level: 4,
-    },
-    HeldOutSet {
-        name: "add-5",
-        family: "add",
-        level: 5,
-    },
-    HeldOutSet {
-        name: "linear-3",
-        family: "linear",
-        level: 3,
-    },
-    HeldOutSet {
-        name: "linear-4",
-        family: "linear",
-        level: 4,
-    },
+    HeldOutSet { name: "multiply-5", family: "multiply", level: 5 },
+    HeldOutSet { name: "multiply-6", family: "multiply", level: 6 },
+    HeldOutSet { name: "add-4", family: "add", level: 4 },
+    HeldOutSet { name: "add-5", family: "add", level: 5 },
+    HeldOutSet { name: "linear-3", family: "linear", level: 3 },
+    HeldOutSet { name: "linear-4", family: "linear", level: 4 },
 ];
 
 /// The problems of one of the six sets: the same for every run, whatever its seed.
@@ -234,9 +203,5 @@ fn keyed_hash(key: &str, text: &str) -> u64 {
     hash.update([0]);
     hash.update(text.as_bytes());
     let digest = hash.finalize();
-    u64::from_le_bytes(
-        digest[..8]
-            .try_into()
-            .expect("a SHA-256 digest has 32 bytes"),
-    )
+    u64::from_le_bytes(digest[..8].try_into().expect("a SHA-256 digest has 32 bytes"))
 }

@@ -66,11 +66,7 @@ fn rng(number: u64) -> CounterRng {
     CounterRng::new(
         11,
         RngStream::Task,
-        RngCounter {
-            step: 99,
-            prompt: number,
-            ..RngCounter::default()
-        },
+        RngCounter { step: 99, prompt: number, ..RngCounter::default() },
     )
 }
 
@@ -85,10 +81,7 @@ fn many_problems() -> impl Iterator<Item = (&'static Family, Problem)> {
 }
 
 fn number(text: &str) -> BigUint {
-    assert!(
-        text == "0" || !text.starts_with('0'),
-        "{text:?} has a leading zero"
-    );
+    assert!(text == "0" || !text.starts_with('0'), "{text:?} has a leading zero");
     text.parse().unwrap()
 }
 
@@ -98,11 +91,7 @@ fn answer_of(prompt: &str) -> BigUint {
         let (constant, rest) = rest.split_once('=').unwrap();
         let right = number(rest.strip_suffix(";x=?").unwrap());
         let solution = (&right - number(constant)) / number(left);
-        assert_eq!(
-            &solution * number(left) + number(constant),
-            right,
-            "{prompt}"
-        );
+        assert_eq!(&solution * number(left) + number(constant), right, "{prompt}");
         return solution;
     }
     let asked = prompt.strip_suffix("=?").unwrap();
@@ -113,11 +102,7 @@ fn answer_of(prompt: &str) -> BigUint {
 }
 
 fn in_box(text: &str) -> &str {
-    text.rsplit_once("\\boxed{")
-        .unwrap()
-        .1
-        .strip_suffix('}')
-        .unwrap()
+    text.rsplit_once("\\boxed{").unwrap().1.strip_suffix('}').unwrap()
 }
 
 #[test]
@@ -126,16 +111,8 @@ fn answers_and_boxes_are_true() {
     for (family, problem) in many_problems() {
         let truth = answer_of(&problem.prompt);
         assert_eq!(number(&problem.answer), truth, "{problem:?}");
-        assert_eq!(
-            number(in_box(&family.concise(&problem))),
-            truth,
-            "{problem:?}"
-        );
-        assert_eq!(
-            number(in_box(&family.teacher(&problem))),
-            truth,
-            "{problem:?}"
-        );
+        assert_eq!(number(in_box(&family.concise(&problem))), truth, "{problem:?}");
+        assert_eq!(number(in_box(&family.teacher(&problem))), truth, "{problem:?}");
         count += 1;
     }
     assert_eq!(count, 600 * (9 + 7 + 7));
@@ -161,17 +138,9 @@ fn concise_steps_are_true() {
         assert_eq!(rest, format!("\\boxed{{{}}}", problem.answer));
         if problem.family == "linear" {
             let (factor, _) = problem.prompt.split_once('*').unwrap();
-            assert_eq!(
-                number(steps),
-                number(factor) * answer_of(&problem.prompt),
-                "{problem:?}"
-            );
+            assert_eq!(number(steps), number(factor) * answer_of(&problem.prompt), "{problem:?}");
         } else {
-            assert_eq!(
-                steps.chars().rev().collect::<String>(),
-                problem.answer,
-                "{problem:?}"
-            );
+            assert_eq!(steps.chars().rev().collect::<String>(), problem.answer, "{problem:?}");
         }
     }
 }
@@ -183,10 +152,7 @@ fn teacher_steps_are_true() {
     for (family, problem) in many_problems() {
         let text = family.teacher(&problem);
         let mut steps: Vec<&str> = text.split(',').collect();
-        assert_eq!(
-            steps.pop().unwrap(),
-            format!("\\boxed{{{}}}", problem.answer)
-        );
+        assert_eq!(steps.pop().unwrap(), format!("\\boxed{{{}}}", problem.answer));
         let result: String = match problem.family {
             "linear" => linear_columns(&problem, &steps),
             _ => upward_columns(&problem, &steps),
@@ -211,10 +177,7 @@ fn upward_columns(problem: &Problem, steps: &[&str]) -> String {
             .map(|term| u32::from(term.as_bytes()[term.len() - 1 - place] - b'0'))
             .collect();
         let (left, total) = match factor {
-            Some(factor) => (
-                format!("{}*{factor}+{carry}", digits[0]),
-                digits[0] * factor + carry,
-            ),
+            Some(factor) => (format!("{}*{factor}+{carry}", digits[0]), digits[0] * factor + carry),
             None => (
                 format!("{}+{}+{}+{carry}", digits[0], digits[1], digits[2]),
                 digits.iter().sum::<u32>() + carry,
@@ -241,11 +204,7 @@ fn linear_columns(problem: &Problem, steps: &[&str]) -> String {
     let mut digits = dividend[dividend.len() - (steps.len() - 1)..].chars();
     let mut head = number(&dividend[..=dividend.len() - (steps.len() - 1)]).to_string();
     head.pop();
-    let mut carried: u32 = if head.is_empty() {
-        0
-    } else {
-        head.parse().unwrap()
-    };
+    let mut carried: u32 = if head.is_empty() { 0 } else { head.parse().unwrap() };
     let factor: u32 = factor.parse().unwrap();
     let mut quotient = String::new();
     for step in &steps[1..] {
@@ -270,11 +229,7 @@ fn levels_outside_are_refused() {
         assert!(family.problem(family.levels.1 + 1, &mut rng).is_err());
         assert!(problems(0, family, 99, Split::Train, 1).is_err());
     }
-    let message = find_family("add")
-        .unwrap()
-        .problem(8, &mut rng(0))
-        .unwrap_err()
-        .to_string();
+    let message = find_family("add").unwrap().problem(8, &mut rng(0)).unwrap_err().to_string();
     assert_eq!(message, "family `add` has no level 8, expected 1 to 7");
     assert_eq!(
         find_family("gcd").unwrap_err().to_string(),
@@ -294,18 +249,12 @@ fn splits_have_their_shares() {
         }
     }
     let total = prompts.len() as f64;
-    for (split, share) in [
-        ("pretrain", 0.80),
-        ("train", 0.10),
-        ("development", 0.05),
-        ("held-out", 0.05),
-    ] {
+    for (split, share) in
+        [("pretrain", 0.80), ("train", 0.10), ("development", 0.05), ("held-out", 0.05)]
+    {
         let measured = f64::from(counts[split]) / total;
         let deviation = (share * (1.0 - share) / total).sqrt();
-        assert!(
-            (measured - share).abs() < 4.0 * deviation,
-            "{split}: {measured}"
-        );
+        assert!((measured - share).abs() < 4.0 * deviation, "{split}: {measured}");
     }
 }
 
@@ -315,9 +264,8 @@ fn splits_never_move() {
     let prompts = (0..24)
         .map(|number| format!("{}*7=?", 100_000 + number))
         .chain(["473+829+164=?".to_owned()]);
-    let table: String = prompts
-        .map(|prompt| [&prompt, " ", split_of(&prompt).name(), "\n"].concat())
-        .collect();
+    let table: String =
+        prompts.map(|prompt| [&prompt, " ", split_of(&prompt).name(), "\n"].concat()).collect();
     expect![[r"
         100000*7=? train
         100001*7=? pretrain
@@ -352,12 +300,7 @@ fn splits_never_move() {
 fn every_level_has_pretraining_problems() {
     for family in FAMILIES {
         for level in family.levels.0..=family.levels.1 {
-            assert_eq!(
-                problems(0, family, level, Split::Pretrain, 40)
-                    .unwrap()
-                    .len(),
-                40
-            );
+            assert_eq!(problems(0, family, level, Split::Pretrain, 40).unwrap().len(), 40);
         }
     }
 }
@@ -368,30 +311,17 @@ fn problems_are_distinct_of_their_split_and_a_prefix_of_more() {
     let more = problems(3, family, 6, Split::Train, 300).unwrap();
     let distinct: HashSet<&str> = more.iter().map(|problem| problem.prompt.as_str()).collect();
     assert_eq!(distinct.len(), 300);
-    assert!(
-        more.iter()
-            .all(|problem| split_of(&problem.prompt) == Split::Train)
-    );
-    assert_eq!(
-        problems(3, family, 6, Split::Train, 100).unwrap(),
-        more[..100]
-    );
-    assert_ne!(
-        problems(4, family, 6, Split::Train, 100).unwrap(),
-        more[..100]
-    );
+    assert!(more.iter().all(|problem| split_of(&problem.prompt) == Split::Train));
+    assert_eq!(problems(3, family, 6, Split::Train, 100).unwrap(), more[..100]);
+    assert_ne!(problems(4, family, 6, Split::Train, 100).unwrap(), more[..100]);
 }
 
 #[test]
 fn a_level_that_is_used_up_is_an_error_not_a_loop() {
     let family = find_family("multiply").unwrap();
     let all = (1..10).flat_map(|a| (2..10).map(move |b| format!("{a}*{b}=?")));
-    let held_out = all
-        .filter(|prompt| split_of(prompt) == Split::HeldOut)
-        .count();
-    let message = problems(0, family, 1, Split::HeldOut, 73)
-        .unwrap_err()
-        .to_string();
+    let held_out = all.filter(|prompt| split_of(prompt) == Split::HeldOut).count();
+    let message = problems(0, family, 1, Split::HeldOut, 73).unwrap_err().to_string();
     assert_eq!(
         message,
         format!(
@@ -403,11 +333,7 @@ fn a_level_that_is_used_up_is_an_error_not_a_loop() {
 fn hard_set(teacher_coverage: f64) -> TaskSet {
     TaskSet {
         seed: 5,
-        levels: vec![
-            ("multiply".into(), 6),
-            ("add".into(), 5),
-            ("linear".into(), 5),
-        ],
+        levels: vec![("multiply".into(), 6), ("add".into(), 5), ("linear".into(), 5)],
         split: Split::Train,
         count: 640,
         teacher_coverage,
@@ -419,10 +345,7 @@ fn teachers_cover_the_share_that_was_asked_for() {
     let with_teacher = |coverage: f64| -> Vec<String> {
         let set = make_set(&hard_set(coverage)).unwrap();
         assert_eq!(set.examples.len(), 640);
-        let covered = set
-            .examples
-            .into_iter()
-            .filter(|example| !example.teachers.is_empty());
+        let covered = set.examples.into_iter().filter(|example| !example.teachers.is_empty());
         covered.map(|example| example.id).collect()
     };
     assert_eq!(with_teacher(0.0).len(), 0);
@@ -440,10 +363,7 @@ fn teachers_cover_the_share_that_was_asked_for() {
 #[test]
 fn sets_take_turns_and_name_their_examples() {
     let set = make_set(&hard_set(0.25)).unwrap();
-    let ids: Vec<&str> = set.examples[..4]
-        .iter()
-        .map(|example| example.id.as_str())
-        .collect();
+    let ids: Vec<&str> = set.examples[..4].iter().map(|example| example.id.as_str()).collect();
     assert_eq!(
         ids,
         [
@@ -453,20 +373,13 @@ fn sets_take_turns_and_name_their_examples() {
             "multiply-6-train-00001"
         ]
     );
-    let distinct: HashSet<&str> = set
-        .examples
-        .iter()
-        .map(|example| example.id.as_str())
-        .collect();
+    let distinct: HashSet<&str> = set.examples.iter().map(|example| example.id.as_str()).collect();
     assert_eq!(distinct.len(), 640);
     assert_eq!(set, make_set(&hard_set(0.25)).unwrap());
     for coverage in [-0.1, 1.1, f64::NAN] {
         assert!(make_set(&hard_set(coverage)).is_err(), "{coverage}");
     }
-    let nothing = TaskSet {
-        levels: vec![],
-        ..hard_set(0.0)
-    };
+    let nothing = TaskSet { levels: vec![], ..hard_set(0.0) };
     assert_eq!(make_set(&nothing).unwrap().examples.len(), 0);
 }
 
@@ -483,17 +396,8 @@ fn mini6_is_the_trained_level_and_the_one_below_and_disjoint_from_everything_tra
     let corpus = Corpus::new(1, &recommended_mixture()).unwrap();
     trained.extend((0..20_000).map(|index| corpus.document(index).problem.prompt));
     for seed in 0..3 {
-        let set = TaskSet {
-            seed,
-            ..hard_set(0.0)
-        };
-        trained.extend(
-            make_set(&set)
-                .unwrap()
-                .examples
-                .into_iter()
-                .map(|example| example.problem),
-        );
+        let set = TaskSet { seed, ..hard_set(0.0) };
+        trained.extend(make_set(&set).unwrap().examples.into_iter().map(|example| example.problem));
     }
     for set in MINI6 {
         let examples = held_out(set, 192).unwrap().examples;
@@ -531,14 +435,8 @@ fn documents_are_pure_functions_of_seed_and_index() {
         0+8+8+0:16,2+0+1+1:04,1+9+3+0:13,\boxed{1346}<|im_end|>
     "]]
     .assert_eq(&first);
-    assert_eq!(
-        corpus.document(3),
-        Corpus::new(1, &recommended_mixture()).unwrap().document(3)
-    );
-    assert_ne!(
-        corpus.document(3),
-        Corpus::new(2, &recommended_mixture()).unwrap().document(3)
-    );
+    assert_eq!(corpus.document(3), Corpus::new(1, &recommended_mixture()).unwrap().document(3));
+    assert_ne!(corpus.document(3), Corpus::new(2, &recommended_mixture()).unwrap().document(3));
 }
 
 #[test]
@@ -554,11 +452,7 @@ fn corpus_follows_its_mixture() {
         *documents += 1.0;
         *teachers += f64::from(u8::from(style == Style::Teacher));
     }
-    let levels: usize = mixture
-        .families
-        .iter()
-        .map(|part| part.level_weights.len())
-        .sum();
+    let levels: usize = mixture.families.iter().map(|part| part.level_weights.len()).sum();
     assert_eq!(counts.len(), levels);
     let shares: f64 = mixture.families.iter().map(|part| part.share).sum();
     for part in &mixture.families {
@@ -594,9 +488,7 @@ fn mixtures_that_cannot_be_are_refused() {
         teacher_shares: teacher_shares.to_vec(),
     };
     let refused = |families: Vec<FamilyMixture>| {
-        Corpus::new(0, &Mixture { families })
-            .unwrap_err()
-            .to_string()
+        Corpus::new(0, &Mixture { families }).unwrap_err().to_string()
     };
     let nothing = "sum of the shares in the mixture: expected a positive finite number, got 0";
     let cases = [
@@ -622,10 +514,7 @@ fn mixtures_that_cannot_be_are_refused() {
             vec![part("add", 1.0, &[1.0], &[1.5])],
             "teacher_shares of `add` in the mixture: expected numbers from 0 to 1, got 1.5",
         ),
-        (
-            vec![part("add", 1.0, &[], &[])],
-            "family `add` has no level 0, expected 1 to 7",
-        ),
+        (vec![part("add", 1.0, &[], &[])], "family `add` has no level 0, expected 1 to 7"),
         (
             vec![part("add", 1.0, &[1.0; 8], &[0.5; 8])],
             "family `add` has no level 8, expected 1 to 7",
@@ -646,19 +535,12 @@ fn mixtures_of_recipes_know_their_keys() {
     let mixture: Mixture = serde_json::from_str(text).unwrap();
     let document = Corpus::new(0, &mixture).unwrap().document(0);
     assert_eq!(
-        (
-            document.problem.family,
-            document.problem.level,
-            document.style
-        ),
+        (document.problem.family, document.problem.level, document.style),
         ("add", 2, Style::Teacher)
     );
     let misspelt = text.replace("teacher_shares", "teacher_share");
     assert!(serde_json::from_str::<Mixture>(&misspelt).is_err());
-    assert_eq!(
-        serde_json::from_str::<Split>("\"held-out\"").unwrap(),
-        Split::HeldOut
-    );
+    assert_eq!(serde_json::from_str::<Split>("\"held-out\"").unwrap(), Split::HeldOut);
 }
 
 // The tokenizer.
@@ -668,11 +550,7 @@ fn tokenizer() -> Tokenizer {
 }
 
 fn encode(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
-    tokenizer
-        .encode_fast(text, false)
-        .unwrap()
-        .get_ids()
-        .to_vec()
+    tokenizer.encode_fast(text, false).unwrap().get_ids().to_vec()
 }
 
 #[test]
@@ -689,17 +567,9 @@ fn chatml_words_and_the_box_are_single_tokens() {
     let tokenizer = tokenizer();
     let text = "<|im_start|>system\n<|im_end|>\n<|im_start|>user\n4*6=?<|im_end|>\n<|im_start|>assistant\n\\boxed{24}";
     let tokens = encode(&tokenizer, text);
-    assert_eq!(
-        tokens,
-        [
-            1, 4, 8, 2, 8, 1, 5, 8, 14, 22, 16, 24, 25, 2, 8, 1, 6, 8, 7, 12, 14, 31
-        ],
-    );
+    assert_eq!(tokens, [1, 4, 8, 2, 8, 1, 5, 8, 14, 22, 16, 24, 25, 2, 8, 1, 6, 8, 7, 12, 14, 31],);
     assert_eq!(tokenizer.decode(&tokens, false).unwrap(), text);
-    assert_eq!(
-        tokenizer.decode(&tokens[18..], true).unwrap(),
-        "\\boxed{24}"
-    );
+    assert_eq!(tokenizer.decode(&tokens[18..], true).unwrap(), "\\boxed{24}");
 }
 
 #[test]
@@ -738,10 +608,7 @@ fn files_of_the_tokenizer_are_valid_json_with_the_template_of_chatml() {
     );
     let file: serde_json::Value = serde_json::from_str(&tokenizer_json()).unwrap();
     assert_eq!(file["model"]["vocab"].as_object().unwrap().len(), 64);
-    assert_eq!(
-        find_template("chatml").unwrap().end_of_turn,
-        EndOfTurn::Token("<|im_end|>")
-    );
+    assert_eq!(find_template("chatml").unwrap().end_of_turn, EndOfTurn::Token("<|im_end|>"));
 }
 
 fn check_lengths(family: &str, expected: &Expect) {
@@ -765,10 +632,8 @@ fn check_lengths(family: &str, expected: &Expect) {
         );
         if family.hard_levels.contains(&n) {
             assert!(teacher as usize <= RESPONSE_LIMIT && prompt + teacher <= 128);
-            let line = format!(
-                "level {n}: prompt {} concise {} teacher {}\n",
-                most[0], most[1], most[2]
-            );
+            let line =
+                format!("level {n}: prompt {} concise {} teacher {}\n", most[0], most[1], most[2]);
             if [prompt, concise, teacher] == most && !table.contains(&line) {
                 table += &line;
             }

@@ -24,12 +24,7 @@ const LARGEST: usize = 40 << 20;
 static ALLOCATOR: MeasuringAllocator = MeasuringAllocator;
 
 fn rng(number: u64) -> CounterRng {
-    let counter = RngCounter {
-        step: number,
-        prompt: 0,
-        rollout: 0,
-        position: 0,
-    };
+    let counter = RngCounter { step: number, prompt: 0, rollout: 0, position: 0 };
     CounterRng::new(7, RngStream::Shuffle, counter)
 }
 
@@ -61,10 +56,7 @@ fn read(bytes: Vec<u8>) -> Outcome {
             Ok(Row::Bad(bad)) => {
                 let place = if bad.is_line { ":" } else { ": row " };
                 let expected = format!("f{place}{}: {}: expected ", bad.row, bad.field);
-                assert!(
-                    bad.row >= 1 && bad.to_string().starts_with(&expected),
-                    "{bad}"
-                );
+                assert!(bad.row >= 1 && bad.to_string().starts_with(&expected), "{bad}");
                 assert!(bad.to_string().len() < 1500, "{bad}");
                 outcome.bad.push(bad.row);
             }
@@ -98,11 +90,7 @@ fn check(
     }
     // Most damage shows; what does not is another text in a place where any text may stand.
     assert!(complaints > COUNT / 4, "{name}: {complaints}");
-    assert!(
-        allocator::largest() < LARGEST,
-        "{name}: {} bytes at once",
-        allocator::largest()
-    );
+    assert!(allocator::largest() < LARGEST, "{name}: {} bytes at once", allocator::largest());
 }
 
 /// Damage that needs to know nothing of the file.
@@ -158,9 +146,7 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
     let rows: Vec<serde_json::Map<String, serde_json::Value>> = if text.starts_with('[') {
         serde_json::from_str(text).unwrap()
     } else {
-        text.lines()
-            .map(|it| serde_json::from_str(it).unwrap())
-            .collect()
+        text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
     };
     let is_array = text.starts_with('[');
     check(
@@ -175,10 +161,8 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
                 .zip(1..)
                 .map(|(it, number)| {
                     let mut it = it.clone();
-                    let here: Vec<&&str> = required
-                        .iter()
-                        .filter(|key| it.contains_key(**key))
-                        .collect();
+                    let here: Vec<&&str> =
+                        required.iter().filter(|key| it.contains_key(**key)).collect();
                     let key = (**here[rng.below(here.len() as u64) as usize]).to_owned();
                     if number == row {
                         it.insert(key, serde_json::json!("@@"));
@@ -186,11 +170,7 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
                     serde_json::to_string(&it).unwrap()
                 })
                 .collect();
-            let text = if is_array {
-                format!("[{}]", lines.join(","))
-            } else {
-                lines.join("\n")
-            };
+            let text = if is_array { format!("[{}]", lines.join(",")) } else { lines.join("\n") };
             text.replacen("\"@@\"", &wrong_value(rng), 1).into_bytes()
         },
         |outcome, number| {
@@ -198,11 +178,7 @@ fn check_text(name: &'static str, text: &str, required: &[&str]) {
             let row = 1 + rng.below(rows.len() as u64);
             if rng.below(2) == 1 {
                 let named = outcome.bad.contains(&row) || outcome.error.is_some();
-                assert!(
-                    named,
-                    "{name} {number}: row {row} is bad, named are {:?}",
-                    outcome.bad
-                );
+                assert!(named, "{name} {number}: row {row} is bad, named are {:?}", outcome.bad);
             }
         },
     );
@@ -236,11 +212,7 @@ fn gsm8k() {
 
 #[test]
 fn trl_grpo() {
-    check_text(
-        "trl-grpo",
-        samples::TRL_GRPO,
-        &["prompt", "solution", "answer"],
-    );
+    check_text("trl-grpo", samples::TRL_GRPO, &["prompt", "solution", "answer"]);
 }
 
 #[test]
@@ -276,16 +248,8 @@ fn wrong_columns() -> Vec<Vec<u8>> {
     };
     let messages = r#"[{"role":"user","content":"1+1?"}]"#;
     vec![
-        samples::parquet(
-            &schema(&prompt, text),
-            samples::zstd(),
-            &row(messages, "null"),
-        ),
-        samples::parquet(
-            &schema(&prompt, text),
-            samples::gzip(),
-            &row("null", "\"2\""),
-        ),
+        samples::parquet(&schema(&prompt, text), samples::zstd(), &row(messages, "null")),
+        samples::parquet(&schema(&prompt, text), samples::gzip(), &row("null", "\"2\"")),
         samples::parquet(&schema(&prompt, text), samples::zstd(), &row("[]", "\"2\"")),
         samples::parquet(
             &schema(&prompt, "optional double ground_truth;"),
@@ -317,22 +281,12 @@ fn columns_of_wrong_types_are_named_by_row() {
     for (number, file) in wrong_columns().into_iter().enumerate() {
         let outcome = read(file);
         let is_bad = number != 3;
-        assert_eq!(
-            (outcome.bad, outcome.error),
-            (vec![1; usize::from(is_bad)], None),
-            "{number}"
-        );
+        assert_eq!((outcome.bad, outcome.error), (vec![1; usize::from(is_bad)], None), "{number}");
     }
     let problems: ArrayRef = Arc::new(arrow_array::StringArray::from(vec!["a", "b", "c"]));
-    let golds: ArrayRef = Arc::new(arrow_array::Float64Array::from(vec![
-        Some(1.0),
-        Some(f64::NAN),
-        None,
-    ]));
-    let bytes = samples::ipc(
-        samples::Ipc::Stream,
-        vec![("problem", problems), ("answer", golds)],
-    );
+    let golds: ArrayRef =
+        Arc::new(arrow_array::Float64Array::from(vec![Some(1.0), Some(f64::NAN), None]));
+    let bytes = samples::ipc(samples::Ipc::Stream, vec![("problem", problems), ("answer", golds)]);
     let outcome = read(bytes);
     assert_eq!((outcome.good, outcome.bad), (1, vec![2, 3]));
 }
@@ -369,10 +323,7 @@ fn oat() {
     lists.append_value([] as [Option<&str>; 0]);
     let texts: ArrayRef = Arc::new(texts.finish());
     let file = |answers: ArrayRef| {
-        samples::ipc(
-            samples::Ipc::File,
-            vec![("problem", texts.clone()), ("answer", answers)],
-        )
+        samples::ipc(samples::Ipc::File, vec![("problem", texts.clone()), ("answer", answers)])
     };
     check_binary(
         "oat",

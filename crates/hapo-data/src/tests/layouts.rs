@@ -66,33 +66,14 @@ fn check(name: &str, bytes: &[u8], expected: &Expect) {
 fn every_layout_has_a_sample_that_it_recognises() {
     let samples = samples::all();
     for layout in DATASET_LAYOUTS {
-        assert!(
-            samples.iter().any(|it| it.layout == layout.name),
-            "{}",
-            layout.name
-        );
+        assert!(samples.iter().any(|it| it.layout == layout.name), "{}", layout.name);
     }
-    for Sample {
-        layout,
-        name,
-        bytes,
-        rows,
-    } in samples
-    {
+    for Sample { layout, name, bytes, rows } in samples {
         let loaded = load_bytes(&bytes).unwrap();
         assert_eq!((loaded.layout, loaded.bad_row_count), (layout, 0), "{name}");
-        let n: u64 = loaded
-            .dataset
-            .examples
-            .iter()
-            .map(|it| u64::from(it.k()))
-            .sum();
+        let n: u64 = loaded.dataset.examples.iter().map(|it| u64::from(it.k())).sum();
         assert_eq!(n, rows, "{layout}, {name}");
-        assert!(
-            loaded.ignored_fields.is_empty(),
-            "{layout}: {:?}",
-            loaded.ignored_fields
-        );
+        assert!(loaded.ignored_fields.is_empty(), "{layout}: {:?}", loaded.ignored_fields);
     }
 }
 
@@ -400,10 +381,9 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 fn compressed_files_give_the_same_rows() {
     for Sample { layout, bytes, .. } in samples::all() {
         let plain = load_bytes(&bytes).unwrap();
-        for (kind, packed) in [
-            ("gzip", gzipped(&bytes)),
-            ("zstd", zstd::encode_all(&bytes[..], 1).unwrap()),
-        ] {
+        for (kind, packed) in
+            [("gzip", gzipped(&bytes)), ("zstd", zstd::encode_all(&bytes[..], 1).unwrap())]
+        {
             let file = Path::new("f");
             let rows = open_reader(Cursor::new(packed.clone()), file).unwrap();
             assert_eq!(rows.compression(), Some(kind));
@@ -414,10 +394,7 @@ fn compressed_files_give_the_same_rows() {
             let cut = open_reader(Cursor::new(packed[..packed.len() - 9].to_vec()), file)
                 .and_then(Iterator::collect::<Result<Vec<_>, _>>);
             let message = cut.unwrap_err().to_string();
-            assert!(
-                message.starts_with("f: row "),
-                "{layout} in {kind}: {message}"
-            );
+            assert!(message.starts_with("f: row "), "{layout} in {kind}: {message}");
         }
     }
 }
@@ -457,10 +434,7 @@ fn a_cut_array_gives_its_whole_rows_and_then_the_place() {
     let mut rows = open_reader(Cursor::new(text.as_bytes()), Path::new("f")).unwrap();
     assert!(matches!(rows.next(), Some(Ok(Row::Good(_)))));
     let message = rows.next().unwrap().unwrap_err().to_string();
-    assert_eq!(
-        message,
-        "f: row 2: the JSON array ends before its closing bracket"
-    );
+    assert_eq!(message, "f: row 2: the JSON array ends before its closing bracket");
     assert!(rows.next().is_none());
 }
 
@@ -495,12 +469,7 @@ fn opening_reads_no_more_than_the_first_rows() {
     }
     let rows = open_reader(Endless(0), Path::new("f")).unwrap();
     assert_eq!(rows.layout().name, "gsm8k");
-    assert_eq!(
-        rows.take(5000)
-            .filter(|it| matches!(it, Ok(Row::Good(_))))
-            .count(),
-        5000
-    );
+    assert_eq!(rows.take(5000).filter(|it| matches!(it, Ok(Row::Good(_)))).count(), 5000);
 }
 
 #[test]

@@ -7,9 +7,7 @@ use std::collections::BTreeMap;
 use std::io::BufReader;
 
 fn rows(bytes: &[u8]) -> Vec<Row> {
-    read_rows(bytes, "f.jsonl", 1000)
-        .map(Result::unwrap)
-        .collect()
+    read_rows(bytes, "f.jsonl", 1000).map(Result::unwrap).collect()
 }
 
 fn good(bytes: &[u8]) -> Vec<Example> {
@@ -60,12 +58,7 @@ fn all_fields_are_read() {
             level: text_of("Level 5"),
             ..Example::default()
         },
-        Example {
-            id: "c".into(),
-            problem: "p".into(),
-            answer: "-1".into(),
-            ..Example::default()
-        },
+        Example { id: "c".into(), problem: "p".into(), answer: "-1".into(), ..Example::default() },
     ];
     assert_eq!(good(text.as_bytes()), expected);
 }
@@ -177,14 +170,8 @@ fn long_lines_are_skipped_whole_and_named() {
             "x".repeat(length - empty)
         )
     };
-    let text = [
-        row("a", 1000),
-        row("b", 1001),
-        row("c", 5000),
-        row("d", 999),
-        row("e", 70_000),
-    ]
-    .join("\n");
+    let text = [row("a", 1000), row("b", 1001), row("c", 5000), row("d", 999), row("e", 70_000)]
+        .join("\n");
     // A reader that hands out few bytes at a time takes the same path through every piece.
     for capacity in [1, 7, 1000, 1 << 16] {
         let reader = BufReader::with_capacity(capacity, text.as_bytes());
@@ -213,19 +200,14 @@ fn long_values_are_shortened_in_messages() {
         r#"{{"id":"a","problem":"p","answer":"1","level":"x","teacher":{}}}"#,
         "1".repeat(300)
     );
-    let Row::Bad(bad) = &rows(line.as_bytes())[0] else {
-        panic!("a number is no teacher")
-    };
+    let Row::Bad(bad) = &rows(line.as_bytes())[0] else { panic!("a number is no teacher") };
     assert!(bad.got.chars().count() <= 81, "{}", bad.got);
 }
 
 #[test]
 fn byte_order_mark_and_carriage_returns_are_tolerated() {
     let text = "\u{feff}{\"id\":\"a\",\"problem\":\"p\",\"answer\":\"1\"}\r\n\r\n{\"id\":\"b\",\"problem\":\"p\",\"answer\":\"1\"}\r\n";
-    let ids: Vec<String> = good(text.as_bytes())
-        .into_iter()
-        .map(|example| example.id)
-        .collect();
+    let ids: Vec<String> = good(text.as_bytes()).into_iter().map(|example| example.id).collect();
     assert_eq!(ids, ["a", "b"]);
 }
 
@@ -236,12 +218,7 @@ fn fields_nobody_reads_are_counted() {
         "f",
         1000,
     );
-    assert_eq!(
-        rows.by_ref()
-            .filter(|row| matches!(row, Ok(Row::Good(_))))
-            .count(),
-        2
-    );
+    assert_eq!(rows.by_ref().filter(|row| matches!(row, Ok(Row::Good(_)))).count(), 2);
     assert_eq!(
         *rows.ignored_fields(),
         BTreeMap::from([("teachers".to_owned(), 2), ("u".to_owned(), 1)])
@@ -276,15 +253,9 @@ fn files_are_recognised_by_content_and_come_back() {
     };
     write_file(&path, &dataset).unwrap();
     let written = std::fs::read_to_string(&path).unwrap();
-    assert!(
-        written.ends_with("{\"id\":\"b\",\"problem\":\"p\",\"answer\":\"1\"}\n"),
-        "{written}"
-    );
+    assert!(written.ends_with("{\"id\":\"b\",\"problem\":\"p\",\"answer\":\"1\"}\n"), "{written}");
     let loaded = load(&path).unwrap();
-    assert_eq!(
-        (loaded.dataset, loaded.layout, loaded.bad_row_count),
-        (dataset, "own", 0)
-    );
+    assert_eq!((loaded.dataset, loaded.layout, loaded.bad_row_count), (dataset, "own", 0));
     assert_eq!(load_as(&path, "own").unwrap().dataset.examples.len(), 2);
     assert_eq!(
         load_as(&path, "csv").unwrap_err().to_string(),
@@ -301,10 +272,7 @@ fn every_bad_row_of_a_file_counts_and_the_first_thousand_are_kept() {
     assert_eq!((loaded.bad_row_count, loaded.bad_rows.len()), (1500, 1000));
     assert_eq!(
         loaded.bad_rows[999].to_string(),
-        format!(
-            "{}:1000: id: expected a string or a whole number, got nothing",
-            path.display()
-        )
+        format!("{}:1000: id: expected a string or a whole number, got nothing", path.display())
     );
 }
 
@@ -313,9 +281,7 @@ fn check_refused(content: impl AsRef<[u8]>, expected: &Expect) {
     let path = folder.path().join("other");
     std::fs::write(&path, content).unwrap();
     let message = load(&path).unwrap_err().to_string();
-    let (message, _) = message
-        .split_once(", expected one of")
-        .unwrap_or((&message, ""));
+    let (message, _) = message.split_once(", expected one of").unwrap_or((&message, ""));
     expected.assert_eq(&message.replace(&path.display().to_string(), "f"));
 }
 
@@ -341,14 +307,8 @@ fn files_that_are_not_ours_are_refused_by_name() {
             "f:1: row: expected one JSON object, got expected value at column 1 of ��; no row can be read"
         ],
     );
-    check_refused(
-        [0x1f, 0x8b, 8, 0],
-        &expect!["f: row 1: unexpected end of file"],
-    );
-    check_refused(
-        [0x28, 0xb5, 0x2f, 0xfd, 9],
-        &expect!["f: row 1: incomplete frame"],
-    );
+    check_refused([0x1f, 0x8b, 8, 0], &expect!["f: row 1: unexpected end of file"]);
+    check_refused([0x28, 0xb5, 0x2f, 0xfd, 9], &expect!["f: row 1: incomplete frame"]);
     check_refused(
         [0xff; 40],
         &expect!["f: row 1: a message of 4294967295 bytes of metadata cannot be"],
@@ -356,12 +316,7 @@ fn files_that_are_not_ours_are_refused_by_name() {
     check_refused("ARROW1\0\0", &expect!["f: no known dataset layout"]);
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
-    assert!(
-        load(&missing)
-            .unwrap_err()
-            .to_string()
-            .starts_with(&missing.display().to_string())
-    );
+    assert!(load(&missing).unwrap_err().to_string().starts_with(&missing.display().to_string()));
     assert!(load(folder.path()).is_err());
     assert_eq!(DATASET_LAYOUTS.len(), 12);
 }

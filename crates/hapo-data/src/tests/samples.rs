@@ -18,12 +18,7 @@ pub(super) struct Sample {
 
 /// One of each layout, and more where a layout comes in several shapes.
 pub(super) fn all() -> Vec<Sample> {
-    let sample = |layout, name, bytes, rows| Sample {
-        layout,
-        name,
-        bytes,
-        rows,
-    };
+    let sample = |layout, name, bytes, rows| Sample { layout, name, bytes, rows };
     vec![
         sample("own", "JSON lines", OWN.into(), 3),
         sample("verl", "Parquet, snappy", verl(), 3),
@@ -31,12 +26,7 @@ pub(super) fn all() -> Vec<Sample> {
         sample("trapo", "Parquet, zstd", trapo(), 3),
         sample("simplerl-zoo", "Parquet, gzip", zoo(), 3),
         sample("simplerl-v0", "JSON array", SIMPLERL_V0.into(), 3),
-        sample(
-            "oat",
-            "Arrow stream of numbers",
-            oat_numbers(Ipc::Stream),
-            3,
-        ),
+        sample("oat", "Arrow stream of numbers", oat_numbers(Ipc::Stream), 3),
         sample("gsm8k", "JSON lines", GSM8K.into(), 3),
         sample("trl-grpo", "JSON lines of messages", TRL_GRPO.into(), 3),
         sample("trl-sft", "prompt and completion", TRL_SFT.into(), 3),
@@ -112,11 +102,7 @@ fn schema(target: bool, answer_list: bool) -> String {
              optional int64 index; optional binary split (STRING); }}
            optional int64 __index_level_0__;
          }}",
-        if target {
-            format!("optional group target {MESSAGES}")
-        } else {
-            String::new()
-        },
+        if target { format!("optional group target {MESSAGES}") } else { String::new() },
         if answer_list {
             "optional group answer_list (LIST) { repeated group list { optional binary element (STRING); } }"
         } else {
@@ -130,9 +116,7 @@ pub(super) fn parquet(schema: &str, compression: Compression, rows: &str) -> Vec
     let mut file = tempfile::tempfile().unwrap();
     let mut table = Table::new(file.try_clone().unwrap(), schema, compression).unwrap();
     for row in rows.lines() {
-        table
-            .push(&serde_json::from_str::<Object>(row).unwrap())
-            .unwrap();
+        table.push(&serde_json::from_str::<Object>(row).unwrap()).unwrap();
     }
     table.close().unwrap();
     let mut bytes = Vec::new();

@@ -81,10 +81,7 @@ fn every_format_comes_back() {
     check(Format::Verl { teachers: 0 }, "verl", &examples);
     examples[0].system = None;
     examples[0].messages = ["user", "assistant", "user"]
-        .map(|role| Message {
-            role: role.into(),
-            content: format!("{role} speaks"),
-        })
+        .map(|role| Message { role: role.into(), content: format!("{role} speaks") })
         .into();
     examples[0].problem = "user speaks".into();
     check(Format::Verl { teachers: 0 }, "verl", &examples);
@@ -105,27 +102,15 @@ fn every_sample_can_be_converted() {
             })
             // Documents without a problem, golds that are several or missing have no place in every layout.
             .filter(|it| !it.problem.is_empty() && !it.answer.is_empty())
-            .map(|it| Example {
-                other_answers: vec![],
-                ..it
-            })
+            .map(|it| Example { other_answers: vec![], ..it })
             .collect();
-        let teachers = examples
-            .iter()
-            .map(|it| it.teachers.len())
-            .max()
-            .unwrap_or(0);
+        let teachers = examples.iter().map(|it| it.teachers.len()).max().unwrap_or(0);
         for format in [Format::Own, Format::Verl { teachers }] {
             write(&to, format, &examples).unwrap();
             let loaded = load(&to).unwrap();
             assert_eq!(loaded.bad_row_count, 0);
             let key = |it: &Example| {
-                (
-                    it.id.clone(),
-                    it.problem.clone(),
-                    it.answer.clone(),
-                    it.teachers.clone(),
-                )
+                (it.id.clone(), it.problem.clone(), it.answer.clone(), it.teachers.clone())
             };
             let back: Vec<_> = loaded.dataset.examples.iter().map(key).collect();
             let mut expected: Vec<_> = examples.iter().map(key).collect();
@@ -164,13 +149,7 @@ fn teachers_beyond_the_first_are_counted_for_trl() {
     let mut rows = examples();
     rows[0].teachers.push("two".into());
     let written = write(&folder.path().join("out"), Format::Trl, &rows).unwrap();
-    assert_eq!(
-        written,
-        Written {
-            rows: 3,
-            teachers_left_out: 1
-        }
-    );
+    assert_eq!(written, Written { rows: 3, teachers_left_out: 1 });
 }
 
 proptest! {

@@ -43,12 +43,7 @@ impl Table {
             .build();
         let writer = SerializedFileWriter::new(file, schema.clone(), Arc::new(properties))?;
         let columns = (0..leaves(&schema)).map(|_| Column::default()).collect();
-        Ok(Table {
-            schema,
-            writer,
-            columns,
-            bytes: 0,
-        })
+        Ok(Table { schema, writer, columns, bytes: 0 })
     }
 
     /// Adds a row. Fields that the schema does not have are left out, those that the row does not have
@@ -78,11 +73,7 @@ impl Table {
         }
         let mut group = self.writer.next_row_group()?;
         for column in &mut self.columns {
-            let Column {
-                values,
-                definition,
-                repetition,
-            } = std::mem::take(column);
+            let Column { values, definition, repetition } = std::mem::take(column);
             let mut writer = group
                 .next_column()?
                 .ok_or_else(|| ParquetError::General("the schema has fewer columns".into()))?;
@@ -90,9 +81,7 @@ impl Table {
             macro_rules! put {
                 ($kind:ty, $convert:expr) => {{
                     let values = values.iter().map($convert).collect::<Result<Vec<_>>>()?;
-                    writer
-                        .typed::<$kind>()
-                        .write_batch(&values, levels.0, levels.1)?;
+                    writer.typed::<$kind>().write_batch(&values, levels.0, levels.1)?;
                 }};
             }
             match writer.untyped() {
@@ -137,11 +126,7 @@ fn wrong(value: &Value) -> ParquetError {
 }
 
 fn leaves(field: &Type) -> usize {
-    if field.is_primitive() {
-        1
-    } else {
-        field.get_fields().iter().map(|it| leaves(it)).sum()
-    }
+    if field.is_primitive() { 1 } else { field.get_fields().iter().map(|it| leaves(it)).sum() }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -188,11 +173,7 @@ fn shred(field: &Type, value: &Value, levels: Levels, columns: &mut [Column]) ->
             for (number, item) in items.iter().enumerate() {
                 let levels = Levels {
                     definition: levels.definition + 1,
-                    repetition: if number == 0 {
-                        levels.repetition
-                    } else {
-                        levels.lists + 1
-                    },
+                    repetition: if number == 0 { levels.repetition } else { levels.lists + 1 },
                     lists: levels.lists + 1,
                 };
                 bytes += shred(element, item, levels, columns)?;

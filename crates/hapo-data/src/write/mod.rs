@@ -75,10 +75,7 @@ impl Writer {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
         let aside = path.with_file_name(name);
-        let io = |source| Error::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io = |source| Error::Io { path: path.to_owned(), source };
         let file = File::create(&aside).map_err(io)?;
         let sink = match format {
             Format::Own => Sink::Own(BufWriter::new(file)),
@@ -148,17 +145,11 @@ impl Writer {
             .and_then(|()| fs::rename(&self.aside, &self.path))
             .map_err(|source| self.io(source))?;
         self.finished = true;
-        Ok(Written {
-            rows: self.rows,
-            teachers_left_out: self.teachers_left_out,
-        })
+        Ok(Written { rows: self.rows, teachers_left_out: self.teachers_left_out })
     }
 
     fn io(&self, source: io::Error) -> Error {
-        Error::Io {
-            path: self.path.clone(),
-            source,
-        }
+        Error::Io { path: self.path.clone(), source }
     }
 }
 

@@ -56,8 +56,5 @@ pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Error> {
         }
         writer.flush()
     };
-    write().map_err(|source| Error::Io {
-        path: path.to_owned(),
-        source,
-    })
+    write().map_err(|source| Error::Io { path: path.to_owned(), source })
 }

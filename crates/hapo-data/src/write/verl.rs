@@ -50,11 +50,7 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(file: File, teachers: usize) -> io::Result<Self> {
         let columns = columns::Table::new(file, &schema(teachers), Compression::SNAPPY)?;
-        Ok(Table {
-            columns,
-            teachers,
-            index: 0,
-        })
+        Ok(Table { columns, teachers, index: 0 })
     }
 
     pub(super) fn push(&mut self, example: &Example) -> io::Result<()> {
@@ -100,18 +96,12 @@ fn row(example: &Example, index: i128, teachers: usize) -> Object {
     object(vec![
         ("data_source", optional(&example.source)),
         ("prompt", Value::List(prompt)),
-        (
-            "target",
-            example.teachers.first().map_or(Value::Null, target),
-        ),
+        ("target", example.teachers.first().map_or(Value::Null, target)),
         ("target_lst", targets),
         ("ability", text("math")),
         (
             "reward_model",
-            Value::Object(object(vec![
-                ("ground_truth", ground_truth),
-                ("style", text("rule")),
-            ])),
+            Value::Object(object(vec![("ground_truth", ground_truth), ("style", text("rule"))])),
         ),
         (
             "extra_info",

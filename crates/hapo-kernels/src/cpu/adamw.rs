@@ -10,11 +10,7 @@ const BLOCK: usize = 64 * 1024;
 pub(super) fn adamw(cpu: &Cpu, step: AdamW, gradient: &[f32], state: [&mut [f32]; 3]) {
     let len = gradient.len();
     for part in &state {
-        assert_eq!(
-            part.len(),
-            len,
-            "parameters and moments as long as the gradient"
-        );
+        assert_eq!(part.len(), len, "parameters and moments as long as the gradient");
     }
     let factors = step.factors();
     let [p, m, v] = state.map(Shared::new);

@@ -51,9 +51,7 @@ pub(super) fn forward(
         .iter()
         .flat_map(|&s| {
             let len = s.len as usize;
-            (0..len)
-                .step_by(TASK)
-                .map(move |first| (s, first..(first + TASK).min(len)))
+            (0..len).step_by(TASK).map(move |first| (s, first..(first + TASK).min(len)))
         })
         .collect();
     let (out, log_sums) = (Shared::new(out), Shared::new(log_sums));
@@ -96,15 +94,7 @@ fn forward_task(
             let n = QUERIES.min(queries.end - first);
             let limit = prefix + first + n;
             let rows = n * group;
-            gather_queries(
-                shape,
-                segment,
-                first..first + n,
-                head,
-                q,
-                shape.scale(),
-                q_block,
-            );
+            gather_queries(shape, segment, first..first + n, head, q, shape.scale(), q_block);
             attend_scores(rows, limit, width, q_block, kt, stride, scores);
             let steps = limit.max(PAD);
             for i in 0..n {
@@ -126,16 +116,8 @@ fn forward_task(
                     m: rows.max(PAD),
                     n: width,
                     k: steps,
-                    left: Left {
-                        data: scores,
-                        row_stride: stride,
-                        step_stride: 1,
-                    },
-                    right: Right {
-                        data: values,
-                        step_stride: width,
-                        column_stride: 1,
-                    },
+                    left: Left { data: scores, row_stride: stride, step_stride: 1 },
+                    right: Right { data: values, step_stride: width, column_stride: 1 },
                     add: false,
                 },
                 o_block.as_mut_ptr(),
@@ -184,9 +166,8 @@ pub(super) fn backward(
         dk.len() == rows * shape.kv_dim() && dv.len() == dk.len() && saved.k.len() == dk.len(),
         "k, v and their gradients are [rows, kv_heads · head_dim]"
     );
-    let mut prefix_groups: Vec<&[SegmentRow]> = segments
-        .chunk_by(|a, b| a.prefix_group == b.prefix_group)
-        .collect();
+    let mut prefix_groups: Vec<&[SegmentRow]> =
+        segments.chunk_by(|a, b| a.prefix_group == b.prefix_group).collect();
     // The longest first; the order in which prefix groups run changes no bits.
     prefix_groups.sort_by_key(|f| std::cmp::Reverse(f.iter().map(|s| s.len).sum::<u32>()));
     let (dq, dk, dv) = (Shared::new(dq), Shared::new(dk), Shared::new(dv));
@@ -250,15 +231,7 @@ fn backward_task(
             let limit = prefix + first + n;
             let rows = n * group;
             let block = first..first + n;
-            gather_queries(
-                shape,
-                segment,
-                block.clone(),
-                head,
-                saved.q,
-                shape.scale(),
-                q,
-            );
+            gather_queries(shape, segment, block.clone(), head, saved.q, shape.scale(), q);
             gather_queries(shape, segment, block, head, saved.dout, 1.0, dout);
             attend_scores(rows, limit, width, q, kt, stride, p);
             attend_scores(rows, limit, width, dout, vt, stride, dp);
@@ -278,21 +251,13 @@ fn backward_task(
                     );
                 }
             }
-            let right = |data| Right {
-                data,
-                step_stride: width,
-                column_stride: 1,
-            };
+            let right = |data| Right { data, step_stride: width, column_stride: 1 };
             product(
                 Product {
                     m: rows,
                     n: width,
                     k: limit,
-                    left: Left {
-                        data: dp,
-                        row_stride: stride,
-                        step_stride: 1,
-                    },
+                    left: Left { data: dp, row_stride: stride, step_stride: 1 },
                     right: right(k),
                     add: false,
                 },
@@ -307,11 +272,7 @@ fn backward_task(
                         m: limit,
                         n: width,
                         k: rows,
-                        left: Left {
-                            data: weights,
-                            row_stride: 1,
-                            step_stride: stride,
-                        },
+                        left: Left { data: weights, row_stride: 1, step_stride: stride },
                         right: right(factor),
                         add: true,
                     },
@@ -346,11 +307,7 @@ fn backward_task(
 /// Packed row of key `j` of a segment.
 fn key_row(segment: SegmentRow, j: usize) -> usize {
     let prefix = segment.prefix_len as usize;
-    if j < prefix {
-        segment.prefix_start as usize + j
-    } else {
-        segment.start as usize + j - prefix
-    }
+    if j < prefix { segment.prefix_start as usize + j } else { segment.start as usize + j - prefix }
 }
 
 /// `[keys, head_dim]`, zero beyond `keys`.
@@ -434,16 +391,8 @@ fn attend_scores(
             m: rows,
             n: limit.max(PAD),
             k: width,
-            left: Left {
-                data: q,
-                row_stride: width,
-                step_stride: 1,
-            },
-            right: Right {
-                data: kt,
-                step_stride: stride,
-                column_stride: 1,
-            },
+            left: Left { data: q, row_stride: width, step_stride: 1 },
+            right: Right { data: kt, step_stride: stride, column_stride: 1 },
             add: false,
         },
         scores.as_mut_ptr(),

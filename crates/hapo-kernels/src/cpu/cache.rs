@@ -85,15 +85,7 @@ pub(super) fn attention_decode(
                 let scaled = &scaled[first * width..(first + heads) * width];
                 let scores = &mut scores[first * stride..(first + heads) * stride];
                 let out = &mut out[first * width..(first + heads) * width];
-                let task = HeadTask {
-                    spans,
-                    cache,
-                    k,
-                    v,
-                    width,
-                    stride,
-                    keys,
-                };
+                let task = HeadTask { spans, cache, k, v, width, stride, keys };
                 match heads {
                     1 => attend::<1>(&task, scaled, scores, out),
                     2 => attend::<2>(&task, scaled, scores, out),
@@ -157,14 +149,7 @@ fn attend<const G: usize>(task: &HeadTask, q: &[f32], scores: &mut [f32], out: &
         let base = span.base + task.width * span.capacity;
         &task.cache[base..base + task.width * span.len]
     });
-    weighted_values::<G>(
-        scores,
-        task.stride,
-        [prompt, own, task.v],
-        task.width,
-        &inverse,
-        out,
-    );
+    weighted_values::<G>(scores, task.stride, [prompt, own, task.v], task.width, &inverse, out);
 }
 
 wide_kernel! {
@@ -192,13 +177,7 @@ fn span_scores_body<V: Lanes, const G: usize>(
 ) {
     let mut j = 0;
     while j < len {
-        let part = ScorePart {
-            q,
-            keys,
-            capacity,
-            first: j,
-            len,
-        };
+        let part = ScorePart { q, keys, capacity, first: j, len };
         let scores = &mut scores[first..];
         // Regions are a multiple of 16 long; what is beyond `len` is computed and dropped.
         j += if G <= 4 && capacity - j >= 4 * WIDTH {
@@ -295,13 +274,7 @@ fn weighted_values_body<V: Lanes, const G: usize>(
 ) {
     let mut column = 0;
     while column < width {
-        let part = ValuePart {
-            weights,
-            stride,
-            spans,
-            width,
-            column,
-        };
+        let part = ValuePart { weights, stride, spans, width, column };
         column += match width - column {
             64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, out),
             32.. => value_block::<V, G, 2>(part, inverse, out),

@@ -82,10 +82,7 @@ pub(super) fn gather_rows(cpu: &Cpu, width: usize, rows: &[u32], x: &[f32], y: &
 }
 
 pub(super) fn scatter_rows(cpu: &Cpu, width: usize, rows: &[u32], y: &[f32], x: &mut [f32]) {
-    assert!(
-        rows.windows(2).all(|pair| pair[0] < pair[1]),
-        "scattered rows ascend"
-    );
+    assert!(rows.windows(2).all(|pair| pair[0] < pair[1]), "scattered rows ascend");
     assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
     let end = x.len() / width;
     let x = Shared::new(x);
@@ -101,10 +98,7 @@ pub(super) fn scatter_rows(cpu: &Cpu, width: usize, rows: &[u32], y: &[f32], x: 
             // SAFETY: ascending rows are distinct.
             unsafe { x.part(row * width, width) }
                 .copy_from_slice(&y[(first + i) * width..][..width]);
-            clear(
-                row + 1,
-                rows.get(first + i + 1).map_or(end, |&next| next as usize),
-            );
+            clear(row + 1, rows.get(first + i + 1).map_or(end, |&next| next as usize));
         }
     });
 }

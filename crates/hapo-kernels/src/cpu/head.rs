@@ -20,10 +20,7 @@ fn rows_of(targets: &[HeadTarget], part: HeadPart) -> Vec<RowTargets> {
         let row = targets[t].row as usize - part.first_row;
         match rows.last_mut() {
             Some(last) if last.row == row => last.targets.end = t + 1,
-            _ => rows.push(RowTargets {
-                row,
-                targets: t..t + 1,
-            }),
+            _ => rows.push(RowTargets { row, targets: t..t + 1 }),
         }
     }
     rows
@@ -39,9 +36,7 @@ fn for_rows(
     const TASK: usize = 64 * 1024;
     let block = (TASK / vocabulary).max(1);
     cpu.for_tasks(rows.len().div_ceil(block), |task| {
-        rows[task * block..((task + 1) * block).min(rows.len())]
-            .iter()
-            .for_each(&work);
+        rows[task * block..((task + 1) * block).min(rows.len())].iter().for_each(&work);
     });
 }
 
@@ -53,44 +48,32 @@ pub(super) fn forward(
     logits: &[f32],
     stats: &mut [f32],
 ) {
-    assert_eq!(
-        logits.len(),
-        part.rows * vocabulary,
-        "logits are [rows, vocabulary]"
-    );
+    assert_eq!(logits.len(), part.rows * vocabulary, "logits are [rows, vocabulary]");
     assert_eq!(stats.len(), targets.len() * STATS, "stats are [targets, 6]");
     let rows = rows_of(targets, part);
     let stats = Shared::new(stats);
-    for_rows(
-        cpu,
-        vocabulary,
-        &rows,
-        |RowTargets {
-             row,
-             targets: range,
-         }| {
-            let logits = &logits[row * vocabulary..(row + 1) * vocabulary];
-            let plain = row_stats(logits, 1.0);
-            let (mut inverse, mut tempered) = (1.0_f32, plain);
-            for t in range.clone() {
-                let target = targets[t];
-                if target.inverse_temperature != inverse {
-                    inverse = target.inverse_temperature;
-                    tempered = row_stats(logits, inverse);
-                }
-                let logit = logits[target.token as usize];
-                // SAFETY: every target belongs to one row.
-                unsafe { stats.part(t * STATS, STATS) }.copy_from_slice(&[
-                    log_prob(tempered, inverse, logit),
-                    log_prob(plain, 1.0, logit),
-                    plain.entropy,
-                    plain.max,
-                    tempered.log_sum,
-                    plain.log_sum,
-                ]);
+    for_rows(cpu, vocabulary, &rows, |RowTargets { row, targets: range }| {
+        let logits = &logits[row * vocabulary..(row + 1) * vocabulary];
+        let plain = row_stats(logits, 1.0);
+        let (mut inverse, mut tempered) = (1.0_f32, plain);
+        for t in range.clone() {
+            let target = targets[t];
+            if target.inverse_temperature != inverse {
+                inverse = target.inverse_temperature;
+                tempered = row_stats(logits, inverse);
             }
-        },
-    );
+            let logit = logits[target.token as usize];
+            // SAFETY: every target belongs to one row.
+            unsafe { stats.part(t * STATS, STATS) }.copy_from_slice(&[
+                log_prob(tempered, inverse, logit),
+                log_prob(plain, 1.0, logit),
+                plain.entropy,
+                plain.max,
+                tempered.log_sum,
+                plain.log_sum,
+            ]);
+        }
+    });
 }
 
 pub(super) fn backward(
@@ -102,52 +85,31 @@ pub(super) fn backward(
     gradients: &[f32],
     logits: &mut [f32],
 ) {
-    assert_eq!(
-        logits.len(),
-        part.rows * vocabulary,
-        "logits are [rows, vocabulary]"
-    );
+    assert_eq!(logits.len(), part.rows * vocabulary, "logits are [rows, vocabulary]");
     let rows = rows_of(targets, part);
     let logits = Shared::new(logits);
-    for_rows(
-        cpu,
-        vocabulary,
-        &rows,
-        |RowTargets {
-             row,
-             targets: range,
-         }| {
-            // SAFETY: rows are disjoint.
-            let logits = unsafe { logits.part(row * vocabulary, vocabulary) };
-            // Targets at one temperature share a softmax: their gradients add up before it.
-            let mut softmaxes: Vec<Softmax> = Vec::new();
-            let mut entropy = 0.0;
-            for t in range.clone() {
-                let inverse = targets[t].inverse_temperature;
-                let weight = -gradients[2 * t] * inverse;
-                entropy += gradients[2 * t + 1];
-                match softmaxes.iter_mut().find(|s| s.inverse == inverse) {
-                    Some(softmax) => softmax.weight += weight,
-                    None => softmaxes.push(Softmax {
-                        weight,
-                        inverse,
-                        log_sum: stats[t * STATS + 4],
-                    }),
-                }
+    for_rows(cpu, vocabulary, &rows, |RowTargets { row, targets: range }| {
+        // SAFETY: rows are disjoint.
+        let logits = unsafe { logits.part(row * vocabulary, vocabulary) };
+        // Targets at one temperature share a softmax: their gradients add up before it.
+        let mut softmaxes: Vec<Softmax> = Vec::new();
+        let mut entropy = 0.0;
+        for t in range.clone() {
+            let inverse = targets[t].inverse_temperature;
+            let weight = -gradients[2 * t] * inverse;
+            entropy += gradients[2 * t + 1];
+            match softmaxes.iter_mut().find(|s| s.inverse == inverse) {
+                Some(softmax) => softmax.weight += weight,
+                None => softmaxes.push(Softmax { weight, inverse, log_sum: stats[t * STATS + 4] }),
             }
-            let first = &stats[range.start * STATS..][..STATS];
-            let plain = RowStats {
-                max: first[3],
-                log_sum: first[5],
-                entropy: first[2],
-            };
-            logits_grad(logits, plain, entropy, &softmaxes);
-            for t in range.clone() {
-                logits[targets[t].token as usize] +=
-                    gradients[2 * t] * targets[t].inverse_temperature;
-            }
-        },
-    );
+        }
+        let first = &stats[range.start * STATS..][..STATS];
+        let plain = RowStats { max: first[3], log_sum: first[5], entropy: first[2] };
+        logits_grad(logits, plain, entropy, &softmaxes);
+        for t in range.clone() {
+            logits[targets[t].token as usize] += gradients[2 * t] * targets[t].inverse_temperature;
+        }
+    });
 }
 
 /// `weight · softmax((z − max) · inverse)`.

@@ -46,11 +46,7 @@ pub(super) fn forward(
     start: Start,
     y: &mut [f32],
 ) {
-    let MatShape {
-        rows,
-        inputs,
-        outputs,
-    } = shape;
+    let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
@@ -69,12 +65,7 @@ pub(super) fn forward(
             Start::Nothing => false,
         };
         let x = &x[tile.row * inputs..(tile.row + tile.height) * inputs];
-        let dst = y.tile(
-            tile.row * outputs + tile.column,
-            tile.height,
-            outputs,
-            tile.width,
-        );
+        let dst = y.tile(tile.row * outputs + tile.column, tile.height, outputs, tile.width);
         // The chain of one row must not depend on the others, so `gemm`'s special cases for one row
         // are not taken.
         if rows < FEW_ROWS {
@@ -99,11 +90,7 @@ pub(super) fn forward(
                     m: tile.height,
                     n: tile.width,
                     k: inputs,
-                    left: Left {
-                        data: x,
-                        row_stride: inputs,
-                        step_stride: 1,
-                    },
+                    left: Left { data: x, row_stride: inputs, step_stride: 1 },
                     right: Right {
                         data: &w[tile.column..],
                         step_stride: outputs,
@@ -131,11 +118,7 @@ pub(super) fn input_grad(
     dx: &mut [f32],
 ) {
     const MANY: usize = 512;
-    let MatShape {
-        rows,
-        inputs,
-        outputs,
-    } = shape;
+    let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     assert_eq!(dx.len(), rows * inputs, "dx is [rows, inputs]");
@@ -146,12 +129,7 @@ pub(super) fn input_grad(
             let wt = &*wt;
             let dx = Shared::new(dx);
             for_tiles(cpu, [rows, inputs], TILE, |tile| {
-                let dst = dx.tile(
-                    tile.row * inputs + tile.column,
-                    tile.height,
-                    inputs,
-                    tile.width,
-                );
+                let dst = dx.tile(tile.row * inputs + tile.column, tile.height, inputs, tile.width);
                 product(
                     Product {
                         m: tile.height,
@@ -214,38 +192,21 @@ pub(super) fn weight_grad(
     start: Start,
     dw: &mut [f32],
 ) {
-    let MatShape {
-        rows,
-        inputs,
-        outputs,
-    } = shape;
+    let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
     assert_eq!(dw.len(), inputs * outputs, "dw is [inputs, outputs]");
     let add = matches!(start, Start::Existing);
     let dw = Shared::new(dw);
     for_tiles(cpu, [inputs, outputs], weight_tile(rows), |tile| {
-        let dst = dw.tile(
-            tile.row * outputs + tile.column,
-            tile.height,
-            outputs,
-            tile.width,
-        );
+        let dst = dw.tile(tile.row * outputs + tile.column, tile.height, outputs, tile.width);
         product(
             Product {
                 m: tile.height,
                 n: tile.width,
                 k: rows,
-                left: Left {
-                    data: &x[tile.row..],
-                    row_stride: 1,
-                    step_stride: inputs,
-                },
-                right: Right {
-                    data: &dy[tile.column..],
-                    step_stride: outputs,
-                    column_stride: 1,
-                },
+                left: Left { data: &x[tile.row..], row_stride: 1, step_stride: inputs },
+                right: Right { data: &dy[tile.column..], step_stride: outputs, column_stride: 1 },
                 add,
             },
             dst,
@@ -284,14 +245,7 @@ pub(super) struct Product<'a> {
 /// Writes `[m, n]` rows `stride` apart from `dst` on; `dst` comes from [`Shared::tile`] or a slice of
 /// that extent.
 pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
-    let Product {
-        m,
-        n,
-        k,
-        left,
-        right,
-        ..
-    } = p;
+    let Product { m, n, k, left, right, .. } = p;
     if m == 0 || n == 0 {
         return;
     }
@@ -299,10 +253,7 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
         let left_end = (m - 1) * left.row_stride + (k - 1) * left.step_stride;
         let right_end = (k - 1) * right.step_stride + (n - 1) * right.column_stride;
         assert!(left_end < left.data.len(), "left factor inside its slice");
-        assert!(
-            right_end < right.data.len(),
-            "right factor inside its slice"
-        );
+        assert!(right_end < right.data.len(), "right factor inside its slice");
     }
     let mut add = p.add;
     let mut first = 0;
@@ -348,14 +299,7 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
 
 /// [`product`] without fused multiply-adds, in the same order.
 fn plain_product(p: Product, dst: *mut f32, stride: usize) {
-    let Product {
-        m,
-        n,
-        k,
-        left,
-        right,
-        ..
-    } = p;
+    let Product { m, n, k, left, right, .. } = p;
     let mut chain = vec![0.0_f32; n];
     for row in 0..m {
         // SAFETY: the extent of the destination is the contract of `product`.
@@ -416,12 +360,7 @@ fn for_tiles(
     let (down, across) = (m.div_ceil(height), n.div_ceil(width));
     cpu.for_tasks(down * across, |task| {
         let (row, column) = ((task / across) * height, (task % across) * width);
-        work(Tile {
-            row,
-            height: height.min(m - row),
-            column,
-            width: width.min(n - column),
-        });
+        work(Tile { row, height: height.min(m - row), column, width: width.min(n - column) });
     });
 }
 
@@ -572,11 +511,7 @@ fn rows_panel<V: Lanes, const R: usize, const N: usize>(
         for n in 0..N {
             let end = columns.min((n + 1) * WIDTH);
             let out = &mut y[r][column + n * WIDTH..column + end];
-            let sum = if add {
-                V::load_part(out).add(sums[r][n])
-            } else {
-                sums[r][n]
-            };
+            let sum = if add { V::load_part(out).add(sums[r][n]) } else { sums[r][n] };
             sum.store_part(out);
         }
     }

@@ -48,15 +48,8 @@ impl Cpu {
             .num_threads(threads)
             .thread_name(|i| format!("hapo-cpu-{i}"))
             .build()
-            .map_err(|error| DeviceError::Threads {
-                threads,
-                reason: error.to_string(),
-            })?;
-        Ok(Self {
-            pool: Arc::new(pool),
-            threads,
-            serial: threads == 1,
-        })
+            .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
+        Ok(Self { pool: Arc::new(pool), threads, serial: threads == 1 })
     }
 
     /// Number of workers.
@@ -80,13 +73,7 @@ impl Cpu {
         if self.serial || tasks <= 1 {
             (0..tasks).map(task).collect()
         } else {
-            self.pool.install(|| {
-                (0..tasks)
-                    .into_par_iter()
-                    .with_max_len(1)
-                    .map(task)
-                    .collect()
-            })
+            self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
         }
     }
 }
@@ -113,11 +100,7 @@ impl CpuBuf {
         let data = vec![0.0_f32; total];
         ask_for_huge_pages(&data);
         let misaligned = (data.as_ptr().addr() / size_of::<f32>()) % LINE;
-        Ok(Self {
-            start: (LINE - misaligned) % LINE,
-            data,
-            len,
-        })
+        Ok(Self { start: (LINE - misaligned) % LINE, data, len })
     }
 
     /// The elements.
@@ -195,11 +178,7 @@ impl Device for Cpu {
     }
 
     fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if self.serial {
-            work()
-        } else {
-            self.pool.install(work)
-        }
+        if self.serial { work() } else { self.pool.install(work) }
     }
 
     fn blocks(&self, rows: usize, weight_bytes: usize) -> usize {
@@ -225,15 +204,9 @@ impl Device for Cpu {
             }
             return;
         }
-        let alone = Self {
-            serial: true,
-            ..self.clone()
-        };
+        let alone = Self { serial: true, ..self.clone() };
         self.pool.install(|| {
-            items
-                .par_iter_mut()
-                .with_max_len(1)
-                .for_each(|item| work(&alone, item));
+            items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
         });
     }
 
@@ -351,14 +324,7 @@ impl Device for Cpu {
         positions: &Vec<u32>,
         x: SpanMut<CpuBuf>,
     ) {
-        rope::rope(
-            self,
-            head_dim,
-            direction,
-            angles.read(),
-            positions,
-            x.write(),
-        );
+        rope::rope(self, head_dim, direction, angles.read(), positions, x.write());
     }
 
     fn attention(
@@ -489,14 +455,7 @@ impl Device for Cpu {
         logits: Span<CpuBuf>,
         stats: SpanMut<CpuBuf>,
     ) {
-        head::forward(
-            self,
-            vocabulary,
-            targets,
-            part,
-            logits.read(),
-            stats.write(),
-        );
+        head::forward(self, vocabulary, targets, part, logits.read(), stats.write());
     }
 
     fn head_grad(
@@ -535,11 +494,7 @@ impl Device for Cpu {
             self,
             step,
             gradient.read(),
-            [
-                parameter.write(),
-                first_moment.write(),
-                second_moment.write(),
-            ],
+            [parameter.write(), first_moment.write(), second_moment.write()],
         );
     }
 }

@@ -19,10 +19,7 @@ pub(super) fn rms_norm(
     residual: Option<&mut [f32]>,
 ) {
     let (width, rows) = (w.len(), inverse_rms.len());
-    assert!(
-        x.len() == rows * width && y.len() == rows * width,
-        "x and y are [rows, width]"
-    );
+    assert!(x.len() == rows * width && y.len() == rows * width, "x and y are [rows, width]");
     let (y, inverse) = (Shared::new(y), Shared::new(inverse_rms));
     let residual = residual.map(|r| {
         assert_eq!(r.len(), rows * width, "residual is [rows, width]");

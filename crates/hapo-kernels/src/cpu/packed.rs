@@ -28,11 +28,7 @@ pub(super) fn words(inputs: usize, outputs: usize) -> usize {
 /// Packs `w [inputs, outputs]`, rounded to the nearest bf16.
 pub(super) fn pack(cpu: &Cpu, inputs: usize, outputs: usize, w: &[f32], packed: &mut [f32]) {
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
-    assert_eq!(
-        packed.len(),
-        words(inputs, outputs),
-        "a word for two weights"
-    );
+    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
     let size = inputs * WIDTH;
     let packed = Shared::new(packed);
     cpu.for_tasks(outputs.div_ceil(PANEL), |panel| {
@@ -73,17 +69,9 @@ pub(super) fn forward(
     start: Start,
     y: &mut [f32],
 ) {
-    let MatShape {
-        rows,
-        inputs,
-        outputs,
-    } = shape;
+    let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
-    assert_eq!(
-        packed.len(),
-        words(inputs, outputs),
-        "a word for two weights"
-    );
+    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
     let packed: &[u32] = bytemuck::cast_slice(packed);
     let x = &transposed(x, rows, inputs);
@@ -126,11 +114,7 @@ fn transposed(x: &[f32], rows: usize, inputs: usize) -> Vec<f32> {
     for first in (0..rows).step_by(ROWS) {
         let height = ROWS.min(rows - first);
         let block = &mut all[first * inputs..(first + height) * inputs];
-        for (r, row) in x[first * inputs..]
-            .chunks_exact(inputs)
-            .take(height)
-            .enumerate()
-        {
+        for (r, row) in x[first * inputs..].chunks_exact(inputs).take(height).enumerate() {
             for (to, value) in block[r..].iter_mut().step_by(height).zip(row) {
                 *to = *value;
             }
@@ -199,11 +183,7 @@ mod tests {
             .map(|_| {
                 state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let it = state as f32 / 2_147_483_648.0 - 1.0;
-                if round {
-                    bf16::from_f32(it).to_f32()
-                } else {
-                    it
-                }
+                if round { bf16::from_f32(it).to_f32() } else { it }
             })
             .collect()
     }
@@ -219,15 +199,8 @@ mod tests {
             (9, 1100, 97),
             (21, 40, 70),
         ] {
-            let shape = MatShape {
-                rows,
-                inputs,
-                outputs,
-            };
-            let (x, w) = (
-                numbers(rows * inputs, 1, false),
-                numbers(inputs * outputs, 2, true),
-            );
+            let shape = MatShape { rows, inputs, outputs };
+            let (x, w) = (numbers(rows * inputs, 1, false), numbers(inputs * outputs, 2, true));
             let bias = numbers(outputs, 3, false);
             let before = numbers(rows * outputs, 4, false);
             for threads in [1, 2] {
@@ -250,13 +223,7 @@ mod tests {
                     };
                     let (mut a, mut b) = (buf(&before), buf(&before));
                     let n = before.len();
-                    cpu.matmul(
-                        shape,
-                        x.first(x.len()),
-                        w.first(w.len()),
-                        onto(),
-                        a.first_mut(n),
-                    );
+                    cpu.matmul(shape, x.first(x.len()), w.first(w.len()), onto(), a.first_mut(n));
                     cpu.matmul_packed(
                         shape,
                         x.first(x.len()),
@@ -282,11 +249,7 @@ mod tests {
         let mut x = cpu.alloc(1).unwrap();
         cpu.upload(&[1.0], x.first_mut(1));
         let mut y = cpu.alloc(2).unwrap();
-        let shape = MatShape {
-            rows: 1,
-            inputs: 1,
-            outputs: 2,
-        };
+        let shape = MatShape { rows: 1, inputs: 1, outputs: 2 };
         cpu.matmul_packed(
             shape,
             x.first(1),

@@ -22,11 +22,7 @@ unsafe impl Sync for Shared<'_> {}
 
 impl<'a> Shared<'a> {
     pub(super) fn new(slice: &'a mut [f32]) -> Self {
-        Self {
-            pointer: slice.as_mut_ptr(),
-            len: slice.len(),
-            slice: PhantomData,
-        }
+        Self { pointer: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
     /// The elements `offset..offset + len`.

@@ -19,10 +19,7 @@ pub(super) fn forward(cpu: &Cpu, gate: &[f32], up: &[f32], h: &mut [f32]) {
 }
 
 pub(super) fn backward(cpu: &Cpu, gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
-    assert!(
-        gate.len() == dh.len() && up.len() == dh.len(),
-        "equal shapes"
-    );
+    assert!(gate.len() == dh.len() && up.len() == dh.len(), "equal shapes");
     let len = dh.len();
     let (gate, up, dh) = (Shared::new(gate), Shared::new(up), Shared::new(dh));
     cpu.for_tasks(len.div_ceil(BLOCK), |task| {

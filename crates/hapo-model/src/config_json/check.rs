@@ -18,13 +18,7 @@ pub const MAX_PARAMETERS: u64 = 1 << 40;
 /// [`Error::Config`] with the name the field has in `config.json`.
 pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
     let refuse = |field: &str, expected: String, got: String, hint| {
-        Err(Error::Config {
-            file: file.to_owned(),
-            field: field.to_owned(),
-            expected,
-            got,
-            hint,
-        })
+        Err(Error::Config { file: file.to_owned(), field: field.to_owned(), expected, got, hint })
     };
     let sizes = [
         ("vocab_size", config.vocab_size, 1 << 24),
@@ -80,24 +74,13 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
         }
     }
     for (name, has, needs) in [
-        (
-            "qkv_bias",
-            config.qkv_bias,
-            config.architecture == Architecture::Qwen2,
-        ),
-        (
-            "qk_norm",
-            config.qk_norm,
-            config.architecture == Architecture::Qwen3,
-        ),
+        ("qkv_bias", config.qkv_bias, config.architecture == Architecture::Qwen2),
+        ("qk_norm", config.qk_norm, config.architecture == Architecture::Qwen3),
     ] {
         if has != needs {
             return refuse(
                 "architectures",
-                format!(
-                    "{name} {needs}, as {} has it",
-                    names_of(config.architecture).0
-                ),
+                format!("{name} {needs}, as {} has it", names_of(config.architecture).0),
                 has.to_string(),
                 None,
             );
@@ -110,16 +93,9 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
 /// cannot overflow u64 within the bounds of the sizes.
 fn check_parameters(file: &Path, config: &Config) -> Result<(), Error> {
     let count = |spec: &TensorSpec| spec.shape.iter().map(|size| *size as u64).product::<u64>();
-    let one = Config {
-        layers: 1,
-        ..config.clone()
-    };
+    let one = Config { layers: 1, ..config.clone() };
     let copies = |spec: &TensorSpec| {
-        if spec.name.starts_with("model.layers.") {
-            config.layers as u64
-        } else {
-            1
-        }
+        if spec.name.starts_with("model.layers.") { config.layers as u64 } else { 1 }
     };
     let tensors = one.tensors();
     let parameters: u64 = tensors.iter().map(|it| copies(it) * count(it)).sum();
@@ -138,13 +114,7 @@ fn check_parameters(file: &Path, config: &Config) -> Result<(), Error> {
 /// `object` is the field that holds the scaling: each dialect has its own.
 pub(super) fn check_rope(file: &Path, rope: &Rope, object: &str) -> Result<(), Error> {
     let refuse = |field: String, expected: String, got: String| {
-        Err(Error::Config {
-            file: file.to_owned(),
-            field,
-            expected,
-            got,
-            hint: None,
-        })
+        Err(Error::Config { file: file.to_owned(), field, expected, got, hint: None })
     };
     if !(rope.theta.is_finite() && rope.theta >= 1.0) {
         let field = match object {

@@ -24,11 +24,7 @@ impl<'a> Fields<'a> {
             hint: None,
         };
         match serde_json::from_slice(text) {
-            Ok(Value::Object(rest)) => Ok(Self {
-                file,
-                prefix: String::new(),
-                rest,
-            }),
+            Ok(Value::Object(rest)) => Ok(Self { file, prefix: String::new(), rest }),
             Ok(other) => Err(malformed(shown(&other))),
             Err(cause) => Err(malformed(cause.to_string())),
         }

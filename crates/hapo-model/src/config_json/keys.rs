@@ -85,11 +85,7 @@ pub(super) const REFUSED: &[(&str, &str, Option<&str>)] = &[
         "unquantised weights",
         Some("use the folder of the model before quantisation, in bf16, f16 or f32"),
     ),
-    (
-        "auto_map",
-        "an architecture of transformers itself, without code of its own",
-        None,
-    ),
+    ("auto_map", "an architecture of transformers itself, without code of its own", None),
     ("num_experts", DENSE, None),
     ("num_local_experts", DENSE, None),
     ("n_routed_experts", DENSE, None),

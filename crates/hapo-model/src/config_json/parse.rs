@@ -186,12 +186,9 @@ fn full_attention(
         return Err(fields.refuse("layer_types", expected(), shown(&types), None));
     };
     match list.iter().position(|kind| kind != "full_attention") {
-        Some(i) => Err(fields.refuse(
-            format!("layer_types[{i}]"),
-            expected(),
-            shown(&list[i]),
-            None,
-        )),
+        Some(i) => {
+            Err(fields.refuse(format!("layer_types[{i}]"), expected(), shown(&list[i]), None))
+        }
         None => Ok(()),
     }
 }
@@ -212,10 +209,7 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
         (Some(value), None) => ("rope_scaling", value),
         (None, None) => match top {
             Some(theta) => {
-                return Ok(Rope {
-                    theta,
-                    llama3: None,
-                });
+                return Ok(Rope { theta, llama3: None });
             }
             None => return Err(fields.missing("rope_theta", "a number")),
         },
@@ -223,11 +217,7 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
     let Value::Object(inner) = value else {
         return Err(fields.refuse(name, "an object or null", shown(&value), None));
     };
-    let mut inner = Fields {
-        file: fields.file,
-        prefix: format!("{name}."),
-        rest: inner,
-    };
+    let mut inner = Fields { file: fields.file, prefix: format!("{name}."), rest: inner };
 
     let theta = match (top, inner.number("rope_theta")?) {
         (Some(outside), Some(inside)) if outside != inside => {

@@ -49,13 +49,7 @@ pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
         files.push(WeightFile::open(dir.join(name))?);
     }
     let stored = locate(dir, &config, &files)?;
-    let folder = ModelFolder {
-        dir: dir.to_owned(),
-        config,
-        declared_dtype,
-        files,
-        stored,
-    };
+    let folder = ModelFolder { dir: dir.to_owned(), config, declared_dtype, files, stored };
     Ok(folder)
 }
 
@@ -171,11 +165,7 @@ fn weight_files(dir: &Path) -> Result<Vec<String>, Error> {
     let index: Value = serde_json::from_slice(&text)
         .map_err(|cause| malformed(&index_file, "a JSON object", cause.to_string()))?;
     let Some(map) = index.get("weight_map").and_then(Value::as_object) else {
-        return Err(malformed(
-            &index_file,
-            "an object weight_map from tensor to file",
-            "none",
-        ));
+        return Err(malformed(&index_file, "an object weight_map from tensor to file", "none"));
     };
     let mut names = BTreeSet::new();
     for (tensor, file) in map {
@@ -237,10 +227,8 @@ fn locate(
     if config.tied
         && let Some(i) = owners.remove(HEAD)
     {
-        let head = TensorSpec {
-            name: HEAD.to_owned(),
-            shape: vec![config.vocab_size, config.hidden],
-        };
+        let head =
+            TensorSpec { name: HEAD.to_owned(), shape: vec![config.vocab_size, config.hidden] };
         accept(&files[i], i, &head)?;
     }
     match owners.iter().find(|(name, _)| !is_rotary_buffer(name)) {
@@ -284,12 +272,7 @@ fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, 
             Some("config.json and the weights are of different models"),
         );
     }
-    Ok(Stored {
-        file: index,
-        dtype,
-        start: entry.start,
-        end: entry.end,
-    })
+    Ok(Stored { file: index, dtype, start: entry.start, end: entry.end })
 }
 
 fn is_rotary_buffer(name: &str) -> bool {
@@ -306,14 +289,8 @@ fn require_equal_head(folder: &ModelFolder) -> Result<(), Error> {
     let (embedding, at) = (folder.stored.iter())
         .find(|(spec, _)| spec.name == EMBEDDING)
         .expect("every model has an embedding");
-    let head = accept(
-        file,
-        i,
-        &TensorSpec {
-            name: HEAD.to_owned(),
-            shape: embedding.shape.clone(),
-        },
-    )?;
+    let head =
+        accept(file, i, &TensorSpec { name: HEAD.to_owned(), shape: embedding.shape.clone() })?;
     let other = &folder.files[at.file];
     if head.dtype == at.dtype && head.bytes(file) == at.bytes(other) {
         return Ok(());

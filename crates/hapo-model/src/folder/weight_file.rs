@@ -82,17 +82,12 @@ impl WeightFile {
 /// The tensors of a safetensors file, which follow each other from the end of the header to
 /// the end of the file.
 fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Error> {
-    let (length, rest) = bytes
-        .split_first_chunk::<8>()
-        .expect("the caller has seen 8 bytes");
+    let (length, rest) = bytes.split_first_chunk::<8>().expect("the caller has seen 8 bytes");
     let header_bytes = u64::from_le_bytes(*length);
     if header_bytes > MAX_HEADER_BYTES || header_bytes > rest.len() as u64 {
         return Err(malformed(
             path,
-            format!(
-                "a header of at most {} bytes",
-                MAX_HEADER_BYTES.min(rest.len() as u64)
-            ),
+            format!("a header of at most {} bytes", MAX_HEADER_BYTES.min(rest.len() as u64)),
             format!("a header length of {header_bytes}"),
         ));
     }
@@ -107,9 +102,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
             entries.push((name, entry));
             continue;
         }
-        let strings = value
-            .as_object()
-            .filter(|map| map.values().all(Value::is_string));
+        let strings = value.as_object().filter(|map| map.values().all(Value::is_string));
         if strings.is_none() {
             let got = excerpt(&value.to_string());
             return Err(malformed(path, "strings in __metadata__", got));
@@ -138,10 +131,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
         }
         if end > (bytes.len() - data_start) as u64 {
             return refuse(
-                format!(
-                    "a file of {} bytes",
-                    last_end.saturating_add(data_start as u64)
-                ),
+                format!("a file of {} bytes", last_end.saturating_add(data_start as u64)),
                 format!("{} bytes", bytes.len()),
             );
         }
@@ -151,10 +141,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
             let size = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
             if size != Some(end - start) {
                 return refuse(
-                    format!(
-                        "as many bytes as {} {shape:?} takes",
-                        dtype.safetensors_name()
-                    ),
+                    format!("as many bytes as {} {shape:?} takes", dtype.safetensors_name()),
                     format!("{} bytes", end - start),
                 );
             }

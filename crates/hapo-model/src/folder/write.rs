@@ -33,11 +33,7 @@ pub struct Layout<'a> {
 impl Default for Layout<'_> {
     /// bf16, shards of 5 GB, no further file.
     fn default() -> Self {
-        Self {
-            dtype: Dtype::Bf16,
-            shard_bytes: 5_000_000_000,
-            tokenizer_files: &[],
-        }
+        Self { dtype: Dtype::Bf16, shard_bytes: 5_000_000_000, tokenizer_files: &[] }
     }
 }
 
@@ -185,13 +181,7 @@ fn require_writable(
     values: &[f32],
 ) -> Result<(), Error> {
     let refuse = |expected: String, got: String, hint| {
-        Err(Error::Tensor {
-            file: path.to_owned(),
-            tensor: spec.name.clone(),
-            expected,
-            got,
-            hint,
-        })
+        Err(Error::Tensor { file: path.to_owned(), tensor: spec.name.clone(), expected, got, hint })
     };
     if values.len() != element_count(spec) {
         return refuse(
@@ -222,18 +212,13 @@ fn write_file(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
 ) -> Result<(), Error> {
-    let mut name = path
-        .file_name()
-        .expect("every file written has a name")
-        .to_owned();
+    let mut name = path.file_name().expect("every file written has a name").to_owned();
     name.push(".partial");
     let temporary = path.with_file_name(name);
     let write = || {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
         fill(&mut out)?;
-        let file = out
-            .into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?;
+        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
@@ -274,10 +259,8 @@ fn refuse_file_names(dir: &Path, tokenizer_files: &[(&str, &[u8])]) -> Result<()
         |name: &str| [CONFIG, GENERATION, INDEX].contains(&name) || name.ends_with(".safetensors");
     match (tokenizer_files.iter()).find(|(name, _)| !is_plain_name(name) || reserved(name)) {
         None => Ok(()),
-        Some((name, _)) => Err(malformed(
-            dir,
-            "a tokenizer file with a plain file name of its own",
-            excerpt(name),
-        )),
+        Some((name, _)) => {
+            Err(malformed(dir, "a tokenizer file with a plain file name of its own", excerpt(name)))
+        }
     }
 }

@@ -6,10 +6,8 @@ use crate::error::Error;
 
 /// The address to post to, and how it is shown.
 pub(super) fn address(given: &str) -> Result<(Url, String), Error> {
-    let wrong = |url: &str, problem: &str| Error::Url {
-        url: url.to_owned(),
-        problem: problem.to_owned(),
-    };
+    let wrong =
+        |url: &str, problem: &str| Error::Url { url: url.to_owned(), problem: problem.to_owned() };
     // What cannot be parsed may hold a secret anywhere.
     let mut url = Url::parse(given.trim())
         .map_err(|it| wrong("…", &format!("expected an http(s) address, {it}")))?;
@@ -45,16 +43,8 @@ mod tests {
             let (url, shown) = address(given).unwrap();
             assert_eq!((url.as_str(), shown.as_str()), (posted, seen));
         };
-        check(
-            "http://h:1/v1",
-            "http://h:1/v1/chat/completions",
-            "http://h:1/v1/chat/completions",
-        );
-        check(
-            "http://h/",
-            "http://h/chat/completions",
-            "http://h/chat/completions",
-        );
+        check("http://h:1/v1", "http://h:1/v1/chat/completions", "http://h:1/v1/chat/completions");
+        check("http://h/", "http://h/chat/completions", "http://h/chat/completions");
         check(
             "https://u:p@h/v1/chat/completions/?key=s#f",
             "https://u:p@h/v1/chat/completions/?key=s",

@@ -40,9 +40,7 @@ fn reset(text: &str) -> Option<Duration> {
         let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.')?;
         let number: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
-        let letters = rest
-            .find(|it: char| it.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let letters = rest.find(|it: char| it.is_ascii_digit()).unwrap_or(rest.len());
         total += number
             * match &rest[..letters] {
                 "d" => 86_400.0,
@@ -86,18 +84,9 @@ mod tests {
         };
         check(&[("retry-after", "3")], Some(3.0));
         check(&[("retry-after", " 0.5 ")], Some(0.5));
-        check(
-            &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")],
-            Some(7.0),
-        );
-        check(
-            &[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT")],
-            Some(0.0),
-        );
-        check(
-            &[("retry-after-ms", "250"), ("retry-after", "9")],
-            Some(0.25),
-        );
+        check(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")], Some(7.0));
+        check(&[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT")], Some(0.0));
+        check(&[("retry-after-ms", "250"), ("retry-after", "9")], Some(0.25));
         for it in ["-1", "NaN", "inf", "soon", "", "1e400"] {
             check(&[("retry-after", it)], None);
         }
@@ -110,24 +99,15 @@ mod tests {
             assert_eq!(it, expected, "{pairs:?}");
         };
         check(
-            &[
-                ("x-ratelimit-remaining-requests", "0"),
-                ("x-ratelimit-reset-requests", "6m1.5s"),
-            ],
+            &[("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "6m1.5s")],
             Some(361.5),
         );
         check(
-            &[
-                ("x-ratelimit-remaining-requests", "7"),
-                ("x-ratelimit-reset-requests", "6m0s"),
-            ],
+            &[("x-ratelimit-remaining-requests", "7"), ("x-ratelimit-reset-requests", "6m0s")],
             None,
         );
         check(
-            &[
-                ("x-ratelimit-remaining-tokens", "0"),
-                ("x-ratelimit-reset-tokens", "20ms"),
-            ],
+            &[("x-ratelimit-remaining-tokens", "0"), ("x-ratelimit-reset-tokens", "20ms")],
             Some(0.02),
         );
         for it in ["", "m", "1", "1x", "1s2", "..s"] {

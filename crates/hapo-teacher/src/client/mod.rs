@@ -101,9 +101,7 @@ impl Client {
             builder = builder.tls_certs_only(std::iter::empty());
         }
         Ok(Self {
-            http: builder
-                .build()
-                .map_err(|it| Error::Start(chain(&it.without_url())))?,
+            http: builder.build().map_err(|it| Error::Start(chain(&it.without_url())))?,
             url,
             shown,
             key: key.map(|it| Key(it.to_owned())),
@@ -145,12 +143,7 @@ impl Client {
             requests += 1;
             let sent = self.send(body.clone()).await;
             let ended = |reply| Ok(Exchange { reply, requests });
-            let failure = |reason, retried_out| {
-                Err(Failure {
-                    reason,
-                    retried_out,
-                })
-            };
+            let failure = |reason, retried_out| Err(Failure { reason, retried_out });
             match sent {
                 Sent::Answered(it) => {
                     permit.answered();
@@ -186,11 +179,8 @@ impl Client {
     }
 
     async fn send(&self, body: Vec<u8>) -> Sent {
-        let mut request = self
-            .http
-            .post(self.url.clone())
-            .header("content-type", "application/json")
-            .body(body);
+        let mut request =
+            self.http.post(self.url.clone()).header("content-type", "application/json").body(body);
         if let Some(Key(key)) = &self.key {
             let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
                 return Sent::Stop(self.refused(
@@ -240,10 +230,9 @@ impl Client {
                 reason,
                 wait: retry_after(headers, SystemTime::now()).or_else(|| spent(headers)),
             },
-            503 | 529 if retry_after(headers, SystemTime::now()).is_some() => Sent::Busy {
-                reason,
-                wait: retry_after(headers, SystemTime::now()),
-            },
+            503 | 529 if retry_after(headers, SystemTime::now()).is_some() => {
+                Sent::Busy { reason, wait: retry_after(headers, SystemTime::now()) }
+            }
             408 | 409 | 425 | 500.. => Sent::Fault(reason),
             400 | 413 if code == "context_length_exceeded" || status.as_u16() == 413 => {
                 Sent::Hopeless(reason)
@@ -258,11 +247,7 @@ impl Client {
     }
 
     fn refused(&self, status: StatusCode, message: String) -> Error {
-        Error::Refused {
-            url: self.shown.clone(),
-            status: status.as_u16(),
-            message,
-        }
+        Error::Refused { url: self.shown.clone(), status: status.as_u16(), message }
     }
 
     /// Servers like to quote the key they refuse.

@@ -43,9 +43,7 @@ impl Question<'_> {
         for (field, value) in self.extra {
             match value {
                 Value::Null => {
-                    body.as_object_mut()
-                        .expect("it was made as an object")
-                        .remove(field);
+                    body.as_object_mut().expect("it was made as an object").remove(field);
                 }
                 _ => body[field] = value.clone(),
             }

@@ -26,25 +26,19 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     if let Some(error) = value.get("error").filter(|it| !it.is_null()) {
         return Err(excerpt(&format!("an error in a good answer: {error}"), 300));
     }
-    let choices = value
-        .get("choices")
-        .and_then(Value::as_array)
-        .ok_or("the answer has no list `choices`")?;
+    let choices =
+        value.get("choices").and_then(Value::as_array).ok_or("the answer has no list `choices`")?;
     let choice = choices.first().ok_or("the answer's `choices` is empty")?;
-    let finish_reason = choice
-        .get("finish_reason")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
+    let finish_reason = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
     let message = choice
         .get("message")
         .filter(|it| it.is_object())
         .ok_or("the answer's first choice has no `message`")?;
     let text = match message.get("content") {
         Some(Value::String(it)) => it.clone(),
-        Some(Value::Array(parts)) => parts
-            .iter()
-            .filter_map(|it| it.get("text").and_then(Value::as_str))
-            .collect(),
+        Some(Value::Array(parts)) => {
+            parts.iter().filter_map(|it| it.get("text").and_then(Value::as_str)).collect()
+        }
         // A model that thinks until its limit, or a filter: a reason to finish, and no text.
         None | Some(Value::Null) if finish_reason.is_some() => String::new(),
         _ => return Err("the answer's message has no text `content`".to_owned()),
@@ -53,10 +47,7 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     Ok(Reply {
         text,
         finish_reason,
-        model: value
-            .get("model")
-            .and_then(Value::as_str)
-            .map(str::to_owned),
+        model: value.get("model").and_then(Value::as_str).map(str::to_owned),
         prompt_tokens: tokens("prompt_tokens"),
         completion_tokens: tokens("completion_tokens"),
     })
@@ -72,15 +63,8 @@ pub(super) fn complaint(body: &[u8]) -> (String, String) {
         .or_else(|| field("detail"))
         .or_else(|| error.as_str().map(str::to_owned))
         .unwrap_or_else(|| text.trim().to_owned());
-    let message = if message.is_empty() {
-        "(no message)".to_owned()
-    } else {
-        message
-    };
-    (
-        excerpt(&message, 300),
-        field("code").or_else(|| field("type")).unwrap_or_default(),
-    )
+    let message = if message.is_empty() { "(no message)".to_owned() } else { message };
+    (excerpt(&message, 300), field("code").or_else(|| field("type")).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -102,14 +86,8 @@ mod tests {
             r#"{"choices":[{"message":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
             Ok("ab"),
         );
-        check(
-            r#"{"choices":[{"message":{"content":null},"finish_reason":"length"}]}"#,
-            Ok(""),
-        );
-        check(
-            r#"{"choices":[{"message":{"content":null}}]}"#,
-            Err("`content`"),
-        );
+        check(r#"{"choices":[{"message":{"content":null},"finish_reason":"length"}]}"#, Ok(""));
+        check(r#"{"choices":[{"message":{"content":null}}]}"#, Err("`content`"));
         check(
             r#"{"choices":[{"message":{"content":7},"finish_reason":"stop"}]}"#,
             Err("`content`"),

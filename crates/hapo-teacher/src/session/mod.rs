@@ -103,17 +103,9 @@ impl<'a> Session<'a> {
         let mut name = output.as_os_str().to_owned();
         name.push(".journal");
         let settings = serde_json::to_value(&origin).expect("settings are plain data");
-        let journal = Journal::open(
-            Path::new(&name),
-            &FORMAT,
-            &settings,
-            mode,
-            |line: Line, span: Span| {
-                let Line {
-                    prompt,
-                    attempt,
-                    it,
-                } = line;
+        let journal =
+            Journal::open(Path::new(&name), &FORMAT, &settings, mode, |line: Line, span: Span| {
+                let Line { prompt, attempt, it } = line;
                 let (Some(gold), Some(done)) = (golds.get(prompt), done.get_mut(prompt)) else {
                     return Err(format!("one at prompt {prompt} of {}", golds.len()));
                 };
@@ -124,8 +116,7 @@ impl<'a> Session<'a> {
                     done.insert(attempt, judged);
                 }
                 Ok(())
-            },
-        )?;
+            })?;
         if retry_failed {
             for it in &mut done {
                 it.retain(|_, it| it.outcome != Outcome::Failed);
@@ -204,11 +195,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`Error::Run`] when the journal cannot be written.
     pub fn record(&mut self, prompt: usize, attempt: u32, it: &Attempt) -> Result<Outcome, Error> {
-        let span = self.journal.append(&WrittenLine {
-            prompt,
-            attempt,
-            it,
-        })?;
+        let span = self.journal.append(&WrittenLine { prompt, attempt, it })?;
         let problem = &self.dataset.examples[prompt].problem;
         let gold = &self.golds[prompt];
         let judged = judge(it, gold, problem, self.origin.prompt, &self.rules, span);
@@ -253,10 +240,7 @@ impl<'a> Session<'a> {
         for prompt in 0..self.golds.len() {
             sum.admitted += usize::from(!self.chosen(prompt).is_empty());
             sum.finished += usize::from(self.wanted(prompt).is_empty());
-            for it in self.done[prompt]
-                .range(..self.rules.attempts)
-                .map(|it| it.1)
-            {
+            for it in self.done[prompt].range(..self.rules.attempts).map(|it| it.1) {
                 sum.attempts += 1;
                 let count = match it.outcome {
                     Outcome::Correct => &mut sum.correct,
@@ -301,9 +285,5 @@ fn fingerprint(dataset: &Dataset) -> String {
             hash.update(field);
         }
     }
-    hash.finalize()
-        .iter()
-        .fold(String::with_capacity(64), |hex, it| {
-            hex + &format!("{it:02x}")
-        })
+    hash.finalize().iter().fold(String::with_capacity(64), |hex, it| hex + &format!("{it:02x}"))
 }

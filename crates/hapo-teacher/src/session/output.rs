@@ -20,9 +20,7 @@ impl Session<'_> {
     pub fn write(&mut self, keep_all: bool) -> Result<(), Error> {
         self.journal.flush()?;
         let output = self.output.clone();
-        write_atomically_with(&output, |file| {
-            self.write_rows(&mut BufWriter::new(file), keep_all)
-        })
+        write_atomically_with(&output, |file| self.write_rows(&mut BufWriter::new(file), keep_all))
     }
 
     fn write_rows(&mut self, writer: &mut impl Write, keep_all: bool) -> Result<(), Error> {
@@ -51,10 +49,7 @@ impl Session<'_> {
             let provenance = serde_json::to_string(&self.provenance(prompt, &chosen))
                 .expect("provenance is plain data");
             // The row ends in a brace and a line break; the provenance is one more field.
-            let end = row
-                .iter()
-                .rposition(|it| *it == b'}')
-                .expect("a row is an object");
+            let end = row.iter().rposition(|it| *it == b'}').expect("a row is an object");
             row.truncate(end);
             writeln!(row, ",\"provenance\":{provenance}}}").map_err(io)?;
             writer.write_all(&row).map_err(io)?;
@@ -73,10 +68,7 @@ impl Session<'_> {
             top_p: self.origin.top_p,
             max_tokens: self.origin.max_tokens,
             seed: self.origin.seed,
-            outcomes: done
-                .range(..self.rules.attempts)
-                .map(|it| it.1.outcome)
-                .collect(),
+            outcomes: done.range(..self.rules.attempts).map(|it| it.1.outcome).collect(),
             traces: chosen
                 .iter()
                 .map(|attempt| {

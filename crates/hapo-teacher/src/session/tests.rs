@@ -10,9 +10,7 @@ fn dataset() -> Dataset {
         answer: answer.into(),
         ..Example::default()
     };
-    Dataset {
-        examples: vec![example("a", "4"), example("b", "7")],
-    }
+    Dataset { examples: vec![example("a", "4"), example("b", "7")] }
 }
 
 fn origin(temperature: f64) -> Origin {
@@ -37,10 +35,7 @@ fn rules(rule: Rule, leaked: Leaked) -> Rules<'static> {
         leaked,
         grader: &hapo_verify::MATH,
         length: None,
-        prices: Some(Prices {
-            input: 1.0,
-            output: 10.0,
-        }),
+        prices: Some(Prices { input: 1.0, output: 10.0 }),
     }
 }
 
@@ -59,14 +54,7 @@ fn completed(text: &str) -> Attempt {
 }
 
 fn open<'a>(dataset: &'a Dataset, output: &Path, rules: Rules<'a>) -> Result<Session<'a>, Error> {
-    Session::open(
-        dataset,
-        output,
-        origin(0.5),
-        rules,
-        OpenMode::ResumeOrStart,
-        false,
-    )
+    Session::open(dataset, output, origin(0.5), rules, OpenMode::ResumeOrStart, false)
 }
 
 /// Attempts 0, 1, 2 at prompt 0, then what each rule takes from the same journal.
@@ -82,11 +70,7 @@ fn check(texts: [&str; 3], rule: Rule, leaked: Leaked, expected: &[u32]) {
 
 #[test]
 fn rules_choose_among_correct_traces_and_leaked_ones_come_last() {
-    let texts = [
-        "long way to \\boxed{4}",
-        "the given answer \\boxed{4}",
-        "so \\boxed{4}",
-    ];
+    let texts = ["long way to \\boxed{4}", "the given answer \\boxed{4}", "so \\boxed{4}"];
     check(texts, Rule::ShortestCorrect, Leaked::Last, &[2]);
     check(texts, Rule::FirstCorrect, Leaked::Last, &[0]);
     check(texts, Rule::AllCorrect, Leaked::Last, &[0, 2]);
@@ -105,9 +89,7 @@ fn first_correct_asks_one_at_a_time_and_stops() {
     let (data, output) = (dataset(), folder.path().join("out.jsonl"));
     let mut session = open(&data, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
     assert_eq!(session.wanted(0), [0]);
-    session
-        .record(0, 0, &completed("as provided \\boxed{4}"))
-        .unwrap();
+    session.record(0, 0, &completed("as provided \\boxed{4}")).unwrap();
     assert_eq!(session.wanted(0), [1]);
     session.record(0, 1, &completed("\\boxed{4}")).unwrap();
     assert_eq!(session.wanted(0), [0_u32; 0]);
@@ -125,17 +107,11 @@ fn cut_long_failed_and_ended_traces() {
     let (data, output) = (dataset(), folder.path().join("out.jsonl"));
     let tokens = |text: &str| text.split_whitespace().count() + 1;
     let limited = Rules {
-        length: Some(Length {
-            limit: 4,
-            tokens: &tokens,
-        }),
+        length: Some(Length { limit: 4, tokens: &tokens }),
         ..rules(Rule::AllCorrect, Leaked::Last)
     };
     let mut session = open(&data, &output, limited).unwrap();
-    let cut = Attempt {
-        finish_reason: Some("length".into()),
-        ..completed("\\boxed{4}")
-    };
+    let cut = Attempt { finish_reason: Some("length".into()), ..completed("\\boxed{4}") };
     let failed = Attempt {
         text: None,
         failed: Some("status 500".into()),
@@ -150,16 +126,7 @@ fn cut_long_failed_and_ended_traces() {
     let fits = completed(" one two \\boxed{7}<|im_end|>\n<|endoftext|> ");
     assert_eq!(session.record(1, 0, &fits).unwrap(), Outcome::Correct);
     let it = session.summary();
-    assert_eq!(
-        (
-            it.truncated,
-            it.failed,
-            it.too_long,
-            it.correct,
-            it.admitted
-        ),
-        (1, 1, 1, 1, 1)
-    );
+    assert_eq!((it.truncated, it.failed, it.too_long, it.correct, it.admitted), (1, 1, 1, 1, 1));
     assert_eq!((it.requests, it.retries, it.uncounted), (8, 4, 0));
     // Three attempts were counted: 100 tokens at 1 and 10 at 10, per million.
     assert!((it.cost.unwrap() - 3.0 * 200.0 / 1e6).abs() < 1e-15);
@@ -192,10 +159,7 @@ fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
     session.record(0, 0, &completed("\\boxed{4}")).unwrap();
     session.record(1, 2, &completed("\\boxed{7}")).unwrap();
     let again = open(&data, &output, rules(Rule::AllCorrect, Leaked::Last));
-    assert!(matches!(
-        again.err(),
-        Some(Error::Run(hapo_run::Error::Busy { .. }))
-    ));
+    assert!(matches!(again.err(), Some(Error::Run(hapo_run::Error::Busy { .. }))));
     drop(session);
     let journal = folder.path().join("out.jsonl.journal");
     let whole = std::fs::read(&journal).unwrap();
@@ -212,10 +176,7 @@ fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
         let rules = rules(Rule::AllCorrect, Leaked::Last);
         Session::open(&data, &output, origin(temperature), rules, begin, false)
     };
-    let message = other(0.75, OpenMode::ResumeOrStart)
-        .err()
-        .unwrap()
-        .to_string();
+    let message = other(0.75, OpenMode::ResumeOrStart).err().unwrap().to_string();
     let expected = format!(
         "{} was started with other settings: temperature was 0.5, is 0.75",
         journal.display()
@@ -240,22 +201,10 @@ fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
 fn failed_attempts_are_made_again_on_demand_and_the_answer_counts() {
     let folder = tempfile::tempdir().unwrap();
     let (data, output) = (dataset(), folder.path().join("out.jsonl"));
-    let failed = Attempt {
-        text: None,
-        failed: Some("status 500".into()),
-        ..completed("")
-    };
+    let failed = Attempt { text: None, failed: Some("status 500".into()), ..completed("") };
     let again = |retry| {
         let rules = rules(Rule::AllCorrect, Leaked::Last);
-        Session::open(
-            &data,
-            &output,
-            origin(0.5),
-            rules,
-            OpenMode::ResumeOrStart,
-            retry,
-        )
-        .unwrap()
+        Session::open(&data, &output, origin(0.5), rules, OpenMode::ResumeOrStart, retry).unwrap()
     };
     again(false).record(0, 1, &failed).unwrap();
     assert_eq!(again(false).wanted(0), [0, 2]);

@@ -18,7 +18,5 @@ pub(crate) fn prompts(count: usize) -> Dataset {
         level: i.is_multiple_of(2).then(|| "1".to_owned()),
         ..Example::default()
     };
-    Dataset {
-        examples: (0..count).map(example).collect(),
-    }
+    Dataset { examples: (0..count).map(example).collect() }
 }

@@ -67,46 +67,24 @@ fn of_gate(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     };
     let (always, never) = (hapo.gate == GateMode::Always, hapo.gate == GateMode::Never);
     for keys in [THRESHOLD, ANNEALING] {
-        add(
-            always,
-            keys,
-            "hapo.gate = \"always\" asks for no confidence",
-        );
+        add(always, keys, "hapo.gate = \"always\" asks for no confidence");
         add(never, keys, "hapo.gate = \"never\" lets no teacher in");
     }
-    add(
-        never,
-        &["hapo.slot"],
-        "hapo.gate = \"never\" lets no teacher in",
-    );
+    add(never, &["hapo.slot"], "hapo.gate = \"never\" lets no teacher in");
     let off = hapo.annealing == AnnealingMode::Off;
-    add(
-        off,
-        ANNEALING,
-        "hapo.annealing = \"off\" keeps the gate as it is",
-    );
+    add(off, ANNEALING, "hapo.annealing = \"off\" keeps the gate as it is");
 }
 
 fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     let source = &it.data.train;
     let because = format!("data.train = \"{}\"", source.as_str());
-    let drawn = [
-        "data.prompts",
-        "data.seed",
-        "data.levels",
-        "data.teacher_coverage",
-    ];
+    let drawn = ["data.prompts", "data.seed", "data.levels", "data.teacher_coverage"];
     let not_drawn = format!("{because} draws no prompts of the built-in task");
     add(*source != DataSource::Builtin, &drawn, &not_drawn);
     let corpus = *source == DataSource::Corpus;
     let no_documents = format!("{because} is not the built-in corpus");
     add(!corpus, &["data.mixture"], &no_documents);
-    let rendered = [
-        "data.template",
-        "data.template_system",
-        "data.template_suffix",
-        "data.grader",
-    ];
+    let rendered = ["data.template", "data.template_system", "data.template_suffix", "data.grader"];
     let as_they_are = format!("{because} is rendered already and not graded");
     add(corpus, &rendered, &as_they_are);
 }

@@ -73,119 +73,49 @@ fn check_numbers(it: &Settings) -> Checked {
     let share_text = "a share in [0, 1)";
     let rules = [
         ("loss.clip_low", clip_low, low_or_none, l.clip_low),
-        (
-            "loss.clip_high",
-            above_0(l.clip_high),
-            OR_NO_CLIP,
-            l.clip_high,
-        ),
-        (
-            "loss.entropy_coef",
-            finite_from_0(l.entropy_coef),
-            FROM_0,
-            l.entropy_coef,
-        ),
+        ("loss.clip_high", above_0(l.clip_high), OR_NO_CLIP, l.clip_high),
+        ("loss.entropy_coef", finite_from_0(l.entropy_coef), FROM_0, l.entropy_coef),
         ("teacher.d", d, "a probability in (0, 1)", it.teacher.d),
         ("optim.lr", finite_above_0(o.lr), ABOVE_0, o.lr),
         ("optim.eps", finite_above_0(o.eps), ABOVE_0, o.eps),
-        (
-            "optim.weight_decay",
-            finite_from_0(o.weight_decay),
-            FROM_0,
-            o.weight_decay,
-        ),
-        (
-            "optim.max_grad_norm",
-            above_0(o.max_grad_norm),
-            ABOVE_0,
-            o.max_grad_norm,
-        ),
+        ("optim.weight_decay", finite_from_0(o.weight_decay), FROM_0, o.weight_decay),
+        ("optim.max_grad_norm", above_0(o.max_grad_norm), ABOVE_0, o.max_grad_norm),
         ("optim.warmup", share(o.warmup), share_text, o.warmup),
-        (
-            "data.verdict_noise",
-            share(it.data.verdict_noise),
-            share_text,
-            it.data.verdict_noise,
-        ),
-        (
-            "guard.beta_rise",
-            above_0(g.beta_rise),
-            ABOVE_0,
-            g.beta_rise,
-        ),
-        (
-            "guard.entropy_factor",
-            above_0(g.entropy_factor),
-            ABOVE_0,
-            g.entropy_factor,
-        ),
-        (
-            "guard.grad_norm_factor",
-            above_0(g.grad_norm_factor),
-            ABOVE_0,
-            g.grad_norm_factor,
-        ),
+        ("data.verdict_noise", share(it.data.verdict_noise), share_text, it.data.verdict_noise),
+        ("guard.beta_rise", above_0(g.beta_rise), ABOVE_0, g.beta_rise),
+        ("guard.entropy_factor", above_0(g.entropy_factor), ABOVE_0, g.entropy_factor),
+        ("guard.grad_norm_factor", above_0(g.grad_norm_factor), ABOVE_0, g.grad_norm_factor),
     ];
     for (key, valid, expected, got) in rules {
         range(key, valid, expected, got)?;
     }
     let success_at = it.hapo.as_ref().map_or(1.0, |it| it.success_at);
     let reachable = success_at > 0.0 && success_at <= 1.0;
-    range(
-        "hapo.success_at",
-        reachable,
-        "a reward in (0, 1]",
-        success_at,
-    )?;
+    range("hapo.success_at", reachable, "a reward in (0, 1]", success_at)?;
     let betas = o.betas.iter().all(|it| (0.0..1.0).contains(it));
-    range(
-        "optim.betas",
-        betas,
-        "two numbers in [0, 1)",
-        format!("{:?}", o.betas),
-    )
+    range("optim.betas", betas, "two numbers in [0, 1)", format!("{:?}", o.betas))
 }
 
 fn check_sampling(it: &Settings) -> Checked {
     decoding(&it.sampling).check().map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
-        Problem::new(
-            &format!("sampling.{}", it.field),
-            what,
-            "see docs/recipes.md",
-        )
+        Problem::new(&format!("sampling.{}", it.field), what, "see docs/recipes.md")
     })?;
     let stops = !it.sampling.stop.iter().any(String::is_empty);
-    range(
-        "sampling.stop",
-        stops,
-        "strings of at least one character",
-        "an empty one",
-    )
+    range("sampling.stop", stops, "strings of at least one character", "an empty one")
 }
 
 /// The names that data are chosen by, and the built-in task's settings.
 fn check_data(it: &Settings) -> Checked {
     let data = &it.data;
     let names = |it: &dyn Display, key: &str, list: &str| {
-        Problem::new(
-            key,
-            it.to_string(),
-            format!("`hapo list {list}` names them"),
-        )
+        Problem::new(key, it.to_string(), format!("`hapo list {list}` names them"))
     };
-    data.template_choice()
-        .check()
-        .map_err(|it| names(&it, "data.template", "templates"))?;
+    data.template_choice().check().map_err(|it| names(&it, "data.template", "templates"))?;
     hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
     levels(&data.levels)?;
     let covered = (0.0..=1.0).contains(&data.teacher_coverage);
-    range(
-        "data.teacher_coverage",
-        covered,
-        "a share in [0, 1]",
-        data.teacher_coverage,
-    )?;
+    range("data.teacher_coverage", covered, "a share in [0, 1]", data.teacher_coverage)?;
     Ok(())
 }
 
@@ -220,33 +150,18 @@ fn check_init(init: &InitSection) -> Checked {
     ];
     for (name, size) in sizes {
         let key = format!("model.init.{name}");
-        range(
-            &key,
-            (1..=1 << 20).contains(&size),
-            "a size from 1 to 1048576",
-            size,
-        )?;
+        range(&key, (1..=1 << 20).contains(&size), "a size from 1 to 1048576", size)?;
     }
     let fits =
         init.hidden.is_multiple_of(init.heads) && (init.hidden / init.heads).is_multiple_of(2);
     let even = "a divisor of hidden that leaves an even head width";
     range("model.init.heads", fits, even, init.heads)?;
     let shared = init.heads.is_multiple_of(init.kv_heads);
-    range(
-        "model.init.kv_heads",
-        shared,
-        "a divisor of heads",
-        init.kv_heads,
-    )?;
+    range("model.init.kv_heads", shared, "a divisor of heads", init.kv_heads)?;
     let std = init.std.is_finite() && init.std > 0.0;
     range("model.init.std", std, "a number above 0", init.std)?;
     let theta = init.rope_theta.is_finite() && init.rope_theta > 1.0;
-    range(
-        "model.init.rope_theta",
-        theta,
-        "a number above 1",
-        init.rope_theta,
-    )
+    range("model.init.rope_theta", theta, "a number above 1", init.rope_theta)
 }
 
 /// Where the initial weights come from.
@@ -273,10 +188,7 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
     })?;
     let settings = MethodSettings {
         group_size: it.sampling.group_size,
-        advantage: AdvantageRule {
-            group: it.advantage.group,
-            std: it.advantage.std,
-        },
+        advantage: AdvantageRule { group: it.advantage.group, std: it.advantage.std },
         teacher_weight: it.teacher.weight,
         d: it.teacher.d,
         own,
@@ -309,10 +221,9 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<(Gat
     let gate = match hapo.gate {
         GateMode::Always => Gate::Always,
         GateMode::Never => Gate::Never,
-        GateMode::Confidence => Gate::Confidence {
-            threshold: threshold_of(hapo)?,
-            annealing: annealing_of(hapo)?,
-        },
+        GateMode::Confidence => {
+            Gate::Confidence { threshold: threshold_of(hapo)?, annealing: annealing_of(hapo)? }
+        }
     };
     check_slot_rule(&gate, hapo.slot).map_err(|it| {
         let hint = "use slot = \"lowest-reward\" with a gate that may be closed";
@@ -332,10 +243,7 @@ fn not_gateable(method: &dyn Method) -> Problem {
         built.is_ok_and(|it| it.can_be_gated())
     });
     let names: Vec<&str> = gateable.map(|it| it.name).collect();
-    let hint = format!(
-        "HAPO wraps a method that has a teacher: {}",
-        names.join(", ")
-    );
+    let hint = format!("HAPO wraps a method that has a teacher: {}", names.join(", "));
     let what = match method.sampling() {
         GroupPlan::Prefixes(_) => {
             "the prefixes decide when the teacher helps, which leaves nothing to the gate"
@@ -353,9 +261,7 @@ fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
             let hint = "m and γ0 say the same thing twice: keep one";
             Err(Problem::new("hapo", what, hint))
         }
-        (limit, None) => Ok(Threshold::Derived {
-            success_limit: limit.unwrap_or(0),
-        }),
+        (limit, None) => Ok(Threshold::Derived { success_limit: limit.unwrap_or(0) }),
         (None, Some(gamma0)) => Ok(Threshold::Manual { gamma0 }),
     }
 }
@@ -363,10 +269,9 @@ fn threshold_of(hapo: &HapoSection) -> Checked<Threshold> {
 fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
     match (hapo.annealing, hapo.turn_off_epoch) {
         (AnnealingMode::Off, _) => Ok(Annealing::Off),
-        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) => Ok(Annealing::Sigmoid {
-            turn_off_epoch,
-            steepness: hapo.steepness,
-        }),
+        (AnnealingMode::Sigmoid, Some(turn_off_epoch)) => {
+            Ok(Annealing::Sigmoid { turn_off_epoch, steepness: hapo.steepness })
+        }
         (AnnealingMode::Sigmoid, None) => {
             let what = "annealing needs the epoch at which the teacher leaves";
             let hint = "the paper never states it; its presets here use turn_off_epoch = 1.5";
@@ -379,10 +284,7 @@ fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
 pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
     let loss = &it.loss;
     Loss {
-        clip: Clip {
-            low: loss.clip_low,
-            high: loss.clip_high,
-        },
+        clip: Clip { low: loss.clip_low, high: loss.clip_high },
         importance_ratio_level: loss.importance_ratio_level,
         // Plain imitation is a mean over tokens (the table of methods); it has no constant form.
         normaliser: if imitates(method) {

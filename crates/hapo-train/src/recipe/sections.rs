@@ -406,8 +406,6 @@ impl<'de> Deserialize<'de> for MethodName {
             LazyLock::new(|| METHODS.iter().map(|it| it.name).collect());
         let name = String::deserialize(deserializer)?;
         let known = NAMES.iter().find(|it| **it == name);
-        known
-            .map(|it| Self(it))
-            .ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
+        known.map(|it| Self(it)).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }

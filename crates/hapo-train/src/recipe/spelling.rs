@@ -34,9 +34,7 @@ pub(super) struct Old {
 /// The first old spelling in a recipe.
 pub(super) fn first_old(table: &Table) -> Option<Old> {
     let key = KEYS.iter().find(|it| find(table, it.0).is_some());
-    let word = WORDS
-        .iter()
-        .find(|it| find(table, it.0).and_then(Value::as_str) == Some(it.1));
+    let word = WORDS.iter().find(|it| find(table, it.0).and_then(Value::as_str) == Some(it.1));
     let key = key.map(|&(old, new)| Old { key: old, old, new });
     key.or_else(|| word.map(|&(key, old, new)| Old { key, old, new }))
 }
@@ -72,10 +70,7 @@ pub fn upgrade(text: &str) -> Result<String, toml::de::Error> {
     }
 }
 
-type Entry<'a> = (
-    &'a Spanned<std::borrow::Cow<'a, str>>,
-    &'a Spanned<DeValue<'a>>,
-);
+type Entry<'a> = (&'a Spanned<std::borrow::Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
 /// The text with the first old spelling of a table rewritten.
 fn upgrade_one(table: &DeTable<'_>, text: &str) -> Option<String> {
@@ -110,16 +105,10 @@ fn upgrade_one(table: &DeTable<'_>, text: &str) -> Option<String> {
         if between.trim() == "." || !others {
             return replaced(section.0.span(), new_section);
         }
-        let line_end = |from: usize| {
-            text[from..]
-                .find('\n')
-                .map_or(text.len(), |it| from + it + 1)
-        };
+        let line_end = |from: usize| text[from..].find('\n').map_or(text.len(), |it| from + it + 1);
         let end = line_end(value.span().end);
         let start = text[..key.span().start].rfind('\n').map_or(0, |it| it + 1);
-        let next = text[end..]
-            .find("\n[")
-            .map_or(text.len(), |it| end + it + 1);
+        let next = text[end..].find("\n[").map_or(text.len(), |it| end + it + 1);
         let (kept, rest) = (&text[end..next], &text[next..]);
         return Some(format!(
             "{}{kept}[{new_section}]\n{}\n{rest}",

@@ -38,20 +38,14 @@ pub struct WrittenAs {
 
 impl Default for WrittenAs {
     fn default() -> Self {
-        Self {
-            set: "override",
-            unset: "unset",
-        }
+        Self { set: "override", unset: "unset" }
     }
 }
 
 impl Overrides {
     /// Overrides that only set keys.
     pub fn set<I: IntoIterator<Item: Into<String>>>(set: I) -> Self {
-        Self {
-            set: set.into_iter().map(Into::into).collect(),
-            ..Self::default()
-        }
+        Self { set: set.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 }
 
@@ -65,11 +59,7 @@ pub(super) struct Problem {
 
 impl Problem {
     pub(super) fn new(key: &str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            key: key.to_owned(),
-            what: what.into(),
-            hint: hint.into(),
-        }
+        Self { key: key.to_owned(), what: what.into(), hint: hint.into() }
     }
 }
 
@@ -201,9 +191,7 @@ impl Document {
             problem: what.to_owned(),
             hint: "write section.key=value, for example optim.lr=5e-6".to_owned(),
         };
-        let (path, value) = text
-            .split_once('=')
-            .ok_or_else(|| bad("expected key=value"))?;
+        let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
         // What is no TOML value is a string: `method=luffy` needs no quotes.
         let value = toml::from_str::<Table>(&format!("value = {value}"))
             .ok()
@@ -224,12 +212,7 @@ impl Document {
         }
         table.insert(last.to_owned(), value);
         self.forget(path);
-        let written = Written {
-            at,
-            overriding: true,
-            shared,
-            for_many: overrides.for_many,
-        };
+        let written = Written { at, overriding: true, shared, for_many: overrides.for_many };
         self.written.insert(path.to_owned(), written);
         Ok(())
     }
@@ -251,8 +234,7 @@ impl Document {
 
     fn forget(&mut self, path: &str) {
         let below = format!("{path}.");
-        self.written
-            .retain(|it, _| it != path && !it.starts_with(&below));
+        self.written.retain(|it, _| it != path && !it.starts_with(&below));
     }
 }
 
@@ -307,26 +289,15 @@ fn with_stages(
     stages: Value,
     mut positions: Vec<BTreeMap<String, Written>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
-    let stages: Vec<Table> = stages.try_into().map_err(|_| {
-        stage_error(
-            &outer.origin,
-            "expected a list of tables",
-            "write [[stage]]",
-        )
-    })?;
+    let stages: Vec<Table> = stages
+        .try_into()
+        .map_err(|_| stage_error(&outer.origin, "expected a list of tables", "write [[stage]]"))?;
     if stages.is_empty() {
-        return Err(stage_error(
-            &outer.origin,
-            "expected at least one stage",
-            "write [[stage]]",
-        ));
+        return Err(stage_error(&outer.origin, "expected at least one stage", "write [[stage]]"));
     }
     let mut all: Vec<(Option<String>, Document)> = Vec::new();
     for (index, stage) in stages.into_iter().enumerate() {
-        let name = stage
-            .get("name")
-            .and_then(Value::as_str)
-            .unwrap_or_default();
+        let name = stage.get("name").and_then(Value::as_str).unwrap_or_default();
         let mut letters = name.bytes();
         let valid = !name.is_empty()
             && letters.all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
@@ -372,11 +343,7 @@ fn lay_on(
     let names: Vec<Option<String>> = all.iter().map(|it| it.0.clone()).collect();
     let no_stage = |flag: &str, it: &str| {
         let what = format!("{flag} {it}: the recipe has no such stage");
-        stage_error(
-            origin,
-            &what,
-            "write stage.NAME.key with the name of a stage",
-        )
+        stage_error(origin, &what, "write stage.NAME.key with the name of a stage")
     };
     for it in &overrides.unset {
         let (stages, key) = targets(it, &names);

@@ -26,9 +26,8 @@ pub(super) fn explain(message: &str) -> (String, String) {
         let write = format!("write one of: {}", names.join(", "));
         return (what, did_you_mean(word, names).unwrap_or(write));
     }
-    let invalid = message
-        .strip_prefix("invalid type: ")
-        .or_else(|| message.strip_prefix("invalid value: "));
+    let invalid =
+        message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((got, expected)) = invalid.and_then(|it| it.rsplit_once(", expected ")) {
         let expected = match expected {
             "u64" | "u32" | "usize" => "a whole number from 0",

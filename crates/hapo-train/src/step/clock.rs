@@ -11,11 +11,7 @@ pub(crate) struct Clock {
 impl Clock {
     pub(crate) fn start() -> Self {
         let now = Instant::now();
-        Self {
-            started: now,
-            last: now,
-            laps: Vec::new(),
-        }
+        Self { started: now, last: now, laps: Vec::new() }
     }
 
     /// Ends a part; parts of one name are added up.

@@ -15,11 +15,8 @@ use crate::error::Result;
 use crate::prompts::Prompt;
 
 /// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
-const RNG_STREAMS: [RngStream; 3] = [
-    RngStream::Sample,
-    RngStream::SampleSecond,
-    RngStream::SampleThird,
-];
+const RNG_STREAMS: [RngStream; 3] =
+    [RngStream::Sample, RngStream::SampleSecond, RngStream::SampleThird];
 
 /// A group as far as it is sampled.
 #[derive(Default)]
@@ -56,10 +53,7 @@ pub(super) fn sample_and_score<L: Learner>(
     for index in 0..=plan.len() {
         let (parts, rng_stream) = match plan.get(index) {
             Some(it) => (micro_groups(prompts, &groups, *it), RNG_STREAMS[index]),
-            None => (
-                last_rollouts(prompts, &groups, limit),
-                RngStream::SampleLast,
-            ),
+            None => (last_rollouts(prompts, &groups, limit), RngStream::SampleLast),
         };
         let sampling = task.settings.sampling(task.verifier, rng_stream, step);
         let sampled = sample(engines, prompts, &parts, &sampling)?;
@@ -114,11 +108,7 @@ fn last_rollouts<'a>(
     let parts = prompts.iter().zip(groups).enumerate();
     let untaught =
         parts.filter(|(_, (it, group))| it.teacher.is_none() || !limit.is_open(group.successes()));
-    let part = |prompt| Part {
-        prompt,
-        prefix: &[],
-        rollouts: 1,
-    };
+    let part = |prompt| Part { prompt, prefix: &[], rollouts: 1 };
     untaught.map(|it| part(it.0)).collect()
 }
 
@@ -129,10 +119,8 @@ fn sample<L: Learner>(
     parts: &[Part<'_>],
     sampling: &SampleSettings<'_>,
 ) -> Result<Vec<Sampled>> {
-    let started: Vec<Vec<u32>> = parts
-        .iter()
-        .map(|it| [&prompts[it.prompt].tokens, it.prefix].concat())
-        .collect();
+    let started: Vec<Vec<u32>> =
+        parts.iter().map(|it| [&prompts[it.prompt].tokens, it.prefix].concat()).collect();
     let requests: Vec<GroupRequest<'_>> = parts
         .iter()
         .zip(&started)

@@ -55,11 +55,7 @@ impl StepSettings {
 
     /// Which slot the teacher takes.
     pub(crate) fn slot(&self, method: &Gated, step: Step) -> Slot {
-        Slot {
-            rule: method.slot(),
-            seed: self.seed,
-            step,
-        }
+        Slot { rule: method.slot(), seed: self.seed, step }
     }
 
     /// Whether the KL is measured in this step.

@@ -28,11 +28,7 @@ pub(crate) struct Comparison<'a> {
 
 impl<'a> Comparison<'a> {
     pub(crate) fn new(options: &'a MathOptions) -> Comparison<'a> {
-        Comparison {
-            options,
-            pairs_left: MAX_PAIRS,
-            reason: "different",
-        }
+        Comparison { options, pairs_left: MAX_PAIRS, reason: "different" }
     }
 
     fn because(&mut self, same: bool, reason: &'static str) -> bool {

@@ -26,12 +26,7 @@ impl Piece {
     }
 
     fn point(at: &Expr) -> Piece {
-        Piece {
-            start: at.clone(),
-            end: at.clone(),
-            left_open: false,
-            right_open: false,
-        }
+        Piece { start: at.clone(), end: at.clone(), left_open: false, right_open: false }
     }
 }
 
@@ -79,9 +74,7 @@ fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
     all.sort_by(|a, b| {
         let order = numeric::compare_real(&a.start, &b.start);
         undecided |= order.is_none();
-        order
-            .unwrap_or(Ordering::Equal)
-            .then(a.left_open.cmp(&b.left_open))
+        order.unwrap_or(Ordering::Equal).then(a.left_open.cmp(&b.left_open))
     });
     if undecided {
         return None;
@@ -126,12 +119,7 @@ fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
         start = it.end.clone();
         open = !it.right_open;
     }
-    let last = Piece {
-        start,
-        end: Expr::Infinity,
-        left_open: open,
-        right_open: true,
-    };
+    let last = Piece { start, end: Expr::Infinity, left_open: open, right_open: true };
     if is_inhabited(&last)? {
         out.push(last);
     }
@@ -160,12 +148,7 @@ fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
                 Ordering::Greater => (&y.end, y.right_open),
                 Ordering::Equal => (&x.end, x.right_open || y.right_open),
             };
-            let piece = Piece {
-                start: start.clone(),
-                end: end.clone(),
-                left_open,
-                right_open,
-            };
+            let piece = Piece { start: start.clone(), end: end.clone(), left_open, right_open };
             if is_inhabited(&piece)? {
                 out.push(piece);
             }
@@ -214,14 +197,7 @@ pub(super) fn as_set(e: &Expr) -> Option<Expr> {
         let root = numeric::exact(&solve_linear(&difference, symbol)?)?;
         let at = |n: i64| numeric::exact(&substitute(&difference, symbol, &Expr::int(n)));
         let falling = at(1)?.sub(&at(0)?)?.is_negative();
-        (
-            if falling {
-                op.flipped().unwrap_or(op)
-            } else {
-                op
-            },
-            Expr::Num(root),
-        )
+        (if falling { op.flipped().unwrap_or(op) } else { op }, Expr::Num(root))
     };
     let below = |open| Interval {
         start: Expr::NegInfinity,

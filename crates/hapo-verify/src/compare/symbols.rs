@@ -9,11 +9,7 @@ pub(super) fn substitute(e: &Expr, from: &Expr, to: &Expr) -> Expr {
     if e == from {
         return to.clone();
     }
-    let all = |v: &[Expr]| {
-        v.iter()
-            .map(|it| substitute(it, from, to))
-            .collect::<Vec<_>>()
-    };
+    let all = |v: &[Expr]| v.iter().map(|it| substitute(it, from, to)).collect::<Vec<_>>();
     match e {
         Expr::Add(v) => Expr::Add(all(v)),
         Expr::Mul(v) => Expr::Mul(all(v)),
@@ -34,10 +30,7 @@ pub(super) fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
     if !numeric::same_value(&minus(&two, &zero), &Expr::int(2).times(slope.clone())).is_same() {
         return None;
     }
-    if !matches!(
-        numeric::same_value(&slope, &Expr::int(0)),
-        Decision::Different(_)
-    ) {
+    if !matches!(numeric::same_value(&slope, &Expr::int(0)), Decision::Different(_)) {
         return None;
     }
     Some(zero.negated().times(Expr::pow(slope, Expr::int(-1))))
@@ -57,42 +50,22 @@ pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
         out = substitute(
             &out,
             from,
-            &Expr::Sym {
-                name: format!("\u{0}{idx}").into(),
-                complex: false,
-            },
+            &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false },
         );
     }
     for (idx, to) in ours.iter().enumerate() {
-        out = substitute(
-            &out,
-            &Expr::Sym {
-                name: format!("\u{0}{idx}").into(),
-                complex: false,
-            },
-            to,
-        );
+        out =
+            substitute(&out, &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false }, to);
     }
     out
 }
 
 /// `e` with the symbol `i` read as the imaginary unit; not where it may count something.
 pub(crate) fn complex(e: Expr) -> Expr {
-    let i = Expr::Sym {
-        name: "i".into(),
-        complex: false,
-    };
-    let counts = e.any(&mut |it| {
-        matches!(
-            it,
-            Expr::Call(Func::Sum | Func::Product | Func::Integral, _)
-        )
-    });
-    if counts || !e.any(&mut |it| *it == i) {
-        e
-    } else {
-        substitute(&e, &i, &Expr::I)
-    }
+    let i = Expr::Sym { name: "i".into(), complex: false };
+    let counts =
+        e.any(&mut |it| matches!(it, Expr::Call(Func::Sum | Func::Product | Func::Integral, _)));
+    if counts || !e.any(&mut |it| *it == i) { e } else { substitute(&e, &i, &Expr::I) }
 }
 
 /// `e` with the symbol `i` read as the imaginary unit, where that is its only symbol.

@@ -12,13 +12,8 @@ const LAST_DIGIT: f64 = 5.551_115_123_125_783e-17;
 
 impl Comparison<'_> {
     pub(super) fn values(&mut self, gold: &Expr, answer: &Expr) -> bool {
-        if let (
-            Expr::Matrix { cols, cells },
-            Expr::Matrix {
-                cols: other,
-                cells: theirs,
-            },
-        ) = (gold, answer)
+        if let (Expr::Matrix { cols, cells }, Expr::Matrix { cols: other, cells: theirs }) =
+            (gold, answer)
         {
             if cols != other || cells.len() != theirs.len() {
                 return false;
@@ -73,10 +68,7 @@ impl Comparison<'_> {
             return false;
         }
         let places = self.options.float_rounding;
-        match (
-            numeric::rounded(gold, places),
-            numeric::rounded(answer, places),
-        ) {
+        match (numeric::rounded(gold, places), numeric::rounded(answer, places)) {
             // What rounds to nothing says nothing.
             (Some(a), Some(b))
                 if self.options.strict == Strictness::Truth && a.is_zero() && b.is_zero() =>
@@ -107,11 +99,7 @@ impl Comparison<'_> {
             };
             if gold.has_float() != answer.has_float() {
                 // One side is exact: the other's rounding shows.
-                let (exact, double) = if gold.has_float() {
-                    (answer, a)
-                } else {
-                    (gold, b)
-                };
+                let (exact, double) = if gold.has_float() { (answer, a) } else { (gold, b) };
                 let near = numeric::is_within(exact, double, slack);
                 return self.because(near, "equal in double arithmetic");
             }

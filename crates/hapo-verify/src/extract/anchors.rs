@@ -17,10 +17,7 @@ const FINAL: &[u8] = b"final ";
 impl Anchors {
     pub(super) fn of(text: &str) -> Anchors {
         let bytes = text.as_bytes();
-        let mut it = Anchors {
-            answers: Vec::new(),
-            finals: Vec::new(),
-        };
+        let mut it = Anchors { answers: Vec::new(), finals: Vec::new() };
         let mut at = 0;
         // 'w' is rare, so the word is looked for by its middle.
         while let Some(next) = bytes[at..].iter().position(|b| *b | 32 == b'w') {
@@ -58,17 +55,12 @@ impl Anchors {
             // The expression's own prefix may need the last white space, so both ends are tried.
             let after_space = text.len() - rest.trim_start().len();
             let before_space = text.len() - rest.len();
-            let candidates = [
-                after_space,
-                last_char_start(text, before_space, after_space),
-            ];
+            let candidates = [after_space, last_char_start(text, before_space, after_space)];
             for at in candidates {
                 let Some(mut it) = read(at) else { continue };
                 let tail = &text[it.end..];
                 let tail = tail.strip_prefix('.').unwrap_or(tail);
-                let tail = tail
-                    .strip_prefix(|c: char| c.is_whitespace())
-                    .unwrap_or(tail);
+                let tail = tail.strip_prefix(|c: char| c.is_whitespace()).unwrap_or(tail);
                 if tail.starts_with("I hope") {
                     it.start = start;
                     it.end = text.len() - tail.len() + 6;
@@ -166,9 +158,8 @@ impl Anchors {
                 }
                 anchor_end += 1;
             }
-            let ends = text[anchor_end..]
-                .char_indices()
-                .map(|(idx, c)| (anchor_end + idx, Some(c)));
+            let ends =
+                text[anchor_end..].char_indices().map(|(idx, c)| (anchor_end + idx, Some(c)));
             for (at, c) in ends.chain([(text.len(), None)]).take(reach + 1) {
                 if let Some(mut it) = read(at) {
                     it.start = start;
@@ -200,17 +191,10 @@ impl Anchors {
                 anchor_end += 1;
             }
             // Nothing further than a hundred characters counts.
-            let reach = text[anchor_end..]
-                .char_indices()
-                .take_while(|(_, c)| *c != '\n')
-                .take(102);
+            let reach = text[anchor_end..].char_indices().take_while(|(_, c)| *c != '\n').take(102);
             let line_len = reach.last().map_or(0, |(idx, c)| idx + c.len_utf8());
             let line = &text[anchor_end..anchor_end + line_len];
-            let within = |n: usize| {
-                line.char_indices()
-                    .nth(n)
-                    .map_or(line.len(), |(idx, _)| idx)
-            };
+            let within = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(idx, _)| idx);
             let mut best = None;
             // The equals sign itself comes after at most 100 characters.
             let window = &line[..within(101)];
@@ -218,19 +202,14 @@ impl Anchors {
                 let after = anchor_end + idx + 1;
                 let spaces_end = text.len() - text[after..].trim_start().len();
                 let at = last_char_start(text, after, spaces_end);
-                best = (at < spaces_end)
-                    .then(|| scan.expression_not_before_equals(at))
-                    .flatten();
+                best = (at < spaces_end).then(|| scan.expression_not_before_equals(at)).flatten();
                 if best.is_some() {
                     break;
                 }
             }
             if best.is_none() {
-                let positions = line
-                    .char_indices()
-                    .map(|(idx, _)| idx)
-                    .chain([line.len()])
-                    .take(51);
+                let positions =
+                    line.char_indices().map(|(idx, _)| idx).chain([line.len()]).take(51);
                 best = positions
                     .into_iter()
                     .find_map(|idx| scan.expression_not_before_equals(anchor_end + idx));
@@ -246,14 +225,10 @@ impl Anchors {
 
 /// The start of the last character in `text[from..to]`, or `to` if that is empty.
 pub(super) fn last_char_start(text: &str, from: usize, to: usize) -> usize {
-    text[from..to]
-        .char_indices()
-        .next_back()
-        .map_or(to, |(idx, _)| from + idx)
+    text[from..to].char_indices().next_back().map_or(to, |(idx, _)| from + idx)
 }
 
 fn strip_ignore_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     let head = text.get(..prefix.len())?;
-    head.eq_ignore_ascii_case(prefix)
-        .then(|| &text[prefix.len()..])
+    head.eq_ignore_ascii_case(prefix).then(|| &text[prefix.len()..])
 }

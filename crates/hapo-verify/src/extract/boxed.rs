@@ -13,11 +13,7 @@ impl Scan<'_> {
             && last > first + 7
         {
             let content = first..last + 1;
-            let formula = Formula {
-                content: content.clone(),
-                percent: false,
-                bare_box: true,
-            };
+            let formula = Formula { content: content.clone(), percent: false, bare_box: true };
             out.push(Candidate {
                 start: first,
                 end: last + 1,
@@ -39,15 +35,7 @@ impl Scan<'_> {
         if self.text[content.clone()].trim().is_empty() {
             return None;
         }
-        let formula = Formula {
-            content,
-            percent: false,
-            bare_box: true,
-        };
-        Some(Candidate {
-            start,
-            end: close + 1,
-            found: Found::Formulas(vec![formula]),
-        })
+        let formula = Formula { content, percent: false, bare_box: true };
+        Some(Candidate { start, end: close + 1, found: Found::Formulas(vec![formula]) })
     }
 }

@@ -10,12 +10,7 @@ pub(super) struct Next<'a> {
 
 impl<'a> Next<'a> {
     pub(super) fn new(text: &'a [u8], needle: [u8; 2]) -> Next<'a> {
-        Next {
-            text,
-            needle,
-            from: usize::MAX,
-            at: 0,
-        }
+        Next { text, needle, from: usize::MAX, at: 0 }
     }
 
     /// The first occurrence at or after `from`; the length if there is none.
@@ -26,9 +21,7 @@ impl<'a> Next<'a> {
             }
             // A step back: only what is before the known stretch is new.
             let end = (self.from + 1).min(self.text.len());
-            let found = self.text[from..end]
-                .windows(2)
-                .position(|it| it == self.needle);
+            let found = self.text[from..end].windows(2).position(|it| it == self.needle);
             self.from = from;
             if let Some(found) = found {
                 self.at = from + found;
@@ -39,10 +32,7 @@ impl<'a> Next<'a> {
         self.from = from;
         let mut at = from;
         while at + 1 < self.text.len() {
-            match self.text[at..self.text.len() - 1]
-                .iter()
-                .position(|b| *b == self.needle[0])
-            {
+            match self.text[at..self.text.len() - 1].iter().position(|b| *b == self.needle[0]) {
                 Some(next) if self.text[at + next + 1] == self.needle[1] => {
                     self.at = at + next;
                     return self.at;

@@ -10,9 +10,8 @@ impl<'a> Scan<'a> {
         let mut finders = Finders::new(self.bytes);
         let mut at = 0;
         while at < self.bytes.len() {
-            let Some(next) = self.bytes[at..]
-                .iter()
-                .position(|b| matches!(b, b'$' | b'\\' | b'[' | b'-'))
+            let Some(next) =
+                self.bytes[at..].iter().position(|b| matches!(b, b'$' | b'\\' | b'[' | b'-'))
             else {
                 return;
             };
@@ -42,10 +41,7 @@ impl<'a> Scan<'a> {
 
     pub(super) fn formulas_at(&self, at: usize, context: Context) -> Option<Candidate> {
         // Anchored attempts are at most a hundred per anchor; the delimiters they need are near.
-        if !matches!(
-            self.byte(at)?,
-            b'$' | b'\\' | b'-' | b' ' | b'\n' | b'\t' | b'\r'
-        ) {
+        if !matches!(self.byte(at)?, b'$' | b'\\' | b'-' | b' ' | b'\n' | b'\t' | b'\r') {
             return None;
         }
         self.formulas(at, context, &mut self.finders.borrow_mut())
@@ -86,11 +82,7 @@ impl<'a> Scan<'a> {
             all.push(formula);
             end = formula_end;
         }
-        Some(Candidate {
-            start: at,
-            end,
-            found: Found::Formulas(all),
-        })
+        Some(Candidate { start: at, end, found: Found::Formulas(all) })
     }
 
     fn spaces(&self, at: usize) -> usize {
@@ -111,34 +103,12 @@ impl<'a> Scan<'a> {
         let (content, end) = self.delimited(at, context, finders)?;
         let end = end + self.spaces(end);
         let rest = &self.text[end..];
-        let sign = [
-            "\\%",
-            "%",
-            "percentage",
-            "percent",
-            "Percentage",
-            "Percent",
-            "pct",
-            "Pct",
-        ]
-        .iter()
-        .find(|it| rest.starts_with(**it));
+        let sign = ["\\%", "%", "percentage", "percent", "Percentage", "Percent", "pct", "Pct"]
+            .iter()
+            .find(|it| rest.starts_with(**it));
         // The shorter word is tried first, so "percentage" counts as "percent".
-        let len = sign.map_or(0, |it| {
-            if it.ends_with("age") {
-                it.len() - 3
-            } else {
-                it.len()
-            }
-        });
-        Some((
-            Formula {
-                content,
-                percent: len > 0,
-                bare_box: false,
-            },
-            end + len,
-        ))
+        let len = sign.map_or(0, |it| if it.ends_with("age") { it.len() - 3 } else { it.len() });
+        Some((Formula { content, percent: len > 0, bare_box: false }, end + len))
     }
 
     /// The content between the delimiters that start at `at`, and where they end.
@@ -193,9 +163,7 @@ impl<'a> Scan<'a> {
     fn closing_dollar(&self, at: usize, line_end: usize) -> Option<usize> {
         let mut close = at + 1;
         loop {
-            close += self.bytes[close..line_end]
-                .iter()
-                .position(|b| *b == b'$')?;
+            close += self.bytes[close..line_end].iter().position(|b| *b == b'$')?;
             if self.bytes[close - 1] != b'\\' || close == at + 1 {
                 return Some(close);
             }
@@ -211,10 +179,8 @@ impl<'a> Scan<'a> {
             return None;
         }
         let inside = open + 1;
-        let close = inside
-            + self.bytes[inside..]
-                .iter()
-                .position(|b| matches!(b, b'\n' | b'[' | b']'))?;
+        let close =
+            inside + self.bytes[inside..].iter().position(|b| matches!(b, b'\n' | b'[' | b']'))?;
         let after = white_space(self.text[close..].strip_prefix(']')?)?;
         Some((inside..close, close + 1 + after.len_utf8()))
     }
@@ -239,10 +205,7 @@ impl<'a> Scan<'a> {
         let number = |text: &str| {
             let start = usize::from(text.starts_with('-'));
             let digits = |from: usize| {
-                text.as_bytes()[from..]
-                    .iter()
-                    .take_while(|b| b.is_ascii_digit())
-                    .count()
+                text.as_bytes()[from..].iter().take_while(|b| b.is_ascii_digit()).count()
             };
             let whole = digits(start);
             if whole == 0 {

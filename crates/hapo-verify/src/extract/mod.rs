@@ -33,11 +33,7 @@ pub(crate) enum Found {
     /// One formula, or several joined by commas, "and" or "or".
     Formulas(Vec<Formula>),
     /// A number in plain text: its integer part (with a sign and separators), its decimal part, and a percent sign.
-    Number {
-        integer: Range<usize>,
-        decimal: Range<usize>,
-        percent: bool,
-    },
+    Number { integer: Range<usize>, decimal: Range<usize>, percent: bool },
     /// Digits and operators in plain text.
     Arithmetic(Range<usize>),
     /// One of the given strings.
@@ -127,14 +123,11 @@ pub(crate) fn candidates(
                 50 => anchors.final_is(text, &mut found, Dots::MatchNewlines, |at| {
                     scan.formulas_at(at, Context::Plain)
                 }),
-                100 | 200 => anchors.near(
-                    text,
-                    &mut found,
-                    priority == 100,
-                    50,
-                    Dots::MatchNewlines,
-                    |at| scan.formulas_at(at, Context::Plain),
-                ),
+                100 | 200 => {
+                    anchors.near(text, &mut found, priority == 100, 50, Dots::MatchNewlines, |at| {
+                        scan.formulas_at(at, Context::Plain)
+                    })
+                }
                 300 => scan.all_formulas(Context::Plain, &mut found),
                 _ => {}
             }
@@ -197,11 +190,7 @@ struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     fn new(text: &'a str) -> Scan<'a> {
-        Scan {
-            text,
-            bytes: text.as_bytes(),
-            finders: RefCell::new(Finders::new(text.as_bytes())),
-        }
+        Scan { text, bytes: text.as_bytes(), finders: RefCell::new(Finders::new(text.as_bytes())) }
     }
 
     fn byte(&self, at: usize) -> Option<u8> {

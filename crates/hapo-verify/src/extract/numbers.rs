@@ -5,26 +5,19 @@ use super::{Candidate, Found, Scan};
 impl Scan<'_> {
     /// Arithmetic or, failing that, a number.
     pub(super) fn expression_at(&self, at: usize) -> Option<Candidate> {
-        let starts = at == 0
-            || self
-                .text
-                .get(at..)?
-                .starts_with(|c: char| c.is_whitespace() || c == '=');
+        let starts =
+            at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
         if !starts {
             return None;
         }
         let mut memo = Run::default();
-        self.arithmetic_at(at, &mut memo)
-            .or_else(|| self.number_at(at))
+        self.arithmetic_at(at, &mut memo).or_else(|| self.number_at(at))
     }
 
     /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
     pub(super) fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
-        let starts = at == 0
-            || self
-                .text
-                .get(at..)?
-                .starts_with(|c: char| c.is_whitespace() || c == '=');
+        let starts =
+            at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
         if !starts {
             return None;
         }
@@ -39,20 +32,11 @@ impl Scan<'_> {
         if !equals_follows(it.end) {
             return Some(it);
         }
-        let Found::Number {
-            integer,
-            decimal,
-            percent,
-        } = &mut it.found
-        else {
+        let Found::Number { integer, decimal, percent } = &mut it.found else {
             return None;
         };
         *percent = false;
-        let shortened = if decimal.start == decimal.end {
-            integer
-        } else {
-            decimal
-        };
+        let shortened = if decimal.start == decimal.end { integer } else { decimal };
         if shortened.len() < 2 || !self.bytes[shortened.end - 2].is_ascii_digit() {
             return None;
         }
@@ -104,10 +88,7 @@ impl Scan<'_> {
             let is_start = match self.bytes[found] {
                 b'=' => true,
                 b if b < 0x80 => (b as char).is_whitespace(),
-                _ => self
-                    .text
-                    .get(found..)
-                    .is_some_and(|it| it.starts_with(char::is_whitespace)),
+                _ => self.text.get(found..).is_some_and(|it| it.starts_with(char::is_whitespace)),
             };
             if is_start {
                 // Of a run of white space only the last can be followed by a number.
@@ -160,30 +141,19 @@ impl Scan<'_> {
             match_end += 1;
         }
         let stop = self.suffix(match_end)?;
-        Some(Candidate {
-            start: at,
-            end: stop,
-            found: Found::Arithmetic(start..match_end),
-        })
+        Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..match_end) })
     }
 
     /// The run of digits, dots, white space and operators from `start`, and the last position in it where a
     /// match may end.
     fn run(&self, start: usize) -> Run {
-        let mut run = Run {
-            end: self.text.len() + 1,
-            ..Run::default()
-        };
+        let mut run = Run { end: self.text.len() + 1, ..Run::default() };
         // The last two operators: one that touches the end of the match does not count.
         let mut operators: [Option<(usize, usize)>; 2] = [None; 2];
         let visit = |run: &mut Run, operators: &[Option<(usize, usize)>; 2], at: usize| {
             if self.ends_match(at) {
                 run.last_end = Some(at);
-                run.operator = operators
-                    .iter()
-                    .flatten()
-                    .find(|it| it.1 < at)
-                    .map(|it| it.0);
+                run.operator = operators.iter().flatten().find(|it| it.1 < at).map(|it| it.0);
             }
         };
         for (idx, c) in self.text[start..].char_indices() {
@@ -272,20 +242,15 @@ impl Scan<'_> {
         }
         let mut end = decimal.end.max(integer.end);
         let rest = self.text[end..].trim_start();
-        let sign = ["%", "percent", "Percent", "pct", "Pct"]
-            .iter()
-            .find(|it| rest.starts_with(**it));
+        let sign =
+            ["%", "percent", "Percent", "pct", "Pct"].iter().find(|it| rest.starts_with(**it));
         if let Some(sign) = sign {
             end = self.text.len() - rest.len() + sign.len();
         }
         Some(Candidate {
             start: at,
             end,
-            found: Found::Number {
-                integer,
-                decimal,
-                percent: sign.is_some(),
-            },
+            found: Found::Number { integer, decimal, percent: sign.is_some() },
         })
     }
 }

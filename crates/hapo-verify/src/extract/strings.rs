@@ -17,9 +17,7 @@ impl Scan<'_> {
             Some(at..at + found.len())
         };
         let suffix = |at: usize| {
-            let rest = self.text[at..]
-                .strip_prefix("**")
-                .unwrap_or(&self.text[at..]);
+            let rest = self.text[at..].strip_prefix("**").unwrap_or(&self.text[at..]);
             let end = self.text.len() - rest.len();
             match rest.chars().next() {
                 None => Some(end),
@@ -35,41 +33,24 @@ impl Scan<'_> {
                 .filter(|_| self.text[at..].starts_with(char::is_whitespace) || at == 0)?;
             let word = word_at(start)?;
             let end = suffix(word.end)?;
-            Some(Candidate {
-                start: at,
-                end,
-                found: Found::Word(word),
-            })
+            Some(Candidate { start: at, end, found: Found::Word(word) })
         };
         let bare = |at: usize| {
             let word = word_at(at)?;
-            Some(Candidate {
-                start: at,
-                end: word.end,
-                found: Found::Word(word),
-            })
+            Some(Candidate { start: at, end: word.end, found: Found::Word(word) })
         };
         match priority {
             0 => anchors.announced(self.text, out, bare),
             50 => anchors.final_is(self.text, out, Dots::StopAtNewlines, bare),
-            100 | 200 => anchors.near(
-                self.text,
-                out,
-                priority == 100,
-                50,
-                Dots::StopAtNewlines,
-                whole,
-            ),
+            100 | 200 => {
+                anchors.near(self.text, out, priority == 100, 50, Dots::StopAtNewlines, whole)
+            }
             250 => {
                 let start = if self.text.starts_with("**") { 2 } else { 0 };
                 if let Some(word) = word_at(start)
                     && let Some(end) = suffix(word.end)
                 {
-                    out.push(Candidate {
-                        start: 0,
-                        end,
-                        found: Found::Word(word),
-                    });
+                    out.push(Candidate { start: 0, end, found: Found::Word(word) });
                 }
             }
             300 => {

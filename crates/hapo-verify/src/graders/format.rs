@@ -42,10 +42,7 @@ impl Grader for Format {
 
 fn options(gold: &str) -> Vec<String> {
     let list = gold.strip_prefix("one of:").unwrap_or_default();
-    list.split(',')
-        .map(|it| it.trim().to_owned())
-        .filter(|it| !it.is_empty())
-        .collect()
+    list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()
 }
 
 /// A shape that a completion can have.

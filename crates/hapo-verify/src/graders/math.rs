@@ -106,17 +106,9 @@ impl MathGold {
         numeric::refuel();
         let reading = read(text, &options.gold_targets, options);
         if reading.value.is_none() && reading.text.is_none() {
-            return Err(GoldError::unreadable(
-                gold,
-                "math",
-                "a formula, a number or a text",
-            ));
+            return Err(GoldError::unreadable(gold, "math", "a formula, a number or a text"));
         }
-        Ok(MathGold {
-            shown: shown(&reading),
-            reading,
-            options: options.clone(),
-        })
+        Ok(MathGold { shown: shown(&reading), reading, options: options.clone() })
     }
 }
 
@@ -162,10 +154,9 @@ fn shown(reading: &Reading) -> String {
     match &reading.value {
         Some(Value::Expr(it)) => it.to_string(),
         Some(Value::Word(it)) => it.clone(),
-        None => reading
-            .text
-            .as_ref()
-            .map_or_else(String::new, |it| format!("the text {:?}", cut(it))),
+        None => {
+            reading.text.as_ref().map_or_else(String::new, |it| format!("the text {:?}", cut(it)))
+        }
     }
 }
 
@@ -182,9 +173,7 @@ pub(crate) fn reported(mut text: String) -> String {
 }
 
 fn cut(text: &str) -> &str {
-    text.char_indices()
-        .nth(120)
-        .map_or(text, |(at, _)| &text[..at])
+    text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
 }
 
 /// Whether any meaning or text of the two readings meets.
@@ -271,11 +260,8 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
 
 /// Whether a digit is followed by a subscript.
 fn has_base(text: &str) -> bool {
-    text.match_indices('_').any(|(at, _)| {
-        text[..at]
-            .trim_end()
-            .ends_with(|c: char| c.is_ascii_digit())
-    })
+    text.match_indices('_')
+        .any(|(at, _)| text[..at].trim_end().ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The meaning of one candidate and its normalised text.
@@ -286,11 +272,7 @@ fn read_candidate(
     too_large: &mut bool,
 ) -> (Option<Value>, String) {
     match &candidate.found {
-        Found::Number {
-            integer,
-            decimal,
-            percent,
-        } => {
+        Found::Number { integer, decimal, percent } => {
             let (number, shown) = read_number(&text[integer.clone()], &text[decimal.clone()]);
             *too_large |= number.is_none();
             let value = number.map(|it| Value::Expr(as_percent(it, *percent)));
@@ -311,11 +293,7 @@ fn read_candidate(
 }
 
 fn as_percent(value: Expr, percent: bool) -> Expr {
-    if percent {
-        Expr::Percent(Box::new(value))
-    } else {
-        value
-    }
+    if percent { Expr::Percent(Box::new(value)) } else { value }
 }
 
 /// A plain number and how it is shown; `None` instead of the number where it is too long.

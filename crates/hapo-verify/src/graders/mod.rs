@@ -19,10 +19,6 @@ pub fn grader(name: &str) -> Result<&'static dyn Grader, GoldError> {
     let found = GRADERS.iter().find(|it| it.name() == name);
     found.copied().ok_or_else(|| GoldError::UnknownGrader {
         got: name.to_owned(),
-        expected: GRADERS
-            .iter()
-            .map(|it| it.name())
-            .collect::<Vec<_>>()
-            .join(", "),
+        expected: GRADERS.iter().map(|it| it.name()).collect::<Vec<_>>().join(", "),
     })
 }

@@ -23,11 +23,7 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
         let Some(start) = boxed.max(framed) else {
             break;
         };
-        let command = if text[start..].starts_with("\\boxed") {
-            6
-        } else {
-            5
-        };
+        let command = if text[start..].starts_with("\\boxed") { 6 } else { 5 };
         let Some(space) = text[start + command..limit].find(|c: char| !c.is_whitespace()) else {
             break;
         };

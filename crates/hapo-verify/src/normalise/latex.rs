@@ -16,10 +16,7 @@ pub(super) fn basic_latex(text: &mut String) {
     if text.contains(")_{") {
         permutations(text);
     }
-    if text
-        .bytes()
-        .any(|b| matches!(b, b'\\' | b'$' | b'"' | b'\''))
-    {
+    if text.bytes().any(|b| matches!(b, b'\\' | b'$' | b'"' | b'\'')) {
         remove_commands(text);
     }
     replace_words(text);
@@ -30,10 +27,7 @@ pub(super) fn basic_latex(text: &mut String) {
         let mut out = String::with_capacity(text.len());
         let mut rest = text.as_str();
         while let Some(at) = rest.find("\\\\") {
-            let letter = rest
-                .as_bytes()
-                .get(at + 2)
-                .is_some_and(u8::is_ascii_alphabetic);
+            let letter = rest.as_bytes().get(at + 2).is_some_and(u8::is_ascii_alphabetic);
             out.push_str(&rest[..at]);
             // Where no letter follows only the first backslash is settled: the second may start another pair.
             out.push('\\');
@@ -95,9 +89,7 @@ fn permutations(text: &mut String) {
         let bytes = text.as_bytes();
         let left = bytes[..at].iter().rev().take_while(|b| inner(**b)).count();
         let right = bytes[at + 3..].iter().take_while(|b| inner(**b)).count();
-        let open = (at - left)
-            .checked_sub(1)
-            .filter(|it| bytes[*it] == b'(' && left > 0);
+        let open = (at - left).checked_sub(1).filter(|it| bytes[*it] == b'(' && left > 0);
         let closed = right > 0 && bytes.get(at + 3 + right) == Some(&b'}');
         if let (Some(open), true) = (open, closed) {
             let (n, k) = (&text[open + 1..at], &text[at + 3..at + 3 + right]);

@@ -33,10 +33,7 @@ pub(super) fn fix_operators(text: &mut String) {
 }
 
 fn one_space(rest: &str) -> usize {
-    rest.chars()
-        .next()
-        .filter(|c| c.is_whitespace())
-        .map_or(0, char::len_utf8)
+    rest.chars().next().filter(|c| c.is_whitespace()).map_or(0, char::len_utf8)
 }
 
 /// `op(…)` becomes `op{…}`, up to the first closing parenthesis.
@@ -48,11 +45,7 @@ fn bracket_argument(text: &mut String, op: &str, new: &str) {
         out.push_str(&rest[..at]);
         let after = &rest[at + op.len()..];
         let after = &after[one_space(after)..];
-        let close = if more {
-            after.strip_prefix('(').map(|inner| inner.find(')'))
-        } else {
-            None
-        };
+        let close = if more { after.strip_prefix('(').map(|inner| inner.find(')')) } else { None };
         if close == Some(None) {
             more = false;
         }
@@ -76,10 +69,7 @@ fn two_digits(text: &mut String, command: &str) {
         let start = one_space(rest);
         let first = rest[start..].bytes().next().filter(u8::is_ascii_digit)?;
         let second = start + 1 + one_space(&rest[start + 1..]);
-        let n_digits = rest[second..]
-            .bytes()
-            .take_while(u8::is_ascii_digit)
-            .count();
+        let n_digits = rest[second..].bytes().take_while(u8::is_ascii_digit).count();
         if n_digits == 0 {
             return None;
         }

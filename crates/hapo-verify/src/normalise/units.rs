@@ -106,11 +106,7 @@ fn unit_start(text: &str) -> Option<usize> {
     }
     // A wildcard at the very end may stand for white space that was trimmed above.
     if trimmed.len() < text.len() {
-        for unit in UNITS
-            .iter()
-            .chain(&MORE_UNITS)
-            .filter(|it| it.ends_with(" ?"))
-        {
+        for unit in UNITS.iter().chain(&MORE_UNITS).filter(|it| it.ends_with(" ?")) {
             let letters = &unit[..unit.len() - 2];
             if let Some(head) = trimmed.strip_suffix(letters)
                 && text.len() - trimmed.len() >= 2

@@ -133,11 +133,6 @@ fn joining_word(text: &str, letter_before: bool) -> Option<usize> {
 /// Length of `\text{ and }` or `\text{or}`.
 fn and_or_text(rest: &str) -> Option<usize> {
     let inner = rest.strip_prefix("\\text{")?.trim_start();
-    let inner = inner
-        .strip_prefix("and")
-        .or_else(|| inner.strip_prefix("or"))?
-        .trim_start();
-    inner
-        .starts_with('}')
-        .then_some(rest.len() - inner.len() + 1)
+    let inner = inner.strip_prefix("and").or_else(|| inner.strip_prefix("or"))?.trim_start();
+    inner.starts_with('}').then_some(rest.len() - inner.len() + 1)
 }

@@ -30,11 +30,7 @@ pub(crate) fn evaluated(e: &Expr) -> Option<Expr> {
             let [body, variable, from, _] = parts.as_slice() else {
                 return None;
             };
-            decimal(infinite_sum(
-                &evaluated(body)?,
-                variable,
-                super::exact(from)?.to_i64()?,
-            )?)?
+            decimal(infinite_sum(&evaluated(body)?, variable, super::exact(from)?.to_i64()?)?)?
         }
         Expr::Call(Func::Limit, parts) => {
             let [body, variable, to] = parts.as_slice() else {
@@ -70,13 +66,7 @@ fn end(e: &Expr) -> Option<f64> {
 
 /// The body at `x`; `None` where it has no finite real value.
 fn at(body: &Expr, variable: &Expr, x: f64) -> Option<f64> {
-    let point = Complex {
-        re: Double {
-            value: x,
-            error: 0.0,
-        },
-        im: None,
-    };
+    let point = Complex { re: Double { value: x, error: 0.0 }, im: None };
     let mut budget = POINT_BUDGET;
     let it = eval::<Double>(body, &[(variable, point)], &mut budget)?;
     (it.im.is_none() && it.re.value.is_finite()).then_some(it.re.value)

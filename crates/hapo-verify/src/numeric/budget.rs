@@ -18,11 +18,7 @@ pub(super) fn spend(budget: &mut u32, steps: u32) -> Option<()> {
 pub(super) fn cost(a: &Rat, b: &Rat) -> u32 {
     let words = ((a.bits() + b.bits()) / 64) as u32;
     // Fractions are reduced, which is quadratic.
-    if a.is_integer() && b.is_integer() {
-        words
-    } else {
-        words * words / 2
-    }
+    if a.is_integer() && b.is_integer() { words } else { words * words / 2 }
 }
 
 /// Steps of one judgement, all comparisons in it together.

@@ -25,10 +25,7 @@ impl<T: Ball> Complex<T> {
     }
 
     pub(super) fn i() -> Complex<T> {
-        Complex {
-            re: T::from_rat(&Rat::ZERO),
-            im: Some(T::from_rat(&Rat::ONE)),
-        }
+        Complex { re: T::from_rat(&Rat::ZERO), im: Some(T::from_rat(&Rat::ONE)) }
     }
 
     pub(super) fn add(&self, other: &Self) -> Self {
@@ -36,17 +33,11 @@ impl<T: Ball> Complex<T> {
             (Some(a), Some(b)) => Some(a.add(b)),
             (a, b) => a.as_ref().or(b.as_ref()).cloned(),
         };
-        Complex {
-            re: self.re.add(&other.re),
-            im,
-        }
+        Complex { re: self.re.add(&other.re), im }
     }
 
     pub(super) fn neg(&self) -> Self {
-        Complex {
-            re: self.re.neg(),
-            im: self.im.as_ref().map(T::neg),
-        }
+        Complex { re: self.re.neg(), im: self.im.as_ref().map(T::neg) }
     }
 
     pub(super) fn sub(&self, other: &Self) -> Self {
@@ -56,14 +47,8 @@ impl<T: Ball> Complex<T> {
     pub(super) fn mul(&self, other: &Self) -> Self {
         match (&self.im, &other.im) {
             (None, None) => Complex::real(self.re.mul(&other.re)),
-            (Some(b), None) => Complex {
-                re: self.re.mul(&other.re),
-                im: Some(b.mul(&other.re)),
-            },
-            (None, Some(d)) => Complex {
-                re: self.re.mul(&other.re),
-                im: Some(d.mul(&self.re)),
-            },
+            (Some(b), None) => Complex { re: self.re.mul(&other.re), im: Some(b.mul(&other.re)) },
+            (None, Some(d)) => Complex { re: self.re.mul(&other.re), im: Some(d.mul(&self.re)) },
             (Some(b), Some(d)) => Complex {
                 re: self.re.mul(&other.re).add(&b.mul(d).neg()),
                 im: Some(self.re.mul(d).add(&b.mul(&other.re))),
@@ -76,10 +61,7 @@ impl<T: Ball> Complex<T> {
             None => Some(Complex::real(self.re.recip()?)),
             Some(b) => {
                 let size = self.re.mul(&self.re).add(&b.mul(b)).recip()?;
-                Some(Complex {
-                    re: self.re.mul(&size),
-                    im: Some(b.neg().mul(&size)),
-                })
+                Some(Complex { re: self.re.mul(&size), im: Some(b.neg().mul(&size)) })
             }
         }
     }
@@ -101,10 +83,7 @@ impl<T: Ball> Complex<T> {
             None => Some(Complex::real(size)),
             Some(b) => {
                 let (sin, cos) = b.sin_cos()?;
-                Some(Complex {
-                    re: size.mul(&cos),
-                    im: Some(size.mul(&sin)),
-                })
+                Some(Complex { re: size.mul(&cos), im: Some(size.mul(&sin)) })
             }
         }
     }
@@ -115,10 +94,7 @@ impl<T: Ball> Complex<T> {
         match im {
             None => match self.re.sign()? {
                 Ordering::Greater => Some(Complex::real(self.re.ln()?)),
-                Ordering::Less => Some(Complex {
-                    re: self.re.neg().ln()?,
-                    im: Some(T::pi()),
-                }),
+                Ordering::Less => Some(Complex { re: self.re.neg().ln()?, im: Some(T::pi()) }),
                 Ordering::Equal => None,
             },
             Some(b) => {
@@ -127,13 +103,8 @@ impl<T: Ball> Complex<T> {
                 // arg = ±(π/2 − atan(re / |im|)), which has no cut off the axis.
                 let upper = b.sign()? == Ordering::Greater;
                 let height = if upper { b.clone() } else { b.neg() };
-                let arg = T::pi()
-                    .mul(&half)
-                    .add(&self.re.mul(&height.recip()?).atan().neg());
-                Some(Complex {
-                    re: size.mul(&half),
-                    im: Some(if upper { arg } else { arg.neg() }),
-                })
+                let arg = T::pi().mul(&half).add(&self.re.mul(&height.recip()?).atan().neg());
+                Some(Complex { re: size.mul(&half), im: Some(if upper { arg } else { arg.neg() }) })
             }
         }
     }
@@ -141,10 +112,9 @@ impl<T: Ball> Complex<T> {
     pub(super) fn sqrt(&self) -> Option<Self> {
         if self.im.as_ref().is_none_or(Ball::is_negligible) {
             return match self.re.sign() {
-                Some(Ordering::Less) => Some(Complex {
-                    re: T::from_rat(&Rat::ZERO),
-                    im: Some(self.re.neg().sqrt()?),
-                }),
+                Some(Ordering::Less) => {
+                    Some(Complex { re: T::from_rat(&Rat::ZERO), im: Some(self.re.neg().sqrt()?) })
+                }
                 _ => Some(Complex::real(self.re.sqrt()?)),
             };
         }
@@ -164,19 +134,12 @@ impl<T: Ball> Complex<T> {
                 base = base.mul(&base);
             }
         }
-        if exponent < 0 {
-            result.recip()
-        } else {
-            Some(result)
-        }
+        if exponent < 0 { result.recip() } else { Some(result) }
     }
 
     pub(super) fn is_zero(&self) -> bool {
         self.re.sign() == Some(Ordering::Equal)
-            && self
-                .im
-                .as_ref()
-                .is_none_or(|b| b.sign() == Some(Ordering::Equal))
+            && self.im.as_ref().is_none_or(|b| b.sign() == Some(Ordering::Equal))
     }
 
     pub(super) fn sin_cos(&self) -> Option<(Self, Self)> {
@@ -190,14 +153,8 @@ impl<T: Ball> Complex<T> {
         let cosh = up.add(&down).mul(&half);
         let sinh = up.add(&down.neg()).mul(&half);
         Some((
-            Complex {
-                re: sin.mul(&cosh),
-                im: Some(cos.mul(&sinh)),
-            },
-            Complex {
-                re: cos.mul(&cosh),
-                im: Some(sin.mul(&sinh).neg()),
-            },
+            Complex { re: sin.mul(&cosh), im: Some(cos.mul(&sinh)) },
+            Complex { re: cos.mul(&cosh), im: Some(sin.mul(&sinh).neg()) },
         ))
     }
 
@@ -214,11 +171,7 @@ impl<T: Ball> Complex<T> {
             let half_pi = T::pi().mul(&T::from_rat(&Rat::Small(1, 2)));
             if rest.re.is_negligible() || rest.is_zero() {
                 let negative = self.re.sign()? == Ordering::Less;
-                return Some(Complex::real(if negative {
-                    half_pi.neg()
-                } else {
-                    half_pi
-                }));
+                return Some(Complex::real(if negative { half_pi.neg() } else { half_pi }));
             }
             if rest.re.sign()? == Ordering::Greater {
                 return Some(Complex::real(self.re.mul(&rest.re.sqrt()?.recip()?).atan()));
@@ -240,10 +193,6 @@ impl<T: Ball> Complex<T> {
         let one = Complex::int(1);
         let rotated = Complex::i().mul(self);
         let difference = one.sub(&rotated).ln()?.sub(&one.add(&rotated).ln()?);
-        Some(
-            Complex::i()
-                .mul(&Complex::rat(&Rat::Small(1, 2)))
-                .mul(&difference),
-        )
+        Some(Complex::i().mul(&Complex::rat(&Rat::Small(1, 2))).mul(&difference))
     }
 }

@@ -18,11 +18,9 @@ pub(super) fn eval<T: Ball>(
     match e {
         Expr::Num(n) | Expr::Float(n) => Some(Complex::rat(n)),
         Expr::Percent(a) => Some(eval(a, values, budget)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
-        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => values
-            .iter()
-            .rev()
-            .find(|it| it.0 == e)
-            .map(|it| it.1.clone()),
+        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
+            values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
+        }
         Expr::Pi => Some(Complex::real(T::pi())),
         Expr::E => Complex::int(1).exp(),
         Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
@@ -122,11 +120,7 @@ fn eval_call<T: Ball>(
             Some(x.ln()?.mul(&base.ln()?.recip()?))
         }
         Func::Max | Func::Min => {
-            let wanted = if *func == Func::Max {
-                Ordering::Greater
-            } else {
-                Ordering::Less
-            };
+            let wanted = if *func == Func::Max { Ordering::Greater } else { Ordering::Less };
             let mut best = eval(args.first()?, values, budget)?;
             for it in &args[1..] {
                 let next = eval(it, values, budget)?;
@@ -160,11 +154,7 @@ fn eval_series<T: Ball>(
     for k in first..=last {
         inner.last_mut()?.1 = Complex::int(k);
         let term = eval(body, &inner, budget)?;
-        total = if *func == Func::Sum {
-            total.add(&term)
-        } else {
-            total.mul(&term)
-        };
+        total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
     }
     Some(total)
 }
@@ -234,11 +224,7 @@ fn laplace<T: Ball>(m: &[Complex<T>], n: usize) -> Option<Complex<T>> {
             .map(|it| m[it].clone())
             .collect();
         let term = m[col].mul(&laplace(&minor, n - 1)?);
-        sum = if col % 2 == 0 {
-            sum.add(&term)
-        } else {
-            sum.sub(&term)
-        };
+        sum = if col % 2 == 0 { sum.add(&term) } else { sum.sub(&term) };
     }
     Some(sum)
 }

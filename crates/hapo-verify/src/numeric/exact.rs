@@ -34,11 +34,7 @@ pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Optio
     let result = match e {
         Expr::Num(n) | Expr::Float(n) => return Some(n.clone()),
         Expr::Percent(a) => exact_in(a, bound, budget)?.mul(&Rat::Small(1, 100)),
-        Expr::Sym { .. } => bound
-            .iter()
-            .rev()
-            .find(|it| it.0 == e)
-            .map(|it| it.1.clone()),
+        Expr::Sym { .. } => bound.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone()),
         Expr::Add(v) => {
             let mut sum = Rat::ZERO;
             for it in v {
@@ -57,10 +53,7 @@ pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Optio
             }
             Some(product)
         }
-        Expr::Pow(p) => exact_pow(
-            &exact_in(&p.0, bound, budget)?,
-            &exact_in(&p.1, bound, budget)?,
-        ),
+        Expr::Pow(p) => exact_pow(&exact_in(&p.0, bound, budget)?, &exact_in(&p.1, bound, budget)?),
         Expr::Call(func, args) => exact_call(func, args, bound, budget),
         _ => None,
     };
@@ -145,11 +138,7 @@ fn exact_series(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u3
         inner.last_mut()?.1 = Rat::int(k);
         let term = exact_in(body, &inner, budget)?;
         spend(budget, cost(&total, &term))?;
-        total = if *func == Func::Sum {
-            total.add(&term)?
-        } else {
-            total.mul(&term)?
-        };
+        total = if *func == Func::Sum { total.add(&term)? } else { total.mul(&term)? };
     }
     Some(total)
 }
@@ -200,11 +189,7 @@ fn exact_log(x: &Rat, base: &Rat) -> Option<Rat> {
     {
         return None;
     }
-    let (target, sign) = if *x < Rat::ONE {
-        (x.recip()?, -1)
-    } else {
-        (x.clone(), 1)
-    };
+    let (target, sign) = if *x < Rat::ONE { (x.recip()?, -1) } else { (x.clone(), 1) };
     let mut power = Rat::ONE;
     for k in 1..=256 {
         power = power.mul(base)?;

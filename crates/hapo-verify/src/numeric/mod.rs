@@ -50,11 +50,7 @@ impl Decision {
 /// Whether `a` and `b` have the same value for all values of their symbols.
 pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
-        return decide(
-            x == y,
-            "equal as exact rationals",
-            "different as exact rationals",
-        );
+        return decide(x == y, "equal as exact rationals", "different as exact rationals");
     }
     if sums::concerns(a) || sums::concerns(b) {
         let (x, y) = (sums::closed(a), sums::closed(b));
@@ -81,22 +77,14 @@ fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
     match (value(a), value(b)) {
         (Some(x), Some(y)) => {
             let same = (x - y).abs() <= analysis::TOLERANCE * x.abs().max(y.abs()).max(1e-3);
-            decide(
-                same,
-                "equal to nine digits by quadrature",
-                "different values",
-            )
+            decide(same, "equal to nine digits by quadrature", "different values")
         }
         _ => Decision::Unknown,
     }
 }
 
 fn decide(same: bool, yes: &'static str, no: &'static str) -> Decision {
-    if same {
-        Decision::Same(yes)
-    } else {
-        Decision::Different(no)
-    }
+    if same { Decision::Same(yes) } else { Decision::Different(no) }
 }
 
 /// Orders two real constants; `None` where there is no order or it is not known.
@@ -132,9 +120,7 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     if it.im.as_ref().is_some_and(|im| !im.is_negligible()) {
         return None;
     }
-    it.re
-        .sign()
-        .or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
+    it.re.sign().or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
 }
 
 /// Whether a constant is infinite, and with which sign.
@@ -167,11 +153,7 @@ pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
                 };
                 negative ^= sign.is_lt();
             }
-            infinite.then_some(if negative {
-                Ordering::Less
-            } else {
-                Ordering::Greater
-            })
+            infinite.then_some(if negative { Ordering::Less } else { Ordering::Greater })
         }
         Expr::Pow(p) => {
             let growing =
@@ -219,9 +201,7 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
     let value = match e {
         Expr::Num(n) | Expr::Float(n) => n.to_f64(),
         Expr::Percent(a) => in_doubles(a)? / 100.0,
-        Expr::Add(v) => v
-            .iter()
-            .try_fold(0.0, |sum, it| in_doubles(it).map(|x| sum + x))?,
+        Expr::Add(v) => v.iter().try_fold(0.0, |sum, it| in_doubles(it).map(|x| sum + x))?,
         Expr::Mul(v) => {
             // Exact factors are multiplied exactly up to the first decimal.
             let mut product = Rat::ONE;
@@ -278,9 +258,6 @@ fn collect_atoms<'a>(e: &'a Expr, atoms: &mut Vec<&'a Expr>) -> bool {
             }
             atoms.len() <= MAX_ATOMS
         }
-        it => it
-            .children()
-            .into_iter()
-            .all(|child| collect_atoms(child, atoms)),
+        it => it.children().into_iter().all(|child| collect_atoms(child, atoms)),
     }
 }

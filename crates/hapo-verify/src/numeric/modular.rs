@@ -80,11 +80,7 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
             if d == 0 {
                 Modular::Pole
             } else {
-                Modular::Value(if d == 1 {
-                    n
-                } else {
-                    mul_mod(n, pow_mod(d, PRIME - 2))
-                })
+                Modular::Value(if d == 1 { n } else { mul_mod(n, pow_mod(d, PRIME - 2)) })
             }
         }
         // π and e are transcendental; no rational relation between them is known or tested for.
@@ -94,10 +90,9 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
             Modular::Value(x) => Modular::Value(mul_mod(x, pow_mod(100, PRIME - 2))),
             it => it,
         },
-        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => atoms
-            .iter()
-            .position(|it| *it == e)
-            .map_or(Modular::Other, atom),
+        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
+            atoms.iter().position(|it| *it == e).map_or(Modular::Other, atom)
+        }
         Expr::Add(v) => {
             let mut sum = 0;
             for it in v {
@@ -126,11 +121,7 @@ fn eval_mod(e: &Expr, atoms: &[&Expr], probe: u64, budget: &mut u32) -> Modular 
                 Modular::Value(0) if exponent < 0 => Modular::Pole,
                 Modular::Value(x) => {
                     let power = pow_mod(x, exponent.unsigned_abs());
-                    Modular::Value(if exponent < 0 {
-                        pow_mod(power, PRIME - 2)
-                    } else {
-                        power
-                    })
+                    Modular::Value(if exponent < 0 { pow_mod(power, PRIME - 2) } else { power })
                 }
                 it => it,
             }

@@ -53,11 +53,7 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
             _ => {}
         }
     }
-    if n_good >= n_points.min(3) {
-        Decision::Same("equal to 50 digits")
-    } else {
-        Decision::Unknown
-    }
+    if n_good >= n_points.min(3) { Decision::Same("equal to 50 digits") } else { Decision::Unknown }
 }
 
 fn pair<T: Ball>(
@@ -69,21 +65,10 @@ fn pair<T: Ball>(
     let values: Vec<(&Expr, Complex<T>)> = atoms
         .iter()
         .zip(points)
-        .map(|(atom, at)| {
-            (
-                *atom,
-                Complex {
-                    re: T::from_rat(at),
-                    im: None,
-                },
-            )
-        })
+        .map(|(atom, at)| (*atom, Complex { re: T::from_rat(at), im: None }))
         .collect();
     let (mut budget_a, mut budget_b) = (BUDGET, BUDGET);
-    Some((
-        eval(a, &values, &mut budget_a)?,
-        eval(b, &values, &mut budget_b)?,
-    ))
+    Some((eval(a, &values, &mut budget_a)?, eval(b, &values, &mut budget_b)?))
 }
 
 fn differ(a: &Double, b: &Double) -> bool {
@@ -91,9 +76,6 @@ fn differ(a: &Double, b: &Double) -> bool {
 }
 
 fn differ_imaginary(a: &Complex<Double>, b: &Complex<Double>) -> bool {
-    let zero = Double {
-        value: 0.0,
-        error: 0.0,
-    };
+    let zero = Double { value: 0.0, error: 0.0 };
     differ(&a.im.unwrap_or(zero), &b.im.unwrap_or(zero))
 }

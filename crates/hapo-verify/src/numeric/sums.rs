@@ -51,19 +51,14 @@ fn closed_sum(body: &Expr, variable: &Expr, first: &Expr, last: &Expr) -> Option
         differences.push(exact_in(body, &[(variable, at)], &mut budget)?);
     }
     // Σ f = Σ_j Δ^j f(first) · C(n, j + 1), where n is the number of terms.
-    let n = last
-        .clone()
-        .plus(first.clone().negated())
-        .plus(Expr::int(1));
+    let n = last.clone().plus(first.clone().negated()).plus(Expr::int(1));
     let mut binomial = n.clone();
     let mut total = Vec::new();
     for j in 0..=degree {
         spend(&mut budget, 1)?;
         total.push(Expr::Num(differences.first()?.clone()).times(binomial.clone()));
         let next = n.clone().plus(Expr::int(-(j + 1)));
-        binomial = binomial
-            .times(next)
-            .times(Expr::Num(Rat::new(1, i128::from(j + 2))?));
+        binomial = binomial.times(next).times(Expr::Num(Rat::new(1, i128::from(j + 2))?));
         for idx in 0..differences.len() - 1 {
             differences[idx] = differences[idx + 1].sub(&differences[idx])?;
         }
@@ -77,12 +72,8 @@ fn degree(e: &Expr, variable: &Expr) -> Option<i64> {
     let bound = match e {
         _ if e == variable => 1,
         Expr::Num(_) | Expr::Float(_) => 0,
-        Expr::Add(v) => v
-            .iter()
-            .try_fold(0, |d, it| degree(it, variable).map(|it| it.max(d)))?,
-        Expr::Mul(v) => v
-            .iter()
-            .try_fold(0_i64, |d, it| degree(it, variable).map(|it| it + d))?,
+        Expr::Add(v) => v.iter().try_fold(0, |d, it| degree(it, variable).map(|it| it.max(d)))?,
+        Expr::Mul(v) => v.iter().try_fold(0_i64, |d, it| degree(it, variable).map(|it| it + d))?,
         Expr::Pow(p) => {
             let exponent = super::exact(&p.1)?.to_i64()?;
             let base = degree(&p.0, variable)?;

@@ -6,20 +6,10 @@ use crate::expr::Expr;
 
 /// Reads `text`; `^` is a power.
 pub(crate) fn parse(text: &str) -> ParseResult<Expr> {
-    let mut parser = Parser {
-        bytes: text.as_bytes(),
-        text,
-        at: 0,
-        depth: 0,
-        steps: 0,
-    };
+    let mut parser = Parser { bytes: text.as_bytes(), text, at: 0, depth: 0, steps: 0 };
     let it = parser.sum()?;
     parser.skip();
-    if parser.at == text.len() {
-        Ok(it)
-    } else {
-        Err(ParseError::Syntax)
-    }
+    if parser.at == text.len() { Ok(it) } else { Err(ParseError::Syntax) }
 }
 
 struct Parser<'a> {
@@ -46,11 +36,7 @@ impl Parser<'_> {
 
     fn step(&mut self) -> ParseResult<()> {
         self.steps += 1;
-        if self.steps > 4_096 {
-            Err(ParseError::Depth)
-        } else {
-            Ok(())
-        }
+        if self.steps > 4_096 { Err(ParseError::Depth) } else { Ok(()) }
     }
 
     fn sum(&mut self) -> ParseResult<Expr> {
@@ -124,20 +110,12 @@ impl Parser<'_> {
             }
             let it = self.sum()?;
             self.depth -= 1;
-            return if self.eat(")") {
-                Ok(it)
-            } else {
-                Err(ParseError::Syntax)
-            };
+            return if self.eat(")") { Ok(it) } else { Err(ParseError::Syntax) };
         }
         self.skip();
         let start = self.at;
-        let digits = |from: usize| {
-            self.bytes[from..]
-                .iter()
-                .take_while(|b| b.is_ascii_digit())
-                .count()
-        };
+        let digits =
+            |from: usize| self.bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
         let mut end = start + digits(start);
         if self.bytes.get(end) == Some(&b'.') {
             end += 1 + digits(end + 1);
@@ -151,10 +129,6 @@ impl Parser<'_> {
             return Err(ParseError::Syntax);
         }
         self.at = end;
-        if text.contains('.') {
-            e_notation(&format!("{text}E0"))
-        } else {
-            number(text)
-        }
+        if text.contains('.') { e_notation(&format!("{text}E0")) } else { number(text) }
     }
 }

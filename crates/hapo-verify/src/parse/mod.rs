@@ -50,11 +50,7 @@ pub(crate) fn scientific(text: &str) -> Option<Expr> {
         return None;
     }
     let number = grammar::e_notation(magnitude).ok()?;
-    Some(if magnitude.len() < text.len() {
-        number.negated()
-    } else {
-        number
-    })
+    Some(if magnitude.len() < text.len() { number.negated() } else { number })
 }
 
 /// Up to 18 digits: the common case, without tokens.
@@ -122,10 +118,7 @@ fn last_equation(text: &str) -> Option<&str> {
     }
     let bytes = text.as_bytes();
     let is_split = |at: usize| at == 0 || !matches!(bytes[at - 1], b'\\' | b'<' | b'!' | b'>');
-    let mut splits = text
-        .match_indices('=')
-        .map(|it| it.0)
-        .filter(|at| is_split(*at));
+    let mut splits = text.match_indices('=').map(|it| it.0).filter(|at| is_split(*at));
     let (_, second) = (splits.next()?, splits.next()?);
     let last = splits.next_back().unwrap_or(second);
     Some(&text[last + 1..])

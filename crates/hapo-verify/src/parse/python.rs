@@ -14,18 +14,9 @@ pub(crate) fn parse(text: &str) -> ParseResult<Expr> {
     if text.len() > MAX_TEXT {
         return Err(ParseError::Depth);
     }
-    let mut parser = Parser {
-        text,
-        at: 0,
-        depth: 0,
-        links: 0,
-    };
+    let mut parser = Parser { text, at: 0, depth: 0, links: 0 };
     let it = parser.sum()?;
-    if parser.at == text.len() {
-        Ok(it)
-    } else {
-        Err(ParseError::Syntax)
-    }
+    if parser.at == text.len() { Ok(it) } else { Err(ParseError::Syntax) }
 }
 
 struct Parser<'a> {
@@ -127,11 +118,7 @@ impl<'a> Parser<'a> {
     fn atom(&mut self) -> ParseResult<Expr> {
         if self.eat("(") {
             let it = self.nested(Self::sum)?;
-            return if self.eat(")") {
-                Ok(it)
-            } else {
-                Err(ParseError::Syntax)
-            };
+            return if self.eat(")") { Ok(it) } else { Err(ParseError::Syntax) };
         }
         let first = self.rest().chars().next().ok_or(ParseError::Syntax)?;
         if first.is_ascii_digit() || first == '.' {
@@ -146,10 +133,7 @@ impl<'a> Parser<'a> {
     fn number(&mut self) -> ParseResult<Expr> {
         let rest = self.rest().as_bytes();
         let digits = |from: usize| {
-            rest[from.min(rest.len())..]
-                .iter()
-                .take_while(|b| b.is_ascii_digit())
-                .count()
+            rest[from.min(rest.len())..].iter().take_while(|b| b.is_ascii_digit()).count()
         };
         let mut end = digits(0);
         let mut decimal = false;
@@ -184,9 +168,7 @@ impl<'a> Parser<'a> {
     /// A known function or constant, or a product of one-letter symbols.
     fn name(&mut self) -> ParseResult<Expr> {
         let rest = self.rest();
-        let len = rest
-            .find(|c: char| !is_letter(c) && !c.is_ascii_digit())
-            .unwrap_or(rest.len());
+        let len = rest.find(|c: char| !is_letter(c) && !c.is_ascii_digit()).unwrap_or(rest.len());
         let word = &rest[..len];
         let function = match word {
             "sqrt" | "exp" => Some(None),
@@ -205,11 +187,8 @@ impl<'a> Parser<'a> {
         };
         if let Some(function) = function {
             self.at += len;
-            let arg = if self.rest().starts_with('(') {
-                self.atom()?
-            } else {
-                self.nested(Self::power)?
-            };
+            let arg =
+                if self.rest().starts_with('(') { self.atom()? } else { self.nested(Self::power)? };
             return Ok(match (word, function) {
                 ("sqrt", _) => Expr::pow(arg, Expr::Num(Rat::Small(1, 2))),
                 ("exp", _) => Expr::pow(Expr::E, arg),

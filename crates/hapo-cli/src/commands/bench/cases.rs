@@ -49,10 +49,7 @@ pub(super) fn shape(
         head_dim,
         ffn,
         rms_eps: 1e-6,
-        rope: Rope {
-            theta: 1e6,
-            llama3: None,
-        },
+        rope: Rope { theta: 1e6, llama3: None },
         tied: true,
         qkv_bias: true,
         qk_norm: false,
@@ -70,9 +67,7 @@ pub(super) fn randomise(model: &mut Model<Cpu>) -> Result<()> {
         let norm = param.shape.len() == 1 && !param.name.ends_with("bias");
         let values: Vec<f32> = (0..param.len)
             .map(|_| {
-                state = state
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let x = ((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07;
                 let x = if norm { 1.0 + x } else { x };
                 f32::from_bits(x.to_bits() & 0xffff_0000)
@@ -103,9 +98,8 @@ pub(super) fn training(
     let vocabulary = model.config().vocab_size as u32;
     let mut batch = PackedBatch::default();
     for s in 0..sequences {
-        let tokens: Vec<u32> = (0..=length)
-            .map(|i| (i * 7919 + s * 104_729) as u32 % vocabulary)
-            .collect();
+        let tokens: Vec<u32> =
+            (0..=length).map(|i| (i * 7919 + s * 104_729) as u32 % vocabulary).collect();
         let index = batch.push(&tokens[..length], None);
         let start = batch.segments[index].start;
         batch.targets.extend((0..length).map(|i| Target {
@@ -165,19 +159,10 @@ fn adamw(step: u64, gradient_scale: f64) -> AdamW {
 
 const PROMPT: usize = 32;
 const NEW: usize = 64;
-const DECODING: Decoding = Decoding::Sample {
-    temperature: 1.0,
-    truncation: Truncation::NONE,
-};
+const DECODING: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
 
 fn prompts(n: usize, vocabulary: usize) -> Vec<Vec<u32>> {
-    (0..n)
-        .map(|s| {
-            (0..PROMPT)
-                .map(|i| ((i * 31 + s * 17) % vocabulary) as u32)
-                .collect()
-        })
-        .collect()
+    (0..n).map(|s| (0..PROMPT).map(|i| ((i * 31 + s * 17) % vocabulary) as u32).collect()).collect()
 }
 
 fn settings(sequences: usize, vocabulary: usize, step: u64) -> SampleSettings<'static> {
@@ -197,11 +182,7 @@ fn groups_of(prompts: &[Vec<u32>], completions: usize) -> Vec<GroupRequest<'_>> 
     prompts
         .iter()
         .zip(0..)
-        .map(|(tokens, id)| GroupRequest {
-            prompt: PromptId(id),
-            tokens,
-            completions,
-        })
+        .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions })
         .collect()
 }
 
@@ -287,10 +268,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let loss = Loss::new(Normaliser::Constant { max_response: NEW });
     let grpo = hapo_core::method("grpo").expect("a method of the table");
     let grpo = Gated::bare((grpo.build)(&MethodSettings::default())?, COMPLETIONS)?;
-    let batching = Batching {
-        micro_batch_tokens: 8192,
-        inverse_temperature: 1.0,
-    };
+    let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let mut trainer = Trainer::new(model, ActivationCheckpointing::None)?;
     let mut step = 0;
     let times = repeat(8, || {
@@ -322,19 +300,9 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
 /// A group in which every other completion is right, past a closed gate.
 fn mixed(group: SampledGroup) -> hapo_core::MixedGroup {
     let verdicts = (0..group.rollouts().len())
-        .map(|i| {
-            if i % 2 == 0 {
-                Verdict::Correct
-            } else {
-                Verdict::Wrong
-            }
-        })
+        .map(|i| if i % 2 == 0 { Verdict::Correct } else { Verdict::Wrong })
         .collect();
-    let slot = Slot {
-        rule: SlotRule::LowestReward,
-        seed: 0,
-        step: Step(1),
-    };
+    let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step: Step(1) };
     apply_gate(group.score(verdicts), None, SuccessLimit::CLOSED, slot)
 }
 

@@ -99,11 +99,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let name = args.shape.name();
     eprintln!(
         "bench: {name} on {threads} threads; about {}",
-        if args.shape == Shape::BenchTiny {
-            "20 s"
-        } else {
-            "4 min"
-        }
+        if args.shape == Shape::BenchTiny { "20 s" } else { "4 min" }
     );
     let rates = machine::rates(&cpu, args.shape.product())?;
     let mut report = Report {
@@ -184,11 +180,7 @@ impl Report {
         }
         model.unpack();
         if wanted(Part::Training) {
-            let cases: &[(usize, usize)] = if tiny {
-                &[(64, 96)]
-            } else {
-                &[(1, 128), (4, 512)]
-            };
+            let cases: &[(usize, usize)] = if tiny { &[(64, 96)] } else { &[(1, 128), (4, 512)] };
             for case in cases {
                 self.add("training", training(&mut model, *case, gflops)?);
             }
@@ -225,10 +217,8 @@ impl Report {
                 it.per_second,
                 percent(it.share_of_product, "product"),
                 percent(it.share_of_memory, "memory"),
-                it.peak_bytes.map_or(String::new(), |it| format!(
-                    "  peak {:.2} GB",
-                    it as f64 / 1e9
-                )),
+                it.peak_bytes
+                    .map_or(String::new(), |it| format!("  peak {:.2} GB", it as f64 / 1e9)),
             );
         }
         Ok(())

@@ -33,11 +33,8 @@ fn flat_element_equal(gold: &str, answer: &str) -> bool {
     if is_fraction(gold) && is_fraction(answer) {
         return gold == answer;
     }
-    let is_integer = |it: &str| {
-        python_float(&without_separators(it))
-            .and_then(near_integer)
-            .is_some()
-    };
+    let is_integer =
+        |it: &str| python_float(&without_separators(it)).and_then(near_integer).is_some();
     if is_integer(gold) != is_integer(answer) {
         return false;
     }
@@ -73,11 +70,7 @@ fn split_tuple(s: &str) -> Vec<String> {
         && chars.next_back().is_some_and(bracket)
         && !chars.as_str().contains(bracket)
     {
-        return chars
-            .as_str()
-            .split(',')
-            .map(|it| it.trim().to_owned())
-            .collect();
+        return chars.as_str().split(',').map(|it| it.trim().to_owned()).collect();
     }
     if s.is_empty() { Vec::new() } else { vec![s] }
 }
@@ -88,15 +81,11 @@ fn is_fraction(s: &str) -> bool {
     let Some((upper, lower)) = digits.split_once('/') else {
         return false;
     };
-    let mut free = upper
-        .trim_start_matches(|c: char| c.is_ascii_digit())
-        .chars();
+    let mut free = upper.trim_start_matches(|c: char| c.is_ascii_digit()).chars();
     let upper_ok = upper.starts_with(|c: char| c.is_ascii_digit())
         && (free.next().is_none() || free.next().is_none());
     let lower = lower.trim_start_matches('0');
-    let mut free = lower
-        .trim_start_matches(|c: char| c.is_ascii_digit())
-        .chars();
+    let mut free = lower.trim_start_matches(|c: char| c.is_ascii_digit()).chars();
     upper_ok
         && lower.starts_with(|c: char| c.is_ascii_digit())
         && (free.next().is_none() || free.next().is_none())
@@ -110,10 +99,7 @@ fn may_be_evaluated(gold: &str, answer: &str) -> bool {
     }
     let bytes = text.as_bytes();
     for (at, _) in text.match_indices('^') {
-        let n_digits = bytes[at + 1..]
-            .iter()
-            .take_while(|b| b.is_ascii_digit())
-            .count();
+        let n_digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
         if n_digits > 1 || n_digits == 1 && bytes.get(at + 2) == Some(&b'^') {
             return false;
         }

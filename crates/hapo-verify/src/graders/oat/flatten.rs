@@ -6,23 +6,14 @@ use super::{MAX_ANSWER, whole_text};
 
 /// OAT's `_normalize`: LaTeX as plain text, lower case, without spaces, braces, percent signs and some units.
 pub(super) fn flatten(text: &str) -> String {
-    let text = text
-        .strip_suffix('\n')
-        .and_then(whole_text)
-        .or_else(|| whole_text(text))
-        .unwrap_or(text);
+    let text =
+        text.strip_suffix('\n').and_then(whole_text).or_else(|| whole_text(text)).unwrap_or(text);
     if text.len() > MAX_ANSWER {
         return text.to_owned();
     }
-    let mut s = text
-        .replace("\\%", "")
-        .replace("\\$", "")
-        .replace(['$', '%'], "");
+    let mut s = text.replace("\\%", "").replace("\\$", "").replace(['$', '%'], "");
     s = s.replace(" or ", " , ").replace(" and ", " , ");
-    s = s
-        .replace("million", "*10^6")
-        .replace("billion", "*10^9")
-        .replace("trillion", "*10^12");
+    s = s.replace("million", "*10^6").replace("billion", "*10^9").replace("trillion", "*10^12");
     for unit in [
         "degree",
         "cm",

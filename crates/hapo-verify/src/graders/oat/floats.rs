@@ -2,14 +2,10 @@
 
 /// What Python's `float()` reads, apart from the infinities.
 pub(super) fn python_float(s: &str) -> Option<f64> {
-    let text: String = s
-        .trim()
-        .chars()
-        .map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char))
-        .collect();
-    let valid = text
-        .bytes()
-        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    let text: String =
+        s.trim().chars().map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char)).collect();
+    let valid =
+        text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !valid || !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }
@@ -19,11 +15,7 @@ pub(super) fn python_float(s: &str) -> Option<f64> {
 /// Decimal digits of the mathematical alphabets count as digits.
 fn digit_value(c: char) -> Option<u8> {
     let code = c as u32;
-    if (0x1D7CE..=0x1D7FF).contains(&code) {
-        Some(((code - 0x1D7CE) % 10) as u8)
-    } else {
-        None
-    }
+    if (0x1D7CE..=0x1D7FF).contains(&code) { Some(((code - 0x1D7CE) % 10) as u8) } else { None }
 }
 
 /// The integer within 1e-7 of a float.
@@ -50,10 +42,5 @@ pub(super) fn without_separators(s: &str) -> String {
             drop[at] = separates(at);
         }
     }
-    chars
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !drop[*at])
-        .map(|it| it.1)
-        .collect()
+    chars.iter().enumerate().filter(|(at, _)| !drop[*at]).map(|it| it.1).collect()
 }

@@ -50,10 +50,7 @@ fn strip_string(text: &str) -> Option<String> {
 
 /// Uniform spellings, without trailing text, units, degrees and signs.
 fn without_dressing(text: &str) -> Option<String> {
-    let mut s = text
-        .replace('\n', "")
-        .replace("\\!", "")
-        .replace("\\\\", "\\");
+    let mut s = text.replace('\n', "").replace("\\!", "").replace("\\\\", "\\");
     if s.contains("array") {
         while let Some(start) = s.find("\\begin{array}{") {
             let close = s[start + 14..].find('}')?;
@@ -76,10 +73,7 @@ fn without_dressing(text: &str) -> Option<String> {
     } else if s.trim() != s && !s.trim().is_empty() {
         s = String::from(s.trim());
     }
-    s = without_units(&s)
-        .replace("^{\\circ}", "")
-        .replace("^\\circ", "")
-        .replace("\\$", "");
+    s = without_units(&s).replace("^{\\circ}", "").replace("^\\circ", "").replace("\\$", "");
     match s.matches("\\text{ ").count() {
         0 => {}
         1 => s.truncate(s.find("\\text{ ")?),
@@ -186,10 +180,7 @@ fn without_unit(s: &str, unit: &str, plural: &str) -> Option<String> {
     let mut at = 0;
     let mut floor = 0;
     while at + pattern.len() <= chars.len() {
-        let fits = pattern
-            .iter()
-            .zip(&chars[at..])
-            .all(|(p, c)| *p == '?' || *p == c.1);
+        let fits = pattern.iter().zip(&chars[at..]).all(|(p, c)| *p == '?' || *p == c.1);
         // The character before must not belong to the match before, which took its neighbours along.
         let before = at == 0 || at > floor && !is_word(chars[at - 1].1);
         let after = at + pattern.len();

@@ -124,11 +124,7 @@ impl PreparedGold for OatGold {
 }
 
 fn in_dollars(text: &str) -> String {
-    if text.contains('$') {
-        text.to_owned()
-    } else {
-        format!("${text}$")
-    }
+    if text.contains('$') { text.to_owned() } else { format!("${text}$") }
 }
 
 /// Whether `\boxed` occurs after the last `\boxed{`: that one counts, and has no brace.
@@ -138,7 +134,5 @@ fn later_box(text: &str) -> bool {
 
 /// The content of a text that is `\text{…}` from end to end.
 fn whole_text(text: &str) -> Option<&str> {
-    text.strip_prefix("\\text{")?
-        .strip_suffix('}')
-        .filter(|it| !it.is_empty())
+    text.strip_prefix("\\text{")?.strip_suffix('}').filter(|it| !it.is_empty())
 }

@@ -3,10 +3,8 @@
 /// LaTeX as the text that a reader of the source would type: `\frac{a}{b}` is `a/b` and `\sqrt[3]{x}` is `sqrt(x)`,
 /// brackets and index lost.
 pub(super) fn plain_text(s: &str) -> String {
-    let s = s
-        .replace("\\tfrac", "\\frac")
-        .replace("\\dfrac", "\\frac")
-        .replace("\\frac", " \\frac");
+    let s =
+        s.replace("\\tfrac", "\\frac").replace("\\dfrac", "\\frac").replace("\\frac", " \\frac");
     let mut out = String::with_capacity(s.len());
     write_plain(&s, &mut out, 0);
     out.trim().to_owned()
@@ -53,15 +51,9 @@ fn argument(rest: &str) -> (&str, &str) {
         };
     }
     if first == '\\' {
-        let letters = rest[1..]
-            .bytes()
-            .take_while(u8::is_ascii_alphabetic)
-            .count()
-            .max(1);
+        let letters = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count().max(1);
         let end = (1 + letters).min(rest.len());
-        let end = (end..=rest.len())
-            .find(|it| rest.is_char_boundary(*it))
-            .unwrap_or(rest.len());
+        let end = (end..=rest.len()).find(|it| rest.is_char_boundary(*it)).unwrap_or(rest.len());
         return rest.split_at(end);
     }
     rest.split_at(first.len_utf8())
@@ -69,10 +61,7 @@ fn argument(rest: &str) -> (&str, &str) {
 
 /// Writes the command at the start of `rest` and gives what follows it.
 fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
-    let letters = rest[1..]
-        .bytes()
-        .take_while(u8::is_ascii_alphabetic)
-        .count();
+    let letters = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count();
     if letters == 0 {
         let Some(c) = rest[1..].chars().next() else {
             return "";

@@ -38,30 +38,18 @@ fn log_add(a: f64, b: f64) -> f64 {
 
 impl Big {
     fn zero() -> Big {
-        Big {
-            mantissa: BigInt::zero(),
-            exponent: 0,
-            log_error: f64::NEG_INFINITY,
-        }
+        Big { mantissa: BigInt::zero(), exponent: 0, log_error: f64::NEG_INFINITY }
     }
 
     /// Rounds to [`BITS`] bits, adding the rounding to the error.
     pub(super) fn rounded(mantissa: BigInt, exponent: i64, log_error: f64) -> Big {
         let bits = mantissa.bits();
         if bits <= BITS {
-            return Big {
-                mantissa,
-                exponent,
-                log_error,
-            };
+            return Big { mantissa, exponent, log_error };
         }
         let drop = bits - BITS;
         let exponent = exponent.saturating_add(drop as i64);
-        Big {
-            mantissa: mantissa >> drop,
-            exponent,
-            log_error: log_add(log_error, exponent as f64),
-        }
+        Big { mantissa: mantissa >> drop, exponent, log_error: log_add(log_error, exponent as f64) }
     }
 
     /// Logarithm (base 2) of the absolute value, rounded up; −∞ for zero.
@@ -91,10 +79,7 @@ impl Big {
         let bits = self.mantissa.bits();
         let drop = bits.saturating_sub(62);
         let top = (&self.mantissa >> drop).to_f64().unwrap_or(f64::NAN);
-        let exponent = self
-            .exponent
-            .saturating_add(drop as i64)
-            .clamp(-2_000, 2_000) as i32;
+        let exponent = self.exponent.saturating_add(drop as i64).clamp(-2_000, 2_000) as i32;
         top * 2_f64.powi(exponent / 2) * 2_f64.powi(exponent - exponent / 2)
     }
 
@@ -124,11 +109,8 @@ impl Ball for Big {
             return Big::zero();
         }
         let shift = (BITS + d.bits()) as i64 - n.bits() as i64 + 1;
-        let quotient = if shift >= 0 {
-            (n << shift as u64) / d
-        } else {
-            n / (d << shift.unsigned_abs())
-        };
+        let quotient =
+            if shift >= 0 { (n << shift as u64) / d } else { n / (d << shift.unsigned_abs()) };
         Big::rounded(quotient, -shift, -shift as f64)
     }
 
@@ -143,65 +125,36 @@ impl Ball for Big {
             "0.57721566490153286060651209008240243104215933593992359880576723488486772677766467";
         Rat::parse_decimal(DIGITS).map_or_else(Big::zero, |it| {
             let big = Big::from_rat(&it);
-            Big {
-                log_error: -260.0,
-                ..big
-            }
+            Big { log_error: -260.0, ..big }
         })
     }
 
     fn add(&self, other: &Big) -> Big {
         let log_error = log_add(self.log_error, other.log_error);
         if self.mantissa.is_zero() {
-            return Big {
-                log_error,
-                ..other.clone()
-            };
+            return Big { log_error, ..other.clone() };
         }
         if other.mantissa.is_zero() {
-            return Big {
-                log_error,
-                ..self.clone()
-            };
+            return Big { log_error, ..self.clone() };
         }
-        let (high, low) = if self.exponent >= other.exponent {
-            (self, other)
-        } else {
-            (other, self)
-        };
+        let (high, low) =
+            if self.exponent >= other.exponent { (self, other) } else { (other, self) };
         let shift = high.exponent.saturating_sub(low.exponent);
         if shift as u64 > 4 * BITS {
             // The lower one is far below the last bit of the higher one, or is a short exact number; either way its
             // size bounds the error of leaving it out.
-            return Big {
-                log_error: log_add(log_error, low.log_size()),
-                ..high.clone()
-            };
+            return Big { log_error: log_add(log_error, low.log_size()), ..high.clone() };
         }
-        Big::rounded(
-            (&high.mantissa << shift as u64) + &low.mantissa,
-            low.exponent,
-            log_error,
-        )
+        Big::rounded((&high.mantissa << shift as u64) + &low.mantissa, low.exponent, log_error)
     }
 
     fn neg(&self) -> Big {
-        Big {
-            mantissa: -&self.mantissa,
-            ..self.clone()
-        }
+        Big { mantissa: -&self.mantissa, ..self.clone() }
     }
 
     fn mul(&self, other: &Big) -> Big {
-        let cross = log_add(
-            self.log_error + other.log_size(),
-            other.log_error + self.log_size(),
-        );
-        let cross = if cross.is_nan() {
-            f64::NEG_INFINITY
-        } else {
-            cross
-        };
+        let cross = log_add(self.log_error + other.log_size(), other.log_error + self.log_size());
+        let cross = if cross.is_nan() { f64::NEG_INFINITY } else { cross };
         let log_error = log_add(cross, self.log_error + other.log_error);
         let exponent = self.exponent.saturating_add(other.exponent);
         Big::rounded(&self.mantissa * &other.mantissa, exponent, log_error)
@@ -215,10 +168,7 @@ impl Ball for Big {
         let quotient = (BigInt::one() << scale) / &self.mantissa;
         let exponent = (-(scale as i64)).checked_sub(self.exponent)?;
         // |δ(1/x)| ≤ δ / (|x|(|x|−δ)), and |x| is at least half of 2^log_size.
-        let log_error = log_add(
-            self.log_error - 2.0 * self.log_size() + 3.0,
-            exponent as f64,
-        );
+        let log_error = log_add(self.log_error - 2.0 * self.log_size() + 3.0, exponent as f64);
         Big::rounded(quotient, exponent, log_error).checked()
     }
 
@@ -229,10 +179,7 @@ impl Ball for Big {
             _ => {}
         }
         if self.mantissa.sign() != Sign::Plus {
-            return Some(Big {
-                log_error: self.log_error / 2.0 + 1.0,
-                ..Big::zero()
-            });
+            return Some(Big { log_error: self.log_error / 2.0 + 1.0, ..Big::zero() });
         }
         let mut shift = (2 * BITS).saturating_sub(self.mantissa.bits()) as i64;
         if (self.exponent - shift) % 2 != 0 {
@@ -286,19 +233,14 @@ impl Ball for Big {
         let scale = (BITS + GUARD) as i64;
         let bits = self.mantissa.bits() as i64;
         // x = m · 2^k with m in [1/2, 1).
-        let m = Big {
-            mantissa: self.mantissa.clone(),
-            exponent: -bits,
-            log_error: f64::NEG_INFINITY,
-        }
-        .fixed(scale);
+        let m =
+            Big { mantissa: self.mantissa.clone(), exponent: -bits, log_error: f64::NEG_INFINITY }
+                .fixed(scale);
         let k = self.exponent + bits;
         let log = fixed_ln(&m, scale) + fixed_ln2(scale) * k;
         let spread = self.log_error - self.log_size() + 2.0;
-        let log_error = log_add(
-            spread,
-            -(BITS as f64) - 8.0 + (k.unsigned_abs().max(1) as f64).log2(),
-        );
+        let log_error =
+            log_add(spread, -(BITS as f64) - 8.0 + (k.unsigned_abs().max(1) as f64).log2());
         Big::rounded(log, -scale, log_error).checked()
     }
 
@@ -325,10 +267,7 @@ impl Ball for Big {
             _ => (sin, cos),
         };
         let log_error = log_add(self.log_error, -(BITS as f64) - 8.0);
-        Some((
-            Big::rounded(sin, -scale, log_error),
-            Big::rounded(cos, -scale, log_error),
-        ))
+        Some((Big::rounded(sin, -scale, log_error), Big::rounded(cos, -scale, log_error)))
     }
 
     fn atan(&self) -> Big {
@@ -336,20 +275,12 @@ impl Ball for Big {
         let one = BigInt::one() << scale as u64;
         let half_pi: BigInt = fixed_pi(scale) >> 1_u32;
         if self.log_size() > 300.0 {
-            let value = if self.mantissa.is_negative() {
-                -half_pi
-            } else {
-                half_pi
-            };
+            let value = if self.mantissa.is_negative() { -half_pi } else { half_pi };
             return Big::rounded(value, -scale, -(BITS as f64));
         }
         let x = self.fixed(scale);
         let inverted = x.abs() > one;
-        let mut y = if inverted {
-            (&one << scale as u64) / &x
-        } else {
-            x.clone()
-        };
+        let mut y = if inverted { (&one << scale as u64) / &x } else { x.clone() };
         // atan y = 2 atan(y / (1 + sqrt(1 + y²))).
         for _ in 0..3 {
             let root = ((&one << scale as u64) + &y * &y).sqrt();
@@ -368,22 +299,14 @@ impl Ball for Big {
         }
         sum <<= 3_u32;
         if inverted {
-            sum = if x.is_negative() {
-                -half_pi - sum
-            } else {
-                half_pi - sum
-            };
+            sum = if x.is_negative() { -half_pi - sum } else { half_pi - sum };
         }
         let spread = if inverted {
             self.log_error - 2.0 * self.log_size() + 3.0
         } else {
             self.log_error + 1.0
         };
-        Big::rounded(
-            sum,
-            -scale,
-            log_add(spread.min(self.log_error + 1.0), -(BITS as f64) - 8.0),
-        )
+        Big::rounded(sum, -scale, log_add(spread.min(self.log_error + 1.0), -(BITS as f64) - 8.0))
     }
 
     fn sign(&self) -> Option<Ordering> {
@@ -394,11 +317,7 @@ impl Ball for Big {
         if self.log_error >= self.log_size() - 1.0 {
             return None;
         }
-        Some(if self.mantissa.is_negative() {
-            Ordering::Less
-        } else {
-            Ordering::Greater
-        })
+        Some(if self.mantissa.is_negative() { Ordering::Less } else { Ordering::Greater })
     }
 
     fn floor(&self) -> Option<Rat> {
@@ -412,9 +331,7 @@ impl Ball for Big {
             return low.to_i64().map(Rat::int);
         }
         // An integer up to the error is that integer: the ball is tiny.
-        (self.log_error < -160.0)
-            .then(|| high.to_i64().map(Rat::int))
-            .flatten()
+        (self.log_error < -160.0).then(|| high.to_i64().map(Rat::int)).flatten()
     }
 
     fn is_negligible(&self) -> bool {

@@ -15,10 +15,7 @@ const EPS: f64 = 4.0 * f64::EPSILON;
 
 impl Double {
     pub(super) fn rounded(value: f64, error: f64) -> Double {
-        Double {
-            value,
-            error: error * (1.0 + EPS) + value.abs() * EPS + f64::MIN_POSITIVE,
-        }
+        Double { value, error: error * (1.0 + EPS) + value.abs() * EPS + f64::MIN_POSITIVE }
     }
 
     pub(super) fn checked(self) -> Option<Double> {
@@ -33,10 +30,7 @@ impl Ball for Double {
         let approximate = value.to_f64();
         let exact = value.to_i64().is_some_and(|n| n.unsigned_abs() < 1 << 53);
         if exact {
-            Double {
-                value: approximate,
-                error: 0.0,
-            }
+            Double { value: approximate, error: 0.0 }
         } else {
             Double::rounded(approximate, 0.0)
         }
@@ -55,10 +49,7 @@ impl Ball for Double {
     }
 
     fn neg(&self) -> Double {
-        Double {
-            value: -self.value,
-            error: self.error,
-        }
+        Double { value: -self.value, error: self.error }
     }
 
     fn mul(&self, other: &Double) -> Double {
@@ -121,10 +112,7 @@ impl Ball for Double {
     }
 
     fn atan(&self) -> Double {
-        Double {
-            value: self.value.atan(),
-            error: self.error + EPS * 2.0,
-        }
+        Double { value: self.value.atan(), error: self.error + EPS * 2.0 }
     }
 
     fn sign(&self) -> Option<Ordering> {
@@ -135,10 +123,7 @@ impl Ball for Double {
     }
 
     fn floor(&self) -> Option<Rat> {
-        let (low, high) = (
-            (self.value - self.error).floor(),
-            (self.value + self.error).floor(),
-        );
+        let (low, high) = ((self.value - self.error).floor(), (self.value + self.error).floor());
         (low == high && low.abs() < 9e15).then(|| Rat::int(low as i64))
     }
 

@@ -54,10 +54,7 @@ impl Parser<'_, '_> {
             }
             T::Variable(text) => {
                 self.pos += 1;
-                Ok(Expr::Sym {
-                    name: text.to_lowercase().into(),
-                    complex: self.complex,
-                })
+                Ok(Expr::Sym { name: text.to_lowercase().into(), complex: self.complex })
             }
             T::Partial => Err(ParseError::Meaning),
             _ => Err(ParseError::Syntax),
@@ -137,11 +134,7 @@ impl Parser<'_, '_> {
                 _ => return Err(ParseError::Syntax),
             }
         }
-        if inner.len() > 1 {
-            Ok(format!("_{{{inner}}}"))
-        } else {
-            Ok(format!("_{inner}"))
-        }
+        if inner.len() > 1 { Ok(format!("_{{{inner}}}")) } else { Ok(format!("_{inner}")) }
     }
 
     /// `f(x)`: a letter before exactly one atom, or before a list, in brackets.
@@ -157,11 +150,7 @@ impl Parser<'_, '_> {
             }
             name
         };
-        let exponent = if self.eat(Token::Caret) {
-            Some(self.script()?)
-        } else {
-            None
-        };
+        let exponent = if self.eat(Token::Caret) { Some(self.script()?) } else { None };
         if self.pos != paren {
             self.pos = start;
             return Ok(None);
@@ -212,10 +201,7 @@ impl Parser<'_, '_> {
             }
         }
         if at >= self.end
-            || !matches!(
-                self.tokens[at],
-                Token::Open(Bracket::Paren | Bracket::Square)
-            )
+            || !matches!(self.tokens[at], Token::Open(Bracket::Paren | Bracket::Square))
         {
             return None;
         }
@@ -273,10 +259,7 @@ pub(crate) fn symbol(name: &str, complex: bool) -> Expr {
         "gamma" | "Gamma" => return Expr::EulerGamma,
         _ => {}
     }
-    Expr::Sym {
-        name: name.to_lowercase().into(),
-        complex,
-    }
+    Expr::Sym { name: name.to_lowercase().into(), complex }
 }
 
 fn accent_name(command: &str, body: &str) -> String {

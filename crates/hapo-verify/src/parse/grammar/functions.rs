@@ -36,10 +36,7 @@ impl Parser<'_, '_> {
             T::MultiFunction(name) => {
                 self.scripts()?;
                 let args = self.arguments()?;
-                Ok(Expr::Call(
-                    function_by_name(name).ok_or(ParseError::Syntax)?,
-                    args,
-                ))
+                Ok(Expr::Call(function_by_name(name).ok_or(ParseError::Syntax)?, args))
             }
             T::Int => self.integral(),
             T::Sum => self.sum(Func::Sum),
@@ -126,10 +123,9 @@ impl Parser<'_, '_> {
         self.expect(Token::Close(Bracket::Brace))?;
         let (_, exponent) = self.scripts()?;
         let it = match name {
-            "gcd" | "lcm" => Expr::Call(
-                function_by_name(name).ok_or(ParseError::Syntax)?,
-                self.arguments()?,
-            ),
+            "gcd" | "lcm" => {
+                Expr::Call(function_by_name(name).ok_or(ParseError::Syntax)?, self.arguments()?)
+            }
             "zeros" | "ones" | "diag" | "hstack" | "vstack" => return Err(ParseError::Meaning),
             _ => {
                 let arg = self.single_argument()?;
@@ -197,14 +193,9 @@ impl Parser<'_, '_> {
             });
             match variable {
                 Some(name) => {
-                    let differential = Expr::Sym {
-                        name: format!("d{name}").into(),
-                        complex: self.complex,
-                    };
-                    (
-                        replace(&body, &differential, &Expr::int(1)),
-                        self.symbol(&name),
-                    )
+                    let differential =
+                        Expr::Sym { name: format!("d{name}").into(), complex: self.complex };
+                    (replace(&body, &differential, &Expr::int(1)), self.symbol(&name))
                 }
                 None => (body, self.symbol("x")),
             }

@@ -12,15 +12,15 @@ impl Parser<'_, '_> {
         let token = self.peek().ok_or(ParseError::Syntax)?;
         match token {
             T::Open(Bracket::Angle) => Err(ParseError::Meaning),
-            T::Open(Bracket::Floor) => self
-                .group(T::Close(Bracket::Floor))
-                .map(|it| Expr::call(Func::Floor, it)),
-            T::Open(Bracket::Ceil) => self
-                .group(T::Close(Bracket::Ceil))
-                .map(|it| Expr::call(Func::Ceil, it)),
-            T::Open(Bracket::VertBar) => self
-                .group(T::Close(Bracket::VertBar))
-                .map(|it| Expr::call(Func::Abs, it)),
+            T::Open(Bracket::Floor) => {
+                self.group(T::Close(Bracket::Floor)).map(|it| Expr::call(Func::Floor, it))
+            }
+            T::Open(Bracket::Ceil) => {
+                self.group(T::Close(Bracket::Ceil)).map(|it| Expr::call(Func::Ceil, it))
+            }
+            T::Open(Bracket::VertBar) => {
+                self.group(T::Close(Bracket::VertBar)).map(|it| Expr::call(Func::Abs, it))
+            }
             T::Open(it) if it != Bracket::ParenVisual => {
                 self.pos += 1;
                 let inner = self.nested(Self::expr)?;
@@ -47,9 +47,7 @@ impl Parser<'_, '_> {
                 Ok(Expr::Call(Func::Binomial, vec![upper, lower]))
             }
             T::MatrixStart => self.matrix(T::MatrixStart, T::MatrixEnd),
-            T::DetStart => self
-                .matrix(T::DetStart, T::DetEnd)
-                .map(|it| Expr::call(Func::Det, it)),
+            T::DetStart => self.matrix(T::DetStart, T::DetEnd).map(|it| Expr::call(Func::Det, it)),
             _ if functions == Functions::Allowed && token.is_function() => {
                 self.nested(Self::function)
             }
@@ -158,8 +156,5 @@ impl Parser<'_, '_> {
 pub(super) fn transpose(cols: usize, cells: &[Expr]) -> Expr {
     let rows = cells.len() / cols.max(1);
     let transposed = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
-    Expr::Matrix {
-        cols: rows,
-        cells: transposed.collect(),
-    }
+    Expr::Matrix { cols: rows, cells: transposed.collect() }
 }

@@ -7,11 +7,7 @@ use crate::number::Rat;
 /// A literal: with a point a decimal, without one an integer.
 pub(crate) fn number(text: &str) -> ParseResult<Expr> {
     let value = Rat::parse_decimal(text).ok_or(ParseError::Depth)?;
-    Ok(if text.contains('.') {
-        Expr::Float(value)
-    } else {
-        Expr::Num(value)
-    })
+    Ok(if text.contains('.') { Expr::Float(value) } else { Expr::Num(value) })
 }
 
 /// `1.5E-3`, a decimal.
@@ -22,8 +18,6 @@ pub(crate) fn e_notation(text: &str) -> ParseResult<Expr> {
     if exponent.unsigned_abs() > 4_000 {
         return Err(ParseError::Depth);
     }
-    let value = Rat::ten_pow(exponent)
-        .and_then(|it| it.mul(&mantissa))
-        .ok_or(ParseError::Depth)?;
+    let value = Rat::ten_pow(exponent).and_then(|it| it.mul(&mantissa)).ok_or(ParseError::Depth)?;
     Ok(Expr::Float(value))
 }

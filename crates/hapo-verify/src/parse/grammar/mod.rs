@@ -121,11 +121,7 @@ impl<'a> Parser<'_, 'a> {
 
     fn peek_at(&self, offset: usize) -> Option<Token<'a>> {
         let idx = self.pos + offset;
-        if idx < self.end {
-            self.tokens.get(idx).copied()
-        } else {
-            None
-        }
+        if idx < self.end { self.tokens.get(idx).copied() } else { None }
     }
 
     fn eat(&mut self, token: Token<'_>) -> bool {
@@ -135,11 +131,7 @@ impl<'a> Parser<'_, 'a> {
     }
 
     fn expect(&mut self, token: Token<'_>) -> ParseResult<()> {
-        if self.eat(token) {
-            Ok(())
-        } else {
-            Err(ParseError::Syntax)
-        }
+        if self.eat(token) { Ok(()) } else { Err(ParseError::Syntax) }
     }
 
     fn at_end(&self) -> bool {
@@ -161,10 +153,7 @@ impl<'a> Parser<'_, 'a> {
 
 /// What occurs at the outermost level of a bracket's content.
 #[derive(Default)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts about one token list"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one token list")]
 struct TopLevel {
     n_commas: usize,
     n_semicolons: usize,

@@ -226,10 +226,7 @@ fn juxtapose(left: Expr, right: Expr, style: Style) -> Expr {
     if derivative_of(&left).is_some()
         && let Expr::Call(_, args) = left
     {
-        let variable = args
-            .into_iter()
-            .next()
-            .expect("a derivative operator has its variable");
+        let variable = args.into_iter().next().expect("a derivative operator has its variable");
         return Expr::Call(Func::Derivative, vec![right, variable]);
     }
     if let (Expr::Num(whole), Expr::Num(part)) = (&left, &right)
@@ -238,11 +235,7 @@ fn juxtapose(left: Expr, right: Expr, style: Style) -> Expr {
         && !part.is_zero()
         && (style == Style::Peer || *part < Rat::ONE)
     {
-        let sum = if whole.is_negative() {
-            whole.sub(part)
-        } else {
-            whole.add(part)
-        };
+        let sum = if whole.is_negative() { whole.sub(part) } else { whole.add(part) };
         if let Some(sum) = sum {
             return Expr::Num(sum);
         }

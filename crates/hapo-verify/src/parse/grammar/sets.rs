@@ -32,11 +32,7 @@ impl Parser<'_, '_> {
             atoms.push(self.atom_expr()?);
         }
         self.expect(Token::Close(Bracket::Paren))?;
-        Ok(if atoms.len() == 1 {
-            atoms.swap_remove(0)
-        } else {
-            Expr::Tuple(atoms)
-        })
+        Ok(if atoms.len() == 1 { atoms.swap_remove(0) } else { Expr::Tuple(atoms) })
     }
 
     /// The whole rest as `a, b; c, d`: one value, a set, or a set of tuples.
@@ -75,11 +71,7 @@ impl Parser<'_, '_> {
             out.push(it);
             return Ok(());
         }
-        let first = if kind == Elements::WithRelations {
-            self.relation()?
-        } else {
-            self.expr()?
-        };
+        let first = if kind == Elements::WithRelations { self.relation()? } else { self.expr()? };
         if self.peek() == Some(Token::PlusMinus) && !first.is_relation() {
             self.pos += 1;
             let right = self.expr()?;
@@ -107,15 +99,8 @@ impl Parser<'_, '_> {
         if close >= self.end {
             return Ok(None);
         }
-        let after = if close + 1 < self.end {
-            self.tokens.get(close + 1)
-        } else {
-            None
-        };
-        let ends = matches!(
-            after,
-            None | Some(Token::Comma | Token::Semicolon | Token::Close(_))
-        );
+        let after = if close + 1 < self.end { self.tokens.get(close + 1) } else { None };
+        let ends = matches!(after, None | Some(Token::Comma | Token::Semicolon | Token::Close(_)));
         if !ends {
             return Ok(None);
         }
@@ -175,9 +160,9 @@ impl Parser<'_, '_> {
                     let groups = it.element_groups(Elements::WithRelations)?;
                     Ok(Some(Expr::Set(groups.into_iter().flatten().collect())))
                 }
-                Token::Boxed => Ok(Some(set_of_groups(
-                    it.element_groups(Elements::WithRelations)?,
-                ))),
+                Token::Boxed => {
+                    Ok(Some(set_of_groups(it.element_groups(Elements::WithRelations)?)))
+                }
                 _ => Ok(None),
             }
         });
@@ -205,20 +190,13 @@ impl Parser<'_, '_> {
     ) -> ParseResult<Option<Expr>> {
         let open_end = |it| matches!(it, Bracket::Paren | Bracket::ParenVisual | Bracket::Group);
         let same_kind = opening == closing
-            && matches!(
-                opening,
-                Bracket::Paren | Bracket::ParenVisual | Bracket::Square
-            );
+            && matches!(opening, Bracket::Paren | Bracket::ParenVisual | Bracket::Square);
         if top.n_commas == 1 && top.n_semicolons == 0 && !top.relation && !top.plus_minus {
             let start = self.pos;
             let ends = self.expr().and_then(|left| {
                 self.expect(Token::Comma)?;
                 let right = self.expr()?;
-                if self.at_end() {
-                    Ok((left, right))
-                } else {
-                    Err(ParseError::Syntax)
-                }
+                if self.at_end() { Ok((left, right)) } else { Err(ParseError::Syntax) }
             });
             match ends {
                 Ok((left, right)) => {
@@ -237,21 +215,13 @@ impl Parser<'_, '_> {
         }
         let groups = self.element_groups(Elements::WithRelations)?;
         let mut items: Vec<Expr> = groups.into_iter().flatten().collect();
-        Ok(Some(if items.len() == 1 {
-            items.swap_remove(0)
-        } else {
-            Expr::Tuple(items)
-        }))
+        Ok(Some(if items.len() == 1 { items.swap_remove(0) } else { Expr::Tuple(items) }))
     }
 
     /// `x \in A \cup B`, `A \setminus B`, … over the whole text.
     pub(super) fn whole_set_relation(&mut self) -> ParseResult<Expr> {
         let it = self.set_relation()?;
-        if self.at_end() {
-            Ok(it)
-        } else {
-            Err(ParseError::Syntax)
-        }
+        if self.at_end() { Ok(it) } else { Err(ParseError::Syntax) }
     }
 
     fn set_relation(&mut self) -> ParseResult<Expr> {
@@ -325,11 +295,7 @@ impl Parser<'_, '_> {
 fn set_of_groups(mut groups: Vec<Vec<Expr>>) -> Expr {
     if groups.len() == 1 {
         let mut only = groups.swap_remove(0);
-        return if only.len() == 1 {
-            only.swap_remove(0)
-        } else {
-            Expr::Set(only)
-        };
+        return if only.len() == 1 { only.swap_remove(0) } else { Expr::Set(only) };
     }
     if groups.iter().all(|it| it.len() == 1) {
         return Expr::Set(groups.into_iter().flatten().collect());
@@ -371,10 +337,5 @@ fn interval(start: Expr, end: Expr, left_open: bool, right_open: bool) -> ParseR
     }
     let infinite = |it: &Expr| matches!(it, Expr::Infinity | Expr::NegInfinity);
     let (left_open, right_open) = (left_open || infinite(&start), right_open || infinite(&end));
-    Ok(Expr::Interval(Box::new(Interval {
-        start,
-        end,
-        left_open,
-        right_open,
-    })))
+    Ok(Expr::Interval(Box::new(Interval { start, end, left_open, right_open })))
 }

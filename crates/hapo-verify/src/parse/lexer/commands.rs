@@ -122,15 +122,9 @@ pub(super) fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
         b'\\' => return some(T::RowEnd, 2),
         _ => {}
     }
-    let n_letters = bytes[1..]
-        .iter()
-        .take(24)
-        .take_while(|b| b.is_ascii_alphabetic())
-        .count();
+    let n_letters = bytes[1..].iter().take(24).take_while(|b| b.is_ascii_alphabetic()).count();
     // The longest known command wins, wherever a word boundary would be.
-    (1..=n_letters)
-        .rev()
-        .find_map(|len| named_command(rest, len))
+    (1..=n_letters).rev().find_map(|len| named_command(rest, len))
 }
 
 /// The command of exactly `len` letters, with whatever must follow it.

@@ -48,18 +48,12 @@ fn differential_len(rest: &str) -> Option<(usize, usize)> {
     if bytes[0] != b'd' {
         return None;
     }
-    let space = bytes[1..]
-        .iter()
-        .take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n'))
-        .count();
+    let space = bytes[1..].iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).count();
     let start = 1 + space;
     match bytes.get(start)? {
         b'a'..=b'z' | b'A'..=b'Z' => Some((start + 1, start)),
         b'\\' => {
-            let letters = bytes[start + 1..]
-                .iter()
-                .take_while(|b| b.is_ascii_alphabetic())
-                .count();
+            let letters = bytes[start + 1..].iter().take_while(|b| b.is_ascii_alphabetic()).count();
             (letters > 0).then_some((start + 1 + letters, start + 1))
         }
         _ => None,

@@ -137,10 +137,8 @@ impl Token<'_> {
 
     /// Whether this starts a function with its arguments.
     pub(crate) fn is_function(self) -> bool {
-        matches!(
-            self,
-            Token::ExpE | Token::Function(_) | Token::MultiFunction(_)
-        ) || matches!(self, Token::OperatorName | Token::Sqrt | Token::Int)
+        matches!(self, Token::ExpE | Token::Function(_) | Token::MultiFunction(_))
+            || matches!(self, Token::OperatorName | Token::Sqrt | Token::Int)
             || matches!(self, Token::Sum | Token::Prod | Token::Lim)
     }
 }
@@ -251,12 +249,7 @@ fn next_token(rest: &str, first: u8) -> Option<(Option<Token<'_>>, usize)> {
 
 fn number(rest: &str) -> (Option<Token<'_>>, usize) {
     let bytes = rest.as_bytes();
-    let digits = |from: usize| {
-        bytes[from..]
-            .iter()
-            .take_while(|b| b.is_ascii_digit())
-            .count()
-    };
+    let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
     let mut len = digits(0);
     if bytes.get(len) == Some(&b'.') {
         let fraction = digits(len + 1);
@@ -274,11 +267,7 @@ fn number(rest: &str) -> (Option<Token<'_>>, usize) {
     }
     let space = usize::from(matches!(bytes.get(len), Some(b' ' | b'\t' | b'\r' | b'\n')));
     let after = &rest[len + space..];
-    let sign = if after.starts_with("\\%") {
-        2
-    } else {
-        usize::from(after.starts_with('%'))
-    };
+    let sign = if after.starts_with("\\%") { 2 } else { usize::from(after.starts_with('%')) };
     if sign > 0 {
         return (Some(Token::Percent(&rest[..len])), len + space + sign);
     }
