@@ -14,11 +14,16 @@ pub struct Source {
     pub text: String,
 }
 
+/// Whether a path is that of a Rust file.
+pub fn is_rust(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|it| it == "rs")
+}
+
 impl Source {
     /// Whether the file is Rust that is built into the binary or the libraries.
     pub fn is_production(&self) -> bool {
         self.path.starts_with("crates/")
-            && self.path.ends_with(".rs")
+            && is_rust(&self.path)
             && self.path.contains("/src/")
             && !self.path.contains("/tests/")
             && !self.path.ends_with("/tests.rs")

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hapo_tidy::{Source, lex, sources};
 
 /// The crates that hold to it.
-const CRATES: [&str; 1] = ["hapo-core"];
+const CRATES: [&str; 2] = ["hapo-core", "hapo-train"];
 
 type Path = Vec<String>;
 

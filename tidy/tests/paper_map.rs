@@ -139,7 +139,7 @@ fn links(text: &str) -> Vec<(String, String)> {
     let links = parts.filter_map(|it| {
         let (item, rest) = it.split_once("`](")?;
         let file = rest.split_once(')')?.0;
-        let is_ours = file.starts_with("../") && file.ends_with(".rs");
+        let is_ours = file.starts_with("../") && hapo_tidy::is_rust(file);
         is_ours.then(|| (item.to_owned(), file.to_owned()))
     });
     links.collect()
@@ -151,7 +151,7 @@ fn named_tests(page: &str) -> Vec<(String, String, String)> {
     let mut decision = String::new();
     for line in page.lines() {
         let (reference, tests) = if let Some(heading) = line.strip_prefix("### ") {
-            decision = heading.split('.').next().unwrap_or("").to_owned();
+            heading.split('.').next().unwrap_or("").clone_into(&mut decision);
             continue;
         } else if let Some((_, tests)) = line.split_once("Tests: ") {
             (decision.clone(), tests)

@@ -7,7 +7,13 @@ use std::process::Command;
 use expect_test::expect_file;
 
 /// A step that samples, with everything optional turned on.
-const RL: &[&str] = &["trapo", "sampling.dynamic_sampling=1", "metrics.kl_every=1"];
+const RL: &[&str] = &[
+    "trapo",
+    "sampling.group_size=4",
+    "sampling.dynamic_sampling=1",
+    "metrics.kl_every=1",
+    "metrics.preflight=0",
+];
 /// A step of imitation.
 const SFT: &[&str] = &["sft"];
 
@@ -104,7 +110,7 @@ fn metrics_of(root: &Path, folder: &Path, settings: &[&str]) -> BTreeSet<String>
     std::fs::write(
         &recipe,
         format!(
-            "method = \"{}\"\nsteps = 1\nmodel.init = {{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }}\ndata = {{ prompts = 8, max_prompt_tokens = 32, teacher_coverage = 1.0 }}\nsampling = {{ group_size = 4, prompts_per_step = 4, max_new_tokens = 96 }}\nmetrics.preflight = 0\n",
+            "method = \"{}\"\nsteps = 1\nmodel.init = {{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }}\ndata = {{ prompts = 8, max_prompt_tokens = 32, teacher_coverage = 1.0 }}\nsampling = {{ prompts_per_step = 4, max_new_tokens = 96 }}\n",
             settings[0]
         ),
     )

@@ -169,7 +169,7 @@ preflight = 0
     );
     assert_eq!(
         eval(&["--template", "chatml"]),
-        "warning: run/checkpoints/step-000001 was trained with template `chat`, and is asked with `chatml`\n"
+        "warning: run/checkpoints/step-000001 was trained with template `chat`, and is sampled with `chatml`\n"
     );
     let refused = offline(
         dir.path(),

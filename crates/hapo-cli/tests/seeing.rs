@@ -65,7 +65,7 @@ fn a_report_of_a_folder_without_a_run_is_bad_input() {
         assert!(it.stdout.is_empty());
         expect![[r#"
             error: nothing holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it
-            hint: name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes
+            hint: name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes
         "#]]
         .assert_eq(&text(&it.stderr));
     }

@@ -99,9 +99,8 @@ fn inject(
         let rollouts = members.into_iter().map(Member::Policy);
         return std::iter::once(teacher(None)).chain(rollouts).collect();
     };
-    let in_slot = |(index, member)| match index == replaced {
-        true => teacher(Some(member)),
-        false => Member::Policy(member),
+    let in_slot = |(index, member)| {
+        if index == replaced { teacher(Some(member)) } else { Member::Policy(member) }
     };
     members.into_iter().enumerate().map(in_slot).collect()
 }

@@ -25,7 +25,7 @@ pub struct ChatFiles {
     pub special_tokens: BTreeMap<String, String>,
 }
 
-/// Reads the chat template and the special tokens from a model's tokenizer_file files (name and bytes,
+/// Reads the chat template and the special tokens from a model's `tokenizer_file` files (name and bytes,
 /// see [`TOKENIZER_FILES`](crate::folder::TOKENIZER_FILES)); `dir` is only named in errors.
 ///
 /// # Errors

@@ -153,6 +153,7 @@ pub(crate) struct LayerParams {
 
 /// Ranges of one layer's matrices, in the parameters or in their bf16 copy.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "they are the published names")]
 pub(crate) struct Matrices {
     pub(crate) q_proj: Range,
     pub(crate) k_proj: Range,

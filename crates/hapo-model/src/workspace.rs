@@ -111,12 +111,11 @@ impl<D: Device> Model<D> {
         let shape = mat(rows, hidden, vocabulary);
         let x = work.norm.first(rows * hidden);
         let y = work.logits.first_mut(rows * vocabulary);
-        match self.packed_for(rows) {
-            Some(it) => device.matmul_packed(shape, x, it.at(it.head), Accumulate::Nothing, y),
-            None => {
-                let head = self.param(self.roles.head);
-                device.matmul(shape, x, head, Accumulate::Nothing, y);
-            }
+        if let Some(it) = self.packed_for(rows) {
+            device.matmul_packed(shape, x, it.at(it.head), Accumulate::Nothing, y);
+        } else {
+            let head = self.param(self.roles.head);
+            device.matmul(shape, x, head, Accumulate::Nothing, y);
         }
         device.download(work.logits.first(rows * vocabulary), logits);
     }

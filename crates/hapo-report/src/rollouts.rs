@@ -125,6 +125,7 @@ fn mean(log_probs: &[f32]) -> Option<f64> {
     (!log_probs.is_empty()).then(|| sum / log_probs.len() as f64)
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn as_name<S: Serializer>(
     verdict: &hapo_verify::Verdict,
     serializer: S,

@@ -91,12 +91,15 @@ impl Journal {
         if mode == OpenMode::Fresh {
             file.set_len(0).map_err(Error::io("write", path))?;
         }
-        let same = |recorded: &Value| match recorded == settings {
-            true => Ok(()),
-            false => Err(Error::Settings {
-                path: path.to_owned(),
-                differences: differences(recorded, settings),
-            }),
+        let same = |recorded: &Value| {
+            if recorded == settings {
+                Ok(())
+            } else {
+                Err(Error::Settings {
+                    path: path.to_owned(),
+                    differences: differences(recorded, settings),
+                })
+            }
         };
         let end = read(&file, path, format, same, each)?;
         if end == 0 && mode == OpenMode::Resume {

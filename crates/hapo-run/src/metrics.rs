@@ -177,7 +177,7 @@ mod tests {
         for cut in 0..=whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
             let file = MetricsFile::open(&path, 9).unwrap();
-            let complete = whole[..cut].iter().filter(|it| **it == b'\n').count();
+            let complete = whole[..cut].split(|it| *it == b'\n').count() - 1;
             assert_eq!(file.lines(), complete as u64, "{cut}");
             assert_eq!(std::fs::read(&path).unwrap(), &whole[..11 * complete]);
             assert_eq!(file.history().unwrap().len(), complete);

@@ -10,11 +10,12 @@ const FOLDER: &str = "HAPO_RUN_TEST_FOLDER";
 
 /// The other process of the test below; alone it does nothing.
 #[test]
+#[expect(clippy::print_stdout, reason = "the test below waits for the line")]
 fn holder() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         let _lock = Lock::take(RunFolder(Path::new(&folder))).unwrap();
         println!("\nholding");
-        std::thread::sleep(std::time::Duration::from_secs(60));
+        std::thread::sleep(std::time::Duration::from_mins(1));
     }
 }
 

@@ -149,10 +149,10 @@ impl Explain for Error {
             | Self::Load(_)
             | Self::OtherRecipe { .. }
             | Self::EarlierVersion { .. }
-            | Self::Checkpoint { .. } => true,
-            Self::Io { action, .. } => *action == "read",
+            | Self::Checkpoint { .. }
             // Whoever starts a second run in a folder has named the wrong one.
-            Self::Run(hapo_run::Error::Busy { .. }) => true,
+            | Self::Run(hapo_run::Error::Busy { .. }) => true,
+            Self::Io { action, .. } => *action == "read",
             Self::Run(it) => it.is_bad_input(),
             Self::Sampler(it) => it.is_bad_input(),
             Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => false,

@@ -233,18 +233,15 @@ impl<L: Learner> Run<L> {
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let chat_format = &self.verifier.chat_format;
-        let metrics = match self.source.demonstrations(chat_format, step)? {
-            Some(batch) => {
-                let steps_per_epoch = self.source.steps_per_epoch();
-                let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
-                let settings = &self.settings.update;
-                imitation_step(&mut self.learner, &batch, settings, (step, epoch))?
-            }
-            None => {
-                let parts = self.parts();
-                let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
-                rollout_step(task, &mut engines, log, step)?
-            }
+        let metrics = if let Some(batch) = self.source.demonstrations(chat_format, step)? {
+            let steps_per_epoch = self.source.steps_per_epoch();
+            let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
+            let settings = &self.settings.update;
+            imitation_step(&mut self.learner, &batch, settings, (step, epoch))?
+        } else {
+            let parts = self.parts();
+            let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
+            rollout_step(task, &mut engines, log, step)?
         };
         self.steps_done = step.0;
         Ok(metrics)

@@ -150,7 +150,7 @@ pub fn train_on<D: Device>(
         run_dir,
         resolved: &resolved,
         events: Events::open(run_dir, first)?,
-        guard: Guard::new(&recipe.guard(), &file.history()?),
+        guard: Guard::new(recipe.guard(), &file.history()?),
         score: Score::new(&recipe.checkpoint().best),
         saved_at: restored.map(|it| (it.0.step, it.1)),
         file,

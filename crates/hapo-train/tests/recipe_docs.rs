@@ -27,8 +27,8 @@ fn default_of(defaults: &toml::Table, section: &str, key: &Key) -> String {
     if path == "hapo.turn_off_epoch" {
         return String::new();
     }
-    let sections = section.split('.').filter(|it| !it.is_empty());
-    let table = sections.fold(Some(defaults), |table, it| table?.get(it)?.as_table());
+    let mut sections = section.split('.').filter(|it| !it.is_empty());
+    let table = sections.try_fold(defaults, |table, it| table.get(it)?.as_table());
     match table.and_then(|it| it.get(key.name)) {
         None | Some(toml::Value::Table(_)) => String::new(),
         Some(toml::Value::Float(it)) if it.fract() == 0.0 && it.abs() < 1e6 => format!("`{it:.1}`"),

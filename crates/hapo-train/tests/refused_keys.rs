@@ -1,6 +1,8 @@
 //! What a recipe refuses: keys that mean nothing beside the others, words and keys of no one, spellings of
 //! earlier versions. Each with its place and what to do.
 
+#![expect(clippy::result_large_err, reason = "a recipe is read once")]
+
 use std::path::Path;
 
 use expect_test::{Expect, expect};

@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use super::grpo::on_policy;
 use super::{Method, MethodEntry, MethodError};
+use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
 
 /// `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
 ///
-/// MaxRL: GRPO with the mean as its scale, so that a prompt that is solved once in N counts N times as much as one
+/// `MaxRL`: GRPO with the mean as its scale, so that a prompt that is solved once in N counts N times as much as one
 /// that is always nearly solved: the gradient of the likelihood of success, log of the pass rate, instead of the
 /// pass rate itself.
 pub(super) const METHOD: MethodEntry = MethodEntry {
@@ -16,7 +17,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &[],
     variants: &[],
     build: |settings| {
-        if settings.advantage != Default::default() {
+        if settings.advantage != AdvantageRule::default() {
             return Err(MethodError {
                 key: "advantage",
                 problem: "`maxrl` has an advantage of its own, expected no key of [advantage]"

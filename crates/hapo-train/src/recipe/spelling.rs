@@ -24,7 +24,7 @@ const WORDS: &[(&str, &str, &str)] = &[
 ];
 
 /// An old spelling that was found.
-pub(super) struct Old {
+pub(super) struct OldSpelling {
     /// The key that it is, or the value of.
     pub(super) key: &'static str,
     pub(super) old: &'static str,
@@ -32,11 +32,11 @@ pub(super) struct Old {
 }
 
 /// The first old spelling in a recipe.
-pub(super) fn first_old(table: &Table) -> Option<Old> {
+pub(super) fn first_old(table: &Table) -> Option<OldSpelling> {
     let key = KEYS.iter().find(|it| find(table, it.0).is_some());
     let word = WORDS.iter().find(|it| find(table, it.0).and_then(Value::as_str) == Some(it.1));
-    let key = key.map(|&(old, new)| Old { key: old, old, new });
-    key.or_else(|| word.map(|&(key, old, new)| Old { key, old, new }))
+    let key = key.map(|&(old, new)| OldSpelling { key: old, old, new });
+    key.or_else(|| word.map(|&(key, old, new)| OldSpelling { key, old, new }))
 }
 
 /// Why a run whose kept recipe is `resolved` cannot be resumed by this version; `None` if it can.
@@ -100,7 +100,7 @@ fn upgrade_one(table: &DeTable<'_>, text: &str) -> Option<String> {
             return replaced(key.span(), new_key);
         }
         // The key changes its section, whose name is the dotted key's or that of a header.
-        let others = section.1.get_ref().as_table().map_or(0, |it| it.len()) > 1;
+        let others = section.1.get_ref().as_table().map_or(0, toml::map::Map::len) > 1;
         let between = text.get(section.0.span().end..key.span().start)?;
         if between.trim() == "." || !others {
             return replaced(section.0.span(), new_section);

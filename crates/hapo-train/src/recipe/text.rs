@@ -130,7 +130,7 @@ impl Document {
         }
     }
 
-    fn old_spelling(&self, old: &spelling::Old) -> Error {
+    fn old_spelling(&self, old: &spelling::OldSpelling) -> Error {
         let what = format!("`{}` is spelled `{}` now", old.old, old.new);
         let in_file = self.place(old.key).is_some_and(|it| !it.overriding);
         let hint = if in_file {
@@ -337,8 +337,8 @@ fn lay_on(
         };
         let found = names.iter().enumerate();
         let found = found.filter_map(|(index, it)| Some((index, own(it)?)));
-        let found = found.map(|(index, rest)| (vec![index], text.len() - rest));
-        found.last().unwrap_or_default()
+        let mut found = found.map(|(index, rest)| (vec![index], text.len() - rest));
+        found.next_back().unwrap_or_default()
     };
     let names: Vec<Option<String>> = all.iter().map(|it| it.0.clone()).collect();
     let no_stage = |flag: &str, it: &str| {

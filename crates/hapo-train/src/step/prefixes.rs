@@ -50,17 +50,18 @@ pub(super) fn sample_and_score<L: Learner>(
 ) -> Result<Vec<ScoredGroup>> {
     let limit = task.method.success_limit(step);
     let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
-    for index in 0..=plan.len() {
-        let (parts, rng_stream) = match plan.get(index) {
-            Some(it) => (micro_groups(prompts, &groups, *it), RNG_STREAMS[index]),
-            None => (last_rollouts(prompts, &groups, limit), RngStream::SampleLast),
+    let rounds = plan.iter().zip(RNG_STREAMS).map(|(part, stream)| (Some(*part), stream));
+    for (micro_group, rng_stream) in rounds.chain([(None, RngStream::SampleLast)]) {
+        let parts = match micro_group {
+            Some(it) => micro_groups(prompts, &groups, it),
+            None => last_rollouts(prompts, &groups, limit),
         };
         let sampling = task.settings.sampling(task.verifier, rng_stream, step);
         let sampled = sample(engines, prompts, &parts, &sampling)?;
         tokens.add(&sampled);
         clock.lap("sample");
         let extended = parts.par_iter().zip(sampled).map(|(part, sampled)| {
-            let rollouts = rollouts(part, sampled, sampling.max_new_tokens);
+            let rollouts = rollouts(part, &sampled, sampling.max_new_tokens);
             let first = groups[part.prompt].requested;
             let prompt = prompts[part.prompt];
             let verdicts = task.verifier.verdicts(prompt, &rollouts, (step, first))?;
@@ -76,7 +77,8 @@ pub(super) fn sample_and_score<L: Learner>(
         clock.lap("verify");
     }
     let scored = prompts.iter().zip(groups).map(|(prompt, it)| {
-        SampledGroup::new(prompt.id, it.requested, it.rollouts).score(it.verdicts)
+        let group = SampledGroup::new(prompt.id, it.requested, it.rollouts);
+        task.verifier.score(group, it.verdicts)
     });
     Ok(scored.collect())
 }
@@ -134,7 +136,7 @@ fn sample<L: Learner>(
 }
 
 /// What was sampled behind a prefix, as responses: the prefix counts against the limit of a response.
-fn rollouts(part: &Part<'_>, sampled: Sampled, limit: usize) -> Vec<Rollout> {
+fn rollouts(part: &Part<'_>, sampled: &Sampled, limit: usize) -> Vec<Rollout> {
     let free = limit - part.prefix.len();
     let sampled = sampled.group.rollouts().iter();
     let response = |it: &Rollout| {

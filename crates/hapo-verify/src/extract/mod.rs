@@ -124,9 +124,14 @@ pub(crate) fn candidates(
                     scan.formulas_at(at, Context::Plain)
                 }),
                 100 | 200 => {
-                    anchors.near(text, &mut found, priority == 100, 50, Dots::MatchNewlines, |at| {
-                        scan.formulas_at(at, Context::Plain)
-                    })
+                    anchors.near(
+                        text,
+                        &mut found,
+                        priority == 100,
+                        50,
+                        Dots::MatchNewlines,
+                        |at| scan.formulas_at(at, Context::Plain),
+                    );
                 }
                 300 => scan.all_formulas(Context::Plain, &mut found),
                 _ => {}
