@@ -52,7 +52,7 @@ const GPUS: &[Gpu] = &[
 ];
 
 /// Shares of the peak of a GPU that the plan assumes.
-const CARD_SHARES: (f64, f64) = (0.40, 0.60);
+const GPU_SHARES: (f64, f64) = (0.40, 0.60);
 
 /// Shares of a CPU's measured rates that the estimate assumes.
 const CPU_SHARES: (f64, f64) = (0.70, 0.70);
@@ -67,8 +67,8 @@ impl DeviceSpec {
             memory_bytes: (gpu.1 * 1e9) as u64,
             flops: gpu.2 * 1e12,
             bandwidth: gpu.3 * 1e9,
-            training_share: CARD_SHARES.0,
-            decoding_share: CARD_SHARES.1,
+            training_share: GPU_SHARES.0,
+            decoding_share: GPU_SHARES.1,
             activation_bytes: 2,
             working_copy_bytes: 2,
         })

@@ -3,8 +3,6 @@
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::text::find;
-
 /// Keys: as they were, as they are.
 const KEYS: &[(&str, &str)] = &[
     ("hapo.failure_level", "hapo.success_limit"),
@@ -29,6 +27,14 @@ pub(super) struct OldSpelling {
     pub(super) key: &'static str,
     pub(super) old: &'static str,
     pub(super) new: &'static str,
+}
+
+/// The value of a key.
+pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        None => table.get(key),
+        Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
+    }
 }
 
 /// The first old spelling in a recipe.

@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::sections::{REQUIRED, Settings};
-use super::spelling;
+use super::spelling::{self, find};
 use super::words::explain;
 use crate::error::{Error, Result};
 
@@ -235,14 +235,6 @@ impl Document {
     fn forget(&mut self, path: &str) {
         let below = format!("{path}.");
         self.written.retain(|it, _| it != path && !it.starts_with(&below));
-    }
-}
-
-/// The value of a key.
-pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
-    match key.split_once('.') {
-        None => table.get(key),
-        Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
     }
 }
 
