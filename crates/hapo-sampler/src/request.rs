@@ -11,7 +11,7 @@ pub struct EngineLimits {
     /// Sequences that get a token per step.
     pub max_sequences: usize,
     /// Tokens of the key/value cache, prompts and completions together; a prompt is stored once for
-    /// all its completions, each rounded up by [`KvCache::cost`].
+    /// all its completions, each rounded up by [`hapo_model::KvCache::cost`].
     pub cache_tokens: usize,
     /// Prompt tokens read per step at most: what a new prompt can add to the time between two
     /// tokens of the others. Longer prompts are read in pieces.

@@ -2,7 +2,7 @@
 //! shards with an index, tokenizer files as they are.
 //!
 //! A folder is checked completely before a single weight is read: every tensor of
-//! [`Config::tensors`] is there, once, with its shape and a known number format, and there is none
+//! [`Config::tensors`](crate::Config::tensors) is there, once, with its shape and a known number format, and there is none
 //! that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so
 //! that a refusal names the tensor and both numbers; that crate is the oracle of the tests.
 //!

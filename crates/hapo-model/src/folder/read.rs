@@ -109,7 +109,7 @@ impl ModelFolder {
     }
 
     /// Name and bytes of the files of [`TOKENIZER_FILES`] that the folder holds, in that order; pass them
-    /// to [`write()`] to keep the tokenizer and its chat template as they are.
+    /// to [`write`](super::write()) to keep the tokenizer and its chat template as they are.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.

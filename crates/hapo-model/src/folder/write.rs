@@ -43,7 +43,7 @@ impl Default for Layout<'_> {
 ///
 /// The same input gives the same bytes. Each file is written under a temporary name, flushed to the
 /// disk and renamed, weights first and `config.json` last: a folder without it is an unfinished one
-/// and is refused by [`open`].
+/// and is refused by [`open`](super::open()).
 ///
 /// # Errors
 /// [`Error::Config`] for a configuration whose numbers disagree, [`Error::Tensor`] when `source`
