@@ -79,6 +79,18 @@ pub struct Config {
     pub pad: Option<u32>,
 }
 
+impl Config {
+    /// What to say where sequences of up to `tokens` tokens are to be read.
+    pub fn beyond_positions(&self, tokens: usize) -> Option<String> {
+        (tokens > self.max_positions).then(|| {
+            format!(
+                "sequences of up to {tokens} tokens are read, the model was made for {} (max_position_embeddings)",
+                self.max_positions
+            )
+        })
+    }
+}
+
 /// A tensor of the Hugging Face folder: its published name and shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {

@@ -36,6 +36,14 @@ pub enum Error {
         /// What a reader can do.
         hint: Option<&'static str>,
     },
+    /// Several such fields of one file.
+    #[error("{} fields ask for another decoder ({}): {}", problems.len(), file.display(), listed(problems))]
+    Fields {
+        /// The JSON file.
+        file: PathBuf,
+        /// Each as [`Error::Config`] has it.
+        problems: Vec<FieldProblem>,
+    },
     /// A tensor that is missing, unexpected, of the wrong shape or dtype, or that holds NaN or infinite values.
     #[error("expected {expected}, got {got} ({}: {tensor})", file.display())]
     Tensor {
@@ -78,9 +86,30 @@ pub enum Error {
     },
 }
 
+/// A field among several that cannot be used as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldProblem {
+    /// Name of the field; a dot separates levels.
+    pub field: String,
+    /// What the decoder needs.
+    pub expected: String,
+    /// What the file holds.
+    pub got: String,
+    /// What a reader can do.
+    pub hint: Option<&'static str>,
+}
+
+fn listed(problems: &[FieldProblem]) -> String {
+    let each = problems.iter().map(|FieldProblem { field, expected, got, .. }| {
+        format!("{field}: expected {expected}, got {got}")
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
 impl Explain for Error {
     fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::Fields { problems, .. } => problems.iter().find_map(|it| it.hint),
             Self::Config { hint, .. }
             | Self::Tensor { hint, .. }
             | Self::Malformed { hint, .. }
@@ -104,9 +133,34 @@ impl Error {
         match self {
             Self::Io { file, .. }
             | Self::Config { file, .. }
+            | Self::Fields { file, .. }
             | Self::Tensor { file, .. }
             | Self::Malformed { file, .. }
             | Self::Tokenizer { file, .. } => file,
+        }
+    }
+
+    /// One error of several fields of one file; errors of another kind go first.
+    pub(crate) fn of_fields(errors: Vec<Self>) -> Option<Self> {
+        let mut problems = Vec::new();
+        let mut path = None;
+        let mut only = None;
+        for it in errors {
+            let Self::Config { file, field, expected, got, hint } = it else {
+                return Some(it);
+            };
+            problems.push(FieldProblem {
+                field: field.clone(),
+                expected: expected.clone(),
+                got: got.clone(),
+                hint,
+            });
+            path.get_or_insert_with(|| file.clone());
+            only = Some(Self::Config { file, field, expected, got, hint });
+        }
+        match (problems.len(), path) {
+            (0 | 1, _) | (_, None) => only,
+            (_, Some(file)) => Some(Self::Fields { file, problems }),
         }
     }
 

@@ -32,7 +32,7 @@ pub use chat::{ChatFiles, chat_files};
 pub use compute_error::ComputeError;
 pub use config::{Architecture, Config, Llama3Scaling, Rope, TensorSpec};
 pub use dtype::Dtype;
-pub use error::Error;
+pub use error::{Error, FieldProblem};
 pub use folder::ModelFolder;
 pub use gradients::Gradients;
 pub use head::Outputs;

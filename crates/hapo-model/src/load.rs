@@ -18,6 +18,8 @@ pub struct LoadedModel<D: Device> {
     pub tokenizer: Tokenizer,
     /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
     pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    /// What is in the folder and read by nobody.
+    pub warnings: Vec<String>,
 }
 
 /// Why a folder cannot become a model.
@@ -65,6 +67,11 @@ pub fn load<D: Device>(
     })?;
     match refused {
         Some(it) => Err(it.into()),
-        None => Ok(LoadedModel { model, tokenizer, tokenizer_files: opened.tokenizer_files()? }),
+        None => Ok(LoadedModel {
+            model,
+            tokenizer,
+            tokenizer_files: opened.tokenizer_files()?,
+            warnings: opened.warnings,
+        }),
     }
 }

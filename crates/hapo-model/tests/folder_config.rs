@@ -2,11 +2,15 @@
 
 use std::path::Path;
 
-use hapo_model::config_json::{check, parse, render, render_generation};
+use hapo_model::config_json::{ParsedConfig, check, parse, render, render_generation};
 use hapo_model::{Architecture, Config, Dtype, Error, Llama3Scaling, Rope};
 use serde_json::{Value, json};
 
 fn read(config: &Value, generation: Option<&Value>) -> Result<(Config, Option<Dtype>), Error> {
+    read_all(config, generation).map(|it| (it.config, it.dtype))
+}
+
+fn read_all(config: &Value, generation: Option<&Value>) -> Result<ParsedConfig, Error> {
     let generation = generation.map(|value| value.to_string().into_bytes());
     parse(
         Path::new("config.json"),
@@ -115,6 +119,150 @@ fn qwen3() -> Value {
     })
 }
 
+/// What the folders of one family say besides their sizes: `testdata/model_configs/fields.json`.
+fn published() -> Value {
+    let file = hapo_testing::repository("testdata/model_configs/fields.json");
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+/// The published base of a model type.
+fn base_of(model_type: &str) -> Value {
+    match model_type {
+        "llama" => llama32(),
+        "qwen2" => qwen25(),
+        _ => qwen3(),
+    }
+}
+
+fn laid_on(mut base: Value, fields: &Value) -> Value {
+    for (name, value) in fields.as_object().unwrap() {
+        base[name] = value.clone();
+    }
+    base
+}
+
+#[test]
+fn published_field_sets_are_read_without_a_warning() {
+    let published = published();
+    let sets = published["folders"].as_object().unwrap();
+    assert_eq!(sets.len(), 15);
+    for (name, fields) in sets {
+        let config = read_all(fields, None).unwrap_or_else(|it| panic!("{name}: {it}"));
+        assert_eq!(config.unread, Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn what_transformers_itself_writes_is_read_without_a_warning() {
+    let published = published();
+    let versions = published["transformers"].as_object().unwrap();
+    let names: Vec<&str> = versions.keys().map(String::as_str).collect();
+    assert_eq!(names, ["4.37.2", "4.44.2", "4.51.3", "4.57.1", "5.0.0"]);
+    let mut seen = 0;
+    for (version, classes) in versions {
+        for (class, fields) in classes.as_object().unwrap() {
+            for model_type in ["llama", "qwen2", "qwen3"] {
+                if class != "PretrainedConfig" && !class.to_lowercase().starts_with(model_type) {
+                    continue;
+                }
+                let mut config = base_of(model_type);
+                if class == "PretrainedConfig" {
+                    // Sizes are the model's, everything else as transformers defaults it.
+                    let own = [
+                        "architectures",
+                        "model_type",
+                        "torch_dtype",
+                        "dtype",
+                        "tie_word_embeddings",
+                    ];
+                    let mut fields = fields.clone();
+                    fields.as_object_mut().unwrap().retain(|it, _| !own.contains(&it.as_str()));
+                    config = laid_on(config, &fields);
+                } else {
+                    let architectures = config["architectures"].clone();
+                    config = laid_on(fields.clone(), &json!({ "architectures": architectures }));
+                }
+                let parsed = read_all(&config, None)
+                    .unwrap_or_else(|it| panic!("{version} {class} as {model_type}: {it}"));
+                assert_eq!(parsed.unread, Vec::<String>::new(), "{version} {class}");
+                seen += 1;
+            }
+        }
+    }
+    // The common class as each of three types, then the classes themselves; Qwen3 came with 4.51.
+    assert_eq!(seen, 5 * 3 + 5 * 2 + 3);
+}
+
+/// The values of the table of harmless fields: each alone gives the same decoder, and no warning.
+#[test]
+fn fields_that_transformers_passes_over_change_nothing() {
+    let harmless = json!({
+        "is_llama_config": true, "rope_interleaved": false, "transformers.js_config": {"dtype": "q4"},
+        "unk_token_id": 0, "cls_token_id": 1, "mask_token_id": 2, "end_token_id": 3, "pad_token_id": -1,
+        "max_sequence_length": 2048, "model_max_length": 2048, "tokenizer_model_max_length": 2048,
+        "tokenizer_padding_side": "right", "gradient_checkpointing": false, "use_return_dict": true,
+        "output_past": true, "ignore_index": -100, "classifier_dropout": 0.1, "export_model_type": "text",
+        "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0, "hidden_dropout": 0.0, "dropout": 0.0,
+        "hidden_act": "swish", "bias": false, "use_bias": false, "no_bias": true, "use_qk_norm": false,
+        "num_experts": 0, "rotary_pct": 1, "torch_dtype": "auto", "license": "mit",
+        "library_name": "transformers", "datasets": ["a"], "task": "x", "trl_version": "0.9",
+        "fp16": false, "bf16": true, "pretraining_tp": 2
+    });
+    let mut seen = 0;
+    for (field, value) in harmless.as_object().unwrap() {
+        for base in [llama32(), qwen25(), qwen3()] {
+            let same = read_all(&base, None).unwrap().config;
+            let found = read_all(&with(base, field, value.clone()), None).unwrap();
+            assert_eq!((found.config, found.unread), (same, Vec::new()), "{field}");
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 3 * 39);
+    for scaling in [
+        json!({"rope_type": "linear", "factor": 1.0}),
+        json!({"rope_type": "default", "factor": 1.0}),
+        json!({"type": "linear", "factor": 1}),
+    ] {
+        let found = read(&with(qwen25(), "rope_scaling", scaling), None).unwrap();
+        assert_eq!(found, read(&qwen25(), None).unwrap());
+    }
+    let found = read(&with(qwen25(), "torch_dtype", json!("torch.bfloat16")), None).unwrap();
+    assert_eq!(found.1, Some(Dtype::Bf16));
+}
+
+#[test]
+fn a_llama_without_rope_theta_has_that_of_transformers() {
+    let mut old = without(llama32(), "rope_theta");
+    old["rope_scaling"] = Value::Null;
+    assert_eq!(read(&old, None).unwrap().0.rope, Rope { theta: 1e4, llama3: None });
+    let scaled = read(&without(llama32(), "rope_theta"), None).unwrap().0.rope;
+    assert_eq!((scaled.theta, scaled.llama3.is_some()), (1e4, true));
+}
+
+#[test]
+fn unknown_notes_are_named_and_unknown_arithmetic_is_refused() {
+    let noted = with(with(llama32(), "wandb_run", json!("x")), "trained_by", json!({"who": 1}));
+    assert_eq!(read_all(&noted, None).unwrap().unread, ["trained_by", "wandb_run"]);
+    for (field, value) in [
+        ("quantization", json!({"bits": 4})),
+        ("compression_config", json!({})),
+        ("dual_chunk_attention_config", json!({})),
+        ("no_rope_layers", json!([1])),
+        ("embedding_multiplier", json!(12.0)),
+        ("logits_scaling", json!(8.0)),
+        ("attn_logit_softcapping", json!(50.0)),
+        ("final_logit_softcapping", json!(30.0)),
+        ("num_nextn_predict_layers", json!(1)),
+        ("rotary_pct", json!(0.25)),
+        ("use_qk_norm", json!(true)),
+        ("no_bias", json!(false)),
+        ("num_experts", json!(8)),
+    ] {
+        let error = read(&with(llama32(), field, value), None).unwrap_err();
+        assert!(error.to_string().ends_with(&format!("(config.json: {field})")), "{error}");
+    }
+}
+
 fn with(mut base: Value, field: &str, value: Value) -> Value {
     base[field] = value;
     base
@@ -214,7 +362,8 @@ fn what_is_written_is_read_back_equal() {
                 text.as_bytes(),
                 Some((Path::new("generation_config.json"), generation.as_bytes())),
             );
-            assert_eq!(again.unwrap(), (config.clone(), Some(dtype)));
+            let again = again.unwrap();
+            assert_eq!((again.config, again.dtype), (config.clone(), Some(dtype)));
         }
     }
 }
@@ -358,6 +507,22 @@ fn what_is_not_implemented_is_refused_by_name() {
             r#"expected "default" or "llama3", got "linear" (config.json: rope_scaling.type)"#,
         ),
         (
+            with(llama32(), "rope_interleaved", json!(true)),
+            "expected false, got true (config.json: rope_interleaved)",
+        ),
+        (
+            with(qwen25(), "auto_map", json!({"AutoModelForCausalLM": "modeling_x.X"})),
+            r#"expected an architecture of transformers itself, without code of its own, got {"AutoModelForCausalLM":"modeling_x.X"} (config.json: auto_map)"#,
+        ),
+        (
+            with(
+                with(with(llama32(), "logits_scaling", json!(8.0)), "hidden_act", json!("gelu")),
+                "run",
+                json!(1),
+            ),
+            r#"2 fields ask for another decoder (config.json): hidden_act: expected "silu", got "gelu"; logits_scaling: expected no such field, as the decoder does not implement it, got 8.0"#,
+        ),
+        (
             with(qwen3(), "rope_parameters", json!({"rope_theta": 1e6, "rope_type": "longrope"})),
             r#"expected "default" or "llama3", got "longrope" (config.json: rope_parameters.rope_type)"#,
         ),
@@ -482,7 +647,7 @@ fn sizes_are_bounded_and_agree() {
         (with(qwen25(), "tie_word_embeddings", json!("yes")), "expected true or false, got \"yes\" (config.json: tie_word_embeddings)".to_owned()),
         (with(qwen25(), "eos_token_id", json!(151_936)), "expected an id below vocab_size (151936), got 151936 (config.json: eos_token_id)".to_owned()),
         (with(qwen25(), "eos_token_id", json!([1, -1])), "expected a token id or a list of them, got [1,-1] (config.json: eos_token_id)".to_owned()),
-        (with(qwen25(), "pad_token_id", json!(-1)), "expected a token id or null, got -1 (config.json: pad_token_id)".to_owned()),
+        (with(qwen25(), "pad_token_id", json!("x")), "expected a token id or null, got \"x\" (config.json: pad_token_id)".to_owned()),
         (
             with(with(with(qwen3(), "hidden_size", json!(262_144)), "intermediate_size", json!(1_048_576)), "head_dim", json!(4096)),
             "expected at most 1099511627776 parameters in all, got 24572697477120 (config.json: hidden_size × num_hidden_layers)".to_owned(),

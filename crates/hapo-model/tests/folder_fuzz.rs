@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_model::{Tokenizer, config_json, folder};
+use hapo_model::config_json::{self, ParsedConfig};
+use hapo_model::{Tokenizer, folder};
 use hapo_testing::allocator::{self, MeasuringAllocator};
 use proptest::prelude::*;
 use safetensors::SafeTensors;
@@ -186,7 +187,7 @@ proptest! {
         let head = bytes.len();
         apply(&mut bytes, head, &damages);
         let parsed = frugally(|| config_json::parse(Path::new("config.json"), &bytes, None));
-        if let Ok((config, _)) = parsed {
+        if let Ok(ParsedConfig { config, .. }) = parsed {
             count(&config)?;
         }
     }
@@ -203,7 +204,7 @@ proptest! {
         }
         let text = config.to_string();
         let parsed = frugally(|| config_json::parse(Path::new("config.json"), text.as_bytes(), None));
-        if let Ok((config, _)) = parsed {
+        if let Ok(ParsedConfig { config, .. }) = parsed {
             count(&config)?;
         }
     }

@@ -81,7 +81,7 @@ impl<D: Device> Served<D> {
     /// Longest prompt and completion together.
     pub(crate) fn context(&self) -> usize {
         let cache = self.settings.cache_tokens.saturating_sub(ROUNDING);
-        self.model.positions().min(cache)
+        self.model.positions().min(cache).min(self.model.config().max_positions)
     }
 
     pub(crate) fn limits(&self) -> EngineLimits {

@@ -23,7 +23,7 @@ fn folder() -> PathBuf {
 }
 
 fn load() -> (hapo_model::Model<Cpu>, ChatFormat) {
-    let LoadedModel { model, tokenizer, tokenizer_files } =
+    let LoadedModel { model, tokenizer, tokenizer_files, .. } =
         hapo_model::load(&folder(), Cpu::new(2).unwrap(), |_| CONTEXT).unwrap();
     let template =
         choose_template(TemplateChoice::named("chat"), "tiny", &tokenizer_files).unwrap();

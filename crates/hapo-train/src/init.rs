@@ -39,7 +39,7 @@ pub(crate) fn init_model<D: Device>(
         };
         model.set_tensor(&spec.name, &values)?;
     }
-    Ok(LoadedModel { model, tokenizer, tokenizer_files })
+    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings: Vec::new() })
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.

@@ -168,7 +168,7 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
             Ok(crate::run::open_model(path, context, 1)?.model.config().clone())
         }
         ModelSource::Folder(path) => {
-            Ok(hapo_model::folder::read_config(std::path::Path::new(path))?.0)
+            Ok(hapo_model::folder::read_config(std::path::Path::new(path))?.config)
         }
         ModelSource::Stage(name) => Err(crate::error::Error::Stage {
             problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
@@ -367,7 +367,9 @@ mod tests {
             "num_hidden_layers":36,"num_attention_heads":16,"num_key_value_heads":2,"intermediate_size":11008,
             "vocab_size":151936,"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,
             "tie_word_embeddings":true,"eos_token_id":151643,"hidden_act":"silu"}"#;
-        hapo_model::config_json::parse(std::path::Path::new("config.json"), text, None).unwrap().0
+        hapo_model::config_json::parse(std::path::Path::new("config.json"), text, None)
+            .unwrap()
+            .config
     }
 
     /// Floors reckoned by hand for Qwen2.5-3B: 3.09 billion parameters, 36,864 bytes of bf16 keys and

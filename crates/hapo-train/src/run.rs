@@ -56,6 +56,8 @@ pub struct Run<L: Learner = Trainer> {
     rollouts: RolloutLog,
     tokenizer_files: Vec<(&'static str, Vec<u8>)>,
     steps_done: u64,
+    /// What opening the model and the data met.
+    warnings: Vec<String>,
 }
 
 impl Run {
@@ -74,7 +76,7 @@ impl<D: Device> Run<Trainer<D>> {
             // A prefix is read with the prompt, and the response behind it may be as long as any.
             context += recipe.sampling().max_new_tokens;
         }
-        let LoadedModel { model, tokenizer, tokenizer_files } = match recipe.model() {
+        let loaded = match recipe.model() {
             ModelSource::Folder(path) => open_model_on(path, context, device)?,
             ModelSource::Init(init) => init_model(init, context, recipe.seed(), device)?,
             ModelSource::Stage(name) => {
@@ -83,6 +85,7 @@ impl<D: Device> Run<Trainer<D>> {
                 });
             }
         };
+        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings } = loaded;
         let name = match recipe.model() {
             ModelSource::Folder(path) => path,
             _ => "the model",
@@ -92,6 +95,8 @@ impl<D: Device> Run<Trainer<D>> {
         let chat_format = Arc::new(chat_format);
         let source =
             load_source(recipe, &chat_format, hapo_verify::grader(&recipe.data().grader)?)?;
+        let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
+        warnings.extend(model.config().beyond_positions(longest));
         let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
         let mut learner = Trainer::new(model, recipe.optim().activation_checkpointing)?;
         if recipe.metrics().kl_every > 0 {
@@ -116,6 +121,7 @@ impl<D: Device> Run<Trainer<D>> {
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
             steps_done: 0,
+            warnings,
             recipe: recipe.clone(),
         })
     }
@@ -187,7 +193,7 @@ impl<L: Learner> Run<L> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
         let gate = gate.map(|it| it.to_string());
-        gate.chain(self.source.warnings()).collect()
+        self.warnings.iter().cloned().chain(gate).chain(self.source.warnings()).collect()
     }
 
     /// What a step reads, and the machines that it runs on. Is `None` for imitation, which samples nothing.

@@ -38,6 +38,12 @@ impl Source {
         Some(self.prompts()?.1.steps_per_epoch())
     }
 
+    /// Tokens of the longest prompt; 0 for the corpus.
+    pub(crate) fn longest_prompt(&self) -> usize {
+        let prompts = self.prompts().map(|it| it.0.prompts.as_slice());
+        prompts.unwrap_or_default().iter().map(|it| it.tokens.len()).max().unwrap_or(0)
+    }
+
     /// The demonstrations of a step. Is `None` where responses are sampled.
     pub(crate) fn demonstrations(
         &self,

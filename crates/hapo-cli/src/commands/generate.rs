@@ -123,6 +123,10 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         .iter()
         .map(|it| chat_format.prompt_of(it))
         .collect::<std::result::Result<Vec<_>, _>>()?;
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + plan.max_new_tokens;
+    if let Some(it) = model.config().beyond_positions(longest) {
+        eprintln!("warning: {it}");
+    }
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
         .zip(0..)

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let mut plans: Vec<Plan> = Vec::new();
     let mut config = match &args.model {
-        Some(dir) => Some(hapo_model::folder::read_config(dir)?.0),
+        Some(dir) => Some(hapo_model::folder::read_config(dir)?.config),
         None => None,
     };
     for recipe in &stages {

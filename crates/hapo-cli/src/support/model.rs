@@ -49,7 +49,11 @@ pub(crate) fn open_loaded<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    Ok(hapo_train::open_model_on(&hub::model_folder(path)?, context, device)?)
+    let loaded = hapo_train::open_model_on(&hub::model_folder(path)?, context, device)?;
+    for it in &loaded.warnings {
+        eprintln!("warning: {it}");
+    }
+    Ok(loaded)
 }
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.

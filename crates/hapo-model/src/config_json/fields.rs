@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::keys::HARMLESS;
+use super::keys::{HARMLESS, speaks_of_the_decoder};
 use crate::error::{Error, excerpt};
 
 /// A JSON object whose keys are taken out one by one, so that the rest are the unknown ones.
@@ -77,9 +77,11 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// A token id; a negative one is how old folders write that there is none.
     pub(super) fn token(&mut self, name: &str) -> Result<Option<u32>, Error> {
         match self.take(name) {
             None => Ok(None),
+            Some(value) if value.as_i64().is_some_and(|it| it < 0) => Ok(None),
             Some(value) => match token_id(&value) {
                 Some(id) => Ok(Some(id)),
                 None => Err(self.refuse(name, "a token id or null", shown(&value), None)),
@@ -101,19 +103,26 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn refuse_the_rest(&self) -> Result<(), Error> {
-        let unknown = self.rest.iter().find(|(name, value)| {
+    /// The keys that are left and unknown: those that may change what is computed as refusals, the
+    /// names of the others for a warning. Inside an object every key is taken to speak of its subject.
+    pub(super) fn rest(&self) -> (Vec<Error>, Vec<String>) {
+        let unknown = self.rest.iter().filter(|(name, value)| {
             !value.is_null() && !name.starts_with('_') && !HARMLESS.contains(&name.as_str())
         });
-        match unknown {
-            None => Ok(()),
-            Some((name, value)) => Err(self.refuse(
-                excerpt(name),
-                "no such field, as the decoder does not implement it",
-                shown(value),
-                Some("remove the field when it does not change what the model computes"),
-            )),
+        let (mut refused, mut unread) = (Vec::new(), Vec::new());
+        for (name, value) in unknown {
+            if !self.prefix.is_empty() || speaks_of_the_decoder(name) {
+                refused.push(self.refuse(
+                    excerpt(name),
+                    "no such field, as the decoder does not implement it",
+                    shown(value),
+                    Some("remove the field when it does not change what the model computes"),
+                ));
+            } else {
+                unread.push(excerpt(name));
+            }
         }
+        (refused, unread)
     }
 
     pub(super) fn missing(&self, name: &str, expected: &str) -> Error {

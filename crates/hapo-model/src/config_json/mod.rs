@@ -4,9 +4,9 @@
 //! transformers 5 writes `rope_parameters` and `dtype`. The first is written, because transformers
 //! 4, transformers 5 and vLLM all read it.
 //!
-//! The price of never ignoring a field: a key that is neither understood nor known to leave the
-//! arithmetic alone is refused by name, so a folder with a private key of someone's tool must be
-//! cleaned of it once. Keys that are `null` or begin with `_` are always let through.
+//! A field is refused where it changes, or may change, what is computed: known features that are not
+//! there, and unknown keys with a word that speaks of a decoder. Any other unknown key is handed back by
+//! name, for a warning. Keys that are `null` or begin with `_` are let through.
 
 mod check;
 mod fields;
@@ -15,5 +15,5 @@ mod parse;
 mod render;
 
 pub use check::{MAX_PARAMETERS, check};
-pub use parse::parse;
+pub use parse::{ParsedConfig, parse};
 pub use render::{render, render_generation};

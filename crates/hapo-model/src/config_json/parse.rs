@@ -6,41 +6,141 @@ use serde_json::{Value, json};
 
 use super::check::{check, check_rope};
 use super::fields::{Fields, shown};
-use super::keys::{ARCHITECTURES, FIXED, REFUSED, names_of};
+use super::keys::{ARCHITECTURES, EXPERTS, FIXED, REFUSED, names_of};
 use crate::config::{Architecture, Config, Llama3Scaling, Rope};
 use crate::dtype::Dtype;
 use crate::error::Error;
 
+/// What the JSON files of a folder say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParsedConfig {
+    /// Shape of the decoder and its special tokens.
+    pub config: Config,
+    /// Number format that is declared for the weights, when one is.
+    pub dtype: Option<Dtype>,
+    /// Unknown fields that nobody reads, taken for notes of some tool.
+    pub unread: Vec<String>,
+}
+
 /// Reads the shape of the decoder from `config.json` and its special tokens from there and from
-/// `generation_config.json`, whose ids win. The second value is the number format the folder
-/// declares for its weights, when it declares one.
+/// `generation_config.json`, whose ids win.
 ///
 /// `file` and the path in `generation` are only named in errors.
 ///
 /// # Errors
 /// [`Error::Malformed`] when a text is no JSON object, [`Error::Config`] for a field that is
-/// missing, out of bounds, contradictory or asks for something the decoder does not implement.
+/// missing, out of bounds, contradictory or asks for something the decoder does not implement;
+/// [`Error::Fields`] for several.
 pub fn parse(
     file: &Path,
     text: &[u8],
     generation: Option<(&Path, &[u8])>,
-) -> Result<(Config, Option<Dtype>), Error> {
+) -> Result<ParsedConfig, Error> {
     let mut fields = Fields::parse(file, text)?;
     let architecture = architecture(&mut fields)?;
-    refuse_unimplemented(&mut fields)?;
-    attention_bias(&mut fields, architecture)?;
+    let mut refused = unimplemented(&mut fields);
+    refused.extend(attention_bias(&mut fields, architecture).err());
+    let sizes = keep(sizes(&mut fields, architecture), &mut refused);
+    refused.extend(full_attention(&mut fields, architecture, sizes.as_ref()).err());
+    let rope = keep(rope(&mut fields, architecture), &mut refused);
+    let tied = keep(fields.flag("tie_word_embeddings"), &mut refused);
+    let dtype = keep(declared_dtype(&mut fields), &mut refused);
+    let tokens = keep(Tokens::take(&mut fields), &mut refused);
+    let (unknown, unread) = fields.rest();
+    refused.extend(unknown);
+    let (Some(sizes), Some(rope), Some(tied), Some(dtype), Some(mut tokens), []) =
+        (sizes, rope, tied, dtype, tokens, refused.as_slice())
+    else {
+        return Err(Error::of_fields(refused).expect("what is not there was refused"));
+    };
+    if let Some((file, text)) = generation {
+        tokens = Tokens::take(&mut Fields::parse(file, text)?)?.or(tokens);
+    }
+    let config = Config {
+        architecture,
+        vocab_size: sizes.vocab_size,
+        hidden: sizes.hidden,
+        layers: sizes.layers,
+        heads: sizes.heads,
+        kv_heads: sizes.kv_heads,
+        head_dim: sizes.head_dim,
+        ffn: sizes.ffn,
+        rms_eps: sizes.rms_eps,
+        rope,
+        tied: tied.unwrap_or(false),
+        qkv_bias: architecture == Architecture::Qwen2,
+        qk_norm: architecture == Architecture::Qwen3,
+        max_positions: sizes.max_positions,
+        eos: tokens.eos.unwrap_or_default(),
+        bos: tokens.bos,
+        pad: tokens.pad,
+    };
+    check(file, &config)?;
+    Ok(ParsedConfig { config, dtype, unread })
+}
 
-    let vocab_size = fields.required_size("vocab_size", 1 << 24)?;
-    let hidden = fields.required_size("hidden_size", 1 << 18)?;
-    let layers = fields.required_size("num_hidden_layers", 1 << 10)?;
-    let heads = fields.required_size("num_attention_heads", 1 << 12)?;
-    let kv_heads = match (fields.size("num_key_value_heads", 1 << 12)?, architecture) {
+/// The value, or its refusal among the others.
+fn keep<T>(result: Result<T, Error>, refused: &mut Vec<Error>) -> Option<T> {
+    result.map_err(|it| refused.push(it)).ok()
+}
+
+/// Special tokens, as one of the two files has them.
+struct Tokens {
+    eos: Option<Vec<u32>>,
+    bos: Option<u32>,
+    pad: Option<u32>,
+}
+
+impl Tokens {
+    fn take(fields: &mut Fields<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            eos: fields.token_list("eos_token_id")?,
+            bos: fields.token("bos_token_id")?,
+            pad: fields.token("pad_token_id")?,
+        })
+    }
+
+    fn or(self, other: Self) -> Self {
+        Self {
+            eos: self.eos.or(other.eos),
+            bos: self.bos.or(other.bos),
+            pad: self.pad.or(other.pad),
+        }
+    }
+}
+
+/// The numbers of the shape.
+struct Sizes {
+    vocab_size: usize,
+    hidden: usize,
+    layers: usize,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    ffn: usize,
+    max_positions: usize,
+    rms_eps: f32,
+}
+
+fn sizes(fields: &mut Fields<'_>, architecture: Architecture) -> Result<Sizes, Error> {
+    // Every key is taken before any is refused, so that none is left among the unknown ones.
+    let vocab_size = fields.required_size("vocab_size", 1 << 24);
+    let hidden = fields.required_size("hidden_size", 1 << 18);
+    let layers = fields.required_size("num_hidden_layers", 1 << 10);
+    let heads = fields.required_size("num_attention_heads", 1 << 12);
+    let kv_heads = fields.size("num_key_value_heads", 1 << 12);
+    let head_dim = fields.size("head_dim", 1 << 12);
+    let ffn = fields.required_size("intermediate_size", 1 << 20);
+    let max_positions = fields.required_size("max_position_embeddings", 1 << 31);
+    let rms_eps = fields.number("rms_norm_eps");
+    let (vocab_size, hidden, layers, heads) = (vocab_size?, hidden?, layers?, heads?);
+    let kv_heads = match (kv_heads?, architecture) {
         (Some(kv_heads), _) => kv_heads,
         // Llama's published meaning of the missing field; the Qwen classes default to 32.
         (None, Architecture::Llama) => heads,
         (None, _) => return Err(fields.missing("num_key_value_heads", "a positive integer")),
     };
-    let head_dim = match (fields.size("head_dim", 1 << 12)?, architecture) {
+    let head_dim = match (head_dim?, architecture) {
         (Some(head_dim), _) => head_dim,
         (None, Architecture::Qwen3) => {
             return Err(fields.refuse(
@@ -60,49 +160,12 @@ pub fn parse(
             ));
         }
     };
-    let ffn = fields.required_size("intermediate_size", 1 << 20)?;
-    let max_positions = fields.required_size("max_position_embeddings", 1 << 31)?;
-    let rms_eps = match fields.number("rms_norm_eps")? {
+    let (ffn, max_positions) = (ffn?, max_positions?);
+    let rms_eps = match rms_eps? {
         Some(eps) => eps as f32,
         None => return Err(fields.missing("rms_norm_eps", "a small positive number")),
     };
-    full_attention(&mut fields, architecture, layers)?;
-    let rope = rope(&mut fields)?;
-    let tied = fields.flag("tie_word_embeddings")?.unwrap_or(false);
-    let dtype = declared_dtype(&mut fields)?;
-
-    let mut eos = fields.token_list("eos_token_id")?;
-    let mut bos = fields.token("bos_token_id")?;
-    let mut pad = fields.token("pad_token_id")?;
-    fields.refuse_the_rest()?;
-    if let Some((file, text)) = generation {
-        let mut fields = Fields::parse(file, text)?;
-        eos = fields.token_list("eos_token_id")?.or(eos);
-        bos = fields.token("bos_token_id")?.or(bos);
-        pad = fields.token("pad_token_id")?.or(pad);
-    }
-
-    let config = Config {
-        architecture,
-        vocab_size,
-        hidden,
-        layers,
-        heads,
-        kv_heads,
-        head_dim,
-        ffn,
-        rms_eps,
-        rope,
-        tied,
-        qkv_bias: architecture == Architecture::Qwen2,
-        qk_norm: architecture == Architecture::Qwen3,
-        max_positions,
-        eos: eos.unwrap_or_default(),
-        bos,
-        pad,
-    };
-    check(file, &config)?;
-    Ok((config, dtype))
+    Ok(Sizes { vocab_size, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions, rms_eps })
 }
 
 fn architecture(fields: &mut Fields<'_>) -> Result<Architecture, Error> {
@@ -126,26 +189,39 @@ fn architecture(fields: &mut Fields<'_>) -> Result<Architecture, Error> {
     }
 }
 
-fn refuse_unimplemented(fields: &mut Fields<'_>) -> Result<(), Error> {
+/// Every field that asks for a feature which is not there.
+fn unimplemented(fields: &mut Fields<'_>) -> Vec<Error> {
+    let mut refused = Vec::new();
     for (name, expected, hint) in REFUSED {
         if let Some(got) = fields.take(name) {
-            return Err(fields.refuse(name, *expected, shown(&got), *hint));
+            refused.push(fields.refuse(name, *expected, shown(&got), *hint));
+        }
+    }
+    for name in EXPERTS {
+        let is_none = |it: &Value| {
+            it.as_f64() == Some(0.0)
+                || *it == json!(false)
+                || it.as_array().is_some_and(Vec::is_empty)
+        };
+        if let Some(got) = fields.take(name).filter(|it| !is_none(it)) {
+            let expected = "a dense model, without experts";
+            refused.push(fields.refuse(name, expected, shown(&got), None));
         }
     }
     for (name, expected, hint) in FIXED {
-        let Some(got) = fields.take(name) else {
-            continue;
+        let is = |expected: &str, got: &Value| {
+            let wanted: Value = serde_json::from_str(expected).expect("the table holds JSON");
+            match (wanted.as_f64(), got.as_f64()) {
+                (Some(wanted), Some(got)) => wanted == got,
+                _ => wanted == *got,
+            }
         };
-        let wanted: Value = serde_json::from_str(expected).expect("the table holds JSON");
-        let same = match (wanted.as_f64(), got.as_f64()) {
-            (Some(wanted), Some(got)) => wanted == got,
-            _ => wanted == got,
-        };
-        if !same {
-            return Err(fields.refuse(name, *expected, shown(&got), *hint));
+        let got = fields.take(name).filter(|got| !expected.iter().any(|it| is(it, got)));
+        if let Some(got) = got {
+            refused.push(fields.refuse(name, expected[0], shown(&got), *hint));
         }
     }
-    Ok(())
+    refused
 }
 
 fn attention_bias(fields: &mut Fields<'_>, architecture: Architecture) -> Result<(), Error> {
@@ -166,23 +242,25 @@ fn attention_bias(fields: &mut Fields<'_>, architecture: Architecture) -> Result
 fn full_attention(
     fields: &mut Fields<'_>,
     architecture: Architecture,
-    layers: usize,
+    sizes: Option<&Sizes>,
 ) -> Result<(), Error> {
     const HINT: Option<&str> =
         Some("when your sequences are shorter than the window, set use_sliding_window to false");
-    let in_use = fields.flag("use_sliding_window")?;
+    let in_use = fields.flag("use_sliding_window");
     let window = fields.take("sliding_window");
+    let types = fields.take("layer_types");
+    let in_use = in_use?;
     if in_use == Some(true) {
         return Err(fields.refuse("use_sliding_window", "false", "true", HINT));
     }
     if let (Architecture::Llama, None, Some(window)) = (architecture, in_use, window) {
         return Err(fields.refuse("sliding_window", "null", shown(&window), HINT));
     }
-    let Some(types) = fields.take("layer_types") else {
+    let (Some(types), Some(Sizes { layers, .. })) = (types, sizes) else {
         return Ok(());
     };
     let expected = || format!("\"full_attention\" for each of the {layers} layers");
-    let Some(list) = types.as_array().filter(|list| list.len() == layers) else {
+    let Some(list) = types.as_array().filter(|list| list.len() == *layers) else {
         return Err(fields.refuse("layer_types", expected(), shown(&types), None));
     };
     match list.iter().position(|kind| kind != "full_attention") {
@@ -193,7 +271,9 @@ fn full_attention(
     }
 }
 
-fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
+fn rope(fields: &mut Fields<'_>, architecture: Architecture) -> Result<Rope, Error> {
+    // Llama folders from before the field: transformers takes 10000.
+    let absent = (architecture == Architecture::Llama).then_some(1e4);
     let top = fields.number("rope_theta")?;
     let (scaling, parameters) = (fields.take("rope_scaling"), fields.take("rope_parameters"));
     let (name, value) = match (scaling, parameters) {
@@ -207,10 +287,8 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
         }
         (_, Some(value)) => ("rope_parameters", value),
         (Some(value), None) => ("rope_scaling", value),
-        (None, None) => match top {
-            Some(theta) => {
-                return Ok(Rope { theta, llama3: None });
-            }
+        (None, None) => match top.or(absent) {
+            Some(theta) => return Ok(Rope { theta, llama3: None }),
             None => return Err(fields.missing("rope_theta", "a number")),
         },
     };
@@ -220,6 +298,7 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
     let mut inner = Fields { file: fields.file, prefix: format!("{name}."), rest: inner };
 
     let theta = match (top, inner.number("rope_theta")?) {
+        (None, None) if absent.is_some() => absent.unwrap_or_default(),
         (Some(outside), Some(inside)) if outside != inside => {
             return Err(inner.refuse(
                 "rope_theta",
@@ -245,7 +324,13 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
         }
         _ => {}
     }
+    // By a factor of 1 nothing is stretched.
+    let is_one = |it: &Value| it.as_f64() == Some(1.0);
     let llama3 = match kind.as_str() {
+        Some("default" | "linear") if inner.rest.get("factor").is_some_and(is_one) => {
+            inner.take("factor");
+            None
+        }
         Some("default") => None,
         Some("llama3") => Some(Llama3Scaling {
             factor: inner.required_number("factor")?,
@@ -263,7 +348,9 @@ fn rope(fields: &mut Fields<'_>) -> Result<Rope, Error> {
             ));
         }
     };
-    inner.refuse_the_rest()?;
+    if let Some(it) = Error::of_fields(inner.rest().0) {
+        return Err(it);
+    }
     let rope = Rope { theta, llama3 };
     check_rope(fields.file, &rope, name)?;
     Ok(rope)
@@ -275,7 +362,11 @@ fn declared_dtype(fields: &mut Fields<'_>) -> Result<Option<Dtype>, Error> {
         let Some(value) = fields.take(name) else {
             continue;
         };
-        let dtype = value.as_str().and_then(Dtype::from_torch_name);
+        let named = value.as_str().map(|it| it.strip_prefix("torch.").unwrap_or(it));
+        if named == Some("auto") {
+            continue;
+        }
+        let dtype = named.and_then(Dtype::from_torch_name);
         match (dtype, declared) {
             (None, _) => {
                 return Err(fields.refuse(

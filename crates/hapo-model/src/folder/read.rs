@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::names::{
-    CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
+    ADAPTER, CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
 };
 use super::weight_file::{Stored, WeightFile};
 use crate::chat;
 use crate::config::{Config, TensorSpec};
-use crate::config_json;
+use crate::config_json::{self, ParsedConfig};
 use crate::dtype::Dtype;
 use crate::error::{Error, excerpt};
 use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
@@ -28,6 +28,8 @@ pub struct ModelFolder {
     pub config: Config,
     /// Number format that `config.json` declares, when it does; each tensor is read in its own.
     pub declared_dtype: Option<Dtype>,
+    /// What is in the folder and read by nobody.
+    pub warnings: Vec<String>,
     files: Vec<WeightFile>,
     /// Location of each tensor of `config.tensors()`, in that order.
     stored: Vec<(TensorSpec, Stored)>,
@@ -43,14 +45,30 @@ pub struct ModelFolder {
 /// # Errors
 /// [`Error::Io`] for a file that cannot be read, otherwise the variant of the first thing refused.
 pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
-    let (config, declared_dtype) = read_config(dir)?;
+    let ParsedConfig { config, dtype: declared_dtype, unread } = read_config(dir)?;
     let mut files = Vec::new();
     for name in weight_files(dir)? {
         files.push(WeightFile::open(dir.join(name))?);
     }
     let stored = locate(dir, &config, &files)?;
-    let folder = ModelFolder { dir: dir.to_owned(), config, declared_dtype, files, stored };
-    Ok(folder)
+    let warnings = warnings(dir, &unread);
+    Ok(ModelFolder { dir: dir.to_owned(), config, declared_dtype, warnings, files, stored })
+}
+
+fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
+    let mut all = Vec::new();
+    if !unread.is_empty() {
+        let names = unread.join(", ");
+        all.push(format!("{}: unknown fields are not read: {names}", dir.join(CONFIG).display()));
+    }
+    let adapter = dir.join(ADAPTER);
+    if adapter.exists() {
+        all.push(format!(
+            "{} is not applied: the weights are taken as they are",
+            adapter.display()
+        ));
+    }
+    all
 }
 
 /// The shape of a folder's model and the number format it declares, from `config.json` and
@@ -58,7 +76,7 @@ pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
 ///
 /// # Errors
 /// As [`open`], for these two files.
-pub fn read_config(dir: &Path) -> Result<(Config, Option<Dtype>), Error> {
+pub fn read_config(dir: &Path) -> Result<ParsedConfig, Error> {
     let config_file = dir.join(CONFIG);
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
