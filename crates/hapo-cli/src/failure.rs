@@ -70,6 +70,10 @@ fn message(error: &anyhow::Error) -> String {
 /// What the command line calls the things that the libraries' hints name.
 const FLAGS: &[(&str, &str)] = &[
     ("another run folder", "another --run-dir"),
+    (
+        "resume with the changed recipe and inputs",
+        "resume with what is there now by --resume --force-recipe",
+    ),
     ("resume with the changed recipe", "resume with the changed recipe by --resume --force-recipe"),
     (
         "resume with a lower optim.lr",

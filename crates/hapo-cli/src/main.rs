@@ -31,7 +31,7 @@ Exit codes:
   0    done
   1    failed: a full disk, a loss that is NaN or infinite, a guard that stopped the run
   2    bad input or usage; the message names the file, the row and the field
-  130  stopped by a second Ctrl-C; the first saves a checkpoint and ends with 0
+  130  stopped by a second Ctrl-C, or before the first step; else the first saves a checkpoint and ends with 0
 
 Results and --json go to standard output, progress and messages to standard error.
 Colours stay away where NO_COLOR is set or the output is no terminal.";

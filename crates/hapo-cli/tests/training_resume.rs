@@ -248,11 +248,300 @@ fn two_processes_in_one_folder_are_refused() {
         assert!(first.try_wait().unwrap().is_none(), "the first run ended");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let (code, _, stderr) = done(train(&run_dir, &["--resume", "--set", "steps=100000"]));
+    let refused = done(train(&run_dir, &["--resume", "--set", "steps=100000"]));
+    // A lock file that somebody removed lets no second process in.
+    std::fs::remove_file(run_dir.join("run.lock")).unwrap();
+    let without_file = done(train(&run_dir, &["--resume", "--set", "steps=100000"]));
+    // The gate's file does not grow with the steps.
+    assert!(std::fs::metadata(run_dir.join("gate.json")).unwrap().len() < 1000);
     first.kill().unwrap();
     first.wait().unwrap();
+    for (code, _, stderr) in [refused, without_file] {
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains("is in use by another process"), "{stderr}");
+    }
+}
+
+/// A run on a file and a model folder of its own, all small.
+struct OwnInputs {
+    dir: tempfile::TempDir,
+}
+
+impl OwnInputs {
+    /// Rows `d.jsonl` and a model `base` that a run of one step made.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let made = dir.path().join("made");
+        assert_eq!(done(train(&made, &["--set", "steps=1", "--set", "checkpoint.every=0"])).0, 0);
+        std::fs::rename(made.join("checkpoints/step-000001"), dir.path().join("base")).unwrap();
+        let row = |i: usize| {
+            let (a, b) = (i + 3, i + 11);
+            let sum = a + b;
+            format!(
+                "{{\"id\":\"r{i}\",\"problem\":\"{a}+{b}=?\",\"answer\":\"{sum}\",\"teacher\":\"\\\\boxed{{{sum}}}\"}}\n"
+            )
+        };
+        std::fs::write(dir.path().join("d.jsonl"), (0..8).map(row).collect::<String>()).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn train(&self, run: &str, more: &[&str]) -> (i32, String, String) {
+        let mut it = Command::new(HAPO);
+        it.arg("train").arg(smoke()).arg("--run-dir").arg(self.path(run));
+        let model = format!("model={{ path = \"{}\" }}", self.path("base").display());
+        let data = format!("data.train={}", self.path("d.jsonl").display());
+        for set in [
+            &model,
+            &data,
+            "steps=4",
+            "sampling.group_size=2",
+            "sampling.prompts_per_step=4",
+            "checkpoint.every=2",
+            "metrics.preflight=0",
+        ] {
+            it.arg("--set").arg(set);
+        }
+        it.args(["--unset", "data.prompts", "--unset", "data.teacher_coverage"]);
+        it.args(["--unset", "data.levels", "--quiet"]);
+        it.args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+        done(it)
+    }
+
+    fn edit(&self, name: &str, edit: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Vec<u8> {
+        let before = std::fs::read(self.path(name)).unwrap();
+        let after = edit(before.clone());
+        assert!(after != before, "{name} is as it was");
+        std::fs::write(self.path(name), after).unwrap();
+        before
+    }
+}
+
+fn replaced(from: &str, to: &str) -> impl FnOnce(Vec<u8>) -> Vec<u8> {
+    move |it| String::from_utf8(it).unwrap().replacen(from, to, 1).into_bytes()
+}
+
+/// What a run reads besides its recipe is part of it.
+#[test]
+fn a_resume_with_other_data_or_another_model_is_refused_by_name() {
+    let own = OwnInputs::new();
+    let (code, _, stderr) = own.train("run", &[]);
+    assert_eq!(code, 0, "{stderr}");
+    let last = own.path("run/checkpoints/step-000004");
+    let parameters = || std::fs::read(last.join("trainer_state/parameters.f32")).unwrap();
+    let expected = parameters();
+    std::fs::remove_dir_all(&last).unwrap();
+
+    let swapped = |it: Vec<u8>| {
+        let text = String::from_utf8(it).unwrap();
+        let mut rows: Vec<&str> = text.lines().collect();
+        rows.swap(2, 5);
+        (rows.join("\n") + "\n").into_bytes()
+    };
+    let last_weight = |mut it: Vec<u8>| {
+        let at = it.len() - 3;
+        it[at] ^= 1;
+        it
+    };
+    let two_tokens = |it: Vec<u8>| {
+        let mut json: serde_json::Value = serde_json::from_slice(&it).unwrap();
+        let (a, b) = (json["model"]["vocab"]["7"].take(), json["model"]["vocab"]["8"].take());
+        json["model"]["vocab"]["7"] = b;
+        json["model"]["vocab"]["8"] = a;
+        serde_json::to_vec(&json).unwrap()
+    };
+    type Edit = Box<dyn FnOnce(Vec<u8>) -> Vec<u8>>;
+    let edits: Vec<(&str, Edit, &[&str])> = vec![
+        ("d.jsonl", Box::new(swapped), &["rendered prompts", "gold answers", "teachers"]),
+        ("d.jsonl", Box::new(replaced("3+11=?", "2+12=?")), &["rendered prompts (data.train)"]),
+        (
+            "d.jsonl",
+            Box::new(replaced("\"answer\":\"14\"", "\"answer\":\"014\"")),
+            &["gold answers (data.train)"],
+        ),
+        ("d.jsonl", Box::new(replaced("boxed{14}", "boxed{14}.")), &["teachers (data.train)"]),
+        (
+            "base/config.json",
+            Box::new(replaced("\"rope_theta\": 10000", "\"rope_theta\": 500")),
+            &["configuration (model)"],
+        ),
+        ("base/tokenizer.json", Box::new(two_tokens), &["tokenizer (model)"]),
+        ("base/model.safetensors", Box::new(last_weight), &["base weights (model)"]),
+    ];
+    for (name, edit, named) in edits {
+        let before = own.edit(name, edit);
+        let (code, _, stderr) = own.train("run", &["--resume"]);
+        assert_eq!(code, 2, "{named:?}: {stderr}");
+        assert!(stderr.contains("run was begun with other inputs: the "), "{stderr}");
+        assert!(named.iter().all(|it| stderr.contains(it)), "{named:?}: {stderr}");
+        assert!(stderr.contains("--resume --force-recipe"), "{stderr}");
+        assert_eq!(stderr.contains("gold"), named.iter().any(|it| it.contains("gold")), "{stderr}");
+        assert!(!last.exists(), "{stderr}");
+        std::fs::write(own.path(name), before).unwrap();
+    }
+    // The same rows, written in another way, are the same data.
+    own.edit("d.jsonl", |it| replaced("{\"id\"", "{ \"id\"")(it));
+    let (code, _, stderr) = own.train("run", &["--resume"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(parameters() == expected);
+
+    std::fs::remove_dir_all(&last).unwrap();
+    own.edit("d.jsonl", replaced("3+11=?", "2+12=?"));
+    let (code, _, stderr) = own.train("run", &["--resume", "--force-recipe"]);
+    assert_eq!(code, 0, "{stderr}");
+    let warning = "resuming with other inputs: the rendered prompts (data.train)";
+    assert!(stderr.contains(warning), "{stderr}");
+    // From here on it is the run of the new data.
+    std::fs::remove_dir_all(&last).unwrap();
+    assert_eq!(own.train("run", &["--resume", "--force-recipe"]).0, 0);
+}
+
+/// A run that was ended before its first checkpoint reads what it began with too.
+#[test]
+fn a_run_without_a_checkpoint_begins_again_only_as_it_was() {
+    let own = OwnInputs::new();
+    assert_eq!(own.train("run", &[]).0, 0);
+    std::fs::remove_dir_all(own.path("run/checkpoints")).unwrap();
+    let metrics = own.path("run/metrics.jsonl");
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    std::fs::write(&metrics, text.lines().next().unwrap().to_owned() + "\n").unwrap();
+    let before = own.edit("d.jsonl", replaced("3+11=?", "2+12=?"));
+    let (code, _, stderr) = own.train("run", &["--resume"]);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("is in use by another process"), "{stderr}");
+    assert!(stderr.contains("the rendered prompts (data.train)"), "{stderr}");
+    std::fs::write(own.path("d.jsonl"), before).unwrap();
+    std::fs::remove_file(own.path("run/inputs.json")).unwrap();
+    let (code, _, stderr) = own.train("run", &["--resume"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("step 1 is computed again"), "{stderr}");
+    assert!(stderr.contains("did not record its inputs"), "{stderr}");
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_gone_is_not_begun_again_in_silence() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    assert_eq!(done(train(&run_dir, &[])).0, 0);
+    let expected = bits(&run_dir);
+    std::fs::remove_dir_all(run_dir.join("checkpoints")).unwrap();
+    let metrics = run_dir.join("metrics.jsonl");
+    let whole = std::fs::read_to_string(&metrics).unwrap();
+    let cut = |lines: usize| {
+        let kept: Vec<&str> = whole.lines().take(lines).collect();
+        std::fs::write(&metrics, kept.join("\n") + "\n").unwrap();
+    };
+    cut(3);
+    let (code, _, stderr) = done(train(&run_dir, &["--resume"]));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains(
+            "3 steps are logged and no checkpoint is there, though the first was due after step 2"
+        ),
+        "{stderr}"
+    );
+    // A folder of a run without its recipe is one all the same.
+    std::fs::rename(run_dir.join("recipe.toml"), dir.path().join("recipe.toml")).unwrap();
+    let (code, _, stderr) = done(train(&run_dir, &[]));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("already holds a run"), "{stderr}");
+    std::fs::rename(dir.path().join("recipe.toml"), run_dir.join("recipe.toml")).unwrap();
+    // Killed between the second line and the first checkpoint.
+    cut(2);
+    let (code, _, stderr) = done(train(&run_dir, &["--resume"]));
+    assert_eq!(code, 0, "{stderr}");
+    let said = "the run ended before its first checkpoint: steps 1 to 2 are computed again";
+    assert!(stderr.contains(said), "{stderr}");
+    assert_equal(&run_dir, &expected, "begun again");
+}
+
+#[test]
+fn a_log_that_is_no_text_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    assert_eq!(done(train(&run_dir, &[])).0, 0);
+    std::fs::remove_dir_all(run_dir.join("checkpoints/step-000016")).unwrap();
+    let metrics = run_dir.join("metrics.jsonl");
+    let mut bytes = std::fs::read(&metrics).unwrap();
+    let third = bytes.split_inclusive(|it| *it == b'\n').take(2).map(<[u8]>::len).sum::<usize>();
+    bytes[third + 2] = 0xff;
+    std::fs::write(&metrics, &bytes).unwrap();
+    let (code, _, stderr) = done(train(&run_dir, &["--resume"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("metrics.jsonl holds 13 of the 14 steps done"), "{stderr}");
+    assert!(std::fs::read(run_dir.join("metrics.jsonl.unreadable")).unwrap() == bytes);
+    assert_eq!(std::fs::read_to_string(&metrics).unwrap().lines().count(), 15);
+}
+
+/// What is not whole takes no place from what is.
+#[test]
+fn incomplete_checkpoints_are_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    assert_eq!(done(train(&run_dir, &["--set", "checkpoint.keep=3"])).0, 0);
+    let folder = |step: u32| run_dir.join(format!("checkpoints/step-{step:06}"));
+    let damage = |step: u32| {
+        std::fs::write(folder(step).join("trainer_state/parameters.f32"), "").unwrap();
+    };
+    // Two torn ones after the one that is resumed from, and one place.
+    damage(14);
+    damage(16);
+    let one = ["--resume", "--force-recipe", "--set", "checkpoint.keep=1", "--set", "steps=14"];
+    let (code, _, stderr) = done(train(&run_dir, &one));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stderr.contains("set aside as") && stderr.contains("step-000016.incomplete"),
+        "{stderr}"
+    );
+    assert!(folder(14).exists() && !folder(16).exists(), "{stderr}");
+    // A torn one before it, which would be the best.
+    let other = dir.path().join("other");
+    assert_eq!(done(train(&other, &["--set", "checkpoint.keep=3"])).0, 0);
+    let folder = |step: u32| other.join(format!("checkpoints/step-{step:06}"));
+    let state = folder(12).join("trainer_state/state.json");
+    let text = std::fs::read_to_string(&state).unwrap();
+    let score = text.lines().find(|it| it.contains("\"score\"")).unwrap();
+    std::fs::write(&state, text.replace(score, "  \"score\": 9.5,")).unwrap();
+    std::fs::remove_dir_all(folder(16)).unwrap();
+    let (code, _, stderr) = done(train(&other, &["--resume", "--set", "checkpoint.keep=3"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("state.json differs from its checksum; set aside as"), "{stderr}");
+    assert!(!folder(12).exists() && folder(14).exists() && folder(16).exists());
+}
+
+/// Nothing is saved before the first step, so nothing has to be waited for.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_before_the_first_step_ends_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    // A file that is never read to its end.
+    let pipe = dir.path().join("rows.jsonl");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let data = format!("data.train={}", pipe.display());
+    let mut command = Command::new(HAPO);
+    command.arg("train").arg(smoke()).arg("--run-dir").arg(&run_dir).args(["--set", &data]);
+    for key in ["data.prompts", "data.teacher_coverage", "data.levels"] {
+        command.args(["--unset", key]);
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !run_dir.join("run.lock").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "{:?}", child.wait_with_output());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let signal = Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap();
+    assert!(signal.success());
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let it = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(it.stderr).unwrap();
+    assert_eq!(it.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("stopped before the first step"), "{stderr}");
 }
 
 /// A disk without room: the files of a process are limited to less than a checkpoint's largest, which

@@ -52,7 +52,7 @@ pub use credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, excerpt};
 pub use gate::{
-    Annealing, AnnealingMode, Gate, GateError, GateMode, GateWarning, RungRow, Schedule,
+    Annealing, AnnealingMode, Gate, GateError, GateMode, GateWarning, RangeRow, RungRow, Schedule,
     ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
 };
 pub use group::{

@@ -346,6 +346,27 @@ fn settings_survive_json() {
     assert!(serde_json::from_str::<Decimal>("-3").is_err());
 }
 
+/// N = 8, m = 1, e_off = 1.5, k = 10 at 62 steps an epoch: rung 1 closes at 62 (1.5 + ln(1/3)/10) = 86.2 and rung 0
+/// at 62 (1.5 + ln(3)/10) = 99.8.
+#[test]
+fn a_run_stores_ranges_whatever_its_length() {
+    let schedule = Schedule::new(&derived(1, sigmoid("1.5", "10")), 8, 62).unwrap();
+    let ranges = |steps| {
+        let ranges = schedule.table_of_ranges(steps).ranges.into_iter();
+        ranges.map(|it| (it.first_step, it.last_step, it.success_limit.get())).collect::<Vec<_>>()
+    };
+    assert_eq!(ranges(50), [(1, 50, 1)]);
+    assert_eq!(ranges(90), [(1, 86, 1), (87, 90, 0)]);
+    assert_eq!(ranges(1_000_000_000_000), [(1, 86, 1), (87, 99, 0), (100, 1_000_000_000_000, -1)]);
+    let old = serde_json::to_string(&schedule.table(2)).unwrap();
+    assert!(!old.contains("ranges"));
+    assert_eq!(serde_json::from_str::<ScheduleTable>(&old).unwrap().steps.len(), 2);
+    for (gate, limit) in [(Gate::Always, 8), (Gate::Never, -1), (derived(3, Annealing::Off), 3)] {
+        let it = Schedule::new(&gate, 8, 62).unwrap().ranges(7);
+        assert_eq!((it.len(), it[0].last_step, it[0].success_limit.get()), (1, 7, limit));
+    }
+}
+
 proptest::proptest! {
     /// Whatever is accepted gives a gate that only ever narrows, and a table that agrees with its rungs.
     #[test]
@@ -362,7 +383,12 @@ proptest::proptest! {
         let table = schedule.table(steps);
         proptest::prop_assert!(table.rungs.is_sorted_by(|a, b| a.first_closed_step >= b.first_closed_step));
         proptest::prop_assert!(table.steps.is_sorted_by(|a, b| a.success_limit >= b.success_limit));
+        let ranges = schedule.ranges(steps);
+        proptest::prop_assert_eq!(ranges.iter().map(|it| it.last_step + 1 - it.first_step).sum::<u64>(), steps);
+        proptest::prop_assert!(ranges.is_sorted_by(|a, b| a.last_step + 1 == b.first_step));
         for row in &table.steps {
+            let of_step = ranges.iter().find(|it| row.step <= it.last_step).unwrap();
+            proptest::prop_assert_eq!(of_step.success_limit, row.success_limit);
             for rung in &table.rungs {
                 proptest::prop_assert_eq!(row.success_limit.is_open(rung.successes), row.step < rung.first_closed_step);
                 // Away from a step the rounded epoch says the same.

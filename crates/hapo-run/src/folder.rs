@@ -25,6 +25,11 @@ impl RunFolder<'_> {
         self.0.join("gate.json")
     }
 
+    /// Hashes of what the run reads besides its recipe.
+    pub fn inputs(self) -> PathBuf {
+        self.0.join("inputs.json")
+    }
+
     /// What the dry run before the first step measured, a [`crate::Preflight`].
     pub fn preflight(self) -> PathBuf {
         self.0.join("preflight.json")
@@ -60,9 +65,14 @@ impl RunFolder<'_> {
         self.checkpoints().join(format!("halted-step-{step:06}"))
     }
 
+    /// A checkpoint that is not whole, out of the way of those that are.
+    pub fn incomplete_checkpoint_of(self, step: u64) -> PathBuf {
+        self.checkpoint_of(step).with_extension("incomplete")
+    }
+
     /// Whether training started in this folder.
     pub fn holds_run(self) -> bool {
-        self.recipe().exists()
+        self.recipe().exists() || self.metrics().exists() || !self.list_checkpoints().is_empty()
     }
 
     /// Steps whose rollouts are stored, in order.

@@ -1,7 +1,8 @@
 //! One writing process per folder or file.
 //!
 //! The lock is the system's, on an open file: it goes when the process goes, however it ends, so nothing has to be
-//! cleaned up after a kill. The price is an empty `run.lock` in every run folder.
+//! cleaned up after a kill. A run folder is locked itself, where the system locks folders, so that a second process
+//! is refused though somebody removed `run.lock`. The price is an empty `run.lock` in every run folder.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::Path;
@@ -13,6 +14,7 @@ use crate::folder::RunFolder;
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
+    _folder: Option<File>,
 }
 
 impl Lock {
@@ -28,7 +30,14 @@ impl Lock {
             .open(&path)
             .map_err(Error::io("create", &path))?;
         lock(&file, &path, run.0)?;
-        Ok(Self { _file: file })
+        // A file system that locks no folders has the file alone.
+        let folder = File::open(run.0).ok();
+        if let Some(Err(busy @ Error::Busy { .. })) =
+            folder.as_ref().map(|it| lock(it, run.0, run.0))
+        {
+            return Err(busy);
+        }
+        Ok(Self { _file: file, _folder: folder })
     }
 }
 
@@ -77,6 +86,10 @@ mod tests {
         let refused = Lock::take(run).unwrap_err().to_string();
         let expected = format!("{} is in use by another process", dir.path().display());
         assert_eq!(refused, expected);
+        if cfg!(unix) {
+            fs::remove_file(run.lock()).unwrap();
+            assert_eq!(Lock::take(run).unwrap_err().to_string(), expected);
+        }
         drop(held);
         assert!(!is_locked(&run.lock()));
         Lock::take(run).unwrap();

@@ -5,7 +5,7 @@
 //! ([`is_clock`]). A name of an earlier version is read as its successor ([`current_name`]).
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -79,31 +79,50 @@ pub struct MetricsFile {
     file: File,
     path: PathBuf,
     lines: u64,
+    set_aside: Option<PathBuf>,
 }
 
 impl MetricsFile {
     /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
-    /// killed run may have left behind its last checkpoint, are cut off.
+    /// killed run may have left behind its last checkpoint, are cut off. A file with lines that hold no step is set
+    /// aside as it was, and the others are kept.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn open(path: &Path, steps_done: u64) -> Result<Self> {
-        let (mut kept, mut lines) = (Vec::new(), 0);
-        if path.exists() {
-            let mut reader = BufReader::new(File::open(path).map_err(Error::io("read", path))?);
-            while lines < steps_done {
-                let start = kept.len();
-                reader.read_until(b'\n', &mut kept).map_err(Error::io("read", path))?;
-                if kept.len() == start || kept.last() != Some(&b'\n') {
-                    kept.truncate(start);
-                    break;
+        let found = match std::fs::read(path) {
+            Ok(it) => it,
+            Err(it) if it.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(it) => return Err(Error::io("read", path)(it)),
+        };
+        let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
+        for line in found.split_inclusive(|it| *it == b'\n').filter(|it| it.ends_with(b"\n")) {
+            match step_of(line) {
+                Some(step) if step > steps_done => break,
+                Some(_) => {
+                    kept.extend_from_slice(line);
+                    lines += 1;
                 }
-                lines += 1;
+                None => set_aside = Some(path.with_extension("jsonl.unreadable")),
             }
         }
+        if let Some(aside) = &set_aside {
+            std::fs::rename(path, aside).map_err(Error::io("rename", path))?;
+        }
         write_atomically(path, &kept)?;
-        let file = OpenOptions::new().append(true).open(path).map_err(Error::io("open", path))?;
-        Ok(Self { file, path: path.to_owned(), lines })
+        Ok(Self { file: opened(path)?, path: path.to_owned(), lines, set_aside })
+    }
+
+    /// The last step that a file logs, 0 for none and for no file.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn last_step(path: &Path) -> Result<u64> {
+        match std::fs::read(path) {
+            Ok(it) => Ok(it.split(|it| *it == b'\n').filter_map(step_of).max().unwrap_or(0)),
+            Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            Err(it) => Err(Error::io("read", path)(it)),
+        }
     }
 
     /// The lines of the file, for what looks back over steps.
@@ -120,6 +139,11 @@ impl MetricsFile {
         self.lines
     }
 
+    /// Where the file is as it was found, with lines that hold no step.
+    pub fn set_aside(&self) -> Option<&Path> {
+        self.set_aside.as_deref()
+    }
+
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
     ///
     /// # Errors
@@ -128,16 +152,41 @@ impl MetricsFile {
         self.file.sync_data().map_err(Error::io("write", &self.path))
     }
 
-    /// Appends a step; the line is handed to the system before this returns.
+    /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
+    /// again, with all that it held.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn append(&mut self, metrics: &Metrics) -> Result<()> {
+        if !self.path.exists() {
+            self.restore()?;
+        }
         let line = metrics.to_json() + "\n";
         self.file.write_all(line.as_bytes()).map_err(Error::io("write", &self.path))?;
         self.lines += 1;
         Ok(())
     }
+
+    /// What was removed lives on as long as it is open.
+    fn restore(&mut self) -> Result<()> {
+        let mut held = Vec::new();
+        self.file.rewind().map_err(Error::io("read", &self.path))?;
+        self.file.read_to_end(&mut held).map_err(Error::io("read", &self.path))?;
+        write_atomically(&self.path, &held)?;
+        self.file = opened(&self.path)?;
+        Ok(())
+    }
+}
+
+fn opened(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new().read(true).append(true).open(path);
+    opened.map_err(Error::io("open", path))
+}
+
+/// The step that a line is of; `None` for one that holds none.
+fn step_of(line: &[u8]) -> Option<u64> {
+    let line: serde_json::Value = serde_json::from_slice(line).ok()?;
+    line.get("step")?.as_u64()
 }
 
 #[cfg(test)]
@@ -182,6 +231,40 @@ mod tests {
             assert_eq!(std::fs::read(&path).unwrap(), &whole[..11 * complete]);
             assert_eq!(file.history().unwrap().len(), complete);
         }
+    }
+
+    #[test]
+    fn lines_that_hold_no_step_are_set_aside_and_the_others_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let damaged = b"{\"step\":1}\n{\"step\":2\xff}\n{\"step\":3}\n{\"step\":4}\n";
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(MetricsFile::last_step(&path).unwrap(), 4);
+        let file = MetricsFile::open(&path, 3).unwrap();
+        assert_eq!((file.lines(), file.history().unwrap().len()), (2, 2));
+        assert_eq!(std::fs::read(&path).unwrap(), b"{\"step\":1}\n{\"step\":3}\n");
+        assert_eq!(std::fs::read(file.set_aside().unwrap()).unwrap(), damaged);
+        assert_eq!(MetricsFile::last_step(&dir.path().join("none")).unwrap(), 0);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_removed_file_is_written_again_with_all_its_lines() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut file = MetricsFile::open(&path, 0).unwrap();
+        for step in 1..=3 {
+            let mut it = Metrics::default();
+            it.set("step", f64::from(step));
+            file.append(&it).unwrap();
+            std::fs::remove_file(&path).unwrap();
+        }
+        let mut it = Metrics::default();
+        it.set("step", 4.0);
+        file.append(&it).unwrap();
+        let expected = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+        assert_eq!(file.lines(), 4);
     }
 
     #[test]

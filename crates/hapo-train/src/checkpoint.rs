@@ -5,7 +5,7 @@
 //! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
 //! not match is refused by name and the one before it is used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::engines::{Learner, ModelFiles};
 use crate::error::{Error, Result};
+use crate::inputs::{Inputs, hex};
 
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: &[&str] = &[
@@ -39,6 +40,9 @@ pub struct TrainerState {
     pub template_hash: String,
     /// Mean of the `checkpoint.best` metric since the checkpoint before; higher is better.
     pub score: Option<f64>,
+    /// What the run reads besides its recipe; `None` in a checkpoint of an earlier version.
+    #[serde(default)]
+    pub inputs: Option<Inputs>,
 }
 
 /// The complete checkpoint with the highest score, the earliest of equals.
@@ -69,22 +73,60 @@ pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) state: &'a TrainerState,
 }
 
-/// Writes the checkpoint after `state.step` and removes those that are neither among the `keep`
-/// latest nor the best.
-pub(crate) fn write<L: Learner>(
-    run_dir: &Path,
-    contents: &Contents<'_, L>,
+/// The checkpoints of a run while it trains.
+pub(crate) struct Shelf {
+    run_dir: PathBuf,
+    /// How many of the latest stay, beside the best.
     keep: usize,
-) -> Result<PathBuf> {
-    let folder = RunFolder(run_dir).checkpoint_of(contents.state.step);
-    write_folder(&folder, contents)?;
-    let best = best(run_dir).map(|it| it.0);
-    for (step, old) in RunFolder(run_dir).list_checkpoints().into_iter().skip(keep) {
-        if Some(step) != best {
-            remove(&old)?;
-        }
+    /// Those that were written or verified here. Only they count.
+    complete: BTreeSet<u64>,
+}
+
+impl Shelf {
+    /// The checkpoints of a run that starts, or resumes from one that was verified.
+    pub(crate) fn new(run_dir: &Path, keep: usize, resumed_from: Option<u64>) -> Self {
+        let complete = resumed_from.into_iter().collect();
+        Self { run_dir: run_dir.to_owned(), keep, complete }
     }
-    Ok(folder)
+
+    /// Writes the checkpoint after `state.step` and removes those that are neither among the latest nor the best.
+    /// Incomplete ones are set aside and told.
+    pub(crate) fn write<L: Learner>(
+        &mut self,
+        contents: &Contents<'_, L>,
+    ) -> Result<(PathBuf, Vec<String>)> {
+        let run = RunFolder(&self.run_dir);
+        let folder = run.checkpoint_of(contents.state.step);
+        write_folder(&folder, contents)?;
+        self.complete.insert(contents.state.step);
+        let mut warnings = Vec::new();
+        for (step, it) in run.list_checkpoints() {
+            if self.complete.contains(&step) {
+                continue;
+            }
+            match verify(&it) {
+                Ok(_) => drop(self.complete.insert(step)),
+                Err(problem) => warnings.push(set_aside(run, step, &problem)?),
+            }
+        }
+        let best = best(&self.run_dir).map(|it| it.0);
+        for (step, old) in run.list_checkpoints().into_iter().skip(self.keep) {
+            if Some(step) != best {
+                remove(&old)?;
+            }
+        }
+        Ok((folder, warnings))
+    }
+}
+
+/// Renames an incomplete checkpoint so that nothing takes it for one, and says so.
+pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Error) -> Result<String> {
+    let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
+    if aside.exists() {
+        fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
+    }
+    fs::rename(&folder, &aside).map_err(io("rename", &folder))?;
+    Ok(format!("{problem}; set aside as {}", aside.display()))
 }
 
 /// Writes a checkpoint as `folder`, which appears complete or not at all.
@@ -166,11 +208,7 @@ fn sha256_of(path: &Path) -> Result<String> {
         }
         hash.update(&buffer[..n]);
     }
-    let digest = hash.finalize();
-    Ok(digest.iter().fold(String::new(), |mut hex, byte| {
-        hex.push_str(&format!("{byte:02x}"));
-        hex
-    }))
+    Ok(hex(hash.finalize()))
 }
 
 /// Checks a checkpoint against its checksums and reads its state.

@@ -95,6 +95,24 @@ pub enum Error {
         /// The keys that differ, with both values.
         differences: String,
     },
+    /// A run that read other things when it began.
+    #[error("{} was begun with other inputs: {differences}", folder.display())]
+    OtherInputs {
+        /// The run folder.
+        folder: PathBuf,
+        /// What differs.
+        differences: String,
+    },
+    /// A run folder whose checkpoints are gone.
+    #[error("{}: {logged} steps are logged and no checkpoint is there, though the first was due after step {due}", folder.display())]
+    NoCheckpoint {
+        /// The run folder.
+        folder: PathBuf,
+        /// The last step that is logged.
+        logged: u64,
+        /// The step of the first checkpoint.
+        due: u64,
+    },
     /// A run folder that an earlier version made.
     #[error("{}: {problem}", folder.display())]
     EarlierVersion {
@@ -148,6 +166,8 @@ impl Explain for Error {
             | Self::Model(_)
             | Self::Load(_)
             | Self::OtherRecipe { .. }
+            | Self::OtherInputs { .. }
+            | Self::NoCheckpoint { .. }
             | Self::EarlierVersion { .. }
             | Self::Checkpoint { .. }
             // Whoever starts a second run in a folder has named the wrong one.
@@ -180,6 +200,12 @@ impl Explain for Error {
             Self::OtherRecipe { .. } => {
                 Some("choose another run folder, or resume with the changed recipe".to_owned())
             }
+            Self::OtherInputs { .. } => Some(
+                "put them back, choose another run folder, or resume with the changed recipe and inputs".to_owned(),
+            ),
+            Self::NoCheckpoint { .. } => Some(
+                "restore the folder `checkpoints` from a copy, or choose another run folder".to_owned(),
+            ),
             Self::EarlierVersion { .. } => {
                 Some("start a new run from its last checkpoint with model.path".to_owned())
             }

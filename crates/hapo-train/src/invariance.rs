@@ -258,7 +258,8 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
         let open = [hapo.step().unwrap(), hapo.step().unwrap()];
         assert!(open.iter().any(|it| it.get("gate/beta").unwrap() > 0.0));
         std::fs::create_dir(dir.path().join("checkpoints")).unwrap();
-        let folder = hapo.save(dir.path(), "", None).unwrap();
+        let mut shelf = crate::checkpoint::Shelf::new(dir.path(), 1, None);
+        let (folder, _) = hapo.save(&mut shelf, "", None).unwrap();
         let state = crate::checkpoint::verify(&folder).unwrap();
         let mut grpo = Run::new(&tiny("method = \"grpo\""), 2).unwrap();
         grpo.restore(&state, &folder).unwrap();

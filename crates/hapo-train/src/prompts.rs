@@ -13,6 +13,7 @@ use hapo_verify::{Gold, Grader};
 
 use crate::error::{Error, Result};
 use crate::grading;
+use crate::inputs::{Inputs, RowHashes};
 
 /// A prompt of the run.
 #[derive(Clone, Debug)]
@@ -42,6 +43,8 @@ pub struct PromptTable {
     pub refused_teachers: Vec<String>,
     /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
     pub copies: u64,
+    /// Hashes of all rows, in their order.
+    pub inputs: Inputs,
 }
 
 /// What a table asks of its rows.
@@ -72,6 +75,7 @@ impl PromptTable {
         let refused_teachers =
             refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
         let mut prompts = Vec::with_capacity(dataset.examples.len());
+        let mut hashes = RowHashes::default();
         for (number, teacher) in admission.teachers.into_iter().enumerate() {
             let example = &dataset.examples[number];
             let bad_row = |problem: String, hint: &str| Error::Dataset {
@@ -100,7 +104,7 @@ impl PromptTable {
                     "raise data.max_prompt_tokens or remove the row",
                 ));
             }
-            prompts.push(Prompt {
+            let prompt = Prompt {
                 id: PromptId(number as u64),
                 name: example.id.clone(),
                 problem: example.problem.clone(),
@@ -108,10 +112,13 @@ impl PromptTable {
                 gold,
                 tokens,
                 teacher,
-            });
+            };
+            let teacher = prompt.teacher.as_ref().map(TeacherTrajectory::tokens);
+            hashes.add(&prompt.tokens, example.golds(), teacher);
+            prompts.push(prompt);
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
-        Ok(Self { prompts, refused_teachers, copies: copies.sum() })
+        Ok(Self { prompts, refused_teachers, copies: copies.sum(), inputs: hashes.finish() })
     }
 
     /// The prompts at these positions.

@@ -5,20 +5,23 @@ use std::sync::Arc;
 
 use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step};
 use hapo_kernels::{AdamW, Cpu, Device};
-use hapo_model::LoadedModel;
+use hapo_model::{Dtype, LoadedModel, Model, config_json};
 use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, choose_template};
+use sha2::{Digest, Sha256};
 
-use crate::checkpoint::{self, Contents, TrainerState};
+use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engines::Batching;
 use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
 use crate::init::init_model;
+use crate::inputs::{Inputs, hex};
 use crate::recipe::{ModelSource, Recipe};
 use crate::rollouts::RolloutLog;
 use crate::source::{Source, load_source};
 use crate::step::{StepSettings, Task, imitation_step, rollout_step};
 use crate::trainer::Trainer;
+use crate::trainer_files::hash_of_weights;
 use crate::update::UpdateSettings;
 use crate::verifier::{VerdictNoise, Verifier};
 
@@ -55,6 +58,7 @@ pub struct Run<L: Learner = Trainer> {
     settings: StepSettings,
     rollouts: RolloutLog,
     tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    inputs: Inputs,
     steps_done: u64,
     /// What opening the model and the data met.
     warnings: Vec<String>,
@@ -97,6 +101,11 @@ impl<D: Device> Run<Trainer<D>> {
             load_source(recipe, &chat_format, hapo_verify::grader(&recipe.data().grader)?)?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
+        let mut inputs = inputs_of(&model, &tokenizer_files);
+        inputs.set("template", chat_format.template.hash());
+        if let Some((table, _)) = source.prompts() {
+            inputs = inputs.and(&table.inputs);
+        }
         let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
         let mut learner = Trainer::new(model, recipe.optim().activation_checkpointing)?;
         if recipe.metrics().kl_every > 0 {
@@ -120,11 +129,24 @@ impl<D: Device> Run<Trainer<D>> {
             settings: settings_of(recipe),
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
+            inputs,
             steps_done: 0,
             warnings,
             recipe: recipe.clone(),
         })
     }
+}
+
+/// Hashes of a model as it was loaded.
+fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> Inputs {
+    let (mut inputs, config) = (Inputs::default(), model.config());
+    let text = config_json::render(config, Dtype::F32) + &config_json::render_generation(config);
+    inputs.set("config", hex(Sha256::digest(text)));
+    if let Some((_, tokenizer)) = files.iter().find(|it| it.0 == "tokenizer.json") {
+        inputs.set("tokenizer", hex(Sha256::digest(tokenizer)));
+    }
+    inputs.set("weights", hash_of_weights(model));
+    inputs
 }
 
 /// The method with its own gate or that of the recipe.
@@ -258,9 +280,9 @@ impl<L: Learner> Run<L> {
         self.steps_done
     }
 
-    /// The gate's table over the run, as `gate.json` keeps it; none for a bare host.
+    /// The gate over the run, as `gate.json` keeps it; none for a bare method.
     pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
-        let table = self.method.schedule()?.table(self.recipe.steps());
+        let table = self.method.schedule()?.table_of_ranges(self.recipe.steps());
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 
@@ -284,16 +306,19 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Writes the checkpoint after the steps done.
+    /// Hashes of what it reads besides its recipe.
+    pub(crate) fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// Writes the checkpoint after the steps done, and tells which others are incomplete.
     pub(crate) fn save(
         &self,
-        run_dir: &Path,
+        shelf: &mut Shelf,
         resolved: &str,
         score: Option<f64>,
-    ) -> Result<PathBuf> {
-        let state = self.state(resolved, score);
-        let keep = self.recipe.checkpoint().keep;
-        checkpoint::write(run_dir, &self.contents(&state), keep)
+    ) -> Result<(PathBuf, Vec<String>)> {
+        shelf.write(&self.contents(&self.state(resolved, score)))
     }
 
     /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is
@@ -325,6 +350,7 @@ impl<L: Learner> Run<L> {
             recipe: resolved.to_owned(),
             template_hash: self.verifier.chat_format.template.hash(),
             score,
+            inputs: Some(self.inputs.clone()),
         }
     }
 

@@ -3,23 +3,20 @@
 //!
 //! The price: every checkpoint waits for the disk. Between checkpoints nothing does.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::Device;
-use hapo_run::{
-    Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, recipe_entries,
-    write_atomically,
-};
+use hapo_run::{Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically};
 
-use crate::checkpoint::{self, TrainerState};
+use crate::checkpoint::{self, Shelf};
 use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::preflight::preflight;
-use crate::recipe::{ModelSource, Recipe, of_earlier_version};
+use crate::recipe::{ModelSource, Recipe};
+use crate::resume::{self, Found, ResumePolicy};
 use crate::run::{Run, cpu};
+use crate::score::Score;
 use crate::tensorboard::Events;
 
 /// What a run reports while it runs.
@@ -43,21 +40,13 @@ pub trait Observer {
         format!("hapo {}", env!("CARGO_PKG_VERSION"))
     }
 
+    /// The first step of this call begins: from here on a wish to stop is heard, and what is done is saved.
+    fn steps_begin(&mut self) {}
+
     /// Whether the run should stop after the step at hand, saving what it has.
     fn stop_requested(&self) -> bool {
         false
     }
-}
-
-/// What a run does about what its folder holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResumePolicy {
-    /// From the start; a folder that holds a run is refused.
-    Fresh,
-    /// From the latest complete checkpoint, if there is one; a run of another recipe is refused.
-    Resume,
-    /// As [`ResumePolicy::Resume`], and a changed recipe is taken as it is.
-    ResumeWithRecipe,
 }
 
 /// How a run ended.
@@ -98,22 +87,22 @@ pub fn train_on<D: Device>(
     device: D,
     recipe: &Recipe,
     run_dir: &Path,
-    resume: ResumePolicy,
+    policy: ResumePolicy,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    if resume == ResumePolicy::Fresh {
+    if policy == ResumePolicy::Fresh {
         require_no_run(run_dir)?;
     }
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
     let _lock = Lock::take(files)?;
     let resolved = resolved_recipe(recipe, &observer.build());
-    let restored = match resume {
-        ResumePolicy::Fresh => None,
-        _ => latest_checkpoint(run_dir, &resolved, resume, observer)?,
+    let found = match policy {
+        ResumePolicy::Fresh => Found::default(),
+        _ => resume::find(run_dir, (recipe, &resolved), policy, &mut |it| observer.warning(it))?,
     };
     // Before anything is loaded or written: a finished run has nothing to do.
-    if let Some((state, folder)) = &restored
+    if let Some((state, folder)) = &found.checkpoint
         && state.step >= recipe.steps()
     {
         return Ok(Outcome {
@@ -129,8 +118,11 @@ pub fn train_on<D: Device>(
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
     }
+    let warn = &mut |it: &str| observer.warning(it);
+    found.require_same_inputs(run_dir, run.inputs(), policy, warn)?;
+    found.set_incomplete_aside(run_dir, warn)?;
     prepare_folder(files, &run, &resolved)?;
-    if let Some((state, folder)) = &restored {
+    if let Some((state, folder)) = &found.checkpoint {
         run.restore(state, folder)?;
     }
     run.keep_rollouts_in(run_dir)?;
@@ -142,6 +134,9 @@ pub fn train_on<D: Device>(
             file.lines()
         ));
     }
+    if let Some(it) = file.set_aside() {
+        observer.warning(&format!("the file as it was is {}", it.display()));
+    }
     if first == 0 && observer.wants_preflight() {
         look_ahead(&mut run, recipe.metrics().preflight, files, observer)?;
     }
@@ -152,7 +147,12 @@ pub fn train_on<D: Device>(
         events: Events::open(run_dir, first)?,
         guard: Guard::new(recipe.guard(), &file.history()?),
         score: Score::new(&recipe.checkpoint().best),
-        saved_at: restored.map(|it| (it.0.step, it.1)),
+        shelf: Shelf::new(
+            run_dir,
+            recipe.checkpoint().keep,
+            found.checkpoint.as_ref().map(|it| it.0.step),
+        ),
+        saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
         file,
     };
     session.train(run, observer)
@@ -163,6 +163,8 @@ fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
     write_atomically(&files.recipe(), resolved.as_bytes())?;
+    let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
+    write_atomically(&files.inputs(), &inputs)?;
     if let Some(table) = run.gate_table() {
         write_atomically(&files.gate(), &table)?;
     }
@@ -197,6 +199,7 @@ struct Session<'a> {
     events: Events,
     guard: Guard<'a>,
     score: Score<'a>,
+    shelf: Shelf,
     /// The last checkpoint.
     saved_at: Option<(u64, PathBuf)>,
 }
@@ -211,6 +214,7 @@ impl Session<'_> {
         let (first, steps) = (run.steps_done(), self.recipe.steps());
         let every = self.recipe.checkpoint().every;
         let mut stopped_by = None;
+        observer.steps_begin();
         while run.steps_done() < steps {
             let metrics = self.step(&mut run, observer)?;
             let step = run.steps_done();
@@ -222,7 +226,7 @@ impl Session<'_> {
             let stop = observer.stop_requested() || stopped_by.is_some();
             let due = every > 0 && step.is_multiple_of(every);
             if due || stop || step == steps {
-                self.save(&mut run)?;
+                self.save(&mut run, observer)?;
             }
             if stop {
                 break;
@@ -265,19 +269,20 @@ impl Session<'_> {
     }
 
     /// Writes the checkpoint of the steps done, after what must not be behind it.
-    fn save<L: Learner>(&mut self, run: &mut Run<L>) -> Result<()> {
+    fn save<L: Learner>(&mut self, run: &mut Run<L>, observer: &mut dyn Observer) -> Result<()> {
         let step = run.steps_done();
         let saved = self
             .file
             .sync()
             .map_err(Error::from)
             .and_then(|()| run.wait_for_rollouts())
-            .and_then(|()| run.save(self.run_dir, self.resolved, self.score.take()));
-        let folder = saved.map_err(|cause| Error::NotSaved {
+            .and_then(|()| run.save(&mut self.shelf, self.resolved, self.score.take()));
+        let (folder, warnings) = saved.map_err(|cause| Error::NotSaved {
             step,
             kept: self.saved_at.as_ref().map(|it| it.0),
             cause: Box::new(cause),
         })?;
+        warnings.iter().for_each(|it| observer.warning(it));
         self.saved_at = Some((step, folder));
         Ok(())
     }
@@ -288,7 +293,7 @@ impl Session<'_> {
 /// # Errors
 /// When it does.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
-    if run_dir.join("recipe.toml").exists() {
+    if RunFolder(run_dir).holds_run() {
         return Err(Error::RunExists { folder: run_dir.to_owned() });
     }
     Ok(())
@@ -322,139 +327,4 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
 /// The recipe with its defaults filled in, as the run folder keeps it.
 pub(crate) fn resolved_recipe(recipe: &Recipe, build: &str) -> String {
     format!("# resolved by {build}\n{}", recipe.resolved())
-}
-
-/// The latest complete checkpoint; incomplete ones are named and passed over.
-fn latest_checkpoint(
-    run_dir: &Path,
-    resolved: &str,
-    resume: ResumePolicy,
-    observer: &mut dyn Observer,
-) -> Result<Option<(TrainerState, PathBuf)>> {
-    let mut check = |before: &str, folder: &Path| {
-        if let Some(problem) = of_earlier_version(before) {
-            return Err(Error::EarlierVersion { folder: folder.to_owned(), problem });
-        }
-        let differences = differences(before, resolved);
-        if differences.is_empty() {
-            return Ok(());
-        }
-        let differences = differences.join("; ");
-        if resume != ResumePolicy::ResumeWithRecipe {
-            return Err(Error::OtherRecipe { folder: folder.to_owned(), differences });
-        }
-        observer.warning(&format!("resuming with another recipe: {differences}"));
-        Ok(())
-    };
-    let found = RunFolder(run_dir).list_checkpoints();
-    let Some((_, latest)) = found.first() else {
-        // Killed before its first checkpoint: the same run begins again, another one does not.
-        if let Ok(before) = fs::read_to_string(RunFolder(run_dir).recipe()) {
-            check(&before, run_dir)?;
-        }
-        return Ok(None);
-    };
-    let mut incomplete = Vec::new();
-    for (_, folder) in &found {
-        match checkpoint::verify(folder) {
-            Ok(state) => {
-                check(&state.recipe, folder)?;
-                for it in incomplete {
-                    observer.warning(&format!("{it}; using the one before"));
-                }
-                return Ok(Some((state, folder.clone())));
-            }
-            Err(it) => incomplete.push(it),
-        }
-    }
-    // Going back to step 0 would silently throw the run away.
-    let all: Vec<String> = incomplete.iter().map(ToString::to_string).collect();
-    Err(Error::Checkpoint {
-        folder: latest.clone(),
-        problem: format!("no checkpoint of the run is complete: {}", all.join("; ")),
-    })
-}
-
-/// Keys whose values differ between two recipes, as `key: before → after`.
-fn differences(before: &str, after: &str) -> Vec<String> {
-    let entries = |text: &str| {
-        recipe_entries(text).unwrap_or_else(|it| {
-            BTreeMap::from([("recipe".to_owned(), format!("unreadable: {it}"))])
-        })
-    };
-    let (before, after) = (entries(before), entries(after));
-    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let value = |of: &BTreeMap<String, String>, key: &str| {
-        of.get(key).cloned().unwrap_or_else(|| "absent".to_owned())
-    };
-    keys.into_iter()
-        .filter(|it| before.get(*it) != after.get(*it))
-        .map(|it| format!("{it}: {} → {}", value(&before, it), value(&after, it)))
-        .collect()
-}
-
-/// Mean of one metric since the last checkpoint: what `checkpoint.best` compares.
-struct Score<'a> {
-    metric: &'a str,
-    sign: f64,
-    sum: f64,
-    steps: u32,
-}
-
-impl<'a> Score<'a> {
-    /// `rule` is the metric's name, with a minus before it where lower is better.
-    fn new(rule: &'a str) -> Self {
-        let (metric, sign) = match rule.strip_prefix('-') {
-            Some(it) => (it, -1.0),
-            None => (rule, 1.0),
-        };
-        Self { metric, sign, sum: 0.0, steps: 0 }
-    }
-
-    fn add(&mut self, metrics: &Metrics) {
-        if let Some(it) = metrics.get(self.metric) {
-            self.sum += it * self.sign;
-            self.steps += 1;
-        }
-    }
-
-    fn take(&mut self) -> Option<f64> {
-        let mean = (self.steps > 0).then(|| self.sum / f64::from(self.steps));
-        (self.sum, self.steps) = (0.0, 0);
-        mean
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn differences_name_keys_and_both_values() {
-        let before = "# resolved by hapo 0.1.0\nsteps = 10\n[optim]\nlr = 1e-4\n";
-        let after =
-            "# resolved by hapo 0.2.0\nsteps = 10\n[optim]\nlr = 2e-4\n[hapo]\ngate = \"never\"\n";
-        assert_eq!(
-            differences(before, after),
-            ["hapo.gate: absent → \"never\"", "optim.lr: 0.0001 → 0.0002"]
-        );
-        assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
-    }
-
-    #[test]
-    fn a_score_is_the_mean_since_the_last_checkpoint() {
-        let metrics = |value: f64| {
-            let mut it = Metrics::default();
-            it.set("loss", value);
-            it
-        };
-        let mut score = Score::new("-loss");
-        score.add(&metrics(1.0));
-        score.add(&metrics(2.0));
-        assert_eq!(score.take(), Some(-1.5));
-        assert_eq!(score.take(), None);
-        let mut other = Score::new("reward/policy_only");
-        other.add(&metrics(1.0));
-        assert_eq!(other.take(), None);
-    }
 }

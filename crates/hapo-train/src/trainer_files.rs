@@ -3,6 +3,7 @@
 //!
 //! The price of both is that the weights are written twice, once in the folder's number format and once in f32.
 
+use std::convert::Infallible;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -11,9 +12,11 @@ use hapo_kernels::{Buffer, Device};
 use hapo_model::folder::Layout;
 use hapo_model::{ComputeError, Model, Moments};
 use hapo_run::write_atomically_with;
+use sha2::{Digest, Sha256};
 
 use crate::engines::ModelFiles;
 use crate::error::{Error, Result};
+use crate::inputs::hex;
 
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
@@ -47,22 +50,44 @@ pub(crate) fn write_state<D: Device>(
 const PIECE: usize = 1 << 20;
 
 fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Result<()> {
-    let mut values = vec![0.0_f32; PIECE.min(buffer.len())];
-    let mut bytes = Vec::with_capacity(4 * values.len());
     write_atomically_with(path, |file| {
-        for start in (0..buffer.len()).step_by(PIECE) {
-            let values = &mut values[..PIECE.min(buffer.len() - start)];
-            model.device().download(buffer.at(start, values.len()), values);
-            bytes.clear();
-            bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
-            file.write_all(&bytes).map_err(|source| Error::Io {
+        each_piece(model, buffer, |bytes| {
+            file.write_all(bytes).map_err(|source| Error::Io {
                 action: "write",
                 path: path.to_owned(),
                 source,
-            })?;
-        }
-        Ok(())
+            })
+        })
     })
+}
+
+/// Hands over a buffer's numbers as little-endian bytes, piece by piece.
+fn each_piece<D: Device, E>(
+    model: &Model<D>,
+    buffer: &D::Buf,
+    mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let mut values = vec![0.0_f32; PIECE.min(buffer.len())];
+    let mut bytes = Vec::with_capacity(4 * values.len());
+    for start in (0..buffer.len()).step_by(PIECE) {
+        let values = &mut values[..PIECE.min(buffer.len() - start)];
+        model.device().download(buffer.at(start, values.len()), values);
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
+        take(&bytes)?;
+    }
+    Ok(())
+}
+
+/// SHA-256 of a model's weights in f32.
+pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
+    let mut hash = Sha256::new();
+    each_piece(model, model.params(), |bytes| {
+        hash.update(bytes);
+        Ok::<_, Infallible>(())
+    })
+    .unwrap_or_else(|it| match it {});
+    hex(hash.finalize())
 }
 
 /// Reads a file of exactly `count` numbers, piece by piece, each with its offset.

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Resume from the latest checkpoint of the folder
     #[arg(long)]
     resume: bool,
-    /// With --resume: resume although the recipe has changed
+    /// With --resume: resume although the recipe, the data or the base model has changed
     #[arg(long, requires = "resume")]
     force_recipe: bool,
     /// Print the outcome as JSON
@@ -88,8 +88,10 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
     for recipe in &stages {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
         let mut observer = args.observer(recipe)?;
+        interrupt::set_loading(true);
         let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer)?;
         drop(observer);
+        interrupt::set_loading(false);
         if !args.json {
             say(recipe.name(), &outcome)?;
         }
@@ -241,6 +243,10 @@ impl Observer for ProgressObserver {
 
     fn build(&self) -> String {
         format!("hapo {}", crate::VERSION)
+    }
+
+    fn steps_begin(&mut self) {
+        interrupt::set_loading(false);
     }
 
     fn stop_requested(&self) -> bool {

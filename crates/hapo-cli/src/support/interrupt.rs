@@ -1,9 +1,18 @@
-//! Ctrl-C and SIGTERM: the first asks for a save, the second ends the program.
+//! Ctrl-C and SIGTERM: the first asks for a save, the second ends the program. Where there is nothing to save yet,
+//! the first ends it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
+
+/// Whether a run is loading: nothing of it would be saved.
+static LOADING: AtomicBool = AtomicBool::new(false);
+
+/// Says whether a run is loading.
+pub(crate) fn set_loading(loading: bool) {
+    LOADING.store(loading, Ordering::Relaxed);
+}
 
 /// The flag that the first signal sets.
 pub(crate) fn flag() -> Result<Arc<AtomicBool>> {
@@ -14,6 +23,10 @@ pub(crate) fn flag() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let seen = flag.clone();
     ctrlc::set_handler(move || {
+        if LOADING.load(Ordering::Relaxed) {
+            eprintln!("\nstopped before the first step; nothing is lost");
+            std::process::exit(130);
+        }
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }

@@ -8,6 +8,6 @@ mod schedule;
 mod settings;
 mod words;
 
-pub use schedule::{RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
+pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
 pub use settings::{Annealing, Gate, GateError, GateWarning, SlotRule, Threshold, check_slot_rule};
 pub use words::{AnnealingMode, GateMode};

@@ -180,8 +180,27 @@ impl Schedule {
         })
     }
 
-    /// The table of steps 1 ..= `steps`, to be stored with the run and applied by other trainers (D1). Its size is
-    /// proportional to `steps`.
+    /// Steps 1 ..= `steps` cut where the success limit changes: at most m + 2 ranges.
+    pub fn ranges(&self, steps: u64) -> Vec<RangeRow> {
+        let changes = self.rungs.iter().rev().map(|it| it.first_closed_step);
+        let mut firsts: Vec<u64> =
+            [1].into_iter().chain(changes).filter(|it| (1..=steps).contains(it)).collect();
+        firsts.dedup();
+        let next = firsts.iter().skip(1).map(|it| it - 1).chain([steps]);
+        let range = |(first, last): (&u64, u64)| RangeRow {
+            first_step: *first,
+            last_step: last,
+            success_limit: self.success_limit(Step(*first)),
+        };
+        firsts.iter().zip(next).map(range).collect()
+    }
+
+    /// The gate of steps 1 ..= `steps` as a run stores it (D1). Its size does not depend on `steps`.
+    pub fn table_of_ranges(&self, steps: u64) -> ScheduleTable {
+        ScheduleTable { ranges: self.ranges(steps), ..self.table(0) }
+    }
+
+    /// The table of steps 1 ..= `steps`, to be applied by other trainers (D1). Its size is proportional to `steps`.
     pub fn table(&self, steps: u64) -> ScheduleTable {
         let sigmoid = match self.gate {
             Gate::Confidence {
@@ -216,12 +235,13 @@ impl Schedule {
             steps_per_epoch: self.steps_per_epoch,
             extinct_at_step: self.extinct_at_step(),
             rungs,
+            ranges: Vec::new(),
             steps: self.rows(steps).collect(),
         }
     }
 }
 
-/// What `hapo schedule --json` prints and a run keeps in `gate.json` (D1).
+/// What `hapo schedule --json` prints, step by step, and a run keeps in `gate.json`, as ranges of steps (D1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleTable {
     /// `never`, `always` or `confidence`.
@@ -243,8 +263,23 @@ pub struct ScheduleTable {
     pub extinct_at_step: Option<Step>,
     /// When each rung closes, from s = 0 up to m; empty without annealing.
     pub rungs: Vec<RungRow>,
-    /// The steps, from 1.
+    /// The steps, from 1, cut where the success limit changes; empty where `steps` lists them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<RangeRow>,
+    /// The steps, from 1; empty where `ranges` holds them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRow>,
+}
+
+/// Steps of one success limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeRow {
+    /// The first of them.
+    pub first_step: u64,
+    /// The last of them.
+    pub last_step: u64,
+    /// `m_t`, which decides.
+    pub success_limit: SuccessLimit,
 }
 
 /// When a rung of the ladder closes.

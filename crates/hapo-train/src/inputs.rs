@@ -1,0 +1,128 @@
+//! What a run reads besides its recipe, as hashes: a resume with anything else would not be the run that was begun.
+//!
+//! Data are hashed as they were read and weights as the numbers that they are, so a file that says the same in
+//! another way is the same input. The price is one pass over the weights at every start.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// What is hashed, under the name that files keep it by, and how a message calls it.
+const NAMED: [(&str, &str); 7] = [
+    ("prompts", "the rendered prompts (data.train)"),
+    ("answers", "the gold answers (data.train)"),
+    ("teachers", "the teachers (data.train)"),
+    ("config", "the configuration (model)"),
+    ("tokenizer", "the tokenizer (model)"),
+    ("template", "the chat template (data.template)"),
+    ("weights", "the base weights (model)"),
+];
+
+/// SHA-256 of each thing that a run reads, by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Inputs(BTreeMap<String, String>);
+
+impl Inputs {
+    /// What differs from `now`, of what both have.
+    pub fn differences(&self, now: &Self) -> Vec<String> {
+        let other = |(name, hash): (&String, &String)| {
+            (now.0.get(name).is_some_and(|it| it != hash)).then(|| name.clone())
+        };
+        let named = |name: String| {
+            let known = NAMED.iter().find(|it| it.0 == name).map(|it| it.1.to_owned());
+            known.unwrap_or(name)
+        };
+        self.0.iter().filter_map(other).map(named).collect()
+    }
+
+    pub(crate) fn set(&mut self, name: &str, hash: String) {
+        self.0.insert(name.to_owned(), hash);
+    }
+
+    /// Both.
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.clone());
+        self
+    }
+}
+
+/// Hashes of a run's rows, row by row.
+#[derive(Default)]
+pub(crate) struct RowHashes {
+    prompts: Sha256,
+    answers: Sha256,
+    teachers: Sha256,
+}
+
+impl RowHashes {
+    /// Adds a row with all its gold answers.
+    pub(crate) fn add<'a>(
+        &mut self,
+        prompt: &[u32],
+        golds: impl Iterator<Item = &'a str>,
+        teacher: Option<&[u32]>,
+    ) {
+        add_tokens(&mut self.prompts, Some(prompt));
+        let golds: Vec<&str> = golds.collect();
+        self.answers.update((golds.len() as u64).to_le_bytes());
+        for it in golds {
+            self.answers.update((it.len() as u64).to_le_bytes());
+            self.answers.update(it);
+        }
+        add_tokens(&mut self.teachers, teacher);
+    }
+
+    pub(crate) fn finish(self) -> Inputs {
+        let mut inputs = Inputs::default();
+        inputs.set("prompts", hex(self.prompts.finalize()));
+        inputs.set("answers", hex(self.answers.finalize()));
+        inputs.set("teachers", hex(self.teachers.finalize()));
+        inputs
+    }
+}
+
+fn add_tokens(hash: &mut Sha256, tokens: Option<&[u32]>) {
+    // No tokens at all are told from none.
+    hash.update(tokens.map_or(u64::MAX, |it| it.len() as u64).to_le_bytes());
+    for it in tokens.unwrap_or_default() {
+        hash.update(it.to_le_bytes());
+    }
+}
+
+/// A digest in hexadecimal.
+pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
+    digest.as_ref().iter().map(|it| format!("{it:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named_and_what_one_does_not_know_is_not() {
+        let inputs = |pairs: &[(&str, &str)]| {
+            let mut it = Inputs::default();
+            pairs.iter().for_each(|(name, hash)| it.set(name, (*hash).to_owned()));
+            it
+        };
+        let before = inputs(&[("answers", "a"), ("weights", "w"), ("old", "o")]);
+        let now = inputs(&[("answers", "b"), ("weights", "w"), ("new", "n")]);
+        assert_eq!(before.differences(&now), ["the gold answers (data.train)"]);
+        assert!(before.differences(&before).is_empty());
+    }
+
+    #[test]
+    fn rows_are_told_apart_where_their_joined_texts_are_not() {
+        let row = |golds: &[&[&str]]| {
+            let mut it = RowHashes::default();
+            golds.iter().for_each(|golds| it.add(&[1, 2], golds.iter().copied(), None));
+            it.finish()
+        };
+        let one = row(&[&["1", "23"]]);
+        for other in [row(&[&["12", "3"]]), row(&[&["1"], &["23"]])] {
+            assert!(!one.differences(&other).is_empty());
+        }
+    }
+}

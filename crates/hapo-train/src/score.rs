@@ -1,0 +1,57 @@
+//! Which checkpoint is the best.
+
+use hapo_run::Metrics;
+
+/// Mean of one metric since the last checkpoint: what `checkpoint.best` compares.
+pub(crate) struct Score<'a> {
+    metric: &'a str,
+    sign: f64,
+    sum: f64,
+    steps: u32,
+}
+
+impl<'a> Score<'a> {
+    /// `rule` is the metric's name, with a minus before it where lower is better.
+    pub(crate) fn new(rule: &'a str) -> Self {
+        let (metric, sign) = match rule.strip_prefix('-') {
+            Some(it) => (it, -1.0),
+            None => (rule, 1.0),
+        };
+        Self { metric, sign, sum: 0.0, steps: 0 }
+    }
+
+    pub(crate) fn add(&mut self, metrics: &Metrics) {
+        if let Some(it) = metrics.get(self.metric) {
+            self.sum += it * self.sign;
+            self.steps += 1;
+        }
+    }
+
+    pub(crate) fn take(&mut self) -> Option<f64> {
+        let mean = (self.steps > 0).then(|| self.sum / f64::from(self.steps));
+        (self.sum, self.steps) = (0.0, 0);
+        mean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_is_the_mean_since_the_last_checkpoint() {
+        let metrics = |value: f64| {
+            let mut it = Metrics::default();
+            it.set("loss", value);
+            it
+        };
+        let mut score = Score::new("-loss");
+        score.add(&metrics(1.0));
+        score.add(&metrics(2.0));
+        assert_eq!(score.take(), Some(-1.5));
+        assert_eq!(score.take(), None);
+        let mut other = Score::new("reward/policy_only");
+        other.add(&metrics(1.0));
+        assert_eq!(other.take(), None);
+    }
+}
