@@ -194,7 +194,7 @@ def real_report(driver, hapo, run, work, out):
     for step in steps:
         Select(driver.find_element(By.ID, "rollout-verdict")).select_by_value("all")
         Select(driver.find_element(By.ID, "rollout-step")).select_by_value(str(step))
-        groups = logged[step]["groups/all_fail"] + logged[step]["groups/all_solved"] + logged[step]["groups/mixed"]
+        groups = logged[step]["groups/all_fail"] + logged[step]["groups/all_solved"] + logged[step]["groups/partially_solved"]
         WebDriverWait(driver, 10).until(lambda it: text_of(it, "#rollout-note").startswith(f"{groups} of {groups} groups"))
         time.sleep(0.1)
         counts = [it.text for it in driver.find_elements(By.CSS_SELECTOR, "#rollout-groups small")]
@@ -222,7 +222,7 @@ def real_report(driver, hapo, run, work, out):
     assert Select(driver.find_element(By.ID, "rollout-step")).first_selected_option.text == "2"
     for scheme, width in [("light", 1280), ("dark", 1280), ("light", 390), ("dark", 390)]:
         look(driver, scheme, width, 1600)
-        for place in ["runs", "figures", "numbers", "rollouts"]:
+        for place in ["runs", "figures", "evaluation", "rollouts"]:
             driver.execute_script("document.getElementById(arguments[0]).scrollIntoView()", place)
             time.sleep(0.3)
             driver.save_screenshot(str(out / f"real-{scheme}-{width}-{place}.png"))

@@ -3,7 +3,7 @@
 (() => {
   const CUT = 2000;
   const SVG = "http://www.w3.org/2000/svg";
-  const state = { data: null, hidden: new Set(), step: null, follow: true, smoothing: null, bands: true, run: 0, rolloutStep: null, verdict: "all", group: 0, member: 0, rollouts: null, opened: new Set() };
+  const state = { data: null, hidden: new Set(), step: null, follow: true, smoothing: null, bands: true, run: 0, rolloutStep: null, axis: "step", search: "", verdict: "all", group: 0, member: 0, rollouts: null, opened: new Set() };
   const $ = (id) => document.getElementById(id);
 
   function add(node, attributes, children) {
@@ -43,9 +43,15 @@
       run.column = {};
       run.columns.forEach((it, i) => { run.column[it] = numbers.subarray(run.offset + i * run.rows, run.offset + (i + 1) * run.rows); });
       run.steps = run.column.step || new Float64Array(0);
+      run.at = { step: run.steps, tokens: summed(run, (column, i) => column["tokens_per_second/train"]?.[i] * column["time/train"]?.[i]), hours: summed(run, (column, i) => column["time/step"]?.[i] / 3600) };
     }
     data.lastStep = Math.max(0, ...data.runs.map((it) => (it.rows ? it.steps[it.rows - 1] : 0)));
     return data;
+  }
+  // Sums of a number of each row up to that row; what was not measured adds nothing.
+  function summed(run, of) {
+    let sum = 0;
+    return run.steps.map((_, i) => (sum += of(run.column, i) || 0));
   }
   // Row of a step, or -1.
   function rowOf(run, step) {
@@ -71,28 +77,24 @@
     for (const it of all) it.name = it.runs.length === 1 ? state.data.runs[it.runs[0]].name : `${state.data.runs[it.runs[0]].name} (${it.runs.length} seeds)`;
     return all;
   }
-  // Steps, means, lowest and highest of a metric over the runs of a set.
+  // Steps, their places on the chosen axis, means, lowest and highest of a metric over the runs of a set.
   function curve(set, metric) {
     const runs = set.runs.map((it) => state.data.runs[it]).filter((it) => it.column[metric]);
-    if (runs.length === 1) {
-      const x = [], y = [];
-      const values = runs[0].column[metric];
-      for (let i = 0; i < values.length; i++) if (Number.isFinite(values[i])) { x.push(runs[0].steps[i]); y.push(values[i]); }
-      return { x, y };
-    }
     const by = new Map();
     for (const run of runs) {
-      const values = run.column[metric];
+      const values = run.column[metric], at = run.at[state.axis];
       for (let i = 0; i < values.length; i++) {
-        if (!Number.isFinite(values[i])) continue;
+        const value = values[i];
+        if (!Number.isFinite(value)) continue;
         const it = by.get(run.steps[i]);
-        if (!it) by.set(run.steps[i], [values[i], 1, values[i], values[i]]);
-        else { it[0] += values[i]; it[1]++; it[2] = Math.min(it[2], values[i]); it[3] = Math.max(it[3], values[i]); }
+        if (!it) by.set(run.steps[i], [value, 1, value, value, at[i]]);
+        else { it[0] += value; it[1]++; it[2] = Math.min(it[2], value); it[3] = Math.max(it[3], value); it[4] += at[i]; }
       }
     }
-    const x = [...by.keys()].sort((a, b) => a - b);
-    const rows = x.map((it) => by.get(it));
-    return { x, y: rows.map((it) => it[0] / it[1]), low: rows.map((it) => it[2]), high: rows.map((it) => it[3]) };
+    const steps = [...by.keys()].sort((a, b) => a - b);
+    const rows = steps.map((it) => by.get(it));
+    const found = { steps, x: rows.map((it) => it[4] / it[1]), y: rows.map((it) => it[0] / it[1]) };
+    return runs.length === 1 ? found : { ...found, low: rows.map((it) => it[2]), high: rows.map((it) => it[3]) };
   }
   function smoothed(values, window) {
     if (window <= 1 || !values) return values;
@@ -107,7 +109,8 @@
   }
 
   // ---- charts ----
-  const M = { left: 46, right: 8, top: 14, bottom: 20, height: 210 };
+  const M = { left: 46, right: 10, top: 14, bottom: 36, height: 226 };
+  const AXES = { step: "step", tokens: "trained tokens", hours: "hours of wall clock" };
   function linearTicks(low, high, n) {
     const rough = Math.max(high - low, 1e-300) / n;
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -130,7 +133,7 @@
       const every = Math.max(1, Math.ceil((b - a) / 5));
       const ticks = [];
       for (let i = a; i <= b; i += every) ticks.push(10 ** i);
-      return { place: (it) => (Math.log10(Math.max(it, 10 ** a)) - a) / (b - a), ticks };
+      return { place: (it) => (it > 0 ? (Math.log10(it) - a) / (b - a) : NaN), ticks };
     }
     if (scale === "from-zero") { low = Math.min(low, 0); high = Math.max(high, 0); }
     // Equal values lie in the middle, zeros at the bottom.
@@ -139,90 +142,167 @@
     if (high !== 0 || low === 0) high += room;
     return { place: (it) => (it - low) / (high - low), ticks: linearTicks(low, high, 5) };
   }
-  const tickText = (it) => (it !== 0 && (Math.abs(it) >= 1e5 || Math.abs(it) < 1e-3) ? it.toExponential(0).replace("e+", "e") : String(it));
+  function tickText(it) {
+    const size = Math.abs(it);
+    if (size >= 1e5 && size < 1e12) { const power = size >= 1e9 ? 9 : size >= 1e6 ? 6 : 3; return `${Number((it / 10 ** power).toPrecision(3))}${{ 3: "k", 6: "M", 9: "G" }[power]}`; }
+    return it !== 0 && (size >= 1e12 || size < 1e-3) ? it.toExponential(0).replace("e+", "e") : String(Number(it.toPrecision(6)));
+  }
   const round = (it) => Math.round(it * 10) / 10;
+  // The horizontal axis of curves: first and last value, pixels, steps and ticks.
+  function axisX(curves, width) {
+    const byStep = state.axis === "step";
+    const longest = curves.reduce((a, b) => (b.x[b.x.length - 1] > a.x[a.x.length - 1] ? b : a));
+    const first = byStep ? 1 : 0;
+    const last = Math.max(byStep ? 2 : 1e-9, longest.x[longest.x.length - 1]);
+    const inner = width - M.left - M.right;
+    const toX = (it) => M.left + (inner * (it - first)) / (last - first);
+    // Index of the longest curve's point at a step, the last one before it.
+    const indexOf = (step) => { let i = 0; while (i + 1 < longest.steps.length && longest.steps[i + 1] <= step) i++; return i; };
+    const ofStep = (step) => toX(byStep ? Math.min(last, Math.max(first, step)) : longest.x[indexOf(step)]);
+    const toStep = (pixel) => {
+      const value = Math.min(last, Math.max(first, first + ((pixel - M.left) * (last - first)) / inner));
+      if (byStep) return Math.round(value);
+      let low = 0, high = longest.x.length - 1;
+      while (low < high) { const middle = (low + high) >> 1; if (longest.x[middle] < value) low = middle + 1; else high = middle; }
+      return longest.steps[low];
+    };
+    const round = linearTicks(first, last, width < 420 ? 4 : 6).filter((it) => it >= first && (!byStep || Number.isInteger(it)));
+    const apart = inner / 9;
+    const ticks = [first, ...(byStep ? [last] : [])];
+    for (const it of round) if (ticks.every((other) => Math.abs(toX(it) - toX(other)) > apart)) ticks.push(it);
+    return { first, last, toX, ofStep, toStep, ticks };
+  }
+  function drawAxisX(axis, width, height) {
+    const parts = [];
+    for (const it of axis.ticks) {
+      const x = round(axis.toX(it));
+      parts.push(s("line", { class: "tick", x1: x, x2: x, y1: height - M.bottom, y2: height - M.bottom + 4 }), s("text", { x, y: height - M.bottom + 15, "text-anchor": it === axis.last && it !== axis.first ? "end" : "middle" }, tickText(it)));
+    }
+    parts.push(s("line", { class: "tick", x1: M.left, x2: width - M.right, y1: height - M.bottom, y2: height - M.bottom }), s("text", { x: (M.left + width - M.right) / 2, y: height - 4, "text-anchor": "middle" }, AXES[state.axis]));
+    return parts;
+  }
 
-  // A path of points; where there are more than pixels, the lowest and highest of each pixel.
+  // A path of points; where there are more than pixels, the lowest and highest of each pixel. What the axis cannot show is a gap.
   function path(x, y, toX, toY, width) {
     if (!x.length) return "";
     let out = "", pen = "M";
     if (x.length <= 2 * width) {
-      for (let i = 0; i < x.length; i++) { out += `${pen}${round(toX(x[i]))} ${round(toY(y[i]))}`; pen = "L"; }
-      return x.length === 1 ? `${out}h0.1` : out;
+      for (let i = 0; i < x.length; i++) {
+        const place = toY(y[i]);
+        if (!Number.isFinite(place)) { pen = "M"; continue; }
+        out += `${pen}${round(toX(x[i]))} ${round(place)}${pen === "M" ? "h0.1" : ""}`; pen = "L";
+      }
+      return out;
     }
     for (let i = 0; i < x.length;) {
       const pixel = Math.floor(toX(x[i]));
-      let low = y[i], high = y[i], last = y[i];
-      for (; i < x.length && Math.floor(toX(x[i])) === pixel; i++) { low = Math.min(low, y[i]); high = Math.max(high, y[i]); last = y[i]; }
+      let low = Infinity, high = -Infinity, last = NaN;
+      for (; i < x.length && Math.floor(toX(x[i])) === pixel; i++) { if (Number.isFinite(toY(y[i]))) { low = Math.min(low, y[i]); high = Math.max(high, y[i]); last = y[i]; } }
+      if (low > high) { pen = "M"; continue; }
       out += `${pen}${pixel} ${round(toY(low))}`; pen = "L";
       if (high > low) out += `L${pixel} ${round(toY(high))}L${pixel} ${round(toY(last))}`;
     }
     return out;
   }
 
-  function drawChart(chart) {
-    const { figure } = chart;
-    const all = sets();
-    const window = state.smoothing;
+  const stacked = (figure) => figure.scale === "stacked";
+  function curvesOf(figure, all) {
     const curves = [];
     all.forEach((set) => figure.lines.forEach((line, dash) => {
       const it = curve(set, line.metric);
       if (!it.x.length) return;
-      const alone = all.length === 1;
-      curves.push({ ...it, set, line, dash, colour: (alone ? dash : set.colour) % 7, label: alone ? line.label : `${set.name}: ${line.label}`, raw: it.y, y: smoothed(it.y, window), low: smoothed(it.low, window), high: smoothed(it.high, window) });
+      const alone = all.length === 1 || stacked(figure);
+      const window = state.smoothing;
+      curves.push({ ...it, set, line, dash, colour: (alone ? dash : set.colour) % 7, label: all.length === 1 ? line.label : `${set.name}: ${line.label}`, raw: it.y, y: smoothed(it.y, window), low: smoothed(it.low, window), high: smoothed(it.high, window) });
     }));
+    // A line that is zero throughout says nothing beside others that are not.
+    const alive = curves.filter((it) => it.raw.some((value) => value !== 0));
+    return stacked(figure) || !alive.length ? curves : alive;
+  }
+  function drawChart(chart) {
+    const { figure } = chart;
+    const all = sets();
+    const curves = curvesOf(figure, all);
     chart.curves = curves;
     chart.node.hidden = !curves.length;
     if (!curves.length) return;
     const width = Math.max(260, chart.svg.clientWidth || 400);
-    const axis = axisOf(figure.scale, curves);
-    const lastX = Math.max(2, ...curves.map((it) => it.x[it.x.length - 1]));
-    const toX = (it) => M.left + ((width - M.left - M.right) * (it - 1)) / (lastX - 1);
-    const toY = (it) => M.top + (M.height - M.top - M.bottom) * (1 - axis.place(it));
-    const parts = [];
-    const gated = figure.phases ? all.map((it) => state.data.runs[it.runs[0]].gate).find((it) => it) : null;
-    if (gated) parts.push(...phases(gated, lastX, toX));
-    for (const tick of axis.ticks) parts.push(s("line", { class: "grid", x1: M.left, x2: width - M.right, y1: round(toY(tick)), y2: round(toY(tick)) }), s("text", { x: M.left - 5, y: round(toY(tick)) + 4, "text-anchor": "end" }, tickText(tick)));
-    for (const tick of linearTicks(1, lastX, width < 420 ? 4 : 6)) if (Number.isInteger(tick) && tick >= 1) parts.push(s("text", { x: round(toX(tick)), y: M.height - 5, "text-anchor": tick === lastX ? "end" : "middle" }, tick));
-    for (const it of curves) {
-      if (it.low) parts.push(s("path", { class: `band f${it.colour}`, d: `${path(it.x, it.high, toX, toY, 1e9)}L${path([...it.x].reverse(), [...it.low].reverse(), toX, toY, 1e9).slice(1)}Z` }));
-      if (window > 1 && all.length === 1) parts.push(s("path", { class: `raw c${it.colour}`, d: path(it.x, it.raw, toX, toY, width) }));
-    }
-    for (const it of curves) parts.push(s("path", { class: `line c${it.colour} d${it.dash}`, d: path(it.x, it.y, toX, toY, width) }));
-    chart.cursor = s("line", { class: "cursor", y1: M.top, y2: M.height - M.bottom });
+    chart.x = axisX(curves, width);
+    const frames = stacked(figure) ? all.filter((set) => curves.some((it) => it.set === set)) : [null];
+    const height = stacked(figure) ? Math.max(M.height, frames.length * 96 + M.top + M.bottom) : M.height;
+    const parts = stacked(figure) ? drawStacks(chart, curves, frames, width, height) : drawLines(chart, curves, all, width);
+    parts.push(...drawAxisX(chart.x, width, height));
+    chart.cursor = s("line", { class: "cursor", y1: M.top, y2: height - M.bottom });
     parts.push(chart.cursor);
-    chart.svg.setAttribute("viewBox", `0 0 ${width} ${M.height}`);
+    chart.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    chart.svg.style.height = `${height}px`;
     chart.svg.replaceChildren(...parts);
-    chart.toX = toX;
-    chart.toStep = (it) => Math.min(lastX, Math.max(1, 1 + ((it - M.left) * (lastX - 1)) / (width - M.left - M.right)));
     chart.legend.replaceChildren(...curves.map((it) => {
       it.output = h("output", {});
-      return h("li", {}, s("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" }, s("line", { class: `c${it.colour} d${it.dash}`, x1: 0, x2: 28, y1: 4, y2: 4 })), name(it.label), it.output);
+      const mark = stacked(figure) ? s("rect", { class: `f${it.colour}`, width: 28, height: 8 }) : s("line", { class: `c${it.colour} d${it.dash}`, x1: 0, x2: 28, y1: 4, y2: 4 });
+      return h("li", {}, s("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" }, mark), name(it.label), it.output);
     }));
     readOut(chart);
   }
-  function phases(gate, lastX, toX) {
+  function drawLines(chart, curves, all, width) {
+    const { toX } = chart.x;
+    const axis = axisOf(chart.figure.scale, curves);
+    const toY = (it) => M.top + (M.height - M.top - M.bottom) * (1 - axis.place(it));
     const parts = [];
-    const end = gate.extinct_at_step ?? lastX + 1;
+    const gated = chart.figure.phases ? all.map((it) => state.data.runs[it.runs[0]].gate).find((it) => it) : null;
+    if (gated) parts.push(...phases(gated, chart.x));
+    for (const tick of axis.ticks) parts.push(s("line", { class: "grid", x1: M.left, x2: width - M.right, y1: round(toY(tick)), y2: round(toY(tick)) }), s("text", { x: M.left - 5, y: round(toY(tick)) + 4, "text-anchor": "end" }, tickText(tick)));
+    for (const it of curves) {
+      if (it.low) parts.push(s("path", { class: `band f${it.colour}`, d: `${path(it.x, it.high, toX, toY, 1e9)}L${path([...it.x].reverse(), [...it.low].reverse(), toX, toY, 1e9).slice(1)}Z` }));
+      if (state.smoothing > 1 && all.length === 1) parts.push(s("path", { class: `raw c${it.colour}`, d: path(it.x, it.raw, toX, toY, width) }));
+    }
+    for (const it of curves) parts.push(s("path", { class: `line c${it.colour} d${it.dash}`, d: path(it.x, it.y, toX, toY, width) }));
+    return parts;
+  }
+  // A frame for each run, in it its lines on top of each other as areas.
+  function drawStacks(chart, curves, frames, width, height) {
+    const { toX } = chart.x;
+    const each = (height - M.top - M.bottom) / frames.length;
+    return frames.flatMap((set, at) => {
+      const lines = curves.filter((it) => it.set === set);
+      const below = M.top + each * (at + 1) - 4, inner = each - 18;
+      const steps = lines[0].steps.map((_, i) => lines.reduce((sum, it) => sum + (it.y[i] || 0), 0));
+      const most = Math.max(1e-9, ...steps);
+      const toY = (it) => below - (inner * it) / most;
+      const parts = [s("text", { x: M.left, y: below - inner - 4 }, frames.length > 1 ? set.name : ""), s("text", { x: M.left - 5, y: round(toY(most)) + 4, "text-anchor": "end" }, tickText(Number(most.toPrecision(3)))), s("text", { x: M.left - 5, y: below + 4, "text-anchor": "end" }, 0)];
+      let floor = lines[0].x.map(() => 0);
+      for (const it of lines) {
+        const top = floor.map((value, i) => value + (it.y[i] || 0));
+        parts.push(s("path", { class: `stack f${it.colour}`, d: `${path(it.x, top, toX, toY, 1e9)}L${path([...it.x].reverse(), [...floor].reverse(), toX, toY, 1e9).slice(1)}Z` }));
+        floor = top;
+      }
+      return parts;
+    });
+  }
+  function phases(gate, axis) {
+    const parts = [];
+    const { ofStep } = axis;
+    const lastStep = axis.toStep(1e9);
+    const end = gate.extinct_at_step ?? lastStep + 1;
     const anneal = gate.annealing_from ?? end;
     const area = (className, from, to, label) => {
-      const [a, b] = [toX(Math.max(1, from)), toX(Math.min(lastX, to))];
+      const [a, b] = [ofStep(Math.max(1, from)), ofStep(Math.min(lastStep, to))];
       if (b <= a) return;
       parts.push(s("rect", { class: className, x: round(a), y: M.top, width: round(b - a), height: M.height - M.top - M.bottom }));
       if (b - a > 34) parts.push(s("text", { x: round(a) + 3, y: M.top - 3 }, label));
     };
     area("open", 1, Math.min(anneal, end), "open");
     area("annealing", anneal, end, "annealing");
-    if (gate.extinct_at_step && gate.extinct_at_step <= lastX) {
-      const x = round(toX(gate.extinct_at_step));
-      const right = toX(lastX) - x > 90;
+    if (gate.extinct_at_step && gate.extinct_at_step <= lastStep) {
+      const x = round(ofStep(gate.extinct_at_step));
+      const right = axis.toX(axis.last) - x > 90;
       parts.push(s("line", { class: "extinct", x1: x, x2: x, y1: M.top - 10, y2: M.height - M.bottom }), s("text", { x: right ? x + 3 : x - 3, y: M.top - 3, "text-anchor": right ? "start" : "end" }, right ? `extinct, e* = ${gate.extinct_at_step}` : ""));
     }
     return parts;
   }
   function readOut(chart) {
     if (!chart.curves || !chart.curves.length) return;
-    const x = chart.toX(Math.max(1, state.step));
+    const x = round(chart.x.ofStep(Math.max(1, state.step)));
     chart.cursor.setAttribute("x1", x);
     chart.cursor.setAttribute("x2", x);
     const said = [];
@@ -234,9 +314,18 @@
       it.output.textContent = text;
       said.push(`${it.label} ${text}`);
     }
+    if (chart.pointed) showTip(chart, x);
     chart.svg.setAttribute("aria-valuetext", `step ${state.step}: ${said.join(", ")}`);
     chart.svg.setAttribute("aria-valuenow", state.step);
     chart.svg.setAttribute("aria-valuemax", state.data.lastStep);
+  }
+  // What lies under the pointer: the step and the value of each line.
+  function showTip(chart, x) {
+    chart.tip.replaceChildren(h("b", {}, `step ${state.step}`), ...chart.curves.map((it) => h("div", {}, h("i", { class: `swatch f${it.colour}` }), h("bdi", {}, it.label), h("span", {}, it.output.textContent))));
+    chart.tip.hidden = false;
+    const share = x / chart.svg.viewBox.baseVal.width;
+    chart.tip.style.left = share < 0.5 ? `${share * 100}%` : "auto";
+    chart.tip.style.right = share < 0.5 ? "auto" : `${(1 - share) * 100}%`;
   }
   const charts = [];
   function buildCharts() {
@@ -248,19 +337,22 @@
   function moreCharts() {
     const known = new Set(charts.map((it) => it.figure.id));
     const drawn = new Set(state.data.figures.flatMap((it) => it.lines.map((line) => line.metric)));
-    const others = [...new Set(state.data.runs.flatMap((it) => it.columns))].filter((it) => !drawn.has(it) && it !== "step" && it !== "epoch");
+    const others = [...new Set(state.data.runs.flatMap((it) => it.columns))].filter((it) => !drawn.has(it) && it !== "step" && it !== "epoch" && it !== "time/unix");
     for (const metric of others) if (!known.has(`metric-${metric}`)) $("more-charts").append(chartOf({ id: `metric-${metric}`, title: metric, unit: "", help: "", lines: [{ metric, label: metric }], scale: "fitted", phases: false }));
   }
   function chartOf(figure) {
     const svg = s("svg", { class: "chart", tabindex: 0, role: "slider", "aria-label": `${figure.title} by step`, "aria-valuemin": 1, "aria-valuenow": 1, "aria-orientation": "horizontal" });
     const legend = h("ul", { class: "legend" });
-    const node = h("figure", { id: `figure-${figure.id}` }, h("figcaption", {}, figure.title, figure.unit ? h("small", {}, ` · ${figure.unit}`) : null), figure.help ? h("p", { class: "help" }, figure.help) : null, svg, legend);
-    const chart = { figure, svg, legend, node, drawn: -1 };
+    const tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
+    const node = h("figure", { id: `figure-${figure.id}` }, h("figcaption", {}, figure.title, figure.unit ? h("small", {}, ` · ${figure.unit}`) : null), figure.help ? h("p", { class: "help" }, figure.help) : null, h("div", { class: "frame" }, svg, tip), legend);
+    const chart = { figure, svg, tip, legend, node, drawn: -1, pointed: false };
     svg.addEventListener("pointermove", (event) => {
-      if (!chart.toStep) return;
+      if (!chart.x) return;
+      chart.pointed = true;
       const box = svg.getBoundingClientRect();
-      setStep(Math.round(chart.toStep(((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width)));
+      setStep(chart.x.toStep(((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width));
     });
+    svg.addEventListener("pointerleave", () => { chart.pointed = false; tip.hidden = true; });
     svg.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1e9, End: 1e9 }[event.key];
       if (by === undefined) return;
@@ -282,6 +374,10 @@
     }
   }, { rootMargin: "600px" });
   let version = 0;
+  // Printing, and a jump down the page, want the figures that were never near.
+  function drawAll() { for (const it of charts) if (!it.node.hidden && it.drawn !== version && !it.node.closest("details:not([open])")) draw(it); }
+  addEventListener("beforeprint", drawAll);
+  addEventListener("click", (event) => { if (state.data && event.target.closest("nav a")) drawAll(); });
   function draw(chart) { chart.drawn = version; drawChart(chart); }
   function redraw() {
     version++;
@@ -332,11 +428,13 @@
       section("figures", "Figures",
         h("div", { class: "controls" },
           h("label", {}, "Smoothing", h("select", { id: "smoothing", onchange: (event) => { state.smoothing = Number(event.target.value); redraw(); } }, [1, 5, 10, 20, 50].map((it) => h("option", { value: it }, it === 1 ? "none" : `mean over ${it} steps`)))),
+          h("label", {}, "Axis", h("select", { id: "axis", onchange: (event) => { state.axis = event.target.value; redraw(); } }, Object.entries(AXES).map(([value, text]) => h("option", { value }, text)))),
           spread ? h("label", {}, h("input", { type: "checkbox", id: "bands", checked: state.bands, onchange: (event) => { state.bands = event.target.checked; redraw(); } }), "Seeds as bands: mean, lowest, highest") : null,
           h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step.")),
         h("div", { class: "charts", id: "charts" }),
         h("figure", { id: "time" }),
         h("details", { id: "more" }, h("summary", {}, "More metrics"), h("div", { class: "charts", id: "more-charts" }))),
+      section("evaluation", "Evaluation", h("div", { id: "tables" })),
       section("numbers", "Numbers of a step",
         h("div", { class: "controls" },
           h("button", { id: "step-before", onclick: () => setStep(state.step - 1), "aria-label": "Step before" }, "←"),
@@ -344,12 +442,12 @@
           h("button", { id: "step-after", onclick: () => setStep(state.step + 1), "aria-label": "Step after" }, "→"),
           h("input", { id: "step-range", type: "range", min: 1, "aria-label": "Step", oninput: (event) => setStep(Number(event.target.value)) })),
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of the step" }, h("table", { id: "numbers-table" }))),
-      section("evaluation", "Evaluation", h("div", { id: "tables" })),
       section("recipe", "Recipe", h("div", { id: "recipes" })),
       section("rollouts", "Rollouts", h("div", { id: "browser" })));
     const longest = Math.max(0, ...state.data.runs.map((it) => it.rows));
     state.smoothing ??= longest >= 800 ? 20 : longest >= 200 ? 5 : 1;
     $("smoothing").value = state.smoothing;
+    $("axis").value = state.axis;
     buildCharts();
     buildBrowser();
   }
@@ -364,7 +462,7 @@
         h("h3", {}, runs.length > 1 ? h("input", { type: "checkbox", checked: !state.hidden.has(run.name), "aria-label": `Show ${run.name}`, onchange: (event) => { if (event.target.checked) state.hidden.delete(run.name); else state.hidden.add(run.name); redraw(); numbers(); } }) : null,
           runs.length > 1 ? h("span", { class: `swatch f${(state.bands ? set : i) % 7}`, "aria-hidden": "true" }) : null, name(run.name)),
         h("div", { class: "help" }, [run.method, run.seed === null ? null : `seed ${run.seed}`].filter((it) => it).join(" · ")),
-        h("dl", {}, run.facts.map((it) => [h("dt", {}, it.label), h("dd", {}, it.text)])),
+        h("dl", {}, [...run.facts, ...dates(run)].map((it) => [h("dt", {}, it.label), h("dd", {}, it.text)])),
         run.notes.map((it) => h("p", { class: "note" }, it)));
     }));
     timeBars();
@@ -374,6 +472,14 @@
     if (state.step === null || state.follow) setStep(state.data.lastStep || 1, true); else setStep(state.step, false);
     redraw();
     refreshBrowser();
+  }
+  // When the first and the last logged step ended, in the reader's time.
+  function dates(run) {
+    const clock = (run.column["time/unix"] || []).filter((it) => it > 0);
+    if (!clock.length) return [];
+    const text = (it) => new Date(it * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
+    const [from, to] = [text(clock[0]), text(clock[clock.length - 1])];
+    return [{ label: "date", text: from === to ? from : `${from} – ${to}` }];
   }
   function timeBars() {
     const runs = state.data.runs.filter((it) => it.time.some((part) => part.seconds > 0));
@@ -422,8 +528,9 @@
       h("thead", {}, h("tr", {}, h("th", {}, "key"), runs.map((it) => h("th", {}, name(it.name))))),
       h("tbody", {}, rows.map((key) => h("tr", { class: differs.has(key) ? "differs" : null }, h("th", { scope: "row" }, name(key)), runs.map((it) => h("td", { dir: "auto" }, it.recipe[key] ?? "absent")))))));
     const open = $("whole-recipe") ? $("whole-recipe").open : false;
+    const compared = runs.length < 2 ? [] : [differs.size ? table([...differs], `${differs.size} keys differ`) : h("p", { class: "help" }, "The recipes are equal.")];
     $("recipes").replaceChildren(
-      runs.length > 1 ? (differs.size ? table([...differs], `${differs.size} keys differ`) : h("p", { class: "help" }, "The recipes are equal.")) : null,
+      ...compared,
       h("details", { id: "whole-recipe", open }, h("summary", {}, "The whole recipe"), table(keys, `${keys.length} keys`)));
   }
 
@@ -436,7 +543,8 @@
         h("label", {}, "Step", h("select", { id: "rollout-step", onchange: (event) => pick(Number(event.target.value)) })),
         h("button", { id: "rollout-after", "aria-label": "Kept step after", onclick: () => moveStep(1) }, "→"),
         h("label", {}, "Show", h("select", { id: "rollout-verdict", onchange: (event) => { state.verdict = event.target.value; state.group = 0; showGroups(); } },
-          [["all", "all groups"], ["injected", "groups with the teacher"], ["correct", "groups with a correct answer"], ["wrong", "groups with a wrong answer"], ["unparsable", "groups with an unreadable answer"], ["none", "groups that all failed"]].map(([value, text]) => h("option", { value }, text))))),
+          [["all", "all groups"], ["injected", "groups with the teacher"], ["correct", "groups with a correct answer"], ["wrong", "groups with a wrong answer"], ["unparsable", "groups with an unreadable answer"], ["none", "groups that all failed"]].map(([value, text]) => h("option", { value }, text)))),
+        h("label", {}, "Search", h("input", { id: "rollout-search", type: "search", placeholder: "problem, answer or text", oninput: (event) => { state.search = event.target.value; state.group = 0; if (state.rollouts) showGroups(); } }))),
       h("p", { class: "help", id: "rollout-note", role: "status" }),
       h("p", { class: "help", id: "rollout-keys" }, h("kbd", {}, "←"), " ", h("kbd", {}, "→"), " group, ", h("kbd", {}, "↑"), " ", h("kbd", {}, "↓"), " rollout, ", h("kbd", {}, "Shift"), " with ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), " step"),
       h("div", { class: "browser", id: "rollout-browser", onkeydown: keys },
@@ -494,6 +602,31 @@
     $("rollout-before").disabled = at <= 0;
     $("rollout-after").disabled = at >= browsable().length - 1;
   }
+  async function rolloutsOf(run, step) {
+    const stored = $(`rollouts-${run}-${step}`);
+    if (stored) return JSON.parse(new TextDecoder().decode(await unpacked(stored.textContent)));
+    const answer = await fetch(`rollouts/${run}/${step}`);
+    if (!answer.ok) throw new Error(await answer.text());
+    return answer.json();
+  }
+  // A problem over the steps whose rollouts can be browsed: how many of its rollouts were correct.
+  async function overSteps(group, box) {
+    const run = state.run;
+    const rows = [];
+    box.replaceChildren(h("p", { class: "help" }, "Reading …"));
+    for (const step of state.data.runs[run].rollout_steps) {
+      let read;
+      try { read = await rolloutsOf(run, step); } catch { continue; }
+      const at = read.groups.findIndex((it) => it.id === group.id && it.problem === group.problem);
+      if (at >= 0) rows.push([step, read.groups[at]]);
+    }
+    if (!box.isConnected) return;
+    box.replaceChildren(h("table", {}, h("caption", {}, `${rows.length} browsable step${rows.length === 1 ? "" : "s"} with this problem`),
+      h("thead", {}, h("tr", {}, ["step", "correct", "mean tokens", "teacher"].map((it) => h("th", {}, it)))),
+      h("tbody", {}, rows.map(([step, it]) => h("tr", {},
+        h("td", {}, h("button", { onclick: async () => { state.verdict = $("rollout-verdict").value = "all"; state.search = $("rollout-search").value = ""; await pick(step); state.group = Math.max(0, filtered().findIndex((other) => other.id === it.id && other.problem === it.problem)); showGroups(); } }, step)),
+        h("td", {}, `${correct(it)} of ${sampled(it).length}`), h("td", { class: "n" }, num(sampled(it).reduce((sum, one) => sum + one.tokens, 0) / Math.max(1, sampled(it).length), 3)), h("td", {}, it.injected ? "entered" : ""))))));
+  }
   async function pick(step) {
     state.rolloutStep = step;
     state.group = 0;
@@ -502,15 +635,7 @@
     const asked = `${state.run}-${step}`;
     state.asked = asked;
     let read, problem;
-    try {
-      const stored = $(`rollouts-${asked}`);
-      if (stored) read = JSON.parse(new TextDecoder().decode(await unpacked(stored.textContent)));
-      else {
-        const answer = await fetch(`rollouts/${state.run}/${step}`);
-        if (!answer.ok) throw new Error(await answer.text());
-        read = await answer.json();
-      }
-    } catch (error) { problem = error.message; }
+    try { read = await rolloutsOf(state.run, step); } catch (error) { problem = error.message; }
     if (state.asked !== asked) return;
     state.rollouts = read || null;
     if (problem) { $("rollout-note").textContent = problem; $("rollout-groups").replaceChildren(); $("rollout-group").replaceChildren(); return; }
@@ -520,7 +645,10 @@
   const correct = (group) => sampled(group).filter((it) => it.verdict === "correct").length;
   function filtered() {
     if (!state.rollouts) return [];
+    const wanted = state.search.toLowerCase();
+    const holds = (text) => text.toLowerCase().includes(wanted);
     return state.rollouts.groups.filter((group) => {
+      if (wanted && !holds(group.id) && !holds(group.problem) && !holds(group.answer) && !group.members.some((it) => holds(it.completion))) return false;
       switch (state.verdict) {
         case "injected": return group.injected;
         case "none": return correct(group) === 0;
@@ -546,14 +674,31 @@
     const pair = group.members.filter((it) => it.role === "teacher" || it.role === "replaced");
     const rest = group.members.filter((it) => it.role === "policy");
     return [
-      h("article", { class: "card" }, h("h3", {}, "Problem ", name(group.id)), long(group.problem, `p-${group.id}`), h("p", {}, "Gold answer: ", h("b", {}, h("bdi", {}, group.answer)))),
+      h("article", { class: "card" }, h("h3", {}, "Problem ", name(group.id)), long(group.problem, `p-${group.id}`), h("p", {}, "Gold answer: ", h("b", {}, h("bdi", {}, group.answer))), group.rendered ? h("details", {}, h("summary", {}, "The prompt as the model reads it"), long(group.rendered, `r-${group.id}`)) : null, h("button", { onclick: (event) => overSteps(group, event.target.nextSibling) }, "This problem over the steps"), h("div", { class: "scroll" })),
       pair.length ? h("div", { class: "pair" }, pair.map((it) => memberOf(it, group))) : null,
       h("div", { class: "pair" }, rest.map((it) => memberOf(it, group)))].filter((it) => it);
   }
   const ROLES = { teacher: "Teacher, injected", replaced: "Replaced by the teacher", policy: "Rollout" };
+  // Where a wrong answer leaves the correct one of its group that it follows longest, at the beginning of a word.
+  function leaves(it, group) {
+    if (it.verdict === "correct") return null;
+    let best = null;
+    for (const other of group.members) {
+      if (other === it || other.verdict !== "correct") continue;
+      const [a, b] = [it.completion, other.completion];
+      let at = 0;
+      while (at < a.length && at < b.length && a[at] === b[at]) at++;
+      while (at > 0 && /[\p{L}\p{N}]/u.test(a[at - 1])) at--;
+      if (at > 0 && (!best || at > best.at)) best = { at, other };
+    }
+    return best;
+  }
   function memberOf(it, group) {
     const why = it.why;
     const rows = [];
+    const parted = leaves(it, group);
+    if (parted) rows.push(["leaves", `${(ROLES[parted.other.role] || parted.other.role).toLowerCase()} ${parted.other.slot}, correct, at the mark`]);
+    if (it.advantage !== undefined) rows.push(["advantage", num(it.advantage)]);
     if (it.reason) rows.push(["recorded", it.reason]);
     if (why) {
       rows.push(["extracted", why.extracted ?? "nothing"]);
@@ -563,11 +708,11 @@
     }
     return h("article", { class: `member ${it.verdict} ${it.role}`, tabindex: -1 },
       h("div", { class: "head" }, h("b", {}, `${ROLES[it.role] || it.role} ${it.slot}`), h("b", { class: `verdict-${it.verdict}` }, it.verdict), h("span", {}, `${it.tokens} tokens${it.ended ? "" : ", truncated"}`), it.mean_log_prob === undefined ? null : h("span", { title: "mean log-probability of a token" }, `log p ${num(it.mean_log_prob, 3)}`)),
-      long(it.completion, `${state.run}-${state.rolloutStep}-${group.prompt_id}-${it.role}-${it.slot}`, it.cut_from),
+      long(it.completion, `${state.run}-${state.rolloutStep}-${group.prompt_id}-${it.role}-${it.slot}`, it.cut_from, parted?.at),
       rows.length ? h("dl", { class: "why" }, rows.map(([label, text]) => [h("dt", {}, label), h("dd", { dir: "auto" }, String(text).slice(0, CUT))])) : null);
   }
   // Text of any length: its beginning, and the rest on demand.
-  function long(text, key, cutFrom) {
+  function long(text, key, cutFrom, mark) {
     const pre = h("pre", { dir: "auto" });
     const box = h("div", {}, pre);
     const carried = cutFrom ? `The page carries the first ${text.length.toLocaleString("en")} characters of ${cutFrom.toLocaleString("en")} bytes.` : null;
@@ -575,7 +720,9 @@
       const whole = text.length <= CUT || state.opened.has(key);
       // No half of a surrogate pair at the end.
       const end = /[\ud800-\udbff]/.test(text[CUT - 1] || "") ? CUT - 1 : CUT;
-      pre.textContent = whole ? text : `${text.slice(0, end)}…`;
+      const shown = whole ? text : `${text.slice(0, end)}…`;
+      if (mark && mark < shown.length) pre.replaceChildren(h("span", { class: "same" }, shown.slice(0, mark)), h("mark", { title: "here it leaves the correct answer" }), shown.slice(mark));
+      else pre.textContent = shown;
       if (text === "") pre.textContent = "(empty)";
     };
     show();

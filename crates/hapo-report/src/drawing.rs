@@ -351,7 +351,7 @@ impl Axis {
         if low > high {
             return (scale == Scale::Log).then_some(Self { scale, low: 0.1, high: 1.0 });
         }
-        if scale == Scale::FromZero {
+        if matches!(scale, Scale::FromZero | Scale::Stacked) {
             (low, high) = (low.min(0.0), high.max(0.0));
         }
         if scale == Scale::Log {

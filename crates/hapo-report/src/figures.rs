@@ -33,6 +33,8 @@ pub(crate) enum Scale {
     FromZero,
     /// Around the values.
     Fitted,
+    /// From zero, the lines on top of each other; on the page a frame for each run.
+    Stacked,
     /// Powers of ten.
     Log,
 }
@@ -71,7 +73,7 @@ pub(crate) const FIGURES: &[Figure] = &[
             line("groups/all_fail", "all fail"),
             line("groups/all_solved", "all solved"),
         ],
-        scale: Scale::FromZero,
+        scale: Scale::Stacked,
         phases: false,
     },
     Figure {

@@ -22,6 +22,8 @@ pub(crate) struct Run {
     pub(crate) columns: Columns,
     /// The resolved recipe, `section.key` to its value as TOML.
     pub(crate) recipe: BTreeMap<String, String>,
+    /// What resolved the recipe: version, commit and CPU.
+    pub(crate) build: Option<String>,
     pub(crate) gate: Option<ScheduleTable>,
     /// Steps whose rollouts are kept.
     pub(crate) rollout_steps: Vec<u64>,
@@ -138,13 +140,14 @@ fn read(path: &Path) -> Result<Run> {
     let folder = RunFolder(path);
     let mut notes = Vec::new();
     let columns = Columns::read(&folder.metrics(), &mut notes)?;
-    let recipe = read_recipe(folder, &mut notes)?;
+    let (recipe, build) = read_recipe(folder, &mut notes)?;
     let gate = read_gate(folder, &mut notes)?;
     let mut run = Run {
         name: String::new(),
         path: path.to_owned(),
         columns,
         recipe,
+        build,
         gate,
         rollout_steps: folder.rollout_steps(),
         state: State::Unfinished,
@@ -171,15 +174,21 @@ fn read_text(path: &Path) -> Result<Option<String>> {
     }
 }
 
-fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<BTreeMap<String, String>> {
+/// The recipe's entries, and the build that its first line names.
+type RecipeAndBuild = (BTreeMap<String, String>, Option<String>);
+
+fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeAndBuild> {
     let Some(text) = read_text(&folder.recipe())? else {
         notes.push("recipe.toml is missing.".to_owned());
-        return Ok(BTreeMap::new());
+        return Ok((BTreeMap::new(), None));
     };
-    Ok(recipe_entries(&text).unwrap_or_else(|it| {
+    let first = text.lines().next().unwrap_or_default();
+    let build = first.strip_prefix("# resolved by ").map(ToOwned::to_owned);
+    let recipe = recipe_entries(&text).unwrap_or_else(|it| {
         notes.push(format!("recipe.toml cannot be read: {it}."));
         BTreeMap::new()
-    }))
+    });
+    Ok((recipe, build))
 }
 
 fn read_gate(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<Option<ScheduleTable>> {

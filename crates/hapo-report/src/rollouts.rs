@@ -32,6 +32,9 @@ pub(crate) struct Group {
     pub(crate) id: String,
     pub(crate) problem: String,
     pub(crate) answer: String,
+    /// The prompt as the model reads it, where it is recorded.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) rendered: String,
     pub(crate) injected: bool,
     pub(crate) members: Vec<Member>,
 }
@@ -50,6 +53,8 @@ pub(crate) struct Member {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mean_log_prob: Option<f64>,
     pub(crate) ended: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) advantage: Option<f64>,
     /// As recorded.
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
@@ -83,6 +88,7 @@ pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> 
                 id: line.id.clone(),
                 problem: line.problem.clone(),
                 answer: line.answer.clone(),
+                rendered: line.rendered.clone(),
                 injected: line.injected,
                 members: Vec::new(),
             });
@@ -115,6 +121,7 @@ fn member(line: RolloutLine) -> Member {
         tokens: line.tokens.len(),
         mean_log_prob: mean(&line.log_probs),
         ended: line.ended,
+        advantage: line.advantage,
         verdict: line.verdict,
         why: None,
     }

@@ -33,7 +33,19 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     add("gate", gate(run));
     add("length", change(run, "response_length/mean", "tokens"));
     add("time", time(run));
+    add("model", model(run));
+    add("build", run.build.clone());
     all
+}
+
+/// The base model: its folder or name, or the shape of a new one.
+fn model(run: &Run) -> Option<String> {
+    if let Some(path) = run.text("model.path") {
+        return Some(path.to_owned());
+    }
+    let layers = run.text("model.init.layers")?;
+    let hidden = run.text("model.init.hidden").map(|it| format!(", hidden size {it}"));
+    Some(format!("new, {layers} layers{}", hidden.unwrap_or_default()))
 }
 
 fn steps(run: &Run) -> String {

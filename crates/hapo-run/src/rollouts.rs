@@ -29,6 +29,9 @@ pub struct RolloutLine {
     /// The problem as written.
     #[serde(alias = "prompt")]
     pub problem: String,
+    /// The rendered prompt as the model reads it, with its special tokens, on the first line of a group.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub rendered: String,
     /// The rendered prompt's tokens.
     pub prompt_tokens: Vec<u32>,
     /// The gold answer.
@@ -50,6 +53,9 @@ pub struct RolloutLine {
     pub log_probs: Vec<f32>,
     /// False when the response was truncated.
     pub ended: bool,
+    /// A of the response's first token that has one; a replaced rollout and the teacher have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advantage: Option<f64>,
     /// What the grader says.
     #[serde(flatten)]
     pub verdict: Verdict,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Member, MixedGroup, PolicyMember, Step, Verdict};
+use hapo_core::{Credit, Member, MixedGroup, PolicyMember, Span, Step, Term, Verdict};
 use hapo_run::{Role, RolloutLine, RolloutWriter, RunFolder, create_folder};
 use hapo_sampler::ChatFormat;
 
@@ -39,6 +39,7 @@ impl RolloutLog {
     pub(crate) fn keep(
         &mut self,
         groups: &[&MixedGroup],
+        credit: impl Fn(&MixedGroup) -> Credit,
         table: &PromptTable,
         step: Step,
     ) -> Result<()> {
@@ -52,7 +53,14 @@ impl RolloutLog {
         let mut lines = Vec::new();
         for it in groups {
             let prompt = table.prompt(it.prompt());
-            lines.extend(lines_of(it, prompt, step.0, &text)?);
+            let mut of_group = lines_of(it, prompt, step.0, &text)?;
+            for line in of_group.iter_mut().filter(|it| it.role == Role::Policy) {
+                line.advantage = credits(&credit(it)[line.slot]);
+            }
+            if let Some(first) = of_group.first_mut() {
+                first.rendered = text(&prompt.tokens)?;
+            }
+            lines.extend(of_group);
         }
         let path = RunFolder(run_dir).rollouts_of(step.0);
         Ok(self.writer.write(path, lines)?)
@@ -62,6 +70,14 @@ impl RolloutLog {
     pub(crate) fn wait(&mut self) -> Result<()> {
         Ok(self.writer.wait()?)
     }
+}
+
+/// A of the first span with one.
+fn credits(spans: &[Span]) -> Option<f64> {
+    spans.iter().find_map(|it| match it.term {
+        Term::Policy { advantage } => Some(advantage),
+        Term::Teacher { .. } => None,
+    })
 }
 
 /// The lines of one group; `text` decodes a response.
@@ -88,6 +104,7 @@ fn lines_of(
             log_probs: Vec::new(),
             ended: true,
             verdict: Verdict::Correct,
+            ..RolloutLine::default()
         })
     };
     let sampled = |role, slot: usize, member: &PolicyMember| -> Result<RolloutLine> {

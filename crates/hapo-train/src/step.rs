@@ -78,7 +78,8 @@ pub(crate) fn rollout_step<L: Learner>(
         .trained()
         .map(|it| credit(table, it, (method, &settings.update.loss), step))
         .collect();
-    log.keep(&batch.trained().collect::<Vec<_>>(), table, step)?;
+    let trained: Vec<&MixedGroup> = batch.trained().collect();
+    log.keep(&trained, |it| method.credit(it, step), table, step)?;
     clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, settings.update.batching);
     let measure = || learner.kl_to_initial(&groups, batching);

@@ -13,7 +13,7 @@ use crate::commands::watch;
 use crate::progress::{Log, StepProgress};
 use crate::support::device::DeviceArg;
 use crate::support::overrides::OverrideArgs;
-use crate::support::{hub, interrupt};
+use crate::support::{hub, interrupt, machine};
 
 /// Train by a recipe.
 #[derive(clap::Args)]
@@ -242,7 +242,7 @@ impl Observer for ProgressObserver {
     }
 
     fn build(&self) -> String {
-        format!("hapo {}", crate::VERSION)
+        format!("hapo {} on {}", crate::VERSION, machine::cpu_name())
     }
 
     fn steps_begin(&mut self) {

@@ -1,6 +1,16 @@
 //! Seconds spent in each part of a step.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970 in UTC, to the millisecond; negative before.
+pub(crate) fn unix_seconds() -> f64 {
+    let now = SystemTime::now();
+    let seconds = match now.duration_since(UNIX_EPOCH) {
+        Ok(it) => it.as_secs_f64(),
+        Err(it) => -it.duration().as_secs_f64(),
+    };
+    (seconds * 1e3).round() / 1e3
+}
 
 pub(crate) struct Clock {
     started: Instant,

@@ -4,7 +4,7 @@ use hapo_core::{BatchStatistics, Gated, Step};
 use hapo_run::Metrics;
 
 use super::batch::{Batch, SampledTokens};
-use super::clock::Clock;
+use super::clock::{Clock, unix_seconds};
 use super::settings::Task;
 use crate::memory;
 use crate::stats::Stats;
@@ -106,6 +106,7 @@ pub(super) fn times(metrics: &mut Metrics, clock: &Clock, sampled: usize, traine
     metrics.set("time/verify", clock.seconds("verify"));
     metrics.set("time/train", train);
     metrics.set("time/step", clock.total());
+    metrics.set("time/unix", unix_seconds());
     metrics.set("tokens_per_second/sample", sampled as f64 / sample);
     metrics.set("tokens_per_second/train", trained as f64 / train);
     let bytes = memory::resident_bytes().map_or(f64::NAN, |it| it as f64);
