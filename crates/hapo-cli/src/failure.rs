@@ -129,6 +129,7 @@ fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
         .or_else(|| of::<hapo_report::Error>(error))
         .or_else(|| of::<hapo_run::Error>(error))
         .or_else(|| of::<hapo_sampler::Error>(error))
+        .or_else(|| of::<hapo_serve::Error>(error))
         .or_else(|| of::<hapo_study::Error>(error))
         .or_else(|| of::<hapo_teacher::Error>(error))
         .or_else(|| of::<hapo_train::Error>(error))

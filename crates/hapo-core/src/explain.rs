@@ -29,6 +29,12 @@ pub fn excerpt(text: &str, most: usize) -> String {
     quoted
 }
 
+/// What a caught panic said.
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+}
+
 #[cfg(test)]
 mod tests {
     use super::excerpt;

@@ -50,7 +50,7 @@ mod teacher_weight;
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
 pub use credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
 pub use decimal::{Decimal, DecimalError};
-pub use explain::{Explain, excerpt};
+pub use explain::{Explain, excerpt, panic_message};
 pub use gate::{
     Annealing, AnnealingMode, Gate, GateError, GateMode, GateWarning, RangeRow, RungRow, Schedule,
     ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,

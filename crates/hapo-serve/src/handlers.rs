@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
+use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
@@ -18,11 +19,12 @@ use hapo_sampler::EventKind;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::Served;
 use crate::api_error::ApiError;
+use crate::guard::guarded;
 use crate::request::{Endpoint, ParsedRequest, read};
 use crate::response::{Choice, Envelope, LogProbs, Usage};
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
+use crate::{Served, Settings};
 
 struct App<D: Device> {
     served: Arc<Served<D>>,
@@ -40,6 +42,7 @@ where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
+    let names: Arc<[String]> = served.settings.names.clone().into();
     Router::new()
         .route("/health", get(health::<D>))
         .route("/v1/models", get(models::<D>))
@@ -54,6 +57,7 @@ where
         )
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
+        .layer(middleware::from_fn_with_state(names, guarded))
         .with_state(App { served, worker })
 }
 
@@ -112,17 +116,14 @@ where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
-    let limit = app.served.settings.body_bytes;
-    let body = axum::body::to_bytes(body, limit).await.map_err(|_| {
-        let message = format!("expected a body of at most {limit} bytes");
-        ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE, message)
-    })?;
+    // Its place comes first: bodies of those who have none would fill the memory.
     let slot = app.served.slots.clone().try_acquire_owned().map_err(|_| {
         ApiError::of_status(
             StatusCode::TOO_MANY_REQUESTS,
             "too many concurrent requests; retry later",
         )
     })?;
+    let body = whole_body(body, &app.served.settings).await?;
     let number = app.served.requests.fetch_add(1, Ordering::Relaxed);
     let served = app.served.clone();
     // A long text takes its time to tokenise.
@@ -163,6 +164,19 @@ where
         return Err(ended());
     }
     if streams { answer.stream(streams_usage).await } else { answer.whole().await }
+}
+
+async fn whole_body(body: Body, settings: &Settings) -> Result<Bytes, ApiError> {
+    let (limit, time) = (settings.body_bytes, settings.body_time);
+    let read = tokio::time::timeout(time, axum::body::to_bytes(body, limit)).await;
+    let read = read.map_err(|_| {
+        let message = format!("expected the whole body within {} s", time.as_secs_f64());
+        ApiError::of_status(StatusCode::REQUEST_TIMEOUT, message)
+    })?;
+    read.map_err(|_| {
+        let message = format!("expected a body of at most {limit} bytes");
+        ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE, message)
+    })
 }
 
 fn ended() -> ApiError {

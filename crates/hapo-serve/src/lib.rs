@@ -7,26 +7,32 @@
 //! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whatever else is being served.
 //!
 //! Price: no authentication and no encryption, so it belongs on the loopback address or behind a
-//! proxy. What cannot be given (tools, penalties, logit bias, JSON modes) is refused by name rather
-//! than passed over.
+//! proxy; pages of a browser are kept out by their headers. What cannot be given (tools, penalties, logit
+//! bias, JSON modes) is refused by name rather than passed over.
 
 mod api_error;
+mod guard;
 mod handlers;
+mod listen;
 mod request;
 mod response;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
+use hapo_core::Explain;
 use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_sampler::{ChatFormat, EngineLimits};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::worker::{Stats, Worker};
+use crate::worker::{Died, Stats, Step, Worker};
 
 /// How a model is served.
 #[derive(Clone, Debug)]
@@ -45,6 +51,14 @@ pub struct Settings {
     pub default_max_tokens: usize,
     /// Longest body of a request, in bytes.
     pub body_bytes: usize,
+    /// Longest time until the body of a request is there.
+    pub body_time: Duration,
+    /// Longest time until the head of a connection's next request is there.
+    pub head_time: Duration,
+    /// Connections at once; further ones wait.
+    pub max_connections: usize,
+    /// Names under which requests may ask, besides addresses and `localhost`.
+    pub names: Vec<String>,
     /// Seed of the requests that bring none.
     pub seed: u64,
     /// Unix time in seconds, for `created` and for templates that ask for the day.
@@ -61,6 +75,30 @@ pub enum Error {
     /// The system refused.
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    /// Engines fail as soon as they are made.
+    #[error("{failures} engines failed in a row, the last with: {cause}")]
+    Engine {
+        /// How many.
+        failures: usize,
+        /// Why the last one did.
+        cause: String,
+    },
+}
+
+impl Explain for Error {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Error::Sampler(it) => it.hint(),
+            _ => None,
+        }
+    }
+
+    fn is_bad_input(&self) -> bool {
+        match self {
+            Error::Sampler(it) => it.is_bad_input(),
+            _ => false,
+        }
+    }
 }
 
 /// What the handlers and the worker share.
@@ -95,10 +133,13 @@ impl<D: Device> Served<D> {
     }
 }
 
+/// How long a server without an engine still says so before it ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Serves a model on `listener` until `stop` is done; running requests are then finished.
 ///
 /// # Errors
-/// A limit of zero, no memory for the cache, or a listener that fails.
+/// A limit of zero, no memory for the cache; [`Error::Engine`].
 pub async fn serve<D>(
     model: Model<D>,
     chat_format: ChatFormat,
@@ -110,6 +151,22 @@ where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
+    serve_with(|engine| engine.step(), model, chat_format, settings, listener, stop).await
+}
+
+pub(crate) async fn serve_with<D>(
+    step: Step<D>,
+    model: Model<D>,
+    chat_format: ChatFormat,
+    settings: Settings,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error>
+where
+    D: Device + 'static,
+    Model<D>: Send + Sync,
+{
+    let (most, head_time) = (settings.max_connections, settings.head_time);
     let served = Arc::new(Served {
         model,
         chat_format,
@@ -119,9 +176,28 @@ where
         started: (settings.clock)(),
         settings,
     });
-    let worker = Worker::start(&served)?;
+    let mut worker = Worker::start(&served, step)?;
     let router = handlers::router(served, worker.sender());
-    axum::serve(listener, router).with_graceful_shutdown(stop).await?;
+    let died = async {
+        match (&mut worker.died).await {
+            Ok(it) => {
+                tokio::time::sleep(LAST_WORDS).await;
+                it
+            }
+            // The worker ends without a word only when it is told to.
+            Err(_) => std::future::pending().await,
+        }
+    };
+    let stop = async {
+        tokio::select! {
+            () = stop => None,
+            it = died => Some(it),
+        }
+    };
+    let died = listen::listen(listener, router, most, head_time, stop).await;
     worker.stop();
-    Ok(())
+    match died {
+        Some(Died { failures, cause }) => Err(Error::Engine { failures, cause }),
+        None => Ok(()),
+    }
 }

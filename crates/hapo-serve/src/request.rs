@@ -54,7 +54,7 @@ const UNSUPPORTED: &[(&str, ChangesNothing)] = &[
     ("logit_bias", is_empty),
     ("frequency_penalty", is_zero),
     ("presence_penalty", is_zero),
-    ("repetition_penalty", |it| it.as_f64() == Some(1.0)),
+    ("repetition_penalty", is_one),
     ("response_format", |it| it["type"] == "text"),
     ("modalities", |it| *it == serde_json::json!(["text"])),
     ("audio", |_| false),
@@ -64,6 +64,25 @@ const UNSUPPORTED: &[(&str, ChangesNothing)] = &[
     ("use_beam_search", |it| it == false),
     ("guided_json", |_| false),
     ("guided_regex", |_| false),
+    ("guided_choice", |_| false),
+    ("guided_grammar", |_| false),
+    ("structured_outputs", |_| false),
+    ("min_tokens", is_zero),
+    ("ignore_eos", |it| it == false),
+    ("stop_token_ids", is_empty),
+    ("allowed_token_ids", is_empty),
+    ("bad_words", is_empty),
+    ("add_generation_prompt", |it| it == true),
+    ("continue_final_message", |it| it == false),
+    ("chat_template", |_| false),
+    ("truncate_prompt_tokens", |_| false),
+    ("typical_p", is_one),
+    ("mirostat", is_zero),
+    ("reasoning_effort", |_| false),
+    ("skip_special_tokens", |it| it == true),
+    ("include_stop_str_in_output", |it| it == false),
+    ("prompt_logprobs", |it| it == false),
+    ("length_penalty", is_one),
 ];
 
 fn is_empty(it: &Value) -> bool {
@@ -74,6 +93,10 @@ fn is_zero(it: &Value) -> bool {
     it.as_f64() == Some(0.0)
 }
 
+fn is_one(it: &Value) -> bool {
+    it.as_f64() == Some(1.0)
+}
+
 /// Reads a body.
 pub(crate) fn read<D: Device>(
     endpoint: Endpoint,
@@ -81,9 +104,12 @@ pub(crate) fn read<D: Device>(
     served: &Served<D>,
     number: u64,
 ) -> Result<ParsedRequest, ApiError> {
-    let fields: Map<String, Value> = serde_json::from_slice(body).map_err(|it| {
+    let no_object = |it: &dyn std::fmt::Display| {
         ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {it}"))
-    })?;
+    };
+    let text = std::str::from_utf8(body).map_err(|it| no_object(&it))?;
+    let text = hapo_data::without_lone_surrogates(text);
+    let fields: Map<String, Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
     if let Some(name) = take::<String>(&fields, "model", "a string")?
         && name != served.settings.name
     {

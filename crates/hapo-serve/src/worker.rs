@@ -1,6 +1,10 @@
 //! The thread that owns the engine.
+//!
+//! An engine that fails, also by a panic, takes the requests in flight with it and is replaced. When some in a row
+//! fail without finishing anything, the thread ends and says why.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -8,9 +12,10 @@ use std::thread::JoinHandle;
 
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::{Engine, EventKind, Request, RequestId};
+use hapo_sampler::{Engine, Event, EventKind, Request, RequestId};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use crate::{Error, Served};
 
@@ -67,41 +72,42 @@ impl WorkerSender {
 pub(crate) struct Worker {
     commands: mpsc::Sender<Command>,
     thread: JoinHandle<()>,
+    /// Why there is no engine any more.
+    pub(crate) died: oneshot::Receiver<Died>,
 }
 
+/// Engines failed in a row, and the last one why.
+#[derive(Debug)]
+pub(crate) struct Died {
+    pub(crate) failures: usize,
+    pub(crate) cause: String,
+}
+
+/// What an engine does next; [`Engine::step`] but for tests.
+pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, hapo_sampler::Error>;
+
+/// Engines that may fail in a row without finishing a completion.
+pub(crate) const FAILURES: usize = 3;
+
 impl Worker {
-    pub(crate) fn start<D>(served: &Arc<Served<D>>) -> Result<Self, Error>
+    pub(crate) fn start<D>(served: &Arc<Served<D>>, step: Step<D>) -> Result<Self, Error>
     where
         D: Device + 'static,
         Model<D>: Send + Sync,
     {
         let (commands, inbox) = mpsc::channel();
         let (started, ready) = mpsc::channel();
+        let (death, died) = oneshot::channel();
         let served = served.clone();
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
-            let mut is_first = true;
-            loop {
-                let tokenizer = Some(&served.chat_format.tokenizer);
-                match Engine::new(&served.model, tokenizer, served.limits()) {
-                    Ok(engine) => {
-                        if std::mem::take(&mut is_first) {
-                            // Whoever started this may be gone; then so is the inbox.
-                            let _ = started.send(Ok(()));
-                        }
-                        if run(engine, &inbox, &served) == LoopExit::Stopped {
-                            return;
-                        }
-                    }
-                    Err(error) => {
-                        served.stats.is_dead.store(true, Ordering::Relaxed);
-                        let _ = started.send(Err(error));
-                        return;
-                    }
-                }
+            if let Some(it) = work(&served, step, &inbox, &started) {
+                served.stats.is_dead.store(true, Ordering::Relaxed);
+                // Nobody listens where the server never started.
+                let _ = death.send(it);
             }
         })?;
         match ready.recv() {
-            Ok(Ok(())) => Ok(Self { commands, thread }),
+            Ok(Ok(())) => Ok(Self { commands, thread, died }),
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(std::io::Error::other("the engine's thread has ended").into()),
         }
@@ -119,11 +125,53 @@ impl Worker {
     }
 }
 
-#[derive(PartialEq)]
-enum LoopExit {
-    Stopped,
-    /// The engine cannot continue and is replaced by a new one.
-    Broken,
+/// Runs engines until the inbox says stop, or until no engine works.
+fn work<D: Device>(
+    served: &Served<D>,
+    step: Step<D>,
+    inbox: &mpsc::Receiver<Command>,
+    started: &mpsc::Sender<Result<(), hapo_sampler::Error>>,
+) -> Option<Died> {
+    let mut failures = 0;
+    loop {
+        let tokenizer = Some(&served.chat_format.tokenizer);
+        let engine = match Engine::new(&served.model, tokenizer, served.limits()) {
+            Ok(it) => it,
+            Err(error) => {
+                let cause = error.to_string();
+                let _ = started.send(Err(error));
+                return Some(Died { failures: failures + 1, cause });
+            }
+        };
+        // Whoever started this may be gone; then so is the inbox.
+        let _ = started.send(Ok(()));
+        let mut jobs = Jobs::default();
+        // The engine is gone after a panic, and of the jobs only the replies are used.
+        let run = AssertUnwindSafe(|| run(engine, step, &mut jobs, inbox, served));
+        let cause = match catch_unwind(run) {
+            Ok(Ok(())) => return None,
+            Ok(Err(cause)) => cause,
+            Err(panic) => format!("the engine failed: {}", hapo_core::panic_message(&*panic)),
+        };
+        failures = if jobs.finished > 0 { 1 } else { failures + 1 };
+        for job in jobs.by_request.into_values() {
+            let _ = job.reply.send(WorkerEvent::Failed(cause.clone()));
+        }
+        for it in [&served.stats.running, &served.stats.waiting] {
+            it.store(0, Ordering::Relaxed);
+        }
+        if failures >= FAILURES {
+            return Some(Died { failures, cause });
+        }
+    }
+}
+
+/// What is being answered.
+#[derive(Default)]
+struct Jobs {
+    by_request: BTreeMap<RequestId, Job>,
+    /// Completions that this engine finished.
+    finished: usize,
 }
 
 struct Job {
@@ -133,12 +181,14 @@ struct Job {
     _slot: Arc<OwnedSemaphorePermit>,
 }
 
+/// Serves until the inbox says stop; what broke the engine otherwise.
 fn run<D: Device>(
     mut engine: Engine<'_, D>,
+    step: Step<D>,
+    jobs: &mut Jobs,
     inbox: &mpsc::Receiver<Command>,
     served: &Served<D>,
-) -> LoopExit {
-    let mut jobs: BTreeMap<RequestId, Job> = BTreeMap::new();
+) -> Result<(), String> {
     loop {
         loop {
             let command = if engine.is_idle() {
@@ -151,44 +201,45 @@ fn run<D: Device>(
                 }
             };
             match command {
-                Some(Command::Serve(it)) => submit(&mut engine, &mut jobs, it),
-                Some(Command::Stop) | None => return LoopExit::Stopped,
+                Some(Command::Serve(it)) => submit(&mut engine, &mut jobs.by_request, it),
+                Some(Command::Stop) | None => return Ok(()),
             }
         }
+        let all = jobs.by_request.iter();
         let gone: Vec<RequestId> =
-            jobs.iter().filter(|(_, job)| job.reply.is_closed()).map(|(id, _)| *id).collect();
+            all.filter(|(_, job)| job.reply.is_closed()).map(|(id, _)| *id).collect();
         for id in gone {
-            jobs.remove(&id);
-            if engine.cancel(id).is_err() {
-                return broken(jobs, "the engine could not give a request up");
-            }
+            jobs.by_request.remove(&id);
+            let cancelled = engine.cancel(id);
+            cancelled.map_err(|it| format!("the engine could not give a request up: {it}"))?;
         }
-        match engine.step() {
-            Ok(events) => {
-                for event in events {
-                    let Some(job) = jobs.get_mut(&event.request) else {
-                        continue;
-                    };
-                    let is_last = matches!(event.kind, EventKind::Finished { .. });
-                    // A closed reply is noticed before the next step.
-                    let _ = job.reply.send(WorkerEvent::Event {
-                        request: job.request,
-                        completion: event.completion,
-                        kind: event.kind,
-                    });
-                    if is_last {
-                        job.completions_left -= 1;
-                        if job.completions_left == 0 {
-                            jobs.remove(&event.request);
-                        }
-                    }
-                }
-            }
-            Err(error) => return broken(jobs, &error.to_string()),
+        for event in step(&mut engine).map_err(|it| it.to_string())? {
+            tell(jobs, event);
         }
         let stats = &served.stats;
         stats.running.store(engine.running(), Ordering::Relaxed);
         stats.waiting.store(engine.waiting(), Ordering::Relaxed);
+    }
+}
+
+/// Hands an event to the one who asked.
+fn tell(jobs: &mut Jobs, event: Event) {
+    let Some(job) = jobs.by_request.get_mut(&event.request) else {
+        return;
+    };
+    let is_last = matches!(event.kind, EventKind::Finished { .. });
+    // A closed reply is noticed before the next step.
+    let _ = job.reply.send(WorkerEvent::Event {
+        request: job.request,
+        completion: event.completion,
+        kind: event.kind,
+    });
+    if is_last {
+        jobs.finished += 1;
+        job.completions_left -= 1;
+        if job.completions_left == 0 {
+            jobs.by_request.remove(&event.request);
+        }
     }
 }
 
@@ -224,11 +275,4 @@ fn submit<D: Device>(
             }
         }
     }
-}
-
-fn broken(jobs: BTreeMap<RequestId, Job>, cause: &str) -> LoopExit {
-    for job in jobs.into_values() {
-        let _ = job.reply.send(WorkerEvent::Failed(cause.to_owned()));
-    }
-    LoopExit::Broken
 }

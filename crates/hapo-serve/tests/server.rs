@@ -1,6 +1,7 @@
 //! A served tiny model over real HTTP.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -40,6 +41,10 @@ fn settings() -> Settings {
         max_requests: 64,
         default_max_tokens: 24,
         body_bytes: 1 << 20,
+        body_time: Duration::from_secs(30),
+        head_time: Duration::from_secs(30),
+        max_connections: 128,
+        names: vec!["gpu-box".to_owned()],
         seed: 11,
         clock: || 1_721_952_000,
     }
@@ -78,8 +83,12 @@ impl Client {
         format!("http://{}{path}", self.address)
     }
 
+    fn request(&self, path: &str) -> reqwest::RequestBuilder {
+        self.http.post(self.url(path)).header("content-type", "application/json")
+    }
+
     async fn send(&self, path: &str, body: &Value) -> reqwest::Response {
-        self.http.post(self.url(path)).body(body.to_string()).send().await.unwrap()
+        self.request(path).body(body.to_string()).send().await.unwrap()
     }
 
     async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
@@ -338,6 +347,11 @@ async fn bad_requests_are_refused_by_field() {
             json!({"type": "json_object"}),
             "response_format: not supported, got {\"type\":\"json_object\"}",
         ),
+        ("min_tokens", json!(3), "min_tokens: not supported, got 3"),
+        ("ignore_eos", json!(true), "ignore_eos: not supported, got true"),
+        ("guided_choice", json!(["a"]), "guided_choice: not supported, got [\"a\"]"),
+        ("prompt_logprobs", json!(1), "prompt_logprobs: not supported, got 1"),
+        ("reasoning_effort", json!("high"), "reasoning_effort: not supported, got \"high\""),
         ("messages", json!([]), "messages: expected at least one message, got []"),
         ("messages", json!("hi"), "messages: expected a list of messages, got \"hi\""),
     ] {
@@ -366,7 +380,9 @@ async fn bad_requests_are_refused_by_field() {
     }
     let neutral = json!({
         "tools": [], "presence_penalty": 0, "logit_bias": {}, "user": "me", "stop": null,
-        "response_format": {"type": "text"}, "unknown": 1, "max_tokens": 1,
+        "response_format": {"type": "text"}, "unknown": 1, "max_tokens": 1, "min_tokens": 0,
+        "ignore_eos": false, "stop_token_ids": [], "skip_special_tokens": true, "length_penalty": 1.0,
+        "prompt_logprobs": null, "add_generation_prompt": true,
     });
     client.ok(CHAT, &with(chat("a"), neutral)).await;
     let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
@@ -415,12 +431,112 @@ async fn bad_requests_are_refused_by_field() {
     .await;
     check("/v1/embeddings", json!({}), 404, json!(null), "no route POST /v1/embeddings").await;
 
-    let response = client.http.post(client.url(CHAT)).body("{").send().await.unwrap();
+    let response = client.request(CHAT).body("{").send().await.unwrap();
     assert_eq!(response.status(), 400);
     let large = vec![b' '; (1 << 20) + 1];
-    let response = client.http.post(client.url(CHAT)).body(large).send().await.unwrap();
+    let response = client.request(CHAT).body(large).send().await.unwrap();
     assert_eq!(response.status(), 413);
     assert_eq!(client.get(CHAT).await.0, 405);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_pages_and_under_other_names_are_refused() {
+    let client = start(settings()).await;
+    let port = client.address.port();
+    let check = async |headers: &[(&str, &str)], status: u16| {
+        let mut request = client.http.post(client.url(CHAT));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = with(chat("a"), json!({ "max_tokens": 1 })).to_string();
+        let response = request.body(body).send().await.unwrap();
+        assert_eq!(response.status(), status, "{headers:?}");
+        response.text().await.unwrap()
+    };
+    let json = ("content-type", "application/json");
+    let own = format!("http://127.0.0.1:{port}");
+    check(&[json], 200).await;
+    check(&[("content-type", "Application/JSON; charset=utf-8")], 200).await;
+    check(&[json, ("host", "GPU-box:1")], 200).await;
+    check(&[json, ("host", "localhost")], 200).await;
+    check(&[json, ("origin", &own)], 200).await;
+    for host in ["evil.example", "localhost:80@evil.example", "127.0.0.1.evil.example", ""] {
+        let answer = check(&[json, ("host", host)], 403).await;
+        assert!(answer.contains("is not called"), "{answer}");
+    }
+    for origin in ["http://evil.example", "null", "http://127.0.0.1", "http://localhost:3000"] {
+        let answer = check(&[json, ("origin", origin)], 403).await;
+        assert!(answer.contains("may not use this server"), "{answer}");
+    }
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp"] {
+        check(&[("content-type", kind)], 415).await;
+    }
+    check(&[], 415).await;
+}
+
+/// What a connection answers to these bytes until it closes.
+async fn raw(client: &Client, bytes: &str) -> String {
+    let (address, bytes) = (client.address, bytes.to_owned());
+    let talk = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(bytes.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // A connection may be closed with bytes left unread.
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    };
+    tokio::task::spawn_blocking(talk).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_nothing_loses_its_place() {
+    let brief = Duration::from_millis(300);
+    let client = start(Settings {
+        head_time: brief,
+        body_time: brief,
+        max_connections: 2,
+        max_requests: 1,
+        ..settings()
+    })
+    .await;
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n";
+    let half = format!("{head}content-type: application/json\r\ncontent-length: 99\r\n\r\n{{");
+    // Half a head, half a body, nothing at all, and more of them than there are places.
+    let all = (0..4).flat_map(|_| [head, &half, ""]).map(|it| raw(&client, it));
+    let body = json!({ "prompt": "a", "max_tokens": 1 });
+    let patient = async {
+        // The only slot may be with half a body for a moment.
+        while client.send(COMPLETIONS, &body).await.status() != 200 {}
+    };
+    let (answers, ()) = tokio::join!(futures::future::join_all(all), patient);
+    let status = |it: &&String| it.get(9..12) == Some("408") || it.get(9..12) == Some("429");
+    // Hyper answers nothing, or 408, to half a head; a body without a slot gets 429.
+    assert!(answers.iter().filter(status).count() >= 4, "{answers:?}");
+    until_idle(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_taken_before_the_body_is_read() {
+    let client = start(Settings { max_requests: 1, ..settings() }).await;
+    let mut first = TcpStream::connect(client.address).unwrap();
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n\
+                content-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+    first.write_all(head.as_bytes()).unwrap();
+    loop {
+        let status = client.send(CHAT, &with(chat("a"), json!({ "max_tokens": 1 }))).await.status();
+        if status == 429 {
+            break;
+        }
+        assert_eq!(status, 200);
+    }
+    drop(first);
+    loop {
+        let status = client.send(CHAT, &with(chat("a"), json!({ "max_tokens": 1 }))).await.status();
+        if status == 200 {
+            break;
+        }
+        assert_eq!(status, 429);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

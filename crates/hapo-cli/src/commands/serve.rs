@@ -1,7 +1,7 @@
 //! `hapo serve`: a model behind an `OpenAI`-compatible interface.
 
 use std::net::IpAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hapo_data::TemplateChoice;
@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Seed of the requests that bring none [default: the clock]
     #[arg(long)]
     seed: Option<u64>,
+    /// Another name under which requests may ask: of a proxy, or of this machine
+    #[arg(long, value_name = "NAME")]
+    allowed_host: Vec<String>,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -93,6 +96,11 @@ impl Args {
             max_requests: self.max_requests,
             default_max_tokens: self.max_tokens,
             body_bytes: 8 << 20,
+            body_time: Duration::from_secs(60),
+            head_time: Duration::from_secs(30),
+            // Some beyond the requests, for those that are told that there are too many.
+            max_connections: self.max_requests.saturating_add(256),
+            names: [std::slice::from_ref(&self.host), &self.allowed_host].concat(),
             seed: self.seed.unwrap_or_else(|| unix_time() as u64),
             clock: unix_time,
         }
