@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use minijinja::ErrorKind;
 use minijinja::value::{Kwargs, Value, ValueKind};
 
-use super::RECURSION;
+use super::{MAX_RENDERED_BYTES, RECURSION};
 
 /// `json.dumps` as transformers calls it: no HTML escapes, texts as they are, spaces after `,` and
 /// `:` unless it is indented.
@@ -68,6 +68,9 @@ impl PythonJson {
         };
         if depth > RECURSION {
             return cannot("the value is nested too deeply");
+        }
+        if out.len() > MAX_RENDERED_BYTES {
+            return cannot("the value is too long");
         }
         match value.kind() {
             ValueKind::None => out.push_str("null"),

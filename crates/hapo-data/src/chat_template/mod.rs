@@ -2,17 +2,19 @@
 //!
 //! Purpose: a published model was tuned on the exact bytes of its template, so they are rendered
 //! here from its own text, by minijinja, and compared with transformers' rendering in
-//! `tests/chat_templates.rs`. The text comes from the network: a rendering may execute
-//! [`FUEL`] instructions, call [`RECURSION`] deep and write [`MAX_RENDERED_BYTES`].
+//! `tests/chat_templates.rs`. The text comes from the network: it may have [`MAX_SOURCE_BYTES`], and a
+//! rendering may execute [`FUEL`] instructions, call [`RECURSION`] deep, write [`MAX_RENDERED_BYTES`] and
+//! take [`TIME`] and [`MEMORY`].
 //!
 //! Price: minijinja is no Python. Methods of strings, lists and mappings are those of
-//! `minijinja_contrib::pycompat`; a template that uses another is refused by name and line. What a
-//! template keeps in variables while it runs is not limited, only what it executes and writes.
+//! `minijinja_contrib::pycompat`; a template that uses another is refused by name and line.
 
+mod bounds;
 mod json;
 mod strftime;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value, ValueKind};
@@ -21,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Error;
+pub use bounds::{MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, TIME};
 use json::tojson;
 use strftime::strftime;
 
@@ -28,8 +31,6 @@ use strftime::strftime;
 pub const FUEL: u64 = 5_000_000;
 /// How deep macros may call each other.
 pub const RECURSION: usize = 100;
-/// Longest text that a template may render.
-pub const MAX_RENDERED_BYTES: usize = 64 << 20;
 /// What `strftime_now` tells where results must not depend on the day: 26 July 2024, the day that
 /// Llama 3.2's template takes where it is told none. Seconds of the Unix epoch.
 pub const FIXED_TIME: i64 = 1_721_952_000;
@@ -79,7 +80,7 @@ pub struct ChatTemplate {
     model: String,
     source: String,
     special_tokens: BTreeMap<String, String>,
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
 }
 
 impl ChatTemplate {
@@ -93,11 +94,21 @@ impl ChatTemplate {
         source: &str,
         special_tokens: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
-        let mut environment = environment();
-        environment
-            .add_template_owned(NAME, without_generation_blocks(source))
-            .map_err(|it| refused(model, &it))?;
-        Ok(Self { model: model.to_owned(), source: source.to_owned(), special_tokens, environment })
+        let unusable =
+            |problem| Error::ChatTemplate { model: model.to_owned(), line: None, problem };
+        bounds::check_source(source).map_err(unusable)?;
+        let text = without_generation_blocks(source);
+        let parsed = bounds::bounded(move || {
+            let mut environment = environment();
+            environment.add_template_owned(NAME, text).map(|()| environment)
+        });
+        let environment = parsed.map_err(unusable)?.map_err(|it| refused(model, &it))?;
+        Ok(Self {
+            model: model.to_owned(),
+            source: source.to_owned(),
+            special_tokens,
+            environment: Arc::new(environment),
+        })
     }
 
     /// The template's text, as the model's folder has it.
@@ -133,16 +144,19 @@ impl ChatTemplate {
             ("strftime_now", strftime_now),
         ];
         variables.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
-        let template =
-            self.environment.get_template(NAME).expect("the template was added when this was made");
-        let mut written = Bounded::default();
-        let done = template.render_captured_to(Value::from(variables), &mut written).map(drop);
+        let environment = self.environment.clone();
+        let rendered = bounds::bounded(move || {
+            let template =
+                environment.get_template(NAME).expect("the template was added when this was made");
+            let mut written = Bounded::default();
+            let done = template.render_captured_to(Value::from(variables), &mut written);
+            (done.map(drop), written)
+        });
+        let unusable =
+            |problem| Error::ChatTemplate { model: self.model.clone(), line: None, problem };
+        let (done, written) = rendered.map_err(unusable)?;
         if written.full {
-            return Err(Error::ChatTemplate {
-                model: self.model.clone(),
-                line: None,
-                problem: format!("it writes more than {} MiB", MAX_RENDERED_BYTES >> 20),
-            });
+            return Err(unusable(format!("it writes more than {} MiB", MAX_RENDERED_BYTES >> 20)));
         }
         done.map_err(|it| refused(&self.model, &it))?;
         Ok(String::from_utf8(written.bytes).expect("a template writes strings"))
@@ -173,7 +187,7 @@ fn environment() -> Environment<'static> {
     it.set_syntax(syntax);
     it.set_undefined_behavior(UndefinedBehavior::Lenient);
     it.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    it.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    bounds::limit(&mut it);
     it.set_fuel(Some(FUEL));
     it.set_recursion_limit(RECURSION);
     it.add_function("raise_exception", raise_exception);
@@ -309,9 +323,62 @@ mod tests {
             "{% set long = 'x' * 9999 * 99 %}{% for a in range(999) %}{{ long }}{% endfor %}",
             "chat template of tiny: it writes more than 64 MiB",
         );
+        let filters = [
+            (
+                "{{ '%10000000000d'|format(1) }}",
+                "format: expected widths of at most 9999, written out",
+            ),
+            ("{{ '{:>99999}'.format(1) }}", "format: expected widths of at most 9999, written out"),
+            ("{{ 'a'|indent(100000000) }}", "indent makes more than 64 MiB"),
+            ("{{ 'a'|indent(width=100000000) }}", "indent makes more than 64 MiB"),
+            ("{{ ('a'*9999)|replace('a', 'b'*9999) }}", "replace makes more than 64 MiB"),
+            ("{{ ('a'*9999).replace('', 'b'*9999) }}", "replace makes more than 64 MiB"),
+            ("{{ (['a'*9999]*9999)|join }}", "join makes more than 64 MiB"),
+            ("{{ 'a'.join(['a'*9999]*9999) }}", "join makes more than 64 MiB"),
+        ];
+        for (source, problem) in filters {
+            check_refused(source, &format!("chat template of tiny, line 1: {problem}"));
+        }
         let error =
             render("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}", &[]).unwrap_err();
         assert!(error.to_string().contains("recursion limit"), "{error}");
+    }
+
+    #[test]
+    fn the_longest_texts_are_parsed_or_refused() {
+        let signs = |sign: &str, count: usize| format!("{{{{ {}1 }}}}", sign.repeat(count));
+        assert_eq!(render(&signs("not ", 100), &[]).unwrap(), "True");
+        for sign in ["not ", "-", "- "] {
+            check_refused(
+                &signs(sign, 101),
+                "chat template of tiny: expected at most 100 signs before a value, got 101",
+            );
+        }
+        check_refused(
+            &" ".repeat(300_000),
+            "chat template of tiny: expected a text of at most 262144 bytes, got 300000",
+        );
+        // Trees as deep as a text can make them: whatever becomes of them, the program lives.
+        for (start, part, end) in [
+            ("{{ 1", "+1", " }}"),
+            ("{{ 1", "~1", " }}"),
+            ("{{ m", ".a", " }}"),
+            ("{{ 1", "|d", " }}"),
+            ("{{ 1", " and 1", " }}"),
+            ("{{ ", "(", "1 }}"),
+            ("{{ ", "[", "1 }}"),
+            ("{{ ", "not(", "1 }}"),
+            ("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+            ("", "{% if 1 %}", ""),
+            ("{{ 1", " if 1 else 1", " }}"),
+        ] {
+            let room = MAX_SOURCE_BYTES - start.len() - end.len();
+            let source = [start, &part.repeat(room / part.len()), end].concat();
+            let _ = render(&source, &[Message::new("user", "x")]);
+        }
+        // A value as deep as instructions can make it.
+        let deep = "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% for j in range(9) %}{% set ns.x = [ns.x] %}{% endfor %}{% endfor %}";
+        let _ = render(deep, &[]);
     }
 
     #[test]
