@@ -18,6 +18,7 @@ mod error;
 mod layouts;
 mod row;
 mod summary;
+mod surrogates;
 pub mod task;
 mod teacher;
 mod template;
@@ -25,7 +26,8 @@ mod value;
 mod write;
 
 pub use chat_template::{
-    ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, Message, RECURSION, Rendering,
+    ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, Message,
+    RECURSION, Rendering, TIME,
 };
 pub use container::Container;
 pub use convert::{Decision, convert, most_teachers};
@@ -37,6 +39,7 @@ pub use error::Error;
 pub use layouts::{DATASET_LAYOUTS, Layout};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};
+pub use surrogates::without_lone_surrogates;
 pub use teacher::{Admission, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,

@@ -1,5 +1,6 @@
 //! What a field of a row holds, whatever file it came from, and what is wrong with it.
 
+use crate::surrogates::without_lone_surrogates;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
@@ -122,7 +123,7 @@ pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         fault("row", "UTF-8", &format!("an invalid byte at position {}", error.valid_up_to() + 1))
     })?;
-    serde_json::from_str(text).map_err(|error| {
+    serde_json::from_str(&without_lone_surrogates(text)).map_err(|error| {
         let got = if error.is_data() {
             shorten(text.trim())
         } else {

@@ -9,6 +9,7 @@
 
 mod array;
 mod arrow;
+mod delta;
 mod guard;
 mod lines;
 pub(crate) mod parquet;
