@@ -8,12 +8,17 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::metrics::current_name;
 
+/// Most names that are read; a run of ours has fewer than a hundred.
+const NAMES: usize = 1024;
+
 /// The numbers of a run, a column for each name; NaN where a step has none.
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
     names: Vec<String>,
     values: Vec<Vec<f64>>,
     rows: usize,
+    /// Names beyond the bound, counted for each line that has them.
+    left_out: usize,
 }
 
 impl Columns {
@@ -53,6 +58,7 @@ impl Columns {
                 .map(|column| kept.iter().map(|it| column[*it]).collect())
                 .collect(),
             rows: kept.len(),
+            left_out: self.left_out,
         }
     }
 
@@ -101,6 +107,12 @@ impl Columns {
                 "metrics.jsonl goes back {went_back} times; of a step that is logged twice the later line counts."
             ));
         }
+        if columns.left_out > 0 {
+            notes.push(format!(
+                "metrics.jsonl has more than {NAMES} names; {} numbers of the others are left out.",
+                columns.left_out
+            ));
+        }
         if columns.rows() == 0 {
             notes.push("metrics.jsonl holds no step yet.".to_owned());
         }
@@ -133,7 +145,12 @@ impl Columns {
         self.values[0].push(step);
         for (name, value) in line.iter().filter(|it| it.0 != "step") {
             let name = current_name(name);
-            let at = self.names.iter().position(|it| it == name).unwrap_or_else(|| {
+            let known = self.names.iter().position(|it| it == name);
+            if known.is_none() && self.names.len() == NAMES {
+                self.left_out += 1;
+                continue;
+            }
+            let at = known.unwrap_or_else(|| {
                 self.names.push(name.to_owned());
                 self.values.push(vec![f64::NAN; self.rows]);
                 self.names.len() - 1
@@ -201,6 +218,17 @@ mod tests {
     fn a_column_has_its_present_name() {
         let (it, _) = check("{\"step\":1,\"groups/mixed\":3}\n");
         assert_eq!(it.get("groups/partially_solved").unwrap(), [3.0]);
+    }
+
+    #[test]
+    fn names_beyond_the_bound_are_counted_and_left_out() {
+        let names: Vec<String> = (0..1100).map(|it| format!("\"n{it}\":1")).collect();
+        let (it, notes) = check(&format!("{{\"step\":1,{}}}\n", names.join(",")));
+        assert_eq!((it.names().len(), it.rows()), (1024, 1));
+        assert_eq!(
+            notes,
+            ["metrics.jsonl has more than 1024 names; 77 numbers of the others are left out."]
+        );
     }
 
     #[test]

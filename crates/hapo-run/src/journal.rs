@@ -3,7 +3,7 @@
 //! The first line holds the settings, so that work of other settings is never mixed in; each line after it is one
 //! finished piece. Lines are written at once, which a killed process survives, and flushed to the disk in batches,
 //! which a power cut survives up to the last second. A last line that was cut off is dropped, and its piece is done
-//! again. The file is locked while it is open. The price of one file is that it is no data set: its first line is of
+//! again; so is the piece of a damaged line between others. The file is locked while it is open. The price of one file is that it is no data set: its first line is of
 //! another kind.
 
 use std::fs::{File, OpenOptions};
@@ -58,13 +58,14 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     end: u64,
+    damaged_lines: Vec<usize>,
     unflushed: usize,
     flushed: Instant,
 }
 
 impl Journal {
     /// Opens and locks the journal at `path` and hands every complete line after the first to `each`, which says what
-    /// it got where it refuses one.
+    /// it got where it refuses one. A line that cannot be read is passed over: what was paid for is in the others.
     ///
     /// # Errors
     /// [`Error::Settings`] for a journal of other settings; [`Error::NoJournal`], [`Error::Busy`],
@@ -101,13 +102,19 @@ impl Journal {
                 })
             }
         };
-        let end = read(&file, path, format, same, each)?;
+        let Found { end, damaged_lines } = read(&file, path, format, same, each)?;
         if end == 0 && mode == OpenMode::Resume {
             return Err(Error::NoJournal { path: path.to_owned() });
         }
         file.set_len(end).map_err(Error::io("write", path))?;
-        let mut journal =
-            Self { path: path.to_owned(), file, end, unflushed: 0, flushed: Instant::now() };
+        let mut journal = Self {
+            path: path.to_owned(),
+            file,
+            end,
+            damaged_lines,
+            unflushed: 0,
+            flushed: Instant::now(),
+        };
         if end == 0 {
             // The version comes first: by it a first line that was cut off is recognised.
             let (name, version, key) = (format.name, format.version, format.settings);
@@ -139,6 +146,11 @@ impl Journal {
     /// The journal's path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Numbers of the lines that could not be read and were passed over.
+    pub fn damaged_lines(&self) -> &[usize] {
+        &self.damaged_lines
     }
 
     /// Writes a finished piece; the line is handed to the system before this returns.
@@ -188,19 +200,26 @@ impl Journal {
     }
 }
 
-/// Reads the settings and the complete lines of a file, and returns where the last one ends; 0 where there is none.
+/// What a file holds: where its last complete line ends, 0 where there is none, and the lines that cannot be read.
+struct Found {
+    end: u64,
+    damaged_lines: Vec<usize>,
+}
+
+/// Reads the settings and the complete lines of a file.
 fn read<L: DeserializeOwned>(
     file: &File,
     path: &Path,
     format: &JournalFormat,
     accept: impl FnOnce(&Value) -> Result<()>,
     mut each: impl FnMut(L, Span) -> std::result::Result<(), String>,
-) -> Result<u64> {
+) -> Result<Found> {
     let malformed =
         |line, expected, got: String| Error::Journal { path: path.to_owned(), line, expected, got };
     let mut reader = BufReader::new(file);
     let mut accept = Some(accept);
     let (mut end, mut number, mut text) = (0, 0, Vec::new());
+    let mut damaged_lines = Vec::new();
     loop {
         text.clear();
         let length = reader.read_until(b'\n', &mut text).map_err(Error::io("read", path))?;
@@ -211,17 +230,18 @@ fn read<L: DeserializeOwned>(
             if number == 0 && !start.starts_with(&text[..text.len().min(start.len())]) {
                 return Err(malformed(1, format.first_line, shown(&text)));
             }
-            return Ok(end);
+            return Ok(Found { end, damaged_lines });
         }
         number += 1;
         if let Some(accept) = accept.take() {
             let settings = settings_of(&text, format);
             accept(&settings.ok_or_else(|| malformed(1, format.first_line, shown(&text)))?)?;
         } else {
-            let line = serde_json::from_slice(&text)
-                .map_err(|_| malformed(number, format.line, shown(&text)))?;
-            each(line, Span { start: end, length })
-                .map_err(|got| malformed(number, format.line, got))?;
+            match serde_json::from_slice(&text) {
+                Ok(line) => each(line, Span { start: end, length })
+                    .map_err(|got| malformed(number, format.line, got))?,
+                Err(_) => damaged_lines.push(number),
+            }
         }
         end += length as u64;
     }
@@ -277,6 +297,9 @@ mod tests {
     fn open(path: &Path, settings: &Value, mode: OpenMode) -> Result<(Journal, Vec<u32>)> {
         let mut found = Vec::new();
         let journal = Journal::open(path, &FORMAT, settings, mode, |it: u32, _| {
+            if it == 99 {
+                return Err("99, which is too large".to_owned());
+            }
             found.push(it);
             Ok(())
         })?;
@@ -314,6 +337,20 @@ mod tests {
     }
 
     #[test]
+    fn a_damaged_line_is_passed_over_and_the_others_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("j");
+        let settings = json!({ "k": 2 });
+        let text = b"{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n\xff8\n-1\n9\n";
+        std::fs::write(&path, text).unwrap();
+        let (mut journal, found) = open(&path, &settings, OpenMode::Resume).unwrap();
+        assert_eq!((found, journal.damaged_lines()), (vec![7, 9], &[3, 4][..]));
+        journal.append(&8).unwrap();
+        drop(journal);
+        assert_eq!(open(&path, &settings, OpenMode::Resume).unwrap().1, [7, 9, 8]);
+    }
+
+    #[test]
     fn what_is_no_journal_of_these_settings_is_refused_and_left_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("j");
@@ -338,7 +375,10 @@ mod tests {
                 "{\"hapo_test\":2,\"asked\":{}}\n",
                 "/j:1: expected the settings of a test, got {\"hapo_test\":2,\"asked\":{}}",
             ),
-            ("{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n-1\n", "/j:3: expected one number, got -1"),
+            (
+                "{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n99\n",
+                "/j:3: expected one number, got 99, which is too large",
+            ),
         ] {
             std::fs::write(&path, text).unwrap();
             assert_eq!(refused(&settings, OpenMode::ResumeOrStart), expected);

@@ -80,7 +80,7 @@ pub enum Outcome {
     Wrong,
     /// No answer that can be read.
     Unparsable,
-    /// Cut off at the server's limit, whatever it says.
+    /// Cut off by the server's limit or its filter, whatever it says.
     Truncated,
     /// Correct and longer than the limit (D9).
     TooLong,
@@ -101,6 +101,9 @@ pub(crate) struct Judged {
     pub(crate) span: Span,
 }
 
+/// What servers call the end of an answer that is not whole.
+const CUT: [&str; 6] = ["length", "max_tokens", "content_filter", "abort", "error", "tool_calls"];
+
 pub(crate) fn judge(
     it: &Attempt,
     gold: &Gold,
@@ -116,7 +119,9 @@ pub(crate) fn judge(
     });
     let outcome = match text {
         None => Outcome::Failed,
-        Some(_) if it.finish_reason.as_deref() == Some("length") => Outcome::Truncated,
+        Some(_) if it.finish_reason.as_deref().is_some_and(|it| CUT.contains(&it)) => {
+            Outcome::Truncated
+        }
         Some(text) => match gold.judge(text).verdict {
             Verdict::Correct if rules.length.as_ref().is_some_and(|it| length > it.limit) => {
                 Outcome::TooLong

@@ -91,16 +91,19 @@ impl Permit<'_> {
         state.allowed = (state.allowed + 1.0 / state.allowed).min(self.pace.concurrency as f64);
     }
 
-    /// The server said that it is too much. `wait` gives the pause for the number of refusals in a row before this one.
-    pub(crate) fn refused(&self, wait: impl FnOnce(u32) -> Duration) {
+    /// The server said that it is too much. `wait` gives the pause for the number of refusals in a row before this one; it
+    /// is returned for the first refusal of a burst.
+    pub(crate) fn refused(&self, wait: impl FnOnce(u32) -> Duration) -> Option<Duration> {
         let mut state = self.pace.lock();
         let wait = wait(state.refusals);
-        if state.era == self.era {
+        let is_first = state.era == self.era;
+        if is_first {
             state.era += 1;
             state.refusals += 1;
             state.allowed = (state.allowed / 2.0).max(1.0);
         }
         state.not_before = state.not_before.max(Instant::now() + wait);
+        is_first.then_some(wait)
     }
 }
 

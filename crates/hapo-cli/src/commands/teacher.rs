@@ -1,10 +1,10 @@
 //! `hapo teacher`: verified traces for a set of prompts.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use hapo_core::{PromptId, RngStream};
 use hapo_data::Template;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{decoding, grader, one_of, runtime};
+use crate::support::arguments::{api_key, decoding, grader, not_an_input, one_of, runtime};
 use crate::support::model;
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
@@ -80,9 +80,9 @@ pub(crate) struct Args {
     /// Leave out prompts without a trace
     #[arg(long)]
     only_admitted: bool,
-    /// Environment variable that holds the server's key
-    #[arg(long, default_value = "OPENAI_API_KEY", value_name = "NAME")]
-    api_key_env: String,
+    /// Environment variable that holds the server's key [default: OPENAI_API_KEY, where it is set]
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
     /// Longest time of one request, in seconds
     #[arg(long, default_value_t = 600.0, value_name = "SECONDS")]
     timeout: f64,
@@ -142,6 +142,11 @@ const LOCAL_MAX_TOKENS: u64 = 1024;
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     args.check()?;
+    let mut journal = args.output.clone().into_os_string();
+    journal.push(".journal");
+    for it in [args.output.as_path(), journal.as_ref()] {
+        not_an_input(it, &[&args.input])?;
+    }
     let dataset = hapo_train::load_file(&args.input)?;
     if dataset.examples.is_empty() {
         return Err(bad_input(
@@ -173,6 +178,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if before.resumed > 0 {
         eprintln!("{} answers are in {} already", before.resumed, session.journal().display());
     }
+    if let [first, ..] = session.damaged_lines() {
+        let (count, path) = (session.damaged_lines().len(), session.journal().display());
+        eprintln!(
+            "warning: {count} lines of {path} cannot be read (the first is {first}); their attempts are made again"
+        );
+    }
     let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
     let mut counter = AttemptCounter::new(&before, attempts);
     let started = Instant::now();
@@ -195,9 +206,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         line["seconds"] = json!(elapsed.as_secs_f64());
         line["output"] = json!(args.output);
         outln!("{line}");
-        return Ok(());
+    } else {
+        print(&args.output, &summary, elapsed)?;
     }
-    print(&args.output, &summary, elapsed)
+    if summary.attempts > 0 && summary.failed == summary.attempts {
+        let reason = session.last_failure().unwrap_or("no reason was given");
+        let failed = summary.failed;
+        return Err(anyhow!("all {failed} attempts failed, the last with: {reason}"));
+    }
+    Ok(())
 }
 
 impl Args {
@@ -246,7 +263,7 @@ impl Args {
     }
 
     fn client(&self, endpoint: &str) -> Result<Client> {
-        let key = std::env::var(&self.api_key_env).ok();
+        let key = api_key(self.api_key_env.as_deref())?;
         let policy = RetryPolicy {
             concurrency: self.concurrency,
             timeout: Duration::from_secs_f64(self.timeout),
@@ -256,8 +273,7 @@ impl Args {
             seed: self.seed,
             ..RetryPolicy::default()
         };
-        let key = key.as_deref().map(str::trim).filter(|it| !it.is_empty());
-        Ok(Client::new(endpoint, key, policy)?)
+        Ok(Client::new(endpoint, key.as_deref(), policy)?.on_wait(say_wait))
     }
 
     /// Fields of `--extra`.
@@ -312,6 +328,19 @@ impl Args {
     fn decoding(&self) -> Result<Decoding> {
         let truncation = Truncation { top_p: self.top_p as f32, ..Truncation::NONE };
         decoding(self.temperature as f32, truncation)
+    }
+}
+
+/// Waits shorter than this are not worth a line.
+const SHORT_WAIT: Duration = Duration::from_secs(2);
+
+/// Says that a server makes all requests wait; a storm of refusals is said once in a while.
+fn say_wait(wait: Duration, reason: &str) {
+    static SAID: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if wait >= SHORT_WAIT && said.is_none_or(|it| it.elapsed() > Duration::from_secs(5)) {
+        eprintln!("waiting {:.0} s: {reason}", wait.as_secs_f64());
+        *said = Some(Instant::now());
     }
 }
 

@@ -45,10 +45,37 @@ pub(crate) fn at_least_one(numbers: &[(&str, usize)], hint: &str) -> Result<()> 
     }
 }
 
+/// The key in the variable that was named, which must be set, or else in the usual one.
+pub(crate) fn api_key(variable: Option<&str>) -> Result<Option<String>> {
+    const USUAL: &str = "OPENAI_API_KEY";
+    let key = std::env::var(variable.unwrap_or(USUAL)).unwrap_or_default();
+    match (key.trim(), variable) {
+        ("", Some(name)) => Err(bad_input(
+            format!("--api-key-env: the environment variable {name} is not set"),
+            "leave the option out for a server that needs no key",
+        )),
+        ("", None) => Ok(None),
+        (key, _) => Ok(Some(key.to_owned())),
+    }
+}
+
 /// A runtime for requests to a server.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("the asynchronous runtime cannot start")
+}
+
+/// Refuses an output that is an input, under whatever name and through whatever link: writing it would lose what is read.
+pub(crate) fn not_an_input(output: &std::path::Path, inputs: &[&std::path::Path]) -> Result<()> {
+    // What does not exist is no input.
+    let is = |input: &&&std::path::Path| same_file::is_same_file(output, input).unwrap_or(false);
+    match inputs.iter().find(is) {
+        Some(input) => Err(bad_input(
+            format!("the output {} is the input {}", output.display(), input.display()),
+            "write to another file",
+        )),
+        None => Ok(()),
+    }
 }

@@ -7,7 +7,6 @@ use reqwest::header::HeaderMap;
 /// The pause that a server asks for: `retry-after-ms`, or `Retry-After` as seconds or as a date.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    let seconds = |it: f64| Duration::try_from_secs_f64(it).ok();
     if let Some(it) = text("retry-after-ms").and_then(|it| it.parse::<f64>().ok()) {
         return seconds(it / 1000.0);
     }
@@ -17,6 +16,12 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     }
     let date = httpdate::parse_http_date(it).ok()?;
     Some(date.duration_since(now).unwrap_or(Duration::ZERO))
+}
+
+/// A number of seconds; one beyond what a clock can count is the longest pause there is.
+fn seconds(it: f64) -> Option<Duration> {
+    const LONGEST: f64 = 1e9;
+    (it.is_finite() && it >= 0.0).then(|| Duration::from_secs_f64(it.min(LONGEST)))
 }
 
 /// How long until a spent limit is filled again: the longer of `x-ratelimit-reset-requests` and `-tokens` among those
@@ -33,7 +38,7 @@ pub(super) fn spent(headers: &HeaderMap) -> Option<Duration> {
 /// `6m0s`, `1.5s`, `20ms`, or bare seconds.
 fn reset(text: &str) -> Option<Duration> {
     if let Ok(it) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(it).ok();
+        return seconds(it);
     }
     let (mut rest, mut total) = (text, 0.0);
     while !rest.is_empty() {
@@ -53,7 +58,7 @@ fn reset(text: &str) -> Option<Duration> {
             };
         rest = &rest[letters..];
     }
-    Duration::try_from_secs_f64(total).ok()
+    seconds(total)
 }
 
 #[cfg(test)]
@@ -87,6 +92,7 @@ mod tests {
         check(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")], Some(7.0));
         check(&[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT")], Some(0.0));
         check(&[("retry-after-ms", "250"), ("retry-after", "9")], Some(0.25));
+        check(&[("retry-after", "99999999999999999999")], Some(1e9));
         for it in ["-1", "NaN", "inf", "soon", "", "1e400"] {
             check(&[("retry-after", it)], None);
         }

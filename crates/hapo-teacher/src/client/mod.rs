@@ -13,11 +13,13 @@ mod policy;
 mod question;
 mod reply;
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use hapo_core::{RngCounter, RngStream, uniform};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url};
+use serde_json::Value;
 
 use crate::error::Error;
 use crate::pace::Pace;
@@ -55,6 +57,7 @@ pub struct Client {
     key: Option<Key>,
     retry_policy: RetryPolicy,
     pace: Pace,
+    waiting: fn(Duration, &str),
 }
 
 struct Key(String);
@@ -107,7 +110,13 @@ impl Client {
             key: key.map(|it| Key(it.to_owned())),
             retry_policy,
             pace: Pace::new(retry_policy.concurrency.max(1)),
+            waiting: |_, _| {},
         })
+    }
+
+    /// The same client; `waiting` hears how long all requests wait, and why, each time that the server slows them down.
+    pub fn on_wait(self, waiting: fn(Duration, &str)) -> Self {
+        Self { waiting, ..self }
     }
 
     /// The address that is asked, without secrets.
@@ -160,7 +169,11 @@ impl Client {
                             longest: longest.as_secs(),
                         });
                     }
-                    permit.refused(|before| wait.unwrap_or_else(|| backoff(before, requests)));
+                    if let Some(it) =
+                        permit.refused(|before| wait.unwrap_or_else(|| backoff(before, requests)))
+                    {
+                        (self.waiting)(it, &reason);
+                    }
                     refusals += 1;
                     if refusals > self.retry_policy.retries.saturating_mul(10) {
                         return ended(failure(reason, true));
@@ -171,7 +184,9 @@ impl Client {
                     if faults >= self.retry_policy.retries {
                         return ended(failure(reason, true));
                     }
-                    tokio::time::sleep(backoff(faults, requests)).await;
+                    let wait = backoff(faults, requests);
+                    (self.waiting)(wait, &reason);
+                    tokio::time::sleep(wait).await;
                     faults += 1;
                 }
             }
@@ -214,15 +229,14 @@ impl Client {
             }
             return match cut {
                 Some(reason) => Sent::Fault(reason),
-                None => read_reply(&text).map_or_else(Sent::Fault, Sent::Answered),
+                None => read_reply(&self.redacted(&text)).map_or_else(Sent::Fault, Sent::Answered),
             };
         }
         self.unsuccessful(status, &headers, &text)
     }
 
     fn unsuccessful(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
-        let (message, code) = complaint(body);
-        let mut message = self.redacted(message);
+        let (mut message, code) = complaint(&self.redacted(body));
         let reason = format!("status {}: {message}", status.as_u16());
         match status.as_u16() {
             429 if code == "insufficient_quota" => Sent::Stop(self.refused(status, message)),
@@ -238,8 +252,10 @@ impl Client {
                 Sent::Hopeless(reason)
             }
             300..=399 => {
-                let target = headers.get("location").and_then(|it| it.to_str().ok());
-                message = format!("it has moved to {}", target.unwrap_or("an unnamed place"));
+                let target =
+                    headers.get("location").map_or(&b"an unnamed place"[..], |it| it.as_bytes());
+                let target = self.redacted(target);
+                message = format!("it has moved to {}", String::from_utf8_lossy(&target));
                 Sent::Stop(self.refused(status, message))
             }
             _ => Sent::Stop(self.refused(status, message)),
@@ -250,12 +266,42 @@ impl Client {
         Error::Refused { url: self.shown.clone(), status: status.as_u16(), message }
     }
 
-    /// Servers like to quote the key they refuse.
-    fn redacted(&self, message: String) -> String {
-        match &self.key {
-            Some(Key(it)) if !it.is_empty() => message.replace(it.as_str(), "***"),
-            _ => message,
+    /// What a server sent, without the key: servers and proxies like to quote it, in refusals and in answers, and JSON may
+    /// write it with escapes.
+    fn redacted<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(Key(key)) = self.key.as_ref().filter(|it| !it.0.is_empty()) else {
+            return Cow::Borrowed(body);
+        };
+        let text = String::from_utf8_lossy(body);
+        let json = hapo_data::without_lone_surrogates(&text);
+        let Ok(mut value) = serde_json::from_str::<Value>(&json) else {
+            return Cow::Owned(text.replace(key, "***").into_bytes());
+        };
+        if redact(&mut value, key) {
+            Cow::Owned(value.to_string().into_bytes())
+        } else {
+            Cow::Borrowed(body)
         }
+    }
+}
+
+/// Replaces a key in every text of a value and says whether it was there.
+fn redact(value: &mut Value, key: &str) -> bool {
+    match value {
+        Value::String(it) if it.contains(key) => {
+            *it = it.replace(key, "***");
+            true
+        }
+        Value::Array(items) => items.iter_mut().fold(false, |found, it| redact(it, key) | found),
+        Value::Object(fields) => {
+            let has_key = fields.keys().any(|it| it.contains(key));
+            if has_key {
+                let renamed = std::mem::take(fields).into_iter();
+                *fields = renamed.map(|(name, it)| (name.replace(key, "***"), it)).collect();
+            }
+            fields.values_mut().fold(has_key, |found, it| redact(it, key) | found)
+        }
+        _ => false,
     }
 }
 
@@ -298,5 +344,18 @@ mod tests {
             "http://h/v1/chat/completions refuses with status 401: bad key ***"
         );
         assert!(!format!("{client:?}").contains("secret"));
+    }
+
+    #[test]
+    fn answers_do_not_quote_the_key() {
+        let client = Client::new("http://h/v1", Some("sk/secret"), RetryPolicy::default()).unwrap();
+        for (body, expected) in [
+            (r#"{"error":"key sk\/secret"}"#, r#"{"error":"key ***"}"#),
+            (r#"{"a":[{"sk/secret":1}],"b":"\u0073k/secret"}"#, r#"{"a":[{"***":1}],"b":"***"}"#),
+            ("<b>sk/secret</b>", "<b>***</b>"),
+            (r#"{ "a": "nothing" }"#, r#"{ "a": "nothing" }"#),
+        ] {
+            assert_eq!(client.redacted(body.as_bytes()), expected.as_bytes(), "{body}");
+        }
     }
 }

@@ -21,8 +21,9 @@ pub struct Reply {
 
 /// The first choice of an answer.
 pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
-    let value: Value =
-        serde_json::from_slice(body).map_err(|it| format!("the answer is no JSON: {it}"))?;
+    let text = std::str::from_utf8(body).map_err(|it| format!("the answer is no UTF-8: {it}"))?;
+    let value: Value = serde_json::from_str(&hapo_data::without_lone_surrogates(text))
+        .map_err(|it| format!("the answer is no JSON: {it}"))?;
     if let Some(error) = value.get("error").filter(|it| !it.is_null()) {
         return Err(excerpt(&format!("an error in a good answer: {error}"), 300));
     }
@@ -86,6 +87,7 @@ mod tests {
             r#"{"choices":[{"message":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
             Ok("ab"),
         );
+        check(r#"{"choices":[{"message":{"content":"a\ud800"}}]}"#, Ok("a\u{fffd}"));
         check(r#"{"choices":[{"message":{"content":null},"finish_reason":"length"}]}"#, Ok(""));
         check(r#"{"choices":[{"message":{"content":null}}]}"#, Err("`content`"));
         check(

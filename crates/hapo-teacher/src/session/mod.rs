@@ -68,6 +68,7 @@ pub struct Session<'a> {
     journal: Journal,
     done: Vec<BTreeMap<u32, Judged>>,
     resumed: usize,
+    last_failure: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -100,6 +101,7 @@ impl<'a> Session<'a> {
             .collect::<Result<_, _>>()?;
         origin.input = fingerprint(dataset);
         let mut done: Vec<BTreeMap<u32, Judged>> = vec![BTreeMap::new(); golds.len()];
+        let mut last_failure = None;
         let mut name = output.as_os_str().to_owned();
         name.push(".journal");
         let settings = serde_json::to_value(&origin).expect("settings are plain data");
@@ -111,6 +113,7 @@ impl<'a> Session<'a> {
                 };
                 let problem = &dataset.examples[prompt].problem;
                 let judged = judge(&it, gold, problem, origin.prompt, &rules, span);
+                last_failure = it.failed.or(last_failure.take());
                 // An attempt that failed may have been made again.
                 if judged.outcome != Outcome::Failed || !done.contains_key(&attempt) {
                     done.insert(attempt, judged);
@@ -131,6 +134,7 @@ impl<'a> Session<'a> {
             journal,
             done,
             resumed: 0,
+            last_failure,
         };
         session.resumed = session.summary().attempts;
         Ok(session)
@@ -139,6 +143,16 @@ impl<'a> Session<'a> {
     /// What the completions belong to.
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Why the last attempt that failed did.
+    pub fn last_failure(&self) -> Option<&str> {
+        self.last_failure.as_deref()
+    }
+
+    /// Lines of the journal that could not be read: their attempts are made again.
+    pub fn damaged_lines(&self) -> &[usize] {
+        self.journal.damaged_lines()
     }
 
     /// The prompts.
@@ -201,6 +215,9 @@ impl<'a> Session<'a> {
         let judged = judge(it, gold, problem, self.origin.prompt, &self.rules, span);
         let outcome = judged.outcome;
         self.done[prompt].insert(attempt, judged);
+        if it.failed.is_some() {
+            self.last_failure.clone_from(&it.failed);
+        }
         Ok(outcome)
     }
 
