@@ -1,11 +1,13 @@
 //! One repository at one revision: its listing, and how its files come into the cache.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use ureq::Agent;
 
 use crate::id::{RepoId, is_plain_path};
@@ -219,7 +221,8 @@ impl<'a> Fetcher<'a> {
             self.with_retries(Some(name), progress, |progress| {
                 let done = self.transfer(&url, name, described.size, &part, progress);
                 progress.end();
-                done
+                done?;
+                check_digest(&part, &described.etag)
             })?;
             fs::rename(&part, &blob).map_err(io("rename", &part))?;
         }
@@ -279,6 +282,30 @@ impl<'a> Fetcher<'a> {
             }
         }
     }
+}
+
+/// The etag of a large file is its SHA-256; that of a small one is git's and says nothing of the bytes alone. A file
+/// with another digest goes, so that the next attempt begins anew.
+fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
+    if etag.len() != 64 || !etag.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return Ok(());
+    }
+    let failed = |it| Failure::Never(io("read", part)(it));
+    let mut file = File::open(part).map_err(failed)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => break,
+            count => digest.update(&buffer[..count]),
+        }
+    }
+    let found = digest.finalize().iter().fold(String::new(), |hex, it| hex + &format!("{it:02x}"));
+    if found.eq_ignore_ascii_case(etag) {
+        return Ok(());
+    }
+    fs::remove_file(part).map_err(|it| Failure::Never(io("remove", part)(it)))?;
+    Err(Failure::Later("its bytes have another SHA-256 than the hub says".to_owned(), None))
 }
 
 /// Percent signs for what is not plain in a path of an address.

@@ -13,13 +13,26 @@ pub(crate) const RELOAD: Option<&str> =
     Some("the file is damaged or incomplete; fetch or write it again");
 
 pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Error> {
-    let handle = File::open(file).map_err(Error::io("open", file))?;
+    let handle = open(file)?;
     let mut bytes = Vec::new();
     (handle.take(limit + 1).read_to_end(&mut bytes)).map_err(Error::io("read", file))?;
     if bytes.len() as u64 > limit {
         return Err(malformed(file, format!("at most {limit} bytes"), "more".to_owned()));
     }
     Ok(bytes)
+}
+
+/// Opens a regular file: a pipe would be waited for, and a device has no end.
+pub(crate) fn open(file: &Path) -> Result<File, Error> {
+    let found = std::fs::metadata(file).map_err(Error::io("open", file))?;
+    if !found.is_file() {
+        return Err(malformed(
+            file,
+            "a file",
+            if found.is_dir() { "a folder" } else { "a pipe or device" },
+        ));
+    }
+    File::open(file).map_err(Error::io("open", file))
 }
 
 pub(crate) fn malformed(file: &Path, expected: impl Into<String>, got: impl Into<String>) -> Error {

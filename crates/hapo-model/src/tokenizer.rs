@@ -104,6 +104,12 @@ impl Tokenizer {
         let Some(highest) = inner.get_vocab(true).into_values().max() else {
             return Err(malformed("one without tokens".to_owned()));
         };
+        // The decoder sees every token once, so that one on which it fails is found now.
+        let all: Vec<u32> = (0..=highest).collect();
+        let decoded = panic::catch_unwind(panic::AssertUnwindSafe(|| inner.decode(&all, false)));
+        if decoded.is_err() {
+            return Err(malformed("one whose decoder fails on its own tokens".to_owned()));
+        }
         Ok(Self { file: file.to_owned(), inner, vocab_size: highest as usize + 1 })
     }
 

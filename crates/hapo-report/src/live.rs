@@ -7,13 +7,14 @@
 
 use std::convert::Infallible;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{self, Request, State};
+use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -163,12 +164,10 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
 
 /// Whether a Host header is an address, `localhost` or the name the server was given.
 fn is_own_name(host: &str, own: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => {
-            return rest.split(']').next().is_some_and(|it| it.parse::<Ipv6Addr>().is_ok());
-        }
-        None => host.split(':').next().unwrap_or(""),
+    let Some(authority) = host.parse::<Authority>().ok().filter(|_| !host.contains('@')) else {
+        return false;
     };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     name.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")
         || name.eq_ignore_ascii_case(own)
@@ -222,6 +221,11 @@ async fn rollouts_of(
             return Ok((StatusCode::NOT_FOUND, "there is no such run").into_response());
         };
         let runs = folder::read_all(std::slice::from_ref(path))?;
+        if !runs[0].rollout_steps.contains(&step) {
+            return Ok(
+                (StatusCode::NOT_FOUND, "the rollouts of this step are not kept").into_response()
+            );
+        }
         Ok(axum::Json(rollouts::read(&runs[0], step, GROUPS)?).into_response())
     })
     .await
@@ -286,6 +290,8 @@ mod tests {
             "127.0.0.1.evil.example",
             "[evil]:80",
             "localhost.evil.example",
+            "localhost:80@evil.example",
+            "evil@localhost",
         ] {
             assert!(!is_own_name(it, "127.0.0.1"), "{it}");
         }

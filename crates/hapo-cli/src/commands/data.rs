@@ -9,6 +9,7 @@ use hapo_data::{BadRow, Decision, FileSummary, Format, Lengths, Row, Rows, Token
 use hapo_verify::{Gold, Grader};
 
 use crate::failure::bad_input;
+use crate::support::arguments::not_an_input;
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them.
@@ -264,10 +265,33 @@ fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Opt
     if example.answer.is_empty() {
         return Some(rows.bad_row(example.row, "answer", &expected, "nothing"));
     }
-    let reason = Gold::any(grader, example.golds()).err()?;
+    let reason = match Gold::any(grader, example.golds()) {
+        Err(reason) => reason.to_string(),
+        Ok(_) if says_nothing(&example.answer) => "it says nothing".to_owned(),
+        Ok(gold) if !is_own_answer(&gold, &example.answer) => {
+            "not even the gold answer itself is correct".to_owned()
+        }
+        Ok(_) => return None,
+    };
     let shown: String = example.answer.chars().take(80).collect();
     let got = format!("{shown:?} ({reason})");
     Some(rows.bad_row(example.row, "answer", &expected, &got))
+}
+
+/// Whether a text holds nothing that could be an answer: marks and what is invisible alone.
+fn says_nothing(answer: &str) -> bool {
+    let is_mark = |it: char| {
+        it.is_whitespace()
+            || it.is_control()
+            || "?!#.,;:\"'`~|_$@&\u{200b}\u{200c}\u{200d}\u{2060}\u{feff}".contains(it)
+    };
+    answer.chars().all(is_mark)
+}
+
+/// Whether a response that gives the gold answer in so many words is correct.
+fn is_own_answer(gold: &Gold, answer: &str) -> bool {
+    let says = |text: String| gold.judge(&text).verdict == hapo_verify::Verdict::Correct;
+    says(format!("\\boxed{{{answer}}}")) || says(answer.to_owned()) || says(format!("${answer}$"))
 }
 
 /// Writes the rows of a file that `decide` keeps; gives their number.
@@ -277,6 +301,7 @@ fn convert(
     output: &Path,
     decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<u64> {
+    not_an_input(output, &[file])?;
     let format = match to {
         To::Own => Format::Own,
         To::Trl => Format::Trl,

@@ -153,6 +153,12 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         &chat_format.tokenizer,
         plan.stop,
     )?;
+    let is_nan = |it: &hapo_core::Rollout| it.log_probs.iter().any(|it| it.is_nan());
+    if sampled.iter().any(|it| it.group.rollouts().iter().any(is_nan)) {
+        eprintln!(
+            "warning: the model's logits are no numbers: its weights are too large to compute with"
+        );
+    }
     for (Example { id, problem, .. }, sampled) in plan.problems.iter().zip(sampled) {
         for (index, (it, details)) in sampled.completions().enumerate() {
             let text = chat_format.text_before(&it.tokens, plan.stop)?;

@@ -108,6 +108,8 @@ enum Pace {
 }
 
 fn grade_lines(mut reader: BufReader<impl Read>, pace: Pace, out: &mut Output<'_>) -> Result<()> {
+    // A byte order mark may stand before the first row, and nowhere else.
+    let mut is_first = true;
     loop {
         let mut rows = Vec::with_capacity(BATCH);
         while rows.len() < BATCH {
@@ -134,7 +136,9 @@ fn grade_lines(mut reader: BufReader<impl Read>, pace: Pace, out: &mut Output<'_
             if line.trim_ascii().is_empty() {
                 continue;
             }
-            rows.push(serde_json::from_slice(&line).map_err(|it| it.to_string()));
+            let bytes = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
+            is_first = false;
+            rows.push(row(bytes));
             if pace == Pace::Live && !reader.buffer().contains(&b'\n') {
                 break;
             }
@@ -147,6 +151,12 @@ fn grade_lines(mut reader: BufReader<impl Read>, pace: Pace, out: &mut Output<'_
             out.writer.flush()?;
         }
     }
+}
+
+fn row(line: &[u8]) -> Row {
+    let text = std::str::from_utf8(line).map_err(|it| it.to_string())?;
+    let text = hapo_data::without_lone_surrogates(text);
+    serde_json::from_str(&text).map_err(|it| it.to_string())
 }
 
 #[derive(Clone, Copy, Default)]
@@ -223,16 +233,17 @@ impl Output<'_> {
             _ => it.reason.to_string(),
         };
         if self.explain {
-            writeln!(self.writer, "{id}: {verdict}")?;
-            writeln!(self.writer, "  gold       {gold}")?;
-            writeln!(self.writer, "  read as    {}", it.gold_read)?;
-            writeln!(
-                self.writer,
-                "  extracted  {}",
-                it.extracted.as_deref().unwrap_or("(nothing)")
-            )?;
-            writeln!(self.writer, "  read as    {}", it.answer_read)?;
-            writeln!(self.writer, "  because    {reason}")?;
+            let extracted = it.extracted.as_deref().unwrap_or("(nothing)");
+            writeln!(self.writer, "{}: {verdict}", printable(&id.to_string()))?;
+            for (name, text) in [
+                ("gold", gold),
+                ("read as", &it.gold_read),
+                ("extracted", extracted),
+                ("read as", &it.answer_read),
+                ("because", &reason),
+            ] {
+                writeln!(self.writer, "  {name:<9}  {}", printable(text))?;
+            }
         } else {
             let line = json!({ "id": id, "verdict": verdict, "reason": reason, "extracted": it.extracted,
                 "gold_parsed": it.gold_read, "answer_parsed": it.answer_read });
@@ -240,6 +251,13 @@ impl Output<'_> {
         }
         Ok(())
     }
+}
+
+/// A text that a terminal only shows: what would move its cursor or change its colours is U+FFFD.
+fn printable(text: &str) -> String {
+    let shown =
+        |it: char| if it.is_control() && it != '\n' && it != '\t' { '\u{fffd}' } else { it };
+    text.chars().map(shown).collect()
 }
 
 /// Gold and completion.

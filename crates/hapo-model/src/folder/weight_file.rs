@@ -1,7 +1,6 @@
 //! One safetensors file: its header, checked, and the bytes of its tensors.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -61,7 +60,7 @@ impl Stored {
 
 impl WeightFile {
     pub(super) fn open(path: PathBuf) -> Result<Self, Error> {
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let file = crate::files::open(&path)?;
         let length = file.metadata().map_err(Error::io("read", &path))?.len();
         if length < 8 {
             return Err(malformed(

@@ -1,0 +1,167 @@
+//! What must not be lost, leaked or passed over.
+
+#[path = "../../hapo-teacher/tests/support/mod.rs"]
+mod server;
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use server::{Mood, Server, prompts};
+use support::{hapo, refuse, succeed};
+
+const ROWS: &str = "{\"id\":\"a\",\"problem\":\"1+1?\",\"answer\":\"2\"}\n{\"id\":\"b\",\"problem\":\"\",\"answer\":\"2\"}\n";
+
+#[test]
+fn an_output_that_is_the_input_is_refused_under_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |it: &str| dir.path().join(it);
+    fs::write(path("p.jsonl"), ROWS).unwrap();
+    fs::hard_link(path("p.jsonl"), path("hard.jsonl")).unwrap();
+    fs::hard_link(path("p.jsonl"), path("o.jsonl.journal")).unwrap();
+    std::os::unix::fs::symlink("p.jsonl", path("soft.jsonl")).unwrap();
+    for output in ["p.jsonl", "./p.jsonl", "hard.jsonl", "soft.jsonl"] {
+        let teacher = ["--input", "p.jsonl", "--endpoint", "http://127.0.0.1:1/v1", "--model", "m"];
+        let check = ["data", "check", "p.jsonl", "--drop-bad", "-o", output];
+        let convert = ["data", "convert", "p.jsonl", "--to", "own", "-o", output];
+        let teacher = [&["teacher"], &teacher[..], &["--only-admitted", "-o", output]].concat();
+        for arguments in [&check[..], &convert, &teacher] {
+            let message = refuse(dir.path(), arguments);
+            let expected = format!("error: the output {output} is the input p.jsonl\n");
+            assert!(message.starts_with(&expected), "{message}");
+        }
+    }
+    let message = refuse(
+        dir.path(),
+        &["teacher", "--input", "p.jsonl", "--model", "builtin:base", "--fresh", "-o", "o.jsonl"],
+    );
+    assert!(message.contains("the output o.jsonl.journal is the input"), "{message}");
+    assert_eq!(fs::read_to_string(path("p.jsonl")).unwrap(), ROWS);
+}
+
+fn teacher(folder: &Path, server: &Server, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .current_dir(folder)
+        .args(["teacher", "--input", "prompts.jsonl", "--model", "sums", "-o", "o.jsonl"])
+        .args(["--endpoint", &server.endpoint, "--attempts", "1", "--retries", "0"])
+        .args(more)
+        .env("TEACHER_KEY", "sk-secret/1")
+        .env_remove("OPENAI_API_KEY")
+        .output()
+        .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_teacher_that_gets_nothing_fails_with_the_reason_and_without_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(3)).unwrap();
+    let echoed = r#"{"error":{"message":"no credit for Bearer sk-secret\/1"}}"#;
+    let server = Server::start(Mood::Always(200, echoed, None));
+    let done = teacher(dir.path(), &server, &["--api-key-env", "TEACHER_KEY"]);
+    assert_eq!(done.status.code(), Some(1), "{}", stderr(&done));
+    assert!(
+        stderr(&done).contains(
+            "error: all 3 attempts failed, the last with: an error in a good answer: {\"message\":\"no credit for Bearer ***\"}"
+        ),
+        "{}",
+        stderr(&done)
+    );
+    let journal = fs::read_to_string(dir.path().join("o.jsonl.journal")).unwrap();
+    assert_eq!(journal.matches("Bearer ***").count(), 3);
+    assert!(!journal.contains("secret"), "{journal}");
+
+    let unset = teacher(dir.path(), &server, &["--api-key-env", "NO_SUCH_KEY"]);
+    assert_eq!(unset.status.code(), Some(2));
+    assert!(
+        stderr(&unset)
+            .starts_with("error: --api-key-env: the environment variable NO_SUCH_KEY is not set\n")
+    );
+
+    // The failed attempts are made again, but for a line that was damaged: it is made again anyway.
+    let mut bytes = fs::read(dir.path().join("o.jsonl.journal")).unwrap();
+    let second = bytes.iter().position(|it| *it == b'\n').unwrap() + 5;
+    bytes[second] = 0xff;
+    fs::write(dir.path().join("o.jsonl.journal"), bytes).unwrap();
+    server.set(Mood::Calm);
+    let mended = teacher(dir.path(), &server, &[]);
+    assert_eq!(mended.status.code(), Some(0), "{}", stderr(&mended));
+    assert!(stderr(&mended).contains("1 lines of o.jsonl.journal cannot be read (the first is 2)"));
+    assert_eq!(server.requests(), 1);
+}
+
+#[test]
+fn a_teacher_says_that_it_waits_and_how_long() {
+    let dir = tempfile::tempdir().unwrap();
+    hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
+    let server = Server::start(Mood::Always(429, "{}", Some(("retry-after", "2"))));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .current_dir(dir.path())
+        .args(["teacher", "--input", "prompts.jsonl", "--model", "sums", "-o", "o.jsonl"])
+        .args(["--endpoint", &server.endpoint, "--attempts", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let mut lines = std::io::BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("waiting") {
+        assert!(std::io::BufRead::read_line(&mut lines, &mut said).unwrap() > 0, "{said}");
+    }
+    assert!(said.ends_with("waiting 2 s: status 429: {}\n"), "{said}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn grade(input: &[u8], more: &[&str]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+        .arg("grade")
+        .args(more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn grade_reads_what_models_and_editors_write() {
+    // A byte order mark before the first row, and a half of a surrogate pair.
+    let input = "\u{feff}{\"gold\":\"2\",\"pred\":\"\\\\boxed{2}\"}\n{\"gold\":\"3\",\"pred\":\"\\ud83d \\\\boxed{3}\"}\n";
+    let done = grade(input.as_bytes(), &[]);
+    assert!(done.status.success(), "{}", stderr(&done));
+    assert!(stderr(&done).contains("2 rows: 2 correct, 0 wrong, 0 unparsable, 0 malformed"));
+    // Only before the first row.
+    let twice = grade(["\u{feff}", input, input].concat().as_bytes(), &[]);
+    assert_eq!(twice.status.code(), Some(2));
+}
+
+#[test]
+fn explanations_do_not_move_the_cursor() {
+    let input = r#"{"id":"\u001b]0;x","gold":"2","pred":"\\boxed{\u001b[2J3}"}"#;
+    let done = grade(input.as_bytes(), &["--explain"]);
+    let text = String::from_utf8(done.stdout).unwrap();
+    assert!(text.contains("extracted  \u{fffd}[2J3\n"), "{text}");
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+}
+
+#[test]
+fn half_a_surrogate_pair_in_a_data_file_is_no_bad_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = r#"{"id":"a","problem":"1+1? \ud800","answer":"2"}"#;
+    fs::write(dir.path().join("lines.jsonl"), row).unwrap();
+    fs::write(dir.path().join("array.json"), format!("[{row}]")).unwrap();
+    for file in ["lines.jsonl", "array.json"] {
+        let done = hapo(dir.path(), &["data", "check", file]);
+        assert!(stderr(&done).ends_with("1 rows, none bad\n"), "{}", stderr(&done));
+        succeed(dir.path(), &["data", "convert", file, "--to", "own", "-o", "o.jsonl"]);
+        let written = fs::read_to_string(dir.path().join("o.jsonl")).unwrap();
+        assert!(written.contains("\"1+1? \u{fffd}\""), "{written}");
+    }
+}
