@@ -18,6 +18,8 @@ mod progress;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::support::arguments::count;
+
 use crate::commands::{
     bench, completions, data, eval, generate, grade, list, logprobs, man, plan, quickstart, recipe,
     replay, report, schedule, serve, study, teacher, train, watch,
@@ -60,7 +62,7 @@ Where to begin:
 )]
 struct Cli {
     /// Worker threads; results do not depend on it.
-    #[arg(long, global = true, value_name = "N", env = "HAPO_THREADS")]
+    #[arg(long, global = true, value_name = "N", env = "HAPO_THREADS", value_parser = count(1024))]
     threads: Option<usize>,
     #[command(subcommand)]
     command: Option<Command>,

@@ -75,7 +75,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected at least 2, got 1 (recipe.toml, line 8, column 1: sampling.group_size)
+            error: expected a whole number from 2 to 65535, got 1 (recipe.toml, line 8, column 1: sampling.group_size)
             hint: see docs/recipes.md
         "#]],
     );

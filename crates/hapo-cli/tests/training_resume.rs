@@ -662,7 +662,7 @@ fn stages_run_one_after_the_other_and_resume() {
 fn d23_a_loss_that_is_no_number_saves_and_stops() {
     let dir = tempfile::tempdir().unwrap();
     let run_dir = dir.path().join("run");
-    let (code, _, stderr) = done(train(&run_dir, &["--set", "optim.lr=1e30"]));
+    let (code, _, stderr) = done(train(&run_dir, &["--set", "optim.lr=1e15"]));
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("at step 1") && stderr.contains("lower optim.lr"), "{stderr}");
     // The first of the step's two updates was made, so the weights are those of no step.
@@ -670,11 +670,23 @@ fn d23_a_loss_that_is_no_number_saves_and_stops() {
     assert!(run_dir.join("checkpoints/halted-step-000001/model.safetensors").exists());
     // One update a step: the weights before the step are a checkpoint of their own.
     let other = dir.path().join("other");
-    let sets = ["--set", "optim.lr=1e30", "--set", "optim.mini_batch_prompts=0"];
+    let sets = ["--set", "optim.lr=1e15", "--set", "optim.mini_batch_prompts=0"];
     let (code, _, stderr) = done(train(&other, &sets));
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("at step 2"), "{stderr}");
     assert!(other.join("checkpoints/step-000001/model.safetensors").exists());
+}
+
+/// Weights that overflow are met where they are made, not where they are saved.
+#[test]
+fn weights_that_overflow_are_said_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    let (code, _, stderr) = done(train(&run_dir, &["--set", "optim.lr=1e30"]));
+    assert_eq!(code, 1, "{stderr}");
+    let said = "the weights overflow in an update of step 1, at a learning rate of 1e30";
+    assert!(stderr.contains(said) && stderr.contains("resume with a lower optim.lr"), "{stderr}");
+    assert!(!stderr.contains("disk"), "{stderr}");
 }
 
 /// D23: an alarm ends the run if the recipe asks for it, saved and ready to be resumed.

@@ -62,6 +62,9 @@ pub trait Learner {
     /// Clips the gradient, whose global norm is `norm`, and makes one update.
     fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64);
 
+    /// Whether the norm of the weights is a finite number.
+    fn weights_are_finite(&self) -> bool;
+
     /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
     /// was sampled.
     ///

@@ -150,6 +150,16 @@ pub enum Error {
         /// The step that met it.
         step: u64,
     },
+    /// An update that left weights whose norm is NaN or infinite.
+    #[error(
+        "the weights overflow in an update of step {step}, at a learning rate of {learning_rate:e}"
+    )]
+    Overflow {
+        /// The step.
+        step: u64,
+        /// The rate of the update.
+        learning_rate: f64,
+    },
 }
 
 impl Explain for Error {
@@ -175,7 +185,10 @@ impl Explain for Error {
             Self::Io { action, .. } => *action == "read",
             Self::Run(it) => it.is_bad_input(),
             Self::Sampler(it) => it.is_bad_input(),
-            Self::Engine(_) | Self::NotFinite { .. } | Self::NotSaved { .. } => false,
+            Self::Engine(_)
+            | Self::NotFinite { .. }
+            | Self::Overflow { .. }
+            | Self::NotSaved { .. } => false,
         }
     }
 
@@ -196,7 +209,7 @@ impl Explain for Error {
             Self::Io { action: "read", .. } => {
                 Some("paths are relative to the current folder".to_owned())
             }
-            Self::NotFinite { .. } => Some("resume with a lower optim.lr".to_owned()),
+            Self::NotFinite { .. } | Self::Overflow { .. } => Some("resume with a lower optim.lr".to_owned()),
             Self::OtherRecipe { .. } => {
                 Some("choose another run folder, or resume with the changed recipe".to_owned())
             }

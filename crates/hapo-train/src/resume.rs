@@ -22,7 +22,7 @@ pub enum ResumePolicy {
     ResumeWithRecipe,
 }
 
-/// What a run goes on from.
+/// What a run continues from.
 #[derive(Default)]
 pub(crate) struct Found {
     /// The latest complete checkpoint.

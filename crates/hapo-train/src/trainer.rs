@@ -209,6 +209,11 @@ impl<D: Device> Learner for Trainer<D> {
         self.model.adamw(settings, &self.gradients, &mut self.moments);
     }
 
+    fn weights_are_finite(&self) -> bool {
+        let weights = self.model.params();
+        self.model.device().squared_norm(weights.first(weights.len())).is_finite()
+    }
+
     // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at
     // the sampling temperature.
     fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {

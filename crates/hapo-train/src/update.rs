@@ -57,6 +57,9 @@ pub(crate) fn update<L: Learner>(
             let optimizer = settings.optimizer_of(learner.weights().version + 1);
             learning_rate = optimizer.learning_rate;
             learner.apply(optimizer, norm, settings.max_grad_norm);
+            if !learner.weights_are_finite() {
+                return Err(Error::Overflow { step: step.0, learning_rate });
+            }
             stats.merge_update(&numbers, pass, updates);
             updates += 1;
         }

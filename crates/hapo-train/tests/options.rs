@@ -97,16 +97,15 @@ fn d12_d13_advantages() {
 
 #[test]
 fn d14_operators_come_with_their_hosts() {
-    for (host, operator) in [
-        ("luffy", "luffy"),
-        ("srft", "srft"),
-        ("trapo", "trapo"),
-        ("chord", "chord"),
-        ("hpt", "srft"),
+    for (host, operator, settings, d) in [
+        ("luffy", "luffy", "teacher.d = 0.2", 0.2),
+        ("trapo", "trapo", "teacher.d = 0.2", 0.2),
+        ("srft", "srft", "", 0.1),
+        ("chord", "chord", "", 0.1),
+        ("hpt", "srft", "", 0.1),
     ] {
-        let it =
-            resolve(&format!("method = \"{host}\"\nteacher.d = 0.2")).unwrap().method().clone();
-        let terms = format!("operator: {operator}, d: 0.2");
+        let it = resolve(&format!("method = \"{host}\"\n{settings}")).unwrap().method().clone();
+        let terms = format!("operator: {operator}, d: {d}");
         assert!(format!("{it:?}").contains(&terms), "{it:?}");
     }
 }

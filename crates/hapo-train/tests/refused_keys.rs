@@ -123,6 +123,102 @@ fn a_method_without_a_teacher_has_no_keys_of_one() {
 }
 
 #[test]
+fn a_method_reads_d_only_where_its_operator_has_one() {
+    for method in ["srft", "hpt", "chord"] {
+        let because = format!("method = \"{method}\" does not read it");
+        means_nothing(&format!("method = \"{method}\""), "teacher.d = 0.1", &because);
+    }
+    let entropy = "method = \"srft\"\nsrft.weights = \"entropy\"";
+    for key in ["advantage.std = true", "advantage.group = \"mixed\""] {
+        means_nothing(entropy, key, "method = \"srft\" does not read it");
+    }
+}
+
+/// What is written as a whole section is looked at key by key.
+#[test]
+fn keys_of_a_section_that_is_overridden_as_a_whole_are_refused_too() {
+    for (text, set, key) in [
+        (
+            "method = \"trapo\"",
+            "hapo={ gate = \"always\", gamma0 = 0.3, turn_off_epoch = 1.5 }",
+            "hapo.gamma0",
+        ),
+        (
+            "method = \"trapo\"",
+            "hapo={ annealing = \"off\", turn_off_epoch = 1.5 }",
+            "hapo.turn_off_epoch",
+        ),
+        ("method = \"sft\"", "loss={ normaliser = \"constant\" }", "loss.normaliser"),
+        ("method = \"grpo\"", "teacher={ weight = \"advantage\" }", "teacher.weight"),
+        ("method = \"grpo\"", "srft={ weights = \"entropy\" }", "srft.weights"),
+        (
+            "method = \"grpo\"",
+            "data={ train = \"rows.jsonl\", levels = [\"multiply:6\"] }",
+            "data.levels",
+        ),
+    ] {
+        let message = refused(text, &[set], &[]);
+        assert!(message.starts_with(&format!("`{key}` means nothing here: ")), "{message}");
+        assert!(message.contains(&format!("(--set {set}: {key})")), "{message}");
+    }
+}
+
+/// Numbers that would hang a run, end it in an abort or write gigabytes.
+#[test]
+fn numbers_have_bounds_and_names_are_known() {
+    let init =
+        "model={ init = { hidden = 64, layers = 2000000, heads = 4, kv_heads = 2, ffn = 64 } }";
+    for (set, message) in [
+        (
+            "steps=1000000000000",
+            "expected a whole number from 1 to 1000000000, got 1000000000000 (",
+        ),
+        (
+            "data.prompts=1000000000000",
+            "expected a whole number from 1 to 1000000, got 1000000000000 (",
+        ),
+        ("optim.passes=1000000000", "expected a whole number from 1 to 1000, got 1000000000 ("),
+        (
+            "sampling.max_new_tokens=1000000000",
+            "expected a whole number from 1 to 1048576, got 1000000000 (",
+        ),
+        (init, "expected a size from 1 to 1000, got 2000000 ("),
+        (
+            &init.replace("64, layers = 2000000", "65536, layers = 1000"),
+            "expected a decoder of at most 10^11 parameters, got 17192452096000 (",
+        ),
+        (
+            "seed=18446744073709551615",
+            "expected a whole number from 0 to 9223372036854775807, got string \"18446744073709551615\" (",
+        ),
+        (
+            "name=../../../x",
+            "expected a name for a folder, without slashes and no dot first, got `../../../x` (",
+        ),
+        ("checkpoint.best=reward/nope", "expected the name of a metric, got `reward/nope` ("),
+        ("checkpoint.best=-los", "expected the name of a metric, got `los` ("),
+    ] {
+        let key = set.split('=').next().unwrap().to_owned();
+        let refused = refused("method = \"grpo\"\n", &[set], &[]);
+        assert!(refused.starts_with(message), "{refused}");
+        assert!(refused.contains(&key), "{refused}");
+    }
+    assert!(
+        refused("method = \"grpo\"\n", &["checkpoint.best=reward/means"], &[])
+            .ends_with("did you mean `reward/mean`?")
+    );
+    let parse = |text: &str| {
+        let text = format!("model.path = \"builtin:base\"\nmethod = \"grpo\"\n{text}");
+        Recipe::parse(&text, "r.toml", &Overrides::default()).map_err(|it| it.to_string())
+    };
+    for best in ["-loss", "", "policy/kl_to_initial"] {
+        parse(&format!("checkpoint.best = \"{best}\"")).unwrap();
+    }
+    let message = parse("seed = 18446744073709551615").unwrap_err();
+    assert!(message.contains("(r.toml, line 3, column"), "{message}");
+}
+
+#[test]
 fn a_methods_own_table_is_for_that_method() {
     for (owner, key) in [
         ("srft", "srft.weights = \"plain\""),

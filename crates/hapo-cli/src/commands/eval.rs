@@ -17,7 +17,7 @@ use hapo_verify::{Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{decoding, grader, one_of, runtime};
+use crate::support::arguments::{count, decoding, grader, one_of, runtime};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "held-out", value_parser = one_of(SPLITS))]
     split: Split,
     /// Completions of each problem [default: the benchmark's own, else 2]
-    #[arg(long)]
+    #[arg(long, value_parser = count(65_536))]
     k: Option<usize>,
     /// Sampling temperature; 0 takes the most likely token
     #[arg(long, default_value_t = 0.6)]

@@ -9,7 +9,7 @@ use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 
 use crate::failure::bad_input;
-use crate::support::arguments::decoding;
+use crate::support::arguments::{count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long)]
     input: Option<PathBuf>,
     /// Completions of each problem
-    #[arg(short = 'n', long, default_value_t = 1)]
+    #[arg(short = 'n', long, default_value_t = 1, value_parser = count(65_536))]
     completions: usize,
     /// Sampling temperature; 0 takes the most likely token
     #[arg(long, default_value_t = 1.0)]

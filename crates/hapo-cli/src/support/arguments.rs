@@ -1,7 +1,7 @@
 //! Arguments of several commands.
 
 use anyhow::{Context, Result};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::Grader;
 
@@ -15,6 +15,11 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
         let value = values.iter().find(|it| it.0 == name);
         value.expect("the parser knows these names").1.clone()
     })
+}
+
+/// A number from 1 to `most`: what is above it a machine would only find out by itself.
+pub(crate) fn count(most: u64) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=most)
 }
 
 /// The grader of that name.

@@ -94,6 +94,10 @@ impl Method for Chord {
         true
     }
 
+    fn unread_keys(&self) -> &'static [&'static str] {
+        &["teacher.d"]
+    }
+
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
         let mu = self.mu.at(at.step.0);
         let mut credit = self.terms.credit(group, at);

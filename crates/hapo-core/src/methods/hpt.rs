@@ -42,6 +42,10 @@ impl Method for Hpt {
         true
     }
 
+    fn unread_keys(&self) -> &'static [&'static str] {
+        &["teacher.d"]
+    }
+
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
         let mut credit = self.0.credit(group, at);
         if group.injected() {

@@ -54,6 +54,12 @@ pub trait Method: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Keys of the recipe's shared sections, or whole sections, that mean nothing to the method. Written, they are
+    /// refused.
+    fn unread_keys(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// What each span of tokens of each member is worth (Eq. 2, Eq. 11).
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit;
 }

@@ -7,6 +7,7 @@ use crate::credit::{Credit, Moment, PolicyAndTeacher, Term};
 use crate::gate::Gate;
 use crate::group::{Member, MixedGroup};
 use crate::operators;
+use crate::teacher_weight::TeacherWeight;
 
 /// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·log π` for each of the
 /// teacher's.
@@ -69,6 +70,14 @@ impl Method for Srft {
 
     fn can_be_gated(&self) -> bool {
         true
+    }
+
+    fn unread_keys(&self) -> &'static [&'static str] {
+        match (self.weights, self.terms.weight) {
+            // λ is the teacher's own advantage.
+            (Weights::Plain, _) | (_, TeacherWeight::Advantage) => &["teacher.d"],
+            (Weights::Entropy, _) => &["teacher.d", "advantage"],
+        }
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {

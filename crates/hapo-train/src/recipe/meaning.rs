@@ -53,6 +53,7 @@ fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
     let rollouts_only = method.sampling() == GroupPlan::Full && !method.can_be_gated();
     let no_teacher = imitates(method) || rollouts_only;
     add(no_teacher, &teacher, &with("lets no teacher into a group"));
+    add(true, method.unread_keys(), &with("does not read it"));
     for other in METHODS.iter().filter(|it| it.name != method.name()) {
         let because = format!("the section is for method = \"{}\"", other.name);
         add(true, &[other.name], &because);
@@ -70,7 +71,8 @@ fn of_gate(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
         add(always, keys, "hapo.gate = \"always\" asks for no confidence");
         add(never, keys, "hapo.gate = \"never\" lets no teacher in");
     }
-    add(never, &["hapo.slot"], "hapo.gate = \"never\" lets no teacher in");
+    let of_teacher = ["hapo.slot", "teacher", "advantage.group", "guard.beta_rise"];
+    add(never, &of_teacher, "hapo.gate = \"never\" lets no teacher in");
     let off = hapo.annealing == AnnealingMode::Off;
     add(off, ANNEALING, "hapo.annealing = \"off\" keeps the gate as it is");
 }

@@ -9,12 +9,12 @@ use hapo_core::{
     Method, MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
-
+use hapo_run::METRICS;
 use toml::{Table, Value};
 
 use super::sections::{DataSource, HapoSection, InitSection, Settings};
 use super::text::Problem;
-use super::words::explain;
+use super::words::{explain, nearest};
 use super::{ModelSource, decoding};
 
 type Checked<T = ()> = Result<T, Problem>;
@@ -25,6 +25,7 @@ pub(super) fn check(it: &Settings) -> Checked {
     check_numbers(it)?;
     check_sampling(it)?;
     check_data(it)?;
+    check_names(it)?;
     if let Some(init) = &it.model.init {
         check_init(init)?;
     }
@@ -39,21 +40,28 @@ fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
     Err(Problem::new(key, what, "see docs/recipes.md"))
 }
 
+/// Longest prompt and longest response.
+const MOST_TOKENS: usize = 1 << 20;
+
+/// Sizes above which a run would only find out by itself that the machine does not have them.
 fn check_counts(it: &Settings) -> Checked {
     let (s, o, steps) = (&it.sampling, &it.optim, it.steps.try_into());
     let counts = [
-        ("steps", steps.unwrap_or(usize::MAX), 1),
-        ("sampling.group_size", s.group_size, 2),
-        ("sampling.prompts_per_step", s.prompts_per_step, 1),
-        ("sampling.max_new_tokens", s.max_new_tokens, 1),
-        ("sampling.max_sequences", s.max_sequences, 1),
-        ("optim.passes", o.passes, 1),
-        ("optim.micro_batch_tokens", o.micro_batch_tokens, 1),
-        ("checkpoint.keep", it.checkpoint.keep, 1),
-        ("guard.window", it.guard.window, 1),
+        ("steps", steps.unwrap_or(usize::MAX), 1, 1_000_000_000),
+        ("data.prompts", it.data.prompts, 1, 1_000_000),
+        ("data.max_prompt_tokens", it.data.max_prompt_tokens, 1, MOST_TOKENS),
+        ("sampling.group_size", s.group_size, 2, 65_535),
+        ("sampling.prompts_per_step", s.prompts_per_step, 1, 1_000_000),
+        ("sampling.max_new_tokens", s.max_new_tokens, 1, MOST_TOKENS),
+        ("sampling.max_sequences", s.max_sequences, 1, 1_000_000),
+        ("optim.passes", o.passes, 1, 1000),
+        ("optim.micro_batch_tokens", o.micro_batch_tokens, 1, 1 << 30),
+        ("checkpoint.keep", it.checkpoint.keep, 1, 1_000_000),
+        ("guard.window", it.guard.window, 1, 1_000_000),
     ];
-    for (key, value, least) in counts {
-        range(key, value >= least, &format!("at least {least}"), value)?;
+    for (key, value, least, most) in counts {
+        let expected = format!("a whole number from {least} to {most}");
+        range(key, (least..=most).contains(&value), &expected, value)?;
     }
     Ok(())
 }
@@ -119,6 +127,26 @@ fn check_data(it: &Settings) -> Checked {
     Ok(())
 }
 
+/// The run's name, which is a folder's, and that of the metric that chooses a checkpoint.
+fn check_names(it: &Settings) -> Checked {
+    let name = it.name.as_deref().unwrap_or("run");
+    let plain = !name.is_empty()
+        && !name.starts_with('.')
+        && !name.contains(|it: char| it == '/' || it == '\\' || it.is_control());
+    let folder = "a name for a folder, without slashes and no dot first";
+    range("name", plain, folder, format!("`{}`", name.escape_debug()))?;
+    let best = it.checkpoint.best.strip_prefix('-').unwrap_or(&it.checkpoint.best);
+    if best.is_empty() || METRICS.contains(&best) {
+        return Ok(());
+    }
+    let hint = match nearest(best, METRICS) {
+        Some(it) => format!("did you mean `{it}`?"),
+        None => "docs/metrics.md lists them".to_owned(),
+    };
+    let what = format!("expected the name of a metric, got `{best}`");
+    Err(Problem::new("checkpoint.best", what, hint))
+}
+
 /// Families and levels of the built-in task; none given means the hard ones of every family.
 pub(super) fn levels(names: &[String]) -> Checked<Vec<(String, u32)>> {
     if names.is_empty() {
@@ -150,8 +178,14 @@ fn check_init(init: &InitSection) -> Checked {
     ];
     for (name, size) in sizes {
         let key = format!("model.init.{name}");
-        range(&key, (1..=1 << 20).contains(&size), "a size from 1 to 1048576", size)?;
+        let most = if name == "layers" { 1000 } else { 1 << 20 };
+        range(&key, (1..=most).contains(&size), &format!("a size from 1 to {most}"), size)?;
     }
+    let parameters = init.layers as u128
+        * init.hidden as u128
+        * (4 * init.hidden as u128 + 3 * init.ffn as u128);
+    let size = "a decoder of at most 10^11 parameters";
+    range("model.init", parameters <= 100_000_000_000, size, parameters)?;
     let fits =
         init.hidden.is_multiple_of(init.heads) && (init.hidden / init.heads).is_multiple_of(2);
     let even = "a divisor of hidden that leaves an even head width";

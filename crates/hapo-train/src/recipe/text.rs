@@ -210,10 +210,13 @@ impl Document {
                 .as_table_mut()
                 .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
         }
+        let written = Written { at, overriding: true, shared, for_many: overrides.for_many };
+        let below = keys_below(path, &value);
         table.insert(last.to_owned(), value);
         self.forget(path);
-        let written = Written { at, overriding: true, shared, for_many: overrides.for_many };
-        self.written.insert(path.to_owned(), written);
+        for it in below {
+            self.written.insert(it, written.clone());
+        }
         Ok(())
     }
 
@@ -236,6 +239,15 @@ impl Document {
         let below = format!("{path}.");
         self.written.retain(|it, _| it != path && !it.starts_with(&below));
     }
+}
+
+/// A key and, where its value is a section, the keys in it.
+fn keys_below(path: &str, value: &Value) -> Vec<String> {
+    let mut all = vec![path.to_owned()];
+    if let Value::Table(table) = value {
+        all.extend(table.iter().flat_map(|it| keys_below(&format!("{path}.{}", it.0), it.1)));
+    }
+    all
 }
 
 /// The stages of a recipe, each with its name; one without a name for a recipe of one stage.

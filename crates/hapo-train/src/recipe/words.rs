@@ -30,7 +30,8 @@ pub(super) fn explain(message: &str) -> (String, String) {
         message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     if let Some((got, expected)) = invalid.and_then(|it| it.rsplit_once(", expected ")) {
         let expected = match expected {
-            "u64" | "u32" | "usize" => "a whole number from 0",
+            // TOML's integers end there.
+            "u64" | "u32" | "usize" => "a whole number from 0 to 9223372036854775807",
             "f64" | "f32" => "a number",
             "a boolean" => "true or false",
             other => other,
