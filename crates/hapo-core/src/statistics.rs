@@ -80,6 +80,26 @@ impl BatchStatistics {
         it.reward_policy_only = ratio(unaided_reward, unaided);
         it
     }
+
+    /// The numbers by their names in logs, in their order there.
+    pub fn entries(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        [
+            ("reward/mean", self.reward_mean),
+            ("reward/policy_only", self.reward_policy_only),
+            ("groups/all_fail", self.all_fail as f64),
+            ("groups/all_solved", self.all_solved as f64),
+            ("groups/partially_solved", self.partially_solved as f64),
+            ("groups/without_signal", self.without_signal as f64),
+            ("groups/dropped", self.dropped as f64),
+            ("gate/beta", self.beta),
+            ("gate/beta_trajectories", self.teacher_trajectories),
+            ("gate/open_no_teacher", self.open_no_teacher as f64),
+            ("verify/correct", self.correct as f64),
+            ("verify/wrong", self.wrong as f64),
+            ("verify/unparsable", self.unparsable as f64),
+        ]
+        .into_iter()
+    }
 }
 
 fn ratio(part: f64, whole: usize) -> f64 {

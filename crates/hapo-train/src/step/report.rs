@@ -40,19 +40,9 @@ pub(super) fn step(
 
 /// All sampled groups.
 fn groups(metrics: &mut Metrics, it: &BatchStatistics) {
-    metrics.set("reward/mean", it.reward_mean);
-    metrics.set("reward/policy_only", it.reward_policy_only);
-    metrics.set("groups/all_fail", it.all_fail as f64);
-    metrics.set("groups/all_solved", it.all_solved as f64);
-    metrics.set("groups/partially_solved", it.partially_solved as f64);
-    metrics.set("groups/without_signal", it.without_signal as f64);
-    metrics.set("groups/dropped", it.dropped as f64);
-    metrics.set("gate/beta", it.beta);
-    metrics.set("gate/beta_trajectories", it.teacher_trajectories);
-    metrics.set("gate/open_no_teacher", it.open_no_teacher as f64);
-    metrics.set("verify/correct", it.correct as f64);
-    metrics.set("verify/wrong", it.wrong as f64);
-    metrics.set("verify/unparsable", it.unparsable as f64);
+    for (name, value) in it.entries() {
+        metrics.set(name, value);
+    }
 }
 
 /// What dynamic sampling made of them: the groups that are trained on.

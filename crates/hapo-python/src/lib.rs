@@ -1,0 +1,36 @@
+//! The extension module `hapo._hapo`: the grader, the gate, the decisions and the losses of the workspace for Python.
+//!
+//! Arrays come and go as `NumPy`'s, the interpreter's lock is released while anything is computed, and what is wrong
+//! with an argument names it. The arithmetic is the other crates'; `python/hapo` gives it its Python face. The price
+//! of knowing no tensor library is that glue for each is written in Python.
+
+mod arguments;
+mod decisions;
+mod grading;
+mod losses;
+mod method;
+mod runs;
+mod schedule;
+
+use pyo3::prelude::*;
+
+/// What the package `hapo` is made of.
+#[pymodule]
+mod _hapo {
+    #[pymodule_export]
+    use crate::decisions::{advantages, decide, teacher_weight};
+    #[pymodule_export]
+    use crate::grading::{Judgement, Verdict, check_gold, explain, grade, grade_many, graders};
+    #[pymodule_export]
+    use crate::losses::{divisor, policy_terms, teacher_terms};
+    #[pymodule_export]
+    use crate::method::{Method, methods, operators};
+    #[pymodule_export]
+    use crate::runs::{columns, folder, rollouts};
+    #[pymodule_export]
+    use crate::schedule::Schedule;
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "a name of Python's")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

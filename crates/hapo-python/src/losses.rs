@@ -1,0 +1,224 @@
+//! The terms of the loss on a batch of padded rows, and their derivatives by each log-probability.
+
+use hapo_core::{
+    Bound as TrustRegion, Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, OPERATORS,
+    Span, SpanTokens, Surrogate, Term, sequence_surrogate, token_surrogate,
+};
+use numpy::ndarray::{Ix1, Ix2};
+use numpy::{PyReadonlyArray, PyUntypedArrayMethods};
+use pyo3::prelude::*;
+
+use crate::arguments::{array, output, same, unknown, value_error, word};
+use crate::schedule::count;
+
+/// Sums of the policy's terms: loss, clipped tokens, sum of ratios, largest ratio, tokens.
+type PolicyTerms = (f64, usize, f64, f64, usize);
+
+/// The clipped surrogate on the masked tokens of each row. Writes the derivative of the loss by each log-probability into
+/// `d_log_probs`, 0 outside the mask.
+#[pyfunction]
+#[pyo3(signature = (log_probs, old_log_probs, mask, advantages, divisor, d_log_probs, *, clip_low, clip_high,
+                    importance_ratio_level, normaliser))]
+#[expect(clippy::too_many_arguments, reason = "arrays of one batch")]
+pub(crate) fn policy_terms(
+    py: Python<'_>,
+    log_probs: &Bound<'_, PyAny>,
+    old_log_probs: &Bound<'_, PyAny>,
+    mask: &Bound<'_, PyAny>,
+    advantages: &Bound<'_, PyAny>,
+    divisor: f64,
+    d_log_probs: &Bound<'_, PyAny>,
+    clip_low: f64,
+    clip_high: f64,
+    importance_ratio_level: &str,
+    normaliser: &str,
+) -> PyResult<PolicyTerms> {
+    let surrogate = match word("importance_ratio_level", importance_ratio_level)? {
+        ImportanceRatioLevel::Token => token_surrogate,
+        ImportanceRatioLevel::Sequence => sequence_surrogate,
+    };
+    for (name, it) in [("clip_low", clip_low), ("clip_high", clip_high)] {
+        if it.is_nan() || it < 0.0 {
+            return Err(value_error(name, format!("expected a number from 0, got {it}")));
+        }
+    }
+    let clip = Clip { low: clip_low, high: clip_high };
+    let normaliser = word::<NormaliserKind>("normaliser", normaliser)?;
+    let rows = Rows::new(log_probs, mask, divisor, normaliser)?;
+    let old: PyReadonlyArray<'_, f32, Ix2> = array("old_log_probs", old_log_probs)?;
+    same("old_log_probs", &old.shape(), "log_probs", &rows.shape())?;
+    let advantages = rows.factors("advantages", advantages)?;
+    let mut slopes = output::<f32, Ix2>("d_log_probs", d_log_probs)?;
+    same("d_log_probs", &slopes.shape(), "log_probs", &rows.shape())?;
+    let (rows, old, advantages, slopes) =
+        (rows.view()?, old.as_slice()?, advantages.as_slice()?, slopes.as_slice_mut()?);
+    py.detach(|| {
+        let (mut total, mut loss, mut tokens) = (Surrogate::default(), 0.0, 0);
+        let mut gathered_old = Vec::new();
+        rows.each(slopes, |row, log_probs, divisor, slopes| {
+            gathered_old.clear();
+            gathered_old.extend(rows.masked(row, old));
+            let bound = TrustRegion { advantage: advantages[row], clip, divisor };
+            let it = surrogate(log_probs, &gathered_old, bound, slopes);
+            loss -= it.objective / divisor;
+            total.clipped += it.clipped;
+            total.ratio_sum += it.ratio_sum;
+            total.ratio_max = total.ratio_max.max(it.ratio_max);
+            tokens += log_probs.len();
+        });
+        Ok((loss, total.clipped, total.ratio_sum, total.ratio_max, tokens))
+    })
+}
+
+/// The teacher's term on the masked tokens of each row: loss and number of tokens. Writes the derivative of the loss by
+/// each log-probability into `d_log_probs`, 0 outside the mask.
+#[pyfunction]
+#[pyo3(signature = (log_probs, mask, weights, divisor, d_log_probs, *, operator, d, normaliser))]
+#[expect(clippy::too_many_arguments, reason = "arrays of one batch")]
+pub(crate) fn teacher_terms(
+    py: Python<'_>,
+    log_probs: &Bound<'_, PyAny>,
+    mask: &Bound<'_, PyAny>,
+    weights: &Bound<'_, PyAny>,
+    divisor: f64,
+    d_log_probs: &Bound<'_, PyAny>,
+    operator: &str,
+    d: f64,
+    normaliser: &str,
+) -> PyResult<(f64, usize)> {
+    let operator = hapo_core::operator(operator)
+        .ok_or_else(|| unknown("operator", operator, OPERATORS.iter().map(|it| it.name)))?;
+    if !(d > 0.0 && d.is_finite()) {
+        return Err(value_error("d", format!("expected a number above 0, got {d}")));
+    }
+    let normaliser = word::<NormaliserKind>("normaliser", normaliser)?;
+    let rows = Rows::new(log_probs, mask, divisor, normaliser)?;
+    let weights = rows.factors("weights", weights)?;
+    let mut slopes = output::<f32, Ix2>("d_log_probs", d_log_probs)?;
+    same("d_log_probs", &slopes.shape(), "log_probs", &rows.shape())?;
+    let (rows, weights, slopes) = (rows.view()?, weights.as_slice()?, slopes.as_slice_mut()?);
+    py.detach(|| {
+        let whole = Loss::new(Normaliser::TokenMean);
+        let (mut loss, mut tokens) = (0.0, 0);
+        let (mut entropies, mut by_entropy) = (Vec::new(), Vec::new());
+        rows.each(slopes, |row, log_probs, divisor, slopes| {
+            let n = log_probs.len();
+            entropies.resize(n, 0.0);
+            by_entropy.resize(n, 0.0);
+            let span = Span::new(0..n, Term::Teacher { weight: weights[row], operator, d });
+            let seen = SpanTokens { log_probs, old_log_probs: &[], entropies: &entropies };
+            loss -= whole.span(&span, seen, divisor, slopes, &mut by_entropy).objective;
+            tokens += n;
+        });
+        Ok((loss, tokens))
+    })
+}
+
+/// What the sum over tokens is divided by, for all responses of an optimiser step.
+#[pyfunction]
+#[pyo3(signature = (normaliser, lengths, max_response=None))]
+pub(crate) fn divisor(
+    normaliser: &str,
+    lengths: Vec<usize>,
+    max_response: Option<i64>,
+) -> PyResult<f64> {
+    let kind: NormaliserKind = word("normaliser", normaliser)?;
+    let max_response = match (kind, max_response) {
+        (NormaliserKind::Constant, None) => {
+            let problem = "expected the longest response allowed, which the constant normaliser needs, got none";
+            return Err(value_error("max_response", problem));
+        }
+        (_, it) => count("max_response", it.unwrap_or_default())?,
+    };
+    Ok(kind.of(max_response).divisor(lengths))
+}
+
+/// A padded batch: log-probabilities with a mask.
+struct Rows<'py> {
+    log_probs: PyReadonlyArray<'py, f32, Ix2>,
+    mask: PyReadonlyArray<'py, bool, Ix2>,
+    divisor: f64,
+    normaliser: NormaliserKind,
+}
+
+impl<'py> Rows<'py> {
+    fn new(
+        log_probs: &Bound<'py, PyAny>,
+        mask: &Bound<'py, PyAny>,
+        divisor: f64,
+        normaliser: NormaliserKind,
+    ) -> PyResult<Self> {
+        if !(divisor > 0.0 && divisor.is_finite()) {
+            return Err(value_error(
+                "divisor",
+                format!("expected a number above 0, got {divisor}"),
+            ));
+        }
+        let log_probs: PyReadonlyArray<'py, f32, Ix2> = array("log_probs", log_probs)?;
+        let mask: PyReadonlyArray<'py, bool, Ix2> = array("mask", mask)?;
+        same("mask", &mask.shape(), "log_probs", &log_probs.shape())?;
+        Ok(Self { log_probs, mask, divisor, normaliser })
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.log_probs.shape()
+    }
+
+    /// One number for each row.
+    fn factors(
+        &self,
+        name: &str,
+        it: &Bound<'py, PyAny>,
+    ) -> PyResult<PyReadonlyArray<'py, f64, Ix1>> {
+        let factors: PyReadonlyArray<'py, f64, Ix1> = array(name, it)?;
+        same(name, &factors.len(), "rows of log_probs", &self.shape()[0])?;
+        Ok(factors)
+    }
+
+    fn view(&self) -> PyResult<RowsView<'_>> {
+        Ok(RowsView {
+            log_probs: self.log_probs.as_slice()?,
+            mask: self.mask.as_slice()?,
+            width: self.shape()[1],
+            divisor: self.divisor,
+            normaliser: self.normaliser.of(0),
+        })
+    }
+}
+
+/// The same without the interpreter.
+struct RowsView<'a> {
+    log_probs: &'a [f32],
+    mask: &'a [bool],
+    width: usize,
+    divisor: f64,
+    normaliser: Normaliser,
+}
+
+impl<'a> RowsView<'a> {
+    /// The masked numbers of a row.
+    fn masked(&self, row: usize, of: &'a [f32]) -> impl Iterator<Item = f32> {
+        let at = row * self.width..(row + 1) * self.width;
+        of[at.clone()].iter().zip(&self.mask[at]).filter(|it| *it.1).map(|it| *it.0)
+    }
+
+    /// Gathers each row's masked tokens and scatters the derivatives that `term` writes.
+    fn each(&self, slopes: &mut [f32], mut term: impl FnMut(usize, &[f32], f64, &mut [f32])) {
+        slopes.fill(0.0);
+        let (mut gathered, mut written) = (Vec::new(), Vec::new());
+        for (row, slopes) in slopes.chunks_mut(self.width.max(1)).enumerate() {
+            gathered.clear();
+            gathered.extend(self.masked(row, self.log_probs));
+            if gathered.is_empty() {
+                continue;
+            }
+            written.clear();
+            written.resize(gathered.len(), 0.0);
+            let divisor = self.normaliser.of_sequence(self.divisor, gathered.len());
+            term(row, &gathered, divisor, &mut written);
+            let mask = &self.mask[row * self.width..(row + 1) * self.width];
+            let masked = slopes.iter_mut().zip(mask).filter(|it| *it.1).map(|it| it.0);
+            masked.zip(&written).for_each(|(slope, it)| *slope = *it);
+        }
+    }
+}

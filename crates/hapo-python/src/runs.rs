@@ -1,0 +1,55 @@
+//! Run folders, by the reader that everything else uses.
+
+use std::path::{Path, PathBuf};
+
+use hapo_run::{Columns, RunFolder, read_rollouts};
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+/// Name, numbers.
+type Column<'py> = (String, Bound<'py, PyArray1<f64>>);
+
+/// The columns of `metrics.jsonl`, and what is wrong with the file.
+#[pyfunction]
+pub(crate) fn columns(py: Python<'_>, run: PathBuf) -> PyResult<(Vec<Column<'_>>, Vec<String>)> {
+    let mut notes = Vec::new();
+    let columns = py
+        .detach(|| Columns::read(&RunFolder(&run).metrics(), &mut notes))
+        .map_err(|it| PyOSError::new_err(it.to_string()))?;
+    let arrays = columns.names().iter().map(|name| {
+        let numbers = columns.get(name).unwrap_or_default().to_vec();
+        (name.clone(), numbers.into_pyarray(py))
+    });
+    Ok((arrays.collect(), notes))
+}
+
+/// The rollouts of a step, each as JSON.
+#[pyfunction]
+pub(crate) fn rollouts(py: Python<'_>, run: PathBuf, step: u64) -> PyResult<Vec<String>> {
+    py.detach(|| {
+        let lines = read_rollouts(&RunFolder(&run).rollouts_of(step))
+            .map_err(|it| PyValueError::new_err(it.to_string()))?;
+        let json = lines.iter().map(serde_json::to_string);
+        json.collect::<Result<_, _>>().map_err(|it| PyValueError::new_err(it.to_string()))
+    })
+}
+
+/// Steps with rollouts, checkpoints by their steps, the recipe, the gate's table, whether there is a run at all.
+type Parts = (Vec<u64>, Vec<(u64, PathBuf)>, PathBuf, PathBuf, bool);
+
+/// Where things are in a run folder.
+#[pyfunction]
+pub(crate) fn folder(run: PathBuf) -> Parts {
+    let run: &Path = &run;
+    let it = RunFolder(run);
+    let mut checkpoints = it.list_checkpoints();
+    checkpoints.reverse();
+    (
+        it.rollout_steps(),
+        checkpoints,
+        it.recipe(),
+        it.gate(),
+        it.holds_run() || it.metrics().exists(),
+    )
+}

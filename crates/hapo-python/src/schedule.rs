@@ -1,0 +1,169 @@
+//! The gate over a run.
+
+use hapo_core::{Annealing, Gate, GateMode, Step, Threshold};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::arguments::{decimal, value_error, word};
+
+/// The confidence gate over the steps of a run, decided by integers: at step t (from 1) the teacher may enter a group of
+/// at most `success_limit(t)` successes.
+#[pyclass(frozen, module = "hapo")]
+pub(crate) struct Schedule {
+    pub(crate) schedule: hapo_core::Schedule,
+    pub(crate) gate: Gate,
+    pub(crate) steps_per_epoch: u64,
+    settings: Vec<(&'static str, String)>,
+}
+
+#[pymethods]
+impl Schedule {
+    #[new]
+    #[pyo3(signature = (group_size, steps_per_epoch, *, gate="confidence", success_limit=0, gamma0=None,
+                        annealing="sigmoid", turn_off_epoch=None, steepness=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python's")]
+    fn new(
+        group_size: i64,
+        steps_per_epoch: i64,
+        gate: &str,
+        success_limit: i64,
+        gamma0: Option<&Bound<'_, PyAny>>,
+        annealing: &str,
+        turn_off_epoch: Option<&Bound<'_, PyAny>>,
+        steepness: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let mut settings = vec![
+            ("gate", gate.to_owned()),
+            ("annealing", annealing.to_owned()),
+            ("success_limit", success_limit.to_string()),
+        ];
+        let mut read = |name: &'static str, it: Option<&Bound<'_, PyAny>>| match it {
+            None => Ok(None),
+            Some(it) => {
+                settings.push((name, it.str()?.to_string()));
+                decimal(name, it).map(Some)
+            }
+        };
+        let gamma0 = read("gamma0", gamma0)?;
+        let turn_off_epoch = read("turn_off_epoch", turn_off_epoch)?;
+        let steepness = read("steepness", steepness)?;
+        let threshold = match gamma0 {
+            Some(gamma0) => Threshold::Manual { gamma0 },
+            None => Threshold::Derived { success_limit: count("success_limit", success_limit)? },
+        };
+        let gate = match word("gate", gate)? {
+            GateMode::Never => Gate::Never,
+            GateMode::Always => Gate::Always,
+            GateMode::Confidence => Gate::Confidence {
+                threshold,
+                annealing: match (word("annealing", annealing)?, turn_off_epoch) {
+                    (hapo_core::AnnealingMode::Off, _) => Annealing::Off,
+                    (hapo_core::AnnealingMode::Sigmoid, Some(turn_off_epoch)) => {
+                        Annealing::Sigmoid {
+                            turn_off_epoch,
+                            steepness: steepness.unwrap_or_else(|| 10.into()),
+                        }
+                    }
+                    (hapo_core::AnnealingMode::Sigmoid, None) => {
+                        let problem = "expected the epoch at which the gate closes, got none; \
+                                       annealing=\"off\" keeps it open";
+                        return Err(value_error("turn_off_epoch", problem));
+                    }
+                },
+            },
+        };
+        let (group_size, steps) =
+            (count("group_size", group_size)?, count("steps_per_epoch", steps_per_epoch)?);
+        let steps_per_epoch = steps as u64;
+        let schedule = hapo_core::Schedule::new(&gate, group_size, steps_per_epoch)
+            .map_err(|problem| value_error("Schedule", problem))?;
+        Ok(Self { schedule, gate, steps_per_epoch, settings })
+    }
+
+    /// The largest number of successes at which the teacher enters a group in this step; -1 where it enters none.
+    fn success_limit(&self, step: i64) -> PyResult<i32> {
+        Ok(self.schedule.success_limit(step_of(step)?).get())
+    }
+
+    /// The threshold of this step, for logs and plots; it decides nothing.
+    fn threshold(&self, step: i64) -> PyResult<f64> {
+        Ok(self.schedule.threshold(step_of(step)?))
+    }
+
+    /// The first step from which the gate is closed for good; None where it does not close.
+    #[getter]
+    fn extinction(&self) -> Option<u64> {
+        self.schedule.extinct_at_step().map(|it| it.0)
+    }
+
+    /// N.
+    #[getter]
+    fn group_size(&self) -> usize {
+        self.schedule.group_size()
+    }
+
+    /// Steps of an epoch.
+    #[getter]
+    fn steps_per_epoch(&self) -> u64 {
+        self.steps_per_epoch
+    }
+
+    /// The threshold at the cold start.
+    #[getter]
+    fn initial_threshold(&self) -> f64 {
+        self.schedule.initial_threshold()
+    }
+
+    /// What is accepted and probably not meant.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.schedule.warnings().iter().map(ToString::to_string).collect()
+    }
+
+    /// The table of steps 1 to `steps`, as a run folder keeps it in `gate.json`.
+    fn table<'py>(&self, py: Python<'py>, steps: u64) -> PyResult<Bound<'py, PyAny>> {
+        let table = serde_json::to_string(&self.schedule.table(steps))
+            .map_err(|problem| value_error("steps", problem))?;
+        py.import("json")?.call_method1("loads", (table,))
+    }
+
+    fn __getnewargs_ex__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<((usize, u64), Bound<'py, PyDict>)> {
+        let keywords = PyDict::new(py);
+        for (name, value) in &self.settings {
+            match *name {
+                "success_limit" => keywords.set_item(name, value.parse::<i64>()?)?,
+                _ => keywords.set_item(name, value)?,
+            }
+        }
+        Ok(((self.schedule.group_size(), self.steps_per_epoch), keywords))
+    }
+
+    fn __repr__(&self) -> String {
+        let mut text = format!(
+            "Schedule(group_size={}, steps_per_epoch={}",
+            self.schedule.group_size(),
+            self.steps_per_epoch
+        );
+        for (name, value) in &self.settings {
+            text.push_str(&format!(", {name}={value}"));
+        }
+        text + ")"
+    }
+}
+
+/// A number from 0.
+pub(crate) fn count(name: &str, it: i64) -> PyResult<usize> {
+    usize::try_from(it)
+        .map_err(|_| value_error(name, format!("expected a number from 0, got {it}")))
+}
+
+/// Steps are counted from 1.
+pub(crate) fn step_of(step: i64) -> PyResult<Step> {
+    match u64::try_from(step) {
+        Ok(it) if it > 0 => Ok(Step(it)),
+        _ => Err(value_error("step", format!("expected a step from 1, got {step}"))),
+    }
+}

@@ -1,0 +1,147 @@
+"""Verdicts: equal to the binary's on the tables of the tests, from threads, after a fork, while others run."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+import subprocess
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import hapo
+from conftest import ROOT
+
+TABLES = sorted((ROOT / "crates/hapo-verify/tests/tables").glob("*.md"))
+
+
+def rows() -> list[tuple[str, str]]:
+    """Gold and completion of every row of the tables."""
+    found = []
+    for table in TABLES:
+        for line in table.read_text().splitlines():
+            cells = [it.strip() for it in line.strip().strip("|").split(" | ")]
+            if line.startswith("|") and len(cells) >= 3 and not set(cells[0]) <= set("-: "):
+                found.append((cells[0].strip("`"), cells[1].strip("`")))
+    return found
+
+
+def test_verdicts_are_three() -> None:
+    assert hapo.grade("7", r"\boxed{7}")
+    assert hapo.grade("7", r"\boxed{7}").name == "correct"
+    wrong = hapo.grade("7", r"\boxed{8}")
+    assert (bool(wrong), wrong.name, wrong.reason, wrong.reward) == (False, "wrong", None, 0.0)
+    none = hapo.grade("7", "no idea")
+    assert (none.name, none.reason) == ("unparsable", "no answer found")
+    assert repr(none) == "Verdict('unparsable', 'no answer found')"
+
+
+def test_any_of_several_gold_answers_counts() -> None:
+    assert hapo.grade(["7", "8"], r"\boxed{8}")
+    assert not hapo.grade(["7", "8"], r"\boxed{9}")
+    assert [it.name for it in hapo.grade_many([["7", "8"], "7"], [r"\boxed{8}"] * 2)] == ["correct", "wrong"]
+
+
+def test_a_judgement_says_why() -> None:
+    it = hapo.explain(r"\frac{1}{2}", r"Halving gives $x = \boxed{0.5}$.")
+    assert it
+    assert (it.gold_read, it.answer_read, it.verdict.name) == ("1/2", "1/2", "correct")
+
+
+@pytest.mark.parametrize("grader", ["math", "oat", "exact"])
+def test_verdicts_are_the_binarys(binary: str, grader: str) -> None:
+    pairs = rows()
+    assert len(pairs) > 200
+    lines = "".join(json.dumps({"gold": gold, "pred": pred}) + "\n" for gold, pred in pairs)
+    told = subprocess.run(
+        [binary, "grade", "--grader", grader], input=lines, capture_output=True, text=True, check=False
+    )
+    expected = [json.loads(line)["verdict"] for line in told.stdout.splitlines()]
+    golds, completions = zip(*pairs, strict=True)
+    for threads in (1, 3):
+        got = hapo.grade_many(golds, completions, grader, threads=threads)
+        assert [it.name for it in got] == expected
+    assert [hapo.grade(*it, grader).name for it in pairs[:50]] == expected[:50]
+
+
+def test_what_is_wrong_names_the_argument() -> None:
+    with pytest.raises(ValueError, match=r"grader: .*maths.*math"):
+        hapo.grade("7", "7", "maths")
+    with pytest.raises(TypeError, match="completion: expected a str, got int"):
+        hapo.grade("7", 7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="gold: expected a str or a list of str, got NoneType"):
+        hapo.grade(None, "7")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="gold: expected at least one"):
+        hapo.grade([], "7")
+    with pytest.raises(ValueError, match="completions: expected the shape of golds, 2, got 1"):
+        hapo.grade_many(["1", "2"], ["1"])
+    with pytest.raises(TypeError, match="golds: expected a list, got str"):
+        hapo.grade_many("7", "7")
+    with pytest.raises(ValueError, match="threads"):
+        hapo.grade_many(["7"], ["7"], threads=0)
+    with pytest.raises(ValueError, match="gold"):
+        hapo.check_gold("")
+
+
+def test_models_output_is_data() -> None:
+    assert hapo.grade("7", "\ud800 \\boxed{7}")
+    assert hapo.grade("7", "\0" * 1000).name == "unparsable"
+    assert hapo.grade("7", "\\boxed{" * 100_000).name == "unparsable"
+    assert hapo.grade_many([], []) == []
+
+
+def test_verdicts_and_schedules_are_pickled() -> None:
+    for it in (hapo.grade("7", "7"), hapo.grade("7", "no")):
+        assert pickle.loads(pickle.dumps(it)) == it
+        assert hash(pickle.loads(pickle.dumps(it))) == hash(it)
+    schedule = hapo.Schedule(8, 62, success_limit=2, turn_off_epoch=1.5, steepness="7.5")
+    again = pickle.loads(pickle.dumps(schedule))
+    assert again.table(200) == schedule.table(200)
+
+
+def grade_in_child(queue) -> None:
+    queue.put([it.name for it in hapo.grade_many(["7"] * 200, [r"\boxed{7}"] * 200)])
+
+
+def test_a_forked_process_grades() -> None:
+    assert all(hapo.grade_many(["7"] * 200, [r"\boxed{7}"] * 200))
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=grade_in_child, args=(queue,))
+    child.start()
+    assert queue.get(timeout=60) == ["correct"] * 200
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def test_other_threads_run_meanwhile() -> None:
+    turns, done = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    # One text of three megabytes: one call, of which all but the first moment holds no lock.
+    text = r"so $x = \frac{1}{3}$, " * 140_000
+    thread.start()
+    before = turns
+    for _ in range(5):
+        hapo.grade("7", text)
+    during = turns - before
+    done.set()
+    thread.join()
+    assert during > 3
+
+
+def test_rewards_of_trainers() -> None:
+    conversation = [{"role": "assistant", "content": r"\boxed{7}"}]
+    assert hapo.reward_trl([r"\boxed{7}", conversation, "?"], ["7", "7", "7"], prompts=[]) == [1.0, 1.0, 0.0]
+    assert hapo.compute_score("math", r"\boxed{7}", "7", None, split="train") == 1.0
+    assert hapo.compute_score("math", r"\boxed{7}", np.array(["6", "7"])) == 1.0
+    assert hapo.compute_score("math", r"\boxed{7}", 8) == 0.0
