@@ -116,3 +116,28 @@ fn convert_goes_to_verl_and_back() {
     );
     assert!(!dir.path().join("out.jsonl").exists());
 }
+
+#[test]
+fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |solution: &str| {
+        format!(
+            "{{\"id\": \"a\", \"problem\": \"p{solution}\", \"answer\": \"5\", \"teacher\": \"{solution}\"}}\n"
+        )
+    };
+    let rows = [r"\\boxed{5}", r"2+3\n#### 5", "2+3 = 5", r"\\boxed{6}"].map(row);
+    fs::write(dir.path().join("rows.jsonl"), rows.concat()).unwrap();
+    let said = |more: &[&str]| {
+        let output = hapo(dir.path(), &[&["data", "check", "rows.jsonl"], more].concat());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let announced = said(&[]);
+    assert!(
+        announced.starts_with(
+            "2 of 4 solutions are correct with extraction `announced`\n1 more are with `any` alone"
+        ),
+        "{announced}"
+    );
+    assert!(said(&["--extraction", "boxed"]).contains("1 of 4 solutions"));
+    assert!(said(&["--extraction", "any"]).starts_with("3 of 4 solutions"));
+}

@@ -126,3 +126,18 @@ fn each_row_of_standard_input_is_answered_before_the_next_is_asked() {
     assert!(answered.next().is_none());
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn what_counts_as_an_answer_is_an_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = [r"so \\boxed{5}", "the answer is 5", "and so on to 5"];
+    let rows = rows.map(|it| format!("{{\"gold\": \"5\", \"pred\": \"{it}\"}}\n"));
+    fs::write(dir.path().join("rows.jsonl"), rows.concat()).unwrap();
+    let correct = |rule: &[&str]| {
+        let printed = succeed(dir.path(), &[&["grade", "rows.jsonl"], rule].concat());
+        verdicts(&printed).iter().filter(|it| it.1 == "correct").count()
+    };
+    let rules = ["boxed", "announced", "any"];
+    assert_eq!(rules.map(|it| correct(&["--extraction", it])), [1, 2, 3]);
+    assert_eq!(correct(&[]), 3);
+}

@@ -87,6 +87,15 @@ impl From<Verdict> for RecordedVerdict {
 }
 
 impl Verdict {
+    /// The verdict on an answer that was compared, or the reason why there is none to compare.
+    pub fn of<R: ToString>(compared: Result<bool, R>) -> Self {
+        match compared {
+            Ok(true) => Self::Correct,
+            Ok(false) => Self::Wrong,
+            Err(reason) => Self::Unparsable(reason.to_string()),
+        }
+    }
+
     /// Whether the verdict is [`Verdict::Correct`].
     pub fn is_correct(&self) -> bool {
         matches!(self, Self::Correct)

@@ -40,7 +40,7 @@ pub use layouts::{DATASET_LAYOUTS, Layout};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use surrogates::without_lone_surrogates;
-pub use teacher::{Admission, Refused, admit};
+pub use teacher::{Admission, AdmissionRule, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
     find_template, render, teacher_prompt, template_hash,

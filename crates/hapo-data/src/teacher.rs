@@ -7,7 +7,7 @@
 //! Price: every solution is tokenised and graded before the first step.
 
 use crate::{Dataset, Example};
-use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_teacher};
+use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher};
 
 /// The solutions a run may inject, and what became of the others.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -31,15 +31,24 @@ pub struct Refused {
     pub why: TeacherRefusal,
 }
 
-/// Takes, for every example, its first solution that is correct and fits (D9).
+/// What a solution must keep to.
+#[derive(Debug, Clone, Copy)]
+pub struct AdmissionRule {
+    /// Smallest reward that is admitted (D28).
+    pub success_at: f64,
+    /// Added to the tokens of a solution (D10).
+    pub end_token: TokenId,
+    /// In tokens, the end token counted.
+    pub response_limit: usize,
+}
+
+/// Takes, for every example, its first solution whose reward is a success and which fits (D9, D28).
 ///
-/// `verdict` is given a solution and its example; `encode` gives the tokens of a solution, to which
-/// `end_token` is added (D10); `response_limit` is in tokens and counts the end token.
+/// `grade` gives the reward of a solution to its example, and the verdict; `encode` its tokens.
 pub fn admit(
     dataset: &Dataset,
-    end_token: TokenId,
-    response_limit: usize,
-    verdict: impl Fn(&str, &Example) -> Verdict,
+    rule: AdmissionRule,
+    grade: impl Fn(&str, &Example) -> (f64, Verdict),
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Admission {
     let mut admission = Admission::default();
@@ -47,8 +56,7 @@ pub fn admit(
         admission.without_teacher += usize::from(row.teachers.is_empty());
         let mut admitted = None;
         for (teacher, solution) in row.teachers.iter().enumerate() {
-            let verdict = verdict(solution, row);
-            match admit_teacher(encode(solution), end_token, &verdict, response_limit) {
+            match admitted_as(solution, grade(solution, row), rule, &encode) {
                 Ok(trajectory) => {
                     admitted = Some(trajectory);
                     break;
@@ -59,6 +67,20 @@ pub fn admit(
         admission.teachers.push(admitted);
     }
     admission
+}
+
+fn admitted_as(
+    solution: &str,
+    (reward, verdict): (f64, Verdict),
+    rule: AdmissionRule,
+    encode: impl Fn(&str) -> Vec<TokenId>,
+) -> Result<TeacherTrajectory, TeacherRefusal> {
+    // A verdict says more than the reward that follows from it.
+    if reward < rule.success_at && reward == verdict.reward() && !verdict.is_correct() {
+        return Err(TeacherRefusal::NotCorrect(verdict));
+    }
+    let graded = (reward, rule.success_at);
+    admit_graded_teacher(encode(solution), rule.end_token, graded, rule.response_limit)
 }
 
 #[cfg(test)]
@@ -86,15 +108,13 @@ mod tests {
         };
         let verdict = |solution: &str, example: &Example| {
             let answer = &example.answer;
-            if solution.ends_with(&format!("={answer}")) {
-                Verdict::Correct
-            } else {
-                Verdict::Wrong
-            }
+            let verdict = Verdict::of::<&str>(Ok(solution.ends_with(&format!("={answer}"))));
+            (verdict.reward(), verdict)
         };
         let encode = |solution: &str| solution.bytes().map(u32::from).collect();
         let admitted = |limit| {
-            let admission = admit(&dataset, 0, limit, verdict, encode);
+            let rule = AdmissionRule { success_at: 1.0, end_token: 0, response_limit: limit };
+            let admission = admit(&dataset, rule, verdict, encode);
             let tokens =
                 admission.teachers.iter().map(|it| it.as_ref().map(|it| it.tokens().to_vec()));
             (tokens.collect::<Vec<_>>(), admission)

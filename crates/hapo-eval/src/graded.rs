@@ -102,7 +102,7 @@ impl<'a> Judge<'a> {
         let votes = votes(self.grader, &judged, &completions);
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
-            verdict: recorded(judged.verdict),
+            verdict: Verdict::of(judged.verdict.compared()),
             other: self.other_verdict(problem, &raw.text),
             answer: judged.extracted,
             vote,
@@ -121,7 +121,7 @@ impl<'a> Judge<'a> {
     fn other_verdict(&self, problem: usize, text: &str) -> Option<Verdict> {
         let unread = || Verdict::Unparsable("the gold answer cannot be read".to_owned());
         self.others.as_ref().map(|golds| match &golds[problem] {
-            Some(gold) => recorded(gold.judge(text).verdict),
+            Some(gold) => Verdict::of(gold.judge(text).verdict.compared()),
             None => unread(),
         })
     }
@@ -166,15 +166,6 @@ fn votes(
         votes.push(Some(vote));
     }
     votes
-}
-
-/// The grader's verdict in the form that is recorded.
-fn recorded(verdict: hapo_verify::Verdict) -> Verdict {
-    match verdict {
-        hapo_verify::Verdict::Correct => Verdict::Correct,
-        hapo_verify::Verdict::Wrong => Verdict::Wrong,
-        hapo_verify::Verdict::Unparsable(reason) => Verdict::Unparsable(reason.to_string()),
-    }
 }
 
 fn other<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Verdict>, D::Error> {

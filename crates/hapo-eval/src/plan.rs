@@ -5,7 +5,7 @@ use std::path::Path;
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, make_set};
 use hapo_sampler::{Decoding, Truncation};
-use hapo_verify::Grader;
+use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::{Benchmark, SUITES, benchmark, suite, text_checksum};
@@ -151,8 +151,8 @@ pub struct EvalPlan {
     pub top_p: f32,
     /// Longest completion in tokens.
     pub max_tokens: usize,
-    /// The grader.
-    pub grader: &'static dyn Grader,
+    /// The grader, and what it is shown.
+    pub grader: Extracting<'static>,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
 }
@@ -169,9 +169,10 @@ impl EvalPlan {
     }
 
     /// The grader whose verdicts are shown next to those of the plan's: `oat` for `math` and the reverse.
-    pub fn other_grader(&self) -> Option<&'static dyn Grader> {
+    pub fn other_grader(&self) -> Option<Extracting<'static>> {
         let name = self.grader.counterpart()?;
-        Some(hapo_verify::grader(name).expect("a counterpart is in the table"))
+        let other = hapo_verify::grader(name).expect("a counterpart is in the table");
+        Some(Extracting::new(other, self.grader.extraction()))
     }
 
     /// What to know of the problems' texts before a score is compared with a published one.
@@ -190,7 +191,8 @@ impl EvalPlan {
         json!({
             "texts": texts, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
             "k": self.completions, "temperature": self.temperature, "top_p": self.top_p,
-            "max_tokens": self.max_tokens, "grader": self.grader.name(), "prompt": self.prompt, "seed": self.seed,
+            "max_tokens": self.max_tokens, "grader": self.grader.name(),
+            "extraction": self.grader.extraction(), "prompt": self.prompt, "seed": self.seed,
         })
     }
 }

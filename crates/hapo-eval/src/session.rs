@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_kernels::Device;
+use hapo_verify::Grader;
 
 use crate::error::Error;
 use crate::evaluate::{EvalModel, EvalSettings, sample_problems};
@@ -55,7 +56,9 @@ impl<'a> EvalSession<'a> {
             }
             opened = Some(record);
         }
-        let judge = |it: &'a EvalSet| Judge::new(&it.dataset, plan.grader, plan.other_grader());
+        let other = plan.other_grader();
+        let other = other.as_ref().map(|it| it as &dyn Grader);
+        let judge = |it: &'a EvalSet| Judge::new(&it.dataset, &plan.grader, other);
         Ok(Self {
             plan,
             judges: plan.sets.iter().map(judge).collect::<Result<_, _>>()?,

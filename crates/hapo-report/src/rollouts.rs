@@ -6,6 +6,7 @@
 
 use hapo_core::Verdict;
 use hapo_run::{Role, RolloutLine, RunFolder, each_rollout};
+use hapo_verify::{Extracting, Extraction};
 use serde::{Serialize, Serializer};
 
 use crate::error::{Error, Result};
@@ -164,11 +165,16 @@ fn explain(run: &Run, groups: &mut [Group]) {
     let Some(Ok(grader)) = run.text("data.grader").map(hapo_verify::grader) else {
         return;
     };
+    // Runs of earlier versions have no key for what counts as an answer.
+    let rules = Extraction::ALL.iter().find(|it| Some(it.0) == run.text("data.extraction"));
+    let grader = Extracting::new(grader, rules.map_or(Extraction::Any, |it| it.1));
+    let judged =
+        |it: &Member| it.ended || run.text("data.truncated").is_none_or(|it| it == "grade");
     for group in groups {
-        let Ok(gold) = hapo_verify::Gold::new(grader, &group.answer) else {
+        let Ok(gold) = hapo_verify::Gold::new(&grader, &group.answer) else {
             continue;
         };
-        for it in group.members.iter_mut().filter(|it| it.cut_from.is_none()) {
+        for it in group.members.iter_mut().filter(|it| it.cut_from.is_none() && judged(it)) {
             let judgement = gold.judge(&it.completion);
             it.why = Some(Why {
                 verdict: judgement.verdict,

@@ -98,6 +98,8 @@ pub const METRICS: &[&str] = &[
     "verify/correct",
     "verify/wrong",
     "verify/unparsable",
+    "verify/boxed",
+    "verify/announced",
     "verify/ms",
     "time/sample",
     "time/verify",

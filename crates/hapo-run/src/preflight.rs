@@ -15,8 +15,14 @@ pub struct Preflight {
     pub all_fail: f64,
     /// Groups in which every response is correct, of all groups.
     pub all_solved: f64,
-    /// Responses with an answer that can be read.
+    /// Responses with an answer that counts and can be read.
     pub format: f64,
+    /// Responses with an answer in a closed box.
+    #[serde(default)]
+    pub boxed: f64,
+    /// Responses without one that announce an answer.
+    #[serde(default)]
+    pub announced: f64,
     /// Responses that end with an end token.
     pub ended: f64,
     /// Responses cut at the limit.
@@ -57,9 +63,10 @@ impl Preflight {
                 percent(self.all_solved),
             ),
             format!(
-                "            readable answers {}, ended {}, truncated {}, {:.0} tokens on average (limit {})",
+                "            answers: boxed {}, announced {}, of all that count {} can be read; truncated {}, {:.0} tokens on average (limit {})",
+                percent(self.boxed),
+                percent(self.announced),
                 percent(self.format),
-                percent(self.ended),
                 percent(self.truncated),
                 self.response_tokens,
                 self.limit,
@@ -126,6 +133,8 @@ mod tests {
             all_fail: 0.7,
             all_solved: 0.0,
             format: 0.9,
+            boxed: 0.85,
+            announced: 0.05,
             ended: 0.95,
             truncated: 0.05,
             response_tokens: 40.0,

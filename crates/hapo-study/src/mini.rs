@@ -5,6 +5,7 @@ use std::path::Path;
 use hapo_data::Dataset;
 use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
 use hapo_sampler::{ChatFormat, Decoding, Truncation};
+use hapo_verify::{Extracting, Extraction, MATH};
 
 use crate::error::{Error, Result};
 
@@ -38,7 +39,8 @@ pub(crate) fn evaluate_sets(
         seed,
     };
     let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
-    let results = sets.iter().map(|it| evaluate(model, &hapo_verify::MATH, it, settings));
+    let grader = Extracting::new(&MATH, Extraction::Announced);
+    let results = sets.iter().map(|it| evaluate(model, &grader, it, settings));
     Ok(results.collect::<std::result::Result<_, _>>()?)
 }
 

@@ -15,7 +15,7 @@ use crate::memory;
 use crate::pack::TokenGroup;
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credit, gate, requests, score};
-use crate::verifier::Verifier;
+use crate::verifier::{AnswerCounts, Verifier};
 
 /// Samples the first `prompts` prompts of the run; `None` for a run that samples nothing.
 pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<Option<Preflight>> {
@@ -38,7 +38,8 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
     let mut tokens = SampledTokens::default();
     tokens.add(&sampled);
     let step = Step(1);
-    let scored = score(&chosen, sampled, &verifier, Step(0))?;
+    let mut answers = AnswerCounts::default();
+    let scored = score(&chosen, sampled, &verifier, (Step(0), &mut answers))?;
     let limit = method.success_limit(step);
     let (mixed, dropped) = gate(table, scored, limit, settings.slot(method, step));
     let statistics = BatchStatistics::of(&mixed, dropped);
@@ -46,7 +47,7 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.iter().take(8);
     let mut groups: Vec<TokenGroup> =
-        first.map(|it| credit(table, it, (method, &settings.update.loss), step)).collect();
+        first.map(|it| credit(table, it, (method, settings), step)).collect();
     for it in &mut groups {
         it.has_signal = true;
     }
@@ -68,6 +69,8 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
         all_fail: share(statistics.all_fail, chosen.len()),
         all_solved: share(statistics.all_solved, chosen.len()),
         format: share(responses - statistics.unparsable, responses),
+        boxed: share(answers.boxed, responses),
+        announced: share(answers.announced, responses),
         ended: share(ended, responses),
         truncated: 1.0 - share(ended, responses),
         response_tokens: share(tokens.lengths.iter().sum(), responses),

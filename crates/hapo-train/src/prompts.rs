@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
-use hapo_data::{Dataset, Example};
+use hapo_data::{AdmissionRule, Dataset, Example};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader};
 
@@ -54,6 +54,8 @@ pub struct PromptLimits {
     pub prompt_tokens: usize,
     /// Longest response, end token included.
     pub response_tokens: usize,
+    /// Smallest reward for which a teacher trajectory is admitted (D28).
+    pub success_at: f64,
 }
 
 impl PromptTable {
@@ -163,13 +165,18 @@ fn admit_teachers(
             Vec::new()
         })
     };
-    let verdict = |solution: &str, example: &Example| {
+    let grade = |solution: &str, example: &Example| {
         // A gold that cannot be read is reported with its row, later.
-        Gold::any(grader, example.golds())
-            .map_or(Verdict::Wrong, |it| grading::verdict_of(&it, solution))
+        let gold = Gold::any(grader, example.golds());
+        let verdict = gold.map_or(Verdict::Wrong, |it| grading::verdict_of(&it, solution));
+        (verdict.reward(), verdict)
     };
-    let (end, limit) = (chat_format.end_token, limits.response_tokens);
-    let admission = hapo_data::admit(dataset, end, limit, verdict, encode);
+    let rule = AdmissionRule {
+        success_at: limits.success_at,
+        end_token: chat_format.end_token,
+        response_limit: limits.response_tokens,
+    };
+    let admission = hapo_data::admit(dataset, rule, grade, encode);
     match encoding_failed.into_inner() {
         Some(it) => Err(it.into()),
         None => Ok(admission),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
 use hapo_sampler::{Decoding, Truncation};
+use hapo_verify::Extracting;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -21,7 +22,7 @@ use text::{Document, Problem};
 pub use sections::{
     AdvantageSection, CheckpointSection, DataSection, DataSource, GuardSection, HapoSection,
     InitSection, Key, LossSection, MethodName, MetricsSection, ModelSection, OptimSection,
-    REQUIRED, SECTIONS, SamplingSection, Settings, TeacherSection,
+    REQUIRED, SECTIONS, SamplingSection, Settings, TeacherSection, Truncated,
 };
 pub use spelling::{of_earlier_version, upgrade};
 pub use text::{Overrides, WrittenAs};
@@ -155,10 +156,14 @@ impl Recipe {
     /// A text that is no recipe.
     pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
         let text = upgrade(text).unwrap_or_else(|_| text.to_owned());
-        let documents = text::documents(&text, origin, &Overrides::default())?;
-        let [(stage, document)] = documents.as_slice() else {
+        let mut documents = text::documents(&text, origin, &Overrides::default())?;
+        let [(stage, document)] = documents.as_mut_slice() else {
             return Err(several_stages(origin));
         };
+        // Earlier versions had these rules and no keys for them.
+        for (key, before) in [("data.extraction", "any"), ("data.truncated", "grade")] {
+            document.set_absent(key, before);
+        }
         Self::of_document(document, "run", stage.clone())
     }
 
@@ -381,6 +386,15 @@ impl Recipe {
     /// The smallest reward that counts as success (D28).
     pub fn success_at(&self) -> f64 {
         self.settings.hapo.as_ref().map_or(1.0, |it| it.success_at)
+    }
+
+    /// The grader of completions, shown what the recipe takes for an answer (D26).
+    ///
+    /// # Errors
+    /// Never for a recipe that was checked.
+    pub fn grader(&self) -> Result<Extracting<'static>> {
+        let data = self.data();
+        Ok(Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction))
     }
 
     /// How rollouts are drawn.

@@ -119,8 +119,7 @@ fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<T
     let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
     let slot = settings.slot(method, step);
     let (mixed, _) = gate(table, scored, method.success_limit(step), slot);
-    let terms = (*method, &settings.update.loss);
-    let groups = mixed.iter().map(|it| credit(table, it, terms, step));
+    let groups = mixed.iter().map(|it| credit(table, it, (method, settings), step));
     Ok(groups.collect())
 }
 
@@ -147,7 +146,8 @@ fn scored_group(
             ended: it.ended,
         })
         .collect();
-    let verdicts = sampled().map(|it| it.verdict.clone()).collect();
+    let verdicts = sampled().map(|it| it.verdict.clone());
+    let graded = verdicts.map(|it| (it.reward(), it)).collect();
     let sampled = SampledGroup::new(id, rollouts.len(), rollouts);
-    Ok(verifier.score(sampled, verdicts))
+    Ok(sampled.score_with_rewards(graded, verifier.success_at))
 }

@@ -16,7 +16,7 @@ use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
 use crate::init::init_model;
 use crate::inputs::{Inputs, hex};
-use crate::recipe::{ModelSource, Recipe};
+use crate::recipe::{ModelSource, Recipe, Truncated};
 use crate::rollouts::RolloutLog;
 use crate::source::{Source, load_source};
 use crate::step::{StepSettings, Task, imitation_step, rollout_step};
@@ -97,8 +97,7 @@ impl<D: Device> Run<Trainer<D>> {
         let template = choose_template(recipe.data().template_choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
-        let source =
-            load_source(recipe, &chat_format, hapo_verify::grader(&recipe.data().grader)?)?;
+        let source = load_source(recipe, &chat_format, &recipe.grader()?)?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         let mut inputs = inputs_of(&model, &tokenizer_files);
@@ -124,6 +123,7 @@ impl<D: Device> Run<Trainer<D>> {
             verifier: Verifier {
                 chat_format: chat_format.clone(),
                 noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+                truncated: recipe.data().truncated,
                 success_at: recipe.success_at(),
             },
             settings: settings_of(recipe),
@@ -172,6 +172,7 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         decoding: recipe.decoding(),
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
+        masks_truncated: recipe.data().truncated == Truncated::Mask,
         dynamic_sampling: sampling.dynamic_sampling as u64,
         kl_every: recipe.metrics().kl_every,
         update: UpdateSettings {

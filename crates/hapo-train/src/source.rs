@@ -138,6 +138,7 @@ pub(crate) fn load_source(
     let limits = PromptLimits {
         prompt_tokens: recipe.data().max_prompt_tokens,
         response_tokens: recipe.sampling().max_new_tokens,
+        success_at: recipe.success_at(),
     };
     let mut table =
         PromptTable::new(&dataset, recipe.data().train.as_str(), chat_format, grader, limits)?;

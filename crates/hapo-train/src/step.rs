@@ -12,8 +12,8 @@ mod report;
 mod settings;
 
 use hapo_core::{
-    Gated, GroupPlan, Loss, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step, SuccessLimit,
-    apply_gate, drop_short_groups, rollouts_to_sample,
+    Gated, GroupPlan, Member, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step,
+    SuccessLimit, apply_gate, drop_short_groups, rollouts_to_sample,
 };
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
@@ -29,7 +29,7 @@ use crate::pack::{TokenGroup, token_group};
 use crate::prompts::{Prompt, PromptTable};
 use crate::rollouts::RolloutLog;
 use crate::update::update;
-use crate::verifier::Verifier;
+use crate::verifier::{AnswerCounts, Verifier};
 use batch::Batch;
 use clock::Clock;
 
@@ -51,14 +51,14 @@ pub(crate) fn rollout_step<L: Learner>(
     let mut prompts = table.at(&visited);
     for round in 1.. {
         let scored = if let GroupPlan::Prefixes(parts) = method.sampling() {
-            let (task, logs) = ((task, parts, step), (&mut batch.tokens, &mut clock));
-            prefixes::sample_and_score(task, engines, &prompts, logs)?
+            let task = (task, parts, step);
+            prefixes::sample_and_score(task, engines, &prompts, &mut batch, &mut clock)?
         } else {
             let requests = requests(&prompts, slot.rule, settings.group_size);
             let sampled = engines.sample(&requests, &sampling)?;
             batch.tokens.add(&sampled);
             clock.lap("sample");
-            score(&prompts, sampled, task.verifier, step)?
+            score(&prompts, sampled, task.verifier, (step, &mut batch.answers))?
         };
         clock.lap("verify");
         batch.add(gate(table, scored, limit, slot));
@@ -74,10 +74,8 @@ pub(crate) fn rollout_step<L: Learner>(
         visited.extend(fresh);
     }
 
-    let groups: Vec<TokenGroup> = batch
-        .trained()
-        .map(|it| credit(table, it, (method, &settings.update.loss), step))
-        .collect();
+    let groups: Vec<TokenGroup> =
+        batch.trained().map(|it| credit(table, it, (method, settings), step)).collect();
     let trained: Vec<&MixedGroup> = batch.trained().collect();
     log.keep(&trained, |it| method.credit(it, step), table, step)?;
     clock.lap("other");
@@ -111,14 +109,16 @@ pub(crate) fn score(
     prompts: &[&Prompt],
     sampled: Vec<Sampled>,
     verifier: &Verifier,
-    step: Step,
+    (step, answers): (Step, &mut AnswerCounts),
 ) -> Result<Vec<ScoredGroup>> {
-    let groups = prompts.par_iter().zip(sampled);
-    let scored = groups.map(|(prompt, it)| {
-        let verdicts = verifier.verdicts(prompt, it.group.rollouts(), (step, 0))?;
-        Ok(verifier.score(it.group, verdicts))
+    let groups = prompts.par_iter().zip(&sampled);
+    let graded = groups.map(|(prompt, it)| verifier.grade(prompt, it.group.rollouts(), (step, 0)));
+    let graded: Vec<_> = graded.collect::<Result<_>>()?;
+    let scored = sampled.into_iter().zip(graded).map(|(it, graded)| {
+        answers.add(&graded);
+        verifier.score(it.group, graded)
     });
-    scored.collect()
+    Ok(scored.collect())
 }
 
 /// The groups that can be used, with the teacher where the gate is open (Eq. 5), and how many cannot (D6).
@@ -136,13 +136,22 @@ pub(crate) fn gate(
     (mixed.collect(), dropped)
 }
 
-/// What the tokens of a group are worth (Eq. 2, Eq. 11).
+/// What the tokens of a group are worth (Eq. 2, Eq. 11). Those of a rollout without its end token may be worth nothing
+/// (D27): its reward stays in the mean.
 pub(crate) fn credit(
     table: &PromptTable,
     group: &MixedGroup,
-    (method, loss): (&Gated, &Loss),
+    (method, settings): (&Gated, &StepSettings),
     step: Step,
 ) -> TokenGroup {
     let prompt = table.prompt(group.prompt()).tokens.clone();
-    token_group(group, prompt, method.credit(group, step), loss)
+    let mut credit = method.credit(group, step);
+    if settings.masks_truncated {
+        for (member, spans) in group.members().iter().zip(&mut credit) {
+            if matches!(member, Member::Policy(it) if !it.rollout.ended) {
+                spans.clear();
+            }
+        }
+    }
+    token_group(group, prompt, credit, &settings.update.loss)
 }

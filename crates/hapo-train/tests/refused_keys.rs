@@ -244,7 +244,8 @@ fn data_have_the_keys_of_their_source() {
     let mixture = "data.mixture = { families = [] }";
     let because = "data.train = \"builtin\" is not the built-in corpus";
     means_nothing("method = \"sft\"", mixture, because);
-    for key in ["data.template = \"chatml\"", "data.grader = \"math\""] {
+    for key in ["data.template = \"chatml\"", "data.grader = \"math\"", "data.extraction = \"any\""]
+    {
         let because = "data.train = \"builtin:corpus\" is rendered already and not graded";
         means_nothing("method = \"sft\"\ndata.train = \"builtin:corpus\"", key, because);
     }

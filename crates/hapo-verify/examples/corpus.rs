@@ -1,11 +1,11 @@
 //! Grades a corpus of labelled answers and reports where the labels differ: a tool for developing the rules.
 //!
-//! `cargo run --release --example corpus -- [--show mv|oat|expected] [--grader math|oat] FILE.jsonl …`
+//! `cargo run --release --example corpus -- [--show mv|oat|expected] [--grader math|oat] [--extraction any] FILE.jsonl …`
 //! Each line: `gold` or `gold_parts`, `pred` or `pred_parts` (`[[string, repeat], …]`), `form`, `labels`, `expected`,
 //! `tier`, `kind`, `budget_ms`.
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
-use hapo_verify::{Gold, Verdict, grader};
+use hapo_verify::{Extracting, Extraction, Gold, Verdict, grader};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -14,17 +14,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut show = String::new();
     let mut slow_ms = 2.0;
     let mut grader_name = String::from("math");
+    let mut extraction = Extraction::Any;
     let mut files = Vec::new();
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--show" => show = args.next().unwrap_or_default(),
             "--slow" => slow_ms = args.next().unwrap_or_default().parse()?,
+            "--extraction" => {
+                let name = args.next().unwrap_or_default();
+                let named = Extraction::ALL.iter().find(|it| it.0 == name);
+                extraction = named.ok_or("--extraction: boxed, announced or any")?.1;
+            }
             "--grader" => grader_name = args.next().unwrap_or_default(),
             _ => files.push(arg),
         }
     }
-    let grader = grader(&grader_name)?;
+    let grader = Extracting::new(grader(&grader_name)?, extraction);
     for file in files {
         let mut agree: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         let mut times = Vec::new();
@@ -35,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let boxed = case["form"].as_str().is_some_and(|it| it != "completion");
             let completion = if boxed { format!("\\boxed{{{answer}}}") } else { answer.clone() };
             let start = Instant::now();
-            let result = Gold::new(grader, &gold).map(|it| it.judge(&completion));
+            let result = Gold::new(&grader, &gold).map(|it| it.judge(&completion));
             let ms = start.elapsed().as_secs_f64() * 1e3;
             times.push(ms);
             if show == "extracted" {

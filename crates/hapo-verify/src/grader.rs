@@ -1,6 +1,7 @@
 //! What a grader is.
 
 use crate::error::GoldError;
+use crate::extraction::FoundAnswer;
 use crate::verdict::Judgement;
 use std::fmt;
 
@@ -29,10 +30,21 @@ pub trait Grader: fmt::Debug + Send + Sync {
     fn counterpart(&self) -> Option<&'static str> {
         None
     }
+
+    /// Whether it compares an answer, which an [`crate::Extraction`] can look for. A grader of a completion's shape
+    /// sees all of it.
+    fn reads_answers(&self) -> bool {
+        true
+    }
 }
 
 /// A gold answer that a [`Grader`] has read.
 pub trait PreparedGold: fmt::Debug + Send + Sync {
     /// Judges one completion. Model output is data: it gives a verdict, never a panic.
     fn judge(&self, completion: &str) -> Judgement;
+
+    /// Judges an answer that was found in a completion.
+    fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        self.judge(&found.passage)
+    }
 }

@@ -48,6 +48,7 @@ mod compare;
 mod error;
 mod expr;
 mod extract;
+mod extraction;
 mod gold;
 mod grader;
 mod graders;
@@ -62,6 +63,7 @@ mod verdict;
 
 pub use error::GoldError;
 pub use extract::{Search, Targets};
+pub use extraction::{AnswerForm, Extracting, Extraction, FoundAnswer, find_answer};
 pub use gold::{Gold, check_gold, grade, grade_batch};
 pub use grader::{Grader, PreparedGold};
 pub use graders::exact::{EXACT, Exact};

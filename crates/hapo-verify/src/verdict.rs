@@ -41,6 +41,18 @@ impl Verdict {
         }
     }
 
+    /// Whether the answer means the gold answer, or why there is no verdict.
+    ///
+    /// # Errors
+    /// The reason of [`Verdict::Unparsable`].
+    pub fn compared(self) -> Result<bool, Reason> {
+        match self {
+            Verdict::Correct => Ok(true),
+            Verdict::Wrong => Ok(false),
+            Verdict::Unparsable(reason) => Err(reason),
+        }
+    }
+
     /// Why there is no verdict, if there is none.
     pub fn reason(self) -> Option<Reason> {
         match self {
@@ -58,6 +70,8 @@ pub enum Reason {
     NoAnswer,
     /// A final box was opened and never closed.
     UnclosedBox,
+    /// A thought was opened with `<think>` and never closed; nothing came after it.
+    UnclosedThink,
     /// An answer was found, could not be read, and is not the gold answer's text either.
     Unreadable,
     /// The answer is nested, long or large beyond the stated bounds.
@@ -72,6 +86,7 @@ impl Reason {
         match self {
             Reason::NoAnswer => "no answer found",
             Reason::UnclosedBox => "the last box is not closed",
+            Reason::UnclosedThink => "the thought is not closed",
             Reason::Unreadable => "the answer cannot be read",
             Reason::TooLarge => "the answer exceeds the bounds",
             Reason::Gold => "the gold answer cannot be read",

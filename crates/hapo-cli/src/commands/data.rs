@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_data::{BadRow, Decision, FileSummary, Format, Lengths, Row, Rows, TokenCount, summarise};
-use hapo_verify::{Gold, Grader};
+use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
-use crate::support::arguments::not_an_input;
+use crate::support::arguments::{EXTRACTIONS, not_an_input, one_of};
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them.
@@ -61,6 +61,9 @@ struct Check {
     /// Grader that must be able to read every gold answer; `none` leaves them alone
     #[arg(long, default_value = "math")]
     grader: String,
+    /// What counts as an answer of a solution: as data.extraction of a recipe
+    #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
+    extraction: Extraction,
     /// Write the good rows to --output
     #[arg(long, requires = "output")]
     drop_bad: bool,
@@ -199,6 +202,7 @@ fn check(args: &Check) -> Result<()> {
             bad_input(it.to_string(), "`hapo list graders` names them, `none` is none of them")
         })?),
     };
+    let mut solutions = Solutions::new(grader, args.extraction);
     let mut bad_rows = 0_u64;
     let mut report = |bad: &BadRow| -> Result<()> {
         bad_rows += 1;
@@ -222,6 +226,7 @@ fn check(args: &Check) -> Result<()> {
         };
         let written = convert(file, args.to, output, |rows, row| {
             let Some(bad) = judge(rows, row, grader) else {
+                solutions.add(row);
                 return Ok(Decision::Write);
             };
             report(&bad)?;
@@ -232,6 +237,7 @@ fn check(args: &Check) -> Result<()> {
             file.display(),
             output.display()
         );
+        solutions.say(args.extraction);
         return Ok(());
     }
     let mut rows_in_all = 0_u64;
@@ -239,11 +245,14 @@ fn check(args: &Check) -> Result<()> {
         let mut rows = hapo_data::open(file)?;
         while let Some(row) = rows.next() {
             rows_in_all += 1;
-            if let Some(bad) = judge(&rows, &row?, grader) {
-                report(&bad)?;
+            let row = row?;
+            match judge(&rows, &row, grader) {
+                Some(bad) => report(&bad)?,
+                None => solutions.add(&row),
             }
         }
     }
+    solutions.say(args.extraction);
     if bad_rows == 0 {
         eprintln!("{rows_in_all} rows, none bad");
         return Ok(());
@@ -252,6 +261,60 @@ fn check(args: &Check) -> Result<()> {
         format!("{bad_rows} of {rows_in_all} rows are bad"),
         "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
     ))
+}
+
+/// What the grader says of the solutions of rows.
+struct Solutions {
+    /// By the rule, and by whatever the grader finds.
+    graders: Option<[Extracting<'static>; 2]>,
+    all: u64,
+    correct: u64,
+    /// Correct by whatever the grader finds alone.
+    lost: u64,
+}
+
+impl Solutions {
+    fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
+        let graders =
+            grader.map(|it| [extraction, Extraction::Any].map(|rule| Extracting::new(it, rule)));
+        Self { graders, all: 0, correct: 0, lost: 0 }
+    }
+
+    fn add(&mut self, row: &Row) {
+        let (Row::Good(example), Some(graders)) = (row, &self.graders) else {
+            return;
+        };
+        if example.teachers.is_empty() {
+            return;
+        }
+        let golds = graders.each_ref().map(|it| Gold::any(it, example.golds()));
+        let [Ok(by_rule), Ok(by_any)] = golds else {
+            return;
+        };
+        for solution in &example.teachers {
+            let correct = |gold: &Gold| gold.judge(solution).verdict.is_correct();
+            self.all += 1;
+            if correct(&by_rule) {
+                self.correct += 1;
+            } else if correct(&by_any) {
+                self.lost += 1;
+            }
+        }
+    }
+
+    fn say(&self, extraction: Extraction) {
+        if self.all == 0 {
+            return;
+        }
+        let (correct, all, rule) = (self.correct, self.all, extraction.name());
+        eprintln!("{correct} of {all} solutions are correct with extraction `{rule}`");
+        if self.lost > 0 {
+            eprintln!(
+                "{} more are with `any` alone: they give their answer without the words or the box that count",
+                self.lost
+            );
+        }
+    }
 }
 
 /// What is wrong with a row, in its layout or for the grader.

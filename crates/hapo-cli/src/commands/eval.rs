@@ -13,11 +13,11 @@ use hapo_eval::{
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_teacher::{Client, RetryPolicy};
-use hapo_verify::{Gold, Grader};
+use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{count, decoding, grader, one_of, runtime};
+use crate::support::arguments::{EXTRACTIONS, count, decoding, grader, one_of, runtime};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -79,6 +79,9 @@ pub(crate) struct Args {
     /// Grader; `math` and `oat` are shown next to each other
     #[arg(long, default_value = "math")]
     grader: String,
+    /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds
+    #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
+    extraction: Extraction,
     /// Seed of the draws and of the intervals
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -153,7 +156,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 impl Args {
     fn plan(&self) -> Result<EvalPlan> {
-        let grader = grader(&self.grader)?;
+        let grader = Extracting::new(grader(&self.grader)?, self.extraction);
         if self.k == Some(0) || self.problems == 0 || self.max_tokens == Some(0) {
             return Err(bad_input(
                 "--k, --problems and --max-tokens: expected at least 1, got 0",
@@ -163,7 +166,7 @@ impl Args {
         let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         decoding(self.temperature, truncation)?;
         self.template().check()?;
-        let EvalSets { sets, max_tokens } = self.sets(grader)?;
+        let EvalSets { sets, max_tokens } = self.sets(&grader)?;
         let prompt = match &self.endpoint {
             Some(_) => &self.instruction,
             None => &self.template,

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_data::Container;
-use hapo_verify::{Grader, Judgement, grade_batch};
+use hapo_verify::{Extracting, Extraction, Judgement, grade_batch};
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
-use crate::support::arguments::grader;
+use crate::support::arguments::{EXTRACTIONS, grader, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// math, oat, exact or format
     #[arg(long, default_value = "math")]
     grader: String,
+    /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds, the
+    /// last number of a text with `math`
+    #[arg(long, default_value = "any", value_parser = one_of(EXTRACTIONS))]
+    extraction: Extraction,
     /// Field of the gold answer
     #[arg(long, default_value = "gold")]
     gold_key: String,
@@ -48,7 +52,7 @@ const BATCH: usize = 4096;
 const LINE_LIMIT: u64 = 64 << 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let grader = grader(&args.grader)?;
+    let grader = Extracting::new(grader(&args.grader)?, args.extraction);
     let mut out = Output {
         gold_key: &args.gold_key,
         pred_key: &args.pred_key,
@@ -175,7 +179,7 @@ struct Output<'a> {
     origin: String,
     /// In words instead of JSON.
     explain: bool,
-    grader: &'static dyn Grader,
+    grader: Extracting<'static>,
     writer: std::io::BufWriter<std::io::StdoutLock<'static>>,
     counts: Counts,
 }
@@ -186,7 +190,7 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         let pairs: Vec<(&str, &str)> =
             read.iter().filter_map(|it| it.as_ref().ok()).map(|it| (&*it.0, &*it.1)).collect();
-        let mut judgements = grade_batch(self.grader, &pairs).into_iter();
+        let mut judgements = grade_batch(&self.grader, &pairs).into_iter();
         for (row, read) in rows.iter().zip(&read) {
             self.counts.rows += 1;
             let number = self.counts.rows;

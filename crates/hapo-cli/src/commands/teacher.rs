@@ -12,11 +12,14 @@ use hapo_teacher::{
     Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
     PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
 };
+use hapo_verify::{Extracting, Extraction};
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{api_key, decoding, grader, not_an_input, one_of, runtime};
+use crate::support::arguments::{
+    EXTRACTIONS, api_key, decoding, grader, not_an_input, one_of, runtime,
+};
 use crate::support::model;
 
 /// Ask a teacher for a solution to each prompt, verify them, and keep the best.
@@ -71,6 +74,9 @@ pub(crate) struct Args {
     /// Grader
     #[arg(long, default_value = "math")]
     grader: String,
+    /// What counts as an answer: as data.extraction of the recipe that the traces are for
+    #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
+    extraction: Extraction,
     /// tokenizer.json, or its folder, of the model to be trained: turns on --max-trace-tokens
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
@@ -168,7 +174,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     let length =
         tokenizer.is_some().then_some(Length { limit: args.max_trace_tokens, tokens: &tokens });
-    let rules = args.rules(length)?;
+    let grader = Extracting::new(grader(&args.grader)?, args.extraction);
+    let rules = args.rules(&grader, length);
     let client = args.endpoint.as_deref().map(|it| args.client(it));
     let client = client.transpose()?;
     let origin = args.origin(client.as_ref())?;
@@ -218,18 +225,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 }
 
 impl Args {
-    fn rules<'a>(&self, length: Option<Length<'a>>) -> Result<Rules<'a>> {
-        Ok(Rules {
+    fn rules<'a>(&self, grader: &'a Extracting<'a>, length: Option<Length<'a>>) -> Rules<'a> {
+        Rules {
             attempts: self.attempts,
             rule: self.rule,
             leaked: self.leaked,
-            grader: grader(&self.grader)?,
+            grader,
             length,
             prices: self
                 .price_in
                 .zip(self.price_out)
                 .map(|it| Prices { input: it.0, output: it.1 }),
-        })
+        }
     }
 
     fn origin(&self, client: Option<&Client>) -> Result<Origin> {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use hapo_sampler::{Decoding, Truncation};
-use hapo_verify::Grader;
+use hapo_verify::{Extraction, Grader};
 
 use crate::failure::bad_input;
 
@@ -27,6 +27,9 @@ pub(crate) fn grader(name: &str) -> Result<&'static dyn Grader> {
     hapo_verify::grader(name)
         .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))
 }
+
+/// The rules of `--extraction`, by their names.
+pub(crate) const EXTRACTIONS: &[(&str, Extraction)] = Extraction::ALL;
 
 /// Decoding by `--temperature`, 0 meaning greedy, `--top-p` and `--min-p`.
 pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {

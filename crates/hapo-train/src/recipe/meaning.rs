@@ -40,6 +40,7 @@ fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
         "sampling.stop",
         "sampling.max_sequences",
         "sampling.dynamic_sampling",
+        "data.truncated",
         "data.verdict_noise",
         "metrics.kl_every",
         "metrics.rollouts_every",
@@ -86,7 +87,17 @@ fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     let corpus = *source == DataSource::Corpus;
     let no_documents = format!("{because} is not the built-in corpus");
     add(!corpus, &["data.mixture"], &no_documents);
-    let rendered = ["data.template", "data.template_system", "data.template_suffix", "data.grader"];
+    let rendered = [
+        "data.template",
+        "data.template_system",
+        "data.template_suffix",
+        "data.grader",
+        "data.extraction",
+    ];
     let as_they_are = format!("{because} is rendered already and not graded");
     add(corpus, &rendered, &as_they_are);
+    let grader = hapo_verify::grader(&it.data.grader);
+    let shape = grader.is_ok_and(|it| !it.reads_answers());
+    let because = format!("data.grader = \"{}\" looks at whole responses", it.data.grader);
+    add(shape, &["data.extraction"], &because);
 }

@@ -12,6 +12,7 @@ use hapo_core::{
 };
 use hapo_data::task::Mixture;
 use hapo_model::{ActivationCheckpointing, Dtype};
+use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::LearningRateSchedule;
@@ -175,6 +176,13 @@ section! {
         max_prompt_tokens: usize = 1024,
         /// Grader of completions, `hapo list graders`.
         grader: String = "math".to_owned(),
+        /// What counts as an answer (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
+        /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
+        /// number of a text with `math`.
+        extraction: Extraction = Extraction::Announced,
+        /// A response without its end token (D27): `wrong`, reward 0; `mask`, reward 0 and its tokens out of the loss;
+        /// `grade`, judged like any other.
+        truncated: Truncated = Truncated::Wrong,
         /// Share of the rollouts' verdicts that are flipped: an unreliable grader, for studies.
         verdict_noise: f64 = 0.0,
     }
@@ -348,6 +356,19 @@ impl DataSection {
             suffix: self.template_suffix.as_deref(),
         }
     }
+}
+
+/// What becomes of a response without its end token (D27).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Truncated {
+    /// Its reward is 0, whatever it contains.
+    #[default]
+    Wrong,
+    /// Its reward is 0 and its tokens are left out of the loss.
+    Mask,
+    /// It is judged like any other.
+    Grade,
 }
 
 /// What a run trains on.

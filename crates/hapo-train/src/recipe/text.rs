@@ -182,6 +182,15 @@ impl Document {
         format!("leave it out, or add `{} {key}`", self.written_as.unset)
     }
 
+    /// Sets a key of a section that is there to a word, unless it is written.
+    pub(super) fn set_absent(&mut self, key: &str, word: &str) {
+        if let Some((section, key)) = key.split_once('.')
+            && let Some(section) = self.table.get_mut(section).and_then(Value::as_table_mut)
+        {
+            section.entry(key).or_insert_with(|| Value::String(word.to_owned()));
+        }
+    }
+
     /// Lays `section.key=value` on it.
     pub(super) fn set(&mut self, text: &str, overrides: &Overrides, shared: bool) -> Result<()> {
         let at = format!("{} {text}", overrides.written_as.set);

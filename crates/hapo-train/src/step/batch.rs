@@ -3,6 +3,8 @@
 use hapo_core::MixedGroup;
 use hapo_sampler::Sampled;
 
+use crate::verifier::AnswerCounts;
+
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
 #[derive(Default)]
 pub(crate) struct Batch {
@@ -13,6 +15,7 @@ pub(crate) struct Batch {
     /// Groups that lost so many rollouts that they cannot be used (D6).
     pub(crate) dropped: usize,
     pub(crate) tokens: SampledTokens,
+    pub(crate) answers: AnswerCounts,
 }
 
 impl Batch {

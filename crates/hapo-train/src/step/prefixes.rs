@@ -1,18 +1,17 @@
 //! Groups that are sampled in micro-groups, each continuing a longer prefix of the teacher's trajectory if the
 //! ones before failed (D22).
 
-use hapo_core::{
-    MicroGroup, RngStream, Rollout, SampledGroup, ScoredGroup, Step, SuccessLimit, Verdict,
-};
+use hapo_core::{MicroGroup, RngStream, Rollout, SampledGroup, ScoredGroup, Step, SuccessLimit};
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use rayon::prelude::*;
 
-use super::batch::SampledTokens;
+use super::batch::Batch;
 use super::clock::Clock;
 use super::settings::Task;
 use crate::engines::{Engines, Learner};
 use crate::error::Result;
 use crate::prompts::Prompt;
+use crate::verifier::Graded;
 
 /// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
 const RNG_STREAMS: [RngStream; 3] =
@@ -23,12 +22,13 @@ const RNG_STREAMS: [RngStream; 3] =
 struct Partial {
     requested: usize,
     rollouts: Vec<Rollout>,
-    verdicts: Vec<Verdict>,
+    graded: Vec<Graded>,
 }
 
 impl Partial {
-    fn successes(&self) -> usize {
-        self.verdicts.iter().filter(|it| it.is_correct()).count()
+    /// Rollouts whose reward is a success (D28).
+    fn successes(&self, success_at: f64) -> usize {
+        self.graded.iter().filter(|it| it.reward >= success_at).count()
     }
 }
 
@@ -46,39 +46,42 @@ pub(super) fn sample_and_score<L: Learner>(
     (task, plan, step): (Task<'_>, &[MicroGroup], Step),
     engines: &mut Engines<'_, L>,
     prompts: &[&Prompt],
-    (tokens, clock): (&mut SampledTokens, &mut Clock),
+    batch: &mut Batch,
+    clock: &mut Clock,
 ) -> Result<Vec<ScoredGroup>> {
     let limit = task.method.success_limit(step);
+    let success_at = task.verifier.success_at;
     let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
     let rounds = plan.iter().zip(RNG_STREAMS).map(|(part, stream)| (Some(*part), stream));
     for (micro_group, rng_stream) in rounds.chain([(None, RngStream::SampleLast)]) {
         let parts = match micro_group {
-            Some(it) => micro_groups(prompts, &groups, it),
-            None => last_rollouts(prompts, &groups, limit),
+            Some(it) => micro_groups(prompts, &groups, (it, success_at)),
+            None => last_rollouts(prompts, &groups, (limit, success_at)),
         };
         let sampling = task.settings.sampling(task.verifier, rng_stream, step);
         let sampled = sample(engines, prompts, &parts, &sampling)?;
-        tokens.add(&sampled);
+        batch.tokens.add(&sampled);
         clock.lap("sample");
         let extended = parts.par_iter().zip(sampled).map(|(part, sampled)| {
             let rollouts = rollouts(part, &sampled, sampling.max_new_tokens);
             let first = groups[part.prompt].requested;
             let prompt = prompts[part.prompt];
-            let verdicts = task.verifier.verdicts(prompt, &rollouts, (step, first))?;
-            Ok((rollouts, verdicts))
+            let graded = task.verifier.grade(prompt, &rollouts, (step, first))?;
+            Ok((rollouts, graded))
         });
         let extended: Vec<_> = extended.collect::<Result<_>>()?;
-        for (part, (rollouts, verdicts)) in parts.iter().zip(extended) {
+        for (part, (rollouts, graded)) in parts.iter().zip(extended) {
             let group = &mut groups[part.prompt];
             group.requested += part.rollouts;
             group.rollouts.extend(rollouts);
-            group.verdicts.extend(verdicts);
+            batch.answers.add(&graded);
+            group.graded.extend(graded);
         }
         clock.lap("verify");
     }
     let scored = prompts.iter().zip(groups).map(|(prompt, it)| {
         let group = SampledGroup::new(prompt.id, it.requested, it.rollouts);
-        task.verifier.score(group, it.verdicts)
+        task.verifier.score(group, it.graded)
     });
     Ok(scored.collect())
 }
@@ -87,13 +90,13 @@ pub(super) fn sample_and_score<L: Learner>(
 fn micro_groups<'a>(
     prompts: &[&'a Prompt],
     groups: &[Partial],
-    micro_group: MicroGroup,
+    (micro_group, success_at): (MicroGroup, f64),
 ) -> Vec<Part<'a>> {
     let parts = prompts.iter().zip(groups).enumerate();
     let part = |(prompt, (it, group)): (usize, (&&'a Prompt, &Partial))| Part {
         prompt,
         prefix: match &it.teacher {
-            Some(teacher) => micro_group.prefix(group.successes(), teacher),
+            Some(teacher) => micro_group.prefix(group.successes(success_at), teacher),
             None => &[],
         },
         rollouts: micro_group.rollouts,
@@ -105,11 +108,12 @@ fn micro_groups<'a>(
 fn last_rollouts<'a>(
     prompts: &[&Prompt],
     groups: &[Partial],
-    limit: SuccessLimit,
+    (limit, success_at): (SuccessLimit, f64),
 ) -> Vec<Part<'a>> {
     let parts = prompts.iter().zip(groups).enumerate();
-    let untaught =
-        parts.filter(|(_, (it, group))| it.teacher.is_none() || !limit.is_open(group.successes()));
+    let untaught = parts.filter(|(_, (it, group))| {
+        it.teacher.is_none() || !limit.is_open(group.successes(success_at))
+    });
     let part = |prompt| Part { prompt, prefix: &[], rollouts: 1 };
     untaught.map(|it| part(it.0)).collect()
 }

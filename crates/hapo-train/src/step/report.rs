@@ -23,6 +23,8 @@ pub(super) fn step(
     metrics.set("epoch", step.0 as f64 / task.order.steps_per_epoch() as f64);
     let all = BatchStatistics::of(&batch.sampled, batch.dropped);
     groups(&mut metrics, &all);
+    metrics.set("verify/boxed", batch.answers.boxed as f64);
+    metrics.set("verify/announced", batch.answers.announced as f64);
     gate(&mut metrics, task.method, step);
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);

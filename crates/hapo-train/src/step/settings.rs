@@ -26,6 +26,8 @@ pub(crate) struct StepSettings {
     pub(crate) decoding: Decoding,
     pub(crate) max_new_tokens: usize,
     pub(crate) max_sequences: usize,
+    /// Whether the tokens of rollouts without an end token are left out of the loss (D27).
+    pub(crate) masks_truncated: bool,
     /// Rounds in which groups without signal are replaced.
     pub(crate) dynamic_sampling: u64,
     /// Steps from one measurement of the KL to the next; 0 for none.

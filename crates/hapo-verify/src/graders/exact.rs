@@ -2,6 +2,7 @@
 //! is trimmed. No meaning is read; the price is that `1/2` is not `0.5`.
 
 use crate::error::GoldError;
+use crate::extraction::FoundAnswer;
 use crate::grader::{Grader, PreparedGold};
 use crate::last_box::{LastBox, last_box};
 use crate::verdict::{Judgement, Reason, Verdict};
@@ -43,6 +44,10 @@ impl PreparedGold for Text {
                 None => Judgement::unparsable(Reason::NoAnswer, self.0.clone()),
             },
         }
+    }
+
+    fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        self.compare(&found.answer)
     }
 }
 

@@ -24,6 +24,10 @@ impl Grader for Format {
         "the completion has the shape that the gold answer names: boxed, tags, or one of a list"
     }
 
+    fn reads_answers(&self) -> bool {
+        false
+    }
+
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
         let gold = gold.trim();
         let shape = match gold {

@@ -85,7 +85,7 @@ pub(crate) fn closing_brace(text: &str, open: usize, limit: usize) -> Option<usi
 }
 
 /// Whether two boxes with `between` in the middle are parts of one list.
-fn are_one_list(between: &str, content: &str, next: &str) -> bool {
+pub(crate) fn are_one_list(between: &str, content: &str, next: &str) -> bool {
     let n_chars = between.chars().take(70).count();
     if n_chars < 10 {
         return true;

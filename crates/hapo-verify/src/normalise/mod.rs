@@ -10,7 +10,7 @@ mod operators;
 mod units;
 mod words;
 
-pub(crate) use boxes::{closing_brace, open_boxes};
+pub(crate) use boxes::{are_one_list, closing_brace, open_boxes};
 use latex::basic_latex;
 use operators::fix_operators;
 pub(crate) use operators::is_plain_integer;

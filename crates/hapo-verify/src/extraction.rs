@@ -1,0 +1,337 @@
+//! What counts as an answer in a reward: which part of a completion a grader is shown.
+//!
+//! A grader that takes the last number of any text pays for text in which the gold answer happens to stand.
+//! [`Extracting`] lets every grader look at an answer alone: the last closed box, or, with [`Extraction::Announced`],
+//! what the completion says is its answer. What stands between `<think>` and `</think>` is not looked at. The price is
+//! that an answer which is neither boxed nor announced is none.
+
+use crate::error::GoldError;
+use crate::grader::{Grader, PreparedGold};
+use crate::normalise::{are_one_list, closing_brace};
+use crate::verdict::{Judgement, Reason};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::ops::Range;
+
+/// What counts as an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Extraction {
+    /// The last `\boxed{…}`, if it is closed.
+    Boxed,
+    /// The last closed box, or else the last announced answer: "the answer is …", "Final answer: …",
+    /// `<answer>…</answer>`, or a last line `#### …`.
+    #[default]
+    Announced,
+    /// Whatever the grader itself takes for the answer; `math` takes the last number if there is nothing better, as
+    /// Math-Verify does.
+    Any,
+}
+
+impl Extraction {
+    /// Every rule, by its name.
+    pub const ALL: &[(&str, Extraction)] = &[
+        ("boxed", Extraction::Boxed),
+        ("announced", Extraction::Announced),
+        ("any", Extraction::Any),
+    ];
+
+    /// Its name in recipes and records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Extraction::Boxed => "boxed",
+            Extraction::Announced => "announced",
+            Extraction::Any => "any",
+        }
+    }
+}
+
+/// Where an answer was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerForm {
+    /// In a closed box.
+    Boxed,
+    /// Behind words that announce it.
+    Announced,
+}
+
+/// An answer that a completion gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundAnswer<'a> {
+    /// Where it was found.
+    pub form: AnswerForm,
+    /// The part of the completion that holds it, box or announcement included; boxes that form a list are together.
+    pub passage: Cow<'a, str>,
+    /// The answer alone, without the marks of a text around it.
+    pub answer: Cow<'a, str>,
+}
+
+/// Finds the answer of a completion: its last closed box, or else, unless only boxes count, its last announcement.
+///
+/// # Errors
+/// Why there is none.
+pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason> {
+    let text = match outside_thought(completion)? {
+        Cow::Borrowed(text) => text,
+        Cow::Owned(text) => return find_in(&text, extraction).map(FoundAnswer::into_owned),
+    };
+    find_in(text, extraction)
+}
+
+impl FoundAnswer<'_> {
+    fn into_owned(self) -> FoundAnswer<'static> {
+        FoundAnswer {
+            form: self.form,
+            passage: Cow::Owned(self.passage.into_owned()),
+            answer: Cow::Owned(self.answer.into_owned()),
+        }
+    }
+}
+
+fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason> {
+    let missing = match last_boxes(text) {
+        Ok((passage, answer)) => {
+            return Ok(FoundAnswer {
+                form: AnswerForm::Boxed,
+                passage: Cow::Borrowed(&text[passage]),
+                answer: Cow::Borrowed(text[answer].trim()),
+            });
+        }
+        Err(why) => why,
+    };
+    if extraction == Extraction::Boxed {
+        return Err(missing);
+    }
+    let content = last_line(text).or_else(|| announced(text)).ok_or(missing)?;
+    Ok(FoundAnswer {
+        form: AnswerForm::Announced,
+        passage: Cow::Owned(format!("answer: {content}")),
+        answer: Cow::Borrowed(bare(content)),
+    })
+}
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// The text without what stands between `<think>` and `</think>`. A `</think>` that nothing opened ends a thought that
+/// the prompt opened.
+fn outside_thought(text: &str) -> Result<Cow<'_, str>, Reason> {
+    if !text.contains(OPEN) && !text.contains(CLOSE) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let (mut outside, mut from, mut thinking) = (String::new(), 0, false);
+    for (at, _) in text.match_indices('<') {
+        if text[at..].starts_with(OPEN) && !thinking {
+            outside.push_str(&text[from..at]);
+            outside.push('\n');
+            thinking = true;
+        } else if text[at..].starts_with(CLOSE) {
+            if !thinking {
+                outside.clear();
+            }
+            (from, thinking) = (at + CLOSE.len(), false);
+        }
+    }
+    if thinking {
+        return Err(Reason::UnclosedThink);
+    }
+    outside.push_str(&text[from..]);
+    Ok(Cow::Owned(outside))
+}
+
+/// Most boxes that form one list.
+const MAX_LISTED: usize = 64;
+
+/// The last boxes, as far as they form a list, and the content of the last; or why there is none.
+fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
+    let start = last_command(text).ok_or(Reason::NoAnswer)?;
+    let last = content_of(text, start).ok_or(Reason::UnclosedBox)?;
+    let (mut first, mut next) = (start, last.clone());
+    for _ in 1..MAX_LISTED {
+        if let Some(start) = last_command(&text[..first])
+            && let Some(content) = content_of(&text[..first], start)
+            && are_one_list(&text[content.end + 1..first], &text[content.clone()], &text[next])
+        {
+            (first, next) = (start, content);
+        } else {
+            break;
+        }
+    }
+    Ok((first..last.end + 1, last))
+}
+
+/// Where the last box begins.
+fn last_command(text: &str) -> Option<usize> {
+    text.rfind("\\boxed").max(text.rfind("\\fbox"))
+}
+
+/// The content of the box that begins at `start`, if it is closed.
+fn content_of(text: &str, start: usize) -> Option<Range<usize>> {
+    let command = if text[start..].starts_with("\\boxed") { 6 } else { 5 };
+    let after = &text[start + command..];
+    let open = start + command + (after.len() - after.trim_start().len());
+    if !text[open..].starts_with('{') {
+        return None;
+    }
+    Some(open + 1..closing_brace(text, open, text.len())?)
+}
+
+/// What follows `####` on the last line: the answer of a worked solution.
+fn last_line(text: &str) -> Option<&str> {
+    let line = text.trim_end().lines().next_back()?.trim_start();
+    worth_reading(line.strip_prefix("####")?)
+}
+
+const ANSWER: &str = "answer";
+
+/// Most bytes between "answer" and the word or sign that announces it.
+const REACH: usize = 60;
+
+/// What the last announcement announces.
+fn announced(text: &str) -> Option<&str> {
+    // Lower case of ASCII letters alone keeps every byte where it is.
+    let lower = text.to_ascii_lowercase();
+    let (mut end, mut closing_tag) = (lower.len(), None);
+    while let Some(at) = lower[..end].rfind(ANSWER) {
+        end = at;
+        let (before, after) = (&lower[..at], &lower[at + ANSWER.len()..]);
+        if after.starts_with('>') && before.ends_with("</") {
+            closing_tag = Some(at - 2);
+            continue;
+        }
+        let inside = at + ANSWER.len() + 1;
+        let found = match closing_tag.take() {
+            Some(close) if after.starts_with('>') && before.ends_with('<') => {
+                worth_reading(&text[inside..close])
+            }
+            _ => after_marker(after).and_then(|it| content(&text[at + ANSWER.len() + it..])),
+        };
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+/// Where the announced answer begins, behind a colon, an equals sign or a verb in the same sentence. `rest` is what
+/// follows "answer", in lower case.
+fn after_marker(rest: &str) -> Option<usize> {
+    let mut word = 0;
+    for (at, c) in rest.char_indices().take_while(|it| it.0 <= REACH) {
+        if c.is_ascii_alphabetic() {
+            continue;
+        }
+        match &rest[word..at] {
+            // A list of answers to choose from announces none of them.
+            "choices" | "choice" | "options" | "option" => return None,
+            _ if is_sign(c) => return Some(at + c.len_utf8()),
+            "is" | "are" | "be" | "equals" if word > 0 => return Some(at),
+            _ if ".?!\n".contains(c) => return None,
+            _ => word = at + c.len_utf8(),
+        }
+    }
+    None
+}
+
+fn is_sign(c: char) -> bool {
+    matches!(c, ':' | '=' | '：')
+}
+
+/// The announced answer at the beginning of `rest`: a displayed formula, or what is left of the line; of the next line
+/// that is not empty where nothing is left of this one.
+fn content(rest: &str) -> Option<&str> {
+    let rest = rest.trim_start_matches(|c: char| c.is_whitespace() || "*_:=".contains(c));
+    let negated = ["not ", "n't "]
+        .iter()
+        .any(|it| rest.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)));
+    if negated {
+        return None;
+    }
+    for (open, close) in [("\\[", "\\]"), ("$$", "$$")] {
+        if let Some(inside) = rest.strip_prefix(open)
+            && let Some(end) = inside.find(close)
+        {
+            return worth_reading(&rest[..open.len() + end + close.len()]);
+        }
+    }
+    worth_reading(rest.lines().next()?)
+}
+
+/// The text, if it holds more than marks.
+fn worth_reading(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let holds = |c: char| c.is_alphanumeric() || c == '\\' || !c.is_ascii();
+    text.contains(holds).then_some(text)
+}
+
+/// An announced answer without the marks of the text around it.
+fn bare(content: &str) -> &str {
+    let marks = |c: char| c.is_whitespace() || "*_$`".contains(c);
+    content.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks)
+}
+
+/// A grader that is shown what an [`Extraction`] finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Extracting<'a> {
+    grader: &'a dyn Grader,
+    extraction: Extraction,
+}
+
+impl<'a> Extracting<'a> {
+    /// `grader` on the answers that `extraction` finds.
+    pub fn new(grader: &'a dyn Grader, extraction: Extraction) -> Extracting<'a> {
+        Extracting { grader, extraction }
+    }
+
+    /// What counts as an answer; [`Extraction::Any`] for a grader that looks at whole completions.
+    pub fn extraction(&self) -> Extraction {
+        if self.grader.reads_answers() { self.extraction } else { Extraction::Any }
+    }
+
+    /// The grader that is shown it.
+    pub fn grader(&self) -> &'a dyn Grader {
+        self.grader
+    }
+}
+
+impl Grader for Extracting<'_> {
+    fn name(&self) -> &'static str {
+        self.grader.name()
+    }
+
+    fn summary(&self) -> &'static str {
+        self.grader.summary()
+    }
+
+    fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
+        let read = self.grader.prepare(gold)?;
+        Ok(match self.extraction() {
+            Extraction::Any => read,
+            extraction => Box::new(ExtractingGold { gold: read, extraction }),
+        })
+    }
+
+    fn counterpart(&self) -> Option<&'static str> {
+        self.grader.counterpart()
+    }
+
+    fn reads_answers(&self) -> bool {
+        self.grader.reads_answers()
+    }
+}
+
+#[derive(Debug)]
+struct ExtractingGold {
+    gold: Box<dyn PreparedGold>,
+    extraction: Extraction,
+}
+
+impl PreparedGold for ExtractingGold {
+    fn judge(&self, completion: &str) -> Judgement {
+        match find_answer(completion, self.extraction) {
+            Ok(it) => self.gold.judge_answer(&it),
+            Err(why) => Judgement::unparsable(why, self.gold.judge("").gold_read),
+        }
+    }
+}
