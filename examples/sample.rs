@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         max_new_tokens: 96,
         max_sequences: 64,
         seed: 0,
+        draws: 0,
     };
     let problems = benchmark("multiply-6").ok_or("no such benchmark")?.problems(25)?;
     let model = EvalModel { model: &loaded.model, chat_format: &chat_format };

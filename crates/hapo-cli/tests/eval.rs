@@ -72,6 +72,8 @@ fn local_evaluations_stand_side_by_side() {
             succeed(dir.path(), &[&arguments[..], &["--seed", seed, "--out", out]].concat());
         assert!(printed.contains("maj@k") && printed.contains("linear-4"), "{printed}");
     }
+    let record = fs::read_to_string(dir.path().join("LUFFY.jsonl")).unwrap();
+    assert!(record.lines().next().unwrap().contains("\"temperature\":0.6,"), "{record}");
     let table = succeed(
         dir.path(),
         &["eval", "--compare", "LUFFY.jsonl", "LUFFY-HAPO=hapo.jsonl", "--layout", "markdown"],
@@ -83,6 +85,50 @@ fn local_evaluations_stand_side_by_side() {
         lines[3].starts_with("| LUFFY-HAPO | ") && lines[3].matches('(').count() == 3,
         "{table}"
     );
+}
+
+#[test]
+fn scores_depend_neither_on_sequences_at_once_nor_on_the_other_benchmarks() {
+    let dir = tempfile::tempdir().unwrap();
+    let scores = |suite: &str, more: &[&str]| -> serde_json::Value {
+        let fixed = ["eval", "--model", "builtin:base", "--problems", "6", "--json", "--suite"];
+        let printed = succeed(dir.path(), &[&fixed[..], &[suite], more].concat());
+        serde_json::from_str(&printed).unwrap()
+    };
+    let alone = scores("linear-4", &[]);
+    assert_eq!(scores("linear-4", &["--max-sequences", "1"]), alone);
+    assert_eq!(scores("linear-4", &["--max-sequences", "5"]), alone);
+    assert_eq!(scores("multiply-6,linear-4", &[])[1], alone[0]);
+}
+
+/// Two benchmarks with the same problems: the same file under two names, and once as a file.
+#[test]
+fn benchmarks_share_no_draws_and_a_file_keeps_those_of_key_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |it: u32| {
+        format!("{{\"id\": \"{it}\", \"problem\": \"{it}*7=?\", \"answer\": \"{}\"}}\n", 7 * it)
+    };
+    let rows: String = (11..41).map(row).collect();
+    for name in ["aime_2024.jsonl", "aime_2025.jsonl"] {
+        fs::write(dir.path().join(name), &rows).unwrap();
+    }
+    let run = |more: &[&str], out: &str| {
+        let fixed = ["eval", "--model", "builtin:base", "--k", "1", "--max-tokens", "8"];
+        succeed(dir.path(), &[&fixed[..], more, &["--temperature", "1", "--out", out]].concat());
+        let recorded = hapo_eval::Recorded::read(&dir.path().join(out)).unwrap();
+        let of_set = |(name, results): (String, std::collections::BTreeMap<usize, _>)| {
+            let texts = results
+                .into_values()
+                .map(|it: hapo_eval::ProblemResult| it.completions[0].text.clone());
+            (name, texts.collect::<Vec<String>>())
+        };
+        recorded.benchmarks.into_iter().map(of_set).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let both = run(&["--suite", "aime24,aime25", "--data", "."], "both.jsonl");
+    assert_eq!(both.values().map(Vec::len).collect::<Vec<_>>(), [30, 30]);
+    assert_ne!(both["aime24"], both["aime25"]);
+    let alone = run(&["--suite", "aime25", "--data", "."], "alone.jsonl");
+    assert_eq!(alone["aime25"], both["aime25"]);
 }
 
 #[test]

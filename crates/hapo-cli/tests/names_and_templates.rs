@@ -182,6 +182,86 @@ preflight = 0
     );
 }
 
+/// What a command says of the template.
+fn template_line(said: &str) -> Vec<&str> {
+    said.lines().filter(|it| it.starts_with("template:")).collect()
+}
+
+#[test]
+fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    cache(&dir.path().join("home"));
+    let data = dir.path().join("home/hub/datasets--org--data/snapshots");
+    let data = data.join(COMMIT).join("problems.jsonl");
+    let data = data.to_str().unwrap();
+    let recipe = format!(
+        "method = \"grpo\"\nsteps = 1\n[model]\npath = \"org/tiny\"\n[data]\ntrain = \"{data}\"\n\
+         [sampling]\ngroup_size = 2\nprompts_per_step = 2\nmax_new_tokens = 4\n[metrics]\npreflight = 0\n"
+    );
+    fs::write(dir.path().join("recipe.toml"), recipe).unwrap();
+    let own = ["template: chat, the model's own (--template names another)"];
+    let generate = ["generate", "--prompt", "1+1=?", "--max-tokens", "2", "--model"];
+    let eval = ["eval", "--k", "1", "--max-tokens", "2", "--data", data, "--model"];
+    let teacher = [
+        "teacher",
+        "--input",
+        data,
+        "--attempts",
+        "1",
+        "--max-tokens",
+        "2",
+        "-o",
+        "out.jsonl",
+        "--fresh",
+        "--model",
+    ];
+    for command in [&generate[..], &eval, &teacher] {
+        let args = [command, &["org/tiny"]].concat();
+        let (_, said) = succeed(dir.path(), &args);
+        assert_eq!(template_line(&said), own, "{args:?}");
+        let named = [command, &["org/tiny", "--template", "chatml"]].concat();
+        assert_eq!(template_line(&succeed(dir.path(), &named).1), Vec::<&str>::new());
+    }
+    let (_, said) = succeed(dir.path(), &["train", "recipe.toml", "--run-dir", "run"]);
+    assert_eq!(
+        template_line(&said),
+        ["template: chat, the model's own (data.template names another)"]
+    );
+    let resolved = fs::read_to_string(dir.path().join("run/recipe.toml")).unwrap();
+    assert!(resolved.contains("template = \"chat\"\n"), "{resolved}");
+    assert!(resolved.contains("micro_batch_tokens = 8192\n"), "{resolved}");
+
+    // A model trained with another template is asked in that one.
+    let other = ["train", "recipe.toml", "--run-dir", "boxed", "--set", "data.template=qwen-boxed"];
+    let (_, said) = succeed(dir.path(), &other);
+    assert_eq!(template_line(&said), Vec::<&str>::new());
+    let trained = "boxed/checkpoints/step-000001";
+    for command in [&generate[..], &eval] {
+        let (_, said) = succeed(dir.path(), &[command, &[trained]].concat());
+        let expected = "template: qwen-boxed, which it was trained with (--template names another)";
+        assert_eq!(template_line(&said), [expected]);
+        assert!(!said.contains("warning: boxed"), "{said}");
+    }
+    let resumed = ["train", "recipe.toml", "--run-dir", "boxed", "--resume"];
+    let (_, said) = succeed(dir.path(), &resumed);
+    assert!(!said.contains("resuming with another recipe"), "{said}");
+}
+
+#[test]
+fn sequences_beyond_the_models_positions_are_warned_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = "{\"id\": \"a\", \"problem\": \"1+1=?\", \"answer\": \"2\"}\n";
+    fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
+    let said = "warning: sequences of up to 143 tokens are read, the model was made for 128 (max_position_embeddings)\n";
+    let model = ["--model", "builtin:base", "--max-tokens", "130"];
+    for command in
+        [&["generate", "--prompt", "1+1=?"][..], &["eval", "--data", "rows.jsonl", "--k", "1"]]
+    {
+        let (_, messages) = succeed(dir.path(), &[command, &model].concat());
+        assert!(messages.contains(said), "{messages}");
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
@@ -194,6 +274,9 @@ fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
     let mut messages = BufReader::new(server.stderr.take().unwrap());
     let mut line = String::new();
     messages.read_line(&mut line).unwrap();
+    assert_eq!(line, "template: chatml, the built-in task's (--template names another)\n");
+    line.clear();
+    messages.read_line(&mut line).unwrap();
     let address = line
         .trim()
         .strip_prefix("serving base at http://")
@@ -201,6 +284,13 @@ fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
         .unwrap_or_else(|| panic!("{line}"))
         .to_owned();
     assert!(address.starts_with("127.0.0.1:"));
+    // The model was made for 128 positions, however large the cache is.
+    let mut connection = std::net::TcpStream::connect(&address).unwrap();
+    write!(connection, "GET /v1/models HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut models = String::new();
+    connection.read_to_string(&mut models).unwrap();
+    assert!(models.contains("\"max_model_len\":128"), "{models}");
     let body = r#"{"model": "base", "messages": [{"role": "user", "content": "12*7=?"}], "temperature": 0}"#;
     let mut connection = std::net::TcpStream::connect(&address).unwrap();
     write!(

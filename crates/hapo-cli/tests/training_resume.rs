@@ -744,16 +744,21 @@ fn the_preflight_is_printed_kept_and_moves_no_draw() {
     let sets = ["--set", "steps=2", "--set", "metrics.preflight=8"];
     let (code, _, stderr) = done(train(&with, &sets));
     assert_eq!(code, 0, "{stderr}");
+    // No more prompts than a step has, whatever the recipe asks for.
+    let said = "pre-flight  sampling 16 responses to 4 prompts, at most two steps' time (--no-preflight skips it)";
+    assert!(stderr.contains(said), "{stderr}");
     assert!(
-        stderr.contains("pre-flight  8 prompts × 4: success 0.0 %, all-fail groups 100.0 %"),
+        stderr.contains("pre-flight  4 prompts × 4: success 0.0 %, all-fail groups 100.0 %"),
         "{stderr}"
     );
     assert!(stderr.contains("teacher for 56.2 % of the prompts"), "{stderr}");
     let found: serde_json::Value =
         serde_json::from_slice(&std::fs::read(with.join("preflight.json")).unwrap()).unwrap();
-    assert_eq!(found["prompts"], 8);
+    assert_eq!(found["prompts"], 4);
     assert_eq!(found["teacher_coverage"], 0.5625);
-    assert_eq!(done(train(&without, &["--set", "steps=2"])).0, 0);
+    let (code, _, stderr) = done(train(&without, &[&sets[..], &["--no-preflight"]].concat()));
+    assert!(code == 0 && !stderr.contains("pre-flight"), "{stderr}");
+    assert!(!without.join("preflight.json").exists());
     for name in ["parameters.f32", "second_moments.f32"] {
         let of = |run: &Path| {
             std::fs::read(run.join(format!("checkpoints/step-000002/trainer_state/{name}")))
@@ -761,4 +766,56 @@ fn the_preflight_is_printed_kept_and_moves_no_draw() {
         };
         assert!(of(&with) == of(&without), "{name} differs");
     }
+}
+
+#[test]
+fn overlong_prompts_are_left_out_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let row = |id: u32, problem: &str| {
+        format!("{{\"id\": \"{id}\", \"problem\": \"{problem}\", \"answer\": \"2\"}}\n")
+    };
+    let problems = ["1+", "2+"].map(|it| it.repeat(20) + "1=?");
+    let problems = problems.into_iter().chain((3..=5).map(|it| format!("{it}*1=?")));
+    let text: String = (1..).zip(problems).map(|(id, it)| row(id, &it)).collect();
+    std::fs::write(&rows, text).unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let run_dir = dir.path().join(name);
+        let mut command = Command::new(HAPO);
+        command.arg("train").arg(smoke()).arg("--run-dir").arg(&run_dir);
+        let file = format!("data.train={}", rows.display());
+        let sets = [
+            "method=grpo",
+            "steps=1",
+            "sampling.prompts_per_step=3",
+            "sampling.max_new_tokens=4",
+            "metrics.preflight=0",
+            "optim.mini_batch_prompts=0",
+            &file,
+        ];
+        for it in sets {
+            command.args(["--set", it]);
+        }
+        for it in ["hapo", "data.prompts", "data.levels", "data.teacher_coverage"] {
+            command.args(["--unset", it]);
+        }
+        done({
+            command.args(more).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command
+        })
+    };
+    let (code, _, stderr) = run("dropped", &[]);
+    let at = format!("(row 1, id 1, {})", rows.display());
+    let said = format!(
+        "warning: prompts left out as they are too long: 2, the first: expected a prompt of 1 to 32 tokens, got 51 {at}"
+    );
+    assert!(code == 0 && stderr.contains(&said), "{stderr}");
+    let (code, _, stderr) = run("refused", &["--set", "data.overlong=error"]);
+    assert_eq!(code, 2);
+    let said = format!("error: expected a prompt of 1 to 32 tokens, got 51 {at}");
+    assert!(stderr.contains(&said), "{stderr}");
+    let (code, _, stderr) = run("few", &["--set", "sampling.prompts_per_step=4"]);
+    assert_eq!(code, 2);
+    let said = "expected at least 4 prompts for one step, got 3; 2 are left out, as they are longer than data.max_prompt_tokens";
+    assert!(stderr.contains(said), "{stderr}");
 }

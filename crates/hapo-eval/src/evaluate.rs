@@ -1,5 +1,7 @@
 //! Completions of a set of problems by a model, graded.
 
+use std::collections::BTreeMap;
+
 use hapo_core::{PromptId, RngStream};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
@@ -24,6 +26,8 @@ pub struct EvalSettings {
     pub max_sequences: usize,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
+    /// Key of the draws beside the seed: sets of different keys share no random numbers.
+    pub draws: u64,
 }
 
 /// A model under evaluation.
@@ -43,17 +47,18 @@ impl<D: Device> Clone for EvalModel<'_, D> {
 
 impl<D: Device> Copy for EvalModel<'_, D> {}
 
-/// Samples completions for the problems at `indices`. A completion depends on its problem's index and its own, not on
-/// what else is sampled.
+/// Samples completions for the problems at `indices` and hands over those of a problem as soon as all are there. A
+/// completion depends on its problem's index and its own, not on what else is sampled.
 ///
 /// # Errors
-/// [`Error::Sampler`].
+/// [`Error::Sampler`], [`Error::Problem`], and what `finished` returns.
 pub fn sample_problems<D: Device>(
     model: EvalModel<'_, D>,
     dataset: &Dataset,
     indices: &[usize],
     settings: EvalSettings,
-) -> Result<Vec<Vec<RawCompletion>>, Error> {
+    mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Error>,
+) -> Result<(), Error> {
     let EvalModel { model, chat_format } = model;
     let prompts = indices
         .iter()
@@ -76,14 +81,8 @@ pub fn sample_problems<D: Device>(
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: settings.seed,
         rng_stream: RngStream::Evaluate,
-        step: 0,
+        step: settings.draws,
     };
-    let sampled = hapo_sampler::sample(model, &requests, &sampling).map_err(|it| match it {
-        hapo_sampler::Error::InGroup { index, source } => {
-            Error::Problem { id: dataset.examples[indices[index]].id.clone(), source }
-        }
-        other => other.into(),
-    })?;
     let text = |it: &hapo_core::Rollout| {
         Ok(RawCompletion {
             text: chat_format.text(&it.tokens)?,
@@ -91,8 +90,16 @@ pub fn sample_problems<D: Device>(
             ended: it.ended,
         })
     };
-    let sampled = sampled.into_iter();
-    sampled.map(|it| it.group.rollouts().iter().map(text).collect()).collect()
+    let sampled = hapo_sampler::sample_each(model, &requests, &sampling, |index, it| {
+        let completions = it.group.rollouts().iter().map(text).collect::<Result<_, Error>>()?;
+        finished(indices[index], completions)
+    });
+    sampled.map_err(|it| match it {
+        Error::Sampler(hapo_sampler::Error::InGroup { index, source }) => {
+            Error::Problem { id: dataset.examples[indices[index]].id.clone(), source }
+        }
+        other => other,
+    })
 }
 
 /// Samples completions for every problem of a data set and grades them.
@@ -107,9 +114,12 @@ pub fn evaluate<D: Device>(
 ) -> Result<Vec<ProblemResult>, Error> {
     let judge = Judge::new(dataset, grader, None)?;
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
-    let sampled = sample_problems(model, dataset, &indices, settings)?;
-    let sampled = indices.into_iter().zip(sampled);
-    Ok(sampled.map(|(index, completions)| judge.grade(index, completions)).collect())
+    let mut results = BTreeMap::new();
+    sample_problems(model, dataset, &indices, settings, |index, completions| {
+        results.insert(index, judge.grade(index, completions));
+        Ok(())
+    })?;
+    Ok(results.into_values().collect())
 }
 
 /// avg@k with its interval over problems; `None` for no problems.

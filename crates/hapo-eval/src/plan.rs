@@ -7,6 +7,7 @@ use hapo_data::task::{Split, TaskSet, make_set};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::benchmark::{Benchmark, SUITES, benchmark, suite, text_checksum};
 use crate::error::Error;
@@ -25,6 +26,21 @@ pub struct EvalSet {
     pub dataset: Dataset,
     /// k: completions of each problem.
     pub completions: usize,
+    /// Whether it is a file of the user's, and no benchmark.
+    pub is_file: bool,
+}
+
+impl EvalSet {
+    /// Key of the set's draws: by its name, so that two benchmarks share none whatever else is evaluated; 0 for a file,
+    /// whose name is the user's.
+    pub(crate) fn draws(&self) -> u64 {
+        if self.is_file {
+            return 0;
+        }
+        let digest = Sha256::digest(self.name.as_bytes());
+        let head = digest.first_chunk().expect("a SHA-256 digest has 32 bytes");
+        u64::from_be_bytes(*head)
+    }
 }
 
 /// Several sets, and the longest completion in tokens.
@@ -61,7 +77,8 @@ impl EvalSets {
         completions: Option<usize>,
         max_tokens: Option<usize>,
     ) -> Self {
-        let set = EvalSet { name, dataset, completions: completions.unwrap_or(COMPLETIONS) };
+        let completions = completions.unwrap_or(COMPLETIONS);
+        let set = EvalSet { name, dataset, completions, is_file: true };
         Self { sets: vec![set], max_tokens: max_tokens.unwrap_or(MAX_TOKENS) }
     }
 
@@ -80,6 +97,7 @@ impl EvalSets {
                         name: name.to_owned(),
                         dataset: level(name, choice)?,
                         completions: choice.completions.unwrap_or(COMPLETIONS),
+                        is_file: false,
                     });
                     continue;
                 }
@@ -114,6 +132,7 @@ fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Error
         name: benchmark.name.to_owned(),
         dataset,
         completions: completions.unwrap_or(COMPLETIONS),
+        is_file: false,
     })
 }
 
@@ -155,6 +174,8 @@ pub struct EvalPlan {
     pub grader: Extracting<'static>,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
+    /// Sequences that a local model decodes at once; as many as a few gigabytes hold if absent.
+    pub max_sequences: Option<usize>,
 }
 
 impl EvalPlan {
@@ -190,11 +211,16 @@ impl EvalPlan {
             .collect();
         json!({
             "texts": texts, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
-            "k": self.completions, "temperature": self.temperature, "top_p": self.top_p,
+            "k": self.completions, "temperature": decimal(self.temperature), "top_p": decimal(self.top_p),
             "max_tokens": self.max_tokens, "grader": self.grader.name(),
             "extraction": self.grader.extraction(), "prompt": self.prompt, "seed": self.seed,
         })
     }
+}
+
+/// The shortest decimal of a number: 0.6, not 0.6000000238418579.
+fn decimal(value: f32) -> f64 {
+    value.to_string().parse().expect("the decimal of a number is a number")
 }
 
 /// An address without user, password and query.

@@ -1,10 +1,12 @@
 //! A resumable evaluation.
 //!
-//! Results are graded, recorded and counted as they come, so that a killed evaluation resumes where its record ends. The
-//! price is that every completion stays in memory until the scores are computed.
+//! Results are graded, recorded and counted as they come, so that a killed evaluation resumes where its record ends, and
+//! what a local model holds is bounded by the sequences decoded at once. The price is that the text of every completion
+//! stays in memory until the scores are computed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use hapo_kernels::Device;
 use hapo_verify::Grader;
@@ -16,11 +18,16 @@ use crate::plan::{EvalPlan, EvalSet};
 use crate::record::Record;
 use crate::score::{Score, score};
 
+/// Keys and values of an evaluation that names no number of sequences.
+const CACHE_BYTES: u64 = 8 << 30;
+
 /// How far an evaluation is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvalProgress {
     /// Problems with a result.
     pub problems: usize,
+    /// Their completions.
+    pub completions: usize,
     /// Share of their completions that are correct, as a mean over problems.
     pub success: f64,
 }
@@ -73,36 +80,51 @@ impl<'a> EvalSession<'a> {
         self.plan
     }
 
-    /// Samples the completions that are missing from a local model.
+    /// Samples the completions that are missing from a local model. Each problem is graded, recorded and counted as
+    /// soon as its completions are there.
     ///
     /// # Errors
     /// Those of [`sample_problems`]; [`Error::Run`] of the record.
     pub fn sample<D: Device>(&mut self, model: EvalModel<'_, D>) -> Result<(), Error> {
-        const PROBLEMS_AT_ONCE: usize = 64;
+        const FLUSH_EVERY: Duration = Duration::from_secs(1);
         let decoding = self.plan.decoding()?;
         for (index, set) in self.plan.sets.iter().enumerate() {
+            let missing = self.missing(index);
             let settings = EvalSettings {
                 completions: set.completions,
                 decoding,
                 max_new_tokens: self.plan.max_tokens,
-                max_sequences: 256,
+                max_sequences: match self.plan.max_sequences {
+                    Some(it) => it,
+                    None => sequences_in_memory(model, set, self.plan.max_tokens)?,
+                },
                 seed: self.plan.seed,
+                draws: set.draws(),
             };
-            let missing = self.missing(index);
-            // Completions do not depend on how the problems are cut; without a record nothing is gained by cutting.
-            let at_once = match self.record {
-                Some(_) => PROBLEMS_AT_ONCE,
-                None => missing.len().max(1),
-            };
-            for problems in missing.chunks(at_once) {
-                let sampled = sample_problems(model, &set.dataset, problems, settings)?;
-                for (problem, completions) in problems.iter().zip(sampled) {
-                    self.add(index, *problem, completions)?;
+            let mut flushed = Instant::now();
+            sample_problems(model, &set.dataset, &missing, settings, |problem, completions| {
+                self.add(index, problem, completions)?;
+                if flushed.elapsed() >= FLUSH_EVERY {
+                    self.flush()?;
+                    flushed = Instant::now();
                 }
-                self.flush()?;
-            }
+                Ok(())
+            })?;
+            self.flush()?;
         }
         Ok(())
+    }
+
+    /// What to know before a local model is sampled: sequences beyond the positions it was made for.
+    ///
+    /// # Errors
+    /// A problem that the template cannot render.
+    pub fn warning<D: Device>(&self, model: EvalModel<'_, D>) -> Result<Option<String>, Error> {
+        let mut longest = 0;
+        for set in &self.plan.sets {
+            longest = longest.max(longest_prompt(model, set)?);
+        }
+        Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens))
     }
 
     /// Problems of a set that have no result.
@@ -127,6 +149,7 @@ impl<'a> EvalSession<'a> {
         let problems = all().count();
         (self.observer)(EvalProgress {
             problems,
+            completions: all().map(|it| it.completions.len()).sum(),
             success: all().map(ProblemResult::success).sum::<f64>() / problems as f64,
         });
         Ok(())
@@ -147,6 +170,31 @@ impl<'a> EvalSession<'a> {
         })
         .collect()
     }
+}
+
+/// Sequences that are decoded at once: as many as [`CACHE_BYTES`] of keys and values hold, at most 256. No completion
+/// depends on it.
+fn sequences_in_memory<D: Device>(
+    model: EvalModel<'_, D>,
+    set: &EvalSet,
+    max_tokens: usize,
+) -> Result<usize, Error> {
+    let longest = longest_prompt(model, set)?;
+    let bytes = hapo_model::memory::kv_bytes_per_token(model.model.config());
+    let fits = |sequences: &usize| {
+        let requests = set.dataset.examples.len();
+        let tokens = hapo_sampler::cache_tokens::<D>(*sequences, requests, longest, max_tokens);
+        tokens as u64 * bytes <= CACHE_BYTES
+    };
+    Ok([256, 128, 64, 32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1))
+}
+
+fn longest_prompt<D: Device>(model: EvalModel<'_, D>, set: &EvalSet) -> Result<usize, Error> {
+    let mut longest = 0;
+    for it in &set.dataset.examples {
+        longest = longest.max(model.chat_format.prompt_of(it)?.len());
+    }
+    Ok(longest)
 }
 
 /// Whether recorded results are results of these problems.

@@ -19,7 +19,7 @@ pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
 pub use engine::Engine;
 pub use local::{
-    Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_until,
+    Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_each, sample_until,
 };
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,

@@ -80,7 +80,21 @@ pub fn sample<D: Device>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
 ) -> Result<Vec<Sampled>, Error> {
-    run(model, requests, settings, None)
+    collect(requests, |finished| run(model, requests, settings, None, finished))
+}
+
+/// As [`sample`], and a group is handed over as soon as its last completion has ended, with the index of
+/// its request. What is held at a time is the cache, the prompts, and the groups that have begun.
+///
+/// # Errors
+/// Those of [`sample`], and what `finished` returns.
+pub fn sample_each<D: Device, E: From<Error>>(
+    model: &Model<D>,
+    requests: &[GroupRequest<'_>],
+    settings: &SampleSettings<'_>,
+    finished: impl FnMut(usize, Sampled) -> Result<(), E>,
+) -> Result<(), E> {
+    run(model, requests, settings, None, finished)
 }
 
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
@@ -96,7 +110,22 @@ pub fn sample_until<D: Device>(
     tokenizer: &Tokenizer,
     stop_strings: &[String],
 ) -> Result<Vec<Sampled>, Error> {
-    run(model, requests, settings, Some((tokenizer, stop_strings)))
+    let until = Some((tokenizer, stop_strings));
+    collect(requests, |finished| run(model, requests, settings, until, finished))
+}
+
+/// The groups in the order of their requests.
+fn collect(
+    requests: &[GroupRequest<'_>],
+    run: impl FnOnce(&mut dyn FnMut(usize, Sampled) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<Vec<Sampled>, Error> {
+    let mut groups: Vec<Option<Sampled>> = requests.iter().map(|_| None).collect();
+    run(&mut |index, it| {
+        groups[index] = Some(it);
+        Ok(())
+    })?;
+    let groups = groups.into_iter();
+    Ok(groups.map(|it| it.expect("every request is finished once")).collect())
 }
 
 /// Tokens of the key/value cache that [`sample`] reserves for `sequences` running sequences of `requests`
@@ -113,34 +142,23 @@ pub fn cache_tokens<D: Device>(
         + prompts * KvCache::<D>::cost(longest_prompt)
 }
 
-fn run<D: Device>(
+fn run<D: Device, E: From<Error>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
     until: Option<(&Tokenizer, &[String])>,
-) -> Result<Vec<Sampled>, Error> {
-    let mut done: Vec<Vec<(Rollout, Details)>> =
-        requests.iter().map(|it| vec![unsampled(); it.completions]).collect();
+    mut finished: impl FnMut(usize, Sampled) -> Result<(), E>,
+) -> Result<(), E> {
+    for (index, it) in requests.iter().enumerate().filter(|it| it.1.completions == 0) {
+        finished(index, Begun::new(it).into_group(it))?;
+    }
     let requested = requests.iter().map(|it| it.completions).sum::<usize>();
     if requested == 0 {
-        return Ok(groups(requests, done));
+        return Ok(());
     }
-    let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
-    let sequences = settings.max_sequences.min(requested);
-    let limits = EngineLimits {
-        max_sequences: sequences,
-        cache_tokens: cache_tokens::<D>(
-            sequences,
-            requests.len(),
-            longest,
-            settings.max_new_tokens,
-        ),
-        prefill_tokens: usize::MAX,
-        usable_vocab: settings.usable_vocab,
-    };
-    let mut engine = Engine::new(model, until.map(|it| it.0), limits)?;
+    let mut engine = Engine::new(model, until.map(|it| it.0), limits::<D>(requests, settings))?;
     let mut group_of = HashMap::new();
-    for (group, it) in requests.iter().enumerate() {
+    for (group, it) in requests.iter().enumerate().filter(|it| it.1.completions > 0) {
         let id = engine
             .submit(Request {
                 prompt: it.tokens.to_vec(),
@@ -161,19 +179,63 @@ fn run<D: Device>(
             .map_err(|it| it.of_group(group))?;
         group_of.insert(id, group);
     }
+    let mut begun: HashMap<usize, Begun> = HashMap::new();
     while !engine.is_idle() {
         for it in engine.step()? {
-            let (rollout, details) = &mut done[group_of[&it.request]][it.completion];
+            let group = group_of[&it.request];
+            let at = begun.entry(group).or_insert_with(|| Begun::new(&requests[group]));
+            let (rollout, details) = &mut at.completions[it.completion];
             match it.kind {
                 EventKind::Token(NewToken { drawn, .. }) => push(rollout, details, drawn),
                 EventKind::Finished { reason, .. } => {
                     rollout.ended = reason != FinishReason::Length;
                     details.finish = reason;
+                    at.left -= 1;
+                    if at.left == 0 {
+                        let done = begun.remove(&group).expect("it was begun");
+                        finished(group, done.into_group(&requests[group]))?;
+                    }
                 }
             }
         }
     }
-    Ok(groups(requests, done))
+    Ok(())
+}
+
+fn limits<D: Device>(requests: &[GroupRequest<'_>], settings: &SampleSettings<'_>) -> EngineLimits {
+    let requested = requests.iter().map(|it| it.completions).sum::<usize>();
+    let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
+    let sequences = settings.max_sequences.min(requested);
+    EngineLimits {
+        max_sequences: sequences,
+        cache_tokens: cache_tokens::<D>(
+            sequences,
+            requests.len(),
+            longest,
+            settings.max_new_tokens,
+        ),
+        prefill_tokens: usize::MAX,
+        usable_vocab: settings.usable_vocab,
+    }
+}
+
+/// A group with a first token.
+struct Begun {
+    completions: Vec<(Rollout, Details)>,
+    /// Completions that have not ended.
+    left: usize,
+}
+
+impl Begun {
+    fn new(request: &GroupRequest<'_>) -> Self {
+        let left = request.completions;
+        Self { completions: vec![unsampled(); left], left }
+    }
+
+    fn into_group(self, request: &GroupRequest<'_>) -> Sampled {
+        let (rollouts, details) = self.completions.into_iter().unzip();
+        Sampled { group: SampledGroup::new(request.prompt, request.completions, rollouts), details }
+    }
 }
 
 fn unsampled() -> (Rollout, Details) {
@@ -186,19 +248,6 @@ fn push(rollout: &mut Rollout, details: &mut Details, drawn: Drawn) {
     rollout.log_probs.push(drawn.log_prob);
     details.log_probs_t1.push(drawn.log_prob_t1);
     details.entropies.push(drawn.entropy);
-}
-
-fn groups(requests: &[GroupRequest<'_>], done: Vec<Vec<(Rollout, Details)>>) -> Vec<Sampled> {
-    let groups = requests.iter().zip(done);
-    groups
-        .map(|(request, completions)| {
-            let (rollouts, details) = completions.into_iter().unzip();
-            Sampled {
-                group: SampledGroup::new(request.prompt, request.completions, rollouts),
-                details,
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

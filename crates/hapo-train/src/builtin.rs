@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use hapo_kernels::Device;
-use hapo_model::LoadedModel;
+use hapo_model::{Config, LoadError, LoadedModel, config_json};
 
 use crate::error::{Error, Result};
 
@@ -16,6 +16,17 @@ const FILES: &[(&str, &[u8])] = &[
     ("tokenizer.json", include_bytes!("../../../models/base/tokenizer.json")),
     ("tokenizer_config.json", include_bytes!("../../../models/base/tokenizer_config.json")),
 ];
+
+/// The base model of the built-in task, as it is shipped.
+pub const BUILTIN_BASE: &str = "builtin:base";
+
+/// The shape of the base model.
+pub(crate) fn config() -> Result<Config> {
+    let bytes = |name: &str| FILES.iter().find(|it| it.0 == name).map(|it| (Path::new(it.0), it.1));
+    let (file, text) = bytes("config.json").expect("a model has its configuration");
+    let parsed = config_json::parse(file, text, bytes("generation_config.json"));
+    Ok(parsed.map_err(LoadError::from)?.config)
+}
 
 /// Writes the base model as a Hugging Face folder.
 pub(crate) fn write_base(folder: &Path) -> Result<()> {

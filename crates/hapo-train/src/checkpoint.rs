@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::engines::{Learner, ModelFiles};
 use crate::error::{Error, Result};
 use crate::inputs::{Inputs, hex};
+use crate::recipe::{AUTO, Recipe};
 
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: &[&str] = &[
@@ -56,14 +57,34 @@ pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
     Some((best.1, best.2))
 }
 
-/// The prompt template that the model in `folder` was trained with: its name and its hash. None for
-/// a folder that is not such a checkpoint.
-pub fn trained_template(folder: &Path) -> Option<(String, String)> {
+/// The prompt template that a checkpoint was trained with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrainedTemplate {
+    /// Its name.
+    pub name: String,
+    /// Text of the system turn.
+    pub system: Option<String>,
+    /// What follows the problem in the user's turn.
+    pub suffix: Option<String>,
+    /// Its hash.
+    pub hash: String,
+}
+
+/// The prompt template that the model in `folder` was trained with. None for a folder that is not such
+/// a checkpoint, or whose recipe cannot be read.
+pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
     let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
     let state: TrainerState = serde_json::from_slice(&state).ok()?;
-    let recipe = crate::Recipe::parse_resolved(&state.recipe, "state.json");
-    let name = recipe.map_or_else(|_| "another".to_owned(), |it| it.data().template.clone());
-    Some((name, state.template_hash))
+    let recipe = Recipe::parse_resolved(&state.recipe, "state.json").ok()?;
+    let data = recipe.data();
+    // The built-in corpus is written in its own and names none.
+    let name = if data.template == AUTO { "chatml" } else { &data.template };
+    Some(TrainedTemplate {
+        name: name.to_owned(),
+        system: data.template_system.clone(),
+        suffix: data.template_suffix.clone(),
+        hash: state.template_hash,
+    })
 }
 
 /// What a checkpoint is made of.

@@ -10,10 +10,10 @@ use hapo_kernels::Cpu;
 use hapo_model::{ActivationCheckpointing, Config, memory};
 use serde::Serialize;
 
+use crate::builtin::BUILTIN_BASE;
 use crate::error::Result;
 use crate::init;
-use crate::recipe::{ModelSource, Overrides, Recipe};
-use crate::run::BUILTIN_BASE;
+use crate::recipe::{MicroBatch, ModelSource, Overrides, Recipe};
 
 /// A device to plan for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -164,9 +164,7 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
     let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
     match recipe.model() {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
-        ModelSource::Folder(path) if path == BUILTIN_BASE => {
-            Ok(crate::run::open_model(path, context, 1)?.model.config().clone())
-        }
+        ModelSource::Folder(path) if path == BUILTIN_BASE => crate::builtin::config(),
         ModelSource::Folder(path) => {
             Ok(hapo_model::folder::read_config(std::path::Path::new(path))?.config)
         }
@@ -244,7 +242,7 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
         parts.push(Part { name: "initial weights", bytes: copy });
     }
     let number = |bytes: u64| bytes / 4 * device.activation_bytes;
-    let rows = rows(recipe);
+    let rows = rows(recipe, config);
     let tape =
         memory::tape_bytes(config, rows, rows, rows, recipe.optim().activation_checkpointing);
     parts.push(Part {
@@ -276,7 +274,7 @@ fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
 
 /// Most packed tokens of a micro-batch: the budget, or the whole mini-batch where it is smaller, or one
 /// sequence where it is longer.
-fn rows(recipe: &Recipe) -> usize {
+fn rows(recipe: &Recipe, config: &Config) -> usize {
     let (prompt, response) = (recipe.data().max_prompt_tokens, recipe.sampling().max_new_tokens);
     let members = if samples(recipe) { recipe.sampling().group_size } else { 1 };
     let groups = match recipe.optim().mini_batch_prompts {
@@ -284,7 +282,25 @@ fn rows(recipe: &Recipe) -> usize {
         some => some,
     };
     let whole = groups.saturating_mul(members.saturating_mul(response).saturating_add(prompt));
-    recipe.optim().micro_batch_tokens.min(whole).max(prompt + response)
+    let budget = match recipe.optim().micro_batch_tokens {
+        MicroBatch::Auto => micro_batch_tokens(recipe, config),
+        MicroBatch::Tokens(it) => it,
+    };
+    budget.min(whole).max(prompt + response)
+}
+
+/// The tokens of a micro-batch that a recipe leaves to the model's shape: the most of some powers of two
+/// whose activations take no more than weights, gradients and moments do, or 1 GiB.
+pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
+    const SIZES: [usize; 3] = [8192, 4096, 2048];
+    const LEAST: usize = 1024;
+    let room = (4 * memory::parameter_bytes(config)).max(1 << 30);
+    let checkpointing = recipe.optim().activation_checkpointing;
+    let fits = |rows: &usize| {
+        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing);
+        tape.total() <= room
+    };
+    SIZES.into_iter().find(fits).unwrap_or(LEAST)
 }
 
 /// Settings that lower the memory and leave the loss as it is.
@@ -300,7 +316,7 @@ fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Change>
         consider("optim.activation_checkpointing=layers".to_owned());
     }
     let longest = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
-    let fewer = (recipe.optim().micro_batch_tokens / 4).max(longest);
+    let fewer = (rows(recipe, config) / 4).max(longest);
     consider(format!("optim.micro_batch_tokens={fewer}"));
     let fewer = (recipe.sampling().max_sequences / 4).max(1);
     consider(format!("sampling.max_sequences={fewer}"));
@@ -387,6 +403,31 @@ mod tests {
         // 6 × parameters × tokens, and the attention on top.
         let plain = 6.0 * it.parameters as f64 * it.trained_tokens;
         assert!(it.training_flops > 0.9 * plain && it.training_flops < 1.3 * plain);
+    }
+
+    /// Bytes of a token's activations, by hand from the widths, against 16 bytes a parameter.
+    #[test]
+    fn a_micro_batch_is_as_large_as_the_shape_allows() {
+        let check = |name: &str, tokens: usize| {
+            let file =
+                concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/model_configs/fields.json");
+            let fields: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+            let text = fields["folders"][name].to_string();
+            let file = std::path::Path::new("config.json");
+            let config =
+                hapo_model::config_json::parse(file, text.as_bytes(), None).unwrap().config;
+            assert_eq!(micro_batch_tokens(&recipe(&[]), &config), tokens, "{name}");
+            let layers = ["optim.activation_checkpointing=layers"];
+            assert_eq!(micro_batch_tokens(&recipe(&layers), &config), 8192, "{name}");
+        };
+        check("SmolLM2-135M", 2048);
+        check("Qwen2.5-0.5B-Instruct", 4096);
+        check("Llama-3.2-1B-Instruct", 8192);
+        check("Qwen2.5-Math-7B", 8192);
+        // The recorded runs' size.
+        let base = crate::builtin::config().unwrap();
+        assert_eq!(micro_batch_tokens(&recipe(&[]), &base), 8192);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a run has to expect, from a look at its first prompts before its first step: how often it
 //! succeeds, fails whole groups, misses the box or the end token, and what a step will cost.
 //!
-//! The price is about the sampling of one step. Its draws are of the stream that `hapo generate` and the like draw
+//! The price is at most two steps' time: the sampling of one, and the training of a quarter of one, which is run whole
+//! where a step would pass groups over. Its draws are of the stream that `hapo generate` and the like draw
 //! from, so the run's are not moved.
 
 use std::time::Instant;
@@ -17,15 +18,21 @@ use crate::run::Run;
 use crate::step::{SampledTokens, Task, credit, gate, requests, score};
 use crate::verifier::{AnswerCounts, Verifier};
 
-/// Samples the first `prompts` prompts of the run; `None` for a run that samples nothing.
-pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<Option<Preflight>> {
+/// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples nothing.
+/// `begins` is told how many prompts and responses before it starts.
+pub(crate) fn preflight<L: Learner>(
+    run: &mut Run<L>,
+    prompts: usize,
+    begins: impl FnOnce(usize, usize),
+) -> Result<Option<Preflight>> {
     let (steps, wants_teacher) = (run.steps(), run.wants_teacher());
     let Some((task, mut engines)) = run.task().filter(|_| prompts > 0) else {
         return Ok(None);
     };
     let Task { table, order, method, settings, .. } = task;
     let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
-    let chosen = table.at(&visited.take(prompts).collect::<Vec<_>>());
+    let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
+    begins(chosen.len(), chosen.len() * settings.group_size);
     // A grader that a study makes unreliable would hide what the model can do.
     let verifier = Verifier { noise: None, ..task.verifier.clone() };
     let started = Instant::now();
@@ -45,7 +52,7 @@ pub(crate) fn preflight<L: Learner>(run: &mut Run<L>, prompts: usize) -> Result<
     let statistics = BatchStatistics::of(&mixed, dropped);
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
-    let first = mixed.iter().take(8);
+    let first = mixed.iter().take((chosen.len() / 4).clamp(1, 8));
     let mut groups: Vec<TokenGroup> =
         first.map(|it| credit(table, it, (method, settings), step)).collect();
     for it in &mut groups {

@@ -14,6 +14,7 @@ use hapo_verify::{Gold, Grader};
 use crate::error::{Error, Result};
 use crate::grading;
 use crate::inputs::{Inputs, RowHashes};
+use crate::recipe::Overlong;
 
 /// A prompt of the run.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct PromptTable {
     pub prompts: Vec<Prompt>,
     /// Teacher trajectories that were not admitted, with the reason (D9).
     pub refused_teachers: Vec<String>,
+    /// Prompts that are left out as they are too long, with the row.
+    pub overlong: Vec<String>,
     /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
     pub copies: u64,
     /// Hashes of all rows, in their order.
@@ -56,6 +59,8 @@ pub struct PromptLimits {
     pub response_tokens: usize,
     /// Smallest reward for which a teacher trajectory is admitted (D28).
     pub success_at: f64,
+    /// What becomes of longer prompts.
+    pub overlong: Overlong,
 }
 
 impl PromptTable {
@@ -78,6 +83,7 @@ impl PromptTable {
             refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
         let mut prompts = Vec::with_capacity(dataset.examples.len());
         let mut hashes = RowHashes::default();
+        let mut overlong = Vec::new();
         for (number, teacher) in admission.teachers.into_iter().enumerate() {
             let example = &dataset.examples[number];
             let bad_row = |problem: String, hint: &str| Error::Dataset {
@@ -101,10 +107,14 @@ impl PromptTable {
             };
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
                 let (limit, n) = (limits.prompt_tokens, tokens.len());
-                return Err(bad_row(
-                    format!("expected a prompt of 1 to {limit} tokens, got {n}"),
-                    "raise data.max_prompt_tokens or remove the row",
-                ));
+                let problem = format!("expected a prompt of 1 to {limit} tokens, got {n}");
+                if n > 0 && limits.overlong == Overlong::Drop {
+                    overlong.push(with_row(dataset, number, origin, &problem));
+                    continue;
+                }
+                let hint =
+                    "raise data.max_prompt_tokens, set data.overlong = \"drop\", or remove the row";
+                return Err(bad_row(problem, hint));
             }
             let prompt = Prompt {
                 id: PromptId(number as u64),
@@ -120,7 +130,8 @@ impl PromptTable {
             prompts.push(prompt);
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
-        Ok(Self { prompts, refused_teachers, copies: copies.sum(), inputs: hashes.finish() })
+        let (copies, inputs) = (copies.sum(), hashes.finish());
+        Ok(Self { prompts, refused_teachers, overlong, copies, inputs })
     }
 
     /// The prompts at these positions.

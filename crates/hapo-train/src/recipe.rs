@@ -20,9 +20,10 @@ use crate::error::{Error, Result};
 use text::{Document, Problem};
 
 pub use sections::{
-    AdvantageSection, CheckpointSection, DataSection, DataSource, GuardSection, HapoSection,
-    InitSection, Key, LossSection, MethodName, MetricsSection, ModelSection, OptimSection,
-    REQUIRED, SECTIONS, SamplingSection, Settings, TeacherSection, Truncated,
+    AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, GuardSection, HapoSection,
+    InitSection, Key, LossSection, MethodName, MetricsSection, MicroBatch, ModelSection,
+    OptimSection, Overlong, REQUIRED, SECTIONS, SamplingSection, Settings, TeacherSection,
+    Truncated,
 };
 pub use spelling::{of_earlier_version, upgrade};
 pub use text::{Overrides, WrittenAs};

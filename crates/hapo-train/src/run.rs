@@ -10,6 +10,7 @@ use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, choose_template};
 use sha2::{Digest, Sha256};
 
+use crate::builtin::BUILTIN_BASE;
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engines::Batching;
 use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
@@ -18,15 +19,14 @@ use crate::init::init_model;
 use crate::inputs::{Inputs, hex};
 use crate::recipe::{ModelSource, Recipe, Truncated};
 use crate::rollouts::RolloutLog;
+use crate::settle::settled;
 use crate::source::{Source, load_source};
 use crate::step::{StepSettings, Task, imitation_step, rollout_step};
+use crate::template::template_of_recipe;
 use crate::trainer::Trainer;
 use crate::trainer_files::hash_of_weights;
 use crate::update::UpdateSettings;
 use crate::verifier::{VerdictNoise, Verifier};
-
-/// The base model of the built-in task, as it is shipped.
-pub const BUILTIN_BASE: &str = "builtin:base";
 
 /// Opens a model folder, or [`BUILTIN_BASE`], on the CPU.
 ///
@@ -75,6 +75,7 @@ impl<D: Device> Run<Trainer<D>> {
     /// As [`Run::new`], on any device.
     pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
         recipe.check_files()?;
+        let (recipe, _) = &settled(recipe)?;
         let mut context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
         if let GroupPlan::Prefixes(_) = recipe.method().sampling() {
             // A prefix is read with the prompt, and the response behind it may be as long as any.
@@ -94,7 +95,8 @@ impl<D: Device> Run<Trainer<D>> {
             ModelSource::Folder(path) => path,
             _ => "the model",
         };
-        let template = choose_template(recipe.data().template_choice(), name, &tokenizer_files)?;
+        let template = template_of_recipe(recipe)?;
+        let template = choose_template(template.choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
         let source = load_source(recipe, &chat_format, &recipe.grader()?)?;
@@ -178,7 +180,7 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         update: UpdateSettings {
             loss: *recipe.loss(),
             batching: Batching {
-                micro_batch_tokens: optim.micro_batch_tokens,
+                micro_batch_tokens: optim.micro_batch_tokens.settled(),
                 inverse_temperature: 1.0 / sampling.temperature,
             },
             optimizer: AdamW {

@@ -76,6 +76,10 @@ impl Source {
             let n = refused.len();
             all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
         }
+        if let Some(first) = table.overlong.first() {
+            let n = table.overlong.len();
+            all.push(format!("prompts left out as they are too long: {n}, the first: {first}"));
+        }
         if copies > 0 {
             let n = table.prompts.len();
             all.push(format!(
@@ -139,6 +143,7 @@ pub(crate) fn load_source(
         prompt_tokens: recipe.data().max_prompt_tokens,
         response_tokens: recipe.sampling().max_new_tokens,
         success_at: recipe.success_at(),
+        overlong: recipe.data().overlong,
     };
     let mut table =
         PromptTable::new(&dataset, recipe.data().train.as_str(), chat_format, grader, limits)?;
@@ -151,6 +156,10 @@ pub(crate) fn load_source(
         per_step: recipe.sampling().prompts_per_step,
     };
     if order.steps_per_epoch() == 0 {
+        let left_out = match table.overlong.len() {
+            0 => String::new(),
+            n => format!("; {n} are left out, as they are longer than data.max_prompt_tokens"),
+        };
         let what = if recipe.method().sampling() == GroupPlan::Demonstrations {
             "prompts with an admissible teacher"
         } else {
@@ -158,7 +167,7 @@ pub(crate) fn load_source(
         };
         return Err(Error::Dataset {
             problem: format!(
-                "expected at least {} {what} for one step, got {} ({})",
+                "expected at least {} {what} for one step, got {}{left_out} ({})",
                 order.per_step,
                 order.prompts,
                 recipe.data().train.as_str()

@@ -8,21 +8,26 @@ use std::path::{Path, PathBuf};
 use hapo_kernels::Device;
 use hapo_run::{Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically};
 
-use crate::checkpoint::{self, Shelf};
+use crate::checkpoint::Shelf;
 use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
 use crate::preflight::preflight;
-use crate::recipe::{ModelSource, Recipe};
+use crate::recipe::Recipe;
 use crate::resume::{self, Found, ResumePolicy};
 use crate::run::{Run, cpu};
 use crate::score::Score;
+use crate::settle::{self, with_model_of_stage};
+use crate::template::ChosenTemplate;
 use crate::tensorboard::Events;
 
 /// What a run reports while it runs.
 pub trait Observer {
     /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
+
+    /// What was decided for the reader.
+    fn note(&mut self, _text: &str) {}
 
     /// Something the reader should know.
     fn warning(&mut self, _text: &str) {}
@@ -31,6 +36,9 @@ pub trait Observer {
     fn wants_preflight(&self) -> bool {
         false
     }
+
+    /// The pre-flight samples so many prompts and responses now; it takes at most two steps' time.
+    fn preflight_begins(&mut self, _prompts: usize, _responses: usize) {}
 
     /// What the pre-flight met.
     fn preflight(&mut self, _found: &Preflight) {}
@@ -93,6 +101,10 @@ pub fn train_on<D: Device>(
     if policy == ResumePolicy::Fresh {
         require_no_run(run_dir)?;
     }
+    let (recipe, template) = &settle::settled(&match policy {
+        ResumePolicy::Fresh => with_model_of_stage(recipe, run_dir)?,
+        _ => settle::as_before(recipe, run_dir)?,
+    })?;
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
     let _lock = Lock::take(files)?;
@@ -115,6 +127,9 @@ pub fn train_on<D: Device>(
     }
     let recipe = &with_model_of_stage(recipe, run_dir)?;
     let mut run = Run::on(device, recipe)?;
+    if let Some(it) = template.as_ref().and_then(ChosenTemplate::note) {
+        observer.note(&format!("{it} (data.template names another)"));
+    }
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
     }
@@ -178,7 +193,8 @@ fn look_ahead<L: Learner>(
     files: RunFolder<'_>,
     observer: &mut dyn Observer,
 ) -> Result<()> {
-    let Some(found) = preflight(run, prompts)? else {
+    let begins = |prompts, responses| observer.preflight_begins(prompts, responses);
+    let Some(found) = preflight(run, prompts, begins)? else {
         return Ok(());
     };
     let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
@@ -305,23 +321,6 @@ pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
         Some(name) => run_dir.join(name),
         None => run_dir.to_owned(),
     }
-}
-
-/// The recipe with `stage:NAME` replaced by that stage's last checkpoint, which lies beside `run_dir`.
-pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Recipe> {
-    if let ModelSource::Stage(name) = recipe.model() {
-        let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
-        let (_, checkpoint) =
-            RunFolder(&beside).list_checkpoints().into_iter().next().ok_or_else(|| {
-                Error::Stage {
-                    problem: format!("stage {name} has no checkpoint in {}", beside.display()),
-                }
-            })?;
-        checkpoint::verify(&checkpoint)?;
-        let folder = checkpoint.display().to_string();
-        return Ok(recipe.clone().with_model_folder(&folder));
-    }
-    Ok(recipe.clone())
 }
 
 /// The recipe with its defaults filled in, as the run folder keeps it.

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use hapo_data::Dataset;
 use hapo_data::task::Split;
-use hapo_data::{Dataset, TemplateChoice};
 use hapo_eval::{
     EvalModel, EvalPlan, EvalSession, EvalSets, Layout, Recorded, Score, SetChoice, compare,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_teacher::{Client, RetryPolicy};
+use hapo_train::{ChosenTemplate, TemplateRequest};
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
@@ -61,9 +62,12 @@ pub(crate) struct Args {
     /// Longest completion in tokens [default: the suite's own, else 96]
     #[arg(long)]
     max_tokens: Option<usize>,
-    /// Prompt template of a local model; `chat` is its own
-    #[arg(long, default_value = "chatml")]
-    template: String,
+    /// Sequences decoded at once by a local model; scores do not depend on it [default: 256, or as many as 8 GiB of keys and values hold]
+    #[arg(long, value_name = "N", conflicts_with = "endpoint")]
+    max_sequences: Option<usize>,
+    /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
+    #[arg(long)]
+    template: Option<String>,
     /// System text, with --template chat
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -123,27 +127,28 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let layout = if args.json { Layout::Json } else { args.layout };
         return print_comparison(&args.compare, layout, args.seed);
     }
-    let plan = args.plan()?;
+    let (plan, template) = args.plan()?;
     for warning in plan.text_warnings() {
         eprintln!("warning: {warning}");
     }
-    let problems = plan.sets.iter().map(|it| it.dataset.examples.len() as u64);
-    let progress = CountProgress::new("eval", problems.sum(), "problems");
+    let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
+    let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
     let observer = |it: hapo_eval::EvalProgress| {
         let text = format!("{:.1} % correct", 100.0 * it.success);
-        progress.at(it.problems as u64, &text);
+        progress.at(it.completions as u64, &text);
     };
     let mut session = EvalSession::open(&plan, args.out.as_deref(), &observer)?;
-    match &args.endpoint {
-        Some(endpoint) => {
+    match (&args.endpoint, &template) {
+        (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
             runtime()?.block_on(session.request(&client))?;
         }
-        None => on_device!(args.device.device, threads, |device| sample(
+        (None, Some(template)) => on_device!(args.device.device, threads, |device| sample(
             &mut session,
-            args.template(),
+            template,
             device
         ))?,
+        (None, None) => unreachable!("a local model has its template"),
     }
     progress.finish();
     let scores = session.scores();
@@ -155,23 +160,28 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 }
 
 impl Args {
-    fn plan(&self) -> Result<EvalPlan> {
+    /// What is evaluated, and the template of a local model.
+    fn plan(&self) -> Result<(EvalPlan, Option<ChosenTemplate>)> {
         let grader = Extracting::new(grader(&self.grader)?, self.extraction);
-        if self.k == Some(0) || self.problems == 0 || self.max_tokens == Some(0) {
+        let zero = Some(0);
+        if [self.k, self.max_tokens, self.max_sequences].contains(&zero) || self.problems == 0 {
             return Err(bad_input(
-                "--k, --problems and --max-tokens: expected at least 1, got 0",
+                "--k, --problems, --max-tokens and --max-sequences: expected at least 1, got 0",
                 "ask for one",
             ));
         }
         let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         decoding(self.temperature, truncation)?;
-        self.template().check()?;
         let EvalSets { sets, max_tokens } = self.sets(&grader)?;
-        let prompt = match &self.endpoint {
-            Some(_) => &self.instruction,
-            None => &self.template,
+        // After what can be refused without the model.
+        let template = match &self.endpoint {
+            Some(_) => None,
+            None => {
+                Some(model::template(self.template(), self.model.as_deref().unwrap_or_default())?)
+            }
         };
-        Ok(EvalPlan {
+        let prompt = template.as_ref().map_or(&self.instruction, |it| &it.name);
+        let plan = EvalPlan {
             sets,
             model: self.model.clone().unwrap_or_default(),
             endpoint: self.endpoint.clone(),
@@ -182,7 +192,9 @@ impl Args {
             max_tokens,
             grader,
             seed: self.seed,
-        })
+            max_sequences: self.max_sequences,
+        };
+        Ok((plan, template))
     }
 
     fn sets(&self, grader: &dyn Grader) -> Result<EvalSets> {
@@ -214,9 +226,9 @@ impl Args {
         })?)
     }
 
-    fn template(&self) -> TemplateChoice<'_> {
-        TemplateChoice {
-            name: &self.template,
+    fn template(&self) -> TemplateRequest<'_> {
+        TemplateRequest {
+            name: self.template.as_deref(),
             system: self.system.as_deref(),
             suffix: self.suffix.as_deref(),
         }
@@ -242,13 +254,16 @@ impl Args {
 
 fn sample<D: Device>(
     session: &mut EvalSession<'_>,
-    template: TemplateChoice<'_>,
+    template: &ChosenTemplate,
     device: D,
 ) -> Result<()> {
     let EvalPlan { model, max_tokens, .. } = session.plan();
     let (opened, chat_format) = model::open(model, template, *max_tokens, device)?;
     model::warn_of_another_template(model, &chat_format);
     let model = EvalModel { model: &opened, chat_format: &chat_format };
+    if let Some(it) = session.warning(model)? {
+        eprintln!("warning: {it}");
+    }
     Ok(session.sample(model)?)
 }
 

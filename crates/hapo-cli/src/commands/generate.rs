@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
-use hapo_data::{Example, TemplateChoice};
+use hapo_data::Example;
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
+use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
 use crate::support::arguments::{count, decoding};
@@ -49,9 +50,9 @@ pub(crate) struct Args {
     /// Longest completion in tokens
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
-    /// Prompt template; `chat` is the model's own
-    #[arg(long, default_value = "chatml")]
-    template: String,
+    /// Prompt template; `chat` is its own [default: the one it was trained with by hapo train, else its own]
+    #[arg(long)]
+    template: Option<String>,
     /// System text, with --template chat
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -84,13 +85,14 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "leave the option out to stop at end tokens alone",
         ));
     }
+    let asked = TemplateRequest {
+        name: args.template.as_deref(),
+        system: args.system.as_deref(),
+        suffix: args.suffix.as_deref(),
+    };
     let plan = GeneratePlan {
         model: &args.model,
-        template: TemplateChoice {
-            name: &args.template,
-            system: args.system.as_deref(),
-            suffix: args.suffix.as_deref(),
-        },
+        template: model::template(asked, &args.model)?,
         problems: &problems,
         completions: args.completions,
         decoding,
@@ -105,7 +107,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 /// What is sampled, and how it is printed.
 struct GeneratePlan<'a> {
     model: &'a str,
-    template: TemplateChoice<'a>,
+    template: ChosenTemplate,
     problems: &'a [Example],
     completions: usize,
     decoding: Decoding,
@@ -117,7 +119,8 @@ struct GeneratePlan<'a> {
 }
 
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
-    let (model, chat_format) = model::open(plan.model, plan.template, plan.max_new_tokens, device)?;
+    let (model, chat_format) =
+        model::open(plan.model, &plan.template, plan.max_new_tokens, device)?;
     let prompts = plan
         .problems
         .iter()

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use hapo_data::TemplateChoice;
 use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::Settings;
+use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::support::arguments::at_least_one;
 use crate::support::device::DeviceArg;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// The model's name in requests and answers [default: as given by --model]
     #[arg(long, value_name = "NAME")]
     served_model_name: Option<String>,
-    /// Prompt template of chats [default: the model's own, or `none` where it has none]
+    /// Prompt template of chats; `chat` is the model's own [default: the one it was trained with by hapo train, else its own]
     #[arg(long)]
     template: Option<String>,
     /// Seed of the requests that bring none [default: the clock]
@@ -62,13 +62,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ("--max-tokens", args.max_tokens),
     ];
     at_least_one(&numbers, "`hapo serve --help` has the defaults")?;
-    let template = args.template.as_deref().map(TemplateChoice::named);
-    if let Some(it) = template {
-        it.check()?;
-    }
+    let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
     let plan = ServePlan {
         model: &args.model,
-        template,
+        template: model::template(asked, &args.model)?,
         host: &args.host,
         port: args.port,
         settings: args.settings(),
@@ -79,7 +76,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 /// A model, and how it is served.
 struct ServePlan<'a> {
     model: &'a str,
-    template: Option<TemplateChoice<'a>>,
+    template: ChosenTemplate,
     host: &'a str,
     port: u16,
     settings: Settings,
@@ -110,18 +107,7 @@ impl Args {
 fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
     let ServePlan { model, template, host, port, settings } = plan;
     let loaded = model::open_loaded(model, settings.cache_tokens, device)?;
-    let own = hapo_model::chat_files(&loaded.tokenizer_files, model.as_ref())?.template;
-    let choice = match (template, own) {
-        (Some(it), _) => it,
-        (None, Some(_)) => TemplateChoice::named(hapo_data::CHAT),
-        (None, None) => {
-            eprintln!(
-                "note: the model has no chat template; a chat of one user turn is sent as it is (--template names another)"
-            );
-            TemplateChoice::named("none")
-        }
-    };
-    let template = choose_template(choice, model, &loaded.tokenizer_files)?;
+    let template = choose_template(template.choice(), model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     // The engine has threads of its own.
     let runtime =

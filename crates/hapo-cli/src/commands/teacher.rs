@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use hapo_core::{PromptId, RngStream};
-use hapo_data::Template;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_teacher::{
     Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
     PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
 };
+use hapo_train::{ChosenTemplate, TemplateRequest};
 use hapo_verify::{Extracting, Extraction};
 use serde_json::{Map, Value, json};
 
@@ -110,9 +110,9 @@ pub(crate) struct Args {
     /// Further fields of the request, as a JSON object; null removes a field
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
-    /// Prompt template of a local model
-    #[arg(long, default_value = "chatml")]
-    template: String,
+    /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
+    #[arg(long)]
+    template: Option<String>,
     /// Seed: sent with each request, and behind a local model's draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -178,7 +178,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let rules = args.rules(&grader, length);
     let client = args.endpoint.as_deref().map(|it| args.client(it));
     let client = client.transpose()?;
-    let origin = args.origin(client.as_ref())?;
+    let template = match client {
+        Some(_) => None,
+        None => {
+            let name = args.template.as_deref();
+            let asked = TemplateRequest { name, ..TemplateRequest::default() };
+            Some(model::template(asked, &args.model)?)
+        }
+    };
+    let origin = args.origin(client.as_ref(), template.as_ref())?;
     let (begin, again) = (args.begin(), args.retry_failed);
     let mut session = Session::open(&dataset, &args.output, origin, rules, begin, again)?;
     let before = session.summary();
@@ -198,8 +206,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         remote(client, &mut session, &mut counter)
     } else {
         let decoding = args.decoding()?;
-        let template = hapo_data::find_template(&args.template)?;
-        local(template, decoding, threads, &mut session, &mut counter)
+        let template = template.expect("a local model has its template");
+        local(&template, decoding, threads, &mut session, &mut counter)
     };
     counter.progress.finish();
     taught?;
@@ -239,7 +247,7 @@ impl Args {
         }
     }
 
-    fn origin(&self, client: Option<&Client>) -> Result<Origin> {
+    fn origin(&self, client: Option<&Client>, template: Option<&ChosenTemplate>) -> Result<Origin> {
         let max_tokens = match client {
             Some(_) => self.max_tokens,
             None => Some(self.max_tokens.unwrap_or(LOCAL_MAX_TOKENS)),
@@ -247,7 +255,9 @@ impl Args {
         Ok(Origin {
             endpoint: match client {
                 Some(it) => it.address().to_owned(),
-                None => format!("local, template {}", self.template),
+                None => {
+                    format!("local, template {}", template.map_or("none", |it| it.name.as_str()))
+                }
             },
             model: self.model.clone(),
             prompt: self.prompt,
@@ -390,7 +400,7 @@ fn remote(client: &Client, session: &mut Session<'_>, counter: &mut AttemptCount
 
 /// The local model as its own teacher: the same prompts, rules and journal.
 fn local(
-    template: &'static Template,
+    template: &ChosenTemplate,
     decoding: Decoding,
     threads: usize,
     session: &mut Session<'_>,

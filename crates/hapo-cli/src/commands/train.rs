@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// No progress
     #[arg(long)]
     quiet: bool,
+    /// Skip the look at the first prompts before the first step
+    #[arg(long)]
+    no_preflight: bool,
     /// How progress and messages are written to standard error
     #[arg(long, value_enum, default_value_t = Log::Text, conflicts_with = "quiet")]
     log: Log,
@@ -142,7 +145,7 @@ impl Args {
         if self.log == Log::Json {
             observer.progress = StepProgress::json(name, steps);
         }
-        observer.preflight = !self.quiet;
+        observer.preflight = !self.quiet && !self.no_preflight;
         Ok(observer)
     }
 }
@@ -227,12 +230,22 @@ impl Observer for ProgressObserver {
         self.progress.step(step, metrics);
     }
 
+    fn note(&mut self, text: &str) {
+        self.progress.line(text);
+    }
+
     fn warning(&mut self, text: &str) {
         self.progress.line(&format!("warning: {text}"));
     }
 
     fn wants_preflight(&self) -> bool {
         self.preflight
+    }
+
+    fn preflight_begins(&mut self, prompts: usize, responses: usize) {
+        self.progress.line(&format!(
+            "pre-flight  sampling {responses} responses to {prompts} prompts, at most two steps' time (--no-preflight skips it)"
+        ));
     }
 
     fn preflight(&mut self, found: &Preflight) {

@@ -3,27 +3,38 @@
 use std::path::Path;
 
 use anyhow::Result;
-use hapo_data::TemplateChoice;
 use hapo_kernels::Device;
 use hapo_model::{LoadedModel, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
+use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
 use crate::support::hub;
 
+/// The template of a local model's prompts; says which where nobody named it.
+pub(crate) fn template(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemplate> {
+    let folder = match asked.name {
+        Some(_) => model.to_owned(),
+        None => hub::model_folder(model)?,
+    };
+    let chosen = hapo_train::template_of(asked, &folder)?;
+    if let Some(note) = chosen.note() {
+        eprintln!("{note} (--template names another)");
+    }
+    Ok(chosen)
+}
+
 /// A model and its chat format. The longest sequence is the model's own limit, or
 /// `PROMPT_TOKENS` and `max_new_tokens`, whichever is shorter.
-pub(crate) fn open<'a, D: Device>(
+pub(crate) fn open<D: Device>(
     path: &str,
-    template: impl Into<TemplateChoice<'a>>,
+    template: &ChosenTemplate,
     max_new_tokens: usize,
     device: D,
 ) -> Result<(Model<D>, ChatFormat)> {
     const PROMPT_TOKENS: usize = 4096;
-    let template = template.into();
-    template.check()?;
     let mut loaded = open_loaded(path, PROMPT_TOKENS + max_new_tokens, device)?;
-    let template = hapo_sampler::choose_template(template, path, &loaded.tokenizer_files)?;
+    let template = hapo_sampler::choose_template(template.choice(), path, &loaded.tokenizer_files)?;
     loaded.model.pack_exact()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     Ok((loaded.model, chat_format))
@@ -59,13 +70,14 @@ pub(crate) fn open_loaded<D: Device>(
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
 pub(crate) fn warn_of_another_template(path: &str, chat_format: &ChatFormat) {
     let trained = hapo_train::checkpoint::trained_template(Path::new(path));
-    if let Some((name, hash)) = trained
-        && hash != chat_format.template.hash()
+    if let Some(trained) = trained
+        && trained.hash != chat_format.template.hash()
     {
+        let name = &trained.name;
         eprintln!(
             "warning: {path} was trained with template `{name}`, and is sampled with `{}`{}",
             chat_format.template.name(),
-            if name == chat_format.template.name() { " of another text" } else { "" }
+            if *name == chat_format.template.name() { " of another text" } else { "" }
         );
     }
 }

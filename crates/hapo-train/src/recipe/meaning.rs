@@ -91,6 +91,7 @@ fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
         "data.template",
         "data.template_system",
         "data.template_suffix",
+        "data.overlong",
         "data.grader",
         "data.extraction",
     ];

@@ -12,7 +12,7 @@ use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::METRICS;
 use toml::{Table, Value};
 
-use super::sections::{DataSource, HapoSection, InitSection, Settings};
+use super::sections::{AUTO, DataSource, HapoSection, InitSection, MicroBatch, Settings};
 use super::text::Problem;
 use super::words::{explain, nearest};
 use super::{ModelSource, decoding};
@@ -46,6 +46,10 @@ const MOST_TOKENS: usize = 1 << 20;
 /// Sizes above which a run would only find out by itself that the machine does not have them.
 fn check_counts(it: &Settings) -> Checked {
     let (s, o, steps) = (&it.sampling, &it.optim, it.steps.try_into());
+    let micro_batch = match o.micro_batch_tokens {
+        MicroBatch::Auto => 1,
+        MicroBatch::Tokens(it) => it,
+    };
     let counts = [
         ("steps", steps.unwrap_or(usize::MAX), 1, 1_000_000_000),
         ("data.prompts", it.data.prompts, 1, 1_000_000),
@@ -55,7 +59,7 @@ fn check_counts(it: &Settings) -> Checked {
         ("sampling.max_new_tokens", s.max_new_tokens, 1, MOST_TOKENS),
         ("sampling.max_sequences", s.max_sequences, 1, 1_000_000),
         ("optim.passes", o.passes, 1, 1000),
-        ("optim.micro_batch_tokens", o.micro_batch_tokens, 1, 1 << 30),
+        ("optim.micro_batch_tokens", micro_batch, 1, 1 << 30),
         ("checkpoint.keep", it.checkpoint.keep, 1, 1_000_000),
         ("guard.window", it.guard.window, 1, 1_000_000),
     ];
@@ -119,7 +123,10 @@ fn check_data(it: &Settings) -> Checked {
     let names = |it: &dyn Display, key: &str, list: &str| {
         Problem::new(key, it.to_string(), format!("`hapo list {list}` names them"))
     };
-    data.template_choice().check().map_err(|it| names(&it, "data.template", "templates"))?;
+    if data.template != AUTO {
+        let template = data.template_choice().check();
+        template.map_err(|it| names(&it, "data.template", "templates"))?;
+    }
     hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
     levels(&data.levels)?;
     let covered = (0.0..=1.0).contains(&data.teacher_coverage);

@@ -13,7 +13,7 @@ use hapo_core::{
 use hapo_data::task::Mixture;
 use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_verify::Extraction;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::LearningRateSchedule;
 
@@ -166,14 +166,17 @@ section! {
         levels: Vec<String> = Vec::new(),
         /// Share of the built-in task's prompts that have a teacher trajectory.
         teacher_coverage: f64 = 0.25,
-        /// Prompt template, `hapo list templates`; `chat` is the model's own, see [templates.md](templates.md).
-        template: String = "chatml".to_owned(),
+        /// Prompt template, `hapo list templates`; `chat` is the model's own. `auto`: the one the model was
+        /// trained with by `hapo train`, else its own, see [templates.md](templates.md).
+        template: String = AUTO.to_owned(),
         /// Text of the system turn; with `template = "chat"` only.
         template_system: Option<String> = None,
         /// What follows the problem in the user's turn, its spaces included; with `template = "chat"` only.
         template_suffix: Option<String> = None,
-        /// Longest rendered prompt in tokens; longer ones are refused at load.
+        /// Longest rendered prompt in tokens.
         max_prompt_tokens: usize = 1024,
+        /// What becomes of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
+        overlong: Overlong = Overlong::Drop,
         /// Grader of completions, `hapo list graders`.
         grader: String = "math".to_owned(),
         /// What counts as an answer (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
@@ -296,8 +299,9 @@ section! {
         mini_batch_prompts: usize = 0,
         /// Passes over a batch of rollouts.
         passes: usize = 1,
-        /// Tokens of one forward and backward pass; changes memory, not the loss.
-        micro_batch_tokens: usize = 8192,
+        /// Tokens of one forward and backward pass; changes memory, not the loss. `auto`: from 1024 to 8192, by the
+        /// model's shape, so that activations take no more than weights, gradients and moments, or 1 GiB.
+        micro_batch_tokens: MicroBatch = MicroBatch::Auto,
         /// `none` keeps all activations, `layers` computes each layer's again in the backward pass.
         activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing::None,
     }
@@ -324,7 +328,8 @@ section! {
         kl_every: u64 = 0,
         /// Steps between those whose rollouts are kept in `rollouts/`; 0 = none are.
         rollouts_every: u64 = 1,
-        /// Prompts that `hapo train` samples before the first step, to say what to expect; 0 = none.
+        /// Prompts that `hapo train` samples before the first step, to say what to expect: at most those of a step;
+        /// 0 = none.
         preflight: usize = 64,
     }
 }
@@ -344,6 +349,76 @@ section! {
         entropy_factor: f64 = 3.0,
         /// Gradient norm over the window's mean that is an alarm.
         grad_norm_factor: f64 = 20.0,
+    }
+}
+
+/// What becomes of prompts above `data.max_prompt_tokens`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Overlong {
+    /// They are left out and counted.
+    Drop,
+    /// The run does not start.
+    Error,
+}
+
+/// The value of a key that is left to the model.
+pub const AUTO: &str = "auto";
+
+/// Tokens of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MicroBatch {
+    /// By the model's shape.
+    Auto,
+    /// So many.
+    Tokens(usize),
+}
+
+impl MicroBatch {
+    /// The tokens of a recipe whose run has its model.
+    ///
+    /// # Panics
+    /// For [`MicroBatch::Auto`].
+    pub fn settled(self) -> usize {
+        match self {
+            Self::Tokens(it) => it,
+            Self::Auto => unreachable!("a run settles its recipe first"),
+        }
+    }
+}
+
+impl Serialize for MicroBatch {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str(AUTO),
+            Self::Tokens(it) => serializer.serialize_u64(*it as u64),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MicroBatch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Tokens;
+        impl de::Visitor<'_> for Tokens {
+            type Value = MicroBatch;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of tokens, or \"auto\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<MicroBatch, E> {
+                let tokens = usize::try_from(value).map(MicroBatch::Tokens);
+                tokens.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<MicroBatch, E> {
+                match word {
+                    AUTO => Ok(MicroBatch::Auto),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Tokens)
     }
 }
 
