@@ -1,7 +1,7 @@
 //! Graders for reinforcement learning with verifiable rewards: a completion and a gold answer in, a [`Verdict`] out.
 //!
 //! [`MATH`] gives Math-Verify 0.9.0's judgement with its defaults, [`OAT`] that of the OAT grader, [`EXACT`] compares
-//! text, [`FORMAT`] looks at the shape alone. Nothing here hangs: there are no timeouts, threads or signals to rely
+//! text, [`CHOICE`] letters, [`FORMAT`] looks at the shape alone. Nothing here hangs: there are no timeouts, threads or signals to rely
 //! on, because every stage is bounded by construction (nesting, digits, steps, candidates), scans are linear in the
 //! completion, and nothing is ever executed. Model output is data: it gives a verdict, never an error or a panic. The
 //! price is that a few equalities which a computer algebra system would find after long search are not found;
@@ -66,6 +66,7 @@ pub use extract::{Search, Targets};
 pub use extraction::{AnswerForm, Extracting, Extraction, FoundAnswer, find_answer};
 pub use gold::{Gold, check_gold, grade, grade_batch};
 pub use grader::{Grader, PreparedGold};
+pub use graders::choice::{CHOICE, Choice};
 pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};
 pub use graders::math::{MATH, Math};

@@ -96,7 +96,7 @@ fn every_grader_sees_the_answer_alone() {
     // A grader of the shape sees all of it.
     assert!(announced(&FORMAT, "tags", "<think>a</think><answer>b</answer>"));
     for grader in GRADERS.iter().filter(|it| it.reads_answers()) {
-        let unread = verdict(*grader, Extraction::Announced, "5", "<think>\\boxed{5}");
+        let unread = verdict(*grader, Extraction::Announced, "B", "<think>\\boxed{B}");
         assert_eq!(unread, Verdict::Unparsable(Reason::UnclosedThink), "{}", grader.name());
     }
 }

@@ -25,7 +25,7 @@ use crate::support::arguments::{EXTRACTIONS, grader, one_of};
 pub(crate) struct Args {
     /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes
     file: Option<PathBuf>,
-    /// math, oat, exact or format
+    /// math, oat, exact, choice or format
     #[arg(long, default_value = "math")]
     grader: String,
     /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds, the

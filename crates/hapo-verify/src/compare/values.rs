@@ -51,7 +51,9 @@ impl Comparison<'_> {
                 (integer_or_percent(gold), integer_or_percent(answer))
                 && self.options.percent == Percent::V09
             {
-                return self.because(a == b, "equal integers, percent signs aside");
+                if a == b {
+                    return self.because(true, "equal integers, percent signs aside");
+                }
             }
         }
         if gold.has_float() || answer.has_float() {
@@ -82,6 +84,13 @@ impl Comparison<'_> {
 
     /// A decimal that took part in a computation carries the error of double arithmetic.
     fn inexact(&mut self, gold: &Expr, answer: &Expr) -> bool {
+        if let (Some(a), Some(b)) = (literal(gold), literal(answer))
+            && a.is_integer()
+            && b.is_integer()
+            && a.bits().max(b.bits()) > 53
+        {
+            return self.because(a == b, "equal integers");
+        }
         if let (Some(a), Some(b)) = (numeric::exact(gold), numeric::exact(answer))
             && a == b
             && self.options.strict == Strictness::Truth
@@ -127,6 +136,14 @@ impl Comparison<'_> {
 fn is_decimal(e: &Expr) -> bool {
     matches!(e, Expr::Float(_))
         || matches!(e, Expr::Percent(inner) if matches!(**inner, Expr::Float(_)))
+}
+
+/// The value of a literal number.
+fn literal(e: &Expr) -> Option<&Rat> {
+    match e {
+        Expr::Num(n) | Expr::Float(n) => Some(n),
+        _ => None,
+    }
 }
 
 /// An integer that was computed without decimals.

@@ -8,6 +8,7 @@ use crate::compare::Comparison;
 use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
+use crate::extraction::FoundAnswer;
 use crate::grader::{Grader, PreparedGold};
 use crate::normalise::{Boxes, normalise};
 use crate::numeric;
@@ -112,7 +113,39 @@ impl MathGold {
     }
 }
 
+/// The letter of a gold answer that is one capital letter.
+fn capital(text: Option<&str>) -> Option<char> {
+    let mut letters = text?.trim().chars();
+    let only = letters.next().filter(char::is_ascii_uppercase)?;
+    letters.next().is_none().then_some(only)
+}
+
 impl PreparedGold for MathGold {
+    /// Where an answer was looked for, more is read than Math-Verify reads: `1\,000\,000` is one number, and a gold
+    /// answer that is one capital letter, which names a choice or a point, is met by that letter alone.
+    /// [`PreparedGold::judge`] on a whole completion stays the reference's.
+    fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        let mut judgement = self.judge(&found.passage);
+        let extracted = judgement.extracted.as_deref().unwrap_or_default();
+        if judgement.verdict.is_correct() {
+            let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
+            if capital.is_some_and(|it| extracted.chars().eq([it])) {
+                judgement.verdict = Verdict::Wrong;
+                judgement.reason = Cow::Borrowed("a small letter against a capital");
+            }
+        } else if let (Some(Value::Expr(gold)), Some(number)) =
+            (&self.reading.value, spaced_number(&found.answer))
+        {
+            let mut comparison = Comparison::new(&self.options);
+            if comparison.equal(gold, &number) {
+                judgement.verdict = Verdict::Correct;
+                judgement.answer_read = number.to_string();
+                judgement.reason = Cow::Borrowed("groups of three digits are one number");
+            }
+        }
+        judgement
+    }
+
     fn judge(&self, completion: &str) -> Judgement {
         numeric::refuel();
         let answer = read(completion, &self.options.targets, &self.options);
@@ -194,11 +227,10 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
                 return (true, comparison.reason);
             }
             reason = comparison.reason;
-            if let Some(other) =
-                other_readings(a, b, answer.read_from.as_deref().unwrap_or_default())
-            {
+            let text = answer.read_from.as_deref().unwrap_or_default();
+            if let Some((a, b)) = other_readings(a, b, text) {
                 let mut comparison = Comparison::new(options);
-                if comparison.equal(a, &other) {
+                if comparison.equal(&a, &b) {
                     return (true, comparison.reason);
                 }
             }
@@ -220,15 +252,29 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
 }
 
 /// What else an answer can mean, where the reference's reading of it is not what anyone writes: `2.5e3` is a number
-/// (not 2.5·e·3), and `i` in an answer to a real gold answer is the imaginary unit.
-fn other_readings(gold: &Expr, answer: &Expr, text: &str) -> Option<Expr> {
+/// (not 2.5·e·3), and `i` against a side without symbols is the imaginary unit.
+fn other_readings(gold: &Expr, answer: &Expr, text: &str) -> Option<(Expr, Expr)> {
     if let Some(it) = parse::scientific(text) {
-        return Some(it);
+        return Some((gold.clone(), it));
     }
-    if gold.has_symbol() || !answer.has_symbol() {
-        return None;
+    match (gold.has_symbol(), answer.has_symbol()) {
+        (false, true) => Some((gold.clone(), crate::compare::with_imaginary_unit(answer)?)),
+        (true, false) => Some((crate::compare::with_imaginary_unit(gold)?, answer.clone())),
+        _ => None,
     }
-    crate::compare::with_imaginary_unit(answer)
+}
+
+/// A number whose groups of three digits are set apart by spaces.
+fn spaced_number(text: &str) -> Option<Expr> {
+    let joined = as_meant(text);
+    let spaced = joined.len() < text.len() && is_number(&joined);
+    spaced.then(|| parse::grammar::number(&joined).ok())?
+}
+
+/// Digits with at most one point.
+fn is_number(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    digits > 0 && digits + usize::from(text.contains('.')) == text.len()
 }
 
 /// Reads the best candidate of `text` that can be read.
@@ -247,8 +293,8 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
                 reading.read_from = Some(normal);
                 return true;
             }
-            // What is too large to be read ends the search: a number picked out of it is no answer.
-            if options.tries == Tries::First || reading.too_large {
+            // What is too large to be read, or denied, ends the search: a number picked out of it is no answer.
+            if options.tries == Tries::First || reading.too_large || is_denied(&normal) {
                 return true;
             }
             reading.n_skipped += 1;
@@ -256,6 +302,11 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
         false
     });
     reading
+}
+
+/// Whether a text says what the answer is not.
+fn is_denied(text: &str) -> bool {
+    ["\\neq", "\\ne ", "\\neg", "\\lnot", "\\not", "≠", "¬"].iter().any(|it| text.starts_with(it))
 }
 
 /// Whether a digit is followed by a subscript.
@@ -349,7 +400,15 @@ fn read_formula(content: &str, boxes: Boxes, strict: Strictness) -> (String, Par
         Strictness::Peer => {
             let normal = normalise(content, boxes);
             let value = parse::latex(&normal, Style::Peer);
-            (normal, value)
+            // A full stop behind a number ends the sentence.
+            let stopped = normal.strip_suffix('.').filter(|it| is_number(it));
+            match stopped {
+                Some(number) if value.is_err() => {
+                    let value = parse::latex(number, Style::Peer);
+                    (number.to_owned(), value)
+                }
+                _ => (normal, value),
+            }
         }
         Strictness::Truth => {
             let normal = normalise(&as_meant(content), boxes);

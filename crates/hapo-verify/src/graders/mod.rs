@@ -1,5 +1,6 @@
 //! The graders, one file each: reading a gold answer once, and judging completions against it.
 
+pub(crate) mod choice;
 pub(crate) mod exact;
 pub(crate) mod format;
 pub(crate) mod math;
@@ -9,7 +10,8 @@ use crate::error::GoldError;
 use crate::grader::Grader;
 
 /// Every grader of this crate. A new one is a file in this folder and an entry here.
-pub static GRADERS: &[&dyn Grader] = &[&math::MATH, &oat::OAT, &exact::EXACT, &format::FORMAT];
+pub static GRADERS: &[&dyn Grader] =
+    &[&math::MATH, &oat::OAT, &exact::EXACT, &choice::CHOICE, &format::FORMAT];
 
 /// The grader of that name.
 ///

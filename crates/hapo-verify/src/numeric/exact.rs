@@ -70,6 +70,10 @@ fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
     if base.is_one() && exponent.is_integer() {
         return Some(Rat::ONE);
     }
+    if *base == Rat::MINUS_ONE && exponent.is_integer() {
+        let (n, _) = exponent.parts();
+        return Some(if n.is_even() { Rat::ONE } else { Rat::MINUS_ONE });
+    }
     // A perfect root of a non-negative number.
     let Rat::Small(p, q @ 2..=64) = exponent else {
         return None;
