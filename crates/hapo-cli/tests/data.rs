@@ -94,7 +94,9 @@ fn convert_goes_to_verl_and_back() {
     let read = |name: &str| {
         // verl names an ability, which our own layout calls a subject.
         let text = fs::read_to_string(dir.path().join(name)).unwrap();
-        text.replace(",\"subject\":\"math\"", "")
+        let text = text.replace(",\"subject\":\"math\"", "");
+        // And it needs a source.
+        text.replace(",\"source\":\"lighteval/MATH\"", "")
     };
     check(
         &read("direct.jsonl"),
@@ -140,4 +142,74 @@ fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     );
     assert!(said(&["--extraction", "boxed"]).contains("1 of 4 solutions"));
     assert!(said(&["--extraction", "any"]).starts_with("3 of 4 solutions"));
+}
+
+#[test]
+fn commands_tell_programs_what_they_did() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("grpo.jsonl"), GRPO).unwrap();
+    fs::write(dir.path().join("dirty.jsonl"), DIRTY).unwrap();
+    let json = |text: &str| -> serde_json::Value { serde_json::from_str(text).unwrap() };
+    let good = succeed(dir.path(), &["data", "check", "grpo.jsonl", "--json"]);
+    assert_eq!(json(&good), serde_json::json!({"rows": 3, "bad_rows": 0}));
+    let bad = hapo(dir.path(), &["data", "check", "dirty.jsonl", "--json"]);
+    let bad = String::from_utf8(bad.stdout).unwrap();
+    assert_eq!(bad.lines().count(), 4);
+    assert_eq!(json(bad.lines().last().unwrap()), serde_json::json!({"rows": 5, "bad_rows": 3}));
+    let arguments = ["data", "convert", "grpo.jsonl", "--to", "verl", "-o", "o.json", "--json"];
+    assert_eq!(
+        json(&succeed(dir.path(), &arguments)),
+        serde_json::json!({"output": "o.json", "rows": 3, "teachers_left_out": 0, "without_source": 3})
+    );
+    let list = json(&succeed(dir.path(), &["list", "graders", "--json"]));
+    assert!(list["graders"].as_array().unwrap().iter().any(|it| it["name"] == "math"), "{list}");
+    let all = json(&succeed(dir.path(), &["list", "--json"]));
+    assert_eq!(all.as_object().unwrap().len(), 8);
+}
+
+#[test]
+fn stats_count_tokens_under_the_models_own_template() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("grpo.jsonl"), GRPO).unwrap();
+    let model = hapo_testing::model_dir("tiny-qwen3");
+    let model = model.to_str().unwrap();
+    let stats = |template: &str| -> serde_json::Value {
+        let arguments =
+            ["data", "stats", "grpo.jsonl", "--json", "--tokenizer", model, "--template", template];
+        serde_json::from_str(&succeed(dir.path(), &arguments)).unwrap()
+    };
+    let (chat, none) = (stats("chat"), stats("none"));
+    assert_eq!(chat["template"], "chat");
+    let longest = |it: &serde_json::Value| it["tokens_of_prompts"]["max"].as_u64().unwrap();
+    assert!(longest(&chat) > longest(&none), "{chat}");
+    let message = refuse(dir.path(), &["data", "stats", "grpo.jsonl", "--template", "chat"]);
+    assert!(message.contains("expected the folder of a model as --tokenizer"), "{message}");
+}
+
+#[test]
+fn unread_solutions_are_named_with_the_option_that_reads_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "First this, then that, so it must be \\\\boxed{2}, as was to be shown.";
+    let row = format!("{{\"problem\":\"1+1?\",\"answer\":\"2\",\"generations\":[\"{long}\"]}}\n");
+    fs::write(dir.path().join("rows.jsonl"), row).unwrap();
+    let checked = hapo(dir.path(), &["data", "check", "rows.jsonl"]);
+    let said = String::from_utf8(checked.stderr).unwrap();
+    assert!(said.contains("`generations` looks like solutions (1 rows) and is not read"), "{said}");
+    let stats = succeed(dir.path(), &["data", "stats", "rows.jsonl"]);
+    assert!(stats.contains("unread solutions?      generations 1"), "{stats}");
+    let columns = "problem=problem,answer=answer,teacher=generations";
+    let stats = succeed(dir.path(), &["data", "stats", "rows.jsonl", "--columns", columns]);
+    assert!(stats.contains("with a teacher         1 (100.0 %)"), "{stats}");
+}
+
+#[test]
+fn a_gold_that_can_never_be_answered_is_a_bad_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let golds = ["?", "#", "\u{200b}", &"{".repeat(5000), "<", "12", "\\\\emptyset"];
+    let row = |gold: &&str| format!("{{\"problem\":\"p\",\"answer\":\"{gold}\"}}\n");
+    fs::write(dir.path().join("golds.jsonl"), golds.iter().map(row).collect::<String>()).unwrap();
+    let checked = hapo(dir.path(), &["data", "check", "golds.jsonl"]);
+    let named = String::from_utf8(checked.stdout).unwrap();
+    let rows: Vec<&str> = named.lines().map(|it| it.split(": ").next().unwrap()).collect();
+    assert_eq!(rows, [1, 2, 3, 4].map(|it| format!("golds.jsonl:{it}")), "{named}");
 }

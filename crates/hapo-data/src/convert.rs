@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use crate::dataset::{Rows, open};
+use crate::dataset::{Rows, open_all};
 use crate::error::Error;
+use crate::layouts::Columns;
 use crate::row::Row;
 use crate::write::{Format, Writer, Written};
 
@@ -22,12 +23,13 @@ pub enum Decision {
 /// [`Error::Row`] for a bad row that is kept; a file that cannot be read or written; what `decide` returns.
 pub fn convert<E: From<Error>>(
     file: &Path,
+    columns: Option<&Columns>,
     output: &Path,
     format: Format,
     mut decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision, E>,
 ) -> Result<Written, E> {
     let mut writer = Writer::create(output, format)?;
-    let mut rows = open(file)?;
+    let mut rows = open_all(&[file.to_owned()], columns)?;
     while let Some(row) = rows.next() {
         let row = row?;
         if decide(&rows, &row)? == Decision::Skip {
@@ -45,9 +47,9 @@ pub fn convert<E: From<Error>>(
 ///
 /// # Errors
 /// A file that cannot be read.
-pub fn most_teachers(file: &Path) -> Result<usize, Error> {
+pub fn most_teachers(file: &Path, columns: Option<&Columns>) -> Result<usize, Error> {
     let mut most = 0;
-    for row in open(file)? {
+    for row in open_all(&[file.to_owned()], columns)? {
         if let Row::Good(example) = row? {
             most = most.max(example.teachers.len());
         }

@@ -25,6 +25,28 @@ pub enum Error {
         /// Names and keys of the known layouts.
         known: String,
     },
+    /// A folder or pattern that leaves open which files are meant, or has none.
+    #[error("{}: {problem}", path.display())]
+    Folder {
+        /// The folder or pattern.
+        path: PathBuf,
+        /// What is unclear.
+        problem: String,
+    },
+    /// Named columns that do not make a row.
+    #[error("columns: expected {missing}")]
+    Columns {
+        /// What is not named.
+        missing: &'static str,
+    },
+    /// A file that cannot be written in the form that its name promises.
+    #[error("{}: expected a name that ends in {expected}", path.display())]
+    Ending {
+        /// The file.
+        path: PathBuf,
+        /// The endings there are.
+        expected: &'static str,
+    },
     /// None of the first rows of a file can be read.
     #[error("{first}; no row can be read")]
     NoRows {
@@ -149,8 +171,17 @@ impl Explain for Error {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Error::Io { .. } => "paths are relative to the current folder",
-            Error::UnknownLayout { .. } | Error::NoRows { .. } => {
-                "docs/data.md has an example of every layout"
+            Error::UnknownLayout { .. } => {
+                "name the columns (problem, answer, teacher), or see `hapo list layouts`"
+            }
+            Error::NoRows { .. } => "`hapo list layouts` says what the rows of each layout have",
+            Error::Folder { .. } => "name a file, a folder with one data set, or a pattern",
+            Error::Columns { .. } => {
+                "as in problem=question, answer=final_answer, teacher=solution"
+            }
+            Error::Ending { .. } => "the ending says how the rows are written",
+            Error::Damaged { problem, .. } if problem.contains("write the file with") => {
+                "the file is whole, but this program cannot read all of Parquet"
             }
             Error::Damaged { .. } => "take the file again from where it comes",
             Error::Prompt { .. } => {

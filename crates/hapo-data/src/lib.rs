@@ -32,11 +32,11 @@ pub use chat_template::{
 pub use container::Container;
 pub use convert::{Decision, convert, most_teachers};
 pub use dataset::{
-    Dataset, Example, JsonRows, Loaded, PromptText, Rows, json_rows, load, load_as, open,
-    open_reader, prompt_text, question_hash, read_rows,
+    Dataset, Example, JsonRows, Loaded, PromptText, Rows, data_files, json_rows, load, load_all,
+    load_as, open, open_all, open_reader, prompt_text, question_hash, read_rows,
 };
 pub use error::Error;
-pub use layouts::{DATASET_LAYOUTS, Layout};
+pub use layouts::{Columns, DATASET_LAYOUTS, Layout};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use surrogates::without_lone_surrogates;
@@ -45,7 +45,7 @@ pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
     find_template, render, teacher_prompt, template_hash,
 };
-pub use write::{Format, Writer, Written, write_file, write_row};
+pub use write::{Format, VERL_SOURCE, Writer, Written, write_file, write_row};
 
 #[cfg(test)]
 mod tests;

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::dataset::{Example, open, question_hash};
+use crate::dataset::{Example, open_all, question_hash};
 use crate::error::Error;
+use crate::layouts::Columns;
 use crate::row::Row;
-use crate::template::{Template, render};
+use crate::template::PromptTemplate;
 
 /// Counts over the rows of a file, and lengths.
 #[derive(Debug, Default, Serialize)]
@@ -65,6 +66,8 @@ pub struct FileSummary {
     pub tokens_of_teachers: Option<Lengths>,
     /// Fields that no layout reads, with how many rows have them.
     pub ignored_fields: BTreeMap<String, u64>,
+    /// Those of them that look like worked solutions.
+    pub unread_solutions: BTreeMap<String, u64>,
 }
 
 /// Lengths of texts.
@@ -90,25 +93,27 @@ pub struct TokenCount<'a, E> {
     /// Tokens of a text.
     pub tokens: &'a dyn Fn(&str) -> Result<usize, E>,
     /// The template of the prompts.
-    pub template: &'static Template,
+    pub template: &'a PromptTemplate,
 }
 
-/// Reads a file once and counts its rows; tokens too where there is a `count`.
+/// Reads a data set once and counts its rows, by the columns that are named where some are; tokens too where there is a
+/// `count`.
 ///
 /// # Errors
 /// A file that cannot be read; what `count` returns.
 pub fn summarise<E: From<Error>>(
     file: &Path,
+    columns: Option<&Columns>,
     count: Option<&TokenCount<'_, E>>,
 ) -> Result<FileSummary, E> {
-    let mut rows = open(file)?;
+    let mut rows = open_all(&[file.to_owned()], columns)?;
     let mut counts = Counts {
         summary: FileSummary {
             file: file.display().to_string(),
             layout: rows.layout().name,
             container: rows.container().name(),
             compression: rows.compression(),
-            template: count.map(|it| it.template.name),
+            template: count.map(|it| it.template.name()),
             ..FileSummary::default()
         },
         ..Counts::default()
@@ -131,6 +136,7 @@ pub fn summarise<E: From<Error>>(
     }
     let mut summary = counts.finish();
     summary.ignored_fields.clone_from(rows.ignored_fields());
+    summary.unread_solutions.clone_from(rows.unread_solutions());
     Ok(summary)
 }
 
@@ -174,11 +180,17 @@ impl Counts {
         self.characters.push(example.problem.chars().count() as u32);
     }
 
-    fn add_tokens<E>(&mut self, example: &Example, count: &TokenCount<'_, E>) -> Result<(), E> {
-        let rendered = render(count.template, &example.problem);
+    fn add_tokens<E: From<Error>>(
+        &mut self,
+        example: &Example,
+        count: &TokenCount<'_, E>,
+    ) -> Result<(), E> {
         // A prompt that the file renders itself is counted as it stands there.
-        let prompt = example.rendered.as_deref().unwrap_or(&rendered);
-        self.prompts.push((count.tokens)(prompt)? as u32);
+        let prompt = match &example.rendered {
+            Some(it) => it.clone(),
+            None => count.template.render(&example.problem)?,
+        };
+        self.prompts.push((count.tokens)(&prompt)? as u32);
         for solution in &example.teachers {
             // The end token counts, as it does against the response limit.
             self.teachers.push((count.tokens)(solution)? as u32 + 1);

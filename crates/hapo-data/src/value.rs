@@ -41,6 +41,12 @@ impl Object {
         self.get(name).filter(|it| **it != Value::Null)
     }
 
+    /// The first value that is there under a name in any case, with the name as it is written.
+    pub(crate) fn any_case(&self, name: &str) -> Option<(&str, &Value)> {
+        let mut fields = self.0.iter().filter(|it| it.1 != Value::Null);
+        fields.find(|it| it.0.eq_ignore_ascii_case(name)).map(|it| (it.0.as_str(), &it.1))
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }

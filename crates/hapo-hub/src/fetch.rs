@@ -169,11 +169,13 @@ impl<'a> Fetcher<'a> {
         self.cache.create_ref(commit).map_err(io("write", &refs.join(&self.id.revision)))
     }
 
-    pub(crate) fn data_file<'n>(
+    /// The files of a data set that are asked for: one by its name, the only one, or the shards of the training split
+    /// where these are all in one folder.
+    pub(crate) fn data_files<'n>(
         &self,
         path: Option<&'n str>,
         names: &'n [String],
-    ) -> Result<&'n str, Error> {
+    ) -> Result<Vec<&'n str>, Error> {
         let content = |problem: String| Error::Content { what: self.what(None), problem };
         let data: Vec<&str> =
             names.iter().map(String::as_str).filter(|it| is_data_file(it)).collect();
@@ -185,9 +187,10 @@ impl<'a> Fetcher<'a> {
             text
         };
         match (path, data.as_slice()) {
-            (Some(path), _) if names.iter().any(|it| it == path) => Ok(path),
+            (Some(path), _) if names.iter().any(|it| it == path) => Ok(vec![path]),
             (Some(path), _) => Err(content(format!("no file {path}; its data files: {}", shown()))),
-            (None, [only]) => Ok(only),
+            (None, [only]) => Ok(vec![only]),
+            (None, all) if !training_shards(all).is_empty() => Ok(training_shards(all)),
             (None, []) => Err(content("no data file (parquet, jsonl, json or arrow)".to_owned())),
             (None, _) => Err(content(format!("several data files, name one: {}", shown()))),
         }
@@ -282,6 +285,15 @@ impl<'a> Fetcher<'a> {
             }
         }
     }
+}
+
+/// The files that begin with `train`, where all of them are in one folder.
+fn training_shards<'n>(data: &[&'n str]) -> Vec<&'n str> {
+    let parts = |it: &&'n str| it.rsplit_once('/').unwrap_or(("", it));
+    let is_training = |it: &&&'n str| parts(it).1.starts_with("train");
+    let shards: Vec<&str> = data.iter().filter(is_training).copied().collect();
+    let folder = shards.first().map(|it| parts(it).0);
+    if shards.iter().all(|it| Some(parts(it).0) == folder) { shards } else { Vec::new() }
 }
 
 /// The etag of a large file is its SHA-256; that of a small one is git's and says nothing of the bytes alone. A file

@@ -144,7 +144,7 @@ impl Hub {
         Ok(Snapshot { folder: fetcher.cache.pointer_path(&commit), commit })
     }
 
-    /// A file of a data set.
+    /// A file of a data set, or a pattern for the shards of its training split.
     ///
     /// # Errors
     /// See [`Error`]; [`Error::Content`] names the files where none is asked for and there are several.
@@ -163,12 +163,22 @@ impl Hub {
                 };
                 let folder = fetcher.cached(&has, &why, progress)?.folder;
                 let names = files_below(&folder);
-                return Ok(folder.join(fetcher.data_file(wanted.path.as_deref(), &names)?));
+                return Ok(found(&folder, &fetcher.data_files(wanted.path.as_deref(), &names)?));
             }
         };
-        let name = fetcher.data_file(wanted.path.as_deref(), &names)?;
-        let path = fetcher.file(&commit, name, progress)?;
+        let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
+        for name in &files {
+            fetcher.file(&commit, name, progress)?;
+        }
         fetcher.remember(&commit)?;
-        Ok(path)
+        Ok(found(&fetcher.cache.pointer_path(&commit), &files))
+    }
+}
+
+/// The only file, or a pattern for several shards.
+fn found(folder: &Path, files: &[&str]) -> PathBuf {
+    match files {
+        [only] => folder.join(only),
+        shards => folder.join(shards[0]).with_file_name("train*"),
     }
 }

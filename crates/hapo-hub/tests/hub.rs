@@ -28,6 +28,8 @@ struct Repository {
     /// The token without which nothing is shown.
     token: Option<&'static str>,
     is_gated: bool,
+    /// The etag of every file, instead of one of its content.
+    etag: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -96,7 +98,8 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
     else {
         return plain(404, "{\"error\": \"Repository not found\"}");
     };
-    let etag = format!("{:x}", content.len() * 7919 + usize::from(content[0]));
+    let own = || format!("{:x}", content.len() * 7919 + usize::from(content[0]));
+    let etag = repository.etag.clone().unwrap_or_else(own);
     let mut answer = Response::builder().header("x-repo-commit", COMMIT);
     if [".safetensors", ".parquet"].iter().any(|it| name.ends_with(it))
         && !path.starts_with("/cdn/")
@@ -400,6 +403,37 @@ fn what_is_not_there_is_named() {
         "org/name has no file d.jsonl; its data files: a.jsonl, b/c.jsonl.gz, config.json"
     );
     assert_eq!(fs::read(data(Some("b/c.jsonl.gz")).unwrap()).unwrap(), b"2");
+}
+
+#[test]
+fn shards_of_the_training_split_come_together() {
+    let world = world(&[
+        ("README.md", b"text"),
+        ("data/test-00000-of-00001.jsonl", b"0"),
+        ("data/train-00000-of-00002.jsonl", b"1"),
+        ("data/train-00001-of-00002.jsonl", b"2"),
+    ]);
+    let wanted = DatasetFile { repo: id("main"), path: None };
+    let pattern = world.hub.dataset(&wanted, &mut NoProgress).unwrap();
+    assert_eq!(pattern.file_name().unwrap(), "train*");
+    let folder = pattern.parent().unwrap();
+    let content = |name: &str| fs::read(folder.join(name)).unwrap();
+    assert_eq!(content("train-00000-of-00002.jsonl"), b"1");
+    assert_eq!(content("train-00001-of-00002.jsonl"), b"2");
+    assert!(!folder.join("test-00000-of-00001.jsonl").exists());
+}
+
+#[test]
+fn a_blob_with_another_digest_is_fetched_again_and_never_kept() {
+    let world = world(&[("a.jsonl", b"1")]);
+    world.shared.lock().unwrap().etag = Some("0".repeat(64));
+    let wanted = DatasetFile { repo: id("main"), path: None };
+    let error = world.hub.dataset(&wanted, &mut NoProgress).unwrap_err();
+    assert!(error.to_string().ends_with("another SHA-256 than the hub says"), "{error}");
+    // The SHA-256 of `1`.
+    let right = "6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b";
+    world.shared.lock().unwrap().etag = Some(right.to_owned());
+    assert_eq!(fs::read(world.hub.dataset(&wanted, &mut NoProgress).unwrap()).unwrap(), b"1");
 }
 
 #[test]

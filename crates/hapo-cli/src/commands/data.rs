@@ -5,7 +5,10 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_data::{BadRow, Decision, FileSummary, Format, Lengths, Row, Rows, TokenCount, summarise};
+use hapo_data::{
+    BadRow, Columns, Decision, FileSummary, Format, Lengths, PromptTemplate, Row, Rows,
+    TemplateChoice, TokenCount, Written, summarise,
+};
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
@@ -14,8 +17,9 @@ use crate::support::model;
 
 /// Look at files of problems, check them, convert them.
 ///
-/// Every layout of `hapo list layouts` is read, from JSON lines, a JSON array, Parquet or Arrow IPC, also inside
-/// gzip or zstd. The content says which it is.
+/// Every layout of `hapo list layouts` is read, from JSON lines, a JSON array, Parquet, Arrow IPC, CSV or TSV, also inside
+/// gzip or zstd: the content says which it is. A folder as `datasets` or the hub leave it, and a pattern such as
+/// 'data/train-*.parquet', stand for all their files.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo data stats train.parquet")]
 pub(crate) struct Args {
@@ -38,13 +42,15 @@ enum Command {
     before_help = "Example: hapo data stats train.parquet --tokenizer model/ --template qwen-boxed"
 )]
 struct Stats {
-    /// Files of problems
+    /// Files or folders of problems
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    columns: ColumnsArg,
     /// Count lengths in tokens: a tokenizer.json, or a folder that has one
     #[arg(long)]
     tokenizer: Option<PathBuf>,
-    /// Template of the prompts whose tokens are counted
+    /// Template of the prompts whose tokens are counted; `chat` is that of --tokenizer's folder
     #[arg(long, default_value = "qwen-boxed")]
     template: String,
     /// Print JSON, one object per file
@@ -55,9 +61,11 @@ struct Stats {
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo data check train.jsonl --drop-bad -o clean.jsonl")]
 struct Check {
-    /// Files of problems
+    /// Files or folders of problems
     #[arg(required = true)]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    columns: ColumnsArg,
     /// Grader that must be able to read every gold answer; `none` leaves them alone
     #[arg(long, default_value = "math")]
     grader: String,
@@ -73,7 +81,7 @@ struct Check {
     /// Layout of the good rows
     #[arg(long, value_enum, default_value_t = To::Own)]
     to: To,
-    /// Print JSON, one object per bad row
+    /// Print JSON: an object for each bad row, and one with the counts at the end
     #[arg(long)]
     json: bool,
 }
@@ -81,23 +89,41 @@ struct Check {
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo data convert train.jsonl --to verl -o train.parquet")]
 struct Convert {
-    /// File of problems
+    /// File or folder of problems
     file: PathBuf,
+    #[command(flatten)]
+    columns: ColumnsArg,
     /// Layout to write
     #[arg(long, value_enum)]
     to: To,
-    /// File to write
+    /// File to write; .jsonl, .json or .parquet says how
     #[arg(short, long)]
     output: PathBuf,
+    /// Print what was written as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ColumnsArg {
+    /// What holds what, for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
+    #[arg(long, value_name = "NAMES")]
+    columns: Option<String>,
+}
+
+impl ColumnsArg {
+    fn parsed(&self) -> Result<Option<Columns>> {
+        Ok(self.columns.as_deref().map(Columns::parse).transpose()?)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum To {
-    /// The workspace's own JSON lines
+    /// The workspace's own
     Own,
-    /// verl's Parquet, with LUFFY's target for teachers
+    /// verl's, with LUFFY's target for teachers
     Verl,
-    /// TRL's JSON lines
+    /// TRL's
     Trl,
 }
 
@@ -106,21 +132,33 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Stats(args) => stats(args),
         Command::Check(args) => check(args),
         Command::Convert(args) => {
-            convert(&args.file, args.to, &args.output, |_, _| Ok(Decision::Write)).map(drop)
+            let columns = args.columns.parsed()?;
+            let from = (args.file.as_path(), columns.as_ref());
+            let written = convert(from, args.to, &args.output, |_, _| Ok(Decision::Write))?;
+            if args.json {
+                let Written { rows, teachers_left_out, without_source } = written;
+                outln!(
+                    "{}",
+                    serde_json::json!({"output": args.output, "rows": rows,
+                        "teachers_left_out": teachers_left_out, "without_source": without_source})
+                );
+            }
+            Ok(())
         }
     }
 }
 
 fn stats(args: &Stats) -> Result<()> {
-    let template = hapo_data::find_template(&args.template)?;
+    let template = stats_template(args)?;
+    let columns = args.columns.parsed()?;
     let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer).transpose()?;
     let tokens = |text: &str| -> Result<usize> {
         let tokenizer = tokenizer.as_ref().expect("tokens are counted with one");
         Ok(tokenizer.encode(text)?.len())
     };
-    let count = tokenizer.is_some().then_some(TokenCount { tokens: &tokens, template });
+    let count = tokenizer.is_some().then_some(TokenCount { tokens: &tokens, template: &template });
     for (number, file) in args.files.iter().enumerate() {
-        let it = summarise(file, count.as_ref())?;
+        let it = summarise(file, columns.as_ref(), count.as_ref())?;
         if args.json {
             outln!("{}", serde_json::to_string(&it)?);
             continue;
@@ -134,6 +172,34 @@ fn stats(args: &Stats) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The template of the prompts: one of the table, or that of the tokenizer's folder.
+fn stats_template(args: &Stats) -> Result<PromptTemplate> {
+    let choice = TemplateChoice::named(&args.template);
+    if let Some(named) = choice.check()? {
+        return Ok(named.into());
+    }
+    let Some(folder) = args.tokenizer.as_deref().filter(|it| it.is_dir()) else {
+        return Err(bad_input(
+            "--template chat: expected the folder of a model as --tokenizer",
+            "the model's own template lies beside its tokenizer",
+        ));
+    };
+    let names = hapo_model::folder::TOKENIZER_FILES.iter();
+    let files: Vec<_> =
+        names.filter_map(|it| Some((*it, std::fs::read(folder.join(it)).ok()?))).collect();
+    Ok(hapo_sampler::choose_template(choice, &folder.display().to_string(), &files)?)
+}
+
+/// Says that a file's solutions are left unread, where it looks like it.
+fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
+    for (name, count) in rows.unread_solutions() {
+        eprintln!(
+            "warning: {}: `{name}` looks like solutions ({count} rows) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
+            file.display()
+        );
+    }
 }
 
 /// What there is to say of a file, with the name of each line.
@@ -181,6 +247,9 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
         let text = format!("min {min}, mean {mean:.1}, median {median}, 95 % {p95}, max {max}");
         Some((name, text))
     }));
+    if !it.unread_solutions.is_empty() {
+        lines.push(("unread solutions?", most_frequent(&it.unread_solutions)));
+    }
     if !it.ignored_fields.is_empty() {
         lines.push(("fields nobody reads", most_frequent(&it.ignored_fields)));
     }
@@ -203,6 +272,7 @@ fn check(args: &Check) -> Result<()> {
         })?),
     };
     let mut solutions = Solutions::new(grader, args.extraction);
+    let columns = args.columns.parsed()?;
     let mut bad_rows = 0_u64;
     let mut report = |bad: &BadRow| -> Result<()> {
         bad_rows += 1;
@@ -224,7 +294,8 @@ fn check(args: &Check) -> Result<()> {
                 "clean the files one by one",
             ));
         };
-        let written = convert(file, args.to, output, |rows, row| {
+        let from = (file.as_path(), columns.as_ref());
+        let written = convert(from, args.to, output, |rows, row| {
             let Some(bad) = judge(rows, row, grader) else {
                 solutions.add(row);
                 return Ok(Decision::Write);
@@ -233,8 +304,9 @@ fn check(args: &Check) -> Result<()> {
             Ok(Decision::Skip)
         })?;
         eprintln!(
-            "{}: {bad_rows} bad rows; {written} rows written to {}",
+            "{}: {bad_rows} bad rows; {} rows written to {}",
             file.display(),
+            written.rows,
             output.display()
         );
         solutions.say(args.extraction);
@@ -242,7 +314,7 @@ fn check(args: &Check) -> Result<()> {
     }
     let mut rows_in_all = 0_u64;
     for file in &args.files {
-        let mut rows = hapo_data::open(file)?;
+        let mut rows = hapo_data::open_all(std::slice::from_ref(file), columns.as_ref())?;
         while let Some(row) = rows.next() {
             rows_in_all += 1;
             let row = row?;
@@ -251,6 +323,10 @@ fn check(args: &Check) -> Result<()> {
                 None => solutions.add(&row),
             }
         }
+        warn_of_unread(&rows, file);
+    }
+    if args.json {
+        outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
     }
     solutions.say(args.extraction);
     if bad_rows == 0 {
@@ -357,26 +433,35 @@ fn is_own_answer(gold: &Gold, answer: &str) -> bool {
     says(format!("\\boxed{{{answer}}}")) || says(answer.to_owned()) || says(format!("${answer}$"))
 }
 
-/// Writes the rows of a file that `decide` keeps; gives their number.
+/// Writes the rows of a file, by its named columns where it has some, that `decide` keeps.
 fn convert(
-    file: &Path,
+    (file, columns): (&Path, Option<&Columns>),
     to: To,
     output: &Path,
     decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
-) -> Result<u64> {
-    not_an_input(output, &[file])?;
+) -> Result<Written> {
+    let files = hapo_data::data_files(file)?;
+    let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    not_an_input(output, &files)?;
     let format = match to {
         To::Own => Format::Own,
         To::Trl => Format::Trl,
         // The columns of a Parquet file are fixed before its first row.
-        To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file)? },
+        To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, columns)? },
     };
-    let written = hapo_data::convert(file, output, format, decide)?;
+    let written = hapo_data::convert(file, columns, output, format, decide)?;
     if written.teachers_left_out > 0 {
         eprintln!(
             "{} solutions beyond the first of their row are left out: this layout holds one",
             written.teachers_left_out
         );
     }
-    Ok(written.rows)
+    if written.without_source > 0 {
+        eprintln!(
+            "note: {} rows name no source; data_source is {} there, by which verl compares the last box",
+            written.without_source,
+            hapo_data::VERL_SOURCE
+        );
+    }
+    Ok(written)
 }

@@ -1,5 +1,5 @@
 //! What a file is made of, told by its first bytes: lines of JSON, one JSON array, Parquet, Arrow
-//! IPC, and each of them inside gzip or zstd.
+//! IPC, CSV or TSV, and each of them inside gzip or zstd.
 //!
 //! Purpose: every container gives rows one by one as the same [`Object`], numbered, with the fault of
 //! a row beside the good ones. No container is read whole, and no length that a file claims is
@@ -9,6 +9,7 @@
 
 mod array;
 mod arrow;
+mod csv;
 mod delta;
 mod guard;
 mod lines;
@@ -35,6 +36,8 @@ pub enum Container {
     Parquet,
     /// Arrow IPC, as a stream or as a file.
     Arrow,
+    /// CSV, TSV, or what other sign stands between the cells.
+    Csv,
 }
 
 impl Container {
@@ -45,6 +48,7 @@ impl Container {
             Container::JsonArray => "JSON array",
             Container::Parquet => "Parquet",
             Container::Arrow => "Arrow IPC",
+            Container::Csv => "CSV",
         }
     }
 }
@@ -85,6 +89,9 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
     open_reader(file, path)
 }
 
+/// Bytes that tell what a file is: the names of a CSV's columns are among them.
+const HEAD: u64 = 4096;
+
 /// Opens what a reader gives; `path` is its name in messages.
 pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Opened, Error> {
     let io = |source| Error::Io { path: path.to_owned(), source };
@@ -103,7 +110,8 @@ pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Op
     };
     // A decoder may give its first bytes one by one.
     let mut head = Vec::new();
-    reader.by_ref().take(64).read_to_end(&mut head).map_err(|it| damage(path, 1, &it))?;
+    reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(|it| damage(path, 1, &it))?;
+    let delimiter = csv::delimiter(&head, path);
     let container = match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => Container::Parquet,
         [0xff, 0xff, 0xff, 0xff, ..] | [b'A', b'R', b'R', b'O', b'W', b'1', ..] => Container::Arrow,
@@ -111,6 +119,7 @@ pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Op
             let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
             match text.trim_ascii_start().first() {
                 Some(b'[') => Container::JsonArray,
+                Some(it) if *it != b'{' && delimiter.is_some() => Container::Csv,
                 _ => Container::JsonLines,
             }
         }
@@ -120,6 +129,7 @@ pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Op
         Container::JsonLines => Box::new(Lines::new(reader, path, LINE_LIMIT)),
         Container::JsonArray => Box::new(array::Elements::new(reader, path, LINE_LIMIT)),
         Container::Arrow => Box::new(arrow::rows(reader, path)),
+        Container::Csv => Box::new(csv::rows(reader, path, delimiter.unwrap_or(b','), LINE_LIMIT)),
         Container::Parquet => {
             // Parquet is read from its end; what cannot be sought in goes aside, on the disk.
             let mut aside = tempfile::tempfile().map_err(io)?;

@@ -4,14 +4,16 @@
 //! of any size, [`load`] puts them into memory.
 //!
 //! Price: bad rows do not stop the reading; the caller decides what to do with [`Loaded::bad_rows`]
-//! and must not forget to. Every row's id is remembered by its hash, 24 bytes each.
+//! and must not forget to. Every row's id is remembered by its hash: some 50 bytes a row, in a table that
+//! doubles as it fills.
 
 mod json_rows;
 mod prompt_text;
 mod rows;
+mod sources;
 
 use crate::container::{self, Container, Lines};
-use crate::layouts::{self, DATASET_LAYOUTS};
+use crate::layouts::{self, Columns, DATASET_LAYOUTS};
 use crate::{BadRow, Error, Message, Row};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -22,7 +24,9 @@ use std::path::{Path, PathBuf};
 
 pub use json_rows::{JsonRows, json_rows};
 pub use prompt_text::{PromptText, prompt_text};
+use rows::Reading;
 pub use rows::Rows;
+pub use sources::data_files;
 
 /// A problem, its answer, and how teachers solve it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -110,17 +114,39 @@ pub struct Loaded {
     pub bad_rows: Vec<BadRow>,
     /// How many bad rows there were.
     pub bad_row_count: u64,
+    /// Fields that were ignored and hold what looks like worked solutions.
+    pub unread_solutions: BTreeMap<String, u64>,
     /// Fields that no part of this program reads, with the number of rows that have them: a
     /// misspelt `teacher` shows up here. At most 64 names.
     pub ignored_fields: BTreeMap<String, u64>,
 }
 
-/// Opens a file in whatever known container and layout its content has.
+/// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
+/// and the hub leave them, or a pattern of file names.
 ///
 /// # Errors
 /// When it cannot be opened, is damaged, or has no known layout.
 pub fn open(path: &Path) -> Result<Rows<'static>, Error> {
-    Rows::begin(container::open(path)?, path, None)
+    Rows::of_files(data_files(path)?, Reading::Recognised)
+}
+
+/// Opens several data sets one after the other, by the columns that are named where some are.
+///
+/// # Errors
+/// Those of [`open`]; [`Error::Columns`].
+pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'static>, Error> {
+    let mut files = Vec::new();
+    for it in paths {
+        files.extend(data_files(it)?);
+    }
+    let reading = match columns {
+        Some(it) => {
+            it.check()?;
+            Reading::Columns(it.clone())
+        }
+        None => Reading::Recognised,
+    };
+    Rows::of_files(files, reading)
 }
 
 /// Opens what a reader gives, standard input for instance; `path` is its name in messages. Parquet,
@@ -129,7 +155,7 @@ pub fn open(path: &Path) -> Result<Rows<'static>, Error> {
 /// # Errors
 /// Those of [`open`].
 pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Error> {
-    Rows::begin(container::open_reader(reader, path)?, path, None)
+    Rows::begin(container::open_reader(reader, path)?, path, Reading::Recognised)
 }
 
 /// Rows of the native layout out of lines. `file` is the name used in messages; lines longer than
@@ -148,6 +174,14 @@ pub fn load(path: &Path) -> Result<Loaded, Error> {
     collect(open(path)?)
 }
 
+/// Reads several data sets whole, by the columns that are named where some are.
+///
+/// # Errors
+/// Those of [`open_all`], and damage found on the way.
+pub fn load_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Loaded, Error> {
+    collect(open_all(paths, columns)?)
+}
+
 /// Reads a file in the layout of that name, for files that [`load`] cannot recognise.
 ///
 /// # Errors
@@ -160,7 +194,7 @@ pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
             known: DATASET_LAYOUTS.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
         });
     };
-    collect(Rows::begin(container::open(path)?, path, Some(layout))?)
+    collect(Rows::of_files(data_files(path)?, Reading::As(layout))?)
 }
 
 fn collect(mut rows: Rows<'_>) -> Result<Loaded, Error> {
@@ -201,6 +235,7 @@ fn collect(mut rows: Rows<'_>) -> Result<Loaded, Error> {
         container: rows.container(),
         bad_rows,
         bad_row_count,
+        unread_solutions: rows.unread_solutions().clone(),
         ignored_fields: rows.ignored_fields().clone(),
     })
 }

@@ -1,23 +1,42 @@
-//! The rows of a file under the layout that its content has.
+//! The rows of a file, or of several one after the other, under the layout that their content has.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
 use super::{Example, first_bytes};
-use crate::container::{Container, Opened, RawRow, RawRows};
-use crate::layouts::{self, DATASET_LAYOUTS, Layout};
-use crate::value::{Fault, fault, shorten};
+use crate::container::{self, Container, Opened, RawRow, RawRows};
+use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout};
+use crate::value::{Fault, Value, fault, shorten};
 use crate::{BadRow, Error, Row};
 
 /// Rows that are read to find the layout.
 const HEAD_ROWS: usize = 64;
 
-/// The rows of a file, one by one, in its order. An error ends them, a bad row does not.
+/// How the layout of a file is found.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Reading {
+    /// From its first rows.
+    #[default]
+    Recognised,
+    /// It is known.
+    As(&'static Layout),
+    /// By the names of its columns.
+    Columns(Columns),
+}
+
+/// The rows of one or several files, one by one, in their order. An error ends them, a bad row does not.
 pub struct Rows<'a> {
     file: String,
+    /// Files that come after this one.
+    further: VecDeque<PathBuf>,
+    reading: Reading,
+    /// Rows, or lines, of the files before this one.
+    base: u64,
+    /// The last row of this file that was read.
+    last: u64,
     layout: &'static Layout,
     container: Container,
     compression: Option<&'static str>,
@@ -26,6 +45,7 @@ pub struct Rows<'a> {
     ended: bool,
     ids: HashMap<u128, u64>,
     ignored_fields: BTreeMap<String, u64>,
+    unread_solutions: BTreeMap<String, u64>,
 }
 
 impl std::fmt::Debug for Rows<'_> {
@@ -49,6 +69,10 @@ impl<'a> Rows<'a> {
     ) -> Self {
         Rows {
             file: path.display().to_string(),
+            further: VecDeque::new(),
+            reading: Reading::default(),
+            base: 0,
+            last: 0,
             layout,
             container,
             compression,
@@ -57,18 +81,28 @@ impl<'a> Rows<'a> {
             ended: false,
             ids: HashMap::new(),
             ignored_fields: BTreeMap::new(),
+            unread_solutions: BTreeMap::new(),
         }
+    }
+
+    /// The rows of files, one after the other; each has a layout of its own.
+    pub(super) fn of_files(files: Vec<PathBuf>, reading: Reading) -> Result<Rows<'static>, Error> {
+        let mut further = VecDeque::from(files);
+        let first = further.pop_front().expect("a data set has a file");
+        let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
+        rows.further = further;
+        Ok(rows)
     }
 
     /// Looks at the first rows and finds the layout that fits them best, unless one is given.
     pub(super) fn begin(
         opened: Opened,
         path: &Path,
-        layout: Option<&'static Layout>,
+        reading: Reading,
     ) -> Result<Rows<'static>, Error> {
         let Opened { container, compression, mut rows } = opened;
         let mut head = VecDeque::new();
-        while layout.is_none() && head.len() < HEAD_ROWS {
+        while matches!(reading, Reading::Recognised) && head.len() < HEAD_ROWS {
             let Some(row) = rows.next() else { break };
             let ends = row.is_err();
             head.push_back(row);
@@ -76,14 +110,37 @@ impl<'a> Rows<'a> {
                 break;
             }
         }
-        let layout = match layout {
-            Some(layout) => layout,
-            None => recognise(&mut head, container, path)?,
+        let layout = match &reading {
+            Reading::As(layout) => layout,
+            Reading::Columns(_) => &layouts::COLUMNS,
+            Reading::Recognised => recognise(&mut head, container, path)?,
         };
-        Ok(Rows::new(path, layout, container, compression, head, rows))
+        Ok(Rows { reading, ..Rows::new(path, layout, container, compression, head, rows) })
     }
 
-    /// The layout of the file.
+    /// Opens the next file; `false` when there is none.
+    fn next_file(&mut self) -> Result<bool, Error> {
+        let Some(path) = self.further.pop_front() else {
+            return Ok(false);
+        };
+        let next = Rows::begin(container::open(&path)?, &path, self.reading.clone())?;
+        self.base += self.last;
+        self.last = 0;
+        self.file = next.file;
+        self.layout = next.layout;
+        self.container = next.container;
+        self.compression = next.compression;
+        self.head = next.head;
+        self.rest = next.rest;
+        Ok(true)
+    }
+
+    /// Fields that were ignored and hold what looks like worked solutions, with the number of rows that had them.
+    pub fn unread_solutions(&self) -> &BTreeMap<String, u64> {
+        &self.unread_solutions
+    }
+
+    /// The layout of the file; of several, of the one at hand.
     pub fn layout(&self) -> &'static Layout {
         self.layout
     }
@@ -120,56 +177,105 @@ impl<'a> Rows<'a> {
     }
 
     fn read(&mut self, raw: RawRow) -> Result<Example, Fault> {
+        self.last = raw.number;
         let fields = raw.fields?;
         let keys = self.layout.keys;
+        let columns = match &self.reading {
+            Reading::Columns(it) => Some(it),
+            _ => None,
+        };
+        // The plain layout reads names in any case; no other does.
+        let folds = self.layout.name == layouts::PLAIN.name;
+        let is_known = |name: &str| match columns {
+            Some(columns) => columns.reads(name),
+            None if folds => keys.iter().any(|it| it.eq_ignore_ascii_case(name)),
+            None => keys.contains(&name),
+        };
         for (index, (name, _)) in fields.0.iter().enumerate() {
-            let is_known = keys.contains(&name.as_str());
-            if is_known && fields.0[..index].iter().any(|it| it.0 == *name) {
+            if is_known(name) && fields.0[..index].iter().any(|it| it.0 == *name) {
                 return Err(fault(name, "the field once", "it twice"));
             }
         }
-        let mut example = (self.layout.read)(&fields)?;
+        let mut example = match columns {
+            Some(columns) => columns.read(&fields)?,
+            None => (self.layout.read)(&fields)?,
+        };
         example.row = raw.number;
+        let ignored = fields.0.iter().filter(|it| !is_known(&it.0));
+        let ignored: Vec<_> =
+            ignored.map(|(name, it)| (shorten(name), looks_like_solutions(name, it))).collect();
         self.set_id(&mut example)?;
-        for (name, _) in fields.0 {
-            if keys.contains(&name.as_str()) {
-                continue;
+        for (name, is_solution) in ignored {
+            let count = |counts: &mut BTreeMap<String, u64>, name: String| {
+                if counts.len() < 64 || counts.contains_key(&name) {
+                    *counts.entry(name).or_default() += 1;
+                }
+            };
+            if is_solution {
+                count(&mut self.unread_solutions, name.clone());
             }
-            let name = shorten(&name);
-            if self.ignored_fields.len() < 64 || self.ignored_fields.contains_key(&name) {
-                *self.ignored_fields.entry(name).or_default() += 1;
-            }
+            count(&mut self.ignored_fields, name);
         }
         Ok(example)
     }
 
-    /// An id belongs to one row. In other layouts than the native one, a row without an id, or with the id of
-    /// another row, gets the number of its row.
+    /// An id belongs to one row. A row without an id gets the number of its row; one with the id of another row gets that
+    /// number behind it, but in a file of the native layout, where it is a fault.
     fn set_id(&mut self, example: &mut Example) -> Result<(), Fault> {
         let is_own = self.layout.name == layouts::OWN.name;
+        let number = self.base + example.row;
         if example.id.is_empty() {
-            example.id = format!("row-{}", example.row);
+            example.id = format!("row-{number}");
         }
         let hash = |id: &str| first_bytes(&Sha256::digest(id));
         match self.ids.entry(hash(&example.id)) {
             Entry::Vacant(entry) => {
-                entry.insert(example.row);
+                entry.insert(number);
             }
-            Entry::Occupied(entry) if is_own => {
+            Entry::Occupied(entry) if is_own && *entry.get() > self.base => {
                 let unit = match self.container {
                     Container::JsonLines => "line",
                     _ => "row",
                 };
-                let expected = format!("an id of its own ({unit} {} has this one)", entry.get());
+                let row = entry.get() - self.base;
+                let expected = format!("an id of its own ({unit} {row} has this one)");
                 let got = shorten(&format!("{:?}", example.id));
                 return Err(fault("id", &expected, &got));
             }
             Entry::Occupied(_) => {
-                example.id = format!("{}#{}", example.id, example.row);
-                self.ids.insert(hash(&example.id), example.row);
+                example.id = format!("{}#{number}", example.id);
+                self.ids.insert(hash(&example.id), number);
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a field that nobody reads holds worked solutions, by its name or by how its text ends.
+fn looks_like_solutions(name: &str, value: &Value) -> bool {
+    const NAMES: [&str; 10] = [
+        "solution",
+        "generation",
+        "completion",
+        "response",
+        "rationale",
+        "reasoning",
+        "teacher",
+        "explanation",
+        "trace",
+        "thought",
+    ];
+    /// Shorter texts are answers.
+    const SHORT: usize = 40;
+    match value {
+        Value::Text(text) => {
+            let name = name.to_lowercase();
+            let is_named = NAMES.iter().any(|it| name.contains(it));
+            text.len() > SHORT && (is_named || text.contains("\\boxed") || text.contains("\n####"))
+        }
+        Value::List(items) => items.iter().any(|it| looks_like_solutions(name, it)),
+        Value::Object(turn) => turn.get("content").is_some_and(|it| looks_like_solutions(name, it)),
+        _ => false,
     }
 }
 
@@ -180,11 +286,21 @@ impl Iterator for Rows<'_> {
         if self.ended {
             return None;
         }
-        let raw = match self.head.pop_front().or_else(|| self.rest.next())? {
-            Ok(raw) => raw,
-            Err(error) => {
-                self.ended = true;
-                return Some(Err(error));
+        let raw = loop {
+            let next = match self.head.pop_front().or_else(|| self.rest.next()) {
+                Some(it) => it,
+                None => match self.next_file() {
+                    Ok(true) => continue,
+                    Ok(false) => return None,
+                    Err(error) => Err(error),
+                },
+            };
+            match next {
+                Ok(raw) => break raw,
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
             }
         };
         let number = raw.number;

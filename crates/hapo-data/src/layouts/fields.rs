@@ -87,7 +87,16 @@ pub(super) fn set_text_or_messages(
     row: &Object,
     field: &str,
 ) -> Result<(), Fault> {
-    match row.get(field) {
+    set_text_or_messages_of(example, row.get(field), field)
+}
+
+/// The same for a value.
+pub(super) fn set_text_or_messages_of(
+    example: &mut Example,
+    value: Option<&Value>,
+    field: &str,
+) -> Result<(), Fault> {
+    match value {
         Some(Value::Text(text)) if !text.trim().is_empty() => {
             set_rendered_or_plain(example, text);
             Ok(())
@@ -95,6 +104,96 @@ pub(super) fn set_text_or_messages(
         Some(list @ Value::List(_)) => set_prompt(example, messages(Some(list), field)?, field),
         other => Err(unexpected(field, "a string that is not empty or a list of messages", other)),
     }
+}
+
+/// A dialogue that ends in the assistant's turn: the turns before it are the prompt, it is the teacher's solution.
+pub(super) fn dialogue(
+    example: &mut Example,
+    mut turns: Vec<Message>,
+    field: &str,
+) -> Result<(), Fault> {
+    let last = turns.pop().filter(|it| it.role == "assistant");
+    let Some(last) = last.filter(|it| !it.content.trim().is_empty()) else {
+        let expected = "an assistant's message that is not empty at the end";
+        return Err(fault(field, expected, "another one"));
+    };
+    set_prompt(example, turns, field)?;
+    example.teachers.push(without_end_token(&last.content).to_owned());
+    Ok(())
+}
+
+/// The solutions in a value: a text, a list of them, or an assistant's messages. What is null or empty is none.
+pub(super) fn solutions(value: &Value, field: &str) -> Result<Vec<String>, Fault> {
+    const EXPECTED: &str = "a solution: a string, a list of them, or messages";
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Text(text) if text.trim().is_empty() => Ok(Vec::new()),
+        Value::Text(text) => Ok(vec![without_end_token(text).to_owned()]),
+        Value::List(items) if matches!(items.first(), Some(Value::Object(_))) => {
+            let last = messages(Some(value), field)?.pop().map(|it| it.content);
+            solutions(&Value::Text(last.unwrap_or_default()), field)
+        }
+        Value::List(items) => {
+            let all = items.iter().map(|it| match it {
+                Value::Null | Value::Text(_) => solutions(it, field),
+                other => Err(unexpected(field, EXPECTED, Some(other))),
+            });
+            Ok(all.collect::<Result<Vec<_>, _>>()?.concat())
+        }
+        other => Err(unexpected(field, EXPECTED, Some(other))),
+    }
+}
+
+/// Adds solutions to an example, but for those that are there already and those that are its gold answer again: these
+/// show nothing.
+pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
+    for it in solutions {
+        let is_gold = example.golds().any(|gold| it.trim() == gold);
+        if !is_gold && !example.teachers.contains(&it) {
+            example.teachers.push(it);
+        }
+    }
+}
+
+/// The solution beside the gold answer, where a row has both.
+pub(super) fn solution_beside(
+    example: &mut Example,
+    row: &Object,
+    field: &str,
+) -> Result<(), Fault> {
+    // Whatever else stands there is no solution, and no fault of a row that needs none.
+    if let Some(value @ (Value::Text(_) | Value::List(_))) = row.some(field)
+        && let Ok(found) = solutions(value, field)
+    {
+        with_solutions(example, found);
+    }
+    Ok(())
+}
+
+/// Whether a text is a worked solution rather than an answer: it says where its answer is.
+pub(super) fn is_worked(text: &str) -> bool {
+    let boxed = last_boxed(text).is_some_and(|it| text.trim().len() > it.len() + 12);
+    boxed || after_hashes(text).is_some()
+}
+
+/// What a worked solution ends in: its last box, or what follows its last `####`, without separators of thousands.
+pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String, Fault> {
+    let found = match last_boxed(text) {
+        Some(it) => Some(it.trim().to_owned()),
+        None => after_hashes(text),
+    };
+    found.filter(|it| !it.is_empty()).ok_or_else(|| {
+        let expected = "a solution that ends in \\boxed{…} or #### and the gold";
+        fault(field, expected, &Value::Text(text.to_owned()).to_string())
+    })
+}
+
+/// What follows the last `####` of a text, without separators of thousands.
+fn after_hashes(text: &str) -> Option<String> {
+    let (_, gold) = text.rsplit_once("####")?;
+    let gold = gold.trim();
+    let is_number = gold.bytes().all(|it| it.is_ascii_digit() || b"-+.,$%".contains(&it));
+    Some(if is_number { gold.replace(',', "") } else { gold.to_owned() })
 }
 
 /// A prompt as text: the problem, or a whole prompt that a template was already put around.
@@ -158,6 +257,9 @@ pub(super) fn gold_of(
         return Ok(None);
     };
     let (answer, others) = gold(row.get(field), field)?;
+    if after_hashes(&answer).is_some() {
+        return Ok(Some((gold_of_solution(&answer, field)?, others)));
+    }
     Ok(Some((unboxed(answer, field)?, others)))
 }
 
@@ -172,10 +274,10 @@ fn unboxed(text: String, field: &str) -> Result<String, Fault> {
     }
 }
 
-/// Puts the gold of a teacher's solution into an example that has no other: its last box, if any.
+/// Puts the gold of a teacher's solution into an example that has no other: what it ends in, if it says.
 pub(super) fn gold_from_teacher(example: &mut Example) {
-    if let Some(answer) = example.teachers.first().and_then(|it| last_boxed(it)) {
-        answer.trim().clone_into(&mut example.answer);
+    if let Some(Ok(answer)) = example.teachers.first().map(|it| gold_of_solution(it, "")) {
+        example.answer = answer;
     }
 }
 

@@ -1,8 +1,8 @@
-//! GSM8K: `question`, and an `answer` that is a worked solution ending in `#### 18`. The solution has no
-//! box and is no teacher; what follows the last `####` is the gold, without separators of thousands.
+//! GSM8K: `question`, and an `answer` that is a worked solution ending in `#### 18`. The solution is the
+//! teacher's, as it stands; what follows the last `####` is the gold, without separators of thousands.
 
 use super::Layout;
-use super::fields::{set_labels, text};
+use super::fields::{set_labels, text, with_solutions};
 use crate::value::{Fault, Object, Value, fault};
 use crate::{Container, Example};
 
@@ -29,8 +29,9 @@ fn read(row: &Object) -> Result<Example, Fault> {
             let got = Value::Text(solution.clone()).to_string();
             fault("answer", "a solution that ends in #### and the gold", &got)
         })?;
-    let mut example =
-        Example { problem: text(row, "question")?, answer: gold, ..Example::default() };
+    let problem = text(row, "question")?;
+    let mut example = Example { problem, answer: gold, ..Example::default() };
+    with_solutions(&mut example, vec![solution]);
     set_labels(&mut example, row)?;
     Ok(example)
 }

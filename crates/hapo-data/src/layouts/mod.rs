@@ -1,5 +1,6 @@
 //! Ways in which problems are laid out in rows: one file and one line of [`DATASET_LAYOUTS`] each.
 
+mod columns;
 mod fields;
 mod gsm8k;
 mod luffy;
@@ -7,6 +8,8 @@ mod luffy_sft;
 mod oat;
 mod openrlhf;
 mod own;
+mod plain;
+mod sharegpt;
 mod simplerl_v0;
 mod simplerl_zoo;
 mod trapo;
@@ -20,7 +23,10 @@ use crate::{Container, Example};
 #[cfg(test)]
 pub(crate) use fields::last_boxed;
 
+pub use columns::Columns;
+pub(crate) use columns::LAYOUT as COLUMNS;
 pub(crate) use own::LAYOUT as OWN;
+pub(crate) use plain::LAYOUT as PLAIN;
 
 /// A way in which problems are laid out in a file.
 #[derive(Debug, Clone, Copy)]
@@ -52,4 +58,6 @@ pub const DATASET_LAYOUTS: &[Layout] = &[
     trl_sft::LAYOUT,
     openrlhf::LAYOUT,
     luffy_sft::LAYOUT,
+    sharegpt::LAYOUT,
+    plain::LAYOUT,
 ];

@@ -1,14 +1,14 @@
 //! OAT's tables of problems: `problem` and `answer`, which is a string, a number or a list of strings,
-//! depending on the file. Many sets of the Hugging Face hub look the same.
+//! depending on the file, and a `solution` in some. Many sets of the Hugging Face hub look the same.
 
 use super::Layout;
-use super::fields::{gold_of, set_labels, text};
+use super::fields::{gold_of, set_labels, solution_beside, text};
 use crate::value::{Fault, Object, unexpected};
 use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "oat",
-    summary: "problem, answer (string, number or list of strings), no id",
+    summary: "problem, answer (string, number or list of strings), solution?, no id",
     keys: &[
         "problem",
         "answer",
@@ -24,13 +24,15 @@ pub(super) const LAYOUT: Layout = Layout {
 };
 
 fn fit(row: &Object, _: Container) -> u32 {
-    u32::from(row.has("problem") && row.has("answer") && !row.has("id")) * 4
+    let own = row.has("id") || row.has("teacher");
+    u32::from(row.has("problem") && row.has("answer") && !own) * 4
 }
 
 fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = Example { problem: text(row, "problem")?, ..Example::default() };
     (example.answer, example.other_answers) =
         gold_of(row, &["answer"])?.ok_or_else(|| unexpected("answer", "a gold answer", None))?;
+    solution_beside(&mut example, row, "solution")?;
     set_labels(&mut example, row)?;
     if let Some(difficulty) = row.get("difficulty").and_then(crate::value::Value::number) {
         example.level.get_or_insert(difficulty);

@@ -12,16 +12,18 @@ use crate::{Container, Example};
 
 pub(crate) const LAYOUT: Layout = Layout {
     name: "own",
-    summary: "id, problem, answer, teacher?, source?, level?, subject?",
+    summary: "problem, answer, id?, teacher?, source?, level?, subject?",
     keys: &["id", "problem", "answer", "teacher", "source", "level", "subject"],
     fit,
     read,
 };
 
 fn fit(row: &Object, _: Container) -> u32 {
-    match (row.has("problem"), row.has("id")) {
-        (true, true) => 8,
-        (true, false) => 1,
+    let is_marked = row.has("id") || row.has("teacher");
+    match (row.has("problem"), row.has("answer")) {
+        (true, true) if is_marked => 8,
+        // A row that lacks its answer is a bad row of this layout, where nothing else fits it.
+        (true, _) => 1,
         (false, _) => 0,
     }
 }
@@ -31,10 +33,15 @@ fn read(row: &Object) -> Result<Example, Fault> {
         id: match row.get("id") {
             Some(Value::Int(number)) if *number >= 0 => number.to_string(),
             Some(Value::Text(text)) if !text.is_empty() => text.clone(),
+            // Its row's number is its id then.
+            None | Some(Value::Null) => String::new(),
             other => return Err(unexpected("id", "a string or a whole number", other)),
         },
         problem: text(row, "problem")?,
-        answer: text(row, "answer")?,
+        answer: match row.get("answer").and_then(Value::number) {
+            Some(number) => number,
+            None => text(row, "answer")?,
+        },
         teachers: teachers(row.get("teacher"))?,
         source: optional_text(row, "source")?,
         level: optional_label(row, "level")?,

@@ -1,10 +1,10 @@
 //! TRL's GRPO: `prompt`, a string or messages, and the gold in a column that the reward function
-//! reads: `answer`, `solution`, `ground_truth` or `label`. A worked solution stands for its last box. A
-//! file with prompts alone has no golds.
+//! reads: `answer`, `solution`, `ground_truth` or `label`. A worked solution stands for its last box, and is
+//! the teacher's. A file with prompts alone has no golds.
 
 use super::Layout;
-use super::fields::{gold_of, set_labels, set_text_or_messages};
-use crate::value::{Fault, Object};
+use super::fields::{gold_of, is_worked, set_labels, set_text_or_messages, solution_beside};
+use crate::value::{Fault, Object, Value};
 use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -41,6 +41,10 @@ fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = Example::default();
     set_text_or_messages(&mut example, row, "prompt")?;
     (example.answer, example.other_answers) = gold_of(row, GOLDS)?.unwrap_or_default();
+    let has_answer = row.has("answer");
+    if has_answer || matches!(row.get("solution"), Some(Value::Text(it)) if is_worked(it)) {
+        solution_beside(&mut example, row, "solution")?;
+    }
     set_labels(&mut example, row)?;
     Ok(example)
 }

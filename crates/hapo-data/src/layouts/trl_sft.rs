@@ -5,11 +5,11 @@
 
 use super::Layout;
 use super::fields::{
-    completion, gold_from_teacher, gold_of, messages, problem_in, set_labels, set_prompt,
+    completion, dialogue, gold_from_teacher, gold_of, messages, problem_in, set_labels,
     set_text_or_messages, text, without_end_token,
 };
 use super::trl_grpo::GOLDS;
-use crate::value::{Fault, Object, fault};
+use crate::value::{Fault, Object};
 use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
@@ -45,18 +45,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
         set_text_or_messages(&mut example, row, "prompt")?;
         example.teachers.push(completion(row, "completion")?);
     } else if row.has("messages") {
-        let mut turns = messages(row.get("messages"), "messages")?;
-        let last = turns.pop().filter(|it| it.role == "assistant");
-        let Some(last) = last.filter(|it| !it.content.trim().is_empty()) else {
-            return Err(fault(
-                "messages",
-                "an assistant's message that is not empty at the end",
-                "another one",
-            ));
-        };
-        set_prompt(&mut example, turns, "messages")?;
-        let solution = without_end_token(&last.content);
-        example.teachers.push(solution.to_owned());
+        dialogue(&mut example, messages(row.get("messages"), "messages")?, "messages")?;
     } else {
         split_text(&mut example, &text(row, "text")?);
     }

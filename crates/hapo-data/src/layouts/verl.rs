@@ -3,7 +3,9 @@
 //! generation reads it, has no golds.
 
 use super::Layout;
-use super::fields::{gold, messages, optional_label, optional_text, set_prompt};
+use super::fields::{
+    gold, is_worked, messages, optional_label, optional_text, set_prompt, solution_beside,
+};
 use crate::value::{Fault, Object, Value, unexpected};
 use crate::{Container, Example};
 
@@ -61,6 +63,12 @@ pub(super) fn labels(row: &Object) -> Result<Example, Fault> {
                     && example.id.is_empty()
                 {
                     example.id = id;
+                }
+            }
+            // verl's own scripts for GSM8K and MATH keep the worked solution here.
+            for field in ["answer", "solution"] {
+                if matches!(info.get(field), Some(Value::Text(it)) if is_worked(it)) {
+                    solution_beside(&mut example, info, field)?;
                 }
             }
             example.level = optional_label(info, "level").ok().flatten();

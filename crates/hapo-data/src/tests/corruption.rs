@@ -197,7 +197,7 @@ fn check_binary(name: &'static str, files: &[Vec<u8>]) {
 
 #[test]
 fn own() {
-    check_text("own", samples::OWN, &["id", "problem", "answer"]);
+    check_text("own", samples::OWN, &["problem", "answer"]);
 }
 
 #[test]
@@ -223,6 +223,28 @@ fn trl_sft() {
 #[test]
 fn openrlhf() {
     check_text("openrlhf", samples::OPENRLHF, &["input", "output", "label"]);
+}
+
+#[test]
+fn sharegpt() {
+    check_text("sharegpt", samples::SHAREGPT, &["conversations"]);
+}
+
+#[test]
+fn plain() {
+    check_binary("plain", &[samples::PLAIN.into()]);
+}
+
+#[test]
+fn encodings_of_columns() {
+    let file = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/shapes");
+        std::fs::read(folder.join(format!("{name}.parquet"))).unwrap()
+    };
+    let names = ["brotli", "lz4", "delta_byte_array-1", "delta_length_byte_array-2"];
+    let mut files: Vec<Vec<u8>> = names.into_iter().map(file).collect();
+    files.push(file("delta_binary_packed"));
+    check_binary("encodings", &files);
 }
 
 #[test]

@@ -318,7 +318,7 @@ fn files_that_are_not_ours_are_refused_by_name() {
     let missing = folder.path().join("missing");
     assert!(load(&missing).unwrap_err().to_string().starts_with(&missing.display().to_string()));
     assert!(load(folder.path()).is_err());
-    assert_eq!(DATASET_LAYOUTS.len(), 12);
+    assert_eq!(DATASET_LAYOUTS.len(), 14);
 }
 
 proptest! {

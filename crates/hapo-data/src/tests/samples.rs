@@ -32,6 +32,8 @@ pub(super) fn all() -> Vec<Sample> {
         sample("trl-sft", "prompt and completion", TRL_SFT.into(), 3),
         sample("openrlhf", "JSON lines", OPENRLHF.into(), 3),
         sample("luffy-sft", "JSON lines", LUFFY_SFT.into(), 3),
+        sample("sharegpt", "JSON lines", SHAREGPT.into(), 2),
+        sample("plain", "CSV", PLAIN.into(), 3),
         sample("oat", "Arrow file of lists", oat_lists(Ipc::File), 2),
         sample("trl-sft", "messages", TRL_MESSAGES.into(), 1),
         sample("trl-sft", "text", TRL_TEXT.into(), 2),
@@ -85,6 +87,12 @@ pub(super) const LUFFY_SFT: &str = r#"{"prompt":[{"content":"Think.","role":"sys
 {"prompt":[{"content":"2+2?","role":"user"}],"target":[{"content":"\\boxed{4}","role":"assistant"}]}
 {"prompt":[{"content":"3+3?","role":"user"}],"target":[{"content":"no box","role":"assistant"}]}
 "#;
+
+pub(super) const SHAREGPT: &str = r#"{"conversations":[{"from":"system","value":"Think."},{"from":"human","value":"1+1?"},{"from":"gpt","value":"\\boxed{2}"}]}
+{"conversations":[{"from":"human","value":"2+2?"},{"from":"gpt","value":"It is 4.\n#### 4"}],"id":"b"}
+"#;
+
+pub(super) const PLAIN: &str = "ID,Problem,Answer,Solution\n1,1+1?,2,It is \\boxed{2} in the end.\n2,\"2+2,\n you see?\",4,\n3,3+3?,6,6\n";
 
 const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
     optional binary content (STRING); optional binary role (STRING); } } }";

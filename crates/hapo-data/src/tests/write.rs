@@ -1,7 +1,9 @@
 //! Whatever is written is read back.
 
 use super::samples;
-use crate::{Dataset, Error, Example, Format, Message, Row, Writer, Written, load, open};
+use crate::{
+    Container, Dataset, Error, Example, Format, Message, Row, Writer, Written, load, open,
+};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -36,6 +38,7 @@ fn examples() -> Vec<Example> {
             id: "b".into(),
             problem: "2+2?".into(),
             answer: "025".into(),
+            source: text("s"),
             subject: text("arithmetic"),
             ..Example::default()
         },
@@ -44,6 +47,7 @@ fn examples() -> Vec<Example> {
             problem: "3+3?".into(),
             answer: "\\frac{1}{2}".into(),
             teachers: vec!["one".into()],
+            source: text("s"),
             subject: text("arithmetic"),
             ..Example::default()
         },
@@ -124,6 +128,45 @@ fn every_sample_can_be_converted() {
 }
 
 #[test]
+fn a_file_is_what_its_ending_says() {
+    let folder = tempfile::tempdir().unwrap();
+    for (ending, container) in [
+        ("jsonl", Container::JsonLines),
+        ("json", Container::JsonArray),
+        ("parquet", Container::Parquet),
+    ] {
+        for format in [Format::Own, Format::Verl { teachers: 1 }, Format::Trl] {
+            let path = folder.path().join(format!("out.{ending}"));
+            // TRL's rows with a teacher and those without are of two layouts.
+            let rows = if format == Format::Trl { &examples()[..1] } else { &examples()[..] };
+            write(&path, format, rows).unwrap();
+            let loaded = load(&path).unwrap();
+            assert_eq!((loaded.container, loaded.bad_row_count), (container, 0), "{format:?}");
+            assert_eq!(content(&loaded.dataset), rows, "{format:?} {ending}");
+        }
+    }
+    write(&folder.path().join("none.json"), Format::Own, &[]).unwrap();
+    assert_eq!(std::fs::read_to_string(folder.path().join("none.json")).unwrap(), "[]\n");
+    for name in ["out.csv", "out.jsonl.gz", "out.arrow"] {
+        let error = write(&folder.path().join(name), Format::Own, &examples()).unwrap_err();
+        let expected = format!("{name}: expected a name that ends in .jsonl, .json or .parquet");
+        assert!(error.to_string().ends_with(&expected), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+}
+
+#[test]
+fn a_row_without_a_source_gets_one_that_verl_can_score() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.jsonl");
+    let rows = [Example { source: None, ..examples().swap_remove(1) }];
+    let written = write(&path, Format::Verl { teachers: 0 }, &rows).unwrap();
+    assert_eq!((written.rows, written.without_source), (1, 1));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains(r#""data_source":"lighteval/MATH""#), "{text}");
+}
+
+#[test]
 fn rows_without_a_place_are_refused_and_nothing_appears() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
@@ -149,7 +192,7 @@ fn teachers_beyond_the_first_are_counted_for_trl() {
     let mut rows = examples();
     rows[0].teachers.push("two".into());
     let written = write(&folder.path().join("out"), Format::Trl, &rows).unwrap();
-    assert_eq!(written, Written { rows: 3, teachers_left_out: 1 });
+    assert_eq!(written, Written { rows: 3, teachers_left_out: 1, without_source: 0 });
 }
 
 proptest! {
@@ -169,7 +212,7 @@ proptest! {
         write(&path, Format::Verl { teachers: 2 }, &rows).unwrap();
         let back: Vec<Example> = content(&load(&path).unwrap().dataset)
             .into_iter()
-            .map(|it| Example { subject: None, ..it })
+            .map(|it| Example { subject: None, source: None, ..it })
             .collect();
         prop_assert_eq!(back, rows);
     }

@@ -1,7 +1,8 @@
 //! Datasets out: our own layout, verl's and TRL's, row by row.
 //!
 //! Purpose: a file appears whole or not at all: it is written beside its place under another name,
-//! flushed, and renamed.
+//! flushed, and renamed. Its ending says how the rows are written: as JSON lines, as one JSON array or as
+//! Parquet.
 //!
 //! Price: a row that the layout has no place for is an error, not a loss; only further teachers, of
 //! which TRL takes one, are counted and left out.
@@ -12,6 +13,7 @@ mod trl;
 mod verl;
 
 pub use own::{write_file, write_row};
+pub use verl::SOURCE as VERL_SOURCE;
 
 use crate::{Error, Example};
 use std::fs::{self, File};
@@ -21,14 +23,14 @@ use std::path::{Path, PathBuf};
 /// A layout that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Our own: one JSON object per line.
+    /// Our own.
     Own,
-    /// verl's Parquet.
+    /// verl's.
     Verl {
         /// The most teachers that a row has: one needs LUFFY's column `target`, more `target_lst` too.
         teachers: usize,
     },
-    /// TRL's JSON lines: `prompt`, `solution` and, for a teacher, `completion`.
+    /// TRL's: `prompt`, `solution` and, for a teacher, `completion`.
     Trl,
 }
 
@@ -36,16 +38,45 @@ pub enum Format {
 pub struct Writer {
     path: PathBuf,
     aside: PathBuf,
+    format: Format,
     sink: Sink,
     rows: u64,
     teachers_left_out: u64,
+    without_source: u64,
     finished: bool,
 }
 
 enum Sink {
-    Own(BufWriter<File>),
-    Trl(BufWriter<File>),
-    Verl(Box<verl::Table>),
+    Lines(BufWriter<File>),
+    /// One JSON array, an element on each line.
+    Array(BufWriter<File>),
+    Table(Box<columns::Table>),
+}
+
+/// How the rows of a file stand in it.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Lines,
+    Array,
+    Table,
+}
+
+impl Form {
+    /// As the name of a file promises; a name that promises nothing gets what is usual for the layout.
+    fn of(path: &Path, format: Format) -> Result<Self, Error> {
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        match (ending.as_str(), format) {
+            ("jsonl" | "ndjson", _) => Ok(Form::Lines),
+            ("json", _) => Ok(Form::Array),
+            ("parquet" | "pq", _) => Ok(Form::Table),
+            ("csv" | "tsv" | "arrow" | "feather" | "gz" | "zst" | "xlsx" | "txt", _) => {
+                let expected = ".jsonl, .json or .parquet";
+                Err(Error::Ending { path: path.to_owned(), expected })
+            }
+            (_, Format::Own | Format::Trl) => Ok(Form::Lines),
+            (_, Format::Verl { .. }) => Ok(Form::Table),
+        }
+    }
 }
 
 impl std::fmt::Debug for Writer {
@@ -64,6 +95,8 @@ pub struct Written {
     pub rows: u64,
     /// Teachers' solutions beyond the first of their row that the layout has no place for.
     pub teachers_left_out: u64,
+    /// Rows without a source, which in verl's layout have [`VERL_SOURCE`] instead.
+    pub without_source: u64,
 }
 
 impl Writer {
@@ -76,20 +109,29 @@ impl Writer {
         name.push(format!(".{}.tmp", std::process::id()));
         let aside = path.with_file_name(name);
         let io = |source| Error::Io { path: path.to_owned(), source };
+        let form = Form::of(path, format)?;
         let file = File::create(&aside).map_err(io)?;
-        let sink = match format {
-            Format::Own => Sink::Own(BufWriter::new(file)),
-            Format::Trl => Sink::Trl(BufWriter::new(file)),
-            Format::Verl { teachers } => {
-                Sink::Verl(Box::new(verl::Table::new(file, teachers).map_err(io)?))
+        let sink = match form {
+            Form::Lines => Sink::Lines(BufWriter::new(file)),
+            Form::Array => Sink::Array(BufWriter::new(file)),
+            Form::Table => {
+                let schema = match format {
+                    Format::Own => own::SCHEMA.to_owned(),
+                    Format::Trl => trl::SCHEMA.to_owned(),
+                    Format::Verl { teachers } => verl::schema(teachers),
+                };
+                let table = columns::Table::new(file, &schema, columns::Compression::SNAPPY);
+                Sink::Table(Box::new(table.map_err(|it| io(it.into()))?))
             }
         };
         Ok(Writer {
             path: path.to_owned(),
             aside,
+            format,
             sink,
             rows: 0,
             teachers_left_out: 0,
+            without_source: 0,
             finished: false,
         })
     }
@@ -110,23 +152,36 @@ impl Writer {
         if example.problem.is_empty() {
             return unwritable("problem", "a document without a problem");
         }
-        if example.answer.is_empty() && matches!(self.sink, Sink::Own(_)) {
+        if example.answer.is_empty() && self.format == Format::Own {
             return unwritable("answer", "a row without a gold answer");
         }
-        if !example.messages.is_empty() && matches!(self.sink, Sink::Own(_)) {
+        if !example.messages.is_empty() && self.format == Format::Own {
             return unwritable("prompt", "a dialogue of several turns");
         }
-        if !example.other_answers.is_empty() && !matches!(self.sink, Sink::Trl(_)) {
+        let holds_several = self.format == Format::Trl && !matches!(self.sink, Sink::Table(_));
+        if !example.other_answers.is_empty() && !holds_several {
             return unwritable("answer", "several gold answers");
         }
-        let written = match &mut self.sink {
-            Sink::Own(file) => write_row(file, example),
-            Sink::Trl(file) => {
+        let mut line = Vec::new();
+        let written = match self.format {
+            Format::Own => write_row(&mut line, example),
+            Format::Trl => {
                 self.teachers_left_out += (example.teachers.len() as u64).saturating_sub(1);
-                trl::write_row(file, example)
+                trl::write_row(&mut line, example)
             }
-            Sink::Verl(table) => table.push(example),
+            Format::Verl { teachers } => {
+                self.without_source += u64::from(example.source.is_none());
+                verl::write_row(&mut line, example, self.rows, teachers)
+            }
         };
+        let written = written.and_then(|()| match &mut self.sink {
+            Sink::Lines(file) => file.write_all(&line),
+            Sink::Array(file) => {
+                file.write_all(if self.rows == 0 { b"[\n" } else { b",\n" })?;
+                file.write_all(line.trim_ascii_end())
+            }
+            Sink::Table(table) => Ok(table.push(&columns::row(&line)?)?),
+        });
         self.rows += 1;
         written.map_err(|source| self.io(source))
     }
@@ -137,15 +192,23 @@ impl Writer {
     /// When the disk refuses; what was at the place before is then untouched.
     pub fn finish(mut self) -> Result<Written, Error> {
         let flushed = match &mut self.sink {
-            Sink::Own(file) | Sink::Trl(file) => file.flush(),
-            Sink::Verl(table) => table.close(),
+            Sink::Lines(file) => file.flush(),
+            Sink::Array(file) => {
+                let end: &[u8] = if self.rows == 0 { b"[]\n" } else { b"\n]\n" };
+                file.write_all(end).and_then(|()| file.flush())
+            }
+            Sink::Table(table) => table.close().map_err(io::Error::from),
         };
         flushed
             .and_then(|()| File::open(&self.aside)?.sync_all())
             .and_then(|()| fs::rename(&self.aside, &self.path))
             .map_err(|source| self.io(source))?;
         self.finished = true;
-        Ok(Written { rows: self.rows, teachers_left_out: self.teachers_left_out })
+        Ok(Written {
+            rows: self.rows,
+            teachers_left_out: self.teachers_left_out,
+            without_source: self.without_source,
+        })
     }
 
     fn io(&self, source: io::Error) -> Error {

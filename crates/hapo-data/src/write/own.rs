@@ -1,10 +1,17 @@
-//! Our own layout, written line by line.
+//! Our own layout, row by row.
 
 use crate::{Dataset, Error, Example};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+
+/// Its columns.
+pub(super) const SCHEMA: &str = "message schema {
+    optional binary id (STRING); optional binary problem (STRING); optional binary answer (STRING);
+    optional group teacher (LIST) { repeated group list { optional binary element (STRING); } }
+    optional binary source (STRING); optional binary level (STRING); optional binary subject (STRING);
+}";
 
 /// Writes one example as one line, fields in the order of the layout, absent ones left out.
 pub fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {

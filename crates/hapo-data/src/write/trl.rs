@@ -1,10 +1,20 @@
-//! TRL's JSON lines: messages in `prompt`, the gold in `solution`, and the first teacher's solution in
+//! TRL's rows: messages in `prompt`, the gold in `solution`, and the first teacher's solution in
 //! `completion`. TRL's SFT reads prompt and completion; its GRPO hands the other columns to the reward
 //! function.
 
 use crate::{Example, Message};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
+
+/// Their columns.
+pub(super) const SCHEMA: &str = "message schema {
+    optional group prompt (LIST) { repeated group list { optional group element {
+        optional binary role (STRING); optional binary content (STRING); } } }
+    optional group completion (LIST) { repeated group list { optional group element {
+        optional binary role (STRING); optional binary content (STRING); } } }
+    optional binary solution (STRING); optional binary id (STRING); optional binary source (STRING);
+    optional binary level (STRING); optional binary subject (STRING);
+}";
 
 pub(super) fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
     let turn = |it: &Message| json!({"role": it.role, "content": it.content});

@@ -1,19 +1,17 @@
-//! verl's Parquet, with the field types that verl's own preparation writes: strings, a list of
+//! verl's rows, with the field types that verl's own preparation writes: strings, a list of
 //! structures for `prompt`, structures with their fields in alphabetical order, `index` of 64 bits.
 //! Teachers go where LUFFY has them: the first into `target`, all of them into `target_lst` where there
 //! are several. What verl has no column for lies in `extra_info`.
 
-use super::columns::{self, Compression};
 use crate::value::{Object, Value};
 use crate::{Example, Message};
-use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 
 const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
     optional binary content (STRING); optional binary role (STRING); } } }";
 
 /// The columns of a file in which a row has at most so many teachers.
-fn schema(teachers: usize) -> String {
+pub(super) fn schema(teachers: usize) -> String {
     let target = match teachers {
         0 => String::new(),
         _ => format!("optional group target {MESSAGES}"),
@@ -40,28 +38,20 @@ fn schema(teachers: usize) -> String {
     )
 }
 
-/// A file that is being written.
-pub(super) struct Table {
-    columns: columns::Table,
+/// What stands as `data_source` in a row without a source: verl's own scoring picks its function by it, and this one
+/// compares the last box.
+pub const SOURCE: &str = "lighteval/MATH";
+
+/// One row as a line of JSON.
+pub(super) fn write_row(
+    writer: &mut impl Write,
+    example: &Example,
+    index: u64,
     teachers: usize,
-    index: i128,
-}
-
-impl Table {
-    pub(super) fn new(file: File, teachers: usize) -> io::Result<Self> {
-        let columns = columns::Table::new(file, &schema(teachers), Compression::SNAPPY)?;
-        Ok(Table { columns, teachers, index: 0 })
-    }
-
-    pub(super) fn push(&mut self, example: &Example) -> io::Result<()> {
-        let row = row(example, self.index, self.teachers);
-        self.index += 1;
-        Ok(self.columns.push(&row)?)
-    }
-
-    pub(super) fn close(&mut self) -> io::Result<()> {
-        Ok(self.columns.close()?)
-    }
+) -> io::Result<()> {
+    let row = row(example, index.into(), teachers).into_json();
+    serde_json::to_writer(&mut *writer, &row)?;
+    writer.write_all(b"\n")
 }
 
 fn row(example: &Example, index: i128, teachers: usize) -> Object {
@@ -94,7 +84,7 @@ fn row(example: &Example, index: i128, teachers: usize) -> Object {
         answer => text(answer),
     };
     object(vec![
-        ("data_source", optional(&example.source)),
+        ("data_source", text(example.source.as_deref().unwrap_or(SOURCE))),
         ("prompt", Value::List(prompt)),
         ("target", example.teachers.first().map_or(Value::Null, target)),
         ("target_lst", targets),

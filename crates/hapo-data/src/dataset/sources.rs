@@ -1,0 +1,177 @@
+//! The files of a data set: a file, a folder in one of the shapes in which `datasets` and the hub leave
+//! them, or a pattern.
+
+use crate::Error;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders in folders that are looked into.
+const DEPTH: u32 = 4;
+/// Endings of files with rows, before those of compression.
+const ENDINGS: [&str; 8] = ["jsonl", "ndjson", "json", "parquet", "arrow", "feather", "csv", "tsv"];
+/// JSON beside the rows.
+const NOT_ROWS: [&str; 4] =
+    ["dataset_info.json", "dataset_dict.json", "state.json", "dataset_infos.json"];
+/// What splits other than that for training are called.
+const OTHER_SPLITS: [&str; 9] =
+    ["test", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout", "holdout"];
+
+/// The files with the rows of `path`, in their order: of a folder those of its training split, where it has
+/// splits; of a pattern (`data/train-*.parquet`) all that match.
+///
+/// # Errors
+/// When nothing is there, or a folder leaves open which files are meant.
+pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    if path.is_dir() {
+        return files_of_folder(path);
+    }
+    let is_pattern = path.to_string_lossy().contains(['*', '?', '[']);
+    if is_pattern && !path.exists() {
+        return files_of_pattern(path);
+    }
+    Ok(vec![path.to_owned()])
+}
+
+fn unclear(path: &Path, problem: impl Into<String>) -> Error {
+    Error::Folder { path: path.to_owned(), problem: problem.into() }
+}
+
+fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
+    let found = glob::glob(&pattern.to_string_lossy())
+        .map_err(|it| unclear(pattern, format!("no pattern of file names: {it}")))?;
+    let mut files = Vec::new();
+    for it in found {
+        let it = it.map_err(|it| unclear(pattern, it.to_string()))?;
+        files.extend(it.is_file().then_some(it));
+    }
+    if files.is_empty() {
+        return Err(unclear(pattern, "no file has such a name"));
+    }
+    Ok(files)
+}
+
+fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    if let Some(splits) = read_json::<Splits>(&folder.join("dataset_dict.json")) {
+        let splits = splits?.splits;
+        let split = match &splits[..] {
+            [only] => only,
+            all if all.iter().any(|it| it == "train") => "train",
+            all => {
+                let problem = format!("no split named train, name one of {}", named(folder, all));
+                return Err(unclear(folder, problem));
+            }
+        };
+        return files_of_folder(&folder.join(split));
+    }
+    // What `Dataset.save_to_disk` writes names its shards in order.
+    if let Some(state) = read_json::<State>(&folder.join("state.json")) {
+        let names = state?.data_files.into_iter();
+        return Ok(names.map(|it| folder.join(it.filename)).collect());
+    }
+    let mut all = Vec::new();
+    collect(folder, DEPTH, &mut all)?;
+    all.sort();
+    let split = |it: &Path| split_of(it.strip_prefix(folder).unwrap_or(it));
+    let training = all.iter().any(|it| split(it) == Split::Train);
+    let kept: Vec<PathBuf> =
+        all.iter().filter(|it| !training || split(it) == Split::Train).cloned().collect();
+    if kept.is_empty() {
+        return Err(unclear(folder, "no file with rows in it (JSON, Parquet, Arrow, CSV)"));
+    }
+    let others: Vec<String> = kept
+        .iter()
+        .filter(|it| !training && split(it) == Split::Other)
+        .map(|it| it.display().to_string())
+        .collect();
+    if !others.is_empty() {
+        let problem = format!("no training split, name one of {}", others.join(", "));
+        return Err(unclear(folder, problem));
+    }
+    let folders: BTreeSet<&Path> = kept.iter().filter_map(|it| it.parent()).collect();
+    if folders.len() > 1 {
+        let all: Vec<String> = folders.iter().map(|it| it.display().to_string()).collect();
+        let problem = format!("rows in several folders, name one of {}", all.join(", "));
+        return Err(unclear(folder, problem));
+    }
+    Ok(kept)
+}
+
+fn named(folder: &Path, names: &[String]) -> String {
+    let all: Vec<String> = names.iter().map(|it| folder.join(it).display().to_string()).collect();
+    all.join(", ")
+}
+
+#[derive(Deserialize)]
+struct Splits {
+    splits: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct State {
+    #[serde(rename = "_data_files")]
+    data_files: Vec<Shard>,
+}
+
+#[derive(Deserialize)]
+struct Shard {
+    filename: String,
+}
+
+/// A small JSON file, where it is there.
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<Result<T, Error>> {
+    let bytes = fs::read(path).ok()?;
+    Some(serde_json::from_slice(&bytes).map_err(|it| Error::Damaged {
+        path: path.to_owned(),
+        row: None,
+        problem: it.to_string(),
+    }))
+}
+
+fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Error> {
+    let io = |source| Error::Io { path: folder.to_owned(), source };
+    for entry in fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with(['.', '_']) {
+            continue;
+        }
+        if path.is_dir() {
+            if depth > 0 {
+                collect(&path, depth - 1, into)?;
+            }
+        } else if has_rows(&name) {
+            into.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn has_rows(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let plain = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    let ending = Path::new(plain).extension().and_then(OsStr::to_str).unwrap_or_default();
+    ENDINGS.contains(&ending) && !NOT_ROWS.contains(&plain)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Split {
+    Train,
+    Other,
+    None,
+}
+
+/// The split that a file's name or its folders' names speak of.
+fn split_of(path: &Path) -> Split {
+    let text = path.to_string_lossy().to_lowercase();
+    let mut words = text.split(|it: char| !it.is_ascii_alphanumeric());
+    if words.clone().any(|it| it == "train" || it == "training") {
+        Split::Train
+    } else if words.any(|it| OTHER_SPLITS.contains(&it)) {
+        Split::Other
+    } else {
+        Split::None
+    }
+}

@@ -1,0 +1,160 @@
+//! A layout that the user names: which column holds what.
+
+use super::Layout;
+use super::fields::{
+    gold, gold_of_solution, is_worked, set_text_or_messages_of, solutions, with_solutions,
+};
+use crate::value::{Fault, Object, Value, unexpected};
+use crate::{Container, Error, Example};
+use serde::{Deserialize, Serialize};
+
+/// Which column holds what, for files that no layout fits. A name with dots leads into structures:
+/// `reward_model.ground_truth`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Columns {
+    /// The problem: a text, or messages.
+    pub problem: String,
+    /// The gold answer: a text, a number, or a list of them; a worked solution stands for what it ends in. Without it,
+    /// the first solution does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// The teachers' solutions: texts, lists of texts, or messages.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub teacher: Vec<String>,
+    /// What tells the row from others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Where the problem comes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// How hard it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// What it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+}
+
+/// The entry that files read by [`Columns`] have as their layout.
+pub(crate) const LAYOUT: Layout = Layout {
+    name: "columns",
+    summary: "as the columns are named",
+    keys: &[],
+    fit: |_, _: Container| 0,
+    read: |_| Ok(Example::default()),
+};
+
+impl Columns {
+    /// Reads `problem=NAME,answer=NAME,teacher=NAME,teacher=NAME`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] for a part that is none; [`Error::Columns`].
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut it = Self::default();
+        for part in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+            let (field, name) = part.split_once('=').unwrap_or((part, ""));
+            let name = name.trim().to_owned();
+            match field.trim() {
+                "problem" => it.problem = name,
+                "answer" => it.answer = Some(name),
+                "teacher" => it.teacher.push(name),
+                "id" => it.id = Some(name),
+                "source" => it.source = Some(name),
+                "level" => it.level = Some(name),
+                "subject" => it.subject = Some(name),
+                other => {
+                    return Err(Error::UnknownName {
+                        kind: "column",
+                        name: other.to_owned(),
+                        known: "problem, answer, teacher, id, source, level, subject".to_owned(),
+                    });
+                }
+            }
+        }
+        it.check()?;
+        Ok(it)
+    }
+
+    /// Whether a problem is named, and something that can be right.
+    ///
+    /// # Errors
+    /// [`Error::Columns`].
+    pub fn check(&self) -> Result<(), Error> {
+        let missing = if self.problem.is_empty() {
+            "problem"
+        } else if self.answer.is_none() && self.teacher.is_empty() {
+            "answer or teacher"
+        } else if self.names().any(str::is_empty) {
+            "the name of a column behind each ="
+        } else {
+            return Ok(());
+        };
+        Err(Error::Columns { missing })
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let optional = [&self.answer, &self.id, &self.source, &self.level, &self.subject];
+        let optional = optional.into_iter().flatten();
+        std::iter::once(&self.problem).chain(&self.teacher).chain(optional).map(String::as_str)
+    }
+
+    /// Whether a top-level column is read.
+    pub(crate) fn reads(&self, name: &str) -> bool {
+        self.names().any(|it| it == name || it.split('.').next() == Some(name))
+    }
+
+    pub(crate) fn read(&self, row: &Object) -> Result<Example, Fault> {
+        let mut example = Example::default();
+        let problem = at(row, &self.problem);
+        set_text_or_messages_of(&mut example, problem, &self.problem)?;
+        let mut teachers = Vec::new();
+        for name in &self.teacher {
+            match at(row, name) {
+                None | Some(Value::Null) => {}
+                Some(value) => teachers.extend(solutions(value, name)?),
+            }
+        }
+        match &self.answer {
+            None => {
+                let first = teachers.first().map(|it| gold_of_solution(it, &self.teacher[0]));
+                example.answer = first.transpose()?.unwrap_or_default();
+            }
+            Some(name) => match at(row, name) {
+                Some(Value::Text(text)) if is_worked(text) => {
+                    example.answer = gold_of_solution(text, name)?;
+                }
+                value => (example.answer, example.other_answers) = gold(value, name)?,
+            },
+        }
+        with_solutions(&mut example, teachers);
+        let label = |name: &Option<String>| match name.as_deref().and_then(|it| at(row, it)) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Text(text)) => Ok(Some(text.clone())),
+            Some(value) => match (value.number(), name) {
+                (Some(number), _) => Ok(Some(number)),
+                (None, name) => {
+                    let name = name.as_deref().unwrap_or_default();
+                    Err(unexpected(name, "a string or a number", Some(value)))
+                }
+            },
+        };
+        example.id = label(&self.id)?.unwrap_or_default();
+        example.source = label(&self.source)?;
+        example.level = label(&self.level)?;
+        example.subject = label(&self.subject)?;
+        Ok(example)
+    }
+}
+
+/// The value under a name, or under the parts of a dotted one.
+fn at<'a>(row: &'a Object, name: &str) -> Option<&'a Value> {
+    if let Some(value) = row.get(name) {
+        return Some(value);
+    }
+    let (first, rest) = name.split_once('.')?;
+    match row.get(first)? {
+        Value::Object(inner) => at(inner, rest),
+        _ => None,
+    }
+}

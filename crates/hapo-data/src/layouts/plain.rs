@@ -1,0 +1,91 @@
+//! Rows of a problem and what is known of it, under the names that people give: `question` and `answer`,
+//! AIME's `Problem`, `Answer` and `Solution`, `hendrycks_math`'s `problem` and `solution`. Names are compared
+//! without case. The gold is the answer, or what the solution ends in.
+
+use super::Layout;
+use super::fields::{
+    gold, gold_of_solution, is_worked, optional_label, optional_text, solutions, with_solutions,
+};
+use crate::value::{Fault, Object, Value, unexpected};
+use crate::{Container, Example};
+
+pub(crate) const LAYOUT: Layout = Layout {
+    name: "plain",
+    summary: "problem or question, answer or solution, in any case",
+    keys: &[
+        "problem",
+        "question",
+        "query",
+        "answer",
+        "final_answer",
+        "expected_answer",
+        "gold",
+        "ground_truth",
+        "solution",
+        "solutions",
+        "teacher",
+        "rationale",
+        "id",
+        "unique_id",
+        "uuid",
+        "source",
+        "level",
+        "difficulty",
+        "type",
+        "subject",
+    ],
+    fit,
+    read,
+};
+
+const PROBLEMS: &[&str] = &["problem", "question", "query"];
+const ANSWERS: &[&str] = &["answer", "final_answer", "expected_answer", "gold", "ground_truth"];
+const SOLUTIONS: &[&str] = &["solution", "solutions", "teacher", "rationale"];
+
+fn fit(row: &Object, _: Container) -> u32 {
+    let any = |names: &[&str]| names.iter().any(|it| row.any_case(it).is_some());
+    u32::from(any(PROBLEMS) && (any(ANSWERS) || any(SOLUTIONS))) * 3
+}
+
+fn read(row: &Object) -> Result<Example, Fault> {
+    let first = |names: &[&str]| names.iter().find_map(|it| row.any_case(it));
+    let mut example = Example::default();
+    match first(PROBLEMS) {
+        Some((_, Value::Text(text))) if !text.trim().is_empty() => example.problem.clone_from(text),
+        Some((name, other)) => {
+            return Err(unexpected(name, "a string that is not empty", Some(other)));
+        }
+        None => return Err(unexpected("problem", "a string that is not empty", None)),
+    }
+    let mut found = Vec::new();
+    for (name, value) in SOLUTIONS.iter().filter_map(|it| row.any_case(it)) {
+        found.extend(solutions(value, name)?);
+    }
+    match first(ANSWERS) {
+        Some((name, Value::Text(text))) if is_worked(text) => {
+            example.answer = gold_of_solution(text, name)?;
+            found.insert(0, text.clone());
+        }
+        Some((name, value)) => (example.answer, example.other_answers) = gold(Some(value), name)?,
+        None => {
+            let solution = found.first();
+            let missing = || unexpected("answer", "a gold answer", None);
+            example.answer = gold_of_solution(solution.ok_or_else(missing)?, "solution")?;
+        }
+    }
+    with_solutions(&mut example, found);
+    let label = |names: &[&str]| match first(names) {
+        Some((name, _)) => optional_label(row, name),
+        None => Ok(None),
+    };
+    example.id = label(&["id", "unique_id", "uuid"])?.unwrap_or_default();
+    example.level = label(&["level", "difficulty"])?;
+    for (names, into) in
+        [(&["source"][..], &mut example.source), (&["subject", "type"], &mut example.subject)]
+    {
+        if let Some((name, _)) = first(names) {
+            *into = optional_text(row, name)?;
+        }
+    }
+    Ok(example)
+}
