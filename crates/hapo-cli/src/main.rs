@@ -21,8 +21,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::support::arguments::count;
 
 use crate::commands::{
-    bench, completions, data, eval, generate, grade, list, logprobs, man, plan, quickstart, recipe,
-    replay, report, schedule, serve, study, teacher, train, watch,
+    bench, completions, data, eval, generate, grade, list, logprobs, man, new, plan, quickstart,
+    recipe, replay, report, schedule, serve, study, teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -44,7 +44,8 @@ hapo trains language models by reinforcement learning with verifiable rewards.
 
 Where to begin:
   hapo quickstart                          a whole run in minutes, no downloads, with a page at the end
-  hapo train recipes/smoke.toml            a run by a recipe; `hapo list` says what a recipe can name
+  hapo train builtin:smoke                 a run by a recipe; `hapo list recipes` has others
+  hapo new --model DIR --data FILE         a recipe for your model and your data; `hapo recipe` explains its keys
   hapo report RUN                          a page of a run: is it learning, is the gate closed, why that verdict
   hapo watch RUN                           the same page while the run goes
   hapo generate --model builtin:base --prompt '12345+67890+13579=?'
@@ -94,8 +95,10 @@ enum Command {
     Schedule(schedule::Args),
     /// The paper's tables in miniature: every method, several seeds, intervals
     Study(study::Args),
-    /// Recipes as files: rewrite the spellings of earlier versions
+    /// What the keys of a recipe mean; rewrite the spellings of earlier versions
     Recipe(recipe::Args),
+    /// A recipe for your model and your data
+    New(new::Args),
     /// Memory and time of a run, before it starts
     Plan(plan::Args),
     /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
@@ -151,6 +154,7 @@ fn main() -> std::process::ExitCode {
         Command::Schedule(args) => schedule::run(&args),
         Command::Study(args) => study::run(&args, threads),
         Command::Recipe(args) => recipe::run(&args),
+        Command::New(args) => new::run(&args, threads),
         Command::Plan(args) => plan::run(&args, threads),
         Command::Bench(args) => bench::run(&args, threads),
         Command::Report(args) => report::run(&args),

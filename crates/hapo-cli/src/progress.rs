@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::Instant;
 
-use hapo_train::Metrics;
+use hapo_train::{Metrics, Preflight};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// How progress and messages are written.
@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) enum Log {
     /// A bar on a terminal, lines otherwise
     Text,
-    /// A JSON object a line: `{"event": "step" | "message" | "watch", …}`
+    /// A JSON object a line: `{"event": "step" | "preflight" | "message" | "watch", …}`
     Json,
 }
 
@@ -96,6 +96,20 @@ impl StepProgress {
             }
             Some(bar) => bar.println(text),
             None => eprintln!("{text}"),
+        }
+    }
+
+    /// What was found before the first step: some lines, or one object.
+    pub(crate) fn preflight(&self, found: &Preflight) {
+        if self.log == Log::Json {
+            let found = serde_json::json!({
+                "event": "preflight", "run": self.label, "preflight": found,
+            });
+            eprintln!("{found}");
+            return;
+        }
+        for it in found.lines() {
+            self.line(&it);
         }
     }
 

@@ -39,7 +39,7 @@ fn unknown_key() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: unknown key `learning_rte`, expected one of lr, betas, eps, weight_decay, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (recipe.toml, line 8, column 1: optim.learning_rte)
-            hint: docs/recipes.md lists every key
+            hint: `hapo recipe` lists every key
         "#]],
     );
     recipe(dir.path(), &format!("{RECIPE}\n[sampling]\ntemprature = 0.5\n"));
@@ -76,7 +76,7 @@ fn wrong_value() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: expected a whole number from 2 to 65535, got 1 (recipe.toml, line 8, column 1: sampling.group_size)
-            hint: see docs/recipes.md
+            hint: `hapo recipe` lists every key
         "#]],
     );
     recipe(dir.path(), &RECIPE.replace("steps = 1", "steps = \"many\""));
@@ -84,7 +84,7 @@ fn wrong_value() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: expected a whole number from 0, got string "many" (recipe.toml, line 2, column 1: steps)
-            hint: docs/recipes.md lists every key
+            hint: `hapo recipe` lists every key
         "#]],
     );
     recipe(dir.path(), &format!("{}\n[hapo]\n", RECIPE.replace("grpo", "trapo")));

@@ -209,8 +209,7 @@ pub(crate) fn failed(device: &str, problem: &str) -> DeviceError {
     DeviceError::Gpu {
         device: device.to_owned(),
         problem: problem.to_owned(),
-        hint: "docs/cuda.md says which GPUs and drivers are meant to work; or compute on the CPU"
-            .to_owned(),
+        hint: "compute on the CPU, or on a GPU of compute capability 8.0 or later".to_owned(),
     }
 }
 

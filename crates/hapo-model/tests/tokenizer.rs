@@ -180,3 +180,27 @@ fn files_that_are_no_tokenizer_are_refused() {
     let text = Tokenizer::open(dir.path()).unwrap_err().to_string();
     assert!(text.starts_with("cannot open ") && text.contains("tokenizer.json"), "{text}");
 }
+
+#[test]
+fn a_tokenizer_whose_decoder_fails_is_refused_when_it_is_opened() {
+    let path = hapo_testing::model_dir("tiny-qwen3").join("tokenizer.json");
+    let mut file: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    // The library looks at as many characters of each token as are to be stripped.
+    file["decoder"] =
+        serde_json::json!({"type": "Strip", "content": "1", "start": 1_000_000, "stop": 1_000_000});
+    let error = Tokenizer::from_bytes(&path, file.to_string().as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("one whose decoder fails on its own tokens"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pipe_is_no_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("tokenizer.json");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    // Without the check this waits for a writer for ever.
+    let error = Tokenizer::open(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("expected a file, got a pipe or device"), "{error}");
+}

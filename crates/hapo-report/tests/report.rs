@@ -216,6 +216,8 @@ fn the_live_view_is_read_only_and_answers_to_its_own_names() {
         }
     }
     assert_eq!(status("GET", "/rollouts/7/8", None), "404");
+    assert_eq!(status("GET", "/rollouts/0/99", None), "404");
+    assert_eq!(status("GET", "/", Some("localhost:80@evil.example")), "403");
     assert_eq!(status("GET", "/rollouts/0/..%2f..%2frecipe", None), "400");
     let (_, body) = ask(&url, "GET", "/rollouts/0/8", None);
     let rollouts: serde_json::Value = serde_json::from_slice(&body).unwrap();

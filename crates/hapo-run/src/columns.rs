@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result};
 use crate::metrics::current_name;
 
-/// Most names that are read; a run of ours has fewer than a hundred.
+/// Most names that are read; a run has fewer than a hundred.
 const NAMES: usize = 1024;
 
 /// The numbers of a run, a column for each name; NaN where a step has none.

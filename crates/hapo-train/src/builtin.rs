@@ -42,12 +42,21 @@ pub(crate) fn write_base(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Opens the base model through a folder of its own, which is removed again.
-pub(crate) fn base<D: Device>(context: usize, device: D) -> Result<LoadedModel<D>> {
+/// The base model as a Hugging Face folder that is removed again.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn base_folder() -> Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")
         .tempdir()
         .map_err(|source| Error::Io { action: "create", path: std::env::temp_dir(), source })?;
     write_base(folder.path())?;
+    Ok(folder)
+}
+
+/// Opens the base model through a folder of its own, which is removed again.
+pub(crate) fn base<D: Device>(context: usize, device: D) -> Result<LoadedModel<D>> {
+    let folder = base_folder()?;
     Ok(hapo_model::load(folder.path(), device, |_| context)?)
 }

@@ -199,7 +199,7 @@ impl Explain for Error {
             }
             Self::RunExists { .. } => Some("resume it, or choose another run folder".to_owned()),
             Self::Stage { .. } => Some("run the stages of the recipe in their order".to_owned()),
-            Self::Gate(_) => Some("see the gate's section of docs/recipes.md".to_owned()),
+            Self::Gate(_) => Some("`hapo recipe hapo` lists the gate's keys".to_owned()),
             Self::Model(it) => it.hint(),
             Self::Load(it) => it.hint(),
             Self::Engine(it) => it.hint(),

@@ -36,7 +36,7 @@ mod trainer_files;
 mod update;
 mod verifier;
 
-pub use builtin::BUILTIN_BASE;
+pub use builtin::{BUILTIN_BASE, base_folder};
 pub use engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};

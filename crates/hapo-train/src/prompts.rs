@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
-use hapo_data::{AdmissionRule, Dataset, Example};
+use hapo_data::{AdmissionRule, Columns, Dataset, Example};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader};
 
@@ -254,15 +254,20 @@ impl Order {
     }
 }
 
-/// Reads the data set that `data.train` names; bad rows are errors that name the first of them.
+/// Reads a data set; bad rows are errors that name the first of them.
 pub fn load_file(path: &Path) -> Result<Dataset> {
-    let loaded = hapo_data::load(path)?;
+    load_files(std::slice::from_ref(&path.to_owned()), None)
+}
+
+/// Reads the data sets that `data.train` names, by `data.columns` where it is there.
+pub(crate) fn load_files(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Dataset> {
+    let loaded = hapo_data::load_all(paths, columns)?;
     if let Some(bad) = loaded.bad_rows.first() {
         return Err(Error::Dataset {
             problem: format!("{bad} ({} bad rows in all)", loaded.bad_row_count),
             hint: format!(
                 "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
-                path.display()
+                bad.file
             ),
         });
     }

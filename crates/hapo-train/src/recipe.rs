@@ -1,5 +1,7 @@
 //! A recipe that cannot be wrong: typed sections, checked once, read only.
 
+mod builtin;
+mod keys;
 mod meaning;
 mod rules;
 mod sections;
@@ -19,6 +21,8 @@ use toml::{Table, Value};
 use crate::error::{Error, Result};
 use text::{Document, Problem};
 
+pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
+pub use keys::{KeyEntry, key_entries};
 pub use sections::{
     AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, GuardSection, HapoSection,
     InitSection, Key, LossSection, MethodName, MetricsSection, MicroBatch, ModelSection,
@@ -40,7 +44,7 @@ pub struct Recipe {
     loss: Loss,
     gate: Option<(Gate, SlotRule)>,
     model: ModelSource,
-    train_file: Option<PathBuf>,
+    train_files: Option<Vec<PathBuf>>,
 }
 
 /// Where the initial weights come from.
@@ -98,13 +102,17 @@ impl Recipe {
         only(&mut stages, &path.display().to_string())
     }
 
-    /// Reads and checks a recipe file of any number of stages, in the order in which they run. A
+    /// Reads and checks a recipe file of any number of stages, or `builtin:NAME`, in the order in which they run. A
     /// recipe of one stage has no `stage`.
     ///
     /// # Errors
     /// No TOML, unknown keys and words, values out of range, keys that mean nothing, and a stage that
     /// starts from one that does not come before it.
     pub fn load_stages(path: &Path, overrides: &Overrides) -> Result<Vec<Self>> {
+        if let Some(name) = path.to_str().and_then(|it| it.strip_prefix(builtin::PREFIX)) {
+            let recipe = builtin::find(name)?;
+            return Self::parse_stages(recipe.text, &path.display().to_string(), name, overrides);
+        }
         let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
             action: "read",
             path: path.to_owned(),
@@ -182,7 +190,7 @@ impl Recipe {
             loss: rules::loss_of(&settings, &*method),
             gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
             model: rules::model_of(&settings).map_err(in_place)?,
-            train_file: None,
+            train_files: None,
             settings,
             own,
             method,
@@ -206,7 +214,7 @@ impl Recipe {
         if changed.settings.model.path == self.settings.model.path {
             changed.model = self.model.clone();
         }
-        changed.train_file.clone_from(&self.train_file);
+        changed.train_files.clone_from(&self.train_files);
         Ok(changed)
     }
 
@@ -215,9 +223,9 @@ impl Recipe {
         Self { model: ModelSource::Folder(folder.to_owned()), ..self }
     }
 
-    /// The recipe with the file that its data were found in.
-    pub fn with_train_file(self, file: PathBuf) -> Self {
-        Self { train_file: Some(file), ..self }
+    /// The recipe with the files that its data were found in.
+    pub fn with_train_files(self, files: Vec<PathBuf>) -> Self {
+        Self { train_files: Some(files), ..self }
     }
 
     /// Checks that the files which are read before the model are there.
@@ -226,14 +234,14 @@ impl Recipe {
     /// The first that is not.
     pub fn check_files(&self) -> Result<()> {
         let mut files = Vec::new();
-        if let DataSource::File(_) = self.settings.data.train {
-            files.extend(self.train_file());
+        for it in self.train_files() {
+            files.extend(hapo_data::data_files(&it)?);
         }
         if let ModelSource::Init(init) = &self.model {
-            files.extend(init.tokenizer.as_deref().map(Path::new));
+            files.extend(init.tokenizer.as_deref().map(PathBuf::from));
         }
         for path in files {
-            std::fs::metadata(path).map_err(|source| Error::Io {
+            std::fs::metadata(&path).map_err(|source| Error::Io {
                 action: "read",
                 path: path.to_owned(),
                 source,
@@ -408,12 +416,13 @@ impl Recipe {
         &self.model
     }
 
-    /// The file of `data.train`, or its name where the caller has not found another.
-    pub fn train_file(&self) -> Option<&Path> {
-        match (&self.train_file, &self.settings.data.train) {
-            (Some(it), _) => Some(it),
-            (None, DataSource::File(name)) => Some(Path::new(name)),
-            (None, DataSource::Builtin | DataSource::Corpus) => None,
+    /// The files, folders and patterns of `data.train`, or their names where the caller has not found others; none for what
+    /// is built in.
+    pub fn train_files(&self) -> Vec<PathBuf> {
+        match (&self.train_files, &self.settings.data.train) {
+            (Some(it), _) => it.clone(),
+            (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
+            (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
         }
     }
 

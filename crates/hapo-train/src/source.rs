@@ -1,7 +1,5 @@
 //! What a run trains on: prompts in an order, or documents of the built-in corpus.
 
-use std::path::Path;
-
 use hapo_core::{GroupPlan, Step, demonstration as imitated};
 use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
@@ -9,7 +7,7 @@ use hapo_verify::Grader;
 
 use crate::error::{Error, Result};
 use crate::pack::{Sequence, TokenGroup};
-use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_file};
+use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
 /// What a run trains on.
@@ -137,7 +135,7 @@ pub(crate) fn load_source(
             count: recipe.data().prompts,
             teacher_coverage: recipe.data().teacher_coverage,
         })?,
-        DataSource::File(name) => load_file(recipe.train_file().unwrap_or(Path::new(name)))?,
+        DataSource::Files(_) => load_files(&recipe.train_files(), recipe.data().columns.as_ref())?,
     };
     let limits = PromptLimits {
         prompt_tokens: recipe.data().max_prompt_tokens,
@@ -146,7 +144,7 @@ pub(crate) fn load_source(
         overlong: recipe.data().overlong,
     };
     let mut table =
-        PromptTable::new(&dataset, recipe.data().train.as_str(), chat_format, grader, limits)?;
+        PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;
     if recipe.method().sampling() == GroupPlan::Demonstrations {
         table = table.with_teacher();
     }
@@ -170,7 +168,7 @@ pub(crate) fn load_source(
                 "expected at least {} {what} for one step, got {}{left_out} ({})",
                 order.per_step,
                 order.prompts,
-                recipe.data().train.as_str()
+                recipe.data().train.name()
             ),
             hint: "lower sampling.prompts_per_step or add data".to_owned(),
         });

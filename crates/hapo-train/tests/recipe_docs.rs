@@ -4,55 +4,23 @@ use std::fmt::Write;
 use std::path::Path;
 
 use hapo_core::METHODS;
-use hapo_train::recipe::{Key, REQUIRED, SECTIONS};
-use hapo_train::{Overrides, Recipe};
-
-/// A recipe in which every section is written, for its defaults.
-fn defaults() -> toml::Table {
-    let text = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\n\
-                hapo.turn_off_epoch = 1";
-    let recipe = Recipe::parse(text, "defaults", &Overrides::default()).unwrap();
-    toml::Table::try_from(recipe.settings()).unwrap()
-}
-
-fn default_of(defaults: &toml::Table, section: &str, key: &Key) -> String {
-    let path = match section {
-        "" => key.name.to_owned(),
-        _ => format!("{section}.{}", key.name),
-    };
-    if REQUIRED.contains(&path.as_str()) {
-        return "required".to_owned();
-    }
-    // The recipe above has to say it.
-    if path == "hapo.turn_off_epoch" {
-        return String::new();
-    }
-    let mut sections = section.split('.').filter(|it| !it.is_empty());
-    let table = sections.try_fold(defaults, |table, it| table.get(it)?.as_table());
-    match table.and_then(|it| it.get(key.name)) {
-        None | Some(toml::Value::Table(_)) => String::new(),
-        Some(toml::Value::Float(it)) if it.fract() == 0.0 && it.abs() < 1e6 => format!("`{it:.1}`"),
-        Some(toml::Value::Float(it)) if it.abs() < 1e-3 => format!("`{it:e}`"),
-        Some(it) => format!("`{it}`"),
-    }
-}
+use hapo_train::recipe::{SECTIONS, key_entries};
 
 fn tables() -> String {
-    let defaults = defaults();
     let mut text = String::new();
-    for (section, keys) in SECTIONS {
+    let entries = key_entries();
+    for (section, _) in SECTIONS {
         match *section {
             "" => text += "### At the top\n\n",
             section => writeln!(text, "### `[{section}]`\n").unwrap(),
         }
         text += "| key | default | meaning |\n|---|---|---|\n";
-        for key in *keys {
-            let is_section = SECTIONS.iter().any(|it| it.0 == key.name);
-            if section.is_empty() && is_section {
-                continue;
-            }
-            let default = default_of(&defaults, section, key);
-            let meaning = key.meaning.trim().replace('|', "\\|");
+        for key in entries.iter().filter(|it| it.section == *section) {
+            let default = match key.default.as_str() {
+                it @ ("" | "required") => it.to_owned(),
+                it => format!("`{it}`"),
+            };
+            let meaning = key.meaning.replace('|', "\\|");
             writeln!(text, "| `{}` | {default} | {meaning} |", key.name).unwrap();
         }
         text += "\n";

@@ -1,14 +1,18 @@
 //! `hapo list`: what there is.
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
-/// What there is: methods, operators, graders, templates, layouts, benchmarks.
+/// What there is: methods, operators, graders, templates, layouts, benchmarks, recipes.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo list methods")]
 pub(crate) struct Args {
     /// Only this table
     #[arg(value_enum)]
     what: Option<Table>,
+    /// Print JSON: a list of names and summaries for each table
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -20,6 +24,7 @@ enum Table {
     Layouts,
     Benchmarks,
     Families,
+    Recipes,
 }
 
 /// A name and its summary.
@@ -43,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let layouts = rows(hapo_data::DATASET_LAYOUTS, |it| (it.name, it.summary));
     let benchmarks = rows(hapo_eval::BENCHMARKS, |it| (it.name, it.summary));
     let families = rows(hapo_data::task::FAMILIES, |it| (it.name, it.summary));
+    let recipes = rows(hapo_train::recipe::BUILTIN_RECIPES, |it| (it.name, it.summary()));
     let tables = [
         (Table::Methods, "methods", methods.collect()),
         (Table::Operators, "operators", operators),
@@ -51,8 +57,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Table::Layouts, "layouts", layouts),
         (Table::Benchmarks, "benchmarks", benchmarks),
         (Table::Families, "families", families),
+        (Table::Recipes, "recipes", recipes),
     ];
-    for (_, title, rows) in tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0)) {
+    let chosen = tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0));
+    if args.json {
+        let entry = |(name, summary): &Row| json!({"name": name, "summary": summary});
+        let named = chosen.map(|(_, title, rows)| {
+            ((*title).to_owned(), rows.iter().map(entry).collect::<Value>())
+        });
+        outln!("{}", Value::Object(named.collect()));
+        return Ok(());
+    }
+    for (_, title, rows) in chosen {
         if args.what.is_none() {
             outln!("{title}");
         }

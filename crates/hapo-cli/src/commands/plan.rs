@@ -18,9 +18,9 @@ use crate::support::overrides::OverrideArgs;
 /// are 40 % and 60 % of a GPU's data sheet, and 70 % of what is measured on this machine. GPUs are
 /// planned with bf16 activations and working weights; training itself runs on the CPU.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo plan recipes/paper/3b/hapo-method.toml --device h200")]
+#[command(before_help = "Example: hapo plan builtin:qwen2.5-0.5b-gsm8k --device h200")]
 pub(crate) struct Args {
-    /// The recipe
+    /// The recipe: a file, or builtin:NAME of `hapo list recipes`
     recipe: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,

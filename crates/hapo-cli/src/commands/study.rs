@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Make the tables from the runs that are done, and start none
     #[arg(long)]
     tables: bool,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
     /// No progress
     #[arg(long)]
     quiet: bool,
@@ -69,6 +72,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let outcome = study(&plan, &observer)?;
     if observer.stop_requested() {
         eprintln!("stopped; the same command resumes");
+    } else if args.json {
+        outln!("{}", std::fs::read_to_string(plan.out.join("results.json"))?.trim_end());
     } else {
         outln!("{}", outcome.results.markdown());
     }

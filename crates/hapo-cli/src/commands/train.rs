@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_train::recipe::DataSource;
 use hapo_train::{Metrics, ModelSource, Observer, Outcome, Preflight, Recipe, ResumePolicy};
 
 use crate::commands::watch;
@@ -18,11 +17,11 @@ use crate::support::{hub, interrupt, machine};
 /// Train by a recipe.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo train recipes/smoke.toml --run-dir runs/try\n         hapo train recipes/mini/hapo-method.toml --set seed=1 --run-dir runs/hapo-1 --watch"
+    before_help = "Example: hapo train builtin:smoke --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1 --watch"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
-    /// The recipe
+    /// The recipe: a file, or builtin:NAME of `hapo list recipes`
     recipe: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -156,11 +155,10 @@ fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
         let folder = hub::model_folder(path)?;
         recipe = recipe.with_model_folder(&folder);
     }
-    if let DataSource::File(name) = &recipe.data().train
-        && name.starts_with("hf://")
-    {
-        let file = hub::data_file(Path::new(name))?;
-        recipe = recipe.with_train_file(file);
+    let files = recipe.train_files();
+    if files.iter().any(|it| it.starts_with("hf:")) {
+        let found = files.iter().map(|it| hub::data_file(it));
+        recipe = recipe.with_train_files(found.collect::<Result<_>>()?);
     }
     // A later stage must not miss its files when the earlier ones are done.
     recipe.check_files()?;
@@ -249,9 +247,7 @@ impl Observer for ProgressObserver {
     }
 
     fn preflight(&mut self, found: &Preflight) {
-        for it in found.lines() {
-            self.progress.line(&it);
-        }
+        self.progress.preflight(found);
     }
 
     fn build(&self) -> String {

@@ -80,10 +80,12 @@ fn of_gate(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
 
 fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     let source = &it.data.train;
-    let because = format!("data.train = \"{}\"", source.as_str());
+    let because = format!("data.train = \"{}\"", source.name());
     let drawn = ["data.prompts", "data.seed", "data.levels", "data.teacher_coverage"];
     let not_drawn = format!("{because} draws no prompts of the built-in task");
     add(*source != DataSource::Builtin, &drawn, &not_drawn);
+    let made = !matches!(source, DataSource::Files(_));
+    add(made, &["data.columns"], &format!("{because} is no file"));
     let corpus = *source == DataSource::Corpus;
     let no_documents = format!("{because} is not the built-in corpus");
     add(!corpus, &["data.mixture"], &no_documents);

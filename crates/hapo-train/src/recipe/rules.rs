@@ -37,7 +37,7 @@ fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
         return Ok(());
     }
     let what = format!("expected {expected}, got {got}");
-    Err(Problem::new(key, what, "see docs/recipes.md"))
+    Err(Problem::new(key, what, "`hapo recipe` lists every key"))
 }
 
 /// Longest prompt and longest response.
@@ -111,7 +111,7 @@ fn check_numbers(it: &Settings) -> Checked {
 fn check_sampling(it: &Settings) -> Checked {
     decoding(&it.sampling).check().map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
-        Problem::new(&format!("sampling.{}", it.field), what, "see docs/recipes.md")
+        Problem::new(&format!("sampling.{}", it.field), what, "`hapo recipe` lists every key")
     })?;
     let stops = !it.sampling.stop.iter().any(String::is_empty);
     range("sampling.stop", stops, "strings of at least one character", "an empty one")
@@ -225,7 +225,7 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
 pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
     let (name, own) = (it.method.entry().name, Value::Table(own.clone()));
     let own = own.try_into().map_err(|it: toml::de::Error| {
-        Problem::new(name, it.message(), "see the method's page in docs/methods")
+        Problem::new(name, it.message(), "`hapo recipe` has the tables of single methods")
     })?;
     let settings = MethodSettings {
         group_size: it.sampling.group_size,
@@ -238,6 +238,15 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
         let (what, hint) = explain(&it.problem);
         Problem::new(it.key, what, hint)
     })?;
+    if it.data.train == DataSource::Files(Vec::new()) {
+        let hint = "name a file, a folder or a pattern";
+        return Err(Problem::new("data.train", "expected at least one name, got none", hint));
+    }
+    if let Some(Err(error)) = it.data.columns.as_ref().map(hapo_data::Columns::check) {
+        let hint =
+            "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
+        return Err(Problem::new("data.columns", error.to_string(), hint));
+    }
     if it.data.train == DataSource::Corpus && !imitates(&*method) {
         let hint = "use data.train = \"builtin\", or method = \"sft\"";
         let what = "the corpus has no answers to reward";
@@ -272,7 +281,7 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<(Gat
     })?;
     // The schedule is built when the data are known; what it would refuse is refused here.
     Schedule::new(&gate, it.sampling.group_size, 1).map_err(|it| {
-        let hint = "see the gate's section of docs/recipes.md";
+        let hint = "`hapo recipe hapo` lists the gate's keys";
         Problem::new("hapo", it.to_string(), hint)
     })?;
     Ok(Some((gate, hapo.slot)))

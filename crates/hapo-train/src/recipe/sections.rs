@@ -10,6 +10,7 @@ use hapo_core::{
     AdvantageGroup, AnnealingMode, Decimal, GateMode, ImportanceRatioLevel, METHODS, MethodEntry,
     NormaliserKind, SlotRule, TeacherWeight,
 };
+use hapo_data::Columns;
 use hapo_data::task::Mixture;
 use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_verify::Extraction;
@@ -153,9 +154,12 @@ section! {
 section! {
     /// `[data]`.
     DataSection {
-        /// A file of problems in any layout of [data.md](data.md), or `hf://datasets/org/name[@revision][/file]`
-        /// of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
+        /// A file of problems in any layout of [data.md](data.md), a folder or pattern of such files, a list of them, or
+        /// `hf://datasets/org/name[@revision][/file]` of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
         train: DataSource = DataSource::Builtin,
+        /// What the columns of `data.train` hold, where no layout fits:
+        /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `id`, `source`, `level` and `subject` may be named too.
+        columns: Option<Columns> = None,
         /// Prompts drawn from the built-in task.
         prompts: usize = 640,
         /// Seed of the built-in task's prompts: its own, so that runs of different seeds share them.
@@ -448,40 +452,52 @@ pub enum Truncated {
 
 /// What a run trains on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "String", into = "String")]
+#[serde(from = "Names", into = "Names")]
 pub enum DataSource {
     /// Prompts of the built-in task.
     Builtin,
     /// Documents of the built-in task, for a base model.
     Corpus,
-    /// A file, by its path or its name on the hub.
-    File(String),
+    /// Files, folders or patterns, by their paths or their names on the hub.
+    Files(Vec<String>),
+}
+
+/// One name or several.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged, expecting = "a name or a list of names")]
+enum Names {
+    One(String),
+    Several(Vec<String>),
 }
 
 impl DataSource {
-    /// The word or name in the recipe.
-    pub fn as_str(&self) -> &str {
+    /// The word or the names in the recipe.
+    pub fn name(&self) -> String {
         match self {
-            Self::Builtin => "builtin",
-            Self::Corpus => "builtin:corpus",
-            Self::File(name) => name,
+            Self::Builtin => "builtin".to_owned(),
+            Self::Corpus => "builtin:corpus".to_owned(),
+            Self::Files(names) => names.join(", "),
         }
     }
 }
 
-impl From<String> for DataSource {
-    fn from(name: String) -> Self {
-        match name.as_str() {
-            "builtin" => Self::Builtin,
-            "builtin:corpus" => Self::Corpus,
-            _ => Self::File(name),
+impl From<Names> for DataSource {
+    fn from(names: Names) -> Self {
+        match names {
+            Names::One(name) if name == "builtin" => Self::Builtin,
+            Names::One(name) if name == "builtin:corpus" => Self::Corpus,
+            Names::One(name) => Self::Files(vec![name]),
+            Names::Several(names) => Self::Files(names),
         }
     }
 }
 
-impl From<DataSource> for String {
+impl From<DataSource> for Names {
     fn from(it: DataSource) -> Self {
-        it.as_str().to_owned()
+        match it {
+            DataSource::Files(names) if names.len() != 1 => Self::Several(names),
+            it => Self::One(it.name()),
+        }
     }
 }
 

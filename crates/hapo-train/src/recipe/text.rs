@@ -106,7 +106,7 @@ impl Document {
             let section = key.rsplit_once('.').map(|it| it.0);
             let has_section = section.is_none_or(|it| find(&self.table, it).is_some());
             if has_section && find(&self.table, key).is_none() {
-                let hint = "docs/recipes.md lists every key";
+                let hint = "`hapo recipe` lists every key";
                 return Err(self.error(Problem::new(key, "expected this key, got none", hint)));
             }
         }
@@ -462,6 +462,7 @@ fn bad_toml(error: &toml::de::Error, origin: &str, text: &str) -> Error {
         origin: at.unwrap_or_else(|| origin.to_owned()),
         field: String::new(),
         problem: error.message().to_owned(),
-        hint: "a recipe is a TOML file, see docs/recipes.md".to_owned(),
+        hint: "a recipe is a TOML file; `hapo list recipes` names some that come with the program"
+            .to_owned(),
     }
 }

@@ -3,7 +3,7 @@
 /// Serde's message in the words of this project, and what to do.
 pub(super) fn explain(message: &str) -> (String, String) {
     let message = message.lines().next().unwrap_or_default();
-    let see = "docs/recipes.md lists every key".to_owned();
+    let see = "`hapo recipe` lists every key".to_owned();
     let known = |rest: &str| -> Vec<String> {
         let quoted = rest.split('`').skip(1).step_by(2);
         quoted.map(str::to_owned).collect()

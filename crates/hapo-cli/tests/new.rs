@@ -1,0 +1,108 @@
+//! `hapo new`, `hapo recipe`, and recipes that come with the program, from an empty folder.
+
+mod support;
+
+use std::fs;
+
+use expect_test::expect;
+use support::{refuse, succeed};
+
+fn problems(count: u32) -> String {
+    let row = |it: u32| {
+        let sum = it + 7;
+        format!(
+            "{{\"question\":\"What is {it} + 7?\",\"answer\":\"Add 7 to {it}.\\n#### {sum}\"}}\n"
+        )
+    };
+    (0..count).map(row).collect()
+}
+
+#[test]
+fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("gsm.jsonl"), problems(40)).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "gsm.jsonl", "-o", "my.toml"];
+    let said = succeed(dir.path(), &new);
+    assert_eq!(said, "my.toml is written; next:\n  hapo plan my.toml\n  hapo train my.toml\n");
+    let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    let (planned, rest) = text.split_once('\n').unwrap();
+    assert!(planned.starts_with("# Planned on this machine: "), "{planned}");
+    for expected in [
+        "method = \"trapo\"",
+        "path = \"builtin:base\"",
+        "train = \"gsm.jsonl\"",
+        "turn_off_epoch",
+        "# 95 % of the solutions have at most",
+        "prompts_per_step = 16",
+    ] {
+        assert!(rest.contains(expected), "{expected}: {rest}");
+    }
+    let steps = ["--set", "steps=1", "--set", "sampling.max_new_tokens=64"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    let train = [&["train", "my.toml", "--quiet"], &steps[..], &few[..]].concat();
+    let done = succeed(dir.path(), &train);
+    assert!(done.contains(": 1 steps done; the model is in "), "{done}");
+
+    let message = refuse(dir.path(), &new);
+    assert!(message.starts_with("error: my.toml exists\nhint: name another with -o"), "{message}");
+    succeed(dir.path(), &[&new[..], &["--force", "--method", "grpo"]].concat());
+    let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    assert!(text.contains("method = \"grpo\"") && !text.contains("[hapo]"), "{text}");
+    fs::write(dir.path().join("bad.jsonl"), "{\"question\":\"\",\"answer\":\"1\"}\n").unwrap();
+    let bad = ["new", "--model", "builtin:base", "--data", "bad.jsonl", "-o", "other.toml"];
+    assert!(refuse(dir.path(), &bad).starts_with("error: bad.jsonl: bad.jsonl:1: question: "));
+}
+
+#[test]
+fn keys_are_explained_where_nothing_but_the_program_is() {
+    let dir = tempfile::tempdir().unwrap();
+    expect![[r#"
+        [optim]
+        lr = 1e-6
+            Learning rate.
+    "#]]
+    .assert_eq(&succeed(dir.path(), &["recipe", "optim.lr"]));
+    let section = succeed(dir.path(), &["recipe", "hapo"]);
+    assert!(section.starts_with("[hapo]\n") && section.contains("turn_off_epoch"), "{section}");
+    let all = succeed(dir.path(), &["recipe"]);
+    for expected in ["[model.init]", "method  (required)", "Tables of single methods:"] {
+        assert!(all.contains(expected), "{expected}");
+    }
+    let json = succeed(dir.path(), &["recipe", "checkpoint", "--json"]);
+    let keys: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(keys.as_array().unwrap().iter().any(|it| it["key"] == "checkpoint.every"), "{json}");
+    let message = refuse(dir.path(), &["recipe", "nothing_like_it"]);
+    assert!(message.starts_with("error: no key of a recipe is called `nothing_like_it`"));
+}
+
+#[test]
+fn a_recipe_of_the_program_needs_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = ["--set", "steps=1", "--set", "sampling.max_new_tokens=8", "--unset", "hapo"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    let train = [&["train", "builtin:smoke", "--quiet"], &small[..], &few[..]].concat();
+    let done = succeed(dir.path(), &train);
+    assert!(done.starts_with("smoke: 1 steps done"), "{done}");
+    let list = succeed(dir.path(), &["list", "recipes"]);
+    assert!(list.contains("smollm2-135m-gsm8k  TRAPO with the HAPO gate"), "{list}");
+    let message = refuse(dir.path(), &["train", "builtin:none"]);
+    assert!(message.contains("no such recipe, expected one of: smoke, hapo-method"), "{message}");
+    // What the program says first names nothing that is not there.
+    let said = succeed(dir.path(), &[]);
+    assert!(said.contains("hapo train builtin:smoke") && !said.contains(".toml"), "{said}");
+}
+
+#[test]
+fn a_preflight_is_one_event_of_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = ["--set", "steps=1", "--set", "sampling.max_new_tokens=8", "--unset", "hapo"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    let train = [&["train", "builtin:smoke", "--log", "json"], &small[..], &few[..]].concat();
+    let output = support::hapo(dir.path(), &train);
+    let log = String::from_utf8(output.stderr).unwrap();
+    let events: Vec<serde_json::Value> =
+        log.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let preflights: Vec<_> = events.iter().filter(|it| it["event"] == "preflight").collect();
+    assert_eq!(preflights.len(), 1, "{log}");
+    assert!(preflights[0]["preflight"].is_object(), "{log}");
+}

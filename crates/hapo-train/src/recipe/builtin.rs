@@ -1,0 +1,59 @@
+//! Recipes that come with the program, by their names: `builtin:NAME`.
+
+use crate::error::{Error, Result};
+
+/// What a name of a recipe that comes with the program begins with.
+pub(super) const PREFIX: &str = "builtin:";
+
+/// A recipe that comes with the program.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltinRecipe {
+    /// Its name after `builtin:`.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+impl BuiltinRecipe {
+    /// Its first comment.
+    pub fn summary(&self) -> &'static str {
+        let first = self.text.lines().next().unwrap_or_default();
+        first.trim_start_matches(['#', ' '])
+    }
+}
+
+macro_rules! recipes {
+    ($($name:literal in $file:literal,)+) => {
+        &[$(BuiltinRecipe {
+            name: $name,
+            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes/", $file)),
+        },)+]
+    };
+}
+
+/// The recipes that come with the program.
+pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
+    "smoke" in "smoke.toml",
+    "hapo-method" in "mini/hapo-method.toml",
+    "smollm2-135m-gsm8k" in "ready/smollm2-135m-gsm8k.toml",
+    "smollm2-135m-math" in "ready/smollm2-135m-math.toml",
+    "qwen2.5-0.5b-gsm8k" in "ready/qwen2.5-0.5b-gsm8k.toml",
+    "qwen2.5-0.5b-math" in "ready/qwen2.5-0.5b-math.toml",
+    "qwen3-0.6b-gsm8k" in "ready/qwen3-0.6b-gsm8k.toml",
+    "qwen3-0.6b-math" in "ready/qwen3-0.6b-math.toml",
+    "llama-3.2-1b-gsm8k" in "ready/llama-3.2-1b-gsm8k.toml",
+    "llama-3.2-1b-math" in "ready/llama-3.2-1b-math.toml",
+];
+
+/// The recipe of that name.
+pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
+    BUILTIN_RECIPES.iter().find(|it| it.name == name).ok_or_else(|| {
+        let known: Vec<&str> = BUILTIN_RECIPES.iter().map(|it| it.name).collect();
+        Error::Recipe {
+            origin: format!("{PREFIX}{name}"),
+            field: String::new(),
+            problem: format!("no such recipe, expected one of: {}", known.join(", ")),
+            hint: "`hapo list recipes` says what each is for".to_owned(),
+        }
+    })
+}

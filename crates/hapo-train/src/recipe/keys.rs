@@ -1,0 +1,76 @@
+//! Every key with its default and its meaning: what docs/recipes.md and `hapo recipe` say.
+
+use toml::{Table, Value};
+
+use super::{Key, Overrides, REQUIRED, Recipe, SECTIONS};
+
+/// A key of a recipe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// Its section; empty at the top.
+    pub section: &'static str,
+    /// Its name in it.
+    pub name: &'static str,
+    /// What it is when it is not written, as TOML; `required`, or empty where it is absent then.
+    pub default: String,
+    /// What it means, in Markdown.
+    pub meaning: &'static str,
+}
+
+impl KeyEntry {
+    /// The key as it is set: `section.name`.
+    pub fn path(&self) -> String {
+        match self.section {
+            "" => self.name.to_owned(),
+            section => format!("{section}.{}", self.name),
+        }
+    }
+}
+
+/// Every key, in the order of the sections; sections are no keys themselves.
+pub fn key_entries() -> Vec<KeyEntry> {
+    let defaults = defaults();
+    let mut entries = Vec::new();
+    for (section, keys) in SECTIONS {
+        let is_section =
+            |key: &Key| section.is_empty() && SECTIONS.iter().any(|it| it.0 == key.name);
+        for key in keys.iter().filter(|it| !is_section(it)) {
+            let mut entry = KeyEntry {
+                section,
+                name: key.name,
+                default: String::new(),
+                meaning: key.meaning.trim(),
+            };
+            entry.default = default_of(&defaults, &entry);
+            entries.push(entry);
+        }
+    }
+    entries
+}
+
+/// A recipe in which every section is written, for its defaults.
+fn defaults() -> Table {
+    const TEXT: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1";
+    let recipe = Recipe::parse(TEXT, "defaults", &Overrides::default());
+    let recipe = recipe.expect("the text is a constant");
+    Table::try_from(recipe.settings()).expect("settings were read from a table")
+}
+
+fn default_of(defaults: &Table, key: &KeyEntry) -> String {
+    let path = key.path();
+    if REQUIRED.contains(&path.as_str()) {
+        return "required".to_owned();
+    }
+    // The recipe above has to say it.
+    if path == "hapo.turn_off_epoch" {
+        return String::new();
+    }
+    let mut sections = key.section.split('.').filter(|it| !it.is_empty());
+    let table = sections.try_fold(defaults, |table, it| table.get(it)?.as_table());
+    match table.and_then(|it| it.get(key.name)) {
+        None | Some(Value::Table(_)) => String::new(),
+        Some(Value::Float(it)) if it.fract() == 0.0 && it.abs() < 1e6 => format!("{it:.1}"),
+        Some(Value::Float(it)) if it.abs() < 1e-3 => format!("{it:e}"),
+        Some(it) => it.to_string(),
+    }
+}
