@@ -58,8 +58,8 @@ fn keys_are_explained_where_nothing_but_the_program_is() {
     let dir = tempfile::tempdir().unwrap();
     expect![[r#"
         [optim]
-        lr = 1e-6
-            Learning rate.
+        lr = 5e-6
+            Peak learning rate.
     "#]]
     .assert_eq(&succeed(dir.path(), &["recipe", "optim.lr"]));
     let section = succeed(dir.path(), &["recipe", "hapo"]);
