@@ -6,6 +6,7 @@ needs pyarrow. No flipped page may pass as good; nothing may panic, hang or take
 """
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -57,11 +58,13 @@ def main():
             if check(options.binary, file) == 2:
                 refused += 1
                 continue
-            try:
-                same = pq.read_table(file, page_checksum_verification=True).equals(table)
-            except Exception:
-                same = False
-            # What passes must be what pyarrow takes too: a bit that means nothing.
+            # What passes must be the same rows: a bit that means nothing, in a header's statistics for instance.
+            rows_read = os.path.join(folder, "read.jsonl")
+            subprocess.run([options.binary, "data", "convert", file, "--to", "own", "-o", rows_read], check=True)
+            read = [json.loads(line) for line in open(rows_read)]
+            same = [(it["problem"], it["answer"], it.get("teacher")) for it in read] == [
+                (it["problem"], it["answer"], it["solution"]) for it in rows
+            ]
             passed += same
             other += not same
         damaged = 0

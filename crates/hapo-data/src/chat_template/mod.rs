@@ -144,13 +144,15 @@ impl ChatTemplate {
             ("strftime_now", strftime_now),
         ];
         variables.extend(fixed.map(|(name, value)| (name.to_owned(), value)));
-        let environment = self.environment.clone();
+        let (environment, model) = (self.environment.clone(), self.model.clone());
         let rendered = bounds::bounded(move || {
             let template =
                 environment.get_template(NAME).expect("the template was added when this was made");
             let mut written = Bounded::default();
             let done = template.render_captured_to(Value::from(variables), &mut written);
-            (done.map(drop), written)
+            // A value may be as deep as this thread's stack allows: none leaves it, in an error neither.
+            let done = done.map(drop).map_err(|it| refused(&model, &it));
+            (done, written)
         });
         let unusable =
             |problem| Error::ChatTemplate { model: self.model.clone(), line: None, problem };
@@ -158,7 +160,7 @@ impl ChatTemplate {
         if written.full {
             return Err(unusable(format!("it writes more than {} MiB", MAX_RENDERED_BYTES >> 20)));
         }
-        done.map_err(|it| refused(&self.model, &it))?;
+        done?;
         Ok(String::from_utf8(written.bytes).expect("a template writes strings"))
     }
 
@@ -189,6 +191,7 @@ fn environment() -> Environment<'static> {
     it.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     bounds::limit(&mut it);
     it.set_fuel(Some(FUEL));
+    it.set_debug(false);
     it.set_recursion_limit(RECURSION);
     it.add_function("raise_exception", raise_exception);
     it.add_filter("tojson", tojson);

@@ -206,9 +206,9 @@ fn gsm8k_golds_follow_the_marks() {
         samples::GSM8K.as_bytes(),
         &expect![[r#"
         gsm8k in JSON lines
-        row-1 row 1 x1: "Eggs?" = "13"
-        row-2 row 2 x1: "Miles?" = "1250"
-        row-3 row 3 x1: "Loss?" = "-5"
+        row-1 row 1 x1: "Eggs?" = "13" teachers ["16 - 3 = <<16-3=13>>13 eggs.\n#### 13"]
+        row-2 row 2 x1: "Miles?" = "1250" teachers ["Many.\n#### 1,250"]
+        row-3 row 3 x1: "Loss?" = "-5" teachers ["Some.\n#### -5"]
     "#]],
     );
 }
@@ -221,7 +221,7 @@ fn trl_grpo_solutions_stand_for_their_last_box() {
         &expect![[r#"
         trl-grpo in JSON lines
         row-1 row 1 x1: "1+1?" = "2"
-        row-2 row 2 x1: "2+2?" = "\\frac{8}{2}" system "Think."
+        row-2 row 2 x1: "2+2?" = "\\frac{8}{2}" system "Think." teachers ["First \\boxed{5}, no: \\boxed{\\frac{8}{2}}."]
         c row 3 x1: "3+3?" = "6"
     "#]],
     );

@@ -89,13 +89,13 @@ fn bad_rows_are_named_and_the_others_read() {
 {"id":"last","problem":"p","answer":"1"}"#,
         &expect![[r#"
             good: a
-            f.jsonl:3: id: expected a string or a whole number, got nothing
+            good: row-3
             f.jsonl:4: id: expected a string or a whole number, got ""
             f.jsonl:5: id: expected a string or a whole number, got -1
             f.jsonl:6: id: expected a string or a whole number, got 1.5
             f.jsonl:7: problem: expected a string that is not empty, got nothing
             f.jsonl:8: problem: expected a string that is not empty, got "  "
-            f.jsonl:9: answer: expected a string that is not empty, got 12
+            good: b
             f.jsonl:10: answer: expected a string that is not empty, got null
             f.jsonl:11: answer: expected a string that is not empty, got ""
             f.jsonl:12: problem: expected a string that is not empty, got a list of 1
@@ -259,7 +259,7 @@ fn files_are_recognised_by_content_and_come_back() {
     assert_eq!(load_as(&path, "own").unwrap().dataset.examples.len(), 2);
     assert_eq!(
         load_as(&path, "csv").unwrap_err().to_string(),
-        "unknown layout `csv`, expected one of: own, verl, luffy, trapo, simplerl-zoo, simplerl-v0, oat, gsm8k, trl-grpo, trl-sft, openrlhf, luffy-sft"
+        "unknown layout `csv`, expected one of: own, verl, luffy, trapo, simplerl-zoo, simplerl-v0, oat, gsm8k, trl-grpo, trl-sft, openrlhf, luffy-sft, sharegpt, plain"
     );
 }
 
@@ -272,7 +272,7 @@ fn every_bad_row_of_a_file_counts_and_the_first_thousand_are_kept() {
     assert_eq!((loaded.bad_row_count, loaded.bad_rows.len()), (1500, 1000));
     assert_eq!(
         loaded.bad_rows[999].to_string(),
-        format!("{}:1000: id: expected a string or a whole number, got nothing", path.display())
+        format!("{}:1000: problem: expected a string that is not empty, got 1", path.display())
     );
 }
 
@@ -296,9 +296,9 @@ fn files_that_are_not_ours_are_refused_by_name() {
     );
     check_refused("{\"x\":\"p\"}", &expect!["f: no known dataset layout"]);
     check_refused(
-        "problem,answer\n1+1,2\n",
+        "who,what\n1+1,2\n",
         &expect![
-            "f:1: row: expected one JSON object, got expected value at column 1 of problem,answer; no row can be read"
+            "f:1: row: expected one JSON object, got expected value at column 1 of who,what; no row can be read"
         ],
     );
     check_refused(
