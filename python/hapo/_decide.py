@@ -73,7 +73,7 @@ def decide(
 
     Rows with the same uid are a group, wherever they stand; a row whose uid is None is padding. The first row of a
     group is its slot 0. ``lengths`` are response lengths in tokens; ``truncated`` rows lack their end token and have
-    reward 0 unless ``truncation`` is "mask" (the reward counts, the tokens do not) or "grade" (both count).
+    reward 0, and with ``truncation`` "mask" no term in the loss either; with "grade" their reward stands.
     ``has_teacher``, ``teacher_lengths`` and ``teacher_rewards`` are those of the row's prompt. Steps count from 1.
     """
     scores = _column("rewards", rewards, np.float64).copy()
@@ -89,7 +89,7 @@ def decide(
         teacher_scores = _column("teacher_rewards", teacher_rewards, np.float64, n)
     if truncation not in TRUNCATION:
         raise ValueError(f"truncation: expected one of {', '.join(TRUNCATION)}, got {truncation!r}")
-    if truncation == "wrong":
+    if truncation != "grade":
         scores[cut] = 0.0
     groups, names, first = _groups(uids, n)
     present = groups >= 0

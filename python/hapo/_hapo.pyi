@@ -4,7 +4,29 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__: list[str]
+__all__ = [
+    "Judgement",
+    "Method",
+    "Schedule",
+    "Verdict",
+    "__version__",
+    "advantages",
+    "check_gold",
+    "columns",
+    "decide",
+    "divisor",
+    "explain",
+    "folder",
+    "grade",
+    "grade_many",
+    "graders",
+    "methods",
+    "operators",
+    "policy_terms",
+    "rollouts",
+    "teacher_terms",
+    "teacher_weight",
+]
 __version__: Final[str]
 
 @final
@@ -89,9 +111,15 @@ class Method:
     @property
     def d(self) -> float: ...
 
-def grade(gold: str | list[str] | tuple[str, ...], completion: str, grader: str = "math") -> Verdict: ...
-def explain(gold: str | list[str] | tuple[str, ...], completion: str, grader: str = "math") -> Judgement: ...
-def grade_many(golds: Any, completions: Any, grader: str = "math", *, threads: int | None = None) -> list[Verdict]: ...
+def grade(
+    gold: str | list[str] | tuple[str, ...], completion: str, grader: str = "math", *, extraction: str = "any"
+) -> Verdict: ...
+def explain(
+    gold: str | list[str] | tuple[str, ...], completion: str, grader: str = "math", *, extraction: str = "any"
+) -> Judgement: ...
+def grade_many(
+    golds: Any, completions: Any, grader: str = "math", *, extraction: str = "any", threads: int | None = None
+) -> list[Verdict]: ...
 def check_gold(gold: str, grader: str = "math") -> None: ...
 def graders() -> list[tuple[str, str]]: ...
 def methods() -> list[tuple[str, str]]: ...

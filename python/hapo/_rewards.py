@@ -13,15 +13,17 @@ def reward_trl(
     answer: Sequence[str | Sequence[str]],
     *,
     grader: str = "math",
+    extraction: str = "announced",
     **_: Any,
 ) -> list[float]:
     """1.0 for each completion whose answer means the gold answer, else 0.0: a reward function for TRL.
 
-    The data set's column ``answer`` holds the gold answers. Completions may be texts or conversations. Truncation is
-    not seen here: ``hapo.trl`` takes the reward of truncated responses away, TRL's own trainer does not.
+    The data set's column ``answer`` holds the gold answers. Completions may be texts or conversations. ``extraction``
+    says what counts as an answer, by default as in training: a closed box or an announced answer. Truncation is not
+    seen here: ``hapo.trl`` takes the reward of truncated responses away, TRL's own trainer does not.
     """
     texts = [_text(it) for it in completions]
-    return [it.reward for it in grade_many(list(answer), texts, grader)]
+    return [it.reward for it in grade_many(list(answer), texts, grader, extraction=extraction)]
 
 
 def compute_score(
@@ -31,13 +33,14 @@ def compute_score(
     extra_info: Mapping[str, Any] | None = None,
     *,
     grader: str = "math",
+    extraction: str = "announced",
     **_: Any,
 ) -> float:
     """1.0 if the solution's answer means the ground truth, else 0.0: a reward function for verl.
 
     In verl's configuration: ``reward.custom_reward_function.path=pkg://hapo`` and ``.name=compute_score``.
     """
-    return grade(_gold(ground_truth), solution_str, grader).reward
+    return grade(_gold(ground_truth), solution_str, grader, extraction=extraction).reward
 
 
 def _text(completion: str | Sequence[Mapping[str, Any]]) -> str:

@@ -229,7 +229,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.args.teacher_grader is None or "answer" not in row:
             return True
         written = text or self._tokenizer.decode(tokens, skip_special_tokens=True)
-        verdict = hapo.grade(row["answer"], written, self.args.teacher_grader)
+        verdict = hapo.grade(row["answer"], written, self.args.teacher_grader, extraction="announced")
         if not verdict:
             warnings.warn(f"a teacher is left out, expected a correct answer, got {verdict.name}", stacklevel=2)
         return bool(verdict)

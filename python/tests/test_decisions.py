@@ -49,7 +49,7 @@ def test_truncated_responses() -> None:
     third = 1 / 3
     np.testing.assert_allclose(decide(method, [1.0, 1.0, 0.0], **cut).advantages, [-third, 2 * third, -third])
     masked = decide(method, [1.0, 1.0, 0.0], truncation="mask", **cut)
-    np.testing.assert_allclose(masked.advantages, [0.0, third, -2 * third])
+    np.testing.assert_allclose(masked.advantages, [0.0, 2 * third, -third])
     assert masked.trained.tolist() == [False, True, True]
     graded = decide(method, [1.0, 1.0, 0.0], truncation="grade", **cut)
     np.testing.assert_allclose(graded.advantages, [third, third, -2 * third])

@@ -45,6 +45,24 @@ def test_any_of_several_gold_answers_counts() -> None:
     assert [it.name for it in hapo.grade_many([["7", "8"], "7"], [r"\boxed{8}"] * 2)] == ["correct", "wrong"]
 
 
+def test_what_counts_as_an_answer() -> None:
+    """A number that happens to stand in a text is an answer to Math-Verify, and to no reward."""
+    for text, expected in [
+        (r"\boxed{7}", {"any": 1, "announced": 1, "boxed": 1}),
+        ("The answer is 7.", {"any": 1, "announced": 1, "boxed": 0}),
+        ("so 2 + 5 = 7 and then", {"any": 1, "announced": 0, "boxed": 0}),
+        (r"<think>\boxed{7}", {"any": 1, "announced": 0, "boxed": 0}),
+    ]:
+        got = {it: int(bool(hapo.grade("7", text, extraction=it))) for it in expected}
+        assert got == expected, text
+        assert hapo.reward_trl([text], ["7"]) == [expected["announced"]]
+        assert hapo.compute_score("math", text, "7") == expected["announced"]
+        assert hapo.compute_score("math", text, "7", extraction="boxed") == expected["boxed"]
+    assert hapo.grade("7", "<think> 7", extraction="announced").reason == "the thought is not closed"
+    with pytest.raises(ValueError, match="extraction: unknown variant `last`, expected one of `boxed`"):
+        hapo.grade("7", "7", extraction="last")
+
+
 def test_a_judgement_says_why() -> None:
     it = hapo.explain(r"\frac{1}{2}", r"Halving gives $x = \boxed{0.5}$.")
     assert it

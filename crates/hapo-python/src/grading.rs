@@ -2,10 +2,10 @@
 
 use std::sync::Mutex;
 
-use hapo_verify::{Gold, GoldError, Grader, Reason};
+use hapo_verify::{Extracting, Extraction, Gold, GoldError, Grader, Reason};
 use pyo3::prelude::*;
 
-use crate::arguments::{same, sequence, text, texts, unknown, value_error};
+use crate::arguments::{same, sequence, text, texts, unknown, value_error, word};
 
 /// Rows that a thread takes at a time.
 const CHUNK: usize = 64;
@@ -111,36 +111,41 @@ fn unreadable(error: &GoldError) -> hapo_verify::Judgement {
     hapo_verify::Judgement { reason: error.to_string().into(), ..nothing }
 }
 
-fn grader_of(name: &str) -> PyResult<&'static dyn Grader> {
-    hapo_verify::grader(name).map_err(|problem| value_error("grader", problem))
+/// The grader of that name, shown what that rule takes for an answer.
+fn grader_of(name: &str, extraction: &str) -> PyResult<Extracting<'static>> {
+    let extraction = word::<Extraction>("extraction", extraction)?;
+    let grader = hapo_verify::grader(name).map_err(|problem| value_error("grader", problem))?;
+    Ok(Extracting::new(grader, extraction))
 }
 
 /// Judges a completion against a gold answer, or against several of which any counts.
 #[pyfunction]
-#[pyo3(signature = (gold, completion, grader="math"))]
+#[pyo3(signature = (gold, completion, grader="math", *, extraction="any"))]
 pub(crate) fn grade(
     py: Python<'_>,
     gold: &Bound<'_, PyAny>,
     completion: &Bound<'_, PyAny>,
     grader: &str,
+    extraction: &str,
 ) -> PyResult<Verdict> {
     let (gold, completion) = (texts("gold", gold)?, text("completion", completion)?);
-    let grader = grader_of(grader)?;
-    Ok(py.detach(|| Verdict(judge(grader, &gold, &completion).verdict)))
+    let grader = grader_of(grader, extraction)?;
+    Ok(py.detach(|| Verdict(judge(&grader, &gold, &completion).verdict)))
 }
 
 /// The verdict with what was extracted, how both sides were read, and the rule that decided.
 #[pyfunction]
-#[pyo3(signature = (gold, completion, grader="math"))]
+#[pyo3(signature = (gold, completion, grader="math", *, extraction="any"))]
 pub(crate) fn explain(
     py: Python<'_>,
     gold: &Bound<'_, PyAny>,
     completion: &Bound<'_, PyAny>,
     grader: &str,
+    extraction: &str,
 ) -> PyResult<Judgement> {
     let (gold, completion) = (texts("gold", gold)?, text("completion", completion)?);
-    let grader = grader_of(grader)?;
-    let it = py.detach(|| judge(grader, &gold, &completion));
+    let grader = grader_of(grader, extraction)?;
+    let it = py.detach(|| judge(&grader, &gold, &completion));
     Ok(Judgement {
         verdict: Verdict(it.verdict),
         extracted: it.extracted,
@@ -153,15 +158,16 @@ pub(crate) fn explain(
 /// Judges many completions on several threads; verdicts come in their order. Each gold answer is a str, or a list of
 /// those of which any counts.
 #[pyfunction]
-#[pyo3(signature = (golds, completions, grader="math", *, threads=None))]
+#[pyo3(signature = (golds, completions, grader="math", *, extraction="any", threads=None))]
 pub(crate) fn grade_many(
     py: Python<'_>,
     golds: &Bound<'_, PyAny>,
     completions: &Bound<'_, PyAny>,
     grader: &str,
+    extraction: &str,
     threads: Option<usize>,
 ) -> PyResult<Vec<Py<Verdict>>> {
-    let grader = grader_of(grader)?;
+    let grader = grader_of(grader, extraction)?;
     if threads == Some(0) {
         return Err(value_error("threads", "expected at least 1, got 0"));
     }
@@ -174,7 +180,7 @@ pub(crate) fn grade_many(
         completions.iter().map(|it| text("completions", it)).collect::<PyResult<_>>()?;
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let verdicts =
-        py.detach(|| judge_all(grader, &golds, &completions, threads.unwrap_or_else(cores)));
+        py.detach(|| judge_all(&grader, &golds, &completions, threads.unwrap_or_else(cores)));
     let mut shared = Shared::default();
     verdicts.into_iter().map(|it| shared.object(py, it)).collect()
 }
@@ -224,7 +230,7 @@ fn judge_all(
 
 /// One object for each verdict there is.
 #[derive(Default)]
-struct Shared([Option<Py<Verdict>>; 7]);
+struct Shared([Option<Py<Verdict>>; 2 + REASONS.len()]);
 
 impl Shared {
     fn object(&mut self, py: Python<'_>, verdict: hapo_verify::Verdict) -> PyResult<Py<Verdict>> {
@@ -249,7 +255,7 @@ impl Shared {
 #[pyo3(signature = (gold, grader="math"))]
 pub(crate) fn check_gold(gold: &Bound<'_, PyAny>, grader: &str) -> PyResult<()> {
     let gold = text("gold", gold)?;
-    let checked = hapo_verify::check_gold(grader_of(grader)?, &gold);
+    let checked = hapo_verify::check_gold(&grader_of(grader, "any")?, &gold);
     checked.map_err(|problem| value_error("gold", problem))
 }
 
