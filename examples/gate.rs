@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let schedule = Schedule::new(&gate, 4, 10)?;
     println!("closed for good from step {:?}", schedule.extinct_at_step());
 
-    let teacher = admit_teacher(vec![11, 12, 2], 2, &Verdict::Correct, 32)?;
+    let teacher = admit_teacher(vec![11, 12, 2], &[2], &Verdict::Correct, 32)?;
     for step in [1, 20] {
         for successes in [0, 1] {
             let rollout = |n: u32| Rollout {

@@ -67,7 +67,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, hpt, chord, got `grop` (recipe.toml, line 1, column 1: method)
+            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, hpt, chord-mu, chord-phi, got `grop` (recipe.toml, line 1, column 1: method)
             hint: did you mean `grpo`?
         "#]],
     );
@@ -100,7 +100,7 @@ fn wrong_value() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: `grpo` has no teacher term to gate (recipe.toml, line 7, column 2: hapo)
-            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt, chord
+            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt, chord-mu, chord-phi
         "#]],
     );
 }

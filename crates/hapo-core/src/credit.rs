@@ -12,8 +12,8 @@ use crate::operators::Operator;
 use crate::rollout::Step;
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
 
-/// The spans of each member of a group, in the order of members. A member without spans is not trained on and
-/// does not count in the normaliser.
+/// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
+/// counts in the normaliser.
 pub type Credit = Vec<Vec<Span>>;
 
 /// Tokens of one sequence that share a term of the loss.

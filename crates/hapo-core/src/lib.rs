@@ -19,7 +19,7 @@
 //! let scored = sampled.score(vec![Verdict::Wrong; 8]);
 //! assert_eq!(scored.confidence(), 0.1);
 //!
-//! let teacher = admit_teacher(vec![7, 7, 7], 2, &Verdict::Correct, 80)?;
+//! let teacher = admit_teacher(vec![7, 7, 7], &[2], &Verdict::Correct, 80)?;
 //! let step = Step(1);
 //! let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step };
 //! let mixed = apply_gate(scored, Some(&teacher), schedule.success_limit(step), slot);
@@ -60,12 +60,12 @@ pub use group::{
 };
 pub use injection::{Slot, apply_gate, rollouts_to_sample};
 pub use loss::{
-    Bound, Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms, SpanTokens,
-    Surrogate, sequence_surrogate, token_surrogate,
+    Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,
+    SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
 };
 pub use methods::{
     Gated, GroupPlan, METHODS, MICRO_GROUPS, Method, MethodEntry, MethodError, MethodSettings,
-    MicroGroup, OwnSettings, PREFIX_GROUP_SIZE, Variant, WHOLE_TEACHER_BELOW, demonstration,
+    MicroGroup, OwnSettings, PREFIX_GROUP_SIZE, Plan, Variant, WHOLE_TEACHER_BELOW, demonstration,
     method,
 };
 pub use operators::{OPERATORS, Operator, operator};

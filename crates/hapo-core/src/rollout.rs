@@ -132,32 +132,44 @@ impl TeacherTrajectory {
 
 /// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
 /// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
-/// too long is refused, never truncated.
+/// too long is refused, never truncated, and so is one that goes on after its end.
+///
+/// `stop` are the tokens that end a response, the end token of the chat template first.
+///
+/// # Panics
+/// Without a stop token.
 pub fn admit_teacher(
     tokens: Vec<TokenId>,
-    end_token: TokenId,
+    stop: &[TokenId],
     verdict: &Verdict,
     response_limit: usize,
 ) -> Result<TeacherTrajectory, TeacherRefusal> {
     if !verdict.is_correct() {
         return Err(TeacherRefusal::NotCorrect(verdict.clone()));
     }
-    admit_graded_teacher(tokens, end_token, (verdict.reward(), 1.0), response_limit)
+    admit_graded_teacher(tokens, stop, (verdict.reward(), 1.0), response_limit)
 }
 
 /// As [`admit_teacher`], by a reward and what counts as success: a reward of at least `success_at` is admitted and
 /// enters groups as it is (D28).
+///
+/// # Panics
+/// Without a stop token.
 pub fn admit_graded_teacher(
     mut tokens: Vec<TokenId>,
-    end_token: TokenId,
+    stop: &[TokenId],
     (reward, success_at): (f64, f64),
     response_limit: usize,
 ) -> Result<TeacherTrajectory, TeacherRefusal> {
     if reward.is_nan() || reward < success_at {
         return Err(TeacherRefusal::LowReward { reward, success_at });
     }
-    if tokens.last() != Some(&end_token) {
-        tokens.push(end_token);
+    if tokens.last() != Some(&stop[0]) {
+        tokens.push(stop[0]);
+    }
+    let inside = &tokens[..tokens.len() - 1];
+    if let Some(position) = inside.iter().position(|it| stop.contains(it)) {
+        return Err(TeacherRefusal::EndInside { position, tokens: tokens.len() });
     }
     if tokens.len() > response_limit {
         return Err(TeacherRefusal::TooLong { tokens: tokens.len(), response_limit });
@@ -177,6 +189,13 @@ pub enum TeacherRefusal {
         reward: f64,
         /// The smallest reward that counts as success.
         success_at: f64,
+    },
+    /// A token that ends a response is followed by others: the policy would be taught to go on after its end.
+    EndInside {
+        /// Where it is, from 0.
+        position: usize,
+        /// Length with the end token.
+        tokens: usize,
     },
     /// Longer than the response limit, end token included.
     TooLong {
@@ -205,6 +224,12 @@ impl fmt::Display for TeacherRefusal {
             Self::LowReward { reward, success_at } => write!(
                 f,
                 "teacher trajectory is not verified, expected a reward of at least {success_at}, got {reward}"
+            ),
+            Self::EndInside { position, tokens } => write!(
+                f,
+                "teacher trajectory goes on after its end, expected an end token at its end alone, got one as token \
+                 {} of {tokens}",
+                position + 1
             ),
             Self::TooLong { tokens, response_limit } => write!(
                 f,

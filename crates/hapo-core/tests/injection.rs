@@ -130,6 +130,24 @@ fn d8_the_fixed_slot_samples_one_fewer_and_puts_the_teacher_first() {
     );
 }
 
+/// The end token of the template or another token that ends a response, anywhere but at the end.
+#[test]
+fn d9_a_teacher_that_goes_on_after_its_end_is_refused_with_the_place() {
+    let other = 99;
+    for (tokens, position) in [(vec![7, END, 7], 1), (vec![7, 7, other], 2), (vec![END, END], 0)] {
+        let refused = admit_teacher(tokens, &[END, other], &Verdict::Correct, 10).unwrap_err();
+        assert!(
+            matches!(refused, TeacherRefusal::EndInside { position: at, .. } if at == position),
+            "{refused}"
+        );
+    }
+    let refused = admit_teacher(vec![7, END, 7], &[END], &Verdict::Correct, 10).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "teacher trajectory goes on after its end, expected an end token at its end alone, got one as token 2 of 4"
+    );
+}
+
 #[test]
 fn d9_a_prompt_without_teacher_is_never_injected_and_is_counted() {
     let mixed = apply_gate(scored("wwww"), None, success_limit(0), slot(SlotRule::LowestReward));
@@ -144,7 +162,7 @@ fn d9_a_prompt_without_teacher_is_never_injected_and_is_counted() {
 #[test]
 fn d9_a_teacher_is_admitted_verified_and_whole_or_not_at_all() {
     let admitted = |n: usize, verdict: &Verdict| {
-        admit_teacher(vec![7; n], END, verdict, 10).map(|it| it.tokens().len())
+        admit_teacher(vec![7; n], &[END], verdict, 10).map(|it| it.tokens().len())
     };
     assert_eq!(admitted(9, &Verdict::Correct), Ok(10));
     assert_eq!(
@@ -162,7 +180,7 @@ fn d9_a_teacher_is_admitted_verified_and_whole_or_not_at_all() {
 #[test]
 fn d10_a_teacher_ends_with_one_end_token() {
     for tokens in [vec![7, 8], vec![7, 8, END]] {
-        let teacher = admit_teacher(tokens, END, &Verdict::Correct, 10).unwrap();
+        let teacher = admit_teacher(tokens, &[END], &Verdict::Correct, 10).unwrap();
         assert_eq!(teacher.tokens(), [7, 8, END]);
     }
 }
@@ -275,7 +293,7 @@ fn d28_successes_are_rewards_that_reach_the_level() {
 
 #[test]
 fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
-    let teacher = admit_graded_teacher(vec![7, 7], END, (0.8, 0.75), 80).unwrap();
+    let teacher = admit_graded_teacher(vec![7, 7], &[END], (0.8, 0.75), 80).unwrap();
     let mixed =
         apply_gate(graded(0.75), Some(&teacher), success_limit(1), slot(SlotRule::LowestReward));
     // Of the two rewards .2 the longer rollout gives its slot (D7), though .5 is truncated.
@@ -292,12 +310,12 @@ fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
 
 #[test]
 fn d28_a_teacher_below_the_level_is_refused() {
-    let refused = admit_graded_teacher(vec![7, 7], END, (0.7, 0.75), 80).unwrap_err();
+    let refused = admit_graded_teacher(vec![7, 7], &[END], (0.7, 0.75), 80).unwrap_err();
     expect_test::expect![
         "teacher trajectory is not verified, expected a reward of at least 0.75, got 0.7"
     ]
     .assert_eq(&refused.to_string());
-    assert!(admit_graded_teacher(vec![7], END, (f64::NAN, 0.0), 80).is_err());
+    assert!(admit_graded_teacher(vec![7], &[END], (f64::NAN, 0.0), 80).is_err());
 }
 
 #[test]

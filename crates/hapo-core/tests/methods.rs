@@ -68,15 +68,23 @@ fn d21_srfts_entropy_weights_take_the_place_of_advantages() {
     assert_eq!(terms(&credit), expected);
 }
 
-/// CHORD: (1 − μ) times the policy's term and μ times the teacher's, μ from 0.75 to 0.25 in two steps.
+/// CHORD: (1 − μ) times the policy's term and μ times the teacher's, μ from 0.75 to 0.25 in two steps. The teacher's
+/// reward is not in the rollouts' baseline.
 #[test]
 fn chord_mixes_by_a_falling_mu() {
-    let method = build("chord", r#"{"mu":{"start":0.75,"end":0.25,"steps":2}}"#);
-    for (step, mu) in [(1, 0.75), (2, 0.5), (3, 0.25), (9, 0.25)] {
-        let credit = method.credit(&injected("ww"), at(step));
-        let expected = [vec![("policy", (1.0 - mu) * -0.5, 0.0)], vec![("chord", mu, 0.0)]];
-        assert_eq!(terms(&credit), expected, "step {step}");
+    let own = r#"{"peak":0.75,"valley":0.25,"decay":2}"#;
+    for (name, operator) in [("chord-mu", "srft"), ("chord-phi", "chord")] {
+        let method = build(name, own);
+        for (step, mu) in [(1, 0.75), (2, 0.5), (3, 0.25), (9, 0.25)] {
+            let credit = method.credit(&injected("wcw"), at(step));
+            let policy = |advantage: f64| vec![("policy", (1.0 - mu) * advantage, 0.0)];
+            let expected = [policy(-0.5), policy(0.5), vec![(operator, mu, 0.0)]];
+            assert_eq!(terms(&credit), expected, "{name}, step {step}");
+        }
+        assert!(method.plan().teacher_apart);
     }
+    let constant = build("chord-phi", "{}").credit(&injected("ww"), at(77));
+    assert_eq!(terms(&constant)[1], [("chord", 0.1, 0.0)]);
 }
 
 /// HPT: a failed group is its demonstration; any other is GRPO.
@@ -91,7 +99,7 @@ fn hpt_drops_the_rollouts_where_the_teacher_enters() {
         threshold: Threshold::Derived { success_limit: 0 },
         annealing: Annealing::Off,
     };
-    assert_eq!(method.gate(), gate);
+    assert_eq!(method.plan().gate, gate);
 }
 
 /// D22: a prefix's tokens have the teacher's term, what follows the policy's.
@@ -112,6 +120,15 @@ fn d22_a_rollout_behind_a_prefix_has_two_spans() {
         [vec![("trapo", 1.0, 0.0), ("policy", 0.5, 0.0)], vec![("policy", -0.5, 0.0)]]
     );
     assert_eq!((credit[0][0].tokens.clone(), credit[0][1].tokens.clone()), (0..2, 2..5));
+    // Of the two rollouts that continue the first prefix (members 4 and 5) the second's is imitated.
+    let mut behind = vec![rollout(5, true); 6];
+    behind[4].prefix = 2;
+    behind[5].prefix = 2;
+    let group =
+        apply_gate(scored_with(behind, "wwwwcw"), None, success_limit(0), slot(SlotRule::Fixed));
+    let credit = method.credit(&group, at(1));
+    assert_eq!((credit[4].len(), credit[4][0].tokens.clone()), (1, 2..5));
+    assert_eq!((credit[5].len(), credit[5][0].tokens.clone()), (2, 0..2));
     assert_eq!(method.sampling(), GroupPlan::Prefixes(&MICRO_GROUPS));
 }
 
@@ -133,16 +150,16 @@ fn settings_of_its_own_are_refused_with_their_key() {
         ),
         ("srft", r#"{"weight":"plain"}"#, "srft", "unknown field `weight`, expected `weights`"),
         (
-            "chord",
-            r#"{"mu":{"start":2,"end":0,"steps":9}}"#,
-            "chord.mu",
-            "expected a start and an end in [0, 1], got 2 and 0",
+            "chord-mu",
+            r#"{"peak":2}"#,
+            "chord-mu",
+            "expected a peak and a valley in [0, 1], got 2 and 0.05",
         ),
         (
-            "chord",
-            r#"{"mu":{"start":1,"end":0,"steps":0}}"#,
-            "chord.mu",
-            "expected at least 1 step, got 0",
+            "chord-phi",
+            r#"{"mu":1}"#,
+            "chord-phi",
+            "unknown field `mu`, expected one of `peak`, `valley`, `warmup`, `decay`",
         ),
     ] {
         let error = refused(name, &settings(own));
@@ -171,7 +188,7 @@ fn only_methods_with_a_teachers_term_are_gated() {
         let method = build(entry.name, "{}");
         assert_eq!(method.name(), entry.name);
         let gated = Gated::hapo(method.clone(), (&gate, SlotRule::LowestReward), 8, 62);
-        let has_teacher = method.gate() != Gate::Never;
+        let has_teacher = method.plan().gate != Gate::Never;
         assert_eq!(method.can_be_gated(), has_teacher, "{}", entry.name);
         match gated {
             Ok(it) => {

@@ -33,11 +33,11 @@ pub struct Refused {
 
 /// What a solution must keep to.
 #[derive(Debug, Clone, Copy)]
-pub struct AdmissionRule {
+pub struct AdmissionRule<'a> {
     /// Smallest reward that is admitted (D28).
     pub success_at: f64,
-    /// Added to the tokens of a solution (D10).
-    pub end_token: TokenId,
+    /// Tokens that end a response; the first is added to those of a solution (D10).
+    pub stop: &'a [TokenId],
     /// In tokens, the end token counted.
     pub response_limit: usize,
 }
@@ -47,7 +47,7 @@ pub struct AdmissionRule {
 /// `grade` gives the reward of a solution to its example, and the verdict; `encode` its tokens.
 pub fn admit(
     dataset: &Dataset,
-    rule: AdmissionRule,
+    rule: AdmissionRule<'_>,
     grade: impl Fn(&str, &Example) -> (f64, Verdict),
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Admission {
@@ -72,7 +72,7 @@ pub fn admit(
 fn admitted_as(
     solution: &str,
     (reward, verdict): (f64, Verdict),
-    rule: AdmissionRule,
+    rule: AdmissionRule<'_>,
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Result<TeacherTrajectory, TeacherRefusal> {
     // A verdict says more than the reward that follows from it.
@@ -80,7 +80,7 @@ fn admitted_as(
         return Err(TeacherRefusal::NotCorrect(verdict));
     }
     let graded = (reward, rule.success_at);
-    admit_graded_teacher(encode(solution), rule.end_token, graded, rule.response_limit)
+    admit_graded_teacher(encode(solution), rule.stop, graded, rule.response_limit)
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
         };
         let encode = |solution: &str| solution.bytes().map(u32::from).collect();
         let admitted = |limit| {
-            let rule = AdmissionRule { success_at: 1.0, end_token: 0, response_limit: limit };
+            let rule = AdmissionRule { success_at: 1.0, stop: &[0], response_limit: limit };
             let admission = admit(&dataset, rule, verdict, encode);
             let tokens =
                 admission.teachers.iter().map(|it| it.as_ref().map(|it| it.tokens().to_vec()));

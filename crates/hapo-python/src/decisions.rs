@@ -206,7 +206,9 @@ impl Batch<'_> {
             return Ok(None);
         }
         let graded = (self.teacher_rewards[group], self.success_at);
-        let admitted = admit_graded_teacher(vec![0; tokens as usize], 0, graded, usize::MAX);
+        // Only their number matters: the end token, 0 here, is the last and no other.
+        let before_end = vec![1; tokens as usize - 1];
+        let admitted = admit_graded_teacher(before_end, &[0], graded, usize::MAX);
         admitted.map(Some).map_err(|problem| value_error("teacher_rewards", problem))
     }
 

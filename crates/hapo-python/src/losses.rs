@@ -124,8 +124,9 @@ pub(crate) fn divisor(
 ) -> PyResult<f64> {
     let kind: NormaliserKind = word("normaliser", normaliser)?;
     let max_response = match (kind, max_response) {
-        (NormaliserKind::Constant, None) => {
-            let problem = "expected the longest response allowed, which the constant normaliser needs, got none";
+        (NormaliserKind::Constant | NormaliserKind::Length, None) => {
+            let problem =
+                "expected the longest response allowed, which this normaliser needs, got none";
             return Err(value_error("max_response", problem));
         }
         (_, it) => count("max_response", it.unwrap_or_default())?,

@@ -72,6 +72,13 @@ pub trait Learner {
     /// No memory.
     fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
 
+    /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
+    /// this moment, over the groups that have a signal. Is `None` where it cannot be measured.
+    ///
+    /// # Errors
+    /// No memory.
+    fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
+
     /// Bytes of weights, gradients, moments and the copy for the KL.
     fn state_bytes(&self) -> u64;
 

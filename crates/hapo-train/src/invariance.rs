@@ -310,6 +310,40 @@ fn refilling_is_bounded_and_keeps_the_size_of_the_batch() {
     assert_eq!(metrics.get("selected/without_signal"), Some(4.0));
 }
 
+/// Where the objective gives a failed group a gradient, as SRFT's entropy weights do, it is not replaced.
+#[test]
+fn dynamic_sampling_asks_the_objective_for_a_signal() {
+    let text = "method = \"srft\"\nsrft.weights = \"entropy\"\nhapo.gate = \"never\"";
+    let more = Overrides::set(["loss.entropy_coef=0", "sampling.dynamic_sampling=2"]);
+    let recipe = tiny(text).with(&more).unwrap();
+    let metrics = Run::new(&recipe, 2).unwrap().step().unwrap();
+    assert_eq!(metrics.get("groups/all_fail"), Some(4.0));
+    assert_eq!(metrics.get("groups/refilled"), Some(0.0));
+    assert_eq!(metrics.get("groups/without_signal"), Some(0.0));
+    assert!(metrics.get("grad_norm").unwrap() > 0.0);
+}
+
+/// What was measured on no token is absent, and the sampler's gap is there only for all groups that are trained on.
+#[test]
+fn what_was_not_measured_is_absent() {
+    let recipe = tiny("method = \"grpo\"\nmetrics.gap_every = 2");
+    let mut run = Run::new(&recipe, 2).unwrap();
+    let gaps = [0; 4].map(|_| {
+        let metrics = run.step().unwrap();
+        assert_eq!(metrics.get("teacher/mean_prob"), None);
+        assert_eq!(metrics.get("teacher/grad_norm"), Some(0.0));
+        assert!(metrics.get("policy/ratio_mean").is_some());
+        metrics.get("sampler/logprob_gap_max")
+    });
+    assert_eq!(gaps, [Some(0.0), None, Some(0.0), None]);
+    let without_bonus = recipe.with(&Overrides::set(["loss.entropy_coef=0"])).unwrap();
+    let metrics = Run::new(&without_bonus, 2).unwrap().step().unwrap();
+    assert_eq!(metrics.get("groups/without_signal"), Some(4.0));
+    for name in ["policy/ratio_mean", "policy/clip_fraction", "sampler/logprob_gap_max"] {
+        assert_eq!(metrics.get(name), None, "{name} of a step in which nothing was run");
+    }
+}
+
 /// HPT: a failed group is its demonstration alone.
 #[test]
 fn hpt_drops_the_rollouts_of_a_failed_group() {

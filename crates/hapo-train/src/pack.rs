@@ -49,6 +49,14 @@ pub struct TokenGroup {
     pub has_signal: bool,
 }
 
+impl TokenGroup {
+    /// Whether a term of the objective has a factor other than 0: more than an entropy bonus comes from the group.
+    pub(crate) fn has_terms(&self) -> bool {
+        let mut spans = self.sequences.iter().flat_map(|it| &it.spans);
+        spans.any(|it| it.term.factor() != 0.0)
+    }
+}
+
 /// Sequences that are run together.
 #[derive(Clone, Debug)]
 pub struct MicroBatch {
@@ -58,19 +66,18 @@ pub struct MicroBatch {
     pub spans: Vec<(usize, usize, Range<usize>)>,
 }
 
-/// A mixed group in tokens. Members without credit are left out.
+/// A mixed group in tokens. Members without credit count in the normaliser alone.
 pub fn token_group(
     group: &MixedGroup,
     prompt: Vec<u32>,
     credit: Credit,
     loss: &Loss,
 ) -> TokenGroup {
-    // The entropy bonus reaches every token of the policy, and a method may give constant groups a term (D20, D21).
+    // The entropy bonus reaches every token of the policy (D17, D20).
     let has_terms = credit.iter().flatten().any(|it| it.term.factor() != 0.0);
-    let has_signal = group.has_signal() || has_terms || loss.entropy_coef > 0.0;
+    let has_signal = has_terms || loss.entropy_coef > 0.0;
     let members = group.members().iter().zip(credit);
     let sequences = members
-        .filter(|(_, spans)| !spans.is_empty())
         .map(|(member, spans)| {
             let (response, old_log_probs) = match member {
                 Member::Policy(it) => (it.rollout.tokens.clone(), it.rollout.log_probs.clone()),

@@ -184,7 +184,7 @@ fn admit_teachers(
     };
     let rule = AdmissionRule {
         success_at: limits.success_at,
-        end_token: chat_format.end_token,
+        stop: &chat_format.stop,
         response_limit: limits.response_tokens,
     };
     let admission = hapo_data::admit(dataset, rule, grade, encode);

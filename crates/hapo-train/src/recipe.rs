@@ -440,7 +440,14 @@ impl Recipe {
         if noise > 0.0 {
             all.push(format!("data.verdict_noise flips {:.1} % of the verdicts", noise * 100.0));
         }
-        let s = &self.settings.sampling;
+        let (s, mini_batch) = (&self.settings.sampling, self.settings.optim.mini_batch_prompts);
+        if mini_batch > 0 && s.prompts_per_step % mini_batch > 0 {
+            let (prompts, left) = (s.prompts_per_step, s.prompts_per_step % mini_batch);
+            all.push(format!(
+                "optim.mini_batch_prompts = {mini_batch} does not divide the {prompts} prompts of a step: its last update \
+                 is made from {left}, which weigh more than the others"
+            ));
+        }
         if s.top_p < 1.0 || s.top_k > 0 || s.min_p > 0.0 {
             all.push("sampling.top_p, top_k or min_p samples from another distribution than the importance ratio assumes".to_owned());
         }

@@ -221,9 +221,10 @@ fn group_of(
         .collect();
     let teacher = members.iter().find(|it| it.teacher).map(|it| {
         let end = *it.response.last().expect("checked above");
-        admit_teacher(it.response.clone(), end, &Verdict::Correct, it.response.len())
-            .expect("a recorded teacher is correct and as long as it is")
+        admit_teacher(it.response.clone(), &[end], &Verdict::Correct, it.response.len())
+            .map_err(|it| bad(it.to_string()))
     });
+    let teacher = teacher.transpose()?;
     let scored = SampledGroup::new(PromptId(id), policy.len(), rollouts).score(verdicts);
     let gate = if teacher.is_some() { Gate::Always } else { Gate::Never };
     let schedule = Schedule::new(&gate, members.len(), 1).map_err(|it| bad(it.to_string()))?;

@@ -86,7 +86,7 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
         let (task, engines) = run.task().expect("rollouts are kept of what is sampled");
         let groups = groups_of(&task, &lines, Step(it))?;
         let settings = &task.settings.update;
-        report = Some(update(engines.learner, &groups, settings, Step(it))?);
+        report = Some(update(engines.learner, &groups, settings, (Step(it), false))?);
     }
     let report = report.expect("the checkpoint is of a step before");
     Ok(ReplayedRunStep {
@@ -95,7 +95,7 @@ pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<
         logged_loss,
         loss: loss_of(&report),
         logged_grad_norm,
-        grad_norm: report.value("grad_norm"),
+        grad_norm: report.value("grad_norm").unwrap_or(0.0),
     })
 }
 

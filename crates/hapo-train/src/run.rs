@@ -177,6 +177,7 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         masks_truncated: recipe.data().truncated == Truncated::Mask,
         dynamic_sampling: sampling.dynamic_sampling as u64,
         kl_every: recipe.metrics().kl_every,
+        gap_every: recipe.metrics().gap_every,
         update: UpdateSettings {
             loss: *recipe.loss(),
             batching: Batching {
@@ -254,7 +255,7 @@ impl<L: Learner> Run<L> {
 
     /// Whether the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
-        self.recipe.method().gate() != Gate::Never
+        self.recipe.method().plan().gate != Gate::Never
     }
 
     /// The next step.

@@ -35,7 +35,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// A mean over tokens or the like: `sum` over `count` more of them; 0 over none.
+    /// A mean over tokens or the like: `sum` over `count` more of them; no number over none.
     pub fn mean(&mut self, name: &'static str, over: Over, sum: f64, count: usize) {
         self.add(name, over, Value::Mean { sum, count });
     }
@@ -67,6 +67,11 @@ impl Stats {
         }
     }
 
+    /// Takes a number away that is not of all that it would be named for.
+    pub(crate) fn forget(&mut self, name: &str) {
+        self.entries.retain(|it| it.0 != name);
+    }
+
     /// Adds the numbers of a part of the same mini-batch.
     pub fn merge(&mut self, part: &Self) {
         for (name, over, value) in &part.entries {
@@ -91,21 +96,9 @@ impl Stats {
         self.tokens += mini_batch.tokens;
     }
 
-    /// The same names over no update: what the numbers of a step begin as.
-    pub fn of_no_update(&self) -> Self {
-        let zero = |value: &Value| match value {
-            Value::Mean { .. } | Value::Total(_) => Value::Mean { sum: 0.0, count: 0 },
-            Value::Max(_) => Value::Max(0.0),
-        };
-        Self {
-            entries: self.entries.iter().map(|it| (it.0, it.1, zero(&it.2))).collect(),
-            tokens: 0,
-        }
-    }
-
-    /// The number of that name; 0 if nothing was recorded.
-    pub fn value(&self, name: &str) -> f64 {
-        self.find(name).map_or(0.0, Value::number)
+    /// The number of that name, if anything was recorded.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.find(name)?.number()
     }
 
     /// What the mean of that name is over; 0 for any other number.
@@ -118,7 +111,7 @@ impl Stats {
 
     /// The numbers in the order in which their names came first.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        self.entries.iter().map(|it| (it.0, it.2.number()))
+        self.entries.iter().filter_map(|it| Some((it.0, it.2.number()?)))
     }
 
     fn find(&self, name: &str) -> Option<Value> {
@@ -135,11 +128,11 @@ impl Value {
         }
     }
 
-    fn number(self) -> f64 {
+    fn number(self) -> Option<f64> {
         match self {
-            Self::Mean { count: 0, .. } => 0.0,
-            Self::Mean { sum, count } => sum / count as f64,
-            Self::Total(it) | Self::Max(it) => it,
+            Self::Mean { count: 0, .. } => None,
+            Self::Mean { sum, count } => Some(sum / count as f64),
+            Self::Total(it) | Self::Max(it) => Some(it),
         }
     }
 }
@@ -160,9 +153,8 @@ mod tests {
         };
         let mut second = part(1.0, 4.0, 4, 0.5);
         second.merge(&part(2.0, 3.0, 0, 0.75));
-        assert_eq!(second.value("loss"), 3.0);
-        let mut step = second.of_no_update();
-        assert_eq!(step.value("loss"), 0.0);
+        assert_eq!(second.value("loss"), Some(3.0));
+        let mut step = Stats::default();
         for pass in 0..2 {
             step.merge_update(&part(5.0, 2.0, 1, 0.25), pass, 2 * pass);
             step.merge_update(&second, pass, 2 * pass + 1);
@@ -170,13 +162,13 @@ mod tests {
         let all: Vec<_> = step.iter().collect();
         assert_eq!(all, [("loss", 4.0), ("ratio", 1.8), ("gap", 0.25)]);
         assert_eq!((step.tokens, step.count("ratio")), (60, 10));
-        assert_eq!((step.value("absent"), step.count("gap")), (0.0, 0));
+        assert_eq!((step.value("absent"), step.count("gap")), (None, 0));
     }
 
     #[test]
-    fn a_mean_over_nothing_is_zero() {
+    fn a_mean_over_nothing_is_no_number() {
         let mut it = Stats::default();
         it.mean("share", Over::FirstPass, 0.0, 0);
-        assert_eq!(it.iter().collect::<Vec<_>>(), [("share", 0.0)]);
+        assert_eq!((it.iter().count(), it.value("share")), (0, None));
     }
 }

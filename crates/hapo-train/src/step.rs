@@ -61,7 +61,10 @@ pub(crate) fn rollout_step<L: Learner>(
             score(&prompts, sampled, task.verifier, (step, &mut batch.answers))?
         };
         clock.lap("verify");
-        batch.add(gate(table, scored, limit, slot));
+        let (mixed, dropped) = gate(table, scored, limit, slot);
+        let credited = mixed.iter().map(|it| credit(table, it, (method, settings), step)).collect();
+        batch.add(mixed, credited);
+        batch.dropped += dropped;
         if round > settings.dynamic_sampling {
             break;
         }
@@ -74,16 +77,15 @@ pub(crate) fn rollout_step<L: Learner>(
         visited.extend(fresh);
     }
 
-    let groups: Vec<TokenGroup> =
-        batch.trained().map(|it| credit(table, it, (method, settings), step)).collect();
-    let trained: Vec<&MixedGroup> = batch.trained().collect();
-    log.keep(&trained, |it| method.credit(it, step), table, step)?;
+    let (mixed, groups): (Vec<_>, Vec<TokenGroup>) =
+        batch.trained().map(|it| (it.0, it.1.clone())).unzip();
+    log.keep(&mixed, |it| method.credit(it, step), table, step)?;
     clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, settings.update.batching);
     let measure = || learner.kl_to_initial(&groups, batching);
     let kl = settings.measures_kl(step).then(measure).transpose()?;
     clock.lap("kl");
-    let stats = update(learner, &groups, &settings.update, step)?;
+    let stats = update(learner, &groups, &settings.update, (step, settings.measures_gap(step)))?;
     clock.lap("train");
 
     let numbers = (&stats, kl.flatten());
@@ -146,12 +148,16 @@ pub(crate) fn credit(
 ) -> TokenGroup {
     let prompt = table.prompt(group.prompt()).tokens.clone();
     let mut credit = method.credit(group, step);
-    if settings.masks_truncated {
-        for (member, spans) in group.members().iter().zip(&mut credit) {
-            if matches!(member, Member::Policy(it) if !it.rollout.ended) {
-                spans.clear();
-            }
+    let masked = |it: &Member| {
+        settings.masks_truncated && matches!(it, Member::Policy(it) if !it.rollout.ended)
+    };
+    for (member, spans) in group.members().iter().zip(&mut credit) {
+        if masked(member) {
+            spans.clear();
         }
     }
-    token_group(group, prompt, credit, &settings.update.loss)
+    let mut it = token_group(group, prompt, credit, &settings.update.loss);
+    let mut members = group.members().iter();
+    it.sequences.retain(|_| !members.next().is_some_and(masked));
+    it
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{Loss, SpanTerms, SpanTokens};
+use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens};
 use hapo_kernels::{AdamW, Buffer, Cpu, Device};
 use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape};
 
@@ -26,16 +26,17 @@ pub struct Trainer<D: Device = Cpu> {
     initial: Option<D::Buf>,
 }
 
-/// The numbers of no tokens at all: every name that a gradient records, so that a step without signal logs
-/// them as well.
+/// The numbers of no tokens at all. A loss is 0 where nothing has a gradient; what is measured on tokens is not there.
 pub(crate) fn no_tokens() -> Stats {
     let mut stats = Stats::default();
-    let none = SpanTokens { log_probs: &[], old_log_probs: &[], entropies: &[] };
-    record_policy(&mut stats, SpanTerms::default(), none);
-    record_teacher(&mut stats, SpanTerms::default(), none);
-    stats.total("teacher/grad_norm", Over::FirstPass, 0.0);
+    for name in ["policy/loss", "teacher/loss", "teacher/grad_norm"] {
+        stats.total(name, Over::FirstPass, 0.0);
+    }
     stats
 }
+
+/// The largest difference between a log-probability recorded while sampling and the trainer's.
+pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 
 /// What the logs show of the policy's tokens.
 fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
@@ -49,7 +50,7 @@ fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
     stats.mean("policy/ratio_mean", Over::AllPasses, ratio, tokens);
     stats.max("policy/ratio_max", Over::AllPasses, terms.ratio_max);
     let gap = gaps.fold(0.0, f64::max);
-    stats.max("sampler/logprob_gap_max", Over::FirstUpdate, gap);
+    stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
 }
 
 /// What the logs show of the teacher's tokens.
@@ -64,7 +65,8 @@ fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
 
 /// The loss that was minimised, both terms.
 pub fn loss_of(stats: &Stats) -> f64 {
-    stats.value("policy/loss") + stats.value("teacher/loss")
+    let part = |name| stats.value(name).unwrap_or(0.0);
+    part("policy/loss") + part("teacher/loss")
 }
 
 impl<D: Device> Trainer<D> {
@@ -88,7 +90,7 @@ impl<D: Device> Trainer<D> {
         loss: &Loss,
         groups: &[TokenGroup],
         batching: Batching,
-        divisor: f64,
+        divisors: Divisors,
         wanted: fn(&Sequence) -> bool,
         stats: &mut Stats,
     ) -> Result<()> {
@@ -96,7 +98,7 @@ impl<D: Device> Trainer<D> {
             groups,
             batching.micro_batch_tokens,
             batching.inverse_temperature,
-            |group, sequence| group.has_signal && wanted(sequence),
+            |group, sequence| group.has_signal && !sequence.spans.is_empty() && wanted(sequence),
         ) {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             let n = outputs.log_probs.len();
@@ -107,7 +109,7 @@ impl<D: Device> Trainer<D> {
                 d_log_probs: &mut d_log_probs,
                 d_entropies: &mut d_entropies,
             };
-            let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisor, &mut targets);
+            let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisors, &mut targets);
             stats.merge(&of_batch);
             self.model.backward(&mut self.tape, &d_log_probs, &d_entropies, &mut self.gradients)?;
         }
@@ -128,24 +130,42 @@ impl<D: Device> Trainer<D> {
 
     fn mean_k3(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
         let (mut sum, mut tokens) = (0.0, 0_usize);
+        self.each_rollout_token(
+            groups,
+            batching,
+            |_| true,
+            |initial, old| {
+                let q = f64::from(initial) - f64::from(old);
+                sum += q.exp() - q - 1.0;
+                tokens += 1;
+            },
+        )?;
+        Ok((tokens > 0).then(|| sum / tokens as f64))
+    }
+
+    /// The log-probability of every sampled token by the weights of this moment, and the recorded one.
+    fn each_rollout_token(
+        &mut self,
+        groups: &[TokenGroup],
+        batching: Batching,
+        wanted: impl Fn(&TokenGroup) -> bool,
+        mut take: impl FnMut(f32, f32),
+    ) -> Result<()> {
         for micro_batch in pack(
             groups,
             batching.micro_batch_tokens,
             batching.inverse_temperature,
-            |_, sequence| is_policy(sequence),
+            |group, sequence| wanted(group) && is_policy(sequence),
         ) {
             let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
                 let policy = targets.end - old_log_probs.len()..targets.end;
-                for (initial, old) in outputs.log_probs[policy].iter().zip(old_log_probs) {
-                    let q = f64::from(*initial) - f64::from(*old);
-                    sum += q.exp() - q - 1.0;
-                }
-                tokens += old_log_probs.len();
+                let now = outputs.log_probs[policy].iter();
+                now.zip(old_log_probs).for_each(|(now, old)| take(*now, *old));
             }
         }
-        Ok((tokens > 0).then(|| sum / tokens as f64))
+        Ok(())
     }
 
     /// Norm of each tensor's gradient, by its published name.
@@ -185,14 +205,14 @@ impl<D: Device> Learner for Trainer<D> {
         groups: &[TokenGroup],
         batching: Batching,
     ) -> Result<Stats> {
-        let lengths = groups.iter().flat_map(|it| &it.sequences).map(|it| it.response.len());
-        let divisor = loss.normaliser.divisor(lengths);
+        let sequences = groups.iter().flat_map(|it| &it.sequences);
+        let divisors = loss.divisors(sequences.map(|it| (it.response.len(), &*it.spans)));
         self.gradients.clear();
         let mut stats = no_tokens();
-        self.accumulate(loss, groups, batching, divisor, Sequence::is_teacher, &mut stats)?;
+        self.accumulate(loss, groups, batching, divisors, Sequence::is_teacher, &mut stats)?;
         let norm = self.gradient_norm();
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
-        self.accumulate(loss, groups, batching, divisor, is_policy, &mut stats)?;
+        self.accumulate(loss, groups, batching, divisors, is_policy, &mut stats)?;
         Ok(stats)
     }
 
@@ -225,6 +245,19 @@ impl<D: Device> Learner for Trainer<D> {
         std::mem::swap(self.model.params_mut(), &mut initial);
         self.initial = Some(initial);
         measured
+    }
+
+    fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        let mut gap = 0.0;
+        self.each_rollout_token(
+            groups,
+            batching,
+            |it| it.has_signal,
+            |now, old| {
+                gap = f64::max(gap, f64::from((now - old).abs()));
+            },
+        )?;
+        Ok(Some(gap))
     }
 
     fn state_bytes(&self) -> u64 {
@@ -260,15 +293,13 @@ fn micro_batch_loss(
     loss: &Loss,
     groups: &[TokenGroup],
     micro_batch: &MicroBatch,
-    divisor: f64,
+    divisors: Divisors,
     outputs: &mut TargetOutputs<'_>,
 ) -> Stats {
     let mut stats = Stats::default();
     stats.tokens = micro_batch.packed.tokens.len();
     for (group, sequence, targets) in &micro_batch.spans {
         let sequence = &groups[*group].sequences[*sequence];
-        let n = sequence.response.len();
-        let divisor = loss.normaliser.of_sequence(divisor, n);
         for span in &sequence.spans {
             let at = targets.start + span.tokens.start..targets.start + span.tokens.end;
             let tokens = SpanTokens {
@@ -278,6 +309,7 @@ fn micro_batch_loss(
             };
             let d_log_probs = &mut outputs.d_log_probs[at.clone()];
             let d_entropies = &mut outputs.d_entropies[at];
+            let divisor = loss.divisor_of(span, sequence.response.len(), divisors);
             let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);
             if span.is_teacher() {
                 record_teacher(&mut stats, terms, tokens);

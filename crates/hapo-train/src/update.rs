@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::pack::TokenGroup;
 use crate::recipe::LearningRateSchedule;
 use crate::stats::{Over, Stats};
-use crate::trainer::{loss_of, no_tokens};
+use crate::trainer::{SAMPLER_GAP, loss_of};
 
 /// How the weights are moved.
 #[derive(Clone, Debug)]
@@ -34,14 +34,19 @@ pub(crate) fn update<L: Learner>(
     learner: &mut L,
     groups: &[TokenGroup],
     settings: &UpdateSettings,
-    step: Step,
+    (step, measures_gap): (Step, bool),
 ) -> Result<Stats> {
     let per_mini_batch = match settings.mini_batch_prompts {
         0 => groups.len().max(1),
         prompts => prompts,
     };
-    let mut stats = no_tokens().of_no_update();
-    stats.mean("grad_norm", Over::AllPasses, 0.0, 0);
+    let mut stats = Stats::default();
+    let later = groups.get(per_mini_batch..).unwrap_or_default();
+    let gap = match later.is_empty() {
+        true => Some(0.0),
+        false if measures_gap => learner.sampler_gap(later, settings.batching)?,
+        false => None,
+    };
     let (mut updates, mut learning_rate) = (0, 0.0);
     for pass in 0..settings.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
@@ -66,6 +71,13 @@ pub(crate) fn update<L: Learner>(
     }
     let responses = groups.iter().flat_map(|it| &it.sequences);
     let response_tokens = responses.map(|it| it.response.len()).sum();
+    match gap {
+        Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
+            stats.max(SAMPLER_GAP, Over::FirstUpdate, gap)
+        }
+        Some(_) => {}
+        None => stats.forget(SAMPLER_GAP),
+    }
     let teacher_tokens = stats.count("teacher/mean_prob") as f64;
     let first_pass = Over::FirstPass;
     stats.mean("teacher/token_share", first_pass, teacher_tokens, response_tokens);

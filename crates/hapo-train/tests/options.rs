@@ -101,7 +101,8 @@ fn d14_operators_come_with_their_hosts() {
         ("luffy", "luffy", "teacher.d = 0.2", 0.2),
         ("trapo", "trapo", "teacher.d = 0.2", 0.2),
         ("srft", "srft", "", 0.1),
-        ("chord", "chord", "", 0.1),
+        ("chord-mu", "srft", "", 0.1),
+        ("chord-phi", "chord", "", 0.1),
         ("hpt", "srft", "", 0.1),
     ] {
         let it = resolve(&format!("method = \"{host}\"\n{settings}")).unwrap().method().clone();
@@ -218,12 +219,26 @@ fn the_extra_methods_are_a_key_each() {
         (ImportanceRatioLevel::Sequence, Normaliser::SequenceMean)
     );
     let chord = |text: &str| {
-        let it = resolve(&format!("method = \"chord\"\n{text}")).unwrap();
+        let it = resolve(&format!("method = \"chord-{text}")).unwrap();
+        assert!(it.loss().teacher_apart);
         format!("{:?}", it.method())
     };
-    assert!(chord("").contains("start: 0.9, end: 0.05, steps: 200"));
-    let mu = "chord.mu = { start = 1, end = 0, steps = 9 }";
-    assert!(chord(mu).contains("start: 1.0, end: 0.0, steps: 9"));
-    let refused = resolve("method = \"chord\"\nchord.mu = { start = 2, end = 0, steps = 9 }");
-    assert!(refused.unwrap_err().contains("[0, 1], got 2 and 0"));
+    assert!(chord("mu\"").contains("peak: 0.9, valley: 0.05, warmup: 0, decay: 200"));
+    assert!(chord("phi\"").contains("peak: 0.1, valley: 0.1, warmup: 0, decay: 0"));
+    let own = "mu\"\nchord-mu = { peak = 1, valley = 0, warmup = 3, decay = 9 }";
+    assert!(chord(own).contains("peak: 1.0, valley: 0.0, warmup: 3, decay: 9"));
+    let refused = resolve("method = \"chord-mu\"\nchord-mu.peak = 2");
+    assert!(refused.unwrap_err().contains("[0, 1], got 2 and 0.05"));
+    let old = resolve("method = \"chord\"").unwrap_err();
+    assert!(old.contains("expected `chord-mu` or `chord-phi`"), "{old}");
+}
+
+#[test]
+fn mini_batches_that_do_not_divide_the_batch_are_warned_about() {
+    let of = |prompts: usize| {
+        let text = format!("sampling.prompts_per_step = 32\noptim.mini_batch_prompts = {prompts}");
+        trapo(&text).warnings().join("\n")
+    };
+    assert!(of(12).contains("its last update is made from 8"), "{}", of(12));
+    assert_eq!([of(16), of(0)], ["", ""]);
 }

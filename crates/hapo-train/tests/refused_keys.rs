@@ -124,7 +124,7 @@ fn a_method_without_a_teacher_has_no_keys_of_one() {
 
 #[test]
 fn a_method_reads_d_only_where_its_operator_has_one() {
-    for method in ["srft", "hpt", "chord"] {
+    for method in ["srft", "hpt", "chord-mu", "chord-phi"] {
         let because = format!("method = \"{method}\" does not read it");
         means_nothing(&format!("method = \"{method}\""), "teacher.d = 0.1", &because);
     }
@@ -223,7 +223,8 @@ fn a_methods_own_table_is_for_that_method() {
     for (owner, key) in [
         ("srft", "srft.weights = \"plain\""),
         ("trapo", "trapo.prefixes = \"off\""),
-        ("chord", "chord.mu = { start = 1, end = 0, steps = 9 }"),
+        ("chord-mu", "chord-mu.peak = 1"),
+        ("chord-phi", "chord-phi.decay = 9"),
     ] {
         let because = format!("the section is for method = \"{owner}\"");
         means_nothing("method = \"luffy\"", key, &because);
@@ -305,7 +306,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     check(
         &refused("method = \"trapo\"\n[loss]\nnormaliser = \"token-maen\"\n", &[], &[]),
         &expect![[r#"
-            expected one of constant, token-mean, sequence-mean, got `token-maen` (r.toml, line 4, column 1: loss.normaliser)
+            expected one of constant, length, token-mean, sequence-mean, got `token-maen` (r.toml, line 4, column 1: loss.normaliser)
             did you mean `token-mean`?"#]],
     );
     check(
@@ -361,7 +362,7 @@ fn an_old_spelling_is_refused_with_the_new_one() {
 #[test]
 fn old_recipes_upgraded_are_those_of_the_repository() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for name in ["chord", "dapo", "gspo", "hapo-method", "trapo-original"] {
+    for name in ["dapo", "gspo", "hapo-method"] {
         let read = |path: String| std::fs::read_to_string(here.join(path)).unwrap();
         let old = read(format!("tests/old_recipes/{name}.toml"));
         let now = read(format!("../../recipes/mini/{name}.toml"));
@@ -378,22 +379,19 @@ fn old_recipes_upgraded_are_those_of_the_repository() {
 
 #[test]
 fn an_upgrade_keeps_comments_and_layout() {
-    let old = "# a recipe\nmethod = \"chord\"   # why\nsampling = { refill = 2, group_size = 4 }\n\n[teacher]\nweight = \
-               \"one\"\nmu = { start = 1, end = 0, steps = 9 } # slope\nd = 0.2\n\n[loss]\nratio =  \"token\"\n\
+    let old = "# a recipe\nmethod = \"luffy\"   # why\nsampling = { refill = 2, group_size = 4 }\n\n[teacher]\nweight = \
+               \"one\" # λ\nd = 0.2\n\n[loss]\nratio =  \"token\"\n\
                normaliser = 'token_mean'\n\n[[stage]]\nname = \"a\"\noptim.schedule = \"linear\"\n";
     check(
         &upgrade(old).unwrap(),
         &expect![[r##"
             # a recipe
-            method = "chord"   # why
+            method = "luffy"   # why
             sampling = { dynamic_sampling = 2, group_size = 4 }
 
             [teacher]
-            weight = "one"
+            weight = "one" # λ
             d = 0.2
-
-            [chord]
-            mu = { start = 1, end = 0, steps = 9 } # slope
 
             [loss]
             importance_ratio_level =  "token"

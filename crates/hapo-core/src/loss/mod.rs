@@ -28,6 +28,16 @@ pub struct Loss {
     pub normaliser: Normaliser,
     /// Weight of Σ H over the policy's tokens, under the same normaliser (D17).
     pub entropy_coef: f64,
+    /// Whether the teacher's term is a mean over its own tokens, and the normaliser that of the rollouts alone.
+    pub teacher_apart: bool,
+}
+
+/// What the terms of an optimiser step are divided by (D16).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divisors {
+    policy: f64,
+    /// Where the teacher's term has a mean of its own.
+    teacher: Option<f64>,
 }
 
 impl Loss {
@@ -38,6 +48,35 @@ impl Loss {
             importance_ratio_level: ImportanceRatioLevel::Token,
             normaliser,
             entropy_coef: 0.0,
+            teacher_apart: false,
+        }
+    }
+
+    /// The divisors of an optimiser step over sequences of these response lengths and spans.
+    pub fn divisors<'a>(
+        &self,
+        sequences: impl Iterator<Item = (usize, &'a [Span])> + Clone,
+    ) -> Divisors {
+        if !self.teacher_apart {
+            let lengths = sequences.map(|it| it.0);
+            return Divisors { policy: self.normaliser.divisor(lengths), teacher: None };
+        }
+        let taught = |spans: &[Span]| -> usize {
+            spans.iter().filter(|it| it.is_teacher()).map(|it| it.tokens.len()).sum()
+        };
+        let policy = sequences.clone().map(|(tokens, spans)| tokens - taught(spans));
+        let teacher = sequences.map(|it| taught(it.1));
+        Divisors {
+            policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),
+            teacher: Some(Normaliser::TokenMean.divisor(teacher)),
+        }
+    }
+
+    /// The divisor of one span of a sequence of `tokens` tokens.
+    pub fn divisor_of(&self, span: &Span, tokens: usize, divisors: Divisors) -> f64 {
+        match divisors.teacher {
+            Some(it) if span.is_teacher() => it,
+            _ => self.normaliser.of_sequence(divisors.policy, tokens),
         }
     }
 }
@@ -81,8 +120,7 @@ pub struct SpanTerms {
 
 impl Loss {
     /// `L = −(Σ term + entropy_coef·Σ H) / divisor` on one span (Eq. 3, Eq. 11, D17). Writes the derivative of the
-    /// loss by each log-probability and entropy. `divisor` is the span's sequence's:
-    /// [`Normaliser::of_sequence`].
+    /// loss by each log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
     ///
     /// # Panics
     /// When the slices differ in length.

@@ -14,6 +14,11 @@ pub enum Normaliser {
         /// Longest response allowed, in tokens.
         max_response: usize,
     },
+    /// Longest response allowed, whatever the number of sequences (LUFFY's and HPT's code).
+    Length {
+        /// Longest response allowed, in tokens.
+        max_response: usize,
+    },
     /// Number of response tokens, the teacher's included (Eq. 3, Eq. 10).
     TokenMean,
     /// Each sequence by its own length, then by the number of sequences (GSPO, the first GRPO).
@@ -27,6 +32,8 @@ pub enum NormaliserKind {
     /// [`Normaliser::Constant`].
     #[default]
     Constant,
+    /// [`Normaliser::Length`].
+    Length,
     /// [`Normaliser::TokenMean`].
     TokenMean,
     /// [`Normaliser::SequenceMean`].
@@ -38,6 +45,7 @@ impl NormaliserKind {
     pub fn of(self, max_response: usize) -> Normaliser {
         match self {
             Self::Constant => Normaliser::Constant { max_response },
+            Self::Length => Normaliser::Length { max_response },
             Self::TokenMean => Normaliser::TokenMean,
             Self::SequenceMean => Normaliser::SequenceMean,
         }
@@ -54,6 +62,7 @@ impl Normaliser {
         }
         match self {
             Self::Constant { max_response } => (sequences * max_response).max(1) as f64,
+            Self::Length { max_response } => max_response.max(1) as f64,
             Self::TokenMean => tokens.max(1) as f64,
             Self::SequenceMean => sequences.max(1) as f64,
         }
@@ -62,7 +71,7 @@ impl Normaliser {
     /// The divisor of the tokens of a sequence of `tokens` tokens, from that of the whole step.
     pub fn of_sequence(self, divisor: f64, tokens: usize) -> f64 {
         match self {
-            Self::Constant { .. } | Self::TokenMean => divisor,
+            Self::Constant { .. } | Self::Length { .. } | Self::TokenMean => divisor,
             Self::SequenceMean => divisor * tokens.max(1) as f64,
         }
     }
@@ -78,6 +87,7 @@ mod tests {
         let lengths = || [2_usize, 3, 5].into_iter();
         let constant = Normaliser::Constant { max_response: 7 };
         assert_eq!(constant.divisor(lengths()), 21.0);
+        assert_eq!(Normaliser::Length { max_response: 7 }.divisor(lengths()), 7.0);
         assert_eq!(Normaliser::TokenMean.divisor(lengths()), 10.0);
         assert_eq!(Normaliser::SequenceMean.divisor(lengths()), 3.0);
         assert_eq!(Normaliser::SequenceMean.of_sequence(3.0, 2), 6.0);

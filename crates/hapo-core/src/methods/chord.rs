@@ -1,101 +1,134 @@
+use std::f64::consts::PI;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{GroupPlan, Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, MethodError, MethodSettings, Plan};
+use crate::advantage::AdvantageGroup;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::gate::Gate;
 use crate::group::MixedGroup;
-use crate::operators;
+use crate::operators::{self, Operator};
 
-/// `L = −(1 − μ)·min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −μ·λ·(π − π²/2)` for each
-/// of the teacher's, whose derivative by log π is −μ·λ·φ with φ = π(1 − π).
+/// `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(log π)`: the first mean is over the
+/// rollouts' tokens, the second over the teacher's.
 ///
-/// CHORD-φ: the teacher beside the rollouts, its tokens weighted by φ, and μ falling over the run ("On-policy RL
-/// meets off-policy experts", section 3, <https://arxiv.org/abs/2508.11408>). `chord.mu` has another slope of μ.
+/// CHORD-μ: GRPO and imitation side by side, μ falling from a peak along half a cosine ("On-policy RL meets
+/// off-policy experts", section 3, <https://arxiv.org/abs/2508.11408>; `MIXCHORDPolicyLossFn` and `mix_chord.yaml`
+/// of Trinity-RFT). The rollouts' advantages know nothing of the teacher's reward.
 ///
 /// Left out: CHORD draws its demonstrations from a batch of its own. Here they are those of the step's prompts, in a
-/// fixed slot (D8); `advantage.group = "policy-only"` keeps them out of the baseline, as CHORD has it.
-pub(super) const METHOD: MethodEntry = MethodEntry {
-    name: "chord",
-    summary: "GRPO beside imitation weighted by π(1−π), mixed by a falling μ",
-    own_keys: &["mu"],
+/// fixed slot (D8).
+pub(super) const MU: MethodEntry = MethodEntry {
+    name: "chord-mu",
+    summary: "(1 − μ)·GRPO + μ·imitation, each by its own mean, μ falling from 0.9 to 0.05",
+    own_keys: Schedule::KEYS,
     variants: &[],
     build: |settings| {
-        let refused = |problem| MethodError { key: "chord.mu", problem };
-        let Own { mu } = settings.own.read().map_err(refused)?;
-        if ![mu.start, mu.end].iter().all(|it| (0.0..=1.0).contains(it)) {
-            let (start, end) = (mu.start, mu.end);
-            return Err(refused(format!(
-                "expected a start and an end in [0, 1], got {start} and {end}"
-            )));
-        }
-        if mu.steps == 0 {
-            return Err(refused("expected at least 1 step, got 0".to_owned()));
-        }
-        let terms = settings.with(&operators::chord::OPERATOR);
-        Ok(Arc::new(Chord { terms, mu }))
+        let published = Schedule { peak: 0.9, valley: 0.05, warmup: 0, decay: 200 };
+        Chord::build("chord-mu", settings, &operators::srft::OPERATOR, published)
     },
 };
 
-/// `[chord]`.
+/// `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(π − π²/2)`, each mean over its own tokens;
+/// the derivative of π − π²/2 by log π is φ = π(1 − π).
+///
+/// CHORD-φ: CHORD-μ with a constant μ of 0.1 and the teacher's tokens weighted by φ.
+pub(super) const PHI: MethodEntry = MethodEntry {
+    name: "chord-phi",
+    summary: "0.9·GRPO + 0.1·imitation weighted by π(1−π), each by its own mean",
+    own_keys: Schedule::KEYS,
+    variants: &[],
+    build: |settings| {
+        let published = Schedule { peak: 0.1, valley: 0.1, warmup: 0, decay: 0 };
+        Chord::build("chord-phi", settings, &operators::chord::OPERATOR, published)
+    },
+};
+
+/// `[chord-mu]` and `[chord-phi]`; what is not written is as published.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Own {
-    mu: Mu,
+    peak: Option<f64>,
+    valley: Option<f64>,
+    warmup: Option<u64>,
+    decay: Option<u64>,
 }
 
-/// μ falls in a straight line.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Mu {
-    /// μ at the first step, in [0, 1].
-    start: f64,
-    /// μ from step `steps` + 1 on, in [0, 1].
-    end: f64,
-    /// Steps of the slope; at least 1.
-    steps: u64,
+/// μ by steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Schedule {
+    /// μ after the warm-up, in [0, 1].
+    peak: f64,
+    /// μ after the decay, in [0, 1].
+    valley: f64,
+    /// Steps in which μ rises from 0 to its peak.
+    warmup: u64,
+    /// Steps after those in which it falls to its valley.
+    decay: u64,
 }
 
-impl Default for Mu {
-    fn default() -> Self {
-        Self { start: 0.9, end: 0.05, steps: 200 }
-    }
-}
+impl Schedule {
+    const KEYS: &[&str] = &["peak", "valley", "warmup", "decay"];
 
-impl Mu {
-    /// μ of step `step`, counted from 1.
+    /// μ of step `step`, counted from 1: a straight rise, then half a cosine.
     fn at(self, step: u64) -> f64 {
-        let progress = (step.saturating_sub(1) as f64 / self.steps as f64).min(1.0);
-        self.start + (self.end - self.start) * progress
+        let done = step.saturating_sub(1);
+        if done < self.warmup {
+            return done as f64 / self.warmup as f64 * self.peak;
+        }
+        let done = done - self.warmup;
+        if done >= self.decay {
+            return self.valley;
+        }
+        let fallen = 0.5 * (1.0 + (PI * done as f64 / self.decay as f64).cos());
+        (self.peak - self.valley) * fallen + self.valley
     }
 }
 
 #[derive(Debug)]
 struct Chord {
+    name: &'static str,
     terms: PolicyAndTeacher,
-    mu: Mu,
+    mu: Schedule,
+}
+
+impl Chord {
+    fn build(
+        name: &'static str,
+        settings: &MethodSettings,
+        operator: &'static Operator,
+        published: Schedule,
+    ) -> Result<Arc<dyn Method>, MethodError> {
+        let refused = |problem| MethodError { key: name, problem };
+        let own: Own = settings.own.read().map_err(refused)?;
+        let mu = Schedule {
+            peak: own.peak.unwrap_or(published.peak),
+            valley: own.valley.unwrap_or(published.valley),
+            warmup: own.warmup.unwrap_or(published.warmup),
+            decay: own.decay.unwrap_or(published.decay),
+        };
+        if ![mu.peak, mu.valley].iter().all(|it| (0.0..=1.0).contains(it)) {
+            let (peak, valley) = (mu.peak, mu.valley);
+            let what = format!("expected a peak and a valley in [0, 1], got {peak} and {valley}");
+            return Err(refused(what));
+        }
+        let mut terms = settings.with(operator);
+        terms.advantage.group = AdvantageGroup::PolicyOnly;
+        Ok(Arc::new(Self { name, terms, mu }))
+    }
 }
 
 impl Method for Chord {
     fn name(&self) -> &'static str {
-        METHOD.name
+        self.name
     }
 
-    fn sampling(&self) -> GroupPlan {
-        GroupPlan::TeacherSlot
-    }
-
-    fn gate(&self) -> Gate {
-        Gate::Always
-    }
-
-    fn can_be_gated(&self) -> bool {
-        true
+    fn plan(&self) -> Plan {
+        Plan { teacher_apart: true, ..Plan::TEACHER_SLOT }
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {
-        &["teacher.d"]
+        &["teacher.d", "advantage.group"]
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
@@ -113,11 +146,19 @@ impl Method for Chord {
 mod tests {
     use super::*;
 
+    /// By `mu_schedule_function` of Trinity-RFT, whose steps count from 0.
     #[test]
-    fn mu_falls_in_a_straight_line_and_stays() {
-        let mu = Mu { start: 0.9, end: 0.05, steps: 200 };
-        for (step, expected) in [(1, 0.9), (101, 0.475), (201, 0.05), (5000, 0.05)] {
+    fn mu_rises_in_a_straight_line_and_falls_along_a_cosine() {
+        let mu = Schedule { peak: 0.9, valley: 0.05, warmup: 0, decay: 200 };
+        let quarter = 0.85 * 0.5 * (1.0 + (PI / 4.0).cos()) + 0.05;
+        for (step, expected) in [(1, 0.9), (51, quarter), (101, 0.475), (201, 0.05), (5000, 0.05)] {
             assert!((mu.at(step) - expected).abs() < 1e-12, "step {step}");
         }
+        let warm = Schedule { warmup: 10, ..mu };
+        for (step, expected) in [(1, 0.0), (6, 0.45), (11, 0.9), (111, 0.475), (211, 0.05)] {
+            assert!((warm.at(step) - expected).abs() < 1e-12, "step {step}");
+        }
+        let constant = Schedule { peak: 0.1, valley: 0.1, warmup: 0, decay: 0 };
+        assert_eq!([constant.at(1), constant.at(999)], [0.1, 0.1]);
     }
 }

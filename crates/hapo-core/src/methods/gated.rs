@@ -22,12 +22,12 @@ pub struct Gated {
 impl Gated {
     /// A method with its own gate, for groups of `group_size` members.
     pub fn bare(method: Arc<dyn Method>, group_size: usize) -> Result<Self, GateError> {
-        let slot = match method.sampling() {
+        let slot = match method.plan().sampling {
             GroupPlan::TeacherSlot | GroupPlan::Prefixes(_) => SlotRule::Fixed,
             GroupPlan::Full | GroupPlan::Demonstrations => SlotRule::LowestReward,
         };
         Ok(Self {
-            schedule: Schedule::new(&method.gate(), group_size, 1)?,
+            schedule: Schedule::new(&method.plan().gate, group_size, 1)?,
             method,
             slot,
             is_hapo: false,
@@ -41,7 +41,7 @@ impl Gated {
         group_size: usize,
         steps_per_epoch: u64,
     ) -> Result<Self, GateError> {
-        if !method.can_be_gated() {
+        if !method.plan().can_be_gated {
             let method = method.name();
             return Err(GateError::NotGated { method });
         }
@@ -68,7 +68,7 @@ impl Gated {
     /// How groups are sampled. Under HAPO the gate looks at full groups.
     pub fn sampling(&self) -> GroupPlan {
         match self.slot {
-            _ if !self.is_hapo => self.method.sampling(),
+            _ if !self.is_hapo => self.method.plan().sampling,
             SlotRule::Fixed => GroupPlan::TeacherSlot,
             _ => GroupPlan::Full,
         }
@@ -82,6 +82,11 @@ impl Gated {
     /// The threshold `γ_t`, for logs and plots only (D1).
     pub fn threshold(&self, step: Step) -> f64 {
         self.schedule.threshold(step)
+    }
+
+    /// Whether the teacher's term is a mean over its own tokens.
+    pub fn teacher_apart(&self) -> bool {
+        self.method.plan().teacher_apart
     }
 
     /// Which member's slot the teacher takes (D7, D8).

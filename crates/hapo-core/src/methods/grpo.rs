@@ -26,7 +26,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
         },
         Variant {
             name: "dapo",
-            summary: "clip higher, mean over tokens, dynamic sampling",
+            summary: "clip higher, mean over tokens, dynamic sampling; rewards are not shaped by length",
             settings: &[
                 "advantage.std=true",
                 "loss.clip_high=0.28",

@@ -1,17 +1,18 @@
 use std::sync::Arc;
 
-use super::{Method, MethodEntry};
+use super::{GroupPlan, Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::{Annealing, Gate, Threshold};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
 
-/// `L = −λ·log π` for each token of the teacher where the group fails,
-/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of its rollouts elsewhere.
+/// `L = −λ·mean(log π)` over the teacher's tokens where groups fail, plus
+/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of the rollouts elsewhere, by the run's normaliser.
 ///
 /// HPT's switch: a group that fails is dropped and its prompt's demonstration imitated instead; any other group is
 /// GRPO ("Towards a unified view of large language model post-training", <https://arxiv.org/abs/2509.04419>, Eq. 9
-/// with γ = 0 as its default).
+/// with γ = 0 as its default). As in its code imitation is a mean over its own tokens, and what divides the rollouts'
+/// terms counts the dropped ones: it does not depend on how many groups switch.
 ///
 /// Left out: HPT's schedule of the two coefficients, which its own experiments hold at 0 and 1. With `[hapo]` the
 /// switch's threshold anneals.
@@ -31,15 +32,16 @@ impl Method for Hpt {
         METHOD.name
     }
 
-    fn gate(&self) -> Gate {
-        Gate::Confidence {
-            threshold: Threshold::Derived { success_limit: 0 },
-            annealing: Annealing::Off,
+    fn plan(&self) -> Plan {
+        Plan {
+            sampling: GroupPlan::Full,
+            gate: Gate::Confidence {
+                threshold: Threshold::Derived { success_limit: 0 },
+                annealing: Annealing::Off,
+            },
+            can_be_gated: true,
+            teacher_apart: true,
         }
-    }
-
-    fn can_be_gated(&self) -> bool {
-        true
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {

@@ -1,8 +1,7 @@
 use std::sync::Arc;
 
-use super::{GroupPlan, Method, MethodEntry};
+use super::{Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::gate::Gate;
 use crate::group::MixedGroup;
 use crate::operators;
 
@@ -27,16 +26,8 @@ impl Method for Luffy {
         METHOD.name
     }
 
-    fn sampling(&self) -> GroupPlan {
-        GroupPlan::TeacherSlot
-    }
-
-    fn gate(&self) -> Gate {
-        Gate::Always
-    }
-
-    fn can_be_gated(&self) -> bool {
-        true
+    fn plan(&self) -> Plan {
+        Plan::TEACHER_SLOT
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {

@@ -38,20 +38,9 @@ pub trait Method: fmt::Debug + Send + Sync {
     /// Name in recipes and tables.
     fn name(&self) -> &'static str;
 
-    /// How a prompt's group is sampled.
-    fn sampling(&self) -> GroupPlan {
-        GroupPlan::Full
-    }
-
-    /// The gate of the method without `[hapo]`.
-    fn gate(&self) -> Gate {
-        Gate::Never
-    }
-
-    /// Whether `[hapo]` may decide in place of [`Method::gate`] when the teacher enters: the method gives the
-    /// teacher's tokens a term, and does not decide by itself.
-    fn can_be_gated(&self) -> bool {
-        false
+    /// How its groups come about.
+    fn plan(&self) -> Plan {
+        Plan::ON_POLICY
     }
 
     /// Keys of the recipe's shared sections, or whole sections, that mean nothing to the method. Written, they are
@@ -62,6 +51,50 @@ pub trait Method: fmt::Debug + Send + Sync {
 
     /// What each span of tokens of each member is worth (Eq. 2, Eq. 11).
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit;
+}
+
+impl dyn Method + '_ {
+    /// How a prompt's group is sampled.
+    pub fn sampling(&self) -> GroupPlan {
+        self.plan().sampling
+    }
+
+    /// Whether `[hapo]` may decide when the teacher enters.
+    pub fn can_be_gated(&self) -> bool {
+        self.plan().can_be_gated
+    }
+}
+
+/// How the groups of a method come about, and where the teacher is in them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// How a prompt's group is sampled.
+    pub sampling: GroupPlan,
+    /// The gate without `[hapo]`.
+    pub gate: Gate,
+    /// Whether `[hapo]` may decide in place of `gate` when the teacher enters: the method gives the teacher's tokens
+    /// a term, and does not decide by itself.
+    pub can_be_gated: bool,
+    /// Whether the teacher's term is a mean over its own tokens, apart from the rollouts' and their normaliser.
+    pub teacher_apart: bool,
+}
+
+impl Plan {
+    /// Rollouts alone.
+    pub const ON_POLICY: Self = Self {
+        sampling: GroupPlan::Full,
+        gate: Gate::Never,
+        can_be_gated: false,
+        teacher_apart: false,
+    };
+
+    /// The teacher in slot 0 of every group (D8), unless `[hapo]` decides.
+    pub const TEACHER_SLOT: Self = Self {
+        sampling: GroupPlan::TeacherSlot,
+        gate: Gate::Always,
+        can_be_gated: true,
+        teacher_apart: false,
+    };
 }
 
 /// How a prompt's group of N members is sampled.
@@ -152,7 +185,8 @@ pub const METHODS: &[MethodEntry] = &[
     srft::METHOD,
     trapo::METHOD,
     hpt::METHOD,
-    chord::METHOD,
+    chord::MU,
+    chord::PHI,
 ];
 
 /// The method of that name.

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{GroupPlan, Method, MethodEntry};
+use super::{GroupPlan, Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, Span, Term};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
@@ -25,8 +25,8 @@ impl Method for Sft {
         METHOD.name
     }
 
-    fn sampling(&self) -> GroupPlan {
-        GroupPlan::Demonstrations
+    fn plan(&self) -> Plan {
+        Plan { sampling: GroupPlan::Demonstrations, ..Plan::ON_POLICY }
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment) -> Credit {

@@ -2,9 +2,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{GroupPlan, Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, MethodError, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher, Term};
-use crate::gate::Gate;
 use crate::group::{Member, MixedGroup};
 use crate::operators;
 use crate::teacher_weight::TeacherWeight;
@@ -60,16 +59,8 @@ impl Method for Srft {
         METHOD.name
     }
 
-    fn sampling(&self) -> GroupPlan {
-        GroupPlan::TeacherSlot
-    }
-
-    fn gate(&self) -> Gate {
-        Gate::Always
-    }
-
-    fn can_be_gated(&self) -> bool {
-        true
+    fn plan(&self) -> Plan {
+        Plan::TEACHER_SLOT
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{GroupPlan, Method, MethodEntry, MethodError};
+use super::{GroupPlan, Method, MethodEntry, MethodError, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher, Span};
 use crate::gate::{Annealing, Gate, Threshold};
 use crate::group::{Member, MixedGroup};
@@ -64,26 +64,20 @@ impl Method for Trapo {
         METHOD.name
     }
 
-    fn sampling(&self) -> GroupPlan {
+    fn plan(&self) -> Plan {
         match self.prefixes {
-            Prefixes::Off => GroupPlan::TeacherSlot,
-            Prefixes::MicroGroups => GroupPlan::Prefixes(&MICRO_GROUPS),
-        }
-    }
-
-    fn gate(&self) -> Gate {
-        match self.prefixes {
-            Prefixes::Off => Gate::Always,
-            Prefixes::MicroGroups => Gate::Confidence {
-                threshold: Threshold::Derived { success_limit: WHOLE_TEACHER_BELOW - 1 },
-                annealing: Annealing::Off,
+            Prefixes::Off => Plan::TEACHER_SLOT,
+            // The method decides by itself when the teacher helps.
+            Prefixes::MicroGroups => Plan {
+                sampling: GroupPlan::Prefixes(&MICRO_GROUPS),
+                gate: Gate::Confidence {
+                    threshold: Threshold::Derived { success_limit: WHOLE_TEACHER_BELOW - 1 },
+                    annealing: Annealing::Off,
+                },
+                can_be_gated: false,
+                teacher_apart: false,
             },
         }
-    }
-
-    /// With prefixes the method decides by itself when the teacher helps.
-    fn can_be_gated(&self) -> bool {
-        self.prefixes == Prefixes::Off
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
@@ -94,10 +88,11 @@ impl Method for Trapo {
             {
                 let own = spans[0].term;
                 let teacher = self.terms.teacher_term(group, at, own.factor());
-                *spans = vec![
-                    Span::new(0..it.rollout.prefix, teacher),
-                    Span::new(it.rollout.prefix..it.rollout.tokens.len(), own),
-                ];
+                let taught = Span::new(0..it.rollout.prefix, teacher);
+                let sampled = Span::new(it.rollout.prefix..it.rollout.tokens.len(), own);
+                // Two rollouts continue the first prefix, and it is imitated once.
+                let again = it.index == MICRO_GROUPS[0].rollouts;
+                *spans = if again { vec![sampled] } else { vec![taught, sampled] };
             }
         }
         credit
@@ -129,15 +124,22 @@ pub const MICRO_GROUPS: [MicroGroup; 3] = [
 pub const WHOLE_TEACHER_BELOW: usize = 7;
 
 impl MicroGroup {
-    /// The prefix after `successes` of the rollouts before: the first tokens of the trajectory, rounded
-    /// down, never all of it.
-    pub fn prefix(self, successes: usize, teacher: &TeacherTrajectory) -> &[TokenId] {
+    /// The prefix after `successes` of the rollouts before: the first tokens of the trajectory, rounded down, and the
+    /// rest of the paragraph that they end in, unless it goes on for 30 % of the trajectory. Never all of it.
+    pub fn prefix(
+        self,
+        successes: usize,
+        teacher: &TeacherTrajectory,
+        ends_paragraph: impl Fn(TokenId) -> bool,
+    ) -> &[TokenId] {
         let tokens = teacher.tokens();
-        if successes < self.below {
-            &tokens[..tokens.len() * self.prefix_percent / 100]
-        } else {
-            &[]
+        if successes >= self.below {
+            return &[];
         }
+        let cut = tokens.len() * self.prefix_percent / 100;
+        let paragraph = (cut + 1..tokens.len()).find(|it| ends_paragraph(tokens[*it]));
+        let near = paragraph.filter(|it| it * 100 < tokens.len() * (self.prefix_percent + 30));
+        &tokens[..near.map_or(cut, |it| it + 1)]
     }
 }
 
@@ -148,13 +150,21 @@ mod tests {
 
     #[test]
     fn d22_parts_and_thresholds() {
-        let teacher = admit_teacher((0..9).collect(), 9, &Verdict::Correct, 10).unwrap();
-        let lengths = |successes| MICRO_GROUPS.map(|it| it.prefix(successes, &teacher).len());
+        let teacher = admit_teacher((0..9).collect(), &[9], &Verdict::Correct, 10).unwrap();
+        let lengths =
+            |successes| MICRO_GROUPS.map(|it| it.prefix(successes, &teacher, |_| false).len());
         assert_eq!(lengths(0), [0, 2, 5]);
         assert_eq!(lengths(1), [0, 2, 5]);
         assert_eq!(lengths(2), [0, 0, 5]);
         assert_eq!(lengths(3), [0, 0, 5]);
         assert_eq!(lengths(4), [0, 0, 0]);
+        // The rest of the paragraph belongs to the prefix, unless it is 30 % of the trajectory or more.
+        let ending_at = |last: TokenId| {
+            MICRO_GROUPS.map(|it| it.prefix(0, &teacher, |token| token == last).len())
+        };
+        assert_eq!(ending_at(4), [0, 5, 5]);
+        assert_eq!(ending_at(6), [0, 2, 7]);
+        assert_eq!(ending_at(2), [0, 2, 5]);
         let sampled: usize = MICRO_GROUPS.iter().map(|it| it.rollouts).sum();
         assert_eq!(sampled, WHOLE_TEACHER_BELOW);
         assert_eq!(sampled + 1, PREFIX_GROUP_SIZE);

@@ -15,7 +15,7 @@ pub(crate) mod trapo;
 /// A policy-shaping operator: one file, one entry in [`OPERATORS`].
 #[derive(Clone, Copy)]
 pub struct Operator {
-    /// Name in recipes.
+    /// Name in tables. A recipe chooses it with the method; `teacher.weight = 0` takes the term away.
     pub name: &'static str,
     /// One line for `hapo list operators`.
     pub summary: &'static str,

@@ -30,7 +30,7 @@ pub fn verdicts_of(text: &str) -> Vec<Verdict> {
 }
 
 pub fn teacher() -> TeacherTrajectory {
-    admit_teacher(vec![7, 7, 7], END, &Verdict::Correct, 80).unwrap()
+    admit_teacher(vec![7, 7, 7], &[END], &Verdict::Correct, 80).unwrap()
 }
 
 pub fn slot(rule: SlotRule) -> Slot {

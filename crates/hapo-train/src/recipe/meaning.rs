@@ -43,6 +43,7 @@ fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
         "data.truncated",
         "data.verdict_noise",
         "metrics.kl_every",
+        "metrics.gap_every",
         "metrics.rollouts_every",
         "metrics.preflight",
         "loss",

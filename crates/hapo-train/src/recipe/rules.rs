@@ -343,5 +343,6 @@ pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
             loss.normaliser.of(it.sampling.max_new_tokens)
         },
         entropy_coef: loss.entropy_coef,
+        teacher_apart: method.plan().teacher_apart,
     }
 }

@@ -231,8 +231,8 @@ section! {
         clip_high: f64 = 0.2,
         /// Whose importance ratio is clipped: `token`, or `sequence` (GSPO).
         importance_ratio_level: ImportanceRatioLevel = ImportanceRatioLevel::Token,
-        /// `constant`: sequences × `max_new_tokens`; `token-mean`: response tokens of the step; `sequence-mean`:
-        /// each sequence by its length, then their number.
+        /// `constant`: sequences × `max_new_tokens`; `length`: `max_new_tokens` alone; `token-mean`: response tokens of
+        /// the step; `sequence-mean`: each sequence by its length, then their number.
         normaliser: NormaliserKind = NormaliserKind::Constant,
         /// Weight of the on-policy entropy bonus.
         entropy_coef: f64 = 0.0,
@@ -293,13 +293,14 @@ section! {
         eps: f64 = 1e-8,
         /// Decoupled decay of every parameter.
         weight_decay: f64 = 0.01,
-        /// Largest global gradient norm.
+        /// Largest global gradient norm. With `loss.normaliser = "constant"` norms are far below 1 and it seldom acts.
         max_grad_norm: f64 = 1.0,
         /// Shape of the learning rate after its warm-up: `constant`, `linear` or `cosine`.
         lr_schedule: LearningRateSchedule = LearningRateSchedule::Constant,
         /// Share of all optimiser steps over which the rate rises from 0.
         warmup: f64 = 0.0,
-        /// Prompts (or demonstrations) of one optimiser step; 0 = all of the batch.
+        /// Prompts (or demonstrations) of one optimiser step; 0 = all of the batch. Each is normalised by itself, which
+        /// is warned about where they do not divide the batch.
         mini_batch_prompts: usize = 0,
         /// Passes over a batch of rollouts.
         passes: usize = 1,
@@ -330,6 +331,9 @@ section! {
         /// Steps between measurements of the KL to the initial policy (k3 on the step's own tokens, one forward
         /// pass and one copy of the weights); 0 = never.
         kl_every: u64 = 0,
+        /// Steps between measurements of `sampler/logprob_gap_max` where a step makes several updates: the mini-batches
+        /// after the first take a forward pass of their own; 0 = never. A single update measures it always.
+        gap_every: u64 = 10,
         /// Steps between those whose rollouts are kept in `rollouts/`; 0 = none are.
         rollouts_every: u64 = 1,
         /// Prompts that `hapo train` samples before the first step, to say what to expect: at most those of a step;
@@ -517,6 +521,10 @@ impl<'de> Deserialize<'de> for MethodName {
         static NAMES: LazyLock<Vec<&'static str>> =
             LazyLock::new(|| METHODS.iter().map(|it| it.name).collect());
         let name = String::deserialize(deserializer)?;
+        if name == "chord" {
+            let now = "`chord` was neither published variant: expected `chord-mu` or `chord-phi`";
+            return Err(de::Error::custom(now));
+        }
         let known = NAMES.iter().find(|it| **it == name);
         known.map(|it| Self(it)).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }

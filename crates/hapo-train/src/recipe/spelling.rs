@@ -12,7 +12,6 @@ const KEYS: &[(&str, &str)] = &[
     ("loss.ratio", "loss.importance_ratio_level"),
     ("data.flip_verdicts", "data.verdict_noise"),
     ("trapo.hints", "trapo.prefixes"),
-    ("teacher.mu", "chord.mu"),
 ];
 
 /// Words: their key, as they were, as they are.
@@ -80,16 +79,15 @@ type Entry<'a> = (&'a Spanned<std::borrow::Cow<'a, str>>, &'a Spanned<DeValue<'a
 
 /// The text with the first old spelling of a table rewritten.
 fn upgrade_one(table: &DeTable<'_>, text: &str) -> Option<String> {
-    let entry = |key: &str| -> Option<(Entry<'_>, Entry<'_>)> {
+    let entry = |key: &str| -> Option<Entry<'_>> {
         let (section, key) = key.split_once('.')?;
-        let section = table.get_key_value(section)?;
-        Some((section, section.1.get_ref().as_table()?.get_key_value(key)?))
+        table.get(section)?.get_ref().as_table()?.get_key_value(key)
     };
     let replaced = |at: std::ops::Range<usize>, by: &str| {
         Some(format!("{}{by}{}", &text[..at.start], &text[at.end..]))
     };
     for (key, old, new) in WORDS {
-        let Some((_, (_, value))) = entry(key) else {
+        let Some((_, value)) = entry(key) else {
             continue;
         };
         if value.get_ref().as_str() == Some(*old) {
@@ -97,30 +95,11 @@ fn upgrade_one(table: &DeTable<'_>, text: &str) -> Option<String> {
         }
     }
     for (old, new) in KEYS {
-        let Some((section, (key, value))) = entry(old) else {
+        let Some((key, _)) = entry(old) else {
             continue;
         };
-        let (old_section, _) = old.split_once('.')?;
-        let (new_section, new_key) = new.split_once('.')?;
-        if old_section == new_section {
-            return replaced(key.span(), new_key);
-        }
-        // The key changes its section, whose name is the dotted key's or that of a header.
-        let others = section.1.get_ref().as_table().map_or(0, toml::map::Map::len) > 1;
-        let between = text.get(section.0.span().end..key.span().start)?;
-        if between.trim() == "." || !others {
-            return replaced(section.0.span(), new_section);
-        }
-        let line_end = |from: usize| text[from..].find('\n').map_or(text.len(), |it| from + it + 1);
-        let end = line_end(value.span().end);
-        let start = text[..key.span().start].rfind('\n').map_or(0, |it| it + 1);
-        let next = text[end..].find("\n[").map_or(text.len(), |it| end + it + 1);
-        let (kept, rest) = (&text[end..next], &text[next..]);
-        return Some(format!(
-            "{}{kept}[{new_section}]\n{}\n{rest}",
-            &text[..start],
-            &text[start..end]
-        ));
+        let (_, new_key) = new.split_once('.')?;
+        return replaced(key.span(), new_key);
     }
     None
 }

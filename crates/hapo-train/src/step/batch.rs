@@ -3,13 +3,16 @@
 use hapo_core::MixedGroup;
 use hapo_sampler::Sampled;
 
+use crate::pack::TokenGroup;
 use crate::verifier::AnswerCounts;
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
 #[derive(Default)]
 pub(crate) struct Batch {
     /// Every group that was sampled, in order.
-    pub(crate) sampled: Vec<MixedGroup>,
+    sampled: Vec<MixedGroup>,
+    /// What the objective makes of each.
+    credited: Vec<TokenGroup>,
     /// Indices of those that are trained on, by slot.
     slots: Vec<usize>,
     /// Groups that lost so many rollouts that they cannot be used (D6).
@@ -19,14 +22,24 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// The groups that are trained on.
-    pub(crate) fn trained(&self) -> impl Iterator<Item = &MixedGroup> {
-        self.slots.iter().map(|it| &self.sampled[*it])
+    /// Every group that was sampled, in order.
+    pub(crate) fn sampled(&self) -> &[MixedGroup] {
+        &self.sampled
     }
 
-    /// How many of them cannot move the weights (D20).
+    /// The groups that are trained on.
+    pub(crate) fn trained(&self) -> impl Iterator<Item = (&MixedGroup, &TokenGroup)> {
+        self.slots.iter().map(|it| (&self.sampled[*it], &self.credited[*it]))
+    }
+
+    /// How many of them cannot move the weights: the objective gives them no term (D20).
     pub(crate) fn without_signal(&self) -> usize {
-        self.trained().filter(|it| !it.has_signal()).count()
+        self.trained().filter(|it| !it.1.has_terms()).count()
+    }
+
+    /// How many of all that were sampled cannot move the weights.
+    pub(crate) fn sampled_without_signal(&self) -> usize {
+        self.credited.iter().filter(|it| !it.has_terms()).count()
     }
 
     /// Groups that were sampled after the first round.
@@ -35,20 +48,19 @@ impl Batch {
     }
 
     /// Adds a round's groups: all of the first round, later ones in slots without signal.
-    pub(crate) fn add(&mut self, (groups, dropped): (Vec<MixedGroup>, usize)) {
-        self.dropped += dropped;
+    pub(crate) fn add(&mut self, groups: Vec<MixedGroup>, credited: Vec<TokenGroup>) {
         let fresh = self.sampled.len()..self.sampled.len() + groups.len();
         if self.sampled.is_empty() {
             self.slots = fresh.collect();
         } else {
-            let sampled = &self.sampled;
-            let without_signal = self.slots.iter_mut();
-            let without_signal = without_signal.filter(|it| !sampled[**it].has_signal());
+            let known = &self.credited;
+            let without_signal = self.slots.iter_mut().filter(|it| !known[**it].has_terms());
             for (slot, index) in without_signal.zip(fresh) {
                 *slot = index;
             }
         }
         self.sampled.extend(groups);
+        self.credited.extend(credited);
     }
 }
 

@@ -18,14 +18,16 @@ pub(crate) fn imitation_step<L: Learner>(
     (step, epoch): (Step, f64),
 ) -> Result<Metrics> {
     let mut clock = Clock::start();
-    let stats = update(learner, demonstrations, settings, step)?;
+    let stats = update(learner, demonstrations, settings, (step, false))?;
     clock.lap("train");
     let mut metrics = Metrics::default();
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", epoch);
     metrics.set("loss", loss_of(&stats));
     for name in ["teacher/mean_prob", "grad_norm", "lr"] {
-        metrics.set(name, stats.value(name));
+        if let Some(it) = stats.value(name) {
+            metrics.set(name, it);
+        }
     }
     report::times(&mut metrics, &clock, 0, stats.tokens);
     Ok(metrics)

@@ -51,11 +51,13 @@ pub(super) fn sample_and_score<L: Learner>(
 ) -> Result<Vec<ScoredGroup>> {
     let limit = task.method.success_limit(step);
     let success_at = task.verifier.success_at;
+    let tokenizer = &task.verifier.chat_format.tokenizer;
+    let ends_paragraph = |token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n"));
     let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
     let rounds = plan.iter().zip(RNG_STREAMS).map(|(part, stream)| (Some(*part), stream));
     for (micro_group, rng_stream) in rounds.chain([(None, RngStream::SampleLast)]) {
         let parts = match micro_group {
-            Some(it) => micro_groups(prompts, &groups, (it, success_at)),
+            Some(it) => micro_groups(prompts, &groups, (it, success_at), &ends_paragraph),
             None => last_rollouts(prompts, &groups, (limit, success_at)),
         };
         let sampling = task.settings.sampling(task.verifier, rng_stream, step);
@@ -91,12 +93,15 @@ fn micro_groups<'a>(
     prompts: &[&'a Prompt],
     groups: &[Partial],
     (micro_group, success_at): (MicroGroup, f64),
+    ends_paragraph: &dyn Fn(u32) -> bool,
 ) -> Vec<Part<'a>> {
     let parts = prompts.iter().zip(groups).enumerate();
     let part = |(prompt, (it, group)): (usize, (&&'a Prompt, &Partial))| Part {
         prompt,
         prefix: match &it.teacher {
-            Some(teacher) => micro_group.prefix(group.successes(success_at), teacher),
+            Some(teacher) => {
+                micro_group.prefix(group.successes(success_at), teacher, ends_paragraph)
+            }
             None => &[],
         },
         rollouts: micro_group.rollouts,

@@ -21,8 +21,7 @@ pub(super) fn step(
     let mut metrics = Metrics::default();
     metrics.set("step", step.0 as f64);
     metrics.set("epoch", step.0 as f64 / task.order.steps_per_epoch() as f64);
-    let all = BatchStatistics::of(&batch.sampled, batch.dropped);
-    groups(&mut metrics, &all);
+    groups(&mut metrics, batch);
     metrics.set("verify/boxed", batch.answers.boxed as f64);
     metrics.set("verify/announced", batch.answers.announced as f64);
     gate(&mut metrics, task.method, step);
@@ -41,18 +40,21 @@ pub(super) fn step(
 }
 
 /// All sampled groups.
-fn groups(metrics: &mut Metrics, it: &BatchStatistics) {
-    for (name, value) in it.entries() {
-        metrics.set(name, value);
+fn groups(metrics: &mut Metrics, batch: &Batch) {
+    for (name, value) in BatchStatistics::of(batch.sampled(), batch.dropped).entries() {
+        // The objective knows what cannot move the weights.
+        let without_signal =
+            (name == "groups/without_signal").then(|| batch.sampled_without_signal());
+        metrics.set(name, without_signal.map_or(value, |it| it as f64));
     }
 }
 
 /// What dynamic sampling made of them: the groups that are trained on.
 fn selection(metrics: &mut Metrics, batch: &Batch) {
-    let selected: Vec<_> = batch.trained().cloned().collect();
+    let selected: Vec<_> = batch.trained().map(|it| it.0.clone()).collect();
     let it = BatchStatistics::of(&selected, 0);
     metrics.set("groups/refilled", batch.resampled() as f64);
-    metrics.set("selected/without_signal", it.without_signal as f64);
+    metrics.set("selected/without_signal", batch.without_signal() as f64);
     metrics.set("selected/reward_mean", it.reward_mean);
     metrics.set("selected/reward_policy_only", it.reward_policy_only);
     metrics.set("selected/beta", it.beta);
@@ -87,7 +89,7 @@ fn updates(metrics: &mut Metrics, stats: &Stats, tokens: &SampledTokens) {
     let mean = |sum: f64, tokens: usize| sum / tokens.max(1) as f64;
     let (sum, sampled) = (tokens.entropy, tokens.lengths.iter().sum::<usize>());
     let taught = stats.count("teacher/entropy");
-    let teacher = stats.value("teacher/entropy") * taught as f64;
+    let teacher = stats.value("teacher/entropy").unwrap_or(0.0) * taught as f64;
     metrics.set("policy/entropy", mean(sum, sampled));
     metrics.set("entropy/all", mean(sum + teacher, sampled + taught));
 }

@@ -32,6 +32,8 @@ pub(crate) struct StepSettings {
     pub(crate) dynamic_sampling: u64,
     /// Steps from one measurement of the KL to the next; 0 for none.
     pub(crate) kl_every: u64,
+    /// Steps from one measurement of the sampler's gap in all mini-batches to the next; 0 for none.
+    pub(crate) gap_every: u64,
     pub(crate) update: UpdateSettings,
 }
 
@@ -58,6 +60,11 @@ impl StepSettings {
     /// Which slot the teacher takes.
     pub(crate) fn slot(&self, method: &Gated, step: Step) -> Slot {
         Slot { rule: method.slot(), seed: self.seed, step }
+    }
+
+    /// Whether the sampler's gap is measured in all mini-batches of this step.
+    pub(crate) fn measures_gap(&self, step: Step) -> bool {
+        self.gap_every > 0 && (step.0 - 1).is_multiple_of(self.gap_every)
     }
 
     /// Whether the KL is measured in this step.

@@ -1,0 +1,158 @@
+//! What methods make of a group, against the formulas of their authors' code in PyTorch
+//! (`testdata/methods/make_reference.py`): the loss and its derivative by every log-probability.
+
+use std::path::Path;
+
+use hapo_core::*;
+use serde::Deserialize;
+use serde_json::Value;
+
+const END: TokenId = 0;
+
+#[derive(Deserialize)]
+struct Recorded {
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    method: String,
+    max_response: usize,
+    loss: Option<f64>,
+    groups: Vec<Group>,
+    step: u64,
+    own: OwnSettings,
+    std: bool,
+    clip: [Value; 2],
+    normaliser: NormaliserKind,
+    #[serde(default)]
+    teacher_weight: TeacherWeight,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    rollouts: Vec<Member>,
+    teacher: Option<Member>,
+}
+
+#[derive(Deserialize)]
+struct Member {
+    log_probs: Vec<f32>,
+    old_log_probs: Vec<f32>,
+    entropies: Vec<f32>,
+    reward: f64,
+    prefix: usize,
+    gradient: Vec<f64>,
+}
+
+fn cases() -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/methods/cases.json");
+    let recorded: Recorded = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    recorded.cases
+}
+
+impl Case {
+    fn gated(&self) -> Gated {
+        let most = self.groups.iter().map(|it| it.rollouts.len()).max().unwrap();
+        let prefixed = self.groups.iter().flat_map(|it| &it.rollouts).any(|it| it.prefix > 0);
+        let settings = MethodSettings {
+            group_size: most + usize::from(prefixed),
+            advantage: AdvantageRule { std: self.std, ..AdvantageRule::default() },
+            teacher_weight: self.teacher_weight,
+            own: self.own.clone(),
+            ..MethodSettings::default()
+        };
+        let method = (method(&self.method).unwrap().build)(&settings).unwrap();
+        Gated::bare(method, settings.group_size).unwrap()
+    }
+
+    fn loss(&self, gated: &Gated) -> Loss {
+        let [low, high] = &self.clip;
+        let number = |it: &Value| it.as_f64().unwrap_or(f64::INFINITY);
+        Loss {
+            clip: Clip { low: number(low), high: number(high) },
+            teacher_apart: gated.teacher_apart(),
+            ..Loss::new(self.normaliser.of(self.max_response))
+        }
+    }
+
+    fn mixed(&self, gated: &Gated, (id, group): (usize, &Group)) -> MixedGroup {
+        let rollout = |it: &Member| Rollout {
+            tokens: vec![1; it.log_probs.len()],
+            prefix: it.prefix,
+            log_probs: it.old_log_probs.clone(),
+            ended: true,
+        };
+        let rollouts: Vec<_> = group.rollouts.iter().map(rollout).collect();
+        let correct =
+            |it: &Member| if it.reward == 1.0 { Verdict::Correct } else { Verdict::Wrong };
+        let verdicts = group.rollouts.iter().map(correct).collect();
+        let teacher = group.teacher.as_ref().map(|it| {
+            let tokens = vec![1; it.log_probs.len() - 1];
+            admit_teacher(tokens, &[END], &Verdict::Correct, self.max_response).unwrap()
+        });
+        let scored =
+            SampledGroup::new(PromptId(id as u64), rollouts.len(), rollouts).score(verdicts);
+        let step = Step(self.step);
+        let slot = Slot { rule: gated.slot(), seed: 0, step };
+        apply_gate(scored, teacher.as_ref(), gated.success_limit(step), slot)
+    }
+}
+
+#[test]
+fn losses_and_gradients_are_those_of_the_published_formulas() {
+    let cases = cases();
+    assert_eq!(cases.len(), 8);
+    for case in &cases {
+        let gated = case.gated();
+        let loss = case.loss(&gated);
+        let mixed: Vec<MixedGroup> =
+            case.groups.iter().enumerate().map(|it| case.mixed(&gated, it)).collect();
+        let credits: Vec<Credit> =
+            mixed.iter().map(|it| gated.credit(it, Step(case.step))).collect();
+        let lengths = mixed.iter().flat_map(MixedGroup::members).map(tokens);
+        let spans = credits.iter().flatten().map(Vec::as_slice);
+        let divisors = loss.divisors(lengths.zip(spans));
+        let mut total = 0.0;
+        for ((group, mixed), credit) in case.groups.iter().zip(&mixed).zip(&credits) {
+            for (member, spans) in mixed.members().iter().zip(credit) {
+                let recorded = match member {
+                    hapo_core::Member::Policy(it) => &group.rollouts[it.index],
+                    hapo_core::Member::Teacher { .. } => group.teacher.as_ref().unwrap(),
+                };
+                let n = recorded.log_probs.len();
+                let (mut slopes, mut ignored) = (vec![0.0; n], vec![0.0; n]);
+                for span in spans {
+                    let at = span.tokens.clone();
+                    let old = at.start.checked_sub(recorded.prefix).filter(|_| !span.is_teacher());
+                    let of = SpanTokens {
+                        log_probs: &recorded.log_probs[at.clone()],
+                        old_log_probs: old
+                            .map_or(&[][..], |it| &recorded.old_log_probs[it..][..at.len()]),
+                        entropies: &recorded.entropies[at.clone()],
+                    };
+                    let divisor = loss.divisor_of(span, n, divisors);
+                    let (slopes, ignored) = (&mut slopes[at.clone()], &mut ignored[at]);
+                    total -= loss.span(span, of, divisor, slopes, ignored).objective;
+                }
+                for (i, (got, expected)) in slopes.iter().zip(&recorded.gradient).enumerate() {
+                    let gap = (f64::from(*got) - expected).abs();
+                    let name = &case.name;
+                    assert!(gap <= 1e-6 * expected.abs() + 1e-9, "{name}: {got} {expected} at {i}");
+                }
+            }
+        }
+        if let Some(expected) = case.loss {
+            let gap = (total - expected).abs();
+            assert!(gap < 1e-6 * expected.abs(), "{}: {total} {expected}", case.name);
+        }
+    }
+}
+
+fn tokens(member: &hapo_core::Member) -> usize {
+    match member {
+        hapo_core::Member::Policy(it) => it.rollout.tokens.len(),
+        hapo_core::Member::Teacher { trajectory, .. } => trajectory.tokens().len(),
+    }
+}

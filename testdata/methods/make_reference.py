@@ -1,0 +1,198 @@
+"""Losses and gradients of published methods, by autograd on formulas written after their authors' code.
+
+usage: python3 testdata/methods/make_reference.py > testdata/methods/cases.json
+Needs torch. The log-probabilities are random numbers and no model's: what is compared is what a method makes of a group.
+
+Code:   CHORD  modelscope/Trinity-RFT, trinity/algorithm/policy_loss_fn/chord_policy_loss.py, mix_chord.yaml
+        HPT    Unify-Post-Training, hpt/verl/verl/mix_src/{mix_actor,mix_core_alg}.py, offline_loss_type switch_off_sft
+        SRFT   the same file's offline_loss_type srft (its coefficients; without its term on demonstrations)
+        TRAPO  mix_vllm_rollout.py (which prefixes are trained on), the paper's trust region
+        LUFFY  mix_core_alg.py, off_policy_reshape p_div_p_0.1, loss_remove_clip, loss_remove_token_mean
+        DAPO   the paper's Eq. 8-12 without the length penalty
+"""
+import json
+import math
+
+import torch
+
+torch.manual_seed(20)
+L = 24  # longest response
+
+
+def draw(n):
+    return (-3 * torch.rand(n, dtype=torch.float64)).float().double()
+
+
+def rollout(n, reward, prefix=0):
+    log_probs = draw(n).requires_grad_()
+    old = (log_probs.detach() + 0.3 * torch.randn(n, dtype=torch.float64)).float().double()
+    return dict(log_probs=log_probs, old=old, entropies=(2 * torch.rand(n, dtype=torch.float64)).float().double(),
+                reward=float(reward), prefix=prefix, teacher=False)
+
+
+def demonstration(n):
+    return dict(rollout(n, 1.0), old=torch.zeros(0, dtype=torch.float64), teacher=True)
+
+
+def group(rewards, lengths, teacher=None):
+    return dict(rollouts=[rollout(n, r) for r, n in zip(rewards, lengths)], teacher=demonstration(teacher) if teacher else None)
+
+
+def advantages(rewards, reference, std):
+    r = torch.tensor(reference, dtype=torch.float64)
+    scale = 1.0
+    if std:
+        if (r == r[0]).all():
+            return [0.0] * len(rewards)
+        scale = r.std() + 1e-6
+    return [float((x - r.mean()) / scale) for x in rewards]
+
+
+def surrogate(it, a, low=0.2, high=0.2):
+    ratio = (it["log_probs"][it["prefix"]:] - it["old"]).exp()
+    if math.isinf(low):
+        return ratio * a
+    return torch.minimum(ratio * a, ratio.clamp(1 - low, 1 + high) * a)
+
+
+def mu_schedule_function(global_step, warmup, decay, peak, valley):
+    if global_step < warmup:
+        return (global_step / warmup) * peak
+    if global_step >= warmup + decay:
+        return valley
+    adjusted = global_step - warmup
+    return (peak - valley) * 0.5 * (1 + math.cos(math.pi * adjusted / decay)) + valley
+
+
+def chord(groups, step, warmup, decay, peak, valley, phi):
+    grpo, sft = [], []
+    for g in groups:
+        rewards = [it["reward"] for it in g["rollouts"]]
+        for it, a in zip(g["rollouts"], advantages(rewards, rewards, True)):
+            grpo.append(-surrogate(it, a))
+        if g["teacher"]:
+            lp = g["teacher"]["log_probs"]
+            p = lp.exp()
+            sft.append(-lp * (p * (1 - p)).detach() if phi else -lp)
+    mu = mu_schedule_function(step, warmup, decay, peak, valley)
+    return (1 - mu) * torch.cat(grpo).mean() + mu * torch.cat(sft).mean()
+
+
+def hpt(groups):
+    rl, sft = [], []
+    for g in groups:
+        rewards = [it["reward"] for it in g["rollouts"]]
+        if sum(rewards) == 0 and g["teacher"]:
+            sft.append(-g["teacher"]["log_probs"])
+            continue
+        for it, a in zip(g["rollouts"], advantages(rewards, rewards, False)):
+            rl.append(-surrogate(it, a, math.inf, math.inf))
+    return torch.cat(rl).sum() / L + torch.cat(sft).mean()
+
+
+def srft(groups):
+    total, n = 0.0, 0
+    for g in groups:
+        for it in g["rollouts"] + [g["teacher"]]:
+            h = it["entropies"].mean()
+            n += 1
+            if it["teacher"]:
+                total = total - (0.5 * torch.exp(-h) * it["log_probs"]).sum()
+            elif it["reward"] == 1:
+                total = total - surrogate(it, 0.1 * torch.exp(h)).sum()
+            else:
+                total = total - surrogate(it, -1.0).sum()
+    return total / (n * L)
+
+
+def trapo(groups):
+    total, n = 0.0, 0
+    for g in groups:
+        members = g["rollouts"] + ([g["teacher"]] if g["teacher"] else [])
+        rewards = [it["reward"] for it in members]
+        for j, (it, a) in enumerate(zip(members, advantages(rewards, rewards, False))):
+            n += 1
+            hint = it["log_probs"] if it["teacher"] else it["log_probs"][:it["prefix"]]
+            if not it["teacher"]:
+                total = total - surrogate(it, a, math.inf, math.inf).sum()
+            # off_seq_loss_mask: the first of the two rollouts behind the first prefix is not trained on it.
+            if j != 4 or it["teacher"]:
+                p = hint.exp()
+                total = total - (torch.clamp(p / 0.1, max=1.0).detach() * hint).sum()
+    return total / (n * L)
+
+
+def luffy(groups):
+    total = 0.0
+    for g in groups:
+        members = [g["teacher"]] + g["rollouts"]
+        rewards = [it["reward"] for it in members]
+        for it, a in zip(members, advantages(rewards, rewards, True)):
+            if it["teacher"]:
+                p = it["log_probs"].exp()
+                total = total - (p / (p + 0.1) * a).sum()
+            else:
+                total = total - surrogate(it, a, math.inf, math.inf).sum()
+    return total / L
+
+
+def dapo(groups):
+    terms = []
+    for g in groups:
+        rewards = [it["reward"] for it in g["rollouts"]]
+        for it, a in zip(g["rollouts"], advantages(rewards, rewards, True)):
+            terms.append(-surrogate(it, a, 0.2, 0.28))
+    return torch.cat(terms).mean()
+
+
+cases = []
+
+
+def record(name, method, loss, groups, compares_loss=True, **settings):
+    value = loss
+    value.backward()
+    member = lambda it: None if it is None else dict(
+        log_probs=it["log_probs"].tolist(), old_log_probs=it["old"].tolist(), entropies=it["entropies"].tolist(),
+        reward=it["reward"], prefix=it["prefix"],
+        gradient=(it["log_probs"].grad if it["log_probs"].grad is not None else torch.zeros_like(it["log_probs"])).tolist())
+    cases.append(dict(name=name, method=method, max_response=L, loss=float(value) if compares_loss else None,
+                      groups=[dict(rollouts=[member(it) for it in g["rollouts"]], teacher=member(g["teacher"])) for g in groups],
+                      **settings))
+
+
+mixed = lambda: [group([1, 0, 0], [5, 9, 12], 7), group([0, 0, 0], [3, 8, 6], 11), group([1, 1, 0], [4, 4, 10], 5)]
+g = mixed()
+record("chord-mu at step 51", "chord-mu", chord(g, 50, 0, 200, 0.9, 0.05, False), g, step=51, own={}, std=True, clip=[0.2, 0.2],
+       normaliser="token-mean")
+g = mixed()
+record("chord-mu in its warm-up", "chord-mu", chord(g, 2, 8, 200, 0.9, 0.05, False), g, step=3, own=dict(warmup=8), std=True,
+       clip=[0.2, 0.2], normaliser="token-mean")
+g = mixed()
+record("chord-phi", "chord-phi", chord(g, 6, 0, 0, 0.1, 0.1, True), g, compares_loss=False, step=7, own={}, std=True,
+       clip=[0.2, 0.2], normaliser="token-mean")
+g = [group([0, 0, 0, 0], [5, 6, 7, 8], 9), group([1, 0, 0, 1], [4, 9, 3, 12], 8), group([0, 0, 0, 0], [2, 3, 4, 5], None)]
+record("hpt", "hpt", hpt(g), g, step=1, own={}, std=False, clip=[math.inf, math.inf], normaliser="length")
+g = mixed()
+record("srft's weights", "srft", srft(g), g, step=1, own=dict(weights="entropy"), std=False, clip=[0.2, 0.2], normaliser="constant")
+hinted = dict(rollouts=[rollout(6, 0), rollout(9, 1), rollout(7, 0), rollout(5, 0)] + [rollout(n, r, p) for n, r, p in [(12, 0, 3), (10, 1, 3), (14, 1, 6)]],
+              teacher=demonstration(12))
+for it in hinted["rollouts"]:
+    it["old"] = it["old"][it["prefix"]:]
+record("trapo's micro-groups", "trapo", trapo([hinted]), [hinted], compares_loss=False, step=1, own=dict(prefixes="micro-groups"),
+       std=False, clip=[math.inf, math.inf], normaliser="constant")
+g = mixed()
+record("luffy-original", "luffy", luffy(g), g, step=1, own={}, std=True, clip=[math.inf, math.inf], normaliser="length",
+       teacher_weight="advantage")
+g = [group([1, 0, 0], [5, 9, 12]), group([0, 0, 0], [3, 8, 6]), group([1, 1, 0], [4, 4, 10])]
+record("dapo", "grpo", dapo(g), g, step=1, own={}, std=True, clip=[0.2, 0.28], normaliser="token-mean")
+
+
+def plain(it):
+    if isinstance(it, dict):
+        return {k: plain(v) for k, v in it.items()}
+    if isinstance(it, list):
+        return [plain(v) for v in it]
+    return "inf" if isinstance(it, float) and math.isinf(it) else it
+
+
+print(json.dumps(dict(torch=torch.__version__, cases=plain(cases)), indent=None))
