@@ -86,30 +86,41 @@ impl Preflight {
         ]
     }
 
-    /// Where the run cannot learn, or only by luck.
+    /// Where the run cannot learn, or only by luck, and the key to change.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
-        if self.format == 0.0 {
-            all.push(
-                "no answer could be read from any response: is data.template the model's own?"
-                    .to_owned(),
-            );
-        }
+        let unanswered = 1.0 - self.boxed - self.announced;
         if self.truncated > 0.5 {
             all.push(format!(
-                "{:.0} % of the responses are cut at sampling.max_new_tokens = {}",
+                "{:.0} % of the responses are cut at sampling.max_new_tokens = {}: raise it; data.truncated says what \
+                 they are worth",
                 self.truncated * 100.0,
                 self.limit
             ));
+        } else if unanswered > 0.5 {
+            all.push(format!(
+                "{:.0} % of the responses neither box nor announce an answer: is data.template the model's own, and \
+                 does it ask for a box? data.extraction says what counts",
+                unanswered * 100.0
+            ));
+        } else if self.format == 0.0 {
+            all.push(
+                "no answer that counts could be read from any response: do data.extraction and data.grader fit what \
+                 the model writes?"
+                    .to_owned(),
+            );
         }
         if self.wants_teacher && self.teacher_coverage == 0.0 {
             all.push(
-                "no prompt has an admissible teacher: the method is plain GRPO here".to_owned(),
+                "no prompt has an admissible teacher, and the method is plain GRPO here: `hapo data check` says why, \
+                 sampling.max_new_tokens must hold it"
+                    .to_owned(),
             );
         }
         if self.all_fail == 1.0 && !(self.wants_teacher && self.teacher_coverage > 0.0) {
             all.push(
-                "every group fails and no teacher helps: there is no signal to learn from"
+                "every group fails and no teacher helps: there is no signal to learn from; take easier problems, \
+                 raise sampling.group_size or add teachers"
                     .to_owned(),
             );
         }
@@ -154,8 +165,18 @@ mod tests {
             "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"
         );
         let warned = |it: Preflight| it.warnings().join("\n");
-        assert!(warned(Preflight { format: 0.0, ..good.clone() }).contains("data.template"));
-        assert!(warned(Preflight { truncated: 0.8, ..good.clone() }).contains("80 %"));
+        let unread = warned(Preflight { format: 0.0, ..good.clone() });
+        assert!(unread.contains("data.extraction and data.grader"), "{unread}");
+        let unanswered = Preflight { format: 0.1, boxed: 0.1, announced: 0.1, ..good.clone() };
+        let unanswered = warned(unanswered);
+        assert!(unanswered.starts_with("80 % of the responses neither"), "{unanswered}");
+        assert!(unanswered.contains("data.template"), "{unanswered}");
+        // What was cut is told first: it is why there is no answer.
+        let cut =
+            Preflight { truncated: 0.8, format: 0.0, boxed: 0.0, announced: 0.0, ..good.clone() };
+        let cut = warned(cut);
+        assert!(cut.starts_with("80 % of the responses are cut at"), "{cut}");
+        assert!(!cut.contains("data.template"), "{cut}");
         assert!(warned(Preflight { teacher_coverage: 0.0, ..good.clone() }).contains("plain GRPO"));
         let hopeless = Preflight { all_fail: 1.0, wants_teacher: false, ..good.clone() };
         assert!(warned(hopeless).contains("no signal"));

@@ -50,10 +50,9 @@ impl Comparison<'_> {
             } else if let (Some(a), Some(b)) =
                 (integer_or_percent(gold), integer_or_percent(answer))
                 && self.options.percent == Percent::V09
+                && a == b
             {
-                if a == b {
-                    return self.because(true, "equal integers, percent signs aside");
-                }
+                return self.because(true, "equal integers, percent signs aside");
             }
         }
         if gold.has_float() || answer.has_float() {
