@@ -88,6 +88,36 @@ pub fn kv_bytes_per_token(config: &Config) -> u64 {
     2 * F32 * config.layers as u64 * attention_dims(config).1
 }
 
+/// What generation has buffers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GenerationRows {
+    /// Sequences decoded at once.
+    pub rows: usize,
+    /// Their rows in buffers, which are cut into blocks: a few more.
+    pub decoded: usize,
+    /// Prompt tokens read at once.
+    pub prefill: usize,
+    /// Prompts read at once.
+    pub prompts: usize,
+}
+
+/// Bytes of the activations and logits of generation, without the cache.
+pub fn generation_bytes(config: &Config, of: GenerationRows) -> u64 {
+    let (hidden, vocabulary) = (config.hidden as u64, config.vocab_size as u64);
+    let (rows, decoded) = (of.rows as u64, of.decoded as u64);
+    let row = 2 * hidden + layer_width(config) + config.ffn as u64;
+    let head_row = 2 * hidden + 1 + vocabulary;
+    let new_keys = 2 * config.layers as u64 * attention_dims(config).1;
+    let decode = decoded * (row + head_row + new_keys) + rows * vocabulary;
+    let read = of.prefill as u64 * row + of.prompts as u64 * (head_row + 2 * vocabulary);
+    F32 * (decode + read)
+}
+
+/// Operations of the attention alone within [`forward_flops`].
+pub fn attention_flops(config: &Config, rows: f64, context: f64) -> f64 {
+    4.0 * rows * config.layers as f64 * attention_dims(config).0 as f64 * context
+}
+
 /// Floating-point operations of a forward pass: products with the weights and with the `context`
 /// tokens that each of the `rows` tokens attends to on average; `head_rows` of them reach the head. A
 /// multiplication and an addition count as two. The backward pass takes twice as many.
@@ -97,7 +127,7 @@ pub fn forward_flops(config: &Config, rows: f64, head_rows: f64, context: f64) -
     let per_layer = hidden * (2.0 * q_dim as f64 + 2.0 * kv_dim as f64 + 3.0 * config.ffn as f64);
     let layers = config.layers as f64;
     2.0 * rows * layers * per_layer
-        + 4.0 * rows * layers * q_dim as f64 * context
+        + attention_flops(config, rows, context)
         + 2.0 * head_rows * hidden * config.vocab_size as f64
 }
 

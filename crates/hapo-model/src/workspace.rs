@@ -4,7 +4,7 @@ use hapo_kernels::{Accumulate, Buffer, Device};
 
 use crate::compute_error::ComputeError;
 use crate::layer::{AttentionArgs, Layer, LayerActivations};
-use crate::memory::layer_width;
+use crate::memory::{GenerationRows, generation_bytes};
 use crate::model::{Model, mat};
 
 /// Buffers of one block of rows.
@@ -69,8 +69,6 @@ impl<D: Device> Model<D> {
         let c = &self.config;
         let shape = c.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
-        let row = 2 * c.hidden + layer_width(c) as usize + c.ffn;
-        let head_row = 2 * c.hidden + 1 + c.vocab_size;
         let weight_bytes = self.layout.len() * size_of::<f32>();
         // A block keeps the size of the largest step it was part of.
         let mut blocks: Vec<usize> = Vec::new();
@@ -85,10 +83,9 @@ impl<D: Device> Model<D> {
             }
         }
         let decoded: usize = blocks.iter().sum();
-        let decode = decoded * (row + head_row + 2 * c.layers * kv_dim) + rows * c.vocab_size;
-        let read = prefill * row + prompts * (head_row + 2 * c.vocab_size);
         let piecewise = self.positions * (2 * c.layers * kv_dim + 2 * q_dim + c.heads);
-        (decode + read + piecewise) * size_of::<f32>()
+        let counts = GenerationRows { rows, decoded, prefill, prompts };
+        generation_bytes(c, counts) as usize + piecewise * size_of::<f32>()
     }
 
     /// Final norm and logits of the rows in `work.last`.

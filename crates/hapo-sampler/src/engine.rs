@@ -68,7 +68,7 @@ struct Sequence {
 }
 
 /// Prompts in one prefill.
-pub(crate) const MAX_PREFILL_PROMPTS: usize = 64;
+pub const MAX_PREFILL_PROMPTS: usize = 64;
 
 impl<'a, D: Device> Engine<'a, D> {
     /// An engine on a model. Requests with text or stop strings need the tokenizer.

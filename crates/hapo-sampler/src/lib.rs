@@ -17,7 +17,7 @@ use hapo_core::Explain;
 
 pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
-pub use engine::Engine;
+pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use local::{
     Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_each, sample_until,
 };

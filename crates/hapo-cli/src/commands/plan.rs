@@ -15,8 +15,8 @@ use crate::support::overrides::OverrideArgs;
 ///
 /// Memory is that of the longest prompts and responses the recipe allows. Time is a roofline: operations at
 /// a share of the device's peak, or bytes at a share of its bandwidth, whichever takes longer; the shares
-/// are 40 % and 60 % of a GPU's data sheet, and 70 % of what is measured on this machine. GPUs are
-/// planned with bf16 activations and working weights; training itself runs on the CPU.
+/// are 40 % and 60 % of a GPU's data sheet, and 70 % of what is measured on this machine. A GPU is planned
+/// as --device cuda:N computes on it: f32 in memory and in products; NAME:bf16 as --device cuda:N:bf16 does.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo plan builtin:qwen2.5-0.5b-gsm8k --device h200")]
 pub(crate) struct Args {
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     recipe: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// cpu (this machine, measured), b200, h200, h100, a100-80gb, a100-40gb, l40s, rtx4090, rtx3090
+    /// cpu (this machine, measured), b200, h200, h100, a100-80gb, a100-40gb, l40s, rtx4090, rtx3090, each also as NAME:bf16
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Mean prompt in tokens, for the times [default: the longest allowed]
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             let known: Vec<&str> = DeviceSpec::gpus().collect();
             bad_input(
                 format!("--device: expected cpu or a known GPU, got `{}`", args.device),
-                format!("known GPUs are {}", known.join(", ")),
+                format!("known GPUs are {}, each also as NAME:bf16", known.join(", ")),
             )
         })?
     };
@@ -122,6 +122,8 @@ fn print(plan: &Plan) -> Result<()> {
             if it.total_bytes <= plan.device.memory_bytes { "" } else { "  (not enough alone)" };
         outln!("    --set {:<38} {:>12}{fits}", it.set, gb(it.total_bytes));
     }
+    let (disk, one) = (gb(plan.disk_bytes), gb(plan.checkpoint_bytes));
+    outln!("\ndisk: up to {disk} of checkpoints of {one} each, and the rollouts");
     outln!(
         "\na step of {:.0}-token prompts and {:.0}-token responses",
         plan.lengths.prompt,
