@@ -35,7 +35,7 @@ else:
     mask = torch.arange(lengths.max())[None] < torch.tensor(lengths)[:, None]
     log_probs = torch.full(mask.shape, -1.0, requires_grad=True)
     taught = torch.tensor(decision.replaced)[:, None]
-    divisor = hapo.divisor("constant", lengths[decision.trained].tolist(), max_response=12)
+    divisor = hapo.divisor("constant", lengths.tolist(), max_response=12)
     loss = hapo.torch.policy_loss(
         log_probs, log_probs.detach(), mask & ~taught, torch.tensor(decision.advantages), divisor=divisor
     ) + hapo.torch.teacher_loss(

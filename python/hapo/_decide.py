@@ -23,7 +23,7 @@ class Decision:
     replaced: NDArray[np.bool_]
     """The row's slot is the teacher's."""
     trained: NDArray[np.bool_]
-    """The row has a term in the loss and counts in the normaliser."""
+    """The row has a term in the loss. The others count in the normaliser all the same."""
     advantages: NDArray[np.float64]
     """A of the policy's rows; 0 on the teacher's."""
     teacher_weights: NDArray[np.float64]

@@ -48,7 +48,7 @@ OVERRIDDEN = {
 class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
     """``GRPOConfig`` with the settings of a method and its gate, and the defaults of Dr. GRPO."""
 
-    method: str = field(default="luffy", metadata={"help": "grpo, maxrl, luffy, srft, trapo or chord"})
+    method: str = field(default="luffy", metadata={"help": "grpo, maxrl, luffy, srft or trapo"})
     hapo: bool = field(default=True, metadata={"help": "HAPO's gate; without it the method's own: a fixed slot"})
     turn_off_epoch: str | None = field(default=None, metadata={"help": "the epoch at which the teacher leaves"})
     success_limit: int = field(default=0, metadata={"help": "largest number of successes of a failed group"})
@@ -79,7 +79,7 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
             ("temperature", lambda it: it != 1.0, "the teacher's tokens are taken at temperature 1"),
             ("multi_objective_aggregation", lambda it: it != "sum_then_normalize", "expected sum_then_normalize"),
             ("truncation", lambda it: it not in ("wrong", "grade"), "expected wrong or grade"),
-            ("method", lambda it: it == "hpt", "its dropped rollouts would count in TRL's normaliser"),
+            ("method", lambda it: it in ("hpt", "chord-mu", "chord-phi"), "its teacher has a mean of its own"),
             ("method", lambda it: it == "sft", "imitation samples nothing, TRL's SFTTrainer does it"),
         ]:
             value = getattr(self, name, None)

@@ -62,7 +62,7 @@ class Recorded(ht.HapoGRPOTrainer):
         ("luffy", {"loss_type": "dapo"}),
         ("srft", {"loss_type": "grpo", "teacher_weight": "0.5"}),
         ("trapo", {"scale_rewards": "group"}),
-        ("chord", {"hapo": False}),
+        ("trapo", {"hapo": False}),
         ("luffy", {"hapo": False}),
     ],
 )
@@ -239,7 +239,8 @@ def test_what_cannot_go_together_is_refused(tmp_path) -> None:
         ({"loss_type": "bnpo"}, "loss_type: expected one of dr_grpo, dapo, grpo"),
         ({"scale_rewards": "batch"}, "scale_rewards"),
         ({"temperature": 0.7}, "temperature"),
-        ({"method": "hpt"}, "method: its dropped rollouts"),
+        ({"method": "hpt"}, "method: its teacher has a mean of its own"),
+        ({"method": "chord-mu"}, "method: its teacher has a mean of its own"),
         ({"method": "sft"}, "method: imitation samples nothing"),
         ({"truncation": "mask"}, "truncation: expected wrong or grade"),
         ({"tools": [len]}, "tools: expected none"),
