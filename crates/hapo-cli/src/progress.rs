@@ -174,7 +174,9 @@ impl CountProgress {
 
 fn summary(metrics: &Metrics) -> String {
     let get = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
-    if metrics.get("reward/policy_only").is_some() {
+    let evaluated =
+        metrics.get("eval/avg@k").map_or_else(String::new, |it| format!(" eval {it:.3}"));
+    let text = if metrics.get("reward/policy_only").is_some() {
         format!(
             "reward {:.3} β {:.2} γ {:.3} {:.1}k tok/s",
             get("reward/policy_only"),
@@ -184,5 +186,6 @@ fn summary(metrics: &Metrics) -> String {
         )
     } else {
         format!("loss {:.4} {:.1}k tok/s", get("loss"), get("tokens_per_second/train") / 1e3)
-    }
+    };
+    text + &evaluated
 }

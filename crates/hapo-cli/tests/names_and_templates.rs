@@ -143,6 +143,9 @@ preflight = 0
     succeed(dir.path(), &["train", "recipe.toml", "--run-dir", "run", "--quiet"]);
     let resolved = fs::read_to_string(dir.path().join("run/recipe.toml")).unwrap_or_default();
     assert!(resolved.is_empty() || resolved.contains("org/tiny"), "{resolved}");
+    let (replayed, _) = succeed(dir.path(), &["replay", "--run", "run", "--step", "1", "--json"]);
+    let replayed: serde_json::Value = serde_json::from_str(&replayed).unwrap();
+    assert_eq!(replayed["grad_norm"], replayed["logged_grad_norm"]);
     let eval = |more: &[&str]| {
         let mut args = vec![
             "eval",

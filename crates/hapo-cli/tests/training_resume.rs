@@ -544,6 +544,135 @@ fn ctrl_c_before_the_first_step_ends_at_once() {
     assert!(stderr.contains("stopped before the first step"), "{stderr}");
 }
 
+/// An evaluation every third step.
+const EVAL: [&str; 2] = [
+    "--set",
+    "eval={ suite = \"linear:3,multiply:5\", every = 3, problems = 4, k = 2, max_tokens = 12 }",
+];
+
+fn line_of(run_dir: &Path, step: usize) -> serde_json::Map<String, serde_json::Value> {
+    let metrics = std::fs::read_to_string(run_dir.join("metrics.jsonl")).unwrap();
+    serde_json::from_str(metrics.lines().nth(step - 1).unwrap()).unwrap()
+}
+
+/// An evaluation draws from a stream of its own and leaves nothing behind.
+#[test]
+fn a_run_with_an_evaluation_has_the_bits_of_the_run_without_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (with, without) = (dir.path().join("with"), dir.path().join("without"));
+    assert_eq!(done(train(&with, &EVAL)).0, 0);
+    assert_eq!(done(train(&without, &[])).0, 0);
+    let metrics = with.join("metrics.jsonl");
+    let whole = std::fs::read_to_string(&metrics).unwrap();
+    let evaluated: Vec<usize> =
+        (1..=16).filter(|it| line_of(&with, *it).contains_key("eval/avg@k")).collect();
+    assert_eq!(evaluated, [3, 6, 9, 12, 15, 16]);
+    let line = line_of(&with, 16);
+    for name in ["eval/avg@k", "eval/pass@k", "eval/truncated"] {
+        assert!((0.0..=1.0).contains(&line[name].as_f64().unwrap()), "{line:?}");
+    }
+    // 20 k random parameters do not end a response within 12 tokens.
+    assert!(line["eval/truncated"].as_f64().unwrap() > 0.5, "{line:?}");
+    let bare: Vec<String> = whole
+        .lines()
+        .map(|line| {
+            let mut line: serde_json::Map<String, serde_json::Value> =
+                serde_json::from_str(line).unwrap();
+            line.retain(|name, _| !name.contains("eval"));
+            serde_json::to_string(&line).unwrap()
+        })
+        .collect();
+    std::fs::write(&metrics, bare.join("\n") + "\n").unwrap();
+    assert_equal(&with, &bits(&without), "with an evaluation");
+}
+
+#[test]
+fn a_killed_run_with_an_evaluation_equals_an_unbroken_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
+    assert_eq!(done(train(&whole, &EVAL)).0, 0);
+    for lines in [4, 9] {
+        let mut child = train(&broken, &[&EVAL[..], &["--resume"]].concat()).spawn().unwrap();
+        let logged = || {
+            std::fs::read_to_string(broken.join("metrics.jsonl")).map_or(0, |it| it.lines().count())
+        };
+        while logged() < lines && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(done(train(&broken, &[&EVAL[..], &["--resume"]].concat())).0, 0);
+    assert_equal(&broken, &bits(&whole), "killed");
+}
+
+/// The model learns nothing of these problems, so that the first evaluation stays the best.
+#[test]
+fn patience_ends_a_run_and_a_resumed_run_decides_alike() {
+    let eval = |patience: u32| {
+        format!(
+            "eval={{ suite = \"add:5\", every = 2, problems = 2, k = 1, max_tokens = 4, patience = {patience} }}"
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    let two = eval(2);
+    let patient = ["--set", &two, "--set", "checkpoint.best=eval/avg@k"];
+    let (code, stdout, stderr) = done(train(&run_dir, &patient));
+    assert_eq!(code, 0, "{stderr}");
+    let said =
+        "ended early after step 6: eval/avg@k has not been better than 0.0000 for 2 evaluations";
+    assert!(stdout.contains(said), "{stdout}");
+    assert!(run_dir.join("checkpoints/step-000002").exists(), "the best one stays");
+    let resume = [&patient[..], &["--resume"]].concat();
+    let (code, stdout, stderr) = done(train(&run_dir, &resume));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains(said), "{stdout}");
+    assert_eq!(line_of(&run_dir, 6)["step"], 6);
+    // Killed between the fourth and the last step.
+    std::fs::remove_dir_all(run_dir.join("checkpoints/step-000006")).unwrap();
+    let (_, stdout, stderr) = done(train(&run_dir, &[&resume[..], &["--json"]].concat()));
+    let outcome: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((&outcome["steps"], &outcome["steps_now"]), (&6.into(), &2.into()), "{stderr}");
+    assert_eq!(outcome["finished"], true);
+    assert!(said.ends_with(outcome["stopped_early"].as_str().unwrap()), "{stdout}");
+    let three = eval(3);
+    let longer =
+        ["--set", &three, "--resume", "--force-recipe", "--set", "checkpoint.best=eval/avg@k"];
+    let (code, stdout, stderr) = done(train(&run_dir, &longer));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("ended early after step 8"), "{stdout}");
+}
+
+/// What is trained on is no evaluation.
+#[test]
+fn problems_that_are_trained_on_as_well_are_said_before_the_start() {
+    let own = OwnInputs::new();
+    let rows = std::fs::read_to_string(own.path("d.jsonl")).unwrap();
+    let rows: Vec<&str> = rows.lines().collect();
+    let again = rows[1].replace("r1", "q1").replace("4+12=?", " 4 + 12 = ? ");
+    let mixed = format!("{}\n{again}\n", rows[0].replace("3+11", "33+11").replace("14", "44"));
+    std::fs::write(own.path("e.jsonl"), mixed).unwrap();
+    let eval = format!("eval={{ data = \"{}\", k = 1 }}", own.path("e.jsonl").display());
+    let (code, _, stderr) = own.train("run", &["--set", &eval]);
+    assert_eq!(code, 0, "{stderr}");
+    let said =
+        "1 of the 2 problems of e are trained on as well, the first: q1, which is r1 of the data";
+    assert!(stderr.contains(said), "{stderr}");
+    // The evaluation's problems are inputs too.
+    std::fs::remove_dir_all(own.path("run/checkpoints/step-000004")).unwrap();
+    own.edit("e.jsonl", replaced("33+11", "22+22"));
+    let (code, _, stderr) = own.train("run", &["--set", &eval, "--resume"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("other inputs: the problems of the evaluation (eval)"), "{stderr}");
+    // The same within the data.
+    std::fs::write(own.path("d.jsonl"), rows.join("\n") + "\n" + &again + "\n").unwrap();
+    let (code, _, stderr) = own.train("twice", &[]);
+    assert_eq!(code, 0, "{stderr}");
+    let said = "1 problems of the data say what others say in another layout, the first: q1 and r1";
+    assert!(stderr.contains(said), "{stderr}");
+}
+
 /// A disk without room: the files of a process are limited to less than a checkpoint's largest, which
 /// fails where a full disk does. `scripts/torture/full_disk.sh` does the same on a small tmpfs.
 #[cfg(unix)]

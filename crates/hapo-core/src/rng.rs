@@ -37,6 +37,8 @@ pub enum RngStream {
     SampleLast = 11,
     /// Whether an unreliable grader's verdict is flipped.
     Flip = 12,
+    /// The next token of a response in an evaluation of a run while it trains.
+    Validate = 13,
 }
 
 /// Where a draw is made; fields that do not apply are 0.

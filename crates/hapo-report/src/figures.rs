@@ -55,6 +55,15 @@ pub(crate) const FIGURES: &[Figure] = &[
         phases: true,
     },
     Figure {
+        id: "eval",
+        title: "Evaluation",
+        unit: "",
+        help: "Problems of [eval], which the run does not learn from: share of correct completions, and of problems with a correct one among the k.",
+        lines: &[line("eval/avg@k", "avg@k"), line("eval/pass@k", "pass@k")],
+        scale: Scale::FromZero,
+        phases: true,
+    },
+    Figure {
         id: "gate",
         title: "Gate: β and threshold γ",
         unit: "",

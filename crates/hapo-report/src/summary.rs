@@ -30,6 +30,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if run.columns.get("reward/policy_only").is_none() {
         add("loss", change(run, "loss", "imitation"));
     }
+    add("evaluation", evaluation(run));
     add("gate", gate(run));
     add("length", change(run, "response_length/mean", "tokens"));
     add("time", time(run));
@@ -71,6 +72,23 @@ fn change(run: &Run, name: &str, what: &str) -> Option<String> {
         format!("means of the first and last {n} steps")
     };
     Some(format!("{} → {} ({what}; {over})", short(first), short(last)))
+}
+
+/// The first, the last and the best evaluation.
+fn evaluation(run: &Run) -> Option<String> {
+    let values = run.columns.get("eval/avg@k")?.iter().zip(run.columns.steps());
+    let made: Vec<(f64, f64)> =
+        values.map(|it| (*it.0, *it.1)).filter(|it| it.0.is_finite()).collect();
+    let (first, last) = (made.first()?, made.last()?);
+    let best = made.iter().rev().max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(format!(
+        "{} → {} (avg@k, {} evaluations; the best {} after step {:.0})",
+        short(first.0),
+        short(last.0),
+        made.len(),
+        short(best.0),
+        best.1
+    ))
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

@@ -101,10 +101,15 @@ pub const METRICS: &[&str] = &[
     "verify/boxed",
     "verify/announced",
     "verify/ms",
+    "eval/avg@k",
+    "eval/pass@k",
+    "eval/truncated",
     "time/sample",
     "time/verify",
     "time/train",
     "time/step",
+    "time/unix",
+    "time/eval",
     "tokens_per_second/sample",
     "tokens_per_second/train",
     "memory/rss",
@@ -180,13 +185,27 @@ impl MetricsFile {
         }
     }
 
+    /// The lines of a file up to step `last`, for what looks back over steps; none of a file that does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>> {
+        let found = match std::fs::read(path) {
+            Ok(it) => it,
+            Err(it) if it.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(it) => return Err(Error::io("read", path)(it)),
+        };
+        let lines =
+            found.split(|it| *it == b'\n').filter(|it| step_of(it).is_some_and(|it| it <= last));
+        Ok(lines.filter_map(|it| serde_json::from_slice(it).ok()).collect())
+    }
+
     /// The lines of the file, for what looks back over steps.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn history(&self) -> Result<Vec<serde_json::Value>> {
-        let text = std::fs::read_to_string(&self.path).map_err(Error::io("read", &self.path))?;
-        Ok(text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect())
+        Self::history_until(&self.path, u64::MAX)
     }
 
     /// Steps whose lines the file holds.

@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// What is hashed, under the name that files keep it by, and how a message calls it.
-const NAMED: [(&str, &str); 7] = [
+const NAMED: [(&str, &str); 8] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
     ("teachers", "the teachers (data.train)"),
+    ("evaluation", "the problems of the evaluation (eval)"),
     ("config", "the configuration (model)"),
     ("tokenizer", "the tokenizer (model)"),
     ("template", "the chat template (data.template)"),
@@ -39,6 +40,17 @@ impl Inputs {
 
     pub(crate) fn set(&mut self, name: &str, hash: String) {
         self.0.insert(name.to_owned(), hash);
+    }
+
+    /// Hashes of the rows of several sets of evaluation problems.
+    pub(crate) fn of_evaluation<'a>(sets: impl Iterator<Item = &'a Self>) -> Self {
+        let (mut inputs, mut hash) = (Self::default(), Sha256::new());
+        for it in sets.flat_map(|it| &it.0) {
+            hash.update(it.0);
+            hash.update(it.1);
+        }
+        inputs.set("evaluation", hex(hash.finalize()));
+        inputs
     }
 
     /// Both.

@@ -4,6 +4,8 @@
 
 mod builtin;
 pub mod checkpoint;
+mod duplicates;
+mod early_stopping;
 mod engines;
 mod error;
 pub mod grading;
@@ -34,6 +36,7 @@ mod train;
 mod trainer;
 mod trainer_files;
 mod update;
+mod validation;
 mod verifier;
 
 pub use builtin::{BUILTIN_BASE, base_folder};
@@ -42,7 +45,7 @@ pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use inputs::Inputs;
 pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, load_file};
-pub use recipe::{LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
+pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
 pub use resume::ResumePolicy;
 pub use run::{Run, open_model, open_model_on};
 pub use stats::{Over, Stats};

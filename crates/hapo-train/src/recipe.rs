@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
+use hapo_data::Dataset;
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::Extracting;
 use serde::{Deserialize, Serialize};
@@ -24,10 +25,10 @@ use text::{Document, Problem};
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries};
 pub use sections::{
-    AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, GuardSection, HapoSection,
-    InitSection, Key, LossSection, MethodName, MetricsSection, MicroBatch, ModelSection,
-    OptimSection, Overlong, REQUIRED, SECTIONS, SamplingSection, Settings, TeacherSection,
-    Truncated,
+    AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection,
+    HapoSection, InitSection, Key, LossSection, MethodName, MetricsSection, MicroBatch,
+    ModelSection, OptimSection, Overlong, REQUIRED, SECTIONS, SamplingSection, Settings,
+    TeacherSection, Truncated,
 };
 pub use spelling::{of_earlier_version, upgrade};
 pub use text::{Overrides, WrittenAs};
@@ -45,6 +46,16 @@ pub struct Recipe {
     gate: Option<(Gate, SlotRule)>,
     model: ModelSource,
     train_files: Option<Vec<PathBuf>>,
+    eval_sets: Option<Arc<[EvalSet]>>,
+}
+
+/// Problems that a run is evaluated on while it trains.
+#[derive(Clone, Debug)]
+pub struct EvalSet {
+    /// Its name in messages.
+    pub name: String,
+    /// The problems.
+    pub dataset: Dataset,
 }
 
 /// Where the initial weights come from.
@@ -191,6 +202,7 @@ impl Recipe {
             gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
             model: rules::model_of(&settings).map_err(in_place)?,
             train_files: None,
+            eval_sets: None,
             settings,
             own,
             method,
@@ -215,6 +227,7 @@ impl Recipe {
             changed.model = self.model.clone();
         }
         changed.train_files.clone_from(&self.train_files);
+        changed.eval_sets.clone_from(&self.eval_sets);
         Ok(changed)
     }
 
@@ -228,6 +241,11 @@ impl Recipe {
         Self { train_files: Some(files), ..self }
     }
 
+    /// The recipe with the problems that its `[eval]` names.
+    pub fn with_eval_sets(self, sets: Vec<EvalSet>) -> Self {
+        Self { eval_sets: Some(sets.into()), ..self }
+    }
+
     /// Checks that the files which are read before the model are there.
     ///
     /// # Errors
@@ -236,6 +254,9 @@ impl Recipe {
         let mut files = Vec::new();
         for it in self.train_files() {
             files.extend(hapo_data::data_files(&it)?);
+        }
+        if let (None, Some(eval)) = (&self.eval_sets, self.eval()) {
+            files.extend(eval.data.as_deref().map(PathBuf::from));
         }
         if let ModelSource::Init(init) = &self.model {
             files.extend(init.tokenizer.as_deref().map(PathBuf::from));
@@ -424,6 +445,29 @@ impl Recipe {
             (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
             (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
         }
+    }
+
+    /// Evaluation while the run trains.
+    pub fn eval(&self) -> Option<&EvalSection> {
+        self.settings.eval.as_ref()
+    }
+
+    /// The problems of the evaluation, where the caller has found them.
+    pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {
+        self.eval_sets.as_deref()
+    }
+
+    /// Longest completion of the evaluation in tokens; 0 without one.
+    pub(crate) fn eval_max_tokens(&self) -> usize {
+        let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling().max_new_tokens);
+        self.eval().map_or(0, own)
+    }
+
+    /// How the evaluation's completions are drawn.
+    pub(crate) fn eval_decoding(&self) -> Decoding {
+        let temperature = self.eval().map_or(0.0, |it| it.temperature);
+        let decoding = Decoding::at_temperature(temperature, Truncation::NONE);
+        decoding.expect("the temperature was checked")
     }
 
     /// What a reader should know before the run starts, though it may start.

@@ -48,25 +48,40 @@ impl ReplayedRunStep {
     }
 }
 
+/// The recipe that a run folder keeps.
+///
+/// # Errors
+/// A folder that holds no run.
+pub fn recipe_of(run_dir: &Path) -> Result<Recipe> {
+    let path = RunFolder(run_dir).recipe();
+    Recipe::parse_resolved(&read(&path)?, &path.display().to_string())
+}
+
+fn read(path: &Path) -> Result<String> {
+    Ok(std::fs::read_to_string(path).map_err(hapo_run::Error::io("read", path))?)
+}
+
 /// Computes step `step` of the run in `run_dir` again, on the CPU.
 ///
 /// # Errors
 /// A folder that holds no run, a step that is not logged or whose rollouts are not kept.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
-    replay_run_on(cpu(threads)?, run_dir, step)
+    replay_run_on(cpu(threads)?, &recipe_of(run_dir)?, run_dir, step)
 }
 
-/// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit.
+/// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `recipe` is that of
+/// [`recipe_of`], with the model and the data where they were found.
 ///
 /// # Errors
 /// As there.
-pub fn replay_run_on<D: Device>(device: D, run_dir: &Path, step: u64) -> Result<ReplayedRunStep> {
+pub fn replay_run_on<D: Device>(
+    device: D,
+    recipe: &Recipe,
+    run_dir: &Path,
+    step: u64,
+) -> Result<ReplayedRunStep> {
     let files = RunFolder(run_dir);
-    let read =
-        |path: &Path| std::fs::read_to_string(path).map_err(hapo_run::Error::io("read", path));
-    let origin = files.recipe().display().to_string();
-    let recipe = Recipe::parse_resolved(&read(&files.recipe())?, &origin)?;
-    let recipe = with_model_of_stage(&recipe, run_dir)?;
+    let recipe = with_model_of_stage(recipe, run_dir)?;
     let (logged_loss, logged_grad_norm) = logged(&read(&files.metrics())?, run_dir, step)?;
 
     let mut run = Run::on(device, &recipe)?;

@@ -26,6 +26,7 @@ use crate::template::template_of_recipe;
 use crate::trainer::Trainer;
 use crate::trainer_files::hash_of_weights;
 use crate::update::UpdateSettings;
+use crate::validation::Validation;
 use crate::verifier::{VerdictNoise, Verifier};
 
 /// Opens a model folder, or [`BUILTIN_BASE`], on the CPU.
@@ -59,6 +60,7 @@ pub struct Run<L: Learner = Trainer> {
     rollouts: RolloutLog,
     tokenizer_files: Vec<(&'static str, Vec<u8>)>,
     inputs: Inputs,
+    validation: Option<Validation>,
     steps_done: u64,
     /// What opening the model and the data met.
     warnings: Vec<String>,
@@ -81,6 +83,7 @@ impl<D: Device> Run<Trainer<D>> {
             // A prefix is read with the prompt, and the response behind it may be as long as any.
             context += recipe.sampling().max_new_tokens;
         }
+        let context = context.max(recipe.data().max_prompt_tokens + recipe.eval_max_tokens());
         let loaded = match recipe.model() {
             ModelSource::Folder(path) => open_model_on(path, context, device)?,
             ModelSource::Init(init) => init_model(init, context, recipe.seed(), device)?,
@@ -132,6 +135,7 @@ impl<D: Device> Run<Trainer<D>> {
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
             inputs,
+            validation: None,
             steps_done: 0,
             warnings,
             recipe: recipe.clone(),
@@ -308,6 +312,36 @@ impl<L: Learner> Run<L> {
         self.learner.restore(folder, state.updates)?;
         self.steps_done = state.step;
         Ok(())
+    }
+
+    /// Reads the problems of `[eval]`.
+    pub(crate) fn load_validation(&mut self) -> Result<()> {
+        let grader = self.recipe.grader()?;
+        let chat_format = &self.verifier.chat_format;
+        let validation = Validation::load(&self.recipe, chat_format, &grader)?;
+        if let Some(it) = &validation {
+            self.inputs = self.inputs.clone().and(&it.inputs());
+            if let Some((trained, _)) = self.source.prompts() {
+                self.warnings.extend(it.warnings(trained));
+            }
+        }
+        self.validation = validation;
+        Ok(())
+    }
+
+    /// Whether the steps done are those of an evaluation.
+    pub(crate) fn evaluation_is_due(&self) -> bool {
+        let last = self.steps_done == self.recipe.steps();
+        self.recipe.eval().is_some_and(|it| last || self.steps_done.is_multiple_of(it.every))
+    }
+
+    /// Evaluates the weights, where the recipe says on what.
+    pub(crate) fn evaluate(&mut self, metrics: &mut Metrics) -> Result<()> {
+        let Some(validation) = &self.validation else {
+            return Ok(());
+        };
+        let engines = &mut Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
+        validation.evaluate(engines, &self.verifier, metrics)
     }
 
     /// Hashes of what it reads besides its recipe.

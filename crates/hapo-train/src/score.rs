@@ -2,7 +2,7 @@
 
 use hapo_run::Metrics;
 
-/// Mean of one metric since the last checkpoint: what `checkpoint.best` compares.
+/// Mean of one metric since the last checkpoint, or the last evaluation since then: what `checkpoint.best` compares.
 pub(crate) struct Score<'a> {
     metric: &'a str,
     sign: f64,
@@ -22,6 +22,10 @@ impl<'a> Score<'a> {
 
     pub(crate) fn add(&mut self, metrics: &Metrics) {
         if let Some(it) = metrics.get(self.metric) {
+            // An evaluation is of weights, a step's metric of what was sampled on the way to them.
+            if self.metric.starts_with("eval/") {
+                (self.sum, self.steps) = (0.0, 0);
+            }
             self.sum += it * self.sign;
             self.steps += 1;
         }
@@ -50,6 +54,13 @@ mod tests {
         score.add(&metrics(2.0));
         assert_eq!(score.take(), Some(-1.5));
         assert_eq!(score.take(), None);
+        let mut last = Score::new("eval/avg@k");
+        for value in [0.5, 0.25] {
+            let mut it = Metrics::default();
+            it.set("eval/avg@k", value);
+            last.add(&it);
+        }
+        assert_eq!(last.take(), Some(0.25));
         let mut other = Score::new("reward/policy_only");
         other.add(&metrics(1.0));
         assert_eq!(other.take(), None);

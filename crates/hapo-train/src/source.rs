@@ -5,6 +5,7 @@ use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
+use crate::duplicates::Texts;
 use crate::error::{Error, Result};
 use crate::pack::{Sequence, TokenGroup};
 use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_files};
@@ -82,6 +83,11 @@ impl Source {
             let n = table.prompts.len();
             all.push(format!(
                 "{copies} rows of the data are copies of others; an epoch visits each of the {n} prompts once"
+            ));
+        }
+        if let Some((n, name, before)) = Texts::of(table).shared(table) {
+            all.push(format!(
+                "{n} problems of the data say what others say in another layout, the first: {name} and {before}"
             ));
         }
         all

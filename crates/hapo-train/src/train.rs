@@ -9,6 +9,7 @@ use hapo_kernels::Device;
 use hapo_run::{Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically};
 
 use crate::checkpoint::Shelf;
+use crate::early_stopping::EarlyStopping;
 use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
@@ -66,8 +67,10 @@ pub struct Outcome {
     pub steps_now: u64,
     /// The last checkpoint.
     pub checkpoint: PathBuf,
-    /// Whether every step of the recipe is done.
+    /// Whether every step of the recipe is done, or the run has ended early.
     pub finished: bool,
+    /// Why it ended before its last step, where evaluations were no longer better.
+    pub stopped_early: Option<String>,
     /// The alarm that ended the run (D23).
     pub stopped_by: Option<String>,
 }
@@ -114,19 +117,12 @@ pub fn train_on<D: Device>(
         _ => resume::find(run_dir, (recipe, &resolved), policy, &mut |it| observer.warning(it))?,
     };
     // Before anything is loaded or written: a finished run has nothing to do.
-    if let Some((state, folder)) = &found.checkpoint
-        && state.step >= recipe.steps()
-    {
-        return Ok(Outcome {
-            steps: state.step,
-            steps_now: 0,
-            checkpoint: folder.clone(),
-            finished: true,
-            stopped_by: None,
-        });
+    if let Some(outcome) = finished_before(files, recipe, &found)? {
+        return Ok(outcome);
     }
     let recipe = &with_model_of_stage(recipe, run_dir)?;
     let mut run = Run::on(device, recipe)?;
+    run.load_validation()?;
     if let Some(it) = template.as_ref().and_then(ChosenTemplate::note) {
         observer.note(&format!("{it} (data.template names another)"));
     }
@@ -155,12 +151,14 @@ pub fn train_on<D: Device>(
     if first == 0 && observer.wants_preflight() {
         look_ahead(&mut run, recipe.metrics().preflight, files, observer)?;
     }
+    let history = file.history()?;
     let session = Session {
         recipe,
         run_dir,
         resolved: &resolved,
         events: Events::open(run_dir, first)?,
-        guard: Guard::new(recipe.guard(), &file.history()?),
+        guard: Guard::new(recipe.guard(), &history),
+        early_stopping: EarlyStopping::of(recipe, &history),
         score: Score::new(&recipe.checkpoint().best),
         shelf: Shelf::new(
             run_dir,
@@ -171,6 +169,28 @@ pub fn train_on<D: Device>(
         file,
     };
     session.train(run, observer)
+}
+
+/// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
+fn finished_before(
+    files: RunFolder<'_>,
+    recipe: &Recipe,
+    found: &Found,
+) -> Result<Option<Outcome>> {
+    let Some((state, folder)) = &found.checkpoint else {
+        return Ok(None);
+    };
+    let history = MetricsFile::history_until(&files.metrics(), state.step)?;
+    let stopped_early = EarlyStopping::of(recipe, &history).and_then(|it| it.ended());
+    let finished = state.step >= recipe.steps() || stopped_early.is_some();
+    Ok(finished.then(|| Outcome {
+        steps: state.step,
+        steps_now: 0,
+        checkpoint: folder.clone(),
+        finished: true,
+        stopped_early,
+        stopped_by: None,
+    }))
 }
 
 /// Makes the files that are written once.
@@ -214,6 +234,7 @@ struct Session<'a> {
     file: MetricsFile,
     events: Events,
     guard: Guard<'a>,
+    early_stopping: Option<EarlyStopping<'a>>,
     score: Score<'a>,
     shelf: Shelf,
     /// The last checkpoint.
@@ -229,7 +250,7 @@ impl Session<'_> {
     ) -> Result<Outcome> {
         let (first, steps) = (run.steps_done(), self.recipe.steps());
         let every = self.recipe.checkpoint().every;
-        let mut stopped_by = None;
+        let (mut stopped_by, mut stopped_early) = (None, None);
         observer.steps_begin();
         while run.steps_done() < steps {
             let metrics = self.step(&mut run, observer)?;
@@ -239,7 +260,8 @@ impl Session<'_> {
                 observer.warning(&format!("step {step}: {alarm}"));
                 stopped_by = self.recipe.guard().stop.then_some(alarm);
             }
-            let stop = observer.stop_requested() || stopped_by.is_some();
+            stopped_early = self.early_stopping.as_ref().and_then(EarlyStopping::ended);
+            let stop = observer.stop_requested() || stopped_by.is_some() || stopped_early.is_some();
             let due = every > 0 && step.is_multiple_of(every);
             if due || stop || step == steps {
                 self.save(&mut run, observer)?;
@@ -255,7 +277,8 @@ impl Session<'_> {
             steps: run.steps_done(),
             steps_now: run.steps_done() - first,
             checkpoint,
-            finished: run.steps_done() == steps,
+            finished: run.steps_done() == steps || stopped_early.is_some(),
+            stopped_early,
             stopped_by,
         })
     }
@@ -267,7 +290,7 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Metrics> {
         let updates_before = run.updates();
-        let metrics = match run.step() {
+        let mut metrics = match run.step() {
             Err(it @ Error::NotFinite { .. }) => {
                 self.file.sync()?;
                 let mid_step = run.updates() > updates_before;
@@ -278,6 +301,10 @@ impl Session<'_> {
             }
             it => it?,
         };
+        if run.evaluation_is_due() {
+            run.evaluate(&mut metrics)?;
+        }
+        self.early_stopping.iter_mut().for_each(|it| it.add(&metrics));
         self.file.append(&metrics)?;
         self.events.append(run.steps_done(), &metrics)?;
         self.score.add(&metrics);

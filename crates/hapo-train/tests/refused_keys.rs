@@ -219,6 +219,27 @@ fn numbers_have_bounds_and_names_are_known() {
 }
 
 #[test]
+fn an_evaluation_says_on_what_and_draws_what_it_says() {
+    let eval = |rest: &str| refused("method = \"grpo\"\n", &[&format!("eval={{ {rest} }}")], &[]);
+    assert!(eval("every = 5").starts_with("expected `data` or `suite`, got neither ("));
+    let greedy = eval("suite = \"mini6\", temperature = 0, k = 4");
+    assert!(
+        greedy.starts_with("expected 1 with eval.temperature = 0, which draws nothing, got 4 (")
+    );
+    for (rest, key) in [("every = 0", "eval.every"), ("problems = 0", "eval.problems")] {
+        let message = eval(&format!("suite = \"mini6\", {rest}"));
+        assert!(message.contains("expected a whole number from 1 to ") && message.contains(key));
+    }
+    let best = refused("method = \"grpo\"\n", &["checkpoint.best=eval/avg@k"], &[]);
+    assert!(best.starts_with("`eval/avg@k` is only measured with [eval] ("), "{best}");
+    // Imitation samples where it is evaluated.
+    let parse = |text: &str| Recipe::parse(text, "r.toml", &Overrides::default());
+    let sft = "model.path = \"builtin:base\"\nmethod = \"sft\"\nsampling.max_sequences = 8\n";
+    assert!(parse(sft).is_err());
+    parse(&format!("{sft}eval.suite = \"mini6\"\ncheckpoint.best = \"eval/pass@k\"")).unwrap();
+}
+
+#[test]
 fn a_methods_own_table_is_for_that_method() {
     for (owner, key) in [
         ("srft", "srft.weights = \"plain\""),

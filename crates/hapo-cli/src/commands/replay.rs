@@ -6,6 +6,7 @@ use anyhow::Result;
 use hapo_kernels::Device;
 use hapo_train::{Trainer, replay};
 
+use crate::commands::train::on_disk;
 use crate::failure::bad_input;
 use crate::support::device::DeviceArg;
 
@@ -52,7 +53,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 /// A step of a run, from its kept rollouts, next to what was logged.
 fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Result<()> {
-    let it = hapo_train::replay_run::replay_run_on(device, run, step)?;
+    let recipe = on_disk(hapo_train::replay_run::recipe_of(run)?)?;
+    let it = hapo_train::replay_run::replay_run_on(device, &recipe, run, step)?;
     if json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {

@@ -5,8 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
+use hapo_data::task::Split;
+use hapo_eval::{EvalSets, SetChoice};
 use hapo_kernels::Device;
-use hapo_train::{Metrics, ModelSource, Observer, Outcome, Preflight, Recipe, ResumePolicy};
+use hapo_train::recipe::EvalSection;
+use hapo_train::{
+    EvalSet, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe, ResumePolicy,
+};
 
 use crate::commands::watch;
 use crate::progress::{Log, StepProgress};
@@ -150,7 +155,7 @@ impl Args {
 }
 
 /// The recipe with its model and data found on the disk, from the hub where they are named so.
-fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
+pub(crate) fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
     if let ModelSource::Folder(path) = recipe.model() {
         let folder = hub::model_folder(path)?;
         recipe = recipe.with_model_folder(&folder);
@@ -160,9 +165,34 @@ fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
         let found = files.iter().map(|it| hub::data_file(it));
         recipe = recipe.with_train_files(found.collect::<Result<_>>()?);
     }
+    if let Some(sets) = recipe.eval().map(eval_sets).transpose()?.flatten() {
+        recipe = recipe.with_eval_sets(sets);
+    }
     // A later stage must not miss its files when the earlier ones are done.
     recipe.check_files()?;
     Ok(recipe)
+}
+
+/// The problems of `[eval]`, where they are not in a file on the disk.
+fn eval_sets(eval: &EvalSection) -> Result<Option<Vec<EvalSet>>> {
+    let folder = eval.data.as_deref().map(Path::new);
+    let Some(names) = &eval.suite else {
+        let Some(name) = folder.filter(|it| it.starts_with("hf://")) else {
+            return Ok(None);
+        };
+        let dataset = hapo_train::load_file(&hub::data_file(name)?)?;
+        return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
+    };
+    let chosen = EvalSets::choose(SetChoice {
+        names,
+        folder,
+        problems: eval.problems,
+        split: Split::HeldOut,
+        completions: None,
+        max_tokens: None,
+    })?;
+    let set = |it: hapo_eval::EvalSet| EvalSet { name: it.name, dataset: it.dataset };
+    Ok(Some(chosen.sets.into_iter().map(set).collect()))
 }
 
 /// A stage that was run.
@@ -187,6 +217,10 @@ fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let Outcome { steps, checkpoint, .. } = outcome;
     let checkpoint = checkpoint.display();
+    if let Some(why) = &outcome.stopped_early {
+        outln!("{name}: ended early after step {steps}: {why}; the model is in {checkpoint}");
+        return Ok(());
+    }
     match (outcome.finished, outcome.steps_now) {
         (true, 0) => outln!(
             "{name}: all {steps} steps were done before; nothing to do, the model is in {checkpoint}"
@@ -200,7 +234,7 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
 fn json_of(folder: &Path, it: &Outcome) -> serde_json::Value {
     serde_json::json!({
         "run_dir": folder, "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint,
-        "finished": it.finished, "stopped_by": it.stopped_by,
+        "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
     })
 }
 

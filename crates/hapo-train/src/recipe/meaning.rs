@@ -23,13 +23,13 @@ pub(super) fn meaningless(it: &Settings, method: &dyn Method) -> Vec<Meaningless
             });
         }
     };
-    of_method(method, &mut add);
+    of_method(it, method, &mut add);
     of_gate(it, &mut add);
     of_data(it, &mut add);
     all
 }
 
-fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
+fn of_method(it: &Settings, method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
     let with = |what: &str| format!("method = \"{}\" {what}", method.name());
     let sampled = [
         "sampling.group_size",
@@ -37,8 +37,6 @@ fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
         "sampling.top_p",
         "sampling.top_k",
         "sampling.min_p",
-        "sampling.stop",
-        "sampling.max_sequences",
         "sampling.dynamic_sampling",
         "data.truncated",
         "data.verdict_noise",
@@ -51,6 +49,10 @@ fn of_method(method: &dyn Method, add: &mut impl FnMut(bool, &[&str], &str)) {
         "guard",
     ];
     add(imitates(method), &sampled, &with("samples no rollouts"));
+    // An evaluation samples.
+    let of_any_sample = ["sampling.stop", "sampling.max_sequences"];
+    let none = imitates(method) && it.eval.is_none();
+    add(none, &of_any_sample, &with("samples no rollouts"));
     let teacher = ["teacher", "advantage.group", "guard.beta_rise"];
     let rollouts_only = method.sampling() == GroupPlan::Full && !method.can_be_gated();
     let no_teacher = imitates(method) || rollouts_only;
@@ -99,7 +101,7 @@ fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
         "data.extraction",
     ];
     let as_they_are = format!("{because} is rendered already and not graded");
-    add(corpus, &rendered, &as_they_are);
+    add(corpus && it.eval.is_none(), &rendered, &as_they_are);
     let grader = hapo_verify::grader(&it.data.grader);
     let shape = grader.is_ok_and(|it| !it.reads_answers());
     let because = format!("data.grader = \"{}\" looks at whole responses", it.data.grader);

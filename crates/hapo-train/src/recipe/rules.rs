@@ -10,9 +10,12 @@ use hapo_core::{
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::METRICS;
+use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
-use super::sections::{AUTO, DataSource, HapoSection, InitSection, MicroBatch, Settings};
+use super::sections::{
+    AUTO, DataSource, EvalSection, HapoSection, InitSection, MicroBatch, Settings,
+};
 use super::text::Problem;
 use super::words::{explain, nearest};
 use super::{ModelSource, decoding};
@@ -26,6 +29,9 @@ pub(super) fn check(it: &Settings) -> Checked {
     check_sampling(it)?;
     check_data(it)?;
     check_names(it)?;
+    if let Some(eval) = &it.eval {
+        check_eval(eval)?;
+    }
     if let Some(init) = &it.model.init {
         check_init(init)?;
     }
@@ -143,6 +149,10 @@ fn check_names(it: &Settings) -> Checked {
     let folder = "a name for a folder, without slashes and no dot first";
     range("name", plain, folder, format!("`{}`", name.escape_debug()))?;
     let best = it.checkpoint.best.strip_prefix('-').unwrap_or(&it.checkpoint.best);
+    if best.starts_with("eval/") && it.eval.is_none() {
+        let what = format!("`{best}` is only measured with [eval]");
+        return Err(Problem::new("checkpoint.best", what, "write [eval] with data or suite"));
+    }
     if best.is_empty() || METRICS.contains(&best) {
         return Ok(());
     }
@@ -152,6 +162,29 @@ fn check_names(it: &Settings) -> Checked {
     };
     let what = format!("expected the name of a metric, got `{best}`");
     Err(Problem::new("checkpoint.best", what, hint))
+}
+
+fn check_eval(it: &EvalSection) -> Checked {
+    let named = it.data.is_some() || it.suite.is_some();
+    range("eval", named, "`data` or `suite`", "neither")?;
+    let every = it.every.try_into().unwrap_or(usize::MAX);
+    let counts = [
+        ("eval.every", every, 1_000_000_000),
+        ("eval.problems", it.problems, 1_000_000),
+        ("eval.k", it.k, 65_535),
+        ("eval.max_tokens", it.max_tokens.unwrap_or(1), MOST_TOKENS),
+    ];
+    for (key, value, most) in counts {
+        let expected = format!("a whole number from 1 to {most}");
+        range(key, (1..=most).contains(&value), &expected, value)?;
+    }
+    let decoding = Decoding::at_temperature(it.temperature, Truncation::NONE);
+    decoding.map_err(|it| {
+        let what = format!("expected {}, got {}", it.expected, it.got);
+        Problem::new("eval.temperature", what, "0 takes the most likely token")
+    })?;
+    let differ = it.temperature > 0.0 || it.k == 1;
+    range("eval.k", differ, "1 with eval.temperature = 0, which draws nothing", it.k)
 }
 
 /// Families and levels of the built-in task; none given means the hard ones of every family.

@@ -67,6 +67,7 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("checkpoint", CheckpointSection::KEYS),
     ("metrics", MetricsSection::KEYS),
     ("guard", GuardSection::KEYS),
+    ("eval", EvalSection::KEYS),
 ];
 
 /// Keys that have no default; those of a section are required where the section is there.
@@ -113,6 +114,8 @@ section! {
         metrics: MetricsSection = MetricsSection::default(),
         /// Alarms (D23).
         guard: GuardSection = GuardSection::default(),
+        /// Evaluation while the run trains; absent = none.
+        eval: Option<EvalSection> = None,
     }
 }
 
@@ -319,8 +322,8 @@ section! {
         every: u64 = 0,
         /// How many of the latest to keep.
         keep: usize = 3,
-        /// Keep the best one too, by this metric's mean since the checkpoint before; `-loss` for the lowest
-        /// loss, empty for none.
+        /// Keep the best one too, by this metric's mean since the checkpoint before, of `eval/avg@k` and the like by
+        /// the last value since then; `-loss` for the lowest loss, empty for none.
         best: String = "reward/policy_only".to_owned(),
     }
 }
@@ -427,6 +430,31 @@ impl<'de> Deserialize<'de> for MicroBatch {
             }
         }
         deserializer.deserialize_any(Tokens)
+    }
+}
+
+section! {
+    /// `[eval]`: problems that the run is evaluated on while it trains, rendered and graded as its own. The draws
+    /// are its own too: the run's bits are those without it.
+    EvalSection {
+        /// A file of problems, in any layout of [data.md](data.md), or of the hub; beside `suite`, the folder of its
+        /// files.
+        data: Option<String> = None,
+        /// A suite or benchmarks of `hapo list`, or levels of the built-in task's held-out split, separated by commas.
+        suite: Option<String> = None,
+        /// Steps between evaluations; there is one after the last step as well.
+        every: u64 = 10,
+        /// Problems of each set at most, the first ones.
+        problems: usize = 64,
+        /// k: completions of each problem.
+        k: usize = 4,
+        /// Sampling temperature; 0 takes the most likely token, with k = 1.
+        temperature: f32 = 0.6,
+        /// Longest completion in tokens; `sampling.max_new_tokens` if absent.
+        max_tokens: Option<usize> = None,
+        /// Evaluations in a row without a better `eval/avg@k`, or another metric of `eval/` that `checkpoint.best`
+        /// names, after which the run ends; 0 = it goes to its last step.
+        patience: u64 = 0,
     }
 }
 
