@@ -399,7 +399,12 @@ impl Axis {
 
 /// Round numbers between two ends, about `n`.
 fn linear_ticks(low: f64, high: f64, n: usize) -> Vec<f64> {
-    let rough = (high - low).max(f64::MIN_POSITIVE) / n as f64;
+    let span = high - low;
+    // One value, or none that can be told from it: the axis of a run of one step.
+    if !span.is_finite() || span <= low.abs() * 1e-12 {
+        return vec![low];
+    }
+    let rough = span / n as f64;
     let power = 10_f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
@@ -447,6 +452,13 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_axis_of_one_value_has_one_tick() {
+        assert_eq!(linear_ticks(1.0, 1.0, 6), [1.0]);
+        assert_eq!(linear_ticks(0.0, 0.0, 6), [0.0]);
+        assert_eq!(linear_ticks(0.0, 3.0, 6), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0]);
+    }
 
     #[test]
     fn ticks_are_round_numbers() {
