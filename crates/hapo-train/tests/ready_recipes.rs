@@ -13,7 +13,7 @@ fn repository(path: &str) -> PathBuf {
 
 /// Two cores of a server.
 fn two_cores() -> DeviceSpec {
-    DeviceSpec::cpu("two cores", 32_000_000_000, 2.0e11, 2.0e10)
+    DeviceSpec::cpu("two cores", 48_000_000_000, 2.0e11, 2.0e10)
 }
 
 fn planned(recipe: &Recipe, model: &str) -> String {
