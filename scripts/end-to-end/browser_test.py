@@ -174,7 +174,7 @@ def real_report(driver, hapo, run, work, out):
     page = work / "real.html"
     figures = work / "figures"
     subprocess.run([hapo, "report", run, "-o", page, "--figures", figures], check=True, stdout=subprocess.DEVNULL)
-    assert len(list(figures.glob("*.svg"))) == len(list(figures.glob("*.png"))) >= 12
+    assert len(list(figures.glob("*.svg"))) >= 12
     look(driver, "light")
     driver.get(page.as_uri())
     ready(driver)

@@ -5,11 +5,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hf_hub::{Cache, CacheRepo, Repo, RepoType};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use ureq::Agent;
 
+use crate::cache::{CachedRepo, RepoKind};
 use crate::id::{RepoId, is_plain_path};
 use crate::names::is_data_file;
 use crate::request::Failure;
@@ -42,8 +42,7 @@ pub(crate) enum Absent {
 pub(crate) struct Fetcher<'a> {
     pub(crate) hub: &'a Hub,
     id: &'a RepoId,
-    pub(crate) repo: Repo,
-    pub(crate) cache: CacheRepo,
+    pub(crate) repo: CachedRepo,
     /// Answers with errors as they are, and follows redirects.
     pub(crate) agent: Agent,
     /// As `agent`, and shows redirects: the headers of a file are on the first answer.
@@ -51,8 +50,7 @@ pub(crate) struct Fetcher<'a> {
 }
 
 impl<'a> Fetcher<'a> {
-    pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: RepoType) -> Self {
-        let repo = Repo::with_revision(id.id.clone(), kind, id.revision.clone());
+    pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: RepoKind) -> Self {
         let agent = |redirects: u32| {
             Agent::config_builder()
                 .http_status_as_error(false)
@@ -71,8 +69,7 @@ impl<'a> Fetcher<'a> {
         Self {
             hub,
             id,
-            cache: Cache::new(hub.cache.clone()).repo(repo.clone()),
-            repo,
+            repo: CachedRepo::new(hub.cache.clone(), id, kind),
             agent: agent(8),
             first_answer: agent(0),
         }
@@ -131,10 +128,9 @@ impl<'a> Fetcher<'a> {
         why: &Absent,
         progress: &mut dyn Progress,
     ) -> Result<Snapshot, Error> {
-        let refs = self.repo_folder().join("refs").join(&self.id.revision);
-        let commit = fs::read_to_string(refs)
+        let commit = fs::read_to_string(self.repo.revision_path())
             .map_or_else(|_| self.id.revision.clone(), |it| it.trim().to_owned());
-        let folder = self.cache.pointer_path(&commit);
+        let folder = self.repo.snapshot_path(&commit);
         if is_plain_path(&commit) && !commit.contains('/') && is_whole(&folder) {
             if let Absent::Unreachable(error) = why {
                 progress.note(&format!("{error}; taking {} from the cache", self.what(None)));
@@ -156,17 +152,12 @@ impl<'a> Fetcher<'a> {
         })
     }
 
-    fn repo_folder(&self) -> PathBuf {
-        self.hub.cache.join(self.repo.folder_name())
-    }
-
     /// Notes the commit of the revision, for offline use. A commit needs no note.
     pub(crate) fn remember(&self, commit: &str) -> Result<(), Error> {
         if self.id.revision == commit {
             return Ok(());
         }
-        let refs = self.repo_folder().join("refs");
-        self.cache.create_ref(commit).map_err(io("write", &refs.join(&self.id.revision)))
+        self.repo.write_revision(commit).map_err(io("write", &self.repo.revision_path()))
     }
 
     /// The files of a data set that are asked for: one by its name, the only one, or the shards of the training split
@@ -203,7 +194,7 @@ impl<'a> Fetcher<'a> {
         name: &str,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Error> {
-        let pointer = self.cache.pointer_path(commit).join(name);
+        let pointer = self.repo.snapshot_path(commit).join(name);
         if pointer.exists() {
             return Ok(pointer);
         }
@@ -216,7 +207,7 @@ impl<'a> Fetcher<'a> {
                 problem: "changed while it was fetched".to_owned(),
             });
         }
-        let blob = self.cache.blob_path(&described.etag);
+        let blob = self.repo.blob_path(&described.etag);
         let _lock = self.lock(&described.etag)?;
         if !fs::metadata(&blob).is_ok_and(|it| it.len() == described.size) {
             create_folder_of(&blob)?;

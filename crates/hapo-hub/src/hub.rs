@@ -5,9 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hf_hub::RepoType;
-
 use crate::Error;
+use crate::cache::RepoKind;
 use crate::fetch::{Fetcher, Listing};
 use crate::id::{DatasetFile, RepoId};
 use crate::names::{files_below, model_files};
@@ -112,7 +111,7 @@ impl Hub {
     /// # Errors
     /// See [`Error`].
     pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Error> {
-        let fetcher = Fetcher::new(self, id, RepoType::Model);
+        let fetcher = Fetcher::new(self, id, RepoKind::Model);
         let is_whole = |folder: &Path| {
             let has_weights = fs::read_dir(folder).is_ok_and(|mut entries| {
                 entries.any(|it| {
@@ -141,7 +140,7 @@ impl Hub {
             fetcher.file(&commit, name, progress)?;
         }
         fetcher.remember(&commit)?;
-        Ok(Snapshot { folder: fetcher.cache.pointer_path(&commit), commit })
+        Ok(Snapshot { folder: fetcher.repo.snapshot_path(&commit), commit })
     }
 
     /// A file of a data set, or a pattern for the shards of its training split.
@@ -153,7 +152,7 @@ impl Hub {
         wanted: &DatasetFile,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Error> {
-        let fetcher = Fetcher::new(self, &wanted.repo, RepoType::Dataset);
+        let fetcher = Fetcher::new(self, &wanted.repo, RepoKind::Dataset);
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
             Listing::None(why) => {
@@ -171,7 +170,7 @@ impl Hub {
             fetcher.file(&commit, name, progress)?;
         }
         fetcher.remember(&commit)?;
-        Ok(found(&fetcher.cache.pointer_path(&commit), &files))
+        Ok(found(&fetcher.repo.snapshot_path(&commit), &files))
     }
 }
 

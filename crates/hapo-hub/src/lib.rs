@@ -11,6 +11,7 @@
 //!
 //! Price: blocking calls, one file at a time.
 
+mod cache;
 mod fetch;
 mod hub;
 mod id;

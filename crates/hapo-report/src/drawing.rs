@@ -1,8 +1,7 @@
-//! Figures for papers: SVG by hand, PNG of it. White ground, one width, no interaction.
+//! Figures for papers: SVG by hand; a browser prints them or makes pixels of them. White ground, one width, no interaction.
 
 use std::fmt::Write as _;
 
-use crate::error::{Error, Result};
 use crate::figures::{FIGURES, Figure, Scale};
 use crate::folder::{Run, annealing_from, seed_groups};
 use crate::summary::{short, time_parts};
@@ -19,9 +18,6 @@ const RIGHT: f64 = 16.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 46.0;
 const LEGEND_LINE: f64 = 18.0;
-
-/// Pixels of a PNG for each unit of its SVG.
-const PNG_SCALE: f32 = 2.0;
 
 /// A figure that was drawn.
 pub(crate) struct Drawn {
@@ -41,24 +37,6 @@ pub(crate) fn all(runs: &[Run]) -> Vec<Drawn> {
         .collect();
     drawn.extend(time(runs).map(|svg| Drawn { id: "time", svg }));
     drawn
-}
-
-/// The figure as PNG, twice as many pixels as its SVG has units.
-pub(crate) fn png(drawn: &Drawn) -> Result<Vec<u8>> {
-    use resvg::{tiny_skia, usvg};
-    let bad = |problem: String| Error::Drawing { figure: drawn.id, problem };
-    let mut options = usvg::Options::default();
-    options.fontdb_mut().load_font_data(include_bytes!("../assets/DejaVuSans-subset.ttf").to_vec());
-    let tree = usvg::Tree::from_str(&drawn.svg, &options).map_err(|it| bad(it.to_string()))?;
-    let size = tree.size();
-    let mut pixels = tiny_skia::Pixmap::new(
-        (size.width() * PNG_SCALE) as u32,
-        (size.height() * PNG_SCALE) as u32,
-    )
-    .ok_or_else(|| bad("it has no size".to_owned()))?;
-    let transform = tiny_skia::Transform::from_scale(PNG_SCALE, PNG_SCALE);
-    resvg::render(&tree, transform, &mut pixels.as_mut());
-    pixels.encode_png().map_err(|it| bad(it.to_string()))
 }
 
 /// Runs drawn as one: a run, or the seeds of a recipe.

@@ -27,14 +27,6 @@ pub enum Error {
     /// A file of a run that cannot be read, or a page that cannot be written.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
-    /// A figure that cannot be turned into pixels.
-    #[error("figure {figure} cannot be drawn: {problem}")]
-    Drawing {
-        /// The figure's id.
-        figure: &'static str,
-        /// What the drawing library says.
-        problem: String,
-    },
     /// A step whose rollouts cannot be read.
     #[error("the rollouts of step {step} cannot be read: {source}")]
     Rollouts {

@@ -40,7 +40,7 @@ pub fn require_runs(folders: &[PathBuf]) -> Result<()> {
     folder::find(folders).map(drop)
 }
 
-/// Writes every figure of the runs in `folders` as SVG and PNG into `out`, and gives the files' names.
+/// Writes every figure of the runs in `folders` as SVG into `out`, and gives the files' names.
 ///
 /// # Errors
 /// As [`report`], and an `out` that cannot be written.
@@ -49,13 +49,9 @@ pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
     let mut written = Vec::new();
     for it in drawing::all(&runs) {
-        for (extension, bytes) in
-            [("svg", it.svg.clone().into_bytes()), ("png", drawing::png(&it)?)]
-        {
-            let path = out.join(format!("{}.{extension}", it.id));
-            write_atomically(&path, &bytes)?;
-            written.push(path);
-        }
+        let path = out.join(format!("{}.svg", it.id));
+        write_atomically(&path, it.svg.as_bytes())?;
+        written.push(path);
     }
     Ok(written)
 }

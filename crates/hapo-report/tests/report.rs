@@ -33,10 +33,7 @@ fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
         rollout("replaced", HOSTILE, "wrong"),
         rollout("teacher", "\\boxed{5}", "correct")
     );
-    let packed = ruzstd::encoding::compress_to_vec(
-        text.as_bytes(),
-        ruzstd::encoding::CompressionLevel::Fastest,
-    );
+    let packed = zstd::encode_all(text.as_bytes(), 1).unwrap();
     fs::write(folder.join("rollouts").join(format!("step-{steps:06}.jsonl.zst")), packed).unwrap();
     folder.to_owned()
 }
@@ -252,39 +249,18 @@ fn seeds_of_a_recipe_are_one_set_and_differences_are_named() {
 }
 
 #[test]
-fn figures_are_written_as_svg_and_png() {
+fn figures_are_written_as_svg() {
     let dir = tempfile::tempdir().unwrap();
     let run = run_in(&dir.path().join("a"), 0, 8);
     let out = dir.path().join("figures");
     let written = figures(&[run], &out).unwrap();
     let names: Vec<String> =
         written.iter().map(|it| it.file_name().unwrap().to_string_lossy().into_owned()).collect();
-    expect![[r#"reward.svg reward.png gate.svg gate.png gradient.svg gradient.png step-time.svg step-time.png time.svg time.png"#]]
+    expect![[r#"reward.svg gate.svg gradient.svg step-time.svg time.svg"#]]
         .assert_eq(&names.join(" "));
     let svg = fs::read_to_string(out.join("reward.svg")).unwrap();
     // Policy-only reward at the last step, 0.8, under an axis that ends at 1.05 (8/8 and a twentieth).
     let y = 36.0 + (420.0 - 36.0 - 46.0) * (1.0 - 0.8 / 1.05);
     assert!(svg.contains(&format!("704.0,{y:.1}\"")), "{svg}");
     assert!(svg.contains("e* = step 5"));
-    let png = fs::read(out.join("reward.png")).unwrap();
-    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
-    assert_eq!(u32::from_be_bytes(png[16..20].try_into().unwrap()), 1440);
-}
-
-#[test]
-fn text_is_drawn_into_pixels_by_the_font_that_is_carried() {
-    let dir = tempfile::tempdir().unwrap();
-    let run = run_in(&dir.path().join("a"), 0, 8);
-    let out = dir.path().join("figures");
-    figures(&[run], &out).unwrap();
-    let decoded = |name: &str| {
-        let bytes = fs::read(out.join(name)).unwrap();
-        let pixels = resvg::tiny_skia::Pixmap::decode_png(&bytes).unwrap();
-        // The title's strip: dark pixels are there only if glyphs were found.
-        (0..44)
-            .flat_map(|y| (128..700).map(move |x| (x, y)))
-            .filter(|(x, y)| pixels.pixel(*x, *y).unwrap().red() < 128)
-            .count()
-    };
-    assert!(decoded("reward.png") > 200);
 }

@@ -16,6 +16,9 @@ use crate::files::write_atomically;
 /// Longest line of a file, in bytes.
 const LINE_BYTES: u64 = 256 << 20;
 
+/// Of compression: the fastest.
+const LEVEL: i32 = 1;
+
 /// One trajectory of a step. What a file lacks is empty: a reader shows what there is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -98,10 +101,8 @@ impl RolloutWriter {
                 serde_json::to_writer(&mut text, it).expect("a line is plain data");
                 text.push(b'\n');
             }
-            let packed = ruzstd::encoding::compress_to_vec(
-                text.as_slice(),
-                ruzstd::encoding::CompressionLevel::Fastest,
-            );
+            let packed =
+                zstd::encode_all(text.as_slice(), LEVEL).map_err(Error::io("pack", &path))?;
             write_atomically(&path, &packed)
         }));
         Ok(())
@@ -136,8 +137,8 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>> {
 pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()> {
     let bad = |problem: String| Error::Rollouts { path: path.to_owned(), problem };
     let file = std::fs::File::open(path).map_err(Error::io("read", path))?;
-    let unpacked = ruzstd::decoding::StreamingDecoder::new(BufReader::new(file))
-        .map_err(|it| bad(it.to_string()))?;
+    let unpacked =
+        zstd::Decoder::with_buffer(BufReader::new(file)).map_err(|it| bad(it.to_string()))?;
     let mut reader = BufReader::with_capacity(1 << 16, unpacked);
     let (mut text, mut number) = (Vec::new(), 0);
     loop {

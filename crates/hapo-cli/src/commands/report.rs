@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Where the page goes
     #[arg(short, long, default_value = "report.html", value_name = "FILE")]
     out: PathBuf,
-    /// Write each figure as SVG and PNG into this folder
+    /// Write each figure as SVG into this folder
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
     /// Open the page in a browser

@@ -316,7 +316,7 @@ mod tests {
         );
         check_refused(
             "{{ strftime_now('%Q') }}",
-            "chat template of tiny, line 1: strftime_now: unknown directive `%Q` in `%Q`",
+            "chat template of tiny, line 1: strftime_now: unknown directive in `%Q`",
         );
         check_refused(
             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",

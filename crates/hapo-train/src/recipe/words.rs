@@ -45,22 +45,8 @@ pub(super) fn explain(message: &str) -> (String, String) {
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()
-        .map(|it| (edit_distance(word, it), *it))
+        .map(|it| (strsim::levenshtein(word, it), *it))
         .min()
         .filter(|(d, it)| *d <= 1 + it.len() / 3)
         .map(|it| it.1)
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
