@@ -83,7 +83,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected a whole number from 0, got string "many" (recipe.toml, line 2, column 1: steps)
+            error: expected a whole number from 0 to 9223372036854775807, got string "many" (recipe.toml, line 2, column 1: steps)
             hint: `hapo recipe` lists every key
         "#]],
     );

@@ -64,17 +64,19 @@ fn check_names_every_bad_row_and_writes_the_others() {
     check(
         &String::from_utf8(output.stderr).unwrap(),
         &expect![[r#"
-        error: 3 of 5 rows are bad
-        hint: correct them, or write the others: hapo data check FILE --drop-bad -o OUT
-    "#]],
+            1 of 2 solutions are correct with extraction `announced`
+            1 more are with `any` alone: they give their answer without the words or the box that count
+            error: 3 of 5 rows are bad
+            hint: correct them, or write the others: hapo data check FILE --drop-bad -o OUT
+        "#]],
     );
 
     succeed(dir.path(), &["data", "check", "dirty.jsonl", "--drop-bad", "-o", "clean.jsonl"]);
     check(
         &fs::read_to_string(dir.path().join("clean.jsonl")).unwrap(),
         &expect![[r#"
-            {"id":"row-1","problem":"Eggs?","answer":"13"}
-            {"id":"row-5","problem":"Gain?","answer":"1250"}
+            {"id":"row-1","problem":"Eggs?","answer":"13","teacher":"many\n#### 13"}
+            {"id":"row-5","problem":"Gain?","answer":"1250","teacher":"so #### 1,250"}
         "#]],
     );
     assert_eq!(succeed(dir.path(), &["data", "check", "clean.jsonl"]), "");
@@ -124,7 +126,7 @@ fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     let dir = tempfile::tempdir().unwrap();
     let row = |solution: &str| {
         format!(
-            "{{\"id\": \"a\", \"problem\": \"p{solution}\", \"answer\": \"5\", \"teacher\": \"{solution}\"}}\n"
+            "{{\"problem\": \"p{solution}\", \"answer\": \"5\", \"teacher\": \"{solution}\"}}\n"
         )
     };
     let rows = [r"\\boxed{5}", r"2+3\n#### 5", "2+3 = 5", r"\\boxed{6}"].map(row);

@@ -298,7 +298,7 @@ fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
     let mut connection = std::net::TcpStream::connect(&address).unwrap();
     write!(
         connection,
-        "POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .unwrap();

@@ -132,7 +132,7 @@ impl TeacherTrajectory {
 
 /// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
 /// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
-/// too long is refused, never truncated, and so is one that goes on after its end.
+/// too long is refused, never truncated, and so is one that continues after its end.
 ///
 /// `stop` are the tokens that end a response, the end token of the chat template first.
 ///
@@ -227,7 +227,7 @@ impl fmt::Display for TeacherRefusal {
             ),
             Self::EndInside { position, tokens } => write!(
                 f,
-                "teacher trajectory goes on after its end, expected an end token at its end alone, got one as token \
+                "teacher trajectory continues after its end, expected an end token at its end alone, got one as token \
                  {} of {tokens}",
                 position + 1
             ),

@@ -144,7 +144,7 @@ fn d9_a_teacher_that_goes_on_after_its_end_is_refused_with_the_place() {
     let refused = admit_teacher(vec![7, END, 7], &[END], &Verdict::Correct, 10).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "teacher trajectory goes on after its end, expected an end token at its end alone, got one as token 2 of 4"
+        "teacher trajectory continues after its end, expected an end token at its end alone, got one as token 2 of 4"
     );
 }
 

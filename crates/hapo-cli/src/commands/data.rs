@@ -430,7 +430,7 @@ fn says_nothing(answer: &str) -> bool {
 /// Whether a response that gives the gold answer in so many words is correct.
 fn is_own_answer(gold: &Gold, answer: &str) -> bool {
     let says = |text: String| gold.judge(&text).verdict == hapo_verify::Verdict::Correct;
-    says(format!("\\boxed{{{answer}}}")) || says(answer.to_owned()) || says(format!("${answer}$"))
+    says(format!("\\boxed{{{answer}}}")) || says(answer.to_owned())
 }
 
 /// Writes the rows of a file, by its named columns where it has some, that `decide` keeps.

@@ -125,7 +125,7 @@ pub const WHOLE_TEACHER_BELOW: usize = 7;
 
 impl MicroGroup {
     /// The prefix after `successes` of the rollouts before: the first tokens of the trajectory, rounded down, and the
-    /// rest of the paragraph that they end in, unless it goes on for 30 % of the trajectory. Never all of it.
+    /// rest of the paragraph that they end in, unless that is 30 % of the trajectory or more. Never all of it.
     pub fn prefix(
         self,
         successes: usize,
