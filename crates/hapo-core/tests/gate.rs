@@ -346,7 +346,7 @@ fn settings_survive_json() {
     assert!(serde_json::from_str::<Decimal>("-3").is_err());
 }
 
-/// N = 8, m = 1, e_off = 1.5, k = 10 at 62 steps an epoch: rung 1 closes at 62 (1.5 + ln(1/3)/10) = 86.2 and rung 0
+/// N = 8, m = 1, `e_off` = 1.5, k = 10 at 62 steps an epoch: rung 1 closes at 62 (1.5 + ln(1/3)/10) = 86.2 and rung 0
 /// at 62 (1.5 + ln(3)/10) = 99.8.
 #[test]
 fn a_run_stores_ranges_whatever_its_length() {

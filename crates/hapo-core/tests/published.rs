@@ -1,4 +1,4 @@
-//! What methods make of a group, against the formulas of their authors' code in PyTorch
+//! What methods make of a group, against the formulas of their authors' code in `PyTorch`
 //! (`testdata/methods/make_reference.py`): the loss and its derivative by every log-probability.
 
 use std::path::Path;

@@ -12,7 +12,7 @@ pub fn without_lone_surrogates(json: &str) -> Cow<'_, str> {
         at += found;
         match unit(bytes, at) {
             Some(0xd800..=0xdbff) if matches!(unit(bytes, at + 6), Some(0xdc00..=0xdfff)) => {
-                at += 12
+                at += 12;
             }
             Some(0xd800..=0xdfff) => {
                 mended.to_mut().replace_range(at + 2..at + 6, "fffd");

@@ -129,7 +129,7 @@ fn named_columns_read_what_no_layout_fits() {
     assert!(load(&file).unwrap_err().to_string().contains("no known dataset layout"));
     let columns =
         Columns::parse("problem=q, answer=meta.gold, teacher=r1, teacher=qwen, id=meta.n").unwrap();
-    let loaded = load_all(&[file.clone()], Some(&columns)).unwrap();
+    let loaded = load_all(std::slice::from_ref(&file), Some(&columns)).unwrap();
     assert_eq!(summary(&loaded), ("columns", 1, 2));
     assert!(loaded.ignored_fields.is_empty(), "{:?}", loaded.ignored_fields);
     let example = &loaded.dataset.examples[0];
@@ -212,7 +212,7 @@ fn cells_of_csv_are_read_as_they_are_meant() {
 
     let loaded = load(b"problem,answer\na,1\nb\nc,2,3\nd,\xff\ne,5\n");
     assert_eq!((loaded.dataset.examples.len(), loaded.bad_row_count), (2, 3));
-    let bad: Vec<String> = loaded.bad_rows.iter().map(|it| it.to_string()).collect();
+    let bad: Vec<String> = loaded.bad_rows.iter().map(std::string::ToString::to_string).collect();
     assert!(bad[0].ends_with("rows.csv: row 2: row: expected 2 cells, one for each column, got 1"));
     assert!(bad[2].ends_with("row 4: answer: expected UTF-8, got an invalid byte at position 1"));
 

@@ -141,15 +141,12 @@ impl Batch<'_> {
         let mut mixed = Vec::new();
         let mut dropped = 0;
         for (group, rows) in members.iter().enumerate() {
-            match self.group(method, group, rows)? {
-                Some(it) => {
-                    self.record(&mut decided, method, (group, rows), &it);
-                    mixed.push(it);
-                }
-                None => {
-                    decided.groups[group].dropped = true;
-                    dropped += 1;
-                }
+            if let Some(it) = self.group(method, group, rows)? {
+                self.record(&mut decided, method, (group, rows), &it);
+                mixed.push(it);
+            } else {
+                decided.groups[group].dropped = true;
+                dropped += 1;
             }
         }
         let statistics = BatchStatistics::of(&mixed, dropped);

@@ -224,7 +224,6 @@ fn judge_all(
         }
         work();
     });
-    drop(rows);
     verdicts
 }
 
@@ -250,7 +249,7 @@ impl Shared {
     }
 }
 
-/// Raises ValueError where a gold answer cannot be read, and says why.
+/// Raises `ValueError` where a gold answer cannot be read, and says why.
 #[pyfunction]
 #[pyo3(signature = (gold, grader="math"))]
 pub(crate) fn check_gold(gold: &Bound<'_, PyAny>, grader: &str) -> PyResult<()> {

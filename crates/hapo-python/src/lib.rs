@@ -4,6 +4,12 @@
 //! with an argument names it. The arithmetic is the other crates'; `python/hapo` gives it its Python face. The price
 //! of knowing no tensor library is that glue for each is written in Python.
 
+#![allow(
+    clippy::trivially_copy_pass_by_ref,
+    clippy::needless_pass_by_value,
+    reason = "PyO3 gives methods `&self` and takes arguments by value"
+)]
+
 mod arguments;
 mod decisions;
 mod grading;

@@ -9,6 +9,7 @@ use crate::arguments::{decimal, value_error, word};
 /// The confidence gate over the steps of a run, decided by integers: at step t (from 1) the teacher may enter a group of
 /// at most `success_limit(t)` successes.
 #[pyclass(frozen, module = "hapo")]
+#[expect(clippy::struct_field_names, reason = "it wraps the core's schedule")]
 pub(crate) struct Schedule {
     pub(crate) schedule: hapo_core::Schedule,
     pub(crate) gate: Gate,

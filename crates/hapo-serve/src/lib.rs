@@ -151,7 +151,8 @@ where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
-    serve_with(|engine| engine.step(), model, chat_format, settings, listener, stop).await
+    let step: Step<D> = |engine| engine.step();
+    serve_with(step, model, chat_format, settings, listener, stop).await
 }
 
 pub(crate) async fn serve_with<D>(

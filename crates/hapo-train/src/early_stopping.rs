@@ -75,7 +75,9 @@ mod tests {
         let recipe = Recipe::parse(&text, "r", &crate::Overrides::default()).unwrap();
         let metrics = |value: &Option<f64>| {
             let mut it = Metrics::default();
-            value.iter().for_each(|value| it.set("eval/avg@k", *value));
+            if let Some(value) = value {
+                it.set("eval/avg@k", *value);
+            }
             it
         };
         let Some(mut it) = EarlyStopping::of(&recipe, &[]) else {

@@ -105,7 +105,7 @@ fn add_tokens(hash: &mut Sha256, tokens: Option<&[u32]>) {
 
 /// A digest in hexadecimal.
 pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
-    digest.as_ref().iter().map(|it| format!("{it:02x}")).collect()
+    digest.as_ref().iter().fold(String::new(), |hex, it| hex + &format!("{it:02x}"))
 }
 
 #[cfg(test)]
@@ -116,7 +116,9 @@ mod tests {
     fn what_differs_is_named_and_what_one_does_not_know_is_not() {
         let inputs = |pairs: &[(&str, &str)]| {
             let mut it = Inputs::default();
-            pairs.iter().for_each(|(name, hash)| it.set(name, (*hash).to_owned()));
+            for (name, hash) in pairs {
+                it.set(name, (*hash).to_owned());
+            }
             it
         };
         let before = inputs(&[("answers", "a"), ("weights", "w"), ("old", "o")]);
@@ -129,7 +131,9 @@ mod tests {
     fn rows_are_told_apart_where_their_joined_texts_are_not() {
         let row = |golds: &[&[&str]]| {
             let mut it = RowHashes::default();
-            golds.iter().for_each(|golds| it.add(&[1, 2], golds.iter().copied(), None));
+            for golds in golds {
+                it.add(&[1, 2], golds.iter().copied(), None);
+            }
             it.finish()
         };
         let one = row(&[&["1", "23"]]);

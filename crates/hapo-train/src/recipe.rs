@@ -264,7 +264,7 @@ impl Recipe {
         for path in files {
             std::fs::metadata(&path).map_err(|source| Error::Io {
                 action: "read",
-                path: path.to_owned(),
+                path: path.clone(),
                 source,
             })?;
         }

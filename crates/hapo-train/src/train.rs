@@ -325,7 +325,9 @@ impl Session<'_> {
             kept: self.saved_at.as_ref().map(|it| it.0),
             cause: Box::new(cause),
         })?;
-        warnings.iter().for_each(|it| observer.warning(it));
+        for it in &warnings {
+            observer.warning(it);
+        }
         self.saved_at = Some((step, folder));
         Ok(())
     }

@@ -73,7 +73,7 @@ pub(crate) fn update<L: Learner>(
     let response_tokens = responses.map(|it| it.response.len()).sum();
     match gap {
         Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
-            stats.max(SAMPLER_GAP, Over::FirstUpdate, gap)
+            stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
         }
         Some(_) => {}
         None => stats.forget(SAMPLER_GAP),

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
-    /// File or folder of problems in any layout of `hapo list layouts`, or hf://datasets/…
+    /// File or folder of problems in any layout of `hapo list layouts`, or <hf://datasets>/…
     #[arg(long)]
     data: PathBuf,
     /// Method, of `hapo list methods` [default: trapo with the gate where the data have solutions, else grpo]

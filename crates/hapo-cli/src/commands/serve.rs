@@ -93,7 +93,7 @@ impl Args {
             max_requests: self.max_requests,
             default_max_tokens: self.max_tokens,
             body_bytes: 8 << 20,
-            body_time: Duration::from_secs(60),
+            body_time: Duration::from_mins(1),
             head_time: Duration::from_secs(30),
             // Some beyond the requests, for those that are told that there are too many.
             max_connections: self.max_requests.saturating_add(256),

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     /// Leave out prompts without a trace
     #[arg(long)]
     only_admitted: bool,
-    /// Environment variable that holds the server's key [default: OPENAI_API_KEY, where it is set]
+    /// Environment variable that holds the server's key [default: `OPENAI_API_KEY`, where it is set]
     #[arg(long, value_name = "NAME")]
     api_key_env: Option<String>,
     /// Longest time of one request, in seconds
@@ -178,13 +178,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let rules = args.rules(&grader, length);
     let client = args.endpoint.as_deref().map(|it| args.client(it));
     let client = client.transpose()?;
-    let template = match client {
-        Some(_) => None,
-        None => {
-            let name = args.template.as_deref();
-            let asked = TemplateRequest { name, ..TemplateRequest::default() };
-            Some(model::template(asked, &args.model)?)
-        }
+    let template = if let Some(_) = client {
+        None
+    } else {
+        let name = args.template.as_deref();
+        let asked = TemplateRequest { name, ..TemplateRequest::default() };
+        Some(model::template(asked, &args.model)?)
     };
     let origin = args.origin(client.as_ref(), template.as_ref())?;
     let (begin, again) = (args.begin(), args.retry_failed);

@@ -156,18 +156,13 @@ pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
 }
 
 /// The solution beside the gold answer, where a row has both.
-pub(super) fn solution_beside(
-    example: &mut Example,
-    row: &Object,
-    field: &str,
-) -> Result<(), Fault> {
+pub(super) fn solution_beside(example: &mut Example, row: &Object, field: &str) {
     // Whatever else stands there is no solution, and no fault of a row that needs none.
     if let Some(value @ (Value::Text(_) | Value::List(_))) = row.some(field)
         && let Ok(found) = solutions(value, field)
     {
         with_solutions(example, found);
     }
-    Ok(())
 }
 
 /// Whether a text is a worked solution rather than an answer: it says where its answer is.

@@ -32,7 +32,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = Example { problem: text(row, "problem")?, ..Example::default() };
     (example.answer, example.other_answers) =
         gold_of(row, &["answer"])?.ok_or_else(|| unexpected("answer", "a gold answer", None))?;
-    solution_beside(&mut example, row, "solution")?;
+    solution_beside(&mut example, row, "solution");
     set_labels(&mut example, row)?;
     if let Some(difficulty) = row.get("difficulty").and_then(crate::value::Value::number) {
         example.level.get_or_insert(difficulty);

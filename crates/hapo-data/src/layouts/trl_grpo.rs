@@ -43,7 +43,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
     (example.answer, example.other_answers) = gold_of(row, GOLDS)?.unwrap_or_default();
     let has_answer = row.has("answer");
     if has_answer || matches!(row.get("solution"), Some(Value::Text(it)) if is_worked(it)) {
-        solution_beside(&mut example, row, "solution")?;
+        solution_beside(&mut example, row, "solution");
     }
     set_labels(&mut example, row)?;
     Ok(example)

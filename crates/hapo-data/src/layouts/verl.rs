@@ -68,7 +68,7 @@ pub(super) fn labels(row: &Object) -> Result<Example, Fault> {
             // verl's own scripts for GSM8K and MATH keep the worked solution here.
             for field in ["answer", "solution"] {
                 if matches!(info.get(field), Some(Value::Text(it)) if is_worked(it)) {
-                    solution_beside(&mut example, info, field)?;
+                    solution_beside(&mut example, info, field);
                 }
             }
             example.level = optional_label(info, "level").ok().flatten();

@@ -66,15 +66,14 @@ impl Form {
     fn of(path: &Path, format: Format) -> Result<Self, Error> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         match (ending.as_str(), format) {
-            ("jsonl" | "ndjson", _) => Ok(Form::Lines),
             ("json", _) => Ok(Form::Array),
             ("parquet" | "pq", _) => Ok(Form::Table),
             ("csv" | "tsv" | "arrow" | "feather" | "gz" | "zst" | "xlsx" | "txt", _) => {
                 let expected = ".jsonl, .json or .parquet";
                 Err(Error::Ending { path: path.to_owned(), expected })
             }
-            (_, Format::Own | Format::Trl) => Ok(Form::Lines),
-            (_, Format::Verl { .. }) => Ok(Form::Table),
+            (other, Format::Verl { .. }) if !matches!(other, "jsonl" | "ndjson") => Ok(Form::Table),
+            _ => Ok(Form::Lines),
         }
     }
 }
