@@ -137,7 +137,9 @@ fn folder(page: &str) -> tempfile::TempDir {
     fs::write(at("prompts.jsonl"), rows).unwrap();
     let prepare = |needed: &str, commands: &[&str]| {
         if page.contains(needed) {
-            commands.iter().for_each(|it| run(dir.path(), "before", it));
+            for it in commands {
+                run(dir.path(), "before", it);
+            }
         }
     };
     prepare("train.parquet", &["hapo data convert data.jsonl --to verl -o train.parquet"]);

@@ -325,6 +325,9 @@ fn replaced(from: &str, to: &str) -> impl FnOnce(Vec<u8>) -> Vec<u8> {
 }
 
 /// What a run reads besides its recipe is part of it.
+/// A change of a file.
+type Edit = Box<dyn FnOnce(Vec<u8>) -> Vec<u8>>;
+
 #[test]
 fn a_resume_with_other_data_or_another_model_is_refused_by_name() {
     let own = OwnInputs::new();
@@ -353,7 +356,6 @@ fn a_resume_with_other_data_or_another_model_is_refused_by_name() {
         json["model"]["vocab"]["8"] = a;
         serde_json::to_vec(&json).unwrap()
     };
-    type Edit = Box<dyn FnOnce(Vec<u8>) -> Vec<u8>>;
     let edits: Vec<(&str, Edit, &[&str])> = vec![
         ("d.jsonl", Box::new(swapped), &["rendered prompts", "gold answers", "teachers"]),
         ("d.jsonl", Box::new(replaced("3+11=?", "2+12=?")), &["rendered prompts (data.train)"]),

@@ -20,6 +20,7 @@ use crate::support::{arguments, interrupt, machine};
 /// development split among the rates tried for it.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo study mini --seeds 5 --only table1")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Args {
     /// The study
     #[arg(value_enum)]

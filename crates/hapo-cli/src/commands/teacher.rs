@@ -178,7 +178,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let rules = args.rules(&grader, length);
     let client = args.endpoint.as_deref().map(|it| args.client(it));
     let client = client.transpose()?;
-    let template = if let Some(_) = client {
+    let template = if client.is_some() {
         None
     } else {
         let name = args.template.as_deref();
