@@ -24,13 +24,10 @@ impl<'a> EarlyStopping<'a> {
     /// What a recipe says, after the steps of `history`. `None` for a run that goes to its end.
     pub(crate) fn of(recipe: &'a Recipe, history: &[Value]) -> Option<Self> {
         let limit = recipe.eval()?.patience;
-        let best = recipe.checkpoint().best.as_str();
-        let (metric, sign) = match best.strip_prefix('-') {
-            Some(it) => (it, -1.0),
-            None => (best, 1.0),
+        let (metric, sign) = match recipe.checkpoint().best_metric() {
+            best if best.0.starts_with("eval/") => best,
+            _ => ("eval/avg@k", 1.0),
         };
-        let (metric, sign) =
-            if metric.starts_with("eval/") { (metric, sign) } else { ("eval/avg@k", 1.0) };
         let mut it = Self { metric, sign, limit, best: None, since: 0 };
         for line in history {
             it.see(line.get(metric).and_then(Value::as_f64));

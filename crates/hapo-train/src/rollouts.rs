@@ -54,8 +54,9 @@ impl RolloutLog {
         for it in groups {
             let prompt = table.prompt(it.prompt());
             let mut of_group = lines_of(it, prompt, step.0, &text)?;
+            let credit = credit(it);
             for line in of_group.iter_mut().filter(|it| it.role == Role::Policy) {
-                line.advantage = credits(&credit(it)[line.slot]);
+                line.advantage = advantage_of(&credit[line.slot]);
             }
             if let Some(first) = of_group.first_mut() {
                 first.rendered = text(&prompt.tokens)?;
@@ -73,7 +74,7 @@ impl RolloutLog {
 }
 
 /// A of the first span with one.
-fn credits(spans: &[Span]) -> Option<f64> {
+fn advantage_of(spans: &[Span]) -> Option<f64> {
     spans.iter().find_map(|it| match it.term {
         Term::Policy { advantage } => Some(advantage),
         Term::Teacher { .. } => None,

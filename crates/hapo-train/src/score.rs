@@ -11,12 +11,8 @@ pub(crate) struct Score<'a> {
 }
 
 impl<'a> Score<'a> {
-    /// `rule` is the metric's name, with a minus before it where lower is better.
-    pub(crate) fn new(rule: &'a str) -> Self {
-        let (metric, sign) = match rule.strip_prefix('-') {
-            Some(it) => (it, -1.0),
-            None => (rule, 1.0),
-        };
+    /// Of a metric, with its sign: 1 where higher is better, −1 where lower is.
+    pub(crate) fn new((metric, sign): (&'a str, f64)) -> Self {
         Self { metric, sign, sum: 0.0, steps: 0 }
     }
 
@@ -49,19 +45,19 @@ mod tests {
             it.set("loss", value);
             it
         };
-        let mut score = Score::new("-loss");
+        let mut score = Score::new(("loss", -1.0));
         score.add(&metrics(1.0));
         score.add(&metrics(2.0));
         assert_eq!(score.take(), Some(-1.5));
         assert_eq!(score.take(), None);
-        let mut last = Score::new("eval/avg@k");
+        let mut last = Score::new(("eval/avg@k", 1.0));
         for value in [0.5, 0.25] {
             let mut it = Metrics::default();
             it.set("eval/avg@k", value);
             last.add(&it);
         }
         assert_eq!(last.take(), Some(0.25));
-        let mut other = Score::new("reward/policy_only");
+        let mut other = Score::new(("reward/policy_only", 1.0));
         other.add(&metrics(1.0));
         assert_eq!(other.take(), None);
     }

@@ -24,7 +24,7 @@ pub(crate) fn settled(recipe: &Recipe) -> Result<(Recipe, Option<ChosenTemplate>
     let mut keys = Vec::new();
     if recipe.data().template == AUTO {
         let it = template_of_recipe(recipe)?;
-        keys.extend(template_keys(Some(&it.name), it.system.as_deref(), it.suffix.as_deref()));
+        keys.extend(template_keys(&it.name, it.system.as_deref(), it.suffix.as_deref()));
         template = Some(it);
     }
     if recipe.optim().micro_batch_tokens == MicroBatch::Auto {
@@ -50,7 +50,7 @@ pub(crate) fn as_before(recipe: &Recipe, run_dir: &Path) -> Result<Recipe> {
     if now.template == AUTO && then.template != AUTO {
         let system = now.template_system.as_deref().or(then.template_system.as_deref());
         let suffix = now.template_suffix.as_deref().or(then.template_suffix.as_deref());
-        keys.extend(template_keys(Some(&then.template), system, suffix));
+        keys.extend(template_keys(&then.template, system, suffix));
     }
     if let (MicroBatch::Auto, MicroBatch::Tokens(tokens)) =
         (recipe.optim().micro_batch_tokens, before.optim().micro_batch_tokens)
@@ -81,11 +81,11 @@ pub(crate) fn with_model_of_stage(recipe: &Recipe, run_dir: &Path) -> Result<Rec
 }
 
 fn template_keys<'a>(
-    name: Option<&'a str>,
+    name: &'a str,
     system: Option<&'a str>,
     suffix: Option<&'a str>,
 ) -> impl Iterator<Item = String> + use<'a> {
-    let keys = [("template", name), ("template_system", system), ("template_suffix", suffix)];
+    let keys = [("template", Some(name)), ("template_system", system), ("template_suffix", suffix)];
     keys.into_iter()
         .filter_map(|(key, value)| Some(format!("data.{key}={}", Value::String(value?.to_owned()))))
 }

@@ -159,7 +159,7 @@ pub fn train_on<D: Device>(
         events: Events::open(run_dir, first)?,
         guard: Guard::new(recipe.guard(), &history),
         early_stopping: EarlyStopping::of(recipe, &history),
-        score: Score::new(&recipe.checkpoint().best),
+        score: Score::new(recipe.checkpoint().best_metric()),
         shelf: Shelf::new(
             run_dir,
             recipe.checkpoint().keep,

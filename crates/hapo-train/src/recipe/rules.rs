@@ -148,7 +148,7 @@ fn check_names(it: &Settings) -> Checked {
         && !name.contains(|it: char| it == '/' || it == '\\' || it.is_control());
     let folder = "a name for a folder, without slashes and no dot first";
     range("name", plain, folder, format!("`{}`", name.escape_debug()))?;
-    let best = it.checkpoint.best.strip_prefix('-').unwrap_or(&it.checkpoint.best);
+    let (best, _) = it.checkpoint.best_metric();
     if best.starts_with("eval/") && it.eval.is_none() {
         let what = format!("`{best}` is only measured with [eval]");
         return Err(Problem::new("checkpoint.best", what, "write [eval] with data or suite"));

@@ -458,6 +458,16 @@ section! {
     }
 }
 
+impl CheckpointSection {
+    /// The metric of `best` and its sign: 1 where higher is better, −1 where lower is.
+    pub(crate) fn best_metric(&self) -> (&str, f64) {
+        match self.best.strip_prefix('-') {
+            Some(metric) => (metric, -1.0),
+            None => (&self.best, 1.0),
+        }
+    }
+}
+
 impl DataSection {
     /// The template that prompts are rendered with.
     pub fn template_choice(&self) -> hapo_data::TemplateChoice<'_> {

@@ -41,11 +41,11 @@ pub(super) fn step(
 
 /// All sampled groups.
 fn groups(metrics: &mut Metrics, batch: &Batch) {
-    for (name, value) in BatchStatistics::of(batch.sampled(), batch.dropped).entries() {
-        // The objective knows what cannot move the weights.
-        let without_signal =
-            (name == "groups/without_signal").then(|| batch.sampled_without_signal());
-        metrics.set(name, without_signal.map_or(value, |it| it as f64));
+    let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
+    // The objective knows what cannot move the weights.
+    statistics.without_signal = batch.sampled_without_signal();
+    for (name, value) in statistics.entries() {
+        metrics.set(name, value);
     }
 }
 
