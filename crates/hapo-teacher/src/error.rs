@@ -14,9 +14,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// The HTTP client cannot be made.
-    #[error("the HTTP client cannot start: {0}")]
-    Start(String),
+    /// A key that no header can hold.
+    #[error("the API key has characters that no header can hold")]
+    Key,
     /// The server refuses, and would refuse again.
     #[error("{url} refuses with status {status}: {message}")]
     Refused {
@@ -78,7 +78,7 @@ impl Explain for Error {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Error::Url { .. } => "give the base address, as in http://localhost:8000/v1",
-            Error::Start(_) => "an https endpoint needs the system's root certificates",
+            Error::Key => "look for a line break or another character that is no part of it",
             Error::Refused { status, .. } => match status {
                 401 | 403 => "set the API key",
                 404 => "check the endpoint (it usually ends in /v1) and the model",
@@ -104,7 +104,7 @@ impl Explain for Error {
     fn is_bad_input(&self) -> bool {
         match self {
             Error::Refused { status, .. } => !matches!(status, 402 | 429),
-            Error::Url { .. } | Error::Gold { .. } => true,
+            Error::Url { .. } | Error::Key | Error::Gold { .. } => true,
             Error::Run(it) => it.is_bad_input(),
             _ => false,
         }

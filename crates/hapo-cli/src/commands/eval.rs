@@ -18,7 +18,7 @@ use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{EXTRACTIONS, count, decoding, grader, one_of, runtime};
+use crate::support::arguments::{EXTRACTIONS, count, decoding, grader, one_of, wait_for};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
-            runtime()?.block_on(session.request(&client))?;
+            wait_for(session.request(&client), client.retry_policy().concurrency)??;
         }
         (None, Some(template)) => on_device!(args.device.device, threads, |device| sample(
             &mut session,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    EXTRACTIONS, api_key, decoding, grader, not_an_input, one_of, runtime,
+    EXTRACTIONS, api_key, decoding, grader, not_an_input, one_of, wait_for,
 };
 use crate::support::model;
 
@@ -394,7 +394,8 @@ fn remote(client: &Client, session: &mut Session<'_>, counter: &mut AttemptCount
         }
     };
     let finished = |outcome| counter.finished(outcome);
-    Ok(runtime()?.block_on(async { teach(client, session, stop, finished).await })?)
+    let concurrency = client.retry_policy().concurrency;
+    Ok(wait_for(async { teach(client, session, stop, finished).await }, concurrency)??)
 }
 
 /// The local model as its own teacher: the same prompts, rules and journal.

@@ -67,12 +67,16 @@ pub(crate) fn api_key(variable: Option<&str>) -> Result<Option<String>> {
     }
 }
 
-/// A runtime for requests to a server.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
+/// Waits for requests to a server. Those that are still in flight at the end are given up.
+pub(crate) fn wait_for<T>(requests: impl Future<Output = T>, concurrency: usize) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(concurrency.max(1))
         .build()
-        .context("the asynchronous runtime cannot start")
+        .context("the asynchronous runtime cannot start")?;
+    let outcome = runtime.block_on(requests);
+    runtime.shutdown_background();
+    Ok(outcome)
 }
 
 /// Refuses an output that is an input, under whatever name and through whatever link: writing it would lose what is read.

@@ -1,36 +1,50 @@
 //! The address that is posted to, and how messages show it.
 
-use reqwest::Url;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
+use ureq::http::Uri;
 
 use crate::error::Error;
 
-/// The address to post to, and how it is shown.
-pub(super) fn address(given: &str) -> Result<(Url, String), Error> {
-    let wrong =
-        |url: &str, problem: &str| Error::Url { url: url.to_owned(), problem: problem.to_owned() };
-    // What cannot be parsed may hold a secret anywhere.
-    let mut url = Url::parse(given.trim())
-        .map_err(|it| wrong("…", &format!("expected an http(s) address, {it}")))?;
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(wrong(&shown(&url), "expected an http(s) address"));
-    }
-    let path = url.path().trim_end_matches('/').to_owned();
-    if !path.ends_with("/chat/completions") {
-        url.set_path(&format!("{path}/chat/completions"));
-    }
-    url.set_fragment(None);
-    let shown = shown(&url);
-    Ok((url, shown))
+/// An endpoint.
+pub(super) struct Address {
+    /// What is posted to, without user and password.
+    pub(super) posted: String,
+    /// The same for messages: without the query, which may hold a secret.
+    pub(super) shown: String,
+    /// The header for the user and password of the address.
+    pub(super) basic_authorization: Option<String>,
+    pub(super) is_https: bool,
 }
 
-/// An address without user, password and query.
-fn shown(url: &Url) -> String {
-    let mut it = url.clone();
-    it.set_query(None);
-    it.set_fragment(None);
-    let _ = it.set_username("");
-    let _ = it.set_password(None);
-    it.to_string()
+/// The address to post to.
+pub(super) fn address(given: &str) -> Result<Address, Error> {
+    let wrong = |problem: String| Error::Url { url: "…".to_owned(), problem };
+    // What cannot be parsed may hold a secret anywhere.
+    let uri: Uri =
+        given.trim().parse().map_err(|it| wrong(format!("expected an http(s) address, {it}")))?;
+    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
+    else {
+        return Err(wrong("expected an http(s) address".to_owned()));
+    };
+    let (user, host) = match authority.as_str().rsplit_once('@') {
+        Some((user, host)) => (Some(user), host),
+        None => (None, authority.as_str()),
+    };
+    let path = uri.path().trim_end_matches('/');
+    let shown = if path.ends_with("/chat/completions") {
+        format!("{scheme}://{host}{}", uri.path())
+    } else {
+        format!("{scheme}://{host}{path}/chat/completions")
+    };
+    let query = uri.query().map(|it| format!("?{it}")).unwrap_or_default();
+    let basic_authorization = user.map(|it| {
+        let decoded: Vec<u8> = percent_decode_str(it).collect();
+        format!("Basic {}", STANDARD.encode(decoded))
+    });
+    let is_https = scheme == "https";
+    Ok(Address { posted: format!("{shown}{query}"), shown, basic_authorization, is_https })
 }
 
 #[cfg(test)]
@@ -40,19 +54,32 @@ mod tests {
     #[test]
     fn addresses_are_completed_and_shown_without_secrets() {
         let check = |given: &str, posted: &str, seen: &str| {
-            let (url, shown) = address(given).unwrap();
-            assert_eq!((url.as_str(), shown.as_str()), (posted, seen));
+            let it = address(given).unwrap();
+            assert_eq!((it.posted.as_str(), it.shown.as_str()), (posted, seen));
         };
         check("http://h:1/v1", "http://h:1/v1/chat/completions", "http://h:1/v1/chat/completions");
         check("http://h/", "http://h/chat/completions", "http://h/chat/completions");
         check(
             "https://u:p@h/v1/chat/completions/?key=s#f",
-            "https://u:p@h/v1/chat/completions/?key=s",
+            "https://h/v1/chat/completions/?key=s",
             "https://h/v1/chat/completions/",
         );
-        for it in ["", "h:8000/v1", "ftp://u:secret@h/", "http://"] {
-            let message = address(it).unwrap_err().to_string();
+        check(
+            "http://[::1]:8000/v1/",
+            "http://[::1]:8000/v1/chat/completions",
+            "http://[::1]:8000/v1/chat/completions",
+        );
+        for it in ["", "h:8000/v1", "ftp://u:secret@h/", "http://", "http://h/ secret", "/v1"] {
+            let message = address(it).err().unwrap().to_string();
             assert!(!message.contains("secret"), "{message}");
         }
+    }
+
+    #[test]
+    fn user_and_password_become_a_header() {
+        // RFC 7617, section 2.
+        let it = address("http://Aladdin:open%20sesame@h/v1").unwrap();
+        assert_eq!(it.basic_authorization.unwrap(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        assert!(address("http://h/v1").unwrap().basic_authorization.is_none());
     }
 }

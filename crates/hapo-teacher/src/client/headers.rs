@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::HeaderMap;
+use ureq::http::HeaderMap;
 
 /// The pause that a server asks for: `retry-after-ms`, or `Retry-After` as seconds or as a date.
 pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
@@ -65,16 +65,13 @@ fn reset(text: &str) -> Option<Duration> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use reqwest::header::HeaderValue;
+    use ureq::http::{HeaderName, HeaderValue};
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         pairs
             .iter()
             .map(|(name, value)| {
-                (
-                    reqwest::header::HeaderName::from_static(name),
-                    HeaderValue::from_str(value).unwrap(),
-                )
+                (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
             })
             .collect()
     }

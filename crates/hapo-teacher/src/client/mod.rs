@@ -12,14 +12,15 @@ mod headers;
 mod policy;
 mod question;
 mod reply;
+mod transport;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hapo_core::{RngCounter, RngStream, uniform};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{StatusCode, Url};
 use serde_json::Value;
+use ureq::http::{HeaderMap, StatusCode};
 
 use crate::error::Error;
 use crate::pace::Pace;
@@ -29,6 +30,7 @@ pub use policy::RetryPolicy;
 pub use question::Question;
 pub use reply::Reply;
 use reply::{complaint, read_reply};
+use transport::{Received, Transport};
 
 /// A question and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +53,7 @@ pub struct Failure {
 /// A client of one endpoint.
 #[derive(Debug)]
 pub struct Client {
-    http: reqwest::Client,
-    url: Url,
+    transport: Transport,
     shown: String,
     key: Option<Key>,
     retry_policy: RetryPolicy,
@@ -86,27 +87,19 @@ enum Sent {
 
 impl Client {
     /// A client of the endpoint at `url`: the base address (`http://localhost:8000/v1`) or the whole one, with or without
-    /// a key.
+    /// a key. Certificates of https are judged by the system's rules.
     ///
     /// # Errors
-    /// [`Error::Url`] for an address that is none, [`Error::Start`] when TLS cannot start.
+    /// [`Error::Url`] for an address that is none, [`Error::Key`] for a key that no header can hold.
     pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Error> {
-        let (url, shown) = address(url)?;
-        // Another part of the program may have installed one already; either serves.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder()
-            .timeout(retry_policy.timeout)
-            .connect_timeout(retry_policy.timeout.min(Duration::from_secs(30)))
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")));
-        if url.scheme() == "http" {
-            // Without TLS no certificates are needed, and a machine may have none.
-            builder = builder.tls_certs_only(std::iter::empty());
-        }
+        let address = address(url)?;
+        let authorization = match key {
+            Some(key) => Some(format!("Bearer {key}")),
+            None => address.basic_authorization.clone(),
+        };
         Ok(Self {
-            http: builder.build().map_err(|it| Error::Start(chain(&it.without_url())))?,
-            url,
-            shown,
+            shown: address.shown.clone(),
+            transport: Transport::new(address, authorization, &retry_policy)?,
             key: key.map(|it| Key(it.to_owned())),
             retry_policy,
             pace: Pace::new(retry_policy.concurrency.max(1)),
@@ -134,7 +127,8 @@ impl Client {
     /// # Errors
     /// What no other question could pass either: [`Error::Refused`], [`Error::Wait`].
     pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Error> {
-        let body = serde_json::to_vec(&question.body()).expect("a JSON value can be written");
+        let body: Arc<[u8]> =
+            serde_json::to_vec(&question.body()).expect("a JSON value can be written").into();
         let (mut faults, mut refusals, mut requests) = (0, 0, 0);
         let backoff = |n: u32, request: u32| {
             let counter = RngCounter {
@@ -193,35 +187,10 @@ impl Client {
         }
     }
 
-    async fn send(&self, body: Vec<u8>) -> Sent {
-        let mut request =
-            self.http.post(self.url.clone()).header("content-type", "application/json").body(body);
-        if let Some(Key(key)) = &self.key {
-            let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
-                return Sent::Stop(self.refused(
-                    StatusCode::UNAUTHORIZED,
-                    "the key has characters that no header can hold".to_owned(),
-                ));
-            };
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
-        }
-        let mut response = match request.send().await {
+    async fn send(&self, body: Arc<[u8]>) -> Sent {
+        let Received { status, headers, body, cut } = match self.transport.post(body).await {
             Ok(it) => it,
-            Err(it) => return Sent::Fault(transport(it)),
-        };
-        let (status, headers) = (response.status(), response.headers().clone());
-        let mut text = Vec::new();
-        let cut = loop {
-            match response.chunk().await {
-                Ok(Some(it)) if text.len() + it.len() > self.retry_policy.response_limit => {
-                    let limit = self.retry_policy.response_limit;
-                    break Some(format!("an answer of more than {limit} bytes"));
-                }
-                Ok(Some(it)) => text.extend_from_slice(&it),
-                Ok(None) => break None,
-                Err(it) => break Some(transport(it)),
-            }
+            Err(reason) => return Sent::Fault(reason),
         };
         if status.is_success() {
             if let Some(it) = spent(&headers) {
@@ -229,10 +198,10 @@ impl Client {
             }
             return match cut {
                 Some(reason) => Sent::Fault(reason),
-                None => read_reply(&self.redacted(&text)).map_or_else(Sent::Fault, Sent::Answered),
+                None => read_reply(&self.redacted(&body)).map_or_else(Sent::Fault, Sent::Answered),
             };
         }
-        self.unsuccessful(status, &headers, &text)
+        self.unsuccessful(status, &headers, &body)
     }
 
     fn unsuccessful(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
@@ -303,27 +272,6 @@ fn redact(value: &mut Value, key: &str) -> bool {
         }
         _ => false,
     }
-}
-
-fn transport(error: reqwest::Error) -> String {
-    let kind = if error.is_timeout() {
-        "no answer in time"
-    } else if error.is_connect() {
-        "no connection"
-    } else {
-        "the connection broke"
-    };
-    format!("{kind}: {}", chain(&error.without_url()))
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(it) = next {
-        text += &format!(": {it}");
-        next = it.source();
-    }
-    text
 }
 
 #[cfg(test)]
