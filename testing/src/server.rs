@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Response, StatusCode};
 use axum::routing::post;
-use futures::stream;
+use futures_util::stream;
 use serde_json::{Value, json};
 
 /// How the server behaves.

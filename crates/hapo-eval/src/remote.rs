@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use futures::StreamExt;
+use futures_util::StreamExt;
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use hapo_teacher::{Client, Question};
 use serde_json::Map;
@@ -40,7 +40,7 @@ impl EvalSession<'_> {
                 }));
             }
         }
-        let mut replies = futures::stream::iter(slots)
+        let mut replies = futures_util::stream::iter(slots)
             .map(|slot| async move { (slot, request(client, plan, slot).await) })
             .buffer_unordered(client.retry_policy().concurrency);
         let mut incomplete: BTreeMap<(usize, usize), BTreeMap<usize, RawCompletion>> =

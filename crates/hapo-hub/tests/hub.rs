@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, header};
-use futures::{StreamExt, stream};
+use futures_util::{StreamExt, stream};
 use hapo_core::Explain;
 use hapo_hub::{DatasetFile, Error, Hub, NoProgress, Progress, RepoId};
 

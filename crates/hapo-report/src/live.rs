@@ -20,7 +20,7 @@ use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use futures::Stream;
+use futures_util::Stream;
 use hapo_run::{RunFolder, is_locked};
 use tokio::sync::watch;
 

@@ -12,7 +12,7 @@ use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
-use futures::Stream;
+use futures_util::Stream;
 use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_sampler::EventKind;

@@ -222,7 +222,8 @@ async fn requests_at_once_get_what_each_gets_alone() {
         alone.push(texts(&client.ok(CHAT, &body(i)).await));
     }
     let bodies: Vec<Value> = (0..12).map(body).collect();
-    let together = futures::future::join_all(bodies.iter().map(|it| client.ok(CHAT, it))).await;
+    let together =
+        futures_util::future::join_all(bodies.iter().map(|it| client.ok(CHAT, it))).await;
     let together: Vec<Vec<String>> = together.iter().map(texts).collect();
     assert_eq!(together, alone);
     // Without a seed every request draws for itself.
@@ -508,7 +509,7 @@ async fn who_says_nothing_loses_its_place() {
         // The only slot may be with half a body for a moment.
         while client.send(COMPLETIONS, &body).await.status() != 200 {}
     };
-    let (answers, ()) = tokio::join!(futures::future::join_all(all), patient);
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(all), patient);
     let status = |it: &&String| it.get(9..12) == Some("408") || it.get(9..12) == Some("429");
     // Hyper answers nothing, or 408, to half a head; a body without a slot gets 429.
     assert!(answers.iter().filter(status).count() >= 4, "{answers:?}");

@@ -150,7 +150,7 @@ mod tests {
         let pace = Pace::new(1);
         let first = pace.enter().await;
         let mut second = Box::pin(pace.enter());
-        assert!(futures::poll!(second.as_mut()).is_pending());
+        assert!(futures_util::poll!(second.as_mut()).is_pending());
         drop(first);
         drop(second.await);
         assert_eq!(pace.lock().in_flight, 0);

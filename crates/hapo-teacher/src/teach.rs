@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::time::{Duration, Instant, SystemTime};
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use hapo_core::{CounterRng, RngCounter, RngStream};
 
 use crate::client::{Client, Question};
