@@ -4,15 +4,18 @@
 //! differently shaped answers meet. Where it calls a computer algebra system, [`crate::numeric`] is called here.
 
 mod collections;
+mod conditions;
 mod reals;
 mod relations;
+mod solve;
 mod symbols;
 mod values;
 
 use crate::expr::Expr;
 use crate::numeric::Decision;
 use crate::options::MathOptions;
-use reals::as_set;
+pub(crate) use conditions::same_condition;
+use solve::as_set;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit};
 
 /// Most pairs of elements that one comparison looks at.

@@ -1,8 +1,6 @@
 //! Sets of real numbers as sorted pieces.
 
-use super::relations::plain_symbols;
-use super::symbols::{solve_linear, substitute};
-use crate::expr::{Domain, Expr, Func, Interval, Op};
+use crate::expr::{Domain, Expr, Interval};
 use crate::numeric;
 use std::cmp::Ordering;
 
@@ -16,6 +14,16 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// All reals below `end`, and `end` itself unless it is `open`.
+    pub(super) fn below(end: &Expr, open: bool) -> Piece {
+        Piece { start: Expr::NegInfinity, end: end.clone(), left_open: true, right_open: open }
+    }
+
+    /// All reals above `start`, and `start` itself unless it is `open`.
+    pub(super) fn above(start: &Expr, open: bool) -> Piece {
+        Piece { start: start.clone(), end: Expr::Infinity, left_open: open, right_open: true }
+    }
+
     fn of(i: &Interval) -> Piece {
         Piece {
             start: i.start.clone(),
@@ -25,7 +33,7 @@ impl Piece {
         }
     }
 
-    fn point(at: &Expr) -> Piece {
+    pub(super) fn point(at: &Expr) -> Piece {
         Piece { start: at.clone(), end: at.clone(), left_open: false, right_open: false }
     }
 }
@@ -35,12 +43,7 @@ pub(super) fn pieces(e: &Expr) -> Option<Vec<Piece>> {
     let all = match e {
         Expr::Interval(i) => vec![Piece::of(i)],
         Expr::Set(v) if v.len() <= 64 => v.iter().map(Piece::point).collect(),
-        Expr::Domain(Domain::Reals) => vec![Piece {
-            start: Expr::NegInfinity,
-            end: Expr::Infinity,
-            left_open: true,
-            right_open: true,
-        }],
+        Expr::Domain(Domain::Reals) => vec![Piece::above(&Expr::NegInfinity, true)],
         Expr::Domain(Domain::Empty) => Vec::new(),
         Expr::Union(v) => {
             let mut all = Vec::new();
@@ -63,7 +66,7 @@ pub(super) fn pieces(e: &Expr) -> Option<Vec<Piece>> {
     merged(all)
 }
 
-fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
+pub(super) fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
     if all.len() > 24 {
         return None;
     }
@@ -103,7 +106,7 @@ fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
     Some(out)
 }
 
-fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
+pub(super) fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
     let mut out = Vec::with_capacity(set.len() + 1);
     let (mut start, mut open) = (Expr::NegInfinity, true);
     for it in set {
@@ -134,7 +137,7 @@ fn is_inhabited(it: &Piece) -> Option<bool> {
     })
 }
 
-fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
+pub(super) fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
     let mut out = Vec::new();
     for x in a {
         for y in b {
@@ -168,64 +171,8 @@ pub(super) fn same_pieces(a: &[Piece], b: &[Piece]) -> bool {
         })
 }
 
-/// The reals that satisfy a relation (or chain) in one symbol, where it is linear.
-pub(super) fn as_set(e: &Expr) -> Option<Expr> {
-    let parts = match e {
-        Expr::Chain(links) => {
-            let mut sets = Vec::with_capacity(links.len());
-            for it in links {
-                sets.push(as_set(it)?);
-            }
-            return Some(Expr::Intersection(sets)).and_then(|it| simple(pieces(&it)?));
-        }
-        Expr::Rel(op, sides) => (*op, sides),
-        _ => return None,
-    };
-    let (op, sides) = parts;
-    let is_unknown = |it: &Expr| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _));
-    let (op, bound) = if is_unknown(&sides.0) && !sides.1.has_symbol() {
-        (op, sides.1.clone())
-    } else if is_unknown(&sides.1) && !sides.0.has_symbol() {
-        (op.flipped().unwrap_or(op), sides.0.clone())
-    } else {
-        let difference = sides.0.clone().plus(sides.1.clone().negated());
-        let mut symbols = Vec::new();
-        plain_symbols(&difference, &mut symbols);
-        let [symbol] = symbols.as_slice() else {
-            return None;
-        };
-        let root = numeric::exact(&solve_linear(&difference, symbol)?)?;
-        let at = |n: i64| numeric::exact(&substitute(&difference, symbol, &Expr::int(n)));
-        let falling = at(1)?.sub(&at(0)?)?.is_negative();
-        (if falling { op.flipped().unwrap_or(op) } else { op }, Expr::Num(root))
-    };
-    let below = |open| Interval {
-        start: Expr::NegInfinity,
-        end: bound.clone(),
-        left_open: true,
-        right_open: open,
-    };
-    let above = |open| Interval {
-        start: bound.clone(),
-        end: Expr::Infinity,
-        left_open: open,
-        right_open: true,
-    };
-    Some(match op {
-        Op::Eq => Expr::Set(vec![bound]),
-        Op::Ne => Expr::Union(vec![
-            Expr::Interval(Box::new(below(true))),
-            Expr::Interval(Box::new(above(true))),
-        ]),
-        Op::Lt => Expr::Interval(Box::new(below(true))),
-        Op::Le => Expr::Interval(Box::new(below(false))),
-        Op::Gt => Expr::Interval(Box::new(above(true))),
-        Op::Ge => Expr::Interval(Box::new(above(false))),
-    })
-}
-
 /// Pieces as a set expression again.
-fn simple(all: Vec<Piece>) -> Option<Expr> {
+pub(super) fn simple(all: Vec<Piece>) -> Option<Expr> {
     let mut sets: Vec<Expr> = Vec::with_capacity(all.len());
     for it in all {
         if numeric::compare_real(&it.start, &it.end)?.is_eq() {

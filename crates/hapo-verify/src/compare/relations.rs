@@ -1,9 +1,10 @@
 //! Equations and inequalities.
 
-use super::symbols::solve_linear;
+use super::symbols::{solve_linear, substitute};
 use super::{Comparison, structurally_equal};
 use crate::expr::{Expr, Func, Op};
 use crate::numeric;
+use std::cmp::Ordering;
 
 impl Comparison<'_> {
     pub(super) fn relations(&mut self, gold: &Expr, answer: &Expr) -> bool {
@@ -58,6 +59,9 @@ impl Comparison<'_> {
         if gold.any(&mut |it| matches!(it, Expr::Call(Func::Named(_), _))) {
             return false;
         }
+        if proportional(gold, answer, &ours).is_some() {
+            return self.because(true, "an equation and its multiple");
+        }
         ours.sort_by_key(ToString::to_string);
         for symbol in &ours {
             if let (Some(a), Some(b)) = (solve_linear(gold, symbol), solve_linear(answer, symbol)) {
@@ -67,6 +71,20 @@ impl Comparison<'_> {
         }
         false
     }
+}
+
+/// The sign of the factor by which one is a constant multiple of the other, where neither is zero.
+pub(super) fn proportional(a: &Expr, b: &Expr, symbols: &[Expr]) -> Option<Ordering> {
+    // The values at one point give the factor.
+    let at_point = |e: &Expr| {
+        let points = [101, 211, 307, 401, 503, 601, 701, 809];
+        symbols.iter().zip(points).fold(e.clone(), |e, (it, n)| substitute(&e, it, &Expr::int(n)))
+    };
+    let (x, y) = (at_point(a), at_point(b));
+    let sign = numeric::compare_real(&x.clone().times(y.clone()), &Expr::int(0))?;
+    let same =
+        sign.is_ne() && numeric::same_value(&a.clone().times(y), &b.clone().times(x)).is_same();
+    same.then_some(sign)
 }
 
 pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {

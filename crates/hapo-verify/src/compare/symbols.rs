@@ -22,6 +22,14 @@ pub(super) fn substitute(e: &Expr, from: &Expr, to: &Expr) -> Expr {
 
 /// The solution of `e = 0` for `symbol`, where `e` is linear in it.
 pub(super) fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
+    // What has corners may look linear where it is tried.
+    let has_corners = |it: &Expr| {
+        matches!(it, Expr::Call(Func::Abs | Func::Floor | Func::Ceil | Func::Max | Func::Min | Func::Mod, args)
+            if args.iter().any(|it| it.any(&mut |it| it == symbol)))
+    };
+    if e.any(&mut |it| has_corners(it)) {
+        return None;
+    }
     let at = |n: i64| substitute(e, symbol, &Expr::int(n));
     let (zero, one, two) = (at(0), at(1), at(2));
     let minus = |a: &Expr, b: &Expr| a.clone().plus(b.clone().negated());

@@ -4,7 +4,7 @@
 //! ([`crate::parse`]) until one has a meaning, and that meaning is compared with the gold answer's
 //! ([`crate::compare`]). Both sides also keep the normalised text of their first candidate, and equal texts are a match too.
 
-use crate::compare::Comparison;
+use crate::compare::{Comparison, same_condition};
 use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
@@ -93,6 +93,8 @@ pub(crate) struct Reading {
 #[derive(Debug)]
 pub(crate) struct MathGold {
     reading: Reading,
+    /// The gold answer as it was given.
+    text: String,
     shown: String,
     options: MathOptions,
 }
@@ -109,44 +111,12 @@ impl MathGold {
         if reading.value.is_none() && reading.text.is_none() {
             return Err(GoldError::unreadable(gold, "math", "a formula, a number or a text"));
         }
-        Ok(MathGold { shown: shown(&reading), reading, options: options.clone() })
-    }
-}
-
-/// The letter of a gold answer that is one capital letter.
-fn capital(text: Option<&str>) -> Option<char> {
-    let mut letters = text?.trim().chars();
-    let only = letters.next().filter(char::is_ascii_uppercase)?;
-    letters.next().is_none().then_some(only)
-}
-
-impl PreparedGold for MathGold {
-    /// Where an answer was looked for, more is read than Math-Verify reads: `1\,000\,000` is one number, and a gold
-    /// answer that is one capital letter, which names a choice or a point, is met by that letter alone.
-    /// [`PreparedGold::judge`] on a whole completion stays the reference's.
-    fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
-        let mut judgement = self.judge(&found.passage);
-        let extracted = judgement.extracted.as_deref().unwrap_or_default();
-        if judgement.verdict.is_correct() {
-            let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
-            if capital.is_some_and(|it| extracted.chars().eq([it])) {
-                judgement.verdict = Verdict::Wrong;
-                judgement.reason = Cow::Borrowed("a small letter against a capital");
-            }
-        } else if let (Some(Value::Expr(gold)), Some(number)) =
-            (&self.reading.value, spaced_number(&found.answer))
-        {
-            let mut comparison = Comparison::new(&self.options);
-            if comparison.equal(gold, &number) {
-                judgement.verdict = Verdict::Correct;
-                judgement.answer_read = number.to_string();
-                judgement.reason = Cow::Borrowed("groups of three digits are one number");
-            }
-        }
-        judgement
+        let shown = shown(&reading);
+        Ok(MathGold { shown, reading, text: gold.to_owned(), options: options.clone() })
     }
 
-    fn judge(&self, completion: &str) -> Judgement {
+    /// The judgement, and how the completion was read.
+    fn judged(&self, completion: &str) -> (Judgement, Reading) {
         numeric::refuel();
         let answer = read(completion, &self.options.targets, &self.options);
         let (same, rule) = compare(&self.reading, &answer, &self.options);
@@ -159,13 +129,84 @@ impl PreparedGold for MathGold {
             )),
             _ => Cow::Borrowed(rule),
         };
-        Judgement {
+        let extracted = answer.read_from.clone().or_else(|| answer.text.clone()).map(reported);
+        let judgement = Judgement {
             verdict,
             answer_read: shown(&answer),
-            extracted: answer.read_from.or(answer.text).map(reported),
+            extracted,
             gold_read: self.shown.clone(),
             reason,
+        };
+        (judgement, answer)
+    }
+
+    /// Whether numbers alone answer an inequality, as `1, 3` does `1 < x < 3` for Math-Verify.
+    fn is_list_for_inequality(&self, answer: &Reading) -> bool {
+        let inequality = |it: &Expr| it.is_relation() && !it.is_equation();
+        let numbers = |it: &Expr| match it {
+            Expr::Rel(_, sides) => matches!(sides.1, Expr::Set(_)),
+            it => matches!(it, Expr::Set(_) | Expr::Tuple(_)),
+        };
+        match (&self.reading.value, &answer.value) {
+            (Some(Value::Expr(gold)), Some(Value::Expr(answer))) => {
+                inequality(gold) && numbers(answer)
+            }
+            _ => false,
         }
+    }
+
+    /// Whether the answer is met by the same reals as the gold answer.
+    fn is_same_condition(&self, found: &FoundAnswer<'_>) -> bool {
+        // Of several boxes the last is a part alone.
+        let n_boxes =
+            found.passage.matches("\\boxed").count() + found.passage.matches("\\fbox").count();
+        n_boxes < 2 && same_condition(&self.text, &found.answer)
+    }
+}
+
+/// The letter of a gold answer that is one capital letter.
+fn capital(text: Option<&str>) -> Option<char> {
+    let mut letters = text?.trim().chars();
+    let only = letters.next().filter(char::is_ascii_uppercase)?;
+    letters.next().is_none().then_some(only)
+}
+
+impl PreparedGold for MathGold {
+    /// Where an answer was looked for, more is read than Math-Verify reads: `1\,000\,000` is one number, a condition
+    /// such as `x < -1` or `x > 1` is the set of reals that meet it, and a gold answer that is one capital letter, which
+    /// names a choice or a point, is met by that letter alone. [`PreparedGold::judge`] on a whole completion stays the
+    /// reference's.
+    fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        let (mut judgement, answer) = self.judged(&found.passage);
+        let extracted = judgement.extracted.as_deref().unwrap_or_default();
+        if judgement.verdict.is_correct() {
+            let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
+            if capital.is_some_and(|it| extracted.chars().eq([it])) {
+                judgement.verdict = Verdict::Wrong;
+                judgement.reason = Cow::Borrowed("a small letter against a capital");
+            } else if self.is_list_for_inequality(&answer) {
+                judgement.verdict = Verdict::Wrong;
+                judgement.reason = Cow::Borrowed("numbers against an inequality");
+            }
+        } else if let (Some(Value::Expr(gold)), Some(number)) =
+            (&self.reading.value, spaced_number(&found.answer))
+        {
+            let mut comparison = Comparison::new(&self.options);
+            if comparison.equal(gold, &number) {
+                judgement.verdict = Verdict::Correct;
+                judgement.answer_read = number.to_string();
+                judgement.reason = Cow::Borrowed("groups of three digits are one number");
+            }
+        } else if self.is_same_condition(found) {
+            judgement.verdict = Verdict::Correct;
+            judgement.answer_read = reported(found.answer.to_string());
+            judgement.reason = Cow::Borrowed("the same reals meet both");
+        }
+        judgement
+    }
+
+    fn judge(&self, completion: &str) -> Judgement {
+        self.judged(completion).0
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a judgement may cost.
 
 use crate::number::Rat;
+use std::cell::Cell;
 
 /// Steps (nodes evaluated, with large ones counted more than once) that one side may take at one point.
 pub(super) const BUDGET: u32 = 20_000;
@@ -21,14 +22,35 @@ pub(super) fn cost(a: &Rat, b: &Rat) -> u32 {
     if a.is_integer() && b.is_integer() { words } else { words * words / 2 }
 }
 
+/// Steps that a sum or product of many terms may take on top of the rest.
+const LONG_SERIES: u32 = 150_000;
+
+/// How many such sums and products one judgement adds up: both sides, in doubles and to 50 digits.
+const LONG_SERIES_PER_JUDGEMENT: u32 = 4;
+
+/// Runs `add_up` with the steps of a long series, if the judgement has any left.
+pub(super) fn long_series<T>(add_up: impl FnOnce(&mut u32) -> Option<T>) -> Option<T> {
+    let left = LONG_SERIES_LEFT.with(|it| it.replace(it.get().saturating_sub(1)));
+    if left == 0 {
+        return None;
+    }
+    let fuel = FUEL.with(|it| it.replace(LONG_SERIES));
+    let mut budget = LONG_SERIES;
+    let total = add_up(&mut budget);
+    FUEL.with(|it| it.set(fuel));
+    total
+}
+
 /// Steps of one judgement, all comparisons in it together.
 const FUEL_PER_JUDGEMENT: u32 = 100_000;
 
 thread_local! {
-    static FUEL: std::cell::Cell<u32> = const { std::cell::Cell::new(FUEL_PER_JUDGEMENT) };
+    static FUEL: Cell<u32> = const { Cell::new(FUEL_PER_JUDGEMENT) };
+    static LONG_SERIES_LEFT: Cell<u32> = const { Cell::new(LONG_SERIES_PER_JUDGEMENT) };
 }
 
 /// Grants a new judgement its steps.
 pub(crate) fn refuel() {
     FUEL.with(|fuel| fuel.set(FUEL_PER_JUDGEMENT));
+    LONG_SERIES_LEFT.with(|it| it.set(LONG_SERIES_PER_JUDGEMENT));
 }

@@ -1,10 +1,10 @@
 //! Values of expressions in complex numbers.
 
-use super::MAX_TERMS;
 use super::ball::Ball;
-use super::budget::spend;
+use super::budget::{long_series, spend};
 use super::complex::Complex;
 use super::exact::{exact, exact_call, exact_in};
+use super::{MAX_LONG_TERMS, MAX_TERMS};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use std::cmp::Ordering;
@@ -58,7 +58,7 @@ fn eval_pow<T: Ball>(
     if let Some(n) = exact_in(exponent, &[], budget) {
         if let Some(n) = n.to_i64() {
             let base = eval(base, values, budget)?;
-            spend(budget, 64)?;
+            spend(budget, 2 * n.unsigned_abs().checked_ilog2().unwrap_or(0))?;
             return base.powi(n);
         }
         spend(budget, T::COST)?;
@@ -145,18 +145,22 @@ fn eval_series<T: Ball>(
         return None;
     };
     let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
-    if last.checked_sub(first)? > MAX_TERMS {
-        return None;
-    }
-    let mut total = Complex::int(i64::from(*func == Func::Product));
     let mut inner = values.to_vec();
     inner.push((variable, Complex::int(0)));
-    for k in first..=last {
-        inner.last_mut()?.1 = Complex::int(k);
-        let term = eval(body, &inner, budget)?;
-        total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
+    let mut add_up = |budget: &mut u32| {
+        let mut total = Complex::int(i64::from(*func == Func::Product));
+        for k in first..=last {
+            inner.last_mut()?.1 = Complex::int(k);
+            let term = eval(body, &inner, budget)?;
+            total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
+        }
+        Some(total)
+    };
+    match last.checked_sub(first)? {
+        ..MAX_TERMS => add_up(budget),
+        MAX_TERMS..MAX_LONG_TERMS => long_series(add_up),
+        _ => None,
     }
-    Some(total)
 }
 
 /// The entries of the matrix that is the first argument, and its number of columns.

@@ -132,7 +132,7 @@ fn exact_series(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u3
     };
     let first = exact_in(first, bound, budget)?.to_i64()?;
     let last = exact_in(last, bound, budget)?.to_i64()?;
-    if last.checked_sub(first)? > MAX_TERMS {
+    if last.checked_sub(first)? >= MAX_TERMS {
         return None;
     }
     let mut total = Rat::int(i64::from(*func == Func::Product));

@@ -26,12 +26,16 @@ use modular::same_rational_function;
 use num_bigint::BigInt;
 use points::same_at_points;
 use std::cmp::Ordering;
+pub(crate) use sums::degree;
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
 
-/// Longest sum or product that is added up.
+/// Longest sum or product that is added up exactly.
 const MAX_TERMS: i64 = 2_000;
+
+/// Longest sum or product that is added up at all: modulo primes, or to 50 digits.
+const MAX_LONG_TERMS: i64 = 10_001;
 
 /// How a comparison of values came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,9 +188,6 @@ pub(crate) fn rounded(e: &Expr, places: u32) -> Option<BigInt> {
     if let Some(it) = exact(e) {
         return Some(it.round_scaled(places));
     }
-    if e.has_symbol() {
-        return None;
-    }
     let mut budget = BUDGET;
     let it = eval::<Big>(e, &[], &mut budget)?;
     match &it.im {
@@ -257,6 +258,15 @@ fn collect_atoms<'a>(e: &'a Expr, atoms: &mut Vec<&'a Expr>) -> bool {
                 atoms.push(e);
             }
             atoms.len() <= MAX_ATOMS
+        }
+        Expr::Call(Func::Sum | Func::Product, parts) if parts.len() == 4 => {
+            let n_before = atoms.len();
+            let few = parts[..1].iter().chain(&parts[2..]).all(|it| collect_atoms(it, atoms));
+            // What a sum runs over is no unknown of it.
+            if let Some(at) = atoms[n_before..].iter().position(|it| **it == parts[1]) {
+                atoms.remove(n_before + at);
+            }
+            few
         }
         it => it.children().into_iter().all(|child| collect_atoms(child, atoms)),
     }

@@ -68,7 +68,7 @@ fn closed_sum(body: &Expr, variable: &Expr, first: &Expr, last: &Expr) -> Option
 }
 
 /// A bound of the degree of `e` as a polynomial in `variable` alone.
-fn degree(e: &Expr, variable: &Expr) -> Option<i64> {
+pub(crate) fn degree(e: &Expr, variable: &Expr) -> Option<i64> {
     let bound = match e {
         _ if e == variable => 1,
         Expr::Num(_) | Expr::Float(_) => 0,

@@ -168,7 +168,7 @@ impl Parser<'_, '_> {
                 }
                 _ => return Ok(it),
             }
-            if !matches!(it, Expr::Num(_)) {
+            if !matches!(it, Expr::Num(_)) && !is_plain_factorial(&it) {
                 n_links += 1;
             }
             if n_links > MAX_CHAIN {
@@ -204,14 +204,21 @@ pub(super) fn power(base: Expr, exponent: Expr) -> Expr {
     Expr::pow(base, exponent)
 }
 
-/// `arg!`; a small one is folded so that chains stay shallow.
+/// `arg!`, where that of a small factorial is one of a number, so that chains stay shallow. It is never a number
+/// itself: `3!7!` is a product and no mixed number.
 fn factorial(arg: Expr) -> Expr {
-    if let Expr::Num(n) = &arg
+    if let Expr::Call(Func::Factorial, inner) = &arg
+        && let [Expr::Num(n)] = inner.as_slice()
         && let Some(n @ 0..=20) = n.to_i64()
     {
-        return Expr::int((1..=n).product());
+        return Expr::call(Func::Factorial, Expr::int((1..=n).product()));
     }
     Expr::call(Func::Factorial, arg)
+}
+
+/// `n!` of a number.
+fn is_plain_factorial(e: &Expr) -> bool {
+    matches!(e, Expr::Call(Func::Factorial, args) if matches!(args.as_slice(), [Expr::Num(_)]))
 }
 
 fn derivative_of(e: &Expr) -> Option<&Expr> {

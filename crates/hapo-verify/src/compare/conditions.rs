@@ -1,0 +1,250 @@
+//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals, `|z|^2 = 1` the circle.
+//!
+//! Used where an answer was looked for, and never with Math-Verify's own extraction, which reads a list of two relations
+//! there and takes no relation for an interval.
+
+use super::reals::{Piece, intersection, merged, same_pieces};
+use super::relations::{plain_symbols, proportional};
+use super::solve::{Form, Solved, same_unknown, solved, turned};
+use crate::expr::Expr;
+use crate::normalise::{Boxes, normalise};
+use crate::parse::{self, Style};
+
+/// Longest text that is read as a condition, in bytes.
+const MAX_TEXT: usize = 500;
+
+/// Most relations of one condition.
+const MAX_PARTS: usize = 12;
+
+/// Whether two texts name the same reals by conditions on the same unknown, or by a condition and a set, or are a
+/// relation and its multiple.
+pub(crate) fn same_condition(gold: &str, answer: &str) -> bool {
+    if gold.len().max(answer.len()) > MAX_TEXT {
+        return false;
+    }
+    let may_be = |it: &str| is_condition(it) || it.contains(';');
+    if (may_be(gold) || may_be(answer)) && is_met_by_the_same(gold, answer) {
+        return true;
+    }
+    let relates = |it: &str| it.contains('=') || is_condition(it);
+    relates(gold) && relates(answer) && is_multiple(gold, answer)
+}
+
+fn is_met_by_the_same(gold: &str, answer: &str) -> bool {
+    let Some((unknown, set)) = read(answer, Form::Solved) else {
+        return false;
+    };
+    let Some((gold_unknown, gold_set)) = read(gold, Form::Any) else {
+        return false;
+    };
+    let is_about = unknown.is_some() || gold_unknown.is_some() || answer.contains(';');
+    is_about && same_unknown(gold_unknown, unknown).is_some() && same_pieces(&gold_set, &set)
+}
+
+/// Whether one relation is a multiple of the other, as `2x + 4y < 6` is of `x + 2y < 3`. What is still to be solved for
+/// its only unknown is no answer where the gold answer is solved.
+fn is_multiple(gold: &str, answer: &str) -> bool {
+    let (Some(Expr::Rel(op, a)), Some(Expr::Rel(other, b))) =
+        (meaning(&marked(gold)), meaning(&marked(answer)))
+    else {
+        return false;
+    };
+    let difference = |(a, b): (Expr, Expr)| a.plus(b.negated());
+    let is_solved = solved(&Expr::Rel(op, a.clone()), Form::Solved).is_some();
+    let (a, b) = (difference(*a), difference(*b));
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    plain_symbols(&a, &mut ours);
+    plain_symbols(&b, &mut theirs);
+    if is_solved || ours.is_empty() || ours.len() > 8 || !same_elements(&ours, &theirs) {
+        return false;
+    }
+    match proportional(&a, &b, &ours) {
+        Some(sign) => other == if sign.is_lt() { turned(op) } else { op },
+        None => false,
+    }
+}
+
+fn same_elements(a: &[Expr], b: &[Expr]) -> bool {
+    a.len() == b.len() && a.iter().all(|it| b.contains(it))
+}
+
+/// Whether a text holds the sign of an inequality, or bars.
+fn is_condition(text: &str) -> bool {
+    const COMMANDS: [&str; 8] =
+        ["\\le", "\\ge", "\\ne", "\\lt", "\\gt", "\\lvert", "\\vert", "\\not"];
+    text.contains(['<', '>', '|', '≤', '≥', '≠', '≦', '≧', '⩽', '⩾'])
+        || COMMANDS.iter().any(|it| text.contains(it))
+}
+
+/// How a relation is joined to the one before it; the stronger one last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Joint {
+    Comma,
+    And,
+    Or,
+}
+
+fn read(text: &str, form: Form) -> Option<Solved> {
+    let marked = marked(text);
+    let parts = parts(set_builder(&marked).unwrap_or(&marked));
+    if parts.is_empty() || parts.len() > MAX_PARTS {
+        return None;
+    }
+    let mut all = Vec::with_capacity(parts.len());
+    let mut unknown = None;
+    for (joint, part) in &parts {
+        let (about, set) = solved(&meaning(part)?, form)?;
+        // A list of sets is no condition; their union is.
+        if about.is_none() && parts.iter().skip(1).any(|it| it.0 != Joint::Or) {
+            return None;
+        }
+        unknown = if all.is_empty() { about } else { same_unknown(unknown, about)? };
+        all.push((*joint, set));
+    }
+    Some((unknown, joined(all)?))
+}
+
+/// The condition in `\\{x : condition\\}`.
+fn set_builder(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let inner = text.strip_prefix("\\left").unwrap_or(text).strip_prefix("\\{")?;
+    let inner = inner.strip_suffix("\\}")?;
+    let inner = inner.strip_suffix("\\right").unwrap_or(inner);
+    let (symbol, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
+    let symbol = symbol.split_once("\\in").map_or(symbol, |(symbol, domain)| {
+        if domain.contains("mathbb") && domain.contains('R') { symbol } else { "" }
+    });
+    let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
+    is_symbol.then_some(condition)
+}
+
+fn meaning(text: &str) -> Option<Expr> {
+    parse::latex(&normalise(text, Boxes::All), Style::Peer).ok()
+}
+
+/// The union of what `or` joins; `and` binds closer. Commas stand for the word that is there, and where there is none
+/// for `and`, unless nothing meets all of the relations.
+fn joined(all: Vec<(Joint, Vec<Piece>)>) -> Option<Vec<Piece>> {
+    let has = |joint| all.iter().skip(1).any(|it| it.0 == joint);
+    let comma = match (has(Joint::Or), has(Joint::And)) {
+        (true, true) if has(Joint::Comma) => return None,
+        (true, _) => Joint::Or,
+        _ => Joint::And,
+    };
+    let guessed = all.len() > 1 && !has(Joint::Or) && !has(Joint::And);
+    let mut union: Vec<Piece> = Vec::new();
+    let mut group: Option<Vec<Piece>> = None;
+    for (joint, set) in &all {
+        let joint = if *joint == Joint::Comma { comma } else { *joint };
+        group = Some(match group.take() {
+            Some(before) if joint == Joint::And => intersection(&before, set)?,
+            Some(before) => {
+                union.extend(before);
+                set.clone()
+            }
+            None => set.clone(),
+        });
+    }
+    union.extend(group?);
+    if guessed && union.is_empty() {
+        union = all.into_iter().flat_map(|it| it.1).collect();
+    }
+    merged(union)
+}
+
+/// Marks of `or` and `and` in a text.
+const OR: char = '\u{1}';
+const AND: char = '\u{2}';
+
+/// `text` without dollar signs and spacing, words and signs that join relations as marks.
+fn marked(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.trim().trim_end_matches('.');
+    while let Some(c) = rest.chars().next() {
+        let name = |it: &str| it.chars().take_while(char::is_ascii_alphabetic).count();
+        if c == '\\' {
+            let len = name(&rest[1..]);
+            let (command, after) = rest[1..].split_at(len);
+            rest = after;
+            match command {
+                "" => {
+                    // A spacing or a delimiter of one character; braces are a set's.
+                    let next = rest.chars().next().unwrap_or(' ');
+                    if matches!(next, '{' | '}' | '|' | '%') {
+                        out.push('\\');
+                        out.push(next);
+                    }
+                    rest = &rest[next.len_utf8().min(rest.len())..];
+                }
+                "lor" | "vee" | "cup" => out.push(OR),
+                "land" | "wedge" => out.push(AND),
+                "quad" | "qquad" => out.push(' '),
+                _ => match joining_text(command, rest) {
+                    Some((mark, len)) => {
+                        out.push(mark);
+                        rest = &rest[len..];
+                    }
+                    None => {
+                        out.push('\\');
+                        out.push_str(command);
+                    }
+                },
+            }
+            continue;
+        }
+        let len = name(rest).max(c.len_utf8());
+        match &rest[..len] {
+            "or" => out.push(OR),
+            "and" => out.push(AND),
+            "$" => {}
+            it => out.push_str(it),
+        }
+        rest = &rest[len..];
+    }
+    out
+}
+
+/// The mark of `\text{ or }` and its kin, and the length of its braces.
+fn joining_text(command: &str, rest: &str) -> Option<(char, usize)> {
+    const TEXT: [&str; 6] = ["text", "textrm", "textnormal", "mathrm", "mbox", "textbf"];
+    if !TEXT.contains(&command) {
+        return None;
+    }
+    let inner = &rest.strip_prefix('{')?[..];
+    let (word, _) = inner.split_once('}')?;
+    let mark = match word.trim() {
+        "or" => OR,
+        "and" => AND,
+        _ => return None,
+    };
+    Some((mark, word.len() + 2))
+}
+
+/// The text at its joints outside of brackets. A semicolon inside of brackets parts like a comma.
+fn parts(text: &str) -> Vec<(Joint, String)> {
+    let mut all = vec![(Joint::Comma, String::new())];
+    let mut level = 0_i32;
+    for c in text.chars() {
+        match c {
+            '(' | '[' | '{' => level += 1,
+            ')' | ']' | '}' => level -= 1,
+            _ => {}
+        }
+        let joint = match c {
+            ',' | ';' => Some(Joint::Comma),
+            AND => Some(Joint::And),
+            OR => Some(Joint::Or),
+            _ => None,
+        };
+        let (before, part) = all.last_mut().expect("there is always a part");
+        match joint {
+            // "a, or b": the word says how.
+            Some(joint) if level == 0 && part.trim().is_empty() => *before = joint.max(*before),
+            Some(joint) if level == 0 => all.push((joint, String::new())),
+            Some(_) if c == ';' => part.push(','),
+            _ => part.push(c),
+        }
+    }
+    all.retain(|it| !it.1.trim().is_empty());
+    all
+}
