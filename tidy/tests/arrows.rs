@@ -7,6 +7,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-core", &[]),
     ("hapo-verify", &[]),
+    ("hapo-reward", &["hapo-core", "hapo-verify"]),
     ("hapo-run", &["hapo-core"]),
     ("hapo-kernels", &[]),
     ("hapo-cuda", &["hapo-kernels", "hapo-run"]),
@@ -20,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-data",
             "hapo-kernels",
             "hapo-model",
+            "hapo-reward",
             "hapo-run",
             "hapo-sampler",
             "hapo-verify",
@@ -84,6 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-kernels",
             "hapo-model",
             "hapo-report",
+            "hapo-reward",
             "hapo-run",
             "hapo-sampler",
             "hapo-teacher",

@@ -29,14 +29,14 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
     let mut theirs = Run::new(&recipe, 1).unwrap();
     for step in 1..=2 {
         let (ours, theirs) = (ours.step().unwrap(), theirs.step().unwrap());
-        let names = |it: &Metrics| -> Vec<&'static str> {
-            let all = it.iter().map(|it| it.0);
+        let names = |it: &Metrics| -> Vec<String> {
+            let all = it.iter().map(|it| it.0.to_owned());
             all.filter(|it| !is_clock(it)).collect()
         };
         assert_eq!(names(&ours), names(&theirs));
         // Sampled tokens, rewards and the gate are the same; numbers differ in their last places.
         for name in names(&theirs) {
-            let (a, b) = (ours.get(name).unwrap(), theirs.get(name).unwrap());
+            let (a, b) = (ours.get(&name).unwrap(), theirs.get(&name).unwrap());
             let off = (a - b).abs();
             assert!(off <= 1e-4 + 1e-3 * b.abs(), "step {step}, {name}: {a}, on the CPU {b}");
         }

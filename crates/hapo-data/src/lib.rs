@@ -33,7 +33,7 @@ pub use container::Container;
 pub use convert::{Decision, convert, most_teachers};
 pub use dataset::{
     Dataset, Example, JsonRows, Loaded, PromptText, Rows, data_files, json_rows, load, load_all,
-    load_as, open, open_all, open_reader, prompt_text, question_hash, read_rows,
+    load_as, load_rows, open, open_all, open_reader, prompt_text, question_hash, read_rows,
 };
 pub use error::Error;
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout};

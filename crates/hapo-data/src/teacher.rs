@@ -6,7 +6,7 @@
 //!
 //! Price: every solution is tokenised and graded before the first step.
 
-use crate::{Dataset, Example};
+use crate::Dataset;
 use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher};
 
 /// The solutions a run may inject, and what became of the others.
@@ -44,11 +44,11 @@ pub struct AdmissionRule<'a> {
 
 /// Takes, for every example, its first solution whose reward is a success and which fits (D9, D28).
 ///
-/// `grade` gives the reward of a solution to its example, and the verdict; `encode` its tokens.
+/// `grade` gives the reward and the verdict of a solution by the index of its example and its own; `encode` its tokens.
 pub fn admit(
     dataset: &Dataset,
     rule: AdmissionRule<'_>,
-    grade: impl Fn(&str, &Example) -> (f64, Verdict),
+    mut grade: impl FnMut(usize, usize) -> (f64, Verdict),
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Admission {
     let mut admission = Admission::default();
@@ -56,7 +56,7 @@ pub fn admit(
         admission.without_teacher += usize::from(row.teachers.is_empty());
         let mut admitted = None;
         for (teacher, solution) in row.teachers.iter().enumerate() {
-            match admitted_as(solution, grade(solution, row), rule, &encode) {
+            match admitted_as(solution, grade(example, teacher), rule, &encode) {
                 Ok(trajectory) => {
                     admitted = Some(trajectory);
                     break;
@@ -86,6 +86,7 @@ fn admitted_as(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Example;
 
     fn example(answer: &str, teachers: &[&str]) -> Example {
         Example {
@@ -106,8 +107,9 @@ mod tests {
                 example("4", &["123456=4"]),
             ],
         };
-        let verdict = |solution: &str, example: &Example| {
-            let answer = &example.answer;
+        let verdict = |example: usize, teacher: usize| {
+            let Example { answer, teachers, .. } = &dataset.examples[example];
+            let solution = &teachers[teacher];
             let verdict = Verdict::of::<&str>(Ok(solution.ends_with(&format!("={answer}"))));
             (verdict.reward(), verdict)
         };

@@ -339,6 +339,7 @@ mod tests {
             let answer = GradedCompletion {
                 text: String::new(),
                 verdict: if *it == 1 { Verdict::Correct } else { Verdict::Wrong },
+                reward: None,
                 other: None,
                 answer: None,
                 vote: Some(0),

@@ -34,6 +34,12 @@ pub enum Error {
         /// The grader's reason.
         reason: GoldError,
     },
+    /// A program or a server that judges gave no judgement.
+    #[error("the reward failed: {problem}")]
+    Grader {
+        /// What happened.
+        problem: String,
+    },
     /// A server that cannot be asked.
     #[error(transparent)]
     Teacher(#[from] hapo_teacher::Error),
@@ -127,6 +133,9 @@ impl Explain for Error {
                 "name the folder with the benchmarks' files"
             }
             Error::Gold { .. } | Error::Rows { .. } => "correct or remove the row",
+            Error::Grader { .. } => {
+                "what it printed is above; with a record the same command resumes where it stopped"
+            }
             Error::Problem { .. } => "remove the row, or shorten the completions",
             Error::Count { .. } => {
                 "give the benchmark's own file, or evaluate on any file by itself"

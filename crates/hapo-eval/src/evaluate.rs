@@ -116,7 +116,7 @@ pub fn evaluate<D: Device>(
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
     let mut results = BTreeMap::new();
     sample_problems(model, dataset, &indices, settings, |index, completions| {
-        results.insert(index, judge.grade(index, completions));
+        results.insert(index, judge.grade(index, completions)?);
         Ok(())
     })?;
     Ok(results.into_values().collect())

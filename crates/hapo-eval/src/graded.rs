@@ -2,7 +2,8 @@
 
 use hapo_core::Verdict;
 use hapo_data::Dataset;
-use hapo_verify::{Gold, Grader, Judgement};
+use hapo_teacher::gold_of;
+use hapo_verify::{Completion, Gold, Grader, Judgement, in_order};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
@@ -38,6 +39,9 @@ pub struct GradedCompletion {
     /// The grader's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// The reward, where it is not that of the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f64>,
     /// The other grader's verdict, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "other")]
     pub other: Option<Verdict>,
@@ -85,24 +89,38 @@ impl<'a> Judge<'a> {
         let golds = dataset
             .examples
             .iter()
-            .map(|it| Gold::any(grader, it.golds()).map_err(|reason| Error::gold(it, reason)))
+            .map(|it| gold_of(grader, it).map_err(|reason| Error::gold(it, reason)))
             .collect::<Result<Vec<_>, _>>()?;
         let others = other.map(|grader| {
             let golds = dataset.examples.iter();
-            golds.map(|it| Gold::any(grader, it.golds()).ok()).collect()
+            golds.map(|it| gold_of(grader, it).ok()).collect()
         });
         Ok(Self { dataset, grader, golds, others })
     }
 
     /// Grades the completions of one problem and groups equal answers.
-    pub fn grade(&self, problem: usize, completions: Vec<RawCompletion>) -> ProblemResult {
+    ///
+    /// # Errors
+    /// [`Error::Grader`].
+    pub fn grade(
+        &self,
+        problem: usize,
+        completions: Vec<RawCompletion>,
+    ) -> Result<ProblemResult, Error> {
         let example = &self.dataset.examples[problem];
-        let judged: Vec<Judgement> =
-            completions.iter().map(|it| self.golds[problem].judge(&it.text)).collect();
+        let judged = in_order(self.grader.workers(), &completions, |it| {
+            let completion = Completion { text: &it.text, truncated: !it.ended };
+            let judged = self.golds[problem].judge_completion(completion);
+            match judged.failure() {
+                Some(problem) => Err(Error::Grader { problem: problem.to_owned() }),
+                None => Ok(judged),
+            }
+        })?;
         let votes = votes(self.grader, &judged, &completions);
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
             verdict: Verdict::of(judged.verdict.compared()),
+            reward: judged.reward,
             other: self.other_verdict(problem, &raw.text),
             answer: judged.extracted,
             vote,
@@ -110,11 +128,11 @@ impl<'a> Judge<'a> {
             tokens: raw.tokens,
             ended: raw.ended,
         });
-        ProblemResult {
+        Ok(ProblemResult {
             id: example.id.clone(),
             gold: example.answer.clone(),
             completions: graded.collect(),
-        }
+        })
     }
 
     /// The other grader's verdict; `None` without another grader.
@@ -160,7 +178,9 @@ fn votes(
         });
         let vote = same.map_or(n, |it| it.0);
         if vote == n {
-            let gold = (!it.verdict.is_correct()).then(|| Gold::new(grader, answer).ok());
+            // What judges whole completions is not asked about gold answers that nobody gave.
+            let is_gold = !it.verdict.is_correct() && grader.reads_answers();
+            let gold = is_gold.then(|| Gold::new(grader, answer).ok());
             groups.push((n, gold.flatten()));
         }
         votes.push(Some(vote));
@@ -204,7 +224,7 @@ mod tests {
         ];
         let completions =
             texts.map(|it| RawCompletion { text: it.into(), tokens: None, ended: true });
-        let it = judge.grade(0, completions.to_vec());
+        let it = judge.grade(0, completions.to_vec()).unwrap();
         let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
         assert_eq!(votes, [Some(0), Some(1), Some(0), Some(1), None, Some(5), Some(5)]);
         let others: Vec<&Option<Verdict>> = it.completions.iter().map(|it| &it.other).collect();

@@ -112,6 +112,7 @@ mod tests {
         let completion = |it: &(Verdict, Option<usize>, Verdict)| GradedCompletion {
             text: String::new(),
             verdict: it.0.clone(),
+            reward: None,
             other: Some(it.2.clone()),
             answer: None,
             vote: it.1,

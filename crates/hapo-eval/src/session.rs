@@ -140,7 +140,7 @@ impl<'a> EvalSession<'a> {
         problem: usize,
         completions: Vec<RawCompletion>,
     ) -> Result<(), Error> {
-        let result = self.judges[set].grade(problem, completions);
+        let result = self.judges[set].grade(problem, completions)?;
         if let Some(record) = &mut self.record {
             record.add(&self.plan.sets[set].name, problem, &result)?;
         }

@@ -35,6 +35,11 @@ impl RunFolder<'_> {
         self.0.join("preflight.json")
     }
 
+    /// What a reward of one's own printed beside its answers.
+    pub fn reward_log(self) -> PathBuf {
+        self.0.join("reward.log")
+    }
+
     /// The file that the writing process locks.
     pub fn lock(self) -> PathBuf {
         self.0.join("run.lock")

@@ -21,7 +21,9 @@ pub use files::{create_folder, sync_parent, write_atomically, write_atomically_w
 pub use folder::RunFolder;
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use lock::{Lock, is_locked};
-pub use metrics::{METRICS, Metrics, MetricsFile, current_name, is_clock};
+pub use metrics::{
+    METRICS, Metrics, MetricsFile, REWARD_FAILED, REWARD_PARTS, current_name, is_clock,
+};
 pub use preflight::Preflight;
 pub use recipe::recipe_entries;
 pub use rollouts::{Role, RolloutLine, RolloutWriter, each_rollout, read_rollouts};

@@ -4,6 +4,7 @@
 //! runs are equal byte for byte except for the columns that hold wall-clock time or memory
 //! ([`is_clock`]). A name of an earlier version is read as its successor ([`current_name`]).
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -14,13 +15,14 @@ use crate::files::write_atomically;
 /// The numbers of one step, in the order in which they were set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    entries: Vec<(&'static str, f64)>,
+    entries: Vec<(Cow<'static, str>, f64)>,
 }
 
 impl Metrics {
     /// Sets a number; a name is set once.
-    pub fn set(&mut self, name: &'static str, value: f64) {
-        debug_assert!(self.get(name).is_none(), "{name} is set twice");
+    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: f64) {
+        let name = name.into();
+        debug_assert!(self.get(&name).is_none(), "{name} is set twice");
         self.entries.push((name, value));
     }
 
@@ -30,8 +32,8 @@ impl Metrics {
     }
 
     /// Names and numbers in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        self.entries.iter().copied()
+    pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
+        self.entries.iter().map(|it| (&*it.0, it.1))
     }
 
     /// The line of `metrics.jsonl`, without its newline. Numbers that are not finite are `null`.
@@ -55,7 +57,14 @@ impl Metrics {
     }
 }
 
-/// Every name, in the order of the documentation.
+/// How the names of a reward's parts begin; what follows is the part's.
+pub const REWARD_PARTS: &str = "reward/parts/";
+
+/// Responses that a reward of one's own gave no answer to.
+pub const REWARD_FAILED: &str = "reward/failed";
+
+/// Every name, in the order of the documentation, but for those of a reward of one's own: [`REWARD_FAILED`] and what
+/// begins with [`REWARD_PARTS`].
 pub const METRICS: &[&str] = &[
     "step",
     "epoch",

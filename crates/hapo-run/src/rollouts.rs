@@ -59,9 +59,19 @@ pub struct RolloutLine {
     /// A of the response's first token that has one; a replaced rollout and the teacher have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advantage: Option<f64>,
+    /// The reward, where it is not that of the verdict (D28).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f64>,
     /// What the grader says.
     #[serde(flatten)]
     pub verdict: Verdict,
+}
+
+impl RolloutLine {
+    /// `R(τ)`: the reward that the grader names, or else that of its verdict.
+    pub fn reward(&self) -> f64 {
+        self.reward.unwrap_or_else(|| self.verdict.reward())
+    }
 }
 
 /// Who wrote a trajectory.

@@ -72,6 +72,12 @@ pub enum Error {
         /// The grader's reason.
         reason: hapo_verify::GoldError,
     },
+    /// A program or a server that judges gave no judgement.
+    #[error("the reward failed: {problem}")]
+    Grader {
+        /// What happened.
+        problem: String,
+    },
 }
 
 impl Explain for Error {
@@ -97,6 +103,9 @@ impl Explain for Error {
             ) => return Some(it.hint()? + ", or start afresh"),
             Error::Run(it) => return it.hint(),
             Error::Gold { .. } => "correct or remove the row",
+            Error::Grader { .. } => {
+                "what it printed is above; the same command resumes where it stopped"
+            }
         };
         Some(hint.to_owned())
     }
@@ -104,7 +113,7 @@ impl Explain for Error {
     fn is_bad_input(&self) -> bool {
         match self {
             Error::Refused { status, .. } => !matches!(status, 402 | 429),
-            Error::Url { .. } | Error::Key | Error::Gold { .. } => true,
+            Error::Url { .. } | Error::Key | Error::Gold { .. } | Error::Grader { .. } => true,
             Error::Run(it) => it.is_bad_input(),
             _ => false,
         }

@@ -111,7 +111,7 @@ pub(crate) fn judge(
     prompt: PromptKind,
     rules: &Rules<'_>,
     span: Span,
-) -> Judged {
+) -> Result<Judged, String> {
     let text = it.text.as_deref().map(clean);
     let length = text.map_or(0, |text| match &rules.length {
         Some(it) => (it.tokens)(text),
@@ -122,7 +122,7 @@ pub(crate) fn judge(
         Some(_) if it.finish_reason.as_deref().is_some_and(|it| CUT.contains(&it)) => {
             Outcome::Truncated
         }
-        Some(text) => match gold.judge(text).verdict {
+        Some(text) => match judged(gold, text)? {
             Verdict::Correct if rules.length.as_ref().is_some_and(|it| length > it.limit) => {
                 Outcome::TooLong
             }
@@ -131,7 +131,7 @@ pub(crate) fn judge(
             Verdict::Unparsable(_) => Outcome::Unparsable,
         },
     };
-    Judged {
+    Ok(Judged {
         outcome,
         // A prompt without the gold answer cannot leak it.
         leak: text.filter(|_| prompt == PromptKind::Conditioned).and_then(|it| leak(it, problem)),
@@ -140,6 +140,15 @@ pub(crate) fn judge(
         completion_tokens: it.completion_tokens,
         requests: it.requests,
         span,
+    })
+}
+
+/// The verdict on a trace, or why the grader has none.
+fn judged(gold: &Gold, text: &str) -> Result<Verdict, String> {
+    let judgement = gold.judge(text);
+    match judgement.failure() {
+        Some(it) => Err(it.to_owned()),
+        None => Ok(judgement.verdict),
     }
 }
 

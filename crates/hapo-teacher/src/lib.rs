@@ -29,5 +29,5 @@ pub use judgement::{Leaked, Length, Outcome, Prices, Rule, Rules};
 pub use leak::{LEAKS, leak};
 pub use local::{LocalCompletion, LocalRequest, teach_with};
 pub use prompt_kind::PromptKind;
-pub use session::{Session, Summary};
+pub use session::{Session, Summary, gold_of};
 pub use teach::teach;

@@ -62,6 +62,15 @@ pub enum Error {
     /// A grader that is unknown, or a gold answer that it cannot read.
     #[error(transparent)]
     Grader(#[from] hapo_verify::GoldError),
+    /// The name of a program or a server is none.
+    #[error(transparent)]
+    RewardName(#[from] hapo_reward::Error),
+    /// A program or a server gave no reward.
+    #[error("the reward failed: {problem}")]
+    Reward {
+        /// What happened.
+        problem: String,
+    },
     /// A step that cannot be computed again from what was kept.
     #[error("{problem}")]
     Replay {
@@ -172,6 +181,8 @@ impl Explain for Error {
             | Self::Stage { .. }
             | Self::Gate(_)
             | Self::Grader(_)
+            | Self::RewardName(_)
+            | Self::Reward { .. }
             | Self::Replay { .. }
             | Self::Model(_)
             | Self::Load(_)
@@ -222,6 +233,10 @@ impl Explain for Error {
             Self::EarlierVersion { .. } => {
                 Some("start a new run from its last checkpoint with model.path".to_owned())
             }
+            Self::RewardName(it) => it.hint(),
+            Self::Reward { .. } => Some(
+                "reward.log in the run folder keeps what it printed; with reward.on_failure = \"zero\" single failures are worth 0".to_owned(),
+            ),
             Self::NotSaved { .. } => Some("free space on the disk, then resume".to_owned()),
             Self::Checkpoint { .. } => {
                 Some("restore the folder from a copy, or choose another run folder".to_owned())

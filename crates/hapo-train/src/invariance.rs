@@ -225,9 +225,9 @@ fn weights(run: &Run) -> Vec<f32> {
     run.learner.model.params().as_slice().to_vec()
 }
 
-fn numbers(metrics: &Metrics) -> Vec<(&'static str, u64)> {
+fn numbers(metrics: &Metrics) -> Vec<(String, u64)> {
     let wanted = metrics.iter().filter(|it| !is_clock(it.0));
-    wanted.map(|(name, value)| (name, value.to_bits())).collect()
+    wanted.map(|(name, value)| (name.to_owned(), value.to_bits())).collect()
 }
 
 #[test]

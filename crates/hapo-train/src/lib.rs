@@ -44,7 +44,7 @@ pub use engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights}
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use inputs::Inputs;
-pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, load_file};
+pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file};
 pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
 pub use resume::ResumePolicy;
 pub use run::{Run, open_model, open_model_on};

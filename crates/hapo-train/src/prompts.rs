@@ -2,17 +2,17 @@
 //! where one is admissible, a teacher trajectory.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
-use hapo_data::{AdmissionRule, Columns, Dataset, Example};
+use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded};
 use hapo_sampler::ChatFormat;
-use hapo_verify::{Gold, Grader};
+use hapo_verify::{Gold, Grader, in_order};
 
 use crate::error::{Error, Result};
-use crate::grading;
+use crate::grading::{gold_of, graded};
 use crate::inputs::{Inputs, RowHashes};
 use crate::recipe::Overlong;
 
@@ -44,6 +44,8 @@ pub struct PromptTable {
     pub refused_teachers: Vec<String>,
     /// Prompts that are left out as they are too long, with the row.
     pub overlong: Vec<String>,
+    /// Fields of the file that look like solutions and are not read, with the number of rows that have them.
+    pub unread_solutions: BTreeMap<String, u64>,
     /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
     pub copies: u64,
     /// Hashes of all rows, in their order.
@@ -90,7 +92,7 @@ impl PromptTable {
                 problem: with_row(dataset, number, origin, &problem),
                 hint: hint.to_owned(),
             };
-            let gold = Gold::any(grader, example.golds()).map_err(|reason| {
+            let gold = gold_of(grader, example).map_err(|reason| {
                 let answer = &example.answer;
                 let problem =
                     format!("the grader cannot read the gold answer `{answer}`: {reason}");
@@ -131,7 +133,8 @@ impl PromptTable {
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
         let (copies, inputs) = (copies.sum(), hashes.finish());
-        Ok(Self { prompts, refused_teachers, overlong, copies, inputs })
+        let unread_solutions = BTreeMap::new();
+        Ok(Self { prompts, refused_teachers, overlong, unread_solutions, copies, inputs })
     }
 
     /// The prompts at these positions.
@@ -176,11 +179,23 @@ fn admit_teachers(
             Vec::new()
         })
     };
-    let grade = |solution: &str, example: &Example| {
-        // A gold that cannot be read is reported with its row, later.
-        let gold = Gold::any(grader, example.golds());
-        let verdict = gold.map_or(Verdict::Wrong, |it| grading::verdict_of(&it, solution));
-        (verdict.reward(), verdict)
+    let judged = |example: &Example, teacher: usize| match gold_of(grader, example) {
+        Ok(gold) => graded(&gold.judge(&example.teachers[teacher])),
+        // It is reported with its row, later.
+        Err(_) => Ok((0.0, Verdict::Wrong)),
+    };
+    // The first solutions, which are nearly all there are, are judged together.
+    let first = in_order(grader.workers(), &dataset.examples, |it| {
+        let first = it.teachers.first().map(|_| judged(it, 0));
+        first.transpose()
+    })?;
+    let mut grading_failed = None;
+    let grade = |example: usize, teacher: usize| match (teacher, &first[example]) {
+        (0, Some(it)) => it.clone(),
+        _ => judged(&dataset.examples[example], teacher).unwrap_or_else(|it| {
+            grading_failed.get_or_insert(it);
+            (0.0, Verdict::Wrong)
+        }),
     };
     let rule = AdmissionRule {
         success_at: limits.success_at,
@@ -188,6 +203,9 @@ fn admit_teachers(
         response_limit: limits.response_tokens,
     };
     let admission = hapo_data::admit(dataset, rule, grade, encode);
+    if let Some(it) = grading_failed {
+        return Err(it);
+    }
     match encoding_failed.into_inner() {
         Some(it) => Err(it.into()),
         None => Ok(admission),
@@ -254,14 +272,25 @@ impl Order {
     }
 }
 
-/// Reads a data set; bad rows are errors that name the first of them.
-pub fn load_file(path: &Path) -> Result<Dataset> {
-    load_files(std::slice::from_ref(&path.to_owned()), None)
+/// How problems are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadAs<'a> {
+    /// What the columns hold, where no layout fits.
+    pub columns: Option<&'a Columns>,
+    /// Whether rows are kept whole, for a reward of one's own.
+    pub keeps_fields: bool,
 }
 
-/// Reads the data sets that `data.train` names, by `data.columns` where it is there.
-pub(crate) fn load_files(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Dataset> {
-    let loaded = hapo_data::load_all(paths, columns)?;
+/// Reads a data set; bad rows are errors that name the first of them.
+pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
+    Ok(load_files(std::slice::from_ref(&path.to_owned()), read_as)?.dataset)
+}
+
+/// Reads several data sets, one after the other.
+pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
+    let rows = hapo_data::open_all(paths, read_as.columns)?;
+    let rows = if read_as.keeps_fields { rows.keeping_fields() } else { rows };
+    let loaded = hapo_data::load_rows(rows)?;
     if let Some(bad) = loaded.bad_rows.first() {
         return Err(Error::Dataset {
             problem: format!("{bad} ({} bad rows in all)", loaded.bad_row_count),
@@ -271,7 +300,7 @@ pub(crate) fn load_files(paths: &[PathBuf], columns: Option<&Columns>) -> Result
             ),
         });
     }
-    Ok(loaded.dataset)
+    Ok(loaded)
 }
 
 #[cfg(test)]

@@ -11,15 +11,18 @@ mod words;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
 use hapo_data::Dataset;
+use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::Extracting;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::error::{Error, Result};
+use crate::grading::RunGrader;
 use text::{Document, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
@@ -27,8 +30,8 @@ pub use keys::{KeyEntry, key_entries};
 pub use sections::{
     AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection,
     HapoSection, InitSection, Key, LossSection, MethodName, MetricsSection, MicroBatch,
-    ModelSection, OptimSection, Overlong, REQUIRED, SECTIONS, SamplingSection, Settings,
-    TeacherSection, Truncated,
+    ModelSection, OptimSection, Overlong, REQUIRED, RewardSection, SECTIONS, SamplingSection,
+    Settings, TeacherSection, Truncated,
 };
 pub use spelling::{of_earlier_version, upgrade};
 pub use text::{Overrides, WrittenAs};
@@ -422,9 +425,26 @@ impl Recipe {
     ///
     /// # Errors
     /// Never for a recipe that was checked.
-    pub fn grader(&self) -> Result<Extracting<'static>> {
-        let data = self.data();
-        Ok(Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction))
+    pub fn grader(&self) -> Result<RunGrader> {
+        let (data, reward) = (self.data(), &self.settings.reward);
+        if !hapo_reward::is_own(&data.grader) {
+            let grader = Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction);
+            return Ok(RunGrader::built_in(grader));
+        }
+        let settings = RewardSettings {
+            timeout: Duration::from_secs_f64(reward.timeout),
+            start_timeout: Duration::from_secs_f64(reward.start_timeout),
+            workers: hapo_reward::workers(reward.workers),
+            on_failure: reward.on_failure,
+            success_at: self.success_at(),
+            extraction: data.extraction,
+        };
+        Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
+    }
+
+    /// Whether rows of data are kept whole: a reward of one's own is shown them.
+    pub fn keeps_fields(&self) -> bool {
+        hapo_reward::is_own(&self.data().grader)
     }
 
     /// How rollouts are drawn.

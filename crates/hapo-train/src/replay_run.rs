@@ -161,8 +161,7 @@ fn scored_group(
             ended: it.ended,
         })
         .collect();
-    let verdicts = sampled().map(|it| it.verdict.clone());
-    let graded = verdicts.map(|it| (it.reward(), it)).collect();
+    let graded = sampled().map(|it| (it.reward(), it.verdict.clone())).collect();
     let sampled = SampledGroup::new(id, rollouts.len(), rollouts);
     Ok(sampled.score_with_rewards(graded, verifier.success_at))
 }

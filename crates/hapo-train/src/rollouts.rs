@@ -81,6 +81,11 @@ fn advantage_of(spans: &[Span]) -> Option<f64> {
     })
 }
 
+/// A reward that does not follow from its verdict.
+fn graded_reward(reward: f64, verdict: &Verdict) -> Option<f64> {
+    (reward != verdict.reward()).then_some(reward)
+}
+
 /// The lines of one group; `text` decodes a response.
 fn lines_of(
     group: &MixedGroup,
@@ -115,6 +120,7 @@ fn lines_of(
             log_probs: rollout.log_probs.clone(),
             ended: rollout.ended,
             verdict: member.verdict.clone(),
+            reward: graded_reward(member.reward, &member.verdict),
             ..line(role, slot, &rollout.tokens)?
         })
     };
@@ -126,7 +132,9 @@ fn lines_of(
                 if let Some(it) = replaced {
                     lines.push(sampled(Role::Replaced, slot, it)?);
                 }
-                lines.push(line(Role::Teacher, slot, trajectory.tokens())?);
+                let teacher = line(Role::Teacher, slot, trajectory.tokens())?;
+                let reward = graded_reward(trajectory.reward(), &teacher.verdict);
+                lines.push(RolloutLine { reward, ..teacher });
             }
         }
     }

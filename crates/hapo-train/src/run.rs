@@ -15,6 +15,7 @@ use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engines::Batching;
 use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
+use crate::grading::RunGrader;
 use crate::init::init_model;
 use crate::inputs::{Inputs, hex};
 use crate::recipe::{ModelSource, Recipe, Truncated};
@@ -55,6 +56,7 @@ pub struct Run<L: Learner = Trainer> {
     sampler: Box<dyn Sampler<L::Model>>,
     method: Gated,
     source: Source,
+    grader: RunGrader,
     verifier: Verifier,
     settings: StepSettings,
     rollouts: RolloutLog,
@@ -102,7 +104,8 @@ impl<D: Device> Run<Trainer<D>> {
         let template = choose_template(template.choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
-        let source = load_source(recipe, &chat_format, &recipe.grader()?)?;
+        let grader = recipe.grader()?;
+        let source = load_source(recipe, &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         let mut inputs = inputs_of(&model, &tokenizer_files);
@@ -130,7 +133,9 @@ impl<D: Device> Run<Trainer<D>> {
                 noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
                 truncated: recipe.data().truncated,
                 success_at: recipe.success_at(),
+                workers: grader.get().workers(),
             },
+            grader,
             settings: settings_of(recipe),
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
@@ -302,6 +307,17 @@ impl<L: Learner> Run<L> {
         }
     }
 
+    /// Keeps what a reward of one's own prints in a run folder.
+    pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
+        let Some(log) = self.grader.log() else {
+            return Ok(());
+        };
+        let path = RunFolder(run_dir).reward_log();
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        log.keep_in(file.map_err(hapo_run::Error::io("write", &path))?);
+        Ok(())
+    }
+
     /// Waits until the rollouts of the steps done are on the disk.
     pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
         self.rollouts.wait()
@@ -316,9 +332,8 @@ impl<L: Learner> Run<L> {
 
     /// Reads the problems of `[eval]`.
     pub(crate) fn load_validation(&mut self) -> Result<()> {
-        let grader = self.recipe.grader()?;
         let chat_format = &self.verifier.chat_format;
-        let validation = Validation::load(&self.recipe, chat_format, &grader)?;
+        let validation = Validation::load(&self.recipe, chat_format, self.grader.get())?;
         if let Some(it) = &validation {
             self.inputs = self.inputs.clone().and(&it.inputs());
             if let Some((trained, _)) = self.source.prompts() {

@@ -1,5 +1,7 @@
 //! What a run trains on: prompts in an order, or documents of the built-in corpus.
 
+use std::collections::BTreeMap;
+
 use hapo_core::{GroupPlan, Step, demonstration as imitated};
 use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
@@ -8,7 +10,7 @@ use hapo_verify::Grader;
 use crate::duplicates::Texts;
 use crate::error::{Error, Result};
 use crate::pack::{Sequence, TokenGroup};
-use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, load_files};
+use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
 /// What a run trains on.
@@ -71,6 +73,11 @@ impl Source {
         };
         let (refused, copies) = (&table.refused_teachers, table.copies);
         let mut all = Vec::new();
+        for (name, rows) in &table.unread_solutions {
+            all.push(format!(
+                "`{name}` looks like solutions ({rows} rows of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
+            ));
+        }
         if let Some(first) = refused.first() {
             let n = refused.len();
             all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
@@ -125,6 +132,7 @@ pub(crate) fn load_source(
     chat_format: &ChatFormat,
     grader: &dyn Grader,
 ) -> Result<Source> {
+    let mut unread_solutions = BTreeMap::new();
     let dataset = match &recipe.data().train {
         DataSource::Corpus => {
             let mixture =
@@ -141,7 +149,15 @@ pub(crate) fn load_source(
             count: recipe.data().prompts,
             teacher_coverage: recipe.data().teacher_coverage,
         })?,
-        DataSource::Files(_) => load_files(&recipe.train_files(), recipe.data().columns.as_ref())?,
+        DataSource::Files(_) => {
+            let read_as = ReadAs {
+                columns: recipe.data().columns.as_ref(),
+                keeps_fields: recipe.keeps_fields(),
+            };
+            let loaded = load_files(&recipe.train_files(), read_as)?;
+            unread_solutions = loaded.unread_solutions;
+            loaded.dataset
+        }
     };
     let limits = PromptLimits {
         prompt_tokens: recipe.data().max_prompt_tokens,
@@ -151,6 +167,7 @@ pub(crate) fn load_source(
     };
     let mut table =
         PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;
+    table.unread_solutions = unread_solutions;
     if recipe.method().sampling() == GroupPlan::Demonstrations {
         table = table.with_teacher();
     }

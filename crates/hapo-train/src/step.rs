@@ -17,7 +17,6 @@ use hapo_core::{
 };
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
-use rayon::prelude::*;
 
 pub(crate) use batch::SampledTokens;
 pub(crate) use imitation::imitation_step;
@@ -29,7 +28,7 @@ use crate::pack::{TokenGroup, token_group};
 use crate::prompts::{Prompt, PromptTable};
 use crate::rollouts::RolloutLog;
 use crate::update::update;
-use crate::verifier::{AnswerCounts, Verifier};
+use crate::verifier::{AnswerCounts, Ungraded, Verifier};
 use batch::Batch;
 use clock::Clock;
 
@@ -113,9 +112,10 @@ pub(crate) fn score(
     verifier: &Verifier,
     (step, answers): (Step, &mut AnswerCounts),
 ) -> Result<Vec<ScoredGroup>> {
-    let groups = prompts.par_iter().zip(&sampled);
-    let graded = groups.map(|(prompt, it)| verifier.grade(prompt, it.group.rollouts(), (step, 0)));
-    let graded: Vec<_> = graded.collect::<Result<_>>()?;
+    let groups = prompts.iter().zip(&sampled);
+    let groups =
+        groups.map(|(prompt, it)| Ungraded { prompt, rollouts: it.group.rollouts(), first: 0 });
+    let graded = verifier.grade(&groups.collect::<Vec<_>>(), step)?;
     let scored = sampled.into_iter().zip(graded).map(|(it, graded)| {
         answers.add(&graded);
         verifier.score(it.group, graded)

@@ -137,6 +137,7 @@ pub fn train_on<D: Device>(
         run.restore(state, folder)?;
     }
     run.keep_rollouts_in(run_dir)?;
+    run.keep_reward_log_in(run_dir)?;
     let first = run.steps_done();
     let file = MetricsFile::open(&files.metrics(), first)?;
     if file.lines() < first {
@@ -291,7 +292,7 @@ impl Session<'_> {
     ) -> Result<Metrics> {
         let updates_before = run.updates();
         let mut metrics = match run.step() {
-            Err(it @ Error::NotFinite { .. }) => {
+            Err(it @ (Error::NotFinite { .. } | Error::Reward { .. })) => {
                 self.file.sync()?;
                 let mid_step = run.updates() > updates_before;
                 if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {

@@ -15,7 +15,7 @@ use crate::duplicates::Texts;
 use crate::engines::{Engines, Learner};
 use crate::error::{Error, Result};
 use crate::inputs::Inputs;
-use crate::prompts::{Prompt, PromptLimits, PromptTable, load_file};
+use crate::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
 use crate::recipe::{EvalSection, EvalSet, Recipe};
 use crate::step::{requests, score};
 use crate::verifier::{AnswerCounts, Verifier};
@@ -125,7 +125,8 @@ impl Validation {
             let requests = requests(&prompts, SlotRule::LowestReward, self.completions);
             let sampled = engines.sample(&requests, &settings)?;
             let mut answers = AnswerCounts::default();
-            scores.push(Shares::of(&score(&prompts, sampled, &verifier, (Step(0), &mut answers))?));
+            let scored = score(&prompts, sampled, &verifier, (Step(0), &mut answers))?;
+            scores.push(Shares::of(&scored));
         }
         let mean =
             |of: fn(&Shares) -> f64| scores.iter().map(of).sum::<f64>() / scores.len() as f64;
@@ -145,10 +146,11 @@ fn sets_of(recipe: &Recipe, eval: &EvalSection) -> Result<Vec<EvalSet>> {
     match (&eval.data, &eval.suite) {
         (Some(file), None) => {
             let path = Path::new(file);
+            let read_as = ReadAs { keeps_fields: recipe.keeps_fields(), ..ReadAs::default() };
             let name = path
                 .file_stem()
                 .map_or_else(|| file.clone(), |it| it.to_string_lossy().into_owned());
-            Ok(vec![EvalSet { name, dataset: load_file(path)? }])
+            Ok(vec![EvalSet { name, dataset: load_file(path, read_as)? }])
         }
         _ => Err(Error::Dataset {
             problem: "eval.suite: the problems of the suite were not given".to_owned(),

@@ -1,15 +1,16 @@
 //! Verdicts on the rollouts of a run, by a grader that a study may make unreliable.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hapo_core::{
     RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Verdict, uniform,
 };
 use hapo_sampler::ChatFormat;
-use hapo_verify::{AnswerForm, Extraction, find_answer};
+use hapo_verify::{AnswerForm, Completion, Extraction, Reason, find_answer, in_order};
 
 use crate::error::Result;
-use crate::grading::verdict_of;
+use crate::grading::graded;
 use crate::prompts::Prompt;
 use crate::recipe::Truncated;
 
@@ -23,6 +24,8 @@ pub(crate) struct Verifier {
     pub(crate) truncated: Truncated,
     /// The smallest reward that counts as success (D28).
     pub(crate) success_at: f64,
+    /// How many rollouts are graded at once, where the grader names a number.
+    pub(crate) workers: Option<usize>,
 }
 
 impl Verifier {
@@ -32,31 +35,50 @@ impl Verifier {
         group.score_with_rewards(graded, self.success_at)
     }
 
-    /// What the grader says of rollouts of a prompt, of which the first is number `first` of its group.
-    pub(crate) fn grade(
+    /// What the grader says of all rollouts of some prompts.
+    pub(crate) fn grade(&self, all: &[Ungraded<'_>], step: Step) -> Result<Vec<Vec<Graded>>> {
+        let each = all.iter().flat_map(|it| {
+            it.rollouts.iter().zip(it.first as u64..).map(|(rollout, n)| (it.prompt, rollout, n))
+        });
+        let each: Vec<_> = each.collect();
+        let graded = in_order(self.workers, &each, |it| self.grade_one(it.0, it.1, (step, it.2)))?;
+        let mut graded = graded.into_iter();
+        Ok(all.iter().map(|it| graded.by_ref().take(it.rollouts.len()).collect()).collect())
+    }
+
+    fn grade_one(
         &self,
         prompt: &Prompt,
-        rollouts: &[Rollout],
-        (step, first): (Step, usize),
-    ) -> Result<Vec<Graded>> {
-        let graded = |(rollout, number): (&Rollout, u64)| {
-            let text = self.chat_format.text(&rollout.tokens)?;
-            let form = find_answer(&text, Extraction::Announced).ok().map(|it| it.form);
-            if !rollout.ended && self.truncated != Truncated::Grade {
-                let verdict = Verdict::Unparsable(CUT_OFF.to_owned());
-                return Ok(Graded { reward: 0.0, verdict, form });
-            }
-            let verdict = verdict_of(&prompt.gold, &text);
-            let counter =
-                RngCounter { step: step.0, prompt: prompt.id.0, rollout: number, position: 0 };
-            let verdict = match self.noise {
-                Some(noise) => noise.applied_to(verdict, counter),
-                None => verdict,
-            };
-            Ok(Graded { reward: verdict.reward(), verdict, form })
+        rollout: &Rollout,
+        (step, number): (Step, u64),
+    ) -> Result<Graded> {
+        let text = self.chat_format.text(&rollout.tokens)?;
+        let form = find_answer(&text, Extraction::Announced).ok().map(|it| it.form);
+        if !rollout.ended && self.truncated != Truncated::Grade {
+            let verdict = Verdict::Unparsable(CUT_OFF.to_owned());
+            return Ok(Graded { reward: 0.0, verdict, form, parts: Vec::new(), failed: false });
+        }
+        let completion = Completion { text: &text, truncated: !rollout.ended };
+        let judgement = prompt.gold.judge_completion(completion);
+        let (reward, verdict) = graded(&judgement)?;
+        let failed = judgement.verdict.reason() == Some(Reason::Grader);
+        let graded = Graded { reward, verdict, form, parts: judgement.parts, failed };
+        let Some(noise) = self.noise else {
+            return Ok(graded);
         };
-        rollouts.iter().zip(first as u64..).map(graded).collect()
+        let counter =
+            RngCounter { step: step.0, prompt: prompt.id.0, rollout: number, position: 0 };
+        let verdict = noise.applied_to(graded.verdict, counter);
+        Ok(Graded { reward: verdict.reward(), verdict, ..graded })
     }
+}
+
+/// Rollouts of a prompt.
+pub(crate) struct Ungraded<'a> {
+    pub(crate) prompt: &'a Prompt,
+    pub(crate) rollouts: &'a [Rollout],
+    /// The number of the first in its group.
+    pub(crate) first: usize,
 }
 
 /// Why a rollout without its end token has no reward.
@@ -69,20 +91,39 @@ pub(crate) struct Graded {
     pub(crate) verdict: Verdict,
     /// Where an answer stands in it, whichever rule the run's grader follows.
     pub(crate) form: Option<AnswerForm>,
+    /// What the reward is made of.
+    pub(crate) parts: Vec<(String, f64)>,
+    /// Whether its reward is 0 because a program of one's own gave none.
+    pub(crate) failed: bool,
 }
 
-/// How many responses give an answer, and how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How many responses give an answer, and how, and what their rewards are made of.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AnswerCounts {
     pub(crate) boxed: usize,
     pub(crate) announced: usize,
+    /// Responses that a program of one's own gave no reward.
+    pub(crate) failed: usize,
+    /// Sum and number of each part of the rewards.
+    pub(crate) parts: BTreeMap<String, (f64, usize)>,
 }
+
+/// Most parts of rewards that are counted.
+const MOST_PARTS: usize = 64;
 
 impl AnswerCounts {
     pub(crate) fn add(&mut self, graded: &[Graded]) {
         let of = |form| graded.iter().filter(|it| it.form == Some(form)).count();
         self.boxed += of(AnswerForm::Boxed);
         self.announced += of(AnswerForm::Announced);
+        self.failed += graded.iter().filter(|it| it.failed).count();
+        for (name, part) in graded.iter().flat_map(|it| &it.parts) {
+            if let Some((sum, n)) = self.parts.get_mut(name) {
+                (*sum, *n) = (*sum + part, *n + 1);
+            } else if self.parts.len() < MOST_PARTS {
+                self.parts.insert(name.clone(), (*part, 1));
+            }
+        }
     }
 }
 

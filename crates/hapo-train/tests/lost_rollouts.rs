@@ -48,7 +48,7 @@ fn train(group_size: usize, kept: [usize; 4]) -> Vec<Metrics> {
     (0..2).map(|_| run.step().unwrap()).collect()
 }
 
-fn numbers(steps: &[Metrics]) -> Vec<(&'static str, u64)> {
+fn numbers(steps: &[Metrics]) -> Vec<(&str, u64)> {
     let all = steps.iter().flat_map(Metrics::iter);
     let all = all.filter(|it| !is_clock(it.0));
     all.map(|it| (it.0, it.1.to_bits())).collect()

@@ -6,7 +6,7 @@
 //! that an answer which is neither boxed nor announced is none.
 
 use crate::error::GoldError;
-use crate::grader::{Grader, PreparedGold};
+use crate::grader::{Grader, PreparedGold, Problem};
 use crate::normalise::{are_one_list, closing_brace};
 use crate::verdict::{Judgement, Reason};
 use serde::{Deserialize, Serialize};
@@ -310,6 +310,17 @@ impl Grader for Extracting<'_> {
             Extraction::Any => read,
             extraction => Box::new(ExtractingGold { gold: read, extraction }),
         })
+    }
+
+    fn prepare_problem(
+        &self,
+        problem: &Problem<'_>,
+    ) -> Option<Result<Box<dyn PreparedGold>, GoldError>> {
+        self.grader.prepare_problem(problem)
+    }
+
+    fn workers(&self) -> Option<usize> {
+        self.grader.workers()
     }
 
     fn counterpart(&self) -> Option<&'static str> {

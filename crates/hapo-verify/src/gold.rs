@@ -1,7 +1,7 @@
 //! Gold answers that were read once, and the grading of completions against them.
 
 use crate::error::GoldError;
-use crate::grader::{Grader, PreparedGold};
+use crate::grader::{Completion, Grader, PreparedGold, Problem};
 use crate::verdict::{Judgement, Reason};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -28,6 +28,17 @@ impl Gold {
     /// When the gold answer is empty or cannot be read.
     pub fn new(grader: &dyn Grader, gold: &str) -> Result<Gold, GoldError> {
         grader.prepare(gold).map(Gold::from)
+    }
+
+    /// Reads the row of a data set for `grader`: its gold answers, and whatever else the grader is shown.
+    ///
+    /// # Errors
+    /// Those of [`Gold::any`].
+    pub fn of(grader: &dyn Grader, problem: &Problem<'_>) -> Result<Gold, GoldError> {
+        match grader.prepare_problem(problem) {
+            Some(it) => it.map(Gold::from),
+            None => Gold::any(grader, problem.golds.iter().copied()),
+        }
     }
 
     /// Reads several gold answers for `grader`: a completion is correct if it matches any of them, as in OAT's and
@@ -58,11 +69,16 @@ impl Gold {
     /// Judges one completion. Against several gold answers, the judgement is that of the first that it matches, or else
     /// that of the first.
     pub fn judge(&self, completion: &str) -> Judgement {
-        let first = self.first.judge(completion);
+        self.judge_completion(completion.into())
+    }
+
+    /// As [`Gold::judge`], of a completion of which more is known than its text.
+    pub fn judge_completion(&self, completion: Completion<'_>) -> Judgement {
+        let first = self.first.judge_completion(completion);
         if first.verdict.is_correct() {
             return first;
         }
-        let mut others = self.others.iter().map(|it| it.judge(completion));
+        let mut others = self.others.iter().map(|it| it.judge_completion(completion));
         let correct = others.find(|it| it.verdict.is_correct());
         correct.unwrap_or(first)
     }

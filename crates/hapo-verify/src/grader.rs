@@ -5,6 +5,32 @@ use crate::extraction::FoundAnswer;
 use crate::verdict::Judgement;
 use std::fmt;
 
+/// What a row of a data set says, for graders that are shown more than its gold answer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Problem<'a> {
+    /// The problem as written.
+    pub text: &'a str,
+    /// The gold answers, any of which counts.
+    pub golds: &'a [&'a str],
+    /// The whole row, as a JSON object, where it was kept.
+    pub row: Option<&'a str>,
+}
+
+/// A completion, for graders that are shown more than its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Completion<'a> {
+    /// Its text.
+    pub text: &'a str,
+    /// Whether it was cut off before its end token.
+    pub truncated: bool,
+}
+
+impl<'a> From<&'a str> for Completion<'a> {
+    fn from(text: &'a str) -> Self {
+        Completion { text, truncated: false }
+    }
+}
+
 /// A way to judge completions against gold answers.
 ///
 /// A grader only says how one gold answer is read and one completion judged; [`crate::Gold`], [`crate::grade`] and
@@ -25,6 +51,20 @@ pub trait Grader: fmt::Debug + Send + Sync {
     /// When the gold answer is empty or cannot be read.
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError>;
 
+    /// Reads a whole row, for a grader that is shown more than gold answers. `None`, unless a grader says otherwise:
+    /// each gold answer is read by itself.
+    fn prepare_problem(
+        &self,
+        _problem: &Problem<'_>,
+    ) -> Option<Result<Box<dyn PreparedGold>, GoldError>> {
+        None
+    }
+
+    /// How many completions are judged at once, where that is not a matter of the CPU's cores.
+    fn workers(&self) -> Option<usize> {
+        None
+    }
+
     /// The name of the grader that judges the same kind of answer by another rule, if there is one. An evaluation
     /// shows both.
     fn counterpart(&self) -> Option<&'static str> {
@@ -42,6 +82,11 @@ pub trait Grader: fmt::Debug + Send + Sync {
 pub trait PreparedGold: fmt::Debug + Send + Sync {
     /// Judges one completion. Model output is data: it gives a verdict, never a panic.
     fn judge(&self, completion: &str) -> Judgement;
+
+    /// Judges one completion of which more is known than its text.
+    fn judge_completion(&self, completion: Completion<'_>) -> Judgement {
+        self.judge(completion.text)
+    }
 
     /// Judges an answer that was found in a completion.
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {

@@ -58,6 +58,7 @@ mod normalise;
 mod number;
 mod numeric;
 mod options;
+mod ordered;
 mod parse;
 mod spelling;
 mod verdict;
@@ -66,7 +67,7 @@ pub use error::GoldError;
 pub use extract::{Search, Targets};
 pub use extraction::{AnswerForm, Extracting, Extraction, FoundAnswer, find_answer};
 pub use gold::{Gold, check_gold, grade, grade_batch};
-pub use grader::{Grader, PreparedGold};
+pub use grader::{Completion, Grader, PreparedGold, Problem};
 pub use graders::choice::{CHOICE, Choice};
 pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};
@@ -74,6 +75,7 @@ pub use graders::math::{MATH, Math};
 pub use graders::oat::{OAT, Oat};
 pub use graders::{GRADERS, grader};
 pub use options::{Fallback, MathOptions, Percent, Strictness, Tries, Variables};
+pub use ordered::in_order;
 pub use verdict::{Judgement, Reason, Verdict};
 
 /// The examples of the README compile and hold.

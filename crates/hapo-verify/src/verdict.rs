@@ -78,6 +78,8 @@ pub enum Reason {
     TooLarge,
     /// The gold answer itself cannot be read; [`crate::check_gold`] finds these when data are loaded.
     Gold,
+    /// The grader is a program or a server, and it gave no judgement.
+    Grader,
 }
 
 impl Reason {
@@ -90,6 +92,7 @@ impl Reason {
             Reason::Unreadable => "the answer cannot be read",
             Reason::TooLarge => "the answer exceeds the bounds",
             Reason::Gold => "the gold answer cannot be read",
+            Reason::Grader => "the grader gave no judgement",
         }
     }
 }
@@ -101,7 +104,7 @@ impl fmt::Display for Reason {
 }
 
 /// A verdict with what led to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
@@ -113,9 +116,27 @@ pub struct Judgement {
     pub answer_read: String,
     /// The rule that decided, in words.
     pub reason: Cow<'static, str>,
+    /// The reward, where it is not that of the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<f64>,
+    /// What the reward is made of, by name; most graders have no parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<(String, f64)>,
 }
 
 impl Judgement {
+    /// What the completion is worth: the reward that the grader names, or else that of its verdict.
+    pub fn reward(&self) -> f64 {
+        self.reward.unwrap_or(self.verdict.reward())
+    }
+
+    /// Why there is no judgement at all. Whoever asked the grader stops then: this is not an answer that is worth
+    /// nothing.
+    pub fn failure(&self) -> Option<&str> {
+        let failed = self.verdict == Verdict::Unparsable(Reason::Grader) && self.reward.is_none();
+        failed.then_some(&*self.reason)
+    }
+
     /// The verdict on `answer`, which was read as it stands in the completion, and the rule that decided.
     pub fn new(
         verdict: Verdict,
@@ -129,6 +150,8 @@ impl Judgement {
             gold_read,
             answer_read: answer.to_owned(),
             reason: rule.into(),
+            reward: None,
+            parts: Vec::new(),
         }
     }
 
@@ -140,6 +163,8 @@ impl Judgement {
             gold_read,
             answer_read: String::new(),
             reason: Cow::Borrowed(reason.text()),
+            reward: None,
+            parts: Vec::new(),
         }
     }
 }

@@ -9,10 +9,11 @@ use hapo_data::{
     BadRow, Columns, Decision, FileSummary, Format, Lengths, PromptTemplate, Row, Rows,
     TemplateChoice, TokenCount, Written, summarise,
 };
+use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{EXTRACTIONS, not_an_input, one_of};
+use crate::support::arguments::{ColumnsArg, EXTRACTIONS, RewardArgs, not_an_input, one_of};
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them.
@@ -66,9 +67,12 @@ struct Check {
     files: Vec<PathBuf>,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// Grader that must be able to read every gold answer; `none` leaves them alone
+    /// Grader that must be able to read every gold answer, or `command:` and a program that judges the solutions;
+    /// `none` leaves them alone
     #[arg(long, default_value = "math")]
     grader: String,
+    #[command(flatten)]
+    reward: RewardArgs,
     /// What counts as an answer of a solution: as data.extraction of a recipe
     #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
     extraction: Extraction,
@@ -102,19 +106,6 @@ struct Convert {
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(clap::Args)]
-struct ColumnsArg {
-    /// What holds what, for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
-    #[arg(long, value_name = "NAMES")]
-    columns: Option<String>,
-}
-
-impl ColumnsArg {
-    fn parsed(&self) -> Result<Option<Columns>> {
-        Ok(self.columns.as_deref().map(Columns::parse).transpose()?)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
@@ -267,11 +258,11 @@ fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
 fn check(args: &Check) -> Result<()> {
     let grader = match args.grader.as_str() {
         "none" => None,
-        name => Some(hapo_verify::grader(name).map_err(|it| {
-            bad_input(it.to_string(), "`hapo list graders` names them, `none` is none of them")
-        })?),
+        name => Some(args.reward.grader(name, args.extraction)?),
     };
-    let mut solutions = Solutions::new(grader, args.extraction);
+    // Rows that are converted are not kept whole, and a reward of one's own is shown whole rows.
+    let whole = !(args.drop_bad && hapo_reward::is_own(&args.grader));
+    let mut solutions = Solutions::new(grader.filter(|_| whole), args.extraction);
     let columns = args.columns.parsed()?;
     let mut bad_rows = 0_u64;
     let mut report = |bad: &BadRow| -> Result<()> {
@@ -297,7 +288,7 @@ fn check(args: &Check) -> Result<()> {
         let from = (file.as_path(), columns.as_ref());
         let written = convert(from, args.to, output, |rows, row| {
             let Some(bad) = judge(rows, row, grader) else {
-                solutions.add(row);
+                solutions.add(row)?;
                 return Ok(Decision::Write);
             };
             report(&bad)?;
@@ -315,12 +306,15 @@ fn check(args: &Check) -> Result<()> {
     let mut rows_in_all = 0_u64;
     for file in &args.files {
         let mut rows = hapo_data::open_all(std::slice::from_ref(file), columns.as_ref())?;
+        if hapo_reward::is_own(&args.grader) {
+            rows = rows.keeping_fields();
+        }
         while let Some(row) = rows.next() {
             rows_in_all += 1;
             let row = row?;
             match judge(&rows, &row, grader) {
                 Some(bad) => report(&bad)?,
-                None => solutions.add(&row),
+                None => solutions.add(&row)?,
             }
         }
         warn_of_unread(&rows, file);
@@ -356,26 +350,26 @@ impl Solutions {
         Self { graders, all: 0, correct: 0, lost: 0 }
     }
 
-    fn add(&mut self, row: &Row) {
+    fn add(&mut self, row: &Row) -> Result<()> {
         let (Row::Good(example), Some(graders)) = (row, &self.graders) else {
-            return;
+            return Ok(());
         };
         if example.teachers.is_empty() {
-            return;
+            return Ok(());
         }
-        let golds = graders.each_ref().map(|it| Gold::any(it, example.golds()));
+        let golds = graders.each_ref().map(|it| gold_of(it, example));
         let [Ok(by_rule), Ok(by_any)] = golds else {
-            return;
+            return Ok(());
         };
         for solution in &example.teachers {
-            let correct = |gold: &Gold| gold.judge(solution).verdict.is_correct();
             self.all += 1;
-            if correct(&by_rule) {
+            if is_correct(&by_rule, solution)? {
                 self.correct += 1;
-            } else if correct(&by_any) {
+            } else if graders[0].reads_answers() && is_correct(&by_any, solution)? {
                 self.lost += 1;
             }
         }
+        Ok(())
     }
 
     fn say(&self, extraction: Extraction) {
@@ -393,13 +387,22 @@ impl Solutions {
     }
 }
 
+fn is_correct(gold: &Gold, solution: &str) -> Result<bool> {
+    let judgement = gold.judge(solution);
+    match judgement.failure() {
+        Some(it) => Err(bad_input(format!("the reward failed: {it}"), "what it printed is above")),
+        None => Ok(judgement.verdict.is_correct()),
+    }
+}
+
 /// What is wrong with a row, in its layout or for the grader.
 fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Option<BadRow> {
     let example = match row {
         Row::Bad(bad) => return Some(bad.clone()),
         Row::Good(example) => example,
     };
-    let grader = grader?;
+    // A reward of one's own may need no gold answer.
+    let grader = grader.filter(|it| !hapo_reward::is_own(it.name()))?;
     let expected = format!("a gold answer that grader `{}` reads", grader.name());
     if example.answer.is_empty() {
         return Some(rows.bad_row(example.row, "answer", &expected, "nothing"));

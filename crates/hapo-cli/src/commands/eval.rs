@@ -13,12 +13,15 @@ use hapo_eval::{
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_teacher::{Client, RetryPolicy};
-use hapo_train::{ChosenTemplate, TemplateRequest};
-use hapo_verify::{Extracting, Extraction, Gold, Grader};
+use hapo_train::grading::gold_of;
+use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
+use hapo_verify::{Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{EXTRACTIONS, count, decoding, grader, one_of, wait_for};
+use crate::support::arguments::{
+    ColumnsArg, EXTRACTIONS, RewardArgs, count, decoding, one_of, wait_for,
+};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -80,9 +83,14 @@ pub(crate) struct Args {
         default_value = "Please reason step by step, and put your final answer within \\boxed{}."
     )]
     instruction: String,
-    /// Grader; `math` and `oat` are shown next to each other
+    #[command(flatten)]
+    columns: ColumnsArg,
+    /// Grader; `math` and `oat` are shown next to each other; `command:` and a program, or the address of a server, is
+    /// one of one's own
     #[arg(long, default_value = "math")]
     grader: String,
+    #[command(flatten)]
+    reward: RewardArgs,
     /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds
     #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
     extraction: Extraction,
@@ -162,7 +170,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 impl Args {
     /// What is evaluated, and the template of a local model.
     fn plan(&self) -> Result<(EvalPlan, Option<ChosenTemplate>)> {
-        let grader = Extracting::new(grader(&self.grader)?, self.extraction);
+        let grader = self.reward.grader(&self.grader, self.extraction)?;
+        let grader = Extracting::new(grader, self.extraction);
         let zero = Some(0);
         if [self.k, self.max_tokens, self.max_sequences].contains(&zero) || self.problems == 0 {
             return Err(bad_input(
@@ -206,7 +215,10 @@ impl Args {
                     "leave out --suite to evaluate on the file",
                 ));
             }
-            let dataset = hapo_train::load_file(&hub::data_file(file)?)?;
+            let columns = self.columns.parsed()?;
+            let keeps_fields = hapo_reward::is_own(&self.grader);
+            let read_as = ReadAs { columns: columns.as_ref(), keeps_fields };
+            let dataset = hapo_train::load_file(&hub::data_file(file)?, read_as)?;
             check(&dataset, file, grader)?;
             let name = file.display().to_string();
             return Ok(EvalSets::of_file(name, dataset, self.k, self.max_tokens));
@@ -270,7 +282,7 @@ fn sample<D: Device>(
 /// Whether every row of a file can be graded; says how often a file repeats its problems.
 fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
     for it in &dataset.examples {
-        let Err(reason) = Gold::any(grader, it.golds()) else {
+        let Err(reason) = gold_of(grader, it) else {
             continue;
         };
         return Err(bad_input(

@@ -7,7 +7,7 @@ use hapo_core::{PromptId, RngStream};
 use hapo_data::Example;
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
-use hapo_train::{ChosenTemplate, TemplateRequest};
+use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
 
 use crate::failure::bad_input;
 use crate::support::arguments::{count, decoding};
@@ -74,7 +74,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         (Some(prompt), _) => {
             vec![Example { id: "0".to_owned(), problem: prompt.clone(), ..Example::default() }]
         }
-        (None, Some(file)) => hapo_train::load_file(&hub::data_file(file)?)?.examples,
+        (None, Some(file)) => {
+            hapo_train::load_file(&hub::data_file(file)?, ReadAs::default())?.examples
+        }
         (None, None) => unreachable!("clap requires one of the two"),
     };
     let truncation = Truncation { top_k: args.top_k, top_p: args.top_p, min_p: args.min_p };

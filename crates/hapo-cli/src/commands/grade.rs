@@ -1,17 +1,20 @@
 //! `hapo grade`: verdicts on completions.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_data::Container;
-use hapo_verify::{Extracting, Extraction, Judgement, grade_batch};
+use hapo_verify::{
+    Completion, Extracting, Extraction, Gold, Grader, Judgement, Problem, grade_batch, in_order,
+};
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{EXTRACTIONS, grader, one_of};
+use crate::support::arguments::{EXTRACTIONS, RewardArgs, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -25,9 +28,11 @@ use crate::support::arguments::{EXTRACTIONS, grader, one_of};
 pub(crate) struct Args {
     /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes
     file: Option<PathBuf>,
-    /// math, oat, exact, choice or format
+    /// math, oat, exact, choice or format; or `command:` and a program of one's own, or the address of a server
     #[arg(long, default_value = "math")]
     grader: String,
+    #[command(flatten)]
+    reward: RewardArgs,
     /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds, the
     /// last number of a text with `math`
     #[arg(long, default_value = "any", value_parser = one_of(EXTRACTIONS))]
@@ -52,7 +57,8 @@ const BATCH: usize = 4096;
 const LINE_LIMIT: u64 = 64 << 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let grader = Extracting::new(grader(&args.grader)?, args.extraction);
+    let grader = args.reward.grader(&args.grader, args.extraction)?;
+    let grader = Extracting::new(grader, args.extraction);
     let mut out = Output {
         gold_key: &args.gold_key,
         pred_key: &args.pred_key,
@@ -188,9 +194,7 @@ impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
-        let pairs: Vec<(&str, &str)> =
-            read.iter().filter_map(|it| it.as_ref().ok()).map(|it| (&*it.0, &*it.1)).collect();
-        let mut judgements = grade_batch(&self.grader, &pairs).into_iter();
+        let mut judgements = self.judgements(rows, &read).into_iter();
         for (row, read) in rows.iter().zip(&read) {
             self.counts.rows += 1;
             let number = self.counts.rows;
@@ -199,17 +203,53 @@ impl Output<'_> {
             match read {
                 Ok((gold, _)) => {
                     let judgement = judgements.next().expect("one judgement per pair");
-                    self.judged(&id, gold, &judgement)?;
+                    match judgement.failure() {
+                        Some(problem) => self.unjudged(&id, number, problem)?,
+                        None => self.judged(&id, gold, &judgement)?,
+                    }
                 }
-                Err(problem) => {
-                    self.counts.malformed += 1;
-                    eprintln!("{}: row {number}: {problem}", self.origin);
-                    let line = json!({ "id": id, "verdict": null, "reason": format!("row {number}: {problem}"),
-                        "extracted": null, "gold_parsed": null, "answer_parsed": null });
-                    writeln!(self.writer, "{line}")?;
-                }
+                Err(problem) => self.unjudged(&id, number, problem)?,
             }
         }
+        Ok(())
+    }
+
+    /// The judgements on the rows that could be read.
+    fn judgements(&self, rows: &[Row], read: &[Result<Pair<'_>, String>]) -> Vec<Judgement> {
+        let grader = self.grader;
+        if !hapo_reward::is_own(grader.name()) {
+            let pairs = read.iter().filter_map(|it| it.as_ref().ok());
+            let pairs: Vec<(&str, &str)> = pairs.map(|it| (&*it.0, &*it.1)).collect();
+            return grade_batch(&self.grader, &pairs);
+        }
+        let pairs = rows
+            .iter()
+            .zip(read)
+            .filter_map(|(row, pair)| Some((row.as_ref().ok()?, pair.as_ref().ok()?)));
+        let judge = |(row, (gold, pred)): &(&Map<String, Value>, &Pair<'_>)| {
+            let text = |key: &str| row.get(key).and_then(Value::as_str);
+            let json = serde_json::to_string(row).expect("it was read as JSON");
+            let problem = Problem {
+                text: text("prompt").or_else(|| text("problem")).unwrap_or_default(),
+                golds: &[gold],
+                row: Some(&json),
+            };
+            let truncated = row.get("truncated").and_then(Value::as_bool).unwrap_or(false);
+            let gold = Gold::of(&grader, &problem).expect("it reads any gold answer");
+            let completion = Completion { text: pred, truncated };
+            Ok::<_, std::convert::Infallible>(gold.judge_completion(completion))
+        };
+        let Ok(judgements) = in_order(grader.workers(), &pairs.collect::<Vec<_>>(), judge);
+        judgements
+    }
+
+    /// A row that has no verdict, and why.
+    fn unjudged(&mut self, id: &Value, number: usize, problem: &str) -> Result<()> {
+        self.counts.malformed += 1;
+        eprintln!("{}: row {number}: {problem}", self.origin);
+        let line = json!({ "id": id, "verdict": null, "reason": format!("row {number}: {problem}"),
+            "extracted": null, "gold_parsed": null, "answer_parsed": null });
+        writeln!(self.writer, "{line}")?;
         Ok(())
     }
 
@@ -233,7 +273,9 @@ impl Output<'_> {
             _ => self.counts.unparsable += 1,
         }
         let reason = match it.verdict {
-            hapo_verify::Verdict::Unparsable(why) => format!("{why}: {}", it.reason),
+            hapo_verify::Verdict::Unparsable(why) if it.reward.is_none() => {
+                format!("{why}: {}", it.reason)
+            }
             _ => it.reason.to_string(),
         };
         if self.explain {
@@ -249,8 +291,14 @@ impl Output<'_> {
                 writeln!(self.writer, "  {name:<9}  {}", printable(text))?;
             }
         } else {
-            let line = json!({ "id": id, "verdict": verdict, "reason": reason, "extracted": it.extracted,
+            let mut line = json!({ "id": id, "verdict": verdict, "reason": reason, "extracted": it.extracted,
                 "gold_parsed": it.gold_read, "answer_parsed": it.answer_read });
+            if let Some(reward) = it.reward {
+                line["reward"] = reward.into();
+            }
+            if !it.parts.is_empty() {
+                line["parts"] = json!(it.parts.iter().cloned().collect::<BTreeMap<_, _>>());
+            }
             writeln!(self.writer, "{line}")?;
         }
         Ok(())

@@ -11,14 +11,14 @@ use hapo_teacher::{
     Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
     PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
 };
-use hapo_train::{ChosenTemplate, TemplateRequest};
+use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
 use hapo_verify::{Extracting, Extraction};
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    EXTRACTIONS, api_key, decoding, grader, not_an_input, one_of, wait_for,
+    ColumnsArg, EXTRACTIONS, RewardArgs, api_key, decoding, not_an_input, one_of, wait_for,
 };
 use crate::support::model;
 
@@ -71,9 +71,13 @@ pub(crate) struct Args {
     /// What becomes of correct traces that let on that the answer was told: chosen last, never, or like any other
     #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
     leaked: Leaked,
-    /// Grader
+    /// Grader; `command:` and a program, or the address of a server, is one of one's own
     #[arg(long, default_value = "math")]
     grader: String,
+    #[command(flatten)]
+    reward: RewardArgs,
+    #[command(flatten)]
+    columns: ColumnsArg,
     /// What counts as an answer: as data.extraction of the recipe that the traces are for
     #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
     extraction: Extraction,
@@ -153,7 +157,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     for it in [args.output.as_path(), journal.as_ref()] {
         not_an_input(it, &[&args.input])?;
     }
-    let dataset = hapo_train::load_file(&args.input)?;
+    let columns = args.columns.parsed()?;
+    let keeps_fields = hapo_reward::is_own(&args.grader);
+    let read_as = ReadAs { columns: columns.as_ref(), keeps_fields };
+    let dataset = hapo_train::load_file(&args.input, read_as)?;
     if dataset.examples.is_empty() {
         return Err(bad_input(
             format!("{}: expected prompts, got none", args.input.display()),
@@ -174,7 +181,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     let length =
         tokenizer.is_some().then_some(Length { limit: args.max_trace_tokens, tokens: &tokens });
-    let grader = Extracting::new(grader(&args.grader)?, args.extraction);
+    let grader = args.reward.grader(&args.grader, args.extraction)?;
+    let grader = Extracting::new(grader, args.extraction);
     let rules = args.rules(&grader, length);
     let client = args.endpoint.as_deref().map(|it| args.client(it));
     let client = client.transpose()?;

@@ -10,7 +10,7 @@ use hapo_eval::{EvalSets, SetChoice};
 use hapo_kernels::Device;
 use hapo_train::recipe::EvalSection;
 use hapo_train::{
-    EvalSet, Metrics, ModelSource, Observer, Outcome, Preflight, Recipe, ResumePolicy,
+    EvalSet, Metrics, ModelSource, Observer, Outcome, Preflight, ReadAs, Recipe, ResumePolicy,
 };
 
 use crate::commands::watch;
@@ -165,7 +165,9 @@ pub(crate) fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
         let found = files.iter().map(|it| hub::data_file(it));
         recipe = recipe.with_train_files(found.collect::<Result<_>>()?);
     }
-    if let Some(sets) = recipe.eval().map(eval_sets).transpose()?.flatten() {
+    if let Some(sets) =
+        recipe.eval().map(|it| eval_sets(it, recipe.keeps_fields())).transpose()?.flatten()
+    {
         recipe = recipe.with_eval_sets(sets);
     }
     // A later stage must not miss its files when the earlier ones are done.
@@ -174,13 +176,16 @@ pub(crate) fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
 }
 
 /// The problems of `[eval]`, where they are not in a file on the disk.
-fn eval_sets(eval: &EvalSection) -> Result<Option<Vec<EvalSet>>> {
+fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option<Vec<EvalSet>>> {
     let folder = eval.data.as_deref().map(Path::new);
     let Some(names) = &eval.suite else {
         let Some(name) = folder.filter(|it| it.starts_with("hf://")) else {
             return Ok(None);
         };
-        let dataset = hapo_train::load_file(&hub::data_file(name)?)?;
+        let dataset = hapo_train::load_file(
+            &hub::data_file(name)?,
+            ReadAs { keeps_fields, ..ReadAs::default() },
+        )?;
         return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
     };
     let chosen = EvalSets::choose(SetChoice {

@@ -1,7 +1,11 @@
 //! Arguments of several commands.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use hapo_data::Columns;
+use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::{Extraction, Grader};
 
@@ -22,10 +26,58 @@ pub(crate) fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
-/// The grader of that name.
-pub(crate) fn grader(name: &str) -> Result<&'static dyn Grader> {
-    hapo_verify::grader(name)
-        .map_err(|it| bad_input(it.to_string(), "`hapo list graders` names them"))
+/// How a reward of one's own is asked.
+#[derive(clap::Args)]
+pub(crate) struct RewardArgs {
+    /// Longest time of one answer of a reward of one's own, in seconds
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
+    reward_timeout: f64,
+    /// Processes of a reward of one's own, or requests at once to its server; 0 = one for each core
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    reward_workers: usize,
+}
+
+impl RewardArgs {
+    /// The grader of that name: one of the list, or a program or a server of one's own. What a program prints beside
+    /// its answers goes to standard error.
+    pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
+        if !hapo_reward::is_own(name) {
+            return hapo_verify::grader(name).map_err(|it| {
+                let hint = "`hapo list graders` names them; a reward of one's own is `command:` and a program";
+                bad_input(it.to_string(), hint)
+            });
+        }
+        if !(self.reward_timeout > 0.0 && self.reward_timeout <= 86_400.0) {
+            return Err(bad_input(
+                "--reward-timeout: expected seconds above 0, at most a day",
+                "leave it out for 30 seconds",
+            ));
+        }
+        let settings = RewardSettings {
+            timeout: Duration::from_secs_f64(self.reward_timeout),
+            workers: hapo_reward::workers(self.reward_workers.min(1024)),
+            extraction,
+            ..RewardSettings::default()
+        };
+        let reward = OwnReward::new(name, settings)?;
+        reward.log().keep_in(std::io::stderr());
+        // A command has one for as long as it runs; its processes end with it.
+        Ok(Box::leak(Box::new(reward)))
+    }
+}
+
+/// What holds what in files that no layout fits.
+#[derive(clap::Args)]
+pub(crate) struct ColumnsArg {
+    /// What holds what, for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
+    #[arg(long, value_name = "NAMES")]
+    columns: Option<String>,
+}
+
+impl ColumnsArg {
+    pub(crate) fn parsed(&self) -> Result<Option<Columns>> {
+        Ok(self.columns.as_deref().map(Columns::parse).transpose()?)
+    }
 }
 
 /// The rules of `--extraction`, by their names.

@@ -53,6 +53,8 @@ pub struct Example {
     pub messages: Vec<Message>,
     /// The whole prompt, where the file holds it with a template already put around the problem.
     pub rendered: Option<String>,
+    /// The whole row as a JSON object, where rows are read by [`Rows::keeping_fields`].
+    pub fields: Option<String>,
     /// Where it stands in its file: the line or row, from 1. 0 for what comes from no file.
     pub row: u64,
     /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
@@ -171,7 +173,7 @@ pub fn read_rows<'a>(reader: impl BufRead + 'a, file: &str, line_limit: usize) -
 /// # Errors
 /// Those of [`open`], and damage found on the way. Bad rows are no errors.
 pub fn load(path: &Path) -> Result<Loaded, Error> {
-    collect(open(path)?)
+    load_rows(open(path)?)
 }
 
 /// Reads several data sets whole, by the columns that are named where some are.
@@ -179,7 +181,7 @@ pub fn load(path: &Path) -> Result<Loaded, Error> {
 /// # Errors
 /// Those of [`open_all`], and damage found on the way.
 pub fn load_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Loaded, Error> {
-    collect(open_all(paths, columns)?)
+    load_rows(open_all(paths, columns)?)
 }
 
 /// Reads a file in the layout of that name, for files that [`load`] cannot recognise.
@@ -194,10 +196,14 @@ pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
             known: DATASET_LAYOUTS.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
         });
     };
-    collect(Rows::of_files(data_files(path)?, Reading::As(layout))?)
+    load_rows(Rows::of_files(data_files(path)?, Reading::As(layout))?)
 }
 
-fn collect(mut rows: Rows<'_>) -> Result<Loaded, Error> {
+/// Reads rows whole into memory.
+///
+/// # Errors
+/// Damage found on the way. Bad rows are no errors.
+pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Error> {
     let mut dataset = Dataset::default();
     let mut bad_rows = Vec::new();
     let mut bad_row_count = 0;

@@ -43,6 +43,7 @@ pub struct Rows<'a> {
     head: VecDeque<Result<RawRow, Error>>,
     rest: RawRows<'a>,
     ended: bool,
+    keeps_fields: bool,
     ids: HashMap<u128, u64>,
     ignored_fields: BTreeMap<String, u64>,
     unread_solutions: BTreeMap<String, u64>,
@@ -79,6 +80,7 @@ impl<'a> Rows<'a> {
             head,
             rest,
             ended: false,
+            keeps_fields: false,
             ids: HashMap::new(),
             ignored_fields: BTreeMap::new(),
             unread_solutions: BTreeMap::new(),
@@ -92,6 +94,12 @@ impl<'a> Rows<'a> {
         let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
         rows.further = further;
         Ok(rows)
+    }
+
+    /// The same with every row's fields kept as JSON in [`Example::fields`]: what a reward of one's own is shown.
+    pub fn keeping_fields(mut self) -> Self {
+        self.keeps_fields = true;
+        self
     }
 
     /// Looks at the first rows and finds the layout that fits them best, unless one is given.
@@ -201,6 +209,10 @@ impl<'a> Rows<'a> {
             None => (self.layout.read)(&fields)?,
         };
         example.row = raw.number;
+        if self.keeps_fields {
+            let fields = serde_json::Value::from(fields.clone().into_json());
+            example.fields = Some(fields.to_string());
+        }
         let ignored = fields.0.iter().filter(|it| !is_known(&it.0));
         let ignored: Vec<_> =
             ignored.map(|(name, it)| (shorten(name), looks_like_solutions(name, it))).collect();

@@ -7,9 +7,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hapo_data::Dataset;
+use hapo_data::{Dataset, Example};
 use hapo_run::{Journal, OpenMode, Span};
-use hapo_verify::Gold;
+use hapo_verify::{Gold, GoldError, Grader, Problem};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
             .iter()
             .enumerate()
             .map(|(number, it)| {
-                Gold::any(rules.grader, it.golds()).map_err(|reason| Error::Gold {
+                gold_of(rules.grader, it).map_err(|reason| Error::Gold {
                     row: number + 1,
                     id: it.id.clone(),
                     gold: it.answer.clone(),
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
             .collect::<Result<_, _>>()?;
         origin.input = fingerprint(dataset);
         let mut done: Vec<BTreeMap<u32, Judged>> = vec![BTreeMap::new(); golds.len()];
-        let mut last_failure = None;
+        let (mut last_failure, mut grading_failed) = (None, None);
         let mut name = output.as_os_str().to_owned();
         name.push(".journal");
         let settings = serde_json::to_value(&origin).expect("settings are plain data");
@@ -113,13 +113,18 @@ impl<'a> Session<'a> {
                 };
                 let problem = &dataset.examples[prompt].problem;
                 let judged = judge(&it, gold, problem, origin.prompt, &rules, span);
+                let judged = judged.inspect_err(|it| grading_failed = Some(it.clone()))?;
                 last_failure = it.failed.or(last_failure.take());
                 // An attempt that failed may have been made again.
                 if judged.outcome != Outcome::Failed || !done.contains_key(&attempt) {
                     done.insert(attempt, judged);
                 }
                 Ok(())
-            })?;
+            });
+        if let Some(problem) = grading_failed {
+            return Err(Error::Grader { problem });
+        }
+        let journal = journal?;
         if retry_failed {
             for it in &mut done {
                 it.retain(|_, it| it.outcome != Outcome::Failed);
@@ -212,7 +217,8 @@ impl<'a> Session<'a> {
         let span = self.journal.append(&WrittenLine { prompt, attempt, it })?;
         let problem = &self.dataset.examples[prompt].problem;
         let gold = &self.golds[prompt];
-        let judged = judge(it, gold, problem, self.origin.prompt, &self.rules, span);
+        let judged = judge(it, gold, problem, self.origin.prompt, &self.rules, span)
+            .map_err(|problem| Error::Grader { problem })?;
         let outcome = judged.outcome;
         self.done[prompt].insert(attempt, judged);
         if it.failed.is_some() {
@@ -291,6 +297,16 @@ impl<'a> Session<'a> {
     pub fn flush(&mut self) -> Result<(), Error> {
         Ok(self.journal.flush()?)
     }
+}
+
+/// Reads an example for a grader.
+///
+/// # Errors
+/// A gold answer that the grader cannot read.
+pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
+    let golds: Vec<&str> = example.golds().collect();
+    let row = example.fields.as_deref();
+    Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
 }
 
 /// SHA-256 of what is asked: ids, problems and answers, in order.

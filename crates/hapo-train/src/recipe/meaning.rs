@@ -102,6 +102,10 @@ fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     ];
     let as_they_are = format!("{because} is rendered already and not graded");
     add(corpus && it.eval.is_none(), &rendered, &as_they_are);
+    let own = hapo_reward::is_own(&it.data.grader);
+    let because = format!("data.grader = \"{}\" is none of one's own", it.data.grader);
+    add(!own, &["reward"], &because);
+    add(own, &["data.verdict_noise"], "a reward of one's own has no verdicts to flip");
     let grader = hapo_verify::grader(&it.data.grader);
     let shape = grader.is_ok_and(|it| !it.reads_answers());
     let because = format!("data.grader = \"{}\" looks at whole responses", it.data.grader);

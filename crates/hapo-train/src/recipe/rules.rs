@@ -5,11 +5,11 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    AdvantageRule, Annealing, AnnealingMode, Clip, Gate, GateMode, GroupPlan, Loss, METHODS,
-    Method, MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+    AdvantageRule, Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, GroupPlan, Loss,
+    METHODS, Method, MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
-use hapo_run::METRICS;
+use hapo_run::{METRICS, REWARD_PARTS};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
@@ -68,6 +68,7 @@ fn check_counts(it: &Settings) -> Checked {
         ("optim.micro_batch_tokens", micro_batch, 1, 1 << 30),
         ("checkpoint.keep", it.checkpoint.keep, 1, 1_000_000),
         ("guard.window", it.guard.window, 1, 1_000_000),
+        ("reward.workers", it.reward.workers, 0, 1024),
     ];
     for (key, value, least, most) in counts {
         let expected = format!("a whole number from {least} to {most}");
@@ -79,9 +80,11 @@ fn check_counts(it: &Settings) -> Checked {
 fn check_numbers(it: &Settings) -> Checked {
     const ABOVE_0: &str = "a number above 0";
     const FROM_0: &str = "a number from 0";
+    const SECONDS: &str = "seconds above 0, at most a day";
     const OR_NO_CLIP: &str = "a number above 0, or inf for no clip";
     let (l, o, g) = (&it.loss, &it.optim, &it.guard);
     let above_0 = |value: f64| value > 0.0;
+    let seconds = |value: f64| value > 0.0 && value <= 86_400.0;
     let finite_above_0 = |value: f64| value.is_finite() && value > 0.0;
     let finite_from_0 = |value: f64| value.is_finite() && value >= 0.0;
     let clip_low = above_0(l.clip_low) && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY);
@@ -94,6 +97,13 @@ fn check_numbers(it: &Settings) -> Checked {
         ("loss.clip_high", above_0(l.clip_high), OR_NO_CLIP, l.clip_high),
         ("loss.entropy_coef", finite_from_0(l.entropy_coef), FROM_0, l.entropy_coef),
         ("teacher.d", d, "a probability in (0, 1)", it.teacher.d),
+        ("reward.timeout", seconds(it.reward.timeout), SECONDS, it.reward.timeout),
+        (
+            "reward.start_timeout",
+            seconds(it.reward.start_timeout),
+            SECONDS,
+            it.reward.start_timeout,
+        ),
         ("optim.lr", finite_above_0(o.lr), ABOVE_0, o.lr),
         ("optim.eps", finite_above_0(o.eps), ABOVE_0, o.eps),
         ("optim.weight_decay", finite_from_0(o.weight_decay), FROM_0, o.weight_decay),
@@ -108,8 +118,12 @@ fn check_numbers(it: &Settings) -> Checked {
         range(key, valid, expected, got)?;
     }
     let success_at = it.hapo.as_ref().map_or(1.0, |it| it.success_at);
-    let reachable = success_at > 0.0 && success_at <= 1.0;
-    range("hapo.success_at", reachable, "a reward in (0, 1]", success_at)?;
+    if hapo_reward::is_own(&it.data.grader) {
+        range("hapo.success_at", success_at.is_finite(), "a finite reward", success_at)?;
+    } else {
+        let reachable = success_at > 0.0 && success_at <= 1.0;
+        range("hapo.success_at", reachable, "a reward in (0, 1]", success_at)?;
+    }
     let betas = o.betas.iter().all(|it| (0.0..1.0).contains(it));
     range("optim.betas", betas, "two numbers in [0, 1)", format!("{:?}", o.betas))
 }
@@ -133,7 +147,13 @@ fn check_data(it: &Settings) -> Checked {
         let template = data.template_choice().check();
         template.map_err(|it| names(&it, "data.template", "templates"))?;
     }
-    hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
+    if hapo_reward::is_own(&data.grader) {
+        hapo_reward::check(&data.grader).map_err(|it| {
+            Problem::new("data.grader", it.to_string(), it.hint().unwrap_or_default())
+        })?;
+    } else {
+        hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
+    }
     levels(&data.levels)?;
     let covered = (0.0..=1.0).contains(&data.teacher_coverage);
     range("data.teacher_coverage", covered, "a share in [0, 1]", data.teacher_coverage)?;
@@ -153,7 +173,7 @@ fn check_names(it: &Settings) -> Checked {
         let what = format!("`{best}` is only measured with [eval]");
         return Err(Problem::new("checkpoint.best", what, "write [eval] with data or suite"));
     }
-    if best.is_empty() || METRICS.contains(&best) {
+    if best.is_empty() || METRICS.contains(&best) || best.starts_with(REWARD_PARTS) {
         return Ok(());
     }
     let hint = match nearest(best, METRICS) {

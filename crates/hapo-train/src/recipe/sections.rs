@@ -13,6 +13,7 @@ use hapo_core::{
 use hapo_data::Columns;
 use hapo_data::task::Mixture;
 use hapo_model::{ActivationCheckpointing, Dtype};
+use hapo_reward::OnFailure;
 use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -58,6 +59,7 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("model", ModelSection::KEYS),
     ("model.init", InitSection::KEYS),
     ("data", DataSection::KEYS),
+    ("reward", RewardSection::KEYS),
     ("sampling", SamplingSection::KEYS),
     ("loss", LossSection::KEYS),
     ("advantage", AdvantageSection::KEYS),
@@ -96,6 +98,8 @@ section! {
         model: ModelSection = ModelSection::default(),
         /// Prompts and teachers.
         data: DataSection = DataSection::default(),
+        /// A reward of one's own, where `data.grader` names one.
+        reward: RewardSection = RewardSection::default(),
         /// Rollouts.
         sampling: SamplingSection = SamplingSection::default(),
         /// The on-policy objective.
@@ -184,7 +188,8 @@ section! {
         max_prompt_tokens: usize = 1024,
         /// What becomes of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
         overlong: Overlong = Overlong::Drop,
-        /// Grader of completions, `hapo list graders`.
+        /// Grader of completions, `hapo list graders`; or `command:` and a program of one's own, or the `http://` address
+        /// of a server, see [own-reward.md](guides/own-reward.md).
         grader: String = "math".to_owned(),
         /// What counts as an answer (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
         /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
@@ -195,6 +200,22 @@ section! {
         truncated: Truncated = Truncated::Wrong,
         /// Share of the rollouts' verdicts that are flipped: an unreliable grader, for studies.
         verdict_noise: f64 = 0.0,
+    }
+}
+
+section! {
+    /// `[reward]`: a program or a server that `data.grader` names ([own-reward.md](guides/own-reward.md)).
+    RewardSection {
+        /// Longest time of one answer, in seconds.
+        timeout: f64 = 30.0,
+        /// What the first answer of a process may take beyond that, in seconds: a program loads what it needs.
+        start_timeout: f64 = 120.0,
+        /// Processes of a program, or requests at once to a server; 0 = one for each core of the CPU. No reward depends
+        /// on it.
+        workers: usize = 0,
+        /// A response that is not answered (a crash, the time limit, an answer that is none): `stop` ends the run and
+        /// saves it; `zero` gives reward 0 and counts it in `reward/failed`.
+        on_failure: OnFailure = OnFailure::Stop,
     }
 }
 

@@ -3,7 +3,6 @@
 
 use hapo_core::{MicroGroup, RngStream, Rollout, SampledGroup, ScoredGroup, Step, SuccessLimit};
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
-use rayon::prelude::*;
 
 use super::batch::Batch;
 use super::clock::Clock;
@@ -11,7 +10,7 @@ use super::settings::Task;
 use crate::engines::{Engines, Learner};
 use crate::error::Result;
 use crate::prompts::Prompt;
-use crate::verifier::Graded;
+use crate::verifier::{Graded, Ungraded};
 
 /// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
 const RNG_STREAMS: [RngStream; 3] =
@@ -64,15 +63,15 @@ pub(super) fn sample_and_score<L: Learner>(
         let sampled = sample(engines, prompts, &parts, &sampling)?;
         batch.tokens.add(&sampled);
         clock.lap("sample");
-        let extended = parts.par_iter().zip(sampled).map(|(part, sampled)| {
-            let rollouts = rollouts(part, &sampled, sampling.max_new_tokens);
+        let extended = parts.iter().zip(&sampled);
+        let extended: Vec<Vec<Rollout>> =
+            extended.map(|(part, it)| rollouts(part, it, sampling.max_new_tokens)).collect();
+        let ungraded = parts.iter().zip(&extended).map(|(part, rollouts)| {
             let first = groups[part.prompt].requested;
-            let prompt = prompts[part.prompt];
-            let graded = task.verifier.grade(prompt, &rollouts, (step, first))?;
-            Ok((rollouts, graded))
+            Ungraded { prompt: prompts[part.prompt], rollouts, first }
         });
-        let extended: Vec<_> = extended.collect::<Result<_>>()?;
-        for (part, (rollouts, graded)) in parts.iter().zip(extended) {
+        let graded = task.verifier.grade(&ungraded.collect::<Vec<_>>(), step)?;
+        for (part, (rollouts, graded)) in parts.iter().zip(extended.into_iter().zip(graded)) {
             let group = &mut groups[part.prompt];
             group.requested += part.rollouts;
             group.rollouts.extend(rollouts);

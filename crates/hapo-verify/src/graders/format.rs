@@ -70,6 +70,8 @@ impl PreparedGold for Shape {
             gold_read: format!("{self:?}"),
             answer_read: found.unwrap_or_default().to_owned(),
             reason: Cow::Borrowed(reason),
+            reward: None,
+            parts: Vec::new(),
         }
     }
 }

@@ -136,6 +136,8 @@ impl MathGold {
             extracted,
             gold_read: self.shown.clone(),
             reason,
+            reward: None,
+            parts: Vec::new(),
         };
         (judgement, answer)
     }

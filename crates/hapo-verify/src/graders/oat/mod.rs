@@ -99,6 +99,8 @@ impl PreparedGold for OatGold {
             gold_read: self.text.clone(),
             answer_read: read,
             reason: Cow::Borrowed(reason),
+            reward: None,
+            parts: Vec::new(),
         };
         if answer.len() <= MAX_ANSWER {
             let normal = hendrycks(answer);

@@ -1,0 +1,263 @@
+//! Rewards of one's own: a program or a server that judges completions, as a [`Grader`].
+//!
+//! A program runs as long as the run does. It is given one JSON line for each completion and answers each with a line:
+//! a number, or an object with a reward or a verdict and named parts. A server is sent the same object by POST. Several
+//! are asked at once, and an answer goes to the completion that was asked about, so nothing depends on which of them is
+//! faster. The price is that what they answer is taken as it is: a reward that is no function of its line makes a run
+//! that cannot be repeated, and a time limit is measured by a clock.
+
+mod answer;
+mod error;
+mod log;
+mod pool;
+mod process;
+mod question;
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hapo_verify::{
+    Completion, Extraction, GoldError, Grader, Judgement, PreparedGold, Problem, Reason, Verdict,
+};
+use serde::{Deserialize, Serialize};
+
+use answer::Answer;
+pub use error::Error;
+use error::Failure;
+pub use log::RewardLog;
+use pool::Pool;
+use question::Question;
+use server::Server;
+
+/// What a run says about its reward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RewardSettings {
+    /// Longest time of one answer.
+    pub timeout: Duration,
+    /// What the first answer of a process may take beyond that: a program loads what it needs.
+    pub start_timeout: Duration,
+    /// Processes of a program, or requests at once to a server.
+    pub workers: usize,
+    /// What becomes of a completion that is not answered.
+    pub on_failure: OnFailure,
+    /// Smallest reward that is called correct where the answer holds no verdict.
+    pub success_at: f64,
+    /// What is looked for in a completion as its `answer`.
+    pub extraction: Extraction,
+}
+
+impl Default for RewardSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            start_timeout: Duration::from_mins(2),
+            workers: workers(0),
+            on_failure: OnFailure::Stop,
+            success_at: 1.0,
+            extraction: Extraction::Announced,
+        }
+    }
+}
+
+/// So many workers; as many as the CPU has cores for 0.
+pub fn workers(asked: usize) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
+    }
+}
+
+/// What becomes of a completion that is not answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// It is an error.
+    #[default]
+    Stop,
+    /// Its reward is 0.
+    Zero,
+}
+
+/// How names of programs and servers begin.
+const COMMAND: &str = "command:";
+const ADDRESSES: [&str; 2] = ["http://", "https://"];
+
+/// Whether the name of a grader is that of a program or a server.
+pub fn is_own(name: &str) -> bool {
+    name.starts_with(COMMAND) || ADDRESSES.iter().any(|it| name.starts_with(it))
+}
+
+/// What is wrong with the name of a program or a server, as far as it can be seen without starting it.
+///
+/// # Errors
+/// [`Error::Name`].
+pub fn check(name: &str) -> Result<(), Error> {
+    let bad = |expected| Error::Name { name: name.to_owned(), expected };
+    match name.strip_prefix(COMMAND) {
+        Some(command) if command.trim().is_empty() => Err(bad("a command behind `command:`")),
+        Some(_) => Ok(()),
+        None => match ADDRESSES.iter().find_map(|it| name.strip_prefix(it)) {
+            Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(()),
+            _ => Err(bad("`command:` and a command, or the http address of a server")),
+        },
+    }
+}
+
+/// A program or a server as a grader. Its processes end when the last of its copies and of the gold answers that it read
+/// is dropped.
+#[derive(Clone, Debug)]
+pub struct OwnReward(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    name: &'static str,
+    source: Source,
+    settings: RewardSettings,
+    log: RewardLog,
+    /// Whether it has ever answered: one that never does was not started right.
+    has_answered: AtomicBool,
+    /// Failures since the last answer.
+    failures: AtomicUsize,
+}
+
+#[derive(Debug)]
+enum Source {
+    Program(Pool),
+    Server(Server),
+}
+
+/// Failures one after the other after which it is an error, whatever the settings say.
+const MOST_FAILURES: usize = 64;
+
+impl OwnReward {
+    /// The program or server of that name. Nothing is started before the first completion.
+    ///
+    /// # Errors
+    /// [`Error::Name`].
+    pub fn new(name: &str, settings: RewardSettings) -> Result<Self, Error> {
+        check(name)?;
+        let log = RewardLog::default();
+        let source = match name.strip_prefix(COMMAND) {
+            Some(command) => Source::Program(Pool::new(command.trim(), &settings, log.clone())),
+            None => Source::Server(Server::new(name, &settings)),
+        };
+        Ok(Self(Arc::new(Shared {
+            // A run has one; graders have names that live as long as the program.
+            name: Box::leak(name.to_owned().into_boxed_str()),
+            source,
+            settings,
+            log,
+            has_answered: AtomicBool::new(false),
+            failures: AtomicUsize::new(0),
+        })))
+    }
+
+    /// What its processes print beside their answers.
+    pub fn log(&self) -> &RewardLog {
+        &self.0.log
+    }
+}
+
+impl Grader for OwnReward {
+    fn name(&self) -> &'static str {
+        self.0.name
+    }
+
+    fn summary(&self) -> &'static str {
+        "a program or a server of one's own"
+    }
+
+    fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
+        let problem = Problem { golds: &[gold], ..Problem::default() };
+        self.prepare_problem(&problem).expect("it reads problems")
+    }
+
+    fn prepare_problem(
+        &self,
+        problem: &Problem<'_>,
+    ) -> Option<Result<Box<dyn PreparedGold>, GoldError>> {
+        let question = Question::new(problem);
+        Some(Ok(Box::new(OwnGold { shared: Arc::clone(&self.0), question })))
+    }
+
+    fn workers(&self) -> Option<usize> {
+        Some(self.0.settings.workers)
+    }
+
+    fn reads_answers(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Debug)]
+struct OwnGold {
+    shared: Arc<Shared>,
+    question: Question,
+}
+
+impl PreparedGold for OwnGold {
+    fn judge(&self, completion: &str) -> Judgement {
+        self.judge_completion(completion.into())
+    }
+
+    fn judge_completion(&self, completion: Completion<'_>) -> Judgement {
+        let asked = self.question.about(completion, self.shared.settings.extraction);
+        let (verdict, reason, reward, parts) = match self.shared.ask(&asked.line, &asked.id) {
+            Ok(Answer { reward, verdict, reason, parts }) => {
+                let success = reward >= self.shared.settings.success_at;
+                let by_reward = if success { Verdict::Correct } else { Verdict::Wrong };
+                let reason = reason.unwrap_or_else(|| format!("reward {reward}"));
+                (verdict.unwrap_or(by_reward), reason, Some(reward), parts)
+            }
+            Err(Failure { message, fatal }) => {
+                let zero = !fatal && self.shared.settings.on_failure == OnFailure::Zero;
+                let verdict = Verdict::Unparsable(Reason::Grader);
+                (verdict, message, zero.then_some(0.0), Vec::new())
+            }
+        };
+        Judgement {
+            verdict,
+            answer_read: asked.answer.clone().unwrap_or_default(),
+            extracted: asked.answer,
+            gold_read: self.question.gold().to_owned(),
+            reason: reason.into(),
+            reward,
+            parts,
+        }
+    }
+}
+
+impl Shared {
+    /// The answer to a line, or why there is none.
+    fn ask(&self, line: &str, id: &str) -> Result<Answer, Failure> {
+        let answer = match &self.source {
+            Source::Program(pool) => pool.ask(line),
+            Source::Server(server) => server.ask(line),
+        };
+        let answer = answer.and_then(|text| {
+            answer::parse(&text, id).inspect_err(|_| self.log.add("unexpected answer", &text))
+        });
+        match answer {
+            Ok(it) => {
+                self.has_answered.store(true, Ordering::Relaxed);
+                self.failures.store(0, Ordering::Relaxed);
+                Ok(it)
+            }
+            Err(mut failure) => {
+                let name = self.name;
+                failure.message = format!("{name}: {}", failure.message);
+                if !self.has_answered.load(Ordering::Relaxed) {
+                    failure.fatal = true;
+                    failure.message += "; it has not answered anything yet";
+                }
+                if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES {
+                    failure.fatal = true;
+                    failure.message += &format!("; it failed {MOST_FAILURES} times in a row");
+                }
+                Err(failure)
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! One process of a program: a line in, a line out, a time limit, and an end that leaves nothing behind.
+//!
+//! A process leads a group of its own, which is killed with it; a shell in that group watches for the end of this
+//! program, so that nothing stays where it was killed itself. The price is that shell, which looks once a second.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hapo_core::excerpt;
+
+use crate::RewardSettings;
+use crate::error::Failure;
+use crate::log::RewardLog;
+
+/// Longest line that is read, in bytes.
+const LINE_LIMIT: u64 = 1 << 20;
+/// Lines of standard error that a message quotes.
+const QUOTED: usize = 3;
+/// How long an end is waited for that has begun.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Ends the group when the program that started it is gone, whatever ended that.
+const WATCH: &str = "parent=$PPID\n(while kill -0 \"$parent\"; do sleep 1; done; kill -9 0) </dev/null >/dev/null 2>&1 &\n";
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    lines: Sender<Vec<u8>>,
+    answers: Receiver<Printed>,
+    errors: Arc<Errors>,
+    log: RewardLog,
+    has_answered: bool,
+}
+
+/// The end of a question without an answer; the process is of no more use.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The process ended, and how.
+    Early(String),
+    /// It did something else.
+    Failed(Failure),
+}
+
+/// What comes from standard output.
+#[derive(Debug)]
+enum Printed {
+    Line(String),
+    NoText,
+    TooLong,
+    /// The end of a line that was not ended.
+    Part(String),
+    End,
+}
+
+/// The last lines of standard error.
+#[derive(Debug, Default)]
+struct Errors {
+    last: Mutex<VecDeque<String>>,
+    done: AtomicBool,
+}
+
+impl Process {
+    pub(crate) fn start(command: &str, number: usize, log: RewardLog) -> std::io::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("{WATCH}{command}\n")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Python keeps what it prints to itself otherwise.
+            .env("PYTHONUNBUFFERED", "1");
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+        let mut child = shell.spawn()?;
+        let name = format!("process {number}");
+        let (lines, to_write) = channel();
+        let (to_send, answers) = sync_channel(1);
+        let errors = Arc::new(Errors::default());
+        let stdin = child.stdin.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("it is piped");
+        let (kept, to, whose) = (Arc::clone(&errors), log.clone(), format!("{name}, error"));
+        thread::spawn(move || write_lines(stdin, &to_write));
+        thread::spawn(move || read_lines(stdout, &to_send));
+        thread::spawn(move || {
+            each_line(stderr, |line| {
+                let text = String::from_utf8_lossy(line);
+                to.add(&whose, &text);
+                let mut last = kept.last.lock().unwrap_or_else(PoisonError::into_inner);
+                last.truncate(QUOTED - 1);
+                last.push_front(excerpt(text.trim_end(), 200));
+                true
+            });
+            kept.done.store(true, Ordering::Relaxed);
+        });
+        Ok(Self { name, child, lines, answers, errors, log, has_answered: false })
+    }
+
+    /// The line that answers a line.
+    pub(crate) fn ask(&mut self, line: &str, settings: &RewardSettings) -> Result<String, Ended> {
+        let failed = |message: String| Err(Ended::Failed(Failure::of_one(message)));
+        match self.answers.try_recv() {
+            Ok(Printed::Line(it) | Printed::Part(it)) => {
+                self.log.add(&format!("{}, unasked", self.name), &it);
+                let it = excerpt(it.trim_end(), 120);
+                return Err(Ended::Failed(Failure::fatal(format!(
+                    "it printed a line that answers nothing, `{it}`: one line on standard output for each line of input, everything else on standard error"
+                ))));
+            }
+            // It ended after its last answer.
+            Ok(_) => return Err(Ended::Early(self.how_it_ended())),
+            Err(_) => {}
+        }
+        let limit = settings.timeout
+            + if self.has_answered { Duration::ZERO } else { settings.start_timeout };
+        let begun = Instant::now();
+        // One that has ended says so on its standard output.
+        let _ = self.lines.send(line.as_bytes().to_vec());
+        match self.answers.recv_timeout(limit) {
+            Ok(Printed::Line(it)) => {
+                self.has_answered = true;
+                Ok(it)
+            }
+            Ok(Printed::Part(it)) => {
+                self.log.add(&format!("{}, unfinished", self.name), &it);
+                let how = self.how_it_ended();
+                Err(Ended::Early(format!(
+                    "{how}, in the middle of the line `{}`",
+                    excerpt(&it, 120)
+                )))
+            }
+            Ok(Printed::End) | Err(RecvTimeoutError::Disconnected) => {
+                Err(Ended::Early(self.how_it_ended()))
+            }
+            Ok(Printed::NoText) => failed("expected an answer in UTF-8".to_owned()),
+            Ok(Printed::TooLong) => {
+                failed(format!("expected an answer of at most {LINE_LIMIT} bytes"))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let said = self.said();
+                let (waited, limit) = (begun.elapsed(), limit.as_secs_f64());
+                self.log.add(&self.name, &format!("killed after {:.1} s", waited.as_secs_f64()));
+                failed(format!("no answer within {limit} s{said}"))
+            }
+        }
+    }
+
+    /// The exit status, and the last that was printed on standard error.
+    fn how_it_ended(&mut self) -> String {
+        let until = Instant::now() + LINGER;
+        let mut status = None;
+        while Instant::now() < until {
+            status = self.child.try_wait().ok().flatten();
+            if status.is_some() && self.errors.done.load(Ordering::Relaxed) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let how =
+            status.map_or_else(|| "it closed its standard output".to_owned(), |it| it.to_string());
+        self.log.add(&self.name, &how);
+        how + &self.said()
+    }
+
+    fn said(&self) -> String {
+        let last = self.errors.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&str> = last.iter().rev().map(String::as_str).collect();
+        if lines.is_empty() { String::new() } else { format!("; it said: {}", lines.join(" / ")) }
+    }
+
+    fn kill(&mut self) {
+        #[cfg(unix)]
+        // SAFETY: a system call without pointers. The process has not been waited for or was just now, and its group holds
+        // the shell that watches, so the number is still that of its group.
+        unsafe {
+            libc::kill(-(self.child.id() as i32), libc::SIGKILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn write_lines(mut to: ChildStdin, lines: &Receiver<Vec<u8>>) {
+    for line in lines {
+        if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_lines(from: ChildStdout, to: &SyncSender<Printed>) {
+    let mut open = true;
+    each_line(from, |bytes| {
+        let printed = match std::str::from_utf8(bytes) {
+            _ if bytes.len() as u64 > LINE_LIMIT => Printed::TooLong,
+            Ok(text) if text.ends_with('\n') => Printed::Line(text.to_owned()),
+            Ok(text) => Printed::Part(text.to_owned()),
+            Err(_) => Printed::NoText,
+        };
+        open = to.send(printed).is_ok();
+        open
+    });
+    if open {
+        // Whoever listens may be gone.
+        let _ = to.send(Printed::End);
+    }
+}
+
+/// Hands over each line, its newline included, at most one byte more than [`LINE_LIMIT`] at a time.
+fn each_line(from: impl Read, mut take: impl FnMut(&[u8]) -> bool) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut from).take(LINE_LIMIT + 1).read_until(b'\n', &mut line) {
+            Ok(1..) if take(&line) => {}
+            _ => return,
+        }
+    }
+}

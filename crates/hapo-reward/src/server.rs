@@ -1,0 +1,82 @@
+//! A server that is asked by POST.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use hapo_core::excerpt;
+use ureq::Agent;
+
+use crate::RewardSettings;
+use crate::error::Failure;
+
+/// Longest answer, in bytes.
+const LIMIT: u64 = 1 << 20;
+/// Times that a request is made which was not answered, or with a status that may pass.
+const ATTEMPTS: usize = 3;
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    url: String,
+    agent: Agent,
+    /// Requests that may still be made at once.
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Server {
+    pub(crate) fn new(url: &str, settings: &RewardSettings) -> Self {
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_global(Some(settings.timeout))
+            .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .new_agent();
+        let free = Mutex::new(settings.workers.max(1));
+        Self { url: url.to_owned(), agent, free, freed: Condvar::new() }
+    }
+
+    /// The body that answers a line.
+    pub(crate) fn ask(&self, line: &str) -> Result<String, Failure> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free =
+            self.freed.wait_while(free, |it| *it == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        drop(free);
+        let mut answer = self.post(line);
+        for _ in 1..ATTEMPTS {
+            if !matches!(answer, Err((_, true))) {
+                break;
+            }
+            answer = self.post(line);
+        }
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.freed.notify_one();
+        answer.map_err(|it| it.0)
+    }
+
+    /// The answer to one request, or why there is none and whether another may be answered.
+    fn post(&self, line: &str) -> Result<String, (Failure, bool)> {
+        let failure = |it: ureq::Error| {
+            let timed_out = matches!(it, ureq::Error::Timeout(_));
+            let message = match it {
+                ureq::Error::Timeout(_) => "no answer within the time limit".to_owned(),
+                ureq::Error::BodyExceedsLimit(_) => {
+                    format!("expected an answer of at most {LIMIT} bytes")
+                }
+                other => format!("the request failed: {other}"),
+            };
+            (Failure::of_one(message), !timed_out)
+        };
+        let request = self.agent.post(&self.url).header("Content-Type", "application/json");
+        let mut answer = request.send(line).map_err(failure)?;
+        let status = answer.status().as_u16();
+        let text = answer.body_mut().with_config().limit(LIMIT).read_to_string();
+        if status == 200 {
+            return text.map_err(failure);
+        }
+        let said = excerpt(text.unwrap_or_default().trim(), 200);
+        let passes = matches!(status, 408 | 429 | 500..);
+        let message = format!("expected status 200, got {status}: {said}");
+        Err((Failure::of_one(message.trim_end_matches([':', ' '])), passes))
+    }
+}

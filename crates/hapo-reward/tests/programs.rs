@@ -1,0 +1,318 @@
+//! Programs and servers that crash, hang and lie, and what becomes of each.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hapo_reward::{OnFailure, OwnReward, RewardSettings};
+use hapo_verify::{Completion, Gold, Grader, Judgement, Problem, Reason, Verdict, in_order};
+
+/// Short times, one worker.
+fn settings() -> RewardSettings {
+    RewardSettings {
+        timeout: Duration::from_secs(20),
+        start_timeout: Duration::from_secs(20),
+        workers: 1,
+        ..RewardSettings::default()
+    }
+}
+
+fn program(script: &str, settings: RewardSettings) -> OwnReward {
+    OwnReward::new(&format!("command:{script}"), settings).unwrap()
+}
+
+fn judge(reward: &OwnReward, completion: &str) -> Judgement {
+    let problem = Problem { text: "p", golds: &["g"], row: None };
+    Gold::of(reward, &problem).unwrap().judge(completion)
+}
+
+/// A loop over lines that answers 1 but for what `cases` say.
+fn answers(cases: &str) -> String {
+    format!("while read -r line; do case \"$line\" in {cases} *) echo 1;; esac; done")
+}
+
+#[test]
+fn every_completion_gets_its_own_answer_whoever_is_faster() {
+    // The answer is the length of the line; the first lines take longest.
+    let script = "while read -r line; do case \"$line\" in *slow*) sleep 0.2;; esac; echo \"${#line}\"; done";
+    let texts: Vec<String> =
+        (0..24).map(|it| "x".repeat(it) + if it < 3 { "slow" } else { "" }).collect();
+    let mut all = Vec::new();
+    for workers in [1, 4] {
+        let reward = program(script, RewardSettings { workers, ..settings() });
+        let rewards =
+            in_order(reward.workers(), &texts, |it| Ok::<_, ()>(judge(&reward, it).reward()));
+        all.push(rewards.unwrap());
+    }
+    assert_eq!(all[0], all[1]);
+    let differences: Vec<f64> = all[0][3..].windows(2).map(|it| it[1] - it[0]).collect();
+    assert_eq!(differences, [1.0; 20]);
+}
+
+#[test]
+fn rewards_verdicts_reasons_and_parts_are_taken_as_they_are() {
+    let script = r#"while read -r line; do case "$line" in
+        *half*) echo '{"reward": 0.5, "parts": {"format": true}}';;
+        *odd*) echo '{"verdict": "unparsable", "reason": "no code"}';;
+        *) echo 0.75;; esac; done"#;
+    let reward = program(script, RewardSettings { success_at: 0.75, ..settings() });
+    let half = judge(&reward, "half");
+    assert_eq!((half.verdict, half.reward()), (Verdict::Wrong, 0.5));
+    assert_eq!(half.parts, [("format".to_owned(), 1.0)]);
+    let odd = judge(&reward, "odd");
+    assert_eq!((odd.verdict, odd.reward()), (Verdict::Unparsable(Reason::Unreadable), 0.0));
+    assert_eq!((odd.reason.as_ref(), odd.failure()), ("no code", None));
+    let other = judge(&reward, "so \\boxed{3}");
+    assert_eq!((other.verdict, other.reward()), (Verdict::Correct, 0.75));
+    assert_eq!((other.extracted.as_deref(), other.gold_read.as_str()), (Some("3"), "g"));
+}
+
+#[test]
+fn a_program_is_told_what_was_cut_off() {
+    let reward = program(&answers("*'\"truncated\":true'*) echo 0.25;;"), settings());
+    let gold = Gold::of(&reward, &Problem::default()).unwrap();
+    let worth = |truncated| gold.judge_completion(Completion { text: "t", truncated }).reward();
+    assert_eq!((worth(false), worth(true)), (1.0, 0.25));
+}
+
+#[test]
+fn a_crash_is_tried_once_more_and_is_a_failure_of_its_line_alone() {
+    let script = answers("*crash*) echo oh dear >&2; exit 3;;");
+    let reward = program(&script, settings());
+    assert_eq!(judge(&reward, "fine").reward(), 1.0);
+    let crashed = judge(&reward, "crash");
+    assert_eq!(
+        crashed.failure().unwrap(),
+        format!("command:{script}: it ended before it answered: exit status: 3; it said: oh dear")
+    );
+    assert_eq!(judge(&reward, "fine").reward(), 1.0);
+    let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
+    let reward = program(&script, zero);
+    judge(&reward, "fine");
+    let crashed = judge(&reward, "crash");
+    assert_eq!((crashed.failure(), crashed.reward()), (None, 0.0));
+    assert_eq!(crashed.verdict, Verdict::Unparsable(Reason::Grader));
+}
+
+#[test]
+fn a_crash_of_what_came_before_costs_nothing() {
+    // It answers two lines and ends.
+    let reward = program("read -r a; echo 1; read -r b; echo 1; exit 1", settings());
+    let rewards: Vec<f64> = (0..7).map(|it| judge(&reward, &it.to_string()).reward()).collect();
+    assert_eq!(rewards, [1.0; 7]);
+}
+
+#[test]
+fn one_that_never_answers_is_an_error_whatever_the_settings_say() {
+    let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
+    let missing = program("/no/such/program", zero.clone());
+    let failure = judge(&missing, "a").failure().unwrap().to_owned();
+    assert!(failure.contains("exit status: 127"), "{failure}");
+    assert!(failure.ends_with("it has not answered anything yet"), "{failure}");
+    let mute = program("exec >&-; cat >/dev/null", zero.clone());
+    let failure = judge(&mute, "a").failure().unwrap().to_owned();
+    assert!(failure.contains("it closed its standard output"), "{failure}");
+    // And one that fails again and again after its first answer.
+    let reward = program(&answers("*bad*) echo nonsense;;"), zero);
+    assert_eq!(judge(&reward, "good").failure(), None);
+    let failures: Vec<bool> =
+        (0..64).map(|it| judge(&reward, &format!("bad {it}")).failure().is_some()).collect();
+    assert_eq!(failures.iter().position(|it| *it), Some(63));
+}
+
+#[test]
+fn one_that_hangs_is_killed_with_all_it_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("sleeper");
+    std::os::unix::fs::symlink("/bin/sleep", &mark).unwrap();
+    let script = answers(&format!("*hang*) {} 1000 & {} 1001;;", mark.display(), mark.display()));
+    let brief = RewardSettings { timeout: Duration::from_millis(300), ..settings() };
+    let reward = program(&script, brief);
+    assert_eq!(judge(&reward, "fine").reward(), 1.0);
+    let hung = judge(&reward, "hang").failure().unwrap().to_owned();
+    assert!(hung.contains("no answer within 0.3 s"), "{hung}");
+    wait_until_gone(&mark);
+    assert_eq!(judge(&reward, "fine").reward(), 1.0);
+}
+
+#[test]
+fn processes_end_with_the_grader() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("sleeper");
+    std::os::unix::fs::symlink("/bin/sleep", &mark).unwrap();
+    let reward = program(&format!("{} 1000 & {}", mark.display(), answers("")), settings());
+    assert_eq!(judge(&reward, "fine").reward(), 1.0);
+    drop(reward);
+    wait_until_gone(&mark);
+}
+
+/// Whether any process has this path among its arguments.
+fn runs(path: &Path) -> bool {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let path = path.to_str().unwrap();
+    all.filter_map(|it| std::fs::read(it.path().join("cmdline")).ok())
+        .any(|it| it.split(|byte| *byte == 0).next() == Some(path.as_bytes()))
+}
+
+fn wait_until_gone(path: &Path) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while runs(path) {
+        assert!(Instant::now() < until, "{} still runs", path.display());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_is_no_answer_is_named() {
+    let cases = [
+        ("echo NaN", "expected a finite reward, got `NaN`"),
+        (
+            "echo nonsense",
+            "expected a number, or an object with `reward` or `verdict`, as JSON, got `nonsense`",
+        ),
+        ("echo '{\"reward\": 1'", "as JSON, got `{\"reward\": 1`"),
+        ("printf '\\377\\n'", "expected an answer in UTF-8"),
+        (
+            "head -c 1100000 /dev/zero | tr '\\0' 1; echo",
+            "expected an answer of at most 1048576 bytes",
+        ),
+        (
+            "printf 1; exit 0",
+            "it ended before it answered: exit status: 0, in the middle of the line `1`",
+        ),
+        ("echo '{\"id\": \"0\", \"reward\": 1}'", "it answered line \"0\", expected"),
+    ];
+    for (bad, message) in cases {
+        let reward = program(&answers(&format!("*bad*) {bad};;")), settings());
+        assert_eq!(judge(&reward, "good").reward(), 1.0);
+        let failure = judge(&reward, "bad").failure().unwrap_or_default().to_owned();
+        assert!(failure.contains(message), "{bad}: {failure}");
+        assert_eq!(judge(&reward, "good").reward(), 1.0, "{bad}");
+    }
+}
+
+#[test]
+fn a_second_line_for_an_answer_is_found_before_it_is_taken_for_the_next() {
+    let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
+    let reward = program(&answers("*twice*) printf '1\\n0\\n';;"), zero);
+    assert_eq!(judge(&reward, "twice").reward(), 1.0);
+    std::thread::sleep(Duration::from_millis(200));
+    let failure = judge(&reward, "next").failure().unwrap_or_default().to_owned();
+    assert!(failure.contains("it printed a line that answers nothing, `0`"), "{failure}");
+}
+
+#[test]
+fn long_lines_that_nobody_reads_do_not_hang() {
+    let brief = RewardSettings {
+        timeout: Duration::from_millis(300),
+        start_timeout: Duration::from_millis(100),
+        ..settings()
+    };
+    let reward = program("sleep 1000", brief);
+    let failure = judge(&reward, &"x".repeat(1 << 20)).failure().unwrap_or_default().to_owned();
+    assert!(failure.contains("no answer within 0.4 s"), "{failure}");
+}
+
+#[test]
+fn what_is_printed_beside_answers_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("reward.log");
+    let script = answers("*bad*) echo why >&2; echo what;;");
+    let reward = program(&format!("echo hello >&2; {script}"), settings());
+    assert_eq!(judge(&reward, "good").reward(), 1.0);
+    // What was printed before there was a place is not lost.
+    reward.log().keep_in(std::fs::File::create(&path).unwrap());
+    assert!(judge(&reward, "bad").failure().is_some());
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let kept = ["process 1, error: hello", "process 1, error: why", "unexpected answer: what"];
+        if kept.iter().all(|it| lines.contains(it)) {
+            break;
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A server that answers each request in turn; gives its address and the bodies that it was sent.
+fn server(responses: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/reward", listener.local_addr().unwrap());
+    let serve = move || {
+        let mut bodies = Vec::new();
+        for response in responses {
+            let (stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut length, mut line) = (0, String::new());
+            while reader.read_line(&mut line).unwrap() > 2 {
+                if let Some(it) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = it.trim().parse().unwrap();
+                }
+                line.clear();
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            bodies.push(String::from_utf8(body).unwrap());
+            let mut stream = stream;
+            stream.write_all(response.as_bytes()).unwrap();
+        }
+        bodies
+    };
+    (address, std::thread::spawn(serve))
+}
+
+fn response(status: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
+}
+
+#[test]
+fn a_server_is_sent_the_same_line() {
+    let responses = vec![
+        response("200 OK", "0.5\n"),
+        response("200 OK", "{\"reward\": 1, \"parts\": {\"style\": 0.25}}"),
+        response("503 Busy", "later"),
+        response("200 OK", "1"),
+        response("400 Bad Request", "no such model"),
+        response("200 OK", "Infinity"),
+    ];
+    let (address, served) = server(responses);
+    let reward = OwnReward::new(&address, settings()).unwrap();
+    assert_eq!(judge(&reward, "a").reward(), 0.5);
+    assert_eq!(judge(&reward, "b").parts, [("style".to_owned(), 0.25)]);
+    // A status that may pass is asked again.
+    assert_eq!(judge(&reward, "c").reward(), 1.0);
+    let refused = judge(&reward, "d").failure().unwrap().to_owned();
+    assert!(refused.ends_with("expected status 200, got 400: no such model"), "{refused}");
+    let infinite = judge(&reward, "e").failure().unwrap().to_owned();
+    assert!(infinite.ends_with("expected a finite reward, got `Infinity`"), "{infinite}");
+    let bodies = served.join().unwrap();
+    assert_eq!(bodies[2], bodies[3]);
+    assert!(bodies[0].contains("\"prompt\":\"p\",\"gold\":\"g\""), "{}", bodies[0]);
+    // The server is gone.
+    let gone = judge(&reward, "f").failure().unwrap().to_owned();
+    assert!(gone.contains("the request failed"), "{gone}");
+}
+
+#[test]
+fn names_are_checked_before_anything_is_started() {
+    for (name, expected) in [
+        ("command:", "expected a command behind `command:`, got `command:`"),
+        ("command: ", "expected a command behind `command:`, got `command: `"),
+        (
+            "http://",
+            "expected `command:` and a command, or the http address of a server, got `http://`",
+        ),
+        (
+            "https:///x",
+            "expected `command:` and a command, or the http address of a server, got `https:///x`",
+        ),
+    ] {
+        assert_eq!(hapo_reward::check(name).unwrap_err().to_string(), expected);
+    }
+    assert!(hapo_reward::is_own("command:python reward.py"));
+    assert!(!hapo_reward::is_own("math"));
+}
