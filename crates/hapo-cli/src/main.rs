@@ -21,8 +21,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::support::arguments::count;
 
 use crate::commands::{
-    bench, completions, data, eval, generate, grade, list, logprobs, man, new, plan, quickstart,
-    recipe, replay, report, schedule, serve, study, teacher, train, watch,
+    bench, completions, data, eval, export, generate, grade, list, logprobs, man, new, plan,
+    quickstart, recipe, replay, report, schedule, serve, study, teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -107,6 +107,8 @@ enum Command {
     Report(report::Args),
     /// The page of a run, live
     Watch(watch::Args),
+    /// A run's numbers as a table, or into W&B, Trackio or MLflow
+    Export(export::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
     /// A completion script for a shell
@@ -159,6 +161,7 @@ fn main() -> std::process::ExitCode {
         Command::Bench(args) => bench::run(&args, threads),
         Command::Report(args) => report::run(&args),
         Command::Watch(args) => watch::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()),

@@ -88,3 +88,36 @@ fn a_report_is_a_page_and_figures() {
     let page = std::fs::metadata(dir.path().join("page.html")).unwrap();
     assert_eq!(said["bytes"], page.len());
 }
+
+/// A folder of a run as training writes it.
+fn small_run(folder: &Path) -> std::path::PathBuf {
+    let args = ["train", "builtin:smoke", "--set", "steps=2", "--run-dir", "run", "--quiet"];
+    let it = hapo(&args, folder);
+    assert!(it.status.success(), "{}", text(&it.stderr));
+    folder.join("run")
+}
+
+#[test]
+fn a_run_is_exported_as_a_table_and_trackers_are_driven_by_their_own_package() {
+    let dir = tempfile::tempdir().unwrap();
+    small_run(dir.path());
+    let table = text(&hapo(&["export", "run"], dir.path()).stdout);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("run,step,") && lines[0].contains(",reward/policy_only,"));
+    assert_eq!(lines.len(), 3);
+    assert!(lines[2].starts_with("run,2,"), "{table}");
+    let written = hapo(&["export", "run", "--to", "csv", "-o", "run.csv"], dir.path());
+    assert!(written.status.success() && written.stdout.is_empty());
+    assert_eq!(std::fs::read_to_string(dir.path().join("run.csv")).unwrap(), table);
+
+    let check = |args: &[&str], said: &str| {
+        let it = hapo(&[&["export"], args].concat(), dir.path());
+        let stderr = text(&it.stderr);
+        assert_eq!(it.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    };
+    check(&["run", "--to", "csv", "--follow"], "--follow: a table is written once");
+    check(&["run", "--to", "wandb", "-o", "x"], "--out: only a table is written to a file");
+    check(&["run", "--to", "mlflow", "--python", "./none"], "./none cannot start");
+    check(&["nothing"], "nothing");
+}

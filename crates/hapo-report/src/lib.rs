@@ -1,4 +1,4 @@
-//! Run folders to pages: the report, its figures, the live view.
+//! Run folders to pages: the report, its figures, the live view; and to tables and trackers.
 //!
 //! A run folder is read as far as it can be read. What is missing or broken becomes a note on the page;
 //! only a folder that holds no run is an error. Runs are read with the types of `hapo-run` that they were written
@@ -9,6 +9,7 @@ mod data;
 mod drawing;
 mod error;
 mod evaluation;
+mod export;
 mod figures;
 mod folder;
 mod live;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use hapo_run::write_atomically;
 
 pub use error::{Error, Result};
+pub use export::{LoggedRun, csv, logged_runs};
 pub use live::LiveView;
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.

@@ -18,12 +18,14 @@ pub(crate) struct RolloutLog {
     /// Is `None` outside [`train`](crate::train).
     run_dir: Option<PathBuf>,
     writer: RolloutWriter,
+    /// The first response of the last step that was kept, for readers.
+    sampled: Option<String>,
 }
 
 impl RolloutLog {
     /// A log that keeps nothing yet.
     pub(crate) fn new(chat_format: Arc<ChatFormat>, every: u64) -> Self {
-        Self { chat_format, every, run_dir: None, writer: RolloutWriter::default() }
+        Self { chat_format, every, run_dir: None, writer: RolloutWriter::default(), sampled: None }
     }
 
     /// Keeps the rollouts of the steps to come in a run folder.
@@ -63,14 +65,38 @@ impl RolloutLog {
             }
             lines.extend(of_group);
         }
+        self.sampled = lines.iter().find(|it| it.role == Role::Policy).map(markdown);
         let path = RunFolder(run_dir).rollouts_of(step.0);
         Ok(self.writer.write(path, lines)?)
+    }
+
+    /// The text of the first response of the last step that was kept, once.
+    pub(crate) fn take_sampled_text(&mut self) -> Option<String> {
+        self.sampled.take()
     }
 
     /// Waits until the rollouts of the steps done are on the disk.
     pub(crate) fn wait(&mut self) -> Result<()> {
         Ok(self.writer.wait()?)
     }
+}
+
+/// A response with its problem, gold answer and verdict.
+fn markdown(line: &RolloutLine) -> String {
+    let block = |text: &str| format!("    {}", text.replace('\n', "\n    "));
+    let verdict = match &line.verdict {
+        Verdict::Correct => "correct",
+        Verdict::Wrong => "wrong",
+        Verdict::Unparsable(_) => "unparsable",
+    };
+    format!(
+        "**Problem**\n\n{}\n\n**Response**, {} tokens, {}\n\n{}\n\n**Gold answer**\n\n{}\n",
+        block(&line.problem),
+        line.tokens.len(),
+        verdict,
+        block(&line.completion),
+        block(&line.answer)
+    )
 }
 
 /// A of the first span with one.

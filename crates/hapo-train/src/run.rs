@@ -318,6 +318,11 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
+    /// A response of the last step whose rollouts are kept, for readers, once.
+    pub(crate) fn take_sampled_text(&mut self) -> Option<String> {
+        self.rollouts.take_sampled_text()
+    }
+
     /// Waits until the rollouts of the steps done are on the disk.
     pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
         self.rollouts.wait()

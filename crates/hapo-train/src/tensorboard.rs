@@ -1,9 +1,9 @@
 //! `TensorBoard` event files beside `metrics.jsonl`.
 //!
 //! An event file is a list of records, each a protobuf `Event` between its length and checksums
-//! (`tensorflow/core/lib/io/record_writer.h`, `tensorflow/core/util/event.proto`). Scalars are all that
-//! is written, so the two messages are encoded by hand; a protobuf crate would be larger than this
-//! file. A resumed run begins a file of its own and says from which step it counts, and the reader
+//! (`tensorflow/core/lib/io/record_writer.h`, `tensorflow/core/util/event.proto`). Scalars, texts and the recipe as
+//! hyperparameters are all that is written, so the messages are encoded by hand; a protobuf crate would be larger
+//! than this file. A resumed run begins a file of its own and says from which step it counts, and the reader
 //! drops what older files hold of that step and later ones.
 
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-use hapo_run::Metrics;
+use hapo_run::{Metrics, recipe_entries};
 
 /// The open event file of a run.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Begins an event file for a run that has done `steps_done` steps.
-    pub(crate) fn open(run_dir: &Path, steps_done: u64) -> Result<Self> {
+    /// Begins an event file for a run that has done `steps_done` steps by a resolved recipe.
+    pub(crate) fn open(run_dir: &Path, steps_done: u64, recipe: &str) -> Result<Self> {
         let seconds = now() as u64;
         // Names sort by age; two starts within a second need different ones.
         let path = (0..1000)
@@ -36,6 +36,7 @@ impl Events {
         it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
         // SessionLog { status: START }: what older files hold from this step on is stale.
         it.write(&event(steps_done + 1, |out| string(out, 7, &[0x08, 1])))?;
+        it.write(&event(0, |out| string(out, 5, &hyperparameters(recipe))))?;
         Ok(it)
     }
 
@@ -50,6 +51,15 @@ impl Events {
             string(&mut summary, 1, &one);
         }
         self.write(&event(step, |out| string(out, 5, &summary)))
+    }
+
+    /// Appends a Markdown text of a step.
+    pub(crate) fn append_text(&mut self, step: u64, name: &str, text: &str) -> Result<()> {
+        // Tensor { dtype: DT_STRING, shape: [1], string_val: [text] }.
+        let mut tensor = vec![0x08, 7, 0x12, 4, 0x12, 2, 0x08, 1];
+        string(&mut tensor, 8, text.as_bytes());
+        let value = plugin_value(name, "text", &[], &tensor);
+        self.write(&event(step, |out| string(out, 5, &value)))
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
@@ -73,6 +83,48 @@ fn event(step: u64, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     varint(&mut out, step);
     body(&mut out);
     out
+}
+
+/// `Summary { value: [{ tag, metadata: { plugin_data: { plugin_name, content } }, tensor }] }`.
+fn plugin_value(tag: &str, plugin: &str, content: &[u8], tensor: &[u8]) -> Vec<u8> {
+    let (mut data, mut metadata, mut value, mut summary) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    string(&mut data, 1, plugin.as_bytes());
+    string(&mut data, 2, content);
+    string(&mut metadata, 1, &data);
+    string(&mut value, 1, tag.as_bytes());
+    string(&mut value, 9, &metadata);
+    string(&mut value, 8, tensor);
+    string(&mut summary, 1, &value);
+    summary
+}
+
+/// The recipe's entries as the session of the plugin for hyperparameters
+/// (`tensorboard/plugins/hparams/plugin_data.proto`): `HParamsPluginData { session_start_info: { hparams } }`.
+fn hyperparameters(recipe: &str) -> Vec<u8> {
+    let mut session = Vec::new();
+    // A resolved recipe can be read; without its entries the numbers are as good.
+    for (key, toml) in recipe_entries(recipe).unwrap_or_default() {
+        let (mut value, mut entry) = (Vec::new(), Vec::new());
+        match toml.parse::<f64>() {
+            Ok(number) => {
+                value.push(0x11);
+                value.extend(number.to_le_bytes());
+            }
+            Err(_) if toml == "true" || toml == "false" => {
+                value.extend([0x20, u8::from(toml == "true")]);
+            }
+            Err(_) => string(&mut value, 3, toml.trim_matches('"').as_bytes()),
+        }
+        string(&mut entry, 1, key.as_bytes());
+        string(&mut entry, 2, &value);
+        string(&mut session, 1, &entry);
+    }
+    let mut content = Vec::new();
+    string(&mut content, 3, &session);
+    // Tensor { dtype: DT_FLOAT, shape: [1], float_val: [0] }: the plugin wants one and reads none.
+    let tensor = [0x08, 1, 0x12, 4, 0x12, 2, 0x08, 1, 0x2a, 4, 0, 0, 0, 0];
+    plugin_value("_hparams_/session_start_info", "hparams", &content, &tensor)
 }
 
 /// A length-delimited field.
@@ -130,12 +182,13 @@ mod tests {
     #[test]
     fn a_file_is_complete_records_with_the_scalars_in_them() {
         let dir = tempfile::tempdir().unwrap();
-        let mut events = Events::open(dir.path(), 6).unwrap();
+        let mut events = Events::open(dir.path(), 6, "steps = 9\nname = \"a\"\n").unwrap();
         let mut metrics = Metrics::default();
         metrics.set("step", 7.0);
         metrics.set("reward/mean", 0.25);
         metrics.set("grad_norm", 3.0);
         events.append(7, &metrics).unwrap();
+        events.append_text(7, "rollout", "**hi**").unwrap();
         let bytes = std::fs::read(&events.path).unwrap();
         let mut at = 0;
         let mut found = Vec::new();
@@ -156,9 +209,14 @@ mod tests {
         expected.extend(b"\x0a\x10\x0a\x09grad_norm\x15");
         expected.extend(3.0_f32.to_le_bytes());
         expected[3] = (expected.len() - 4) as u8;
-        assert_eq!(found[2], expected);
+        assert_eq!(found[3], expected);
+        let holds = |found: &[u8], text: &[u8]| found.windows(text.len()).any(|it| it == text);
+        assert!(holds(&found[2], b"_hparams_/session_start_info"));
+        assert!(holds(&found[2], b"\x0a\x05steps\x12\x09\x11\0\0\0\0\0\0\x22\x40"));
+        assert!(holds(&found[2], b"\x0a\x04name\x12\x03\x1a\x01a"));
+        assert!(holds(&found[4], b"\x42\x06**hi**"));
         // A second start within the second has a file of its own.
-        let other = Events::open(dir.path(), 7).unwrap();
+        let other = Events::open(dir.path(), 7, "").unwrap();
         assert_ne!(other.path, events.path);
     }
 }

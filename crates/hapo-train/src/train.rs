@@ -157,7 +157,7 @@ pub fn train_on<D: Device>(
         recipe,
         run_dir,
         resolved: &resolved,
-        events: Events::open(run_dir, first)?,
+        events: Events::open(run_dir, first, &resolved)?,
         guard: Guard::new(recipe.guard(), &history),
         early_stopping: EarlyStopping::of(recipe, &history),
         score: Score::new(recipe.checkpoint().best_metric()),
@@ -308,6 +308,9 @@ impl Session<'_> {
         self.early_stopping.iter_mut().for_each(|it| it.add(&metrics));
         self.file.append(&metrics)?;
         self.events.append(run.steps_done(), &metrics)?;
+        if let Some(text) = run.take_sampled_text() {
+            self.events.append_text(run.steps_done(), "rollout", &text)?;
+        }
         self.score.add(&metrics);
         Ok(metrics)
     }

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod data;
 pub(crate) mod eval;
+pub(crate) mod export;
 pub(crate) mod generate;
 pub(crate) mod grade;
 pub(crate) mod list;

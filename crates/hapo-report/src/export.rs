@@ -1,0 +1,137 @@
+//! The numbers of runs for what draws and keeps them elsewhere: a table, or the lines that a tracker logs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use hapo_run::Columns;
+use serde_json::{Map, Value, json};
+
+use crate::error::Result;
+use crate::folder::{self, Run, State};
+
+/// The numbers of one run.
+#[derive(Clone, Debug)]
+pub struct LoggedRun {
+    run: Run,
+}
+
+/// The runs in `folders`, as far as they are logged; each is a run or holds runs below it.
+///
+/// # Errors
+/// A folder without a run, or one that the system does not let us read.
+pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<LoggedRun>> {
+    let runs = folder::read_all(&folder::find(folders)?)?;
+    Ok(runs.into_iter().map(|run| LoggedRun { run }).collect())
+}
+
+impl LoggedRun {
+    /// The folder's name, with as much of its path as tells it from the others.
+    pub fn name(&self) -> &str {
+        &self.run.name
+    }
+
+    /// Whether more steps may come: a process trains in the folder.
+    pub fn is_running(&self) -> bool {
+        self.run.state == State::Running
+    }
+
+    /// What a tracker shows beside the numbers: the resolved recipe, key by key, and the build.
+    pub fn settings(&self) -> Value {
+        let mut settings: Map<String, Value> =
+            self.run.recipe.iter().map(|(key, toml)| (key.clone(), value_of(toml))).collect();
+        settings.insert("build".to_owned(), json!(self.run.build));
+        Value::Object(settings)
+    }
+
+    /// The steps after `last` and their numbers; what is no finite number is left out.
+    pub fn steps_after(&self, last: u64) -> Vec<(u64, Map<String, Value>)> {
+        let columns = &self.run.columns;
+        let rows = columns.steps().iter().enumerate();
+        rows.filter(|(_, step)| **step > last as f64)
+            .map(|(row, step)| (*step as u64, numbers_of(columns, row)))
+            .collect()
+    }
+}
+
+fn numbers_of(columns: &Columns, row: usize) -> Map<String, Value> {
+    let names = columns.names().iter().filter(|it| *it != "step");
+    names
+        .filter_map(|name| {
+            let value = columns.get(name)?[row];
+            value.is_finite().then(|| (name.clone(), json!(value)))
+        })
+        .collect()
+}
+
+/// A TOML value as JSON; its text where it is none.
+fn value_of(toml: &str) -> Value {
+    let table = format!("it = {toml}").parse::<toml::Table>();
+    let value = table.ok().and_then(|mut it| it.remove("it"));
+    value.and_then(|it| serde_json::to_value(it).ok()).unwrap_or_else(|| json!(toml))
+}
+
+/// A table with a row for each step of each run and a column for each name; empty where a step has no number.
+///
+/// # Panics
+/// Never: the table is written to memory.
+pub fn csv(runs: &[LoggedRun]) -> String {
+    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in runs.iter().flat_map(|it| it.run.columns.names()).filter(|it| *it != "step") {
+        let next = names.len();
+        names.entry(name).or_insert(next);
+    }
+    let mut ordered: Vec<&str> = names.keys().copied().collect();
+    ordered.sort_by_key(|it| names[it]);
+    let mut table = csv::Writer::from_writer(Vec::new());
+    let written = "a table in memory can be written";
+    table.write_record(["run", "step"].iter().chain(&ordered)).expect(written);
+    for LoggedRun { run } in runs {
+        for (row, step) in run.columns.steps().iter().enumerate() {
+            let numbers = ordered.iter().map(|name| match run.columns.get(name) {
+                Some(column) if column[row].is_finite() => column[row].to_string(),
+                _ => String::new(),
+            });
+            let cells = [run.name.clone(), step.to_string()].into_iter().chain(numbers);
+            table.write_record(cells).expect(written);
+        }
+    }
+    String::from_utf8(table.into_inner().expect(written)).expect("names and numbers are text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(folder: &std::path::Path, name: &str, metrics: &str) {
+        let path = folder.join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("metrics.jsonl"), metrics).unwrap();
+        let recipe =
+            "# resolved by hapo 1\nsteps = 2\n[optim]\nlr = 1e-4\n[data]\ntrain = [\"a\"]\n";
+        std::fs::write(path.join("recipe.toml"), recipe).unwrap();
+    }
+
+    #[test]
+    fn a_table_has_every_name_once_and_gaps_where_a_run_has_none() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path(), "a", "{\"step\":1,\"loss\":0.5,\"x,y\":null}\n{\"step\":2,\"loss\":3}\n");
+        run(dir.path(), "b", "{\"step\":1,\"reward/mean\":0.25}\n");
+        let runs = logged_runs(&[dir.path().to_owned()]).unwrap();
+        let expected = "run,step,loss,\"x,y\",reward/mean\na,1,0.5,,\na,2,3,,\nb,1,,,0.25\n";
+        assert_eq!(csv(&runs), expected);
+    }
+
+    #[test]
+    fn trackers_get_new_steps_and_the_recipe_as_values() {
+        let dir = tempfile::tempdir().unwrap();
+        run(dir.path(), "a", "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":null,\"lr\":1}\n");
+        let it = &logged_runs(&[dir.path().join("a")]).unwrap()[0];
+        assert_eq!(it.name(), "a");
+        assert!(!it.is_running());
+        let steps = it.steps_after(1);
+        assert_eq!(serde_json::to_string(&steps).unwrap(), r#"[[2,{"lr":1.0}]]"#);
+        let settings =
+            json!({ "steps": 2, "optim.lr": 1e-4, "data.train": ["a"], "build": "hapo 1" });
+        assert_eq!(it.settings(), settings);
+    }
+}
