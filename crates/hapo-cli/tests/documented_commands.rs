@@ -24,6 +24,8 @@ const NEEDS: &[(&str, &str)] = &[
     ("--suite math6", "the paper's benchmarks, and a model"),
     ("step-000060", "the minutes of the run before it"),
     ("--endpoint", "a server"),
+    ("mine.toml", "a model of the hub"),
+    ("runs/mine", "the run of that model"),
 ];
 
 /// Smaller runs of the shipped recipes.
