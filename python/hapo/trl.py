@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 import torch
 import trl
+from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 import hapo
 from hapo._decide import Decision
+from hapo._writer import RunWriter, Sampled, rollout_lines
 from hapo.torch import teacher_loss
 
 TESTED = "1.16"
@@ -66,6 +68,7 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
         default="math", metadata={"help": "checks teachers against the column `answer`; None takes them as they are"}
     )
     run_dir: str | None = field(default=None, metadata={"help": "a run folder for `hapo report` and `hapo watch`"})
+    rollouts_every: int = field(default=1, metadata={"help": "steps between those whose rollouts it keeps; 0: none"})
     loss_type: str = field(default="dr_grpo", metadata={"help": "dr_grpo, dapo or grpo"})
     scale_rewards: str = field(default="none", metadata={"help": "none, or group"})
 
@@ -119,6 +122,8 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             advantage_std=config.scale_rewards in ("group", True),
         )
         self.last_decision: Decision | None = None
+        self.rollout_lines: list[dict[str, Any]] = []
+        """Of the steps since they were last stored."""
         if config.run_dir is not None:
             self.add_callback(RunFolder(Path(config.run_dir), self))
 
@@ -162,6 +167,9 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         teachers = [self._teacher_of(it) for it in inputs]
         decision = self._decide(output, teachers)
         self.last_decision = decision
+        every = self.args.rollouts_every
+        if self.args.run_dir is not None and every > 0 and (self.state.global_step + 1) % every == 0:
+            self._keep(inputs, output, teachers, decision)
         here = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
         device = output["completion_ids"].device
         replaced = torch.tensor(decision.replaced[here], device=device)
@@ -206,6 +214,36 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             success_at=self.args.success_at,
             seed=self.args.seed,
         )
+
+    def _keep(
+        self, inputs: list[Any], output: dict[str, Any], teachers: list[list[int] | None], decision: Decision
+    ) -> None:
+        """Keeps what all processes sampled, before the teacher's tokens take their slots."""
+        logged = output.get("sampling_per_token_logps")
+        mine = []
+        for row, (it, teacher) in enumerate(zip(inputs, teachers, strict=True)):
+            prompt = output["prompt_ids"][row][output["prompt_mask"][row].bool()].tolist()
+            used = output["completion_mask"][row].bool()
+            tokens = output["completion_ids"][row][used].tolist()
+            answer = it.get("answer", "")
+            mine.append(
+                Sampled(
+                    problem=_last_turn(it["prompt"]),
+                    completion=self._tokenizer.decode(tokens, skip_special_tokens=True),
+                    tokens=tokens,
+                    ended=bool(tokens) and tokens[-1] in self.eos_token_ids,
+                    answer=answer if isinstance(answer, str) else json.dumps(answer),
+                    id=str(it.get("id", "")),
+                    rendered=self._tokenizer.decode(prompt),
+                    prompt_tokens=prompt,
+                    log_probs=[] if logged is None else logged[row][used].tolist(),
+                    teacher=self._tokenizer.decode(teacher or [], skip_special_tokens=True),
+                    teacher_tokens=teacher or [],
+                )
+            )
+        rows = gather_object(mine)
+        if self.accelerator.is_main_process:
+            self.rollout_lines += rollout_lines(rows, decision, success_at=self.args.success_at)
 
     def _teacher_of(self, row: dict[str, Any]) -> list[int] | None:
         """The tokens of a row's teacher with the end token; None where it has none that is admitted."""
@@ -306,38 +344,37 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 class RunFolder(TrainerCallback):  # type: ignore[misc]
-    """Writes the numbers of a run as the command does, for ``hapo report`` and ``hapo watch``; no rollouts."""
+    """Writes a run folder as the command does, for ``hapo report`` and ``hapo watch``."""
 
     def __init__(self, path: Path, trainer: HapoGRPOTrainer) -> None:
-        self.path = path
+        self.writer = RunWriter(path)
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Writes the recipe and the gate, and cuts off what a killed run logged after its last checkpoint."""
         if not state.is_world_process_zero:
             return
-        self.path.mkdir(parents=True, exist_ok=True)
-        recipe = {"method": args.method, "steps": state.max_steps, "seed": args.seed}
-        lines = [f"{key} = {json.dumps(value)}" for key, value in recipe.items()]
-        lines += ["", "[trl]", f"version = {json.dumps(trl.__version__)}"]
-        plain = {key: value for key, value in args.to_dict().items() if isinstance(value, str | int | float)}
-        lines += [f"{key} = {json.dumps(value)}" for key, value in sorted(plain.items())]
-        (self.path / "recipe.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        if self.trainer.hapo_schedule is not None:
-            gate = json.dumps(self.trainer.hapo_schedule.table(state.max_steps))
-            (self.path / "gate.json").write_text(gate, encoding="utf-8")
-        metrics = self.path / "metrics.jsonl"
-        kept = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-        kept = [it for it in kept if json.loads(it)["step"] <= state.global_step]
-        metrics.write_text("".join(it + "\n" for it in kept), encoding="utf-8")
+        plain = {key: value for key, value in sorted(args.to_dict().items()) if isinstance(value, str | int | float)}
+        recipe: dict[str, Any] = {"method": args.method, "steps": state.max_steps, "seed": args.seed}
+        if hapo.reward_trl in self.trainer.reward_funcs:
+            # The report asks the grader again why it decided.
+            recipe["data"] = {"grader": "math", "extraction": "announced", "truncated": args.truncation}
+        schedule = self.trainer.hapo_schedule
+        gate = schedule.table(state.max_steps) if schedule is not None else None
+        self.writer.begin({**recipe, "trl": {"trl": trl.__version__, **plain}}, gate, after=state.global_step)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stores what was sampled in the step."""
+        lines, self.trainer.rollout_lines = self.trainer.rollout_lines, []
+        if state.is_world_process_zero and lines:
+            self.writer.rollouts(state.global_step, lines)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Appends a line for each logged step."""
         if not state.is_world_process_zero or not logs or "gate/success_limit" not in logs:
             return
-        renamed = {"step": state.global_step, **{_name(key): value for key, value in logs.items()}}
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(renamed) + "\n")
+        numbers = {_name(key): value for key, value in logs.items() if isinstance(value, int | float)}
+        self.writer.log(state.global_step, numbers)
 
 
 def _name(name: str) -> str:
@@ -347,9 +384,16 @@ def _name(name: str) -> str:
         "completions/mean_length": "response_length/mean",
         "completions/clipped_ratio": "response_length/truncated",
         "step_time": "time/step",
+        "learning_rate": "lr",
         "clip_ratio/region_mean": "policy/clip_fraction",
     }
     return same.get(name, name)
+
+
+def _last_turn(prompt: str | list[dict[str, Any]]) -> str:
+    """The problem of a prompt: the text, or the last turn of a conversation."""
+    it = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    return it if isinstance(it, str) else json.dumps(it)
 
 
 def _number_or_word(it: str) -> str | float:

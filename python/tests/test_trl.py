@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +25,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import hapo
 import hapo.trl as ht
+from hapo._writer import RunWriter
 from hapo.torch import plain_policy_loss, plain_teacher_loss
 
 
@@ -160,15 +165,66 @@ def test_a_resumed_run_is_at_the_right_step_of_the_gate(tmp_path) -> None:
     assert run.metrics["gate/success_limit"].tolist() == [0, 0, -1, -1]
     assert run.metrics["gate/beta"].tolist() == [1, 1, 0, 0]
     assert run.gate["extinct_at_step"] == 3
+    assert run.steps == [1, 2, 3, 4]
+    RunWriter(run.path).begin({"method": "luffy"}, after=2)
+    assert (run.steps, run.metrics["step"].tolist()) == ([1, 2], [1, 2])
 
 
-def test_the_run_folder_is_reported(tmp_path, binary) -> None:
-    worker.trainer(tmp_path, max_steps=1, run_dir=str(tmp_path / "run")).train()
-    told = subprocess.run(
-        [binary, "report", str(tmp_path / "run"), "-o", str(tmp_path / "page.html")], capture_output=True, text=True
-    )
+def test_the_run_folder_has_what_was_sampled(tmp_path, binary) -> None:
+    trainer = worker.trainer(
+        tmp_path, max_steps=2, run_dir=str(tmp_path / "run"), reward=hapo.reward_trl, rollout_func=worker.recorded,
+        rollouts_every=2, seed=3,
+    )  # fmt: skip
+    trainer.train()
+    run = hapo.Run(tmp_path / "run")
+    assert run.steps == [2]
+    lines = list(run.rollouts())
+    by_problem = {it["problem"]: [line for line in lines if line["problem"] == it["problem"]] for it in lines}
+    assert len(by_problem) == 2
+    for problem, group in by_problem.items():
+        number = int(problem.split("+")[0])
+        right = number % 2 == 1
+        assert [it["role"] for it in group].count("teacher") == (0 if right else 1)
+        assert [it["slot"] for it in group if it["role"] != "teacher"] == [0, 1, 2, 3]
+        assert {it["answer"] for it in group} == {str(2 * number)}
+        assert group[0]["rendered"] == problem
+        assert {it["injected"] for it in group} == {not right}
+        last = next(it for it in group if it["slot"] == 3 and it["role"] != "teacher")
+        assert (last["completion"], last["verdict"]) == (
+            (f"\\boxed{{{2 * number}}}", "correct") if right else ("abc", "wrong")
+        )
+        assert last["log_probs"] == [-1.0] * len(last["tokens"])
+        advantages = [it.get("advantage") for it in group if it["role"] == "policy"]
+        assert advantages == pytest.approx([-0.25, -0.25, -0.25, 0.75] if right else [-0.25] * 3)
+        assert [it["completion"] for it in group if it["role"] == "teacher"] == (
+            [] if right else [f"so \\boxed{{{2 * number}}}"]
+        )
+
+
+def test_the_run_folder_is_reported_and_watched(tmp_path, binary) -> None:
+    worker.trainer(tmp_path, max_steps=2, run_dir=str(tmp_path / "run"), reward=hapo.reward_trl).train()
+    page = tmp_path / "page.html"
+    told = subprocess.run([binary, "report", str(tmp_path / "run"), "-o", str(page)], capture_output=True, text=True)
     assert told.returncode == 0, told.stderr
-    assert (tmp_path / "page.html").stat().st_size > 50_000
+    blocks = dict(re.findall(r'<script type="application/octet-stream" id="([^"]+)">([^<]+)', page.read_text()))
+    numbers = gzip.decompress(base64.b64decode(blocks["data"]))
+    assert all(it in numbers for it in (b"gate/beta", b"policy/entropy", b"reward/policy_only"))
+    sampled = gzip.decompress(base64.b64decode(blocks["rollouts-0-2"])).decode()
+    assert sampled.count('"role":"policy"') + sampled.count('"role":"replaced"') == 8
+    assert sampled.count('"role":"teacher"') == 2
+    assert sampled.count("so \\\\boxed{") >= 2
+    watch = subprocess.Popen(
+        [binary, "watch", str(tmp_path / "run"), "--port", "0"], text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        address = re.search(r"http://\S+", watch.stdout.readline())
+        assert address is not None
+        with urllib.request.urlopen(address[0].rstrip("/") + "/rollouts/0/2", timeout=20) as it:
+            assert json.load(it) == json.loads(sampled)
+    finally:
+        watch.kill()
+        watch.wait()
 
 
 def test_accumulation_changes_nothing(tmp_path) -> None:
@@ -227,6 +283,11 @@ def test_one_and_two_processes_decide_alike(tmp_path) -> None:
         [json.loads((tmp_path / str(it) / f"decision-{rank}.json").read_text()) for rank in range(it)] for it in (1, 2)
     )
     assert two[0] == two[1] == one[0]
+    sampled = [
+        [{**it, "step": 0} for it in hapo.Run(tmp_path / str(processes) / "run").rollouts()] for processes in (1, 2)
+    ]  # fmt: skip
+    assert sampled[0] == sampled[1]
+    assert len(sampled[0]) == 16 + sum(it["role"] == "teacher" for it in sampled[0])
     assert any(one[0]["replaced"]), one
     losses = [json.loads((tmp_path / str(it) / "losses.json").read_text()) for it in (1, 2)]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)

@@ -64,8 +64,9 @@ def recorded(prompts, trainer):
 def main(path: Path, processes: int) -> None:
     """Two steps on recorded completions; every process writes what it decided."""
     it = trainer(
-        path, per_device_train_batch_size=8 // processes, max_steps=2, reward=hapo.reward_trl, rollout_func=recorded
-    )
+        path, per_device_train_batch_size=8 // processes, max_steps=2, reward=hapo.reward_trl, rollout_func=recorded,
+        run_dir=str(path / "run"),
+    )  # fmt: skip
     it.train()
     decision = it.last_decision
     path.mkdir(parents=True, exist_ok=True)

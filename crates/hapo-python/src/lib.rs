@@ -32,7 +32,7 @@ mod _hapo {
     #[pymodule_export]
     use crate::method::{Method, methods, operators};
     #[pymodule_export]
-    use crate::runs::{columns, folder, rollouts};
+    use crate::runs::{columns, folder, rollouts, write_rollouts};
     #[pymodule_export]
     use crate::schedule::Schedule;
 

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_run::{Columns, RunFolder, read_rollouts};
+use hapo_run::{Columns, RolloutLine, RolloutWriter, RunFolder, create_folder, read_rollouts};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+
+use crate::arguments::value_error;
 
 /// Name, numbers.
 type Column<'py> = (String, Bound<'py, PyArray1<f64>>);
@@ -32,6 +34,30 @@ pub(crate) fn rollouts(py: Python<'_>, run: PathBuf, step: u64) -> PyResult<Vec<
             .map_err(|it| PyValueError::new_err(it.to_string()))?;
         let json = lines.iter().map(serde_json::to_string);
         json.collect::<Result<_, _>>().map_err(|it| PyValueError::new_err(it.to_string()))
+    })
+}
+
+/// Stores the rollouts of a step, each given as JSON.
+#[pyfunction]
+pub(crate) fn write_rollouts(
+    py: Python<'_>,
+    run: PathBuf,
+    step: u64,
+    lines: Vec<String>,
+) -> PyResult<()> {
+    py.detach(|| {
+        let read = |(row, it): (usize, &String)| {
+            serde_json::from_str::<RolloutLine>(it)
+                .map_err(|problem| value_error("lines", format_args!("row {row}: {problem}")))
+        };
+        let lines: Vec<RolloutLine> =
+            lines.iter().enumerate().map(read).collect::<PyResult<_>>()?;
+        let folder = RunFolder(&run);
+        let mut writer = RolloutWriter::default();
+        create_folder(&folder.rollouts())
+            .and_then(|()| writer.write(folder.rollouts_of(step), lines))
+            .and_then(|()| writer.wait())
+            .map_err(|it| PyOSError::new_err(it.to_string()))
     })
 }
 
