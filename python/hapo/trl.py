@@ -25,6 +25,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import hapo
 from hapo._decide import Decision
+from hapo._teachers import Teachers
 from hapo._writer import RunWriter, Sampled, rollout_lines
 from hapo.torch import teacher_loss
 
@@ -109,7 +110,9 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             raise ValueError("train_dataset: expected no images, got a column of them")
         self._gathered_rewards: Tensor | None = None
         self._log_probs: Tensor | None = None
-        self._teachers: dict[Any, list[int]] = {}
+        self._teachers = Teachers(
+            self._tokenizer, self.eos_token_ids, config.max_completion_length, config.teacher_grader
+        )
         self.hapo_schedule = self._schedule(config) if config.hapo and config.method not in ("grpo", "maxrl") else None
         self.hapo_method = hapo.Method(
             config.method,
@@ -152,8 +155,12 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def hapo_step(self) -> int:
         """The step of the gate, from 1: a round of sampling, or an optimiser step that has several rounds."""
+        return self.step_of(self.state.global_step + 1)
+
+    def step_of(self, update: int) -> int:
+        """The step of the gate that an optimiser step belongs to; 0 before the first."""
         updates = self.args.steps_per_generation * self.num_iterations // self.args.gradient_accumulation_steps
-        return int(self.state.global_step // max(updates, 1)) + 1
+        return int((update - 1) // max(updates, 1)) + 1
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -164,11 +171,11 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         output: dict[str, Any] = super()._generate_and_score_completions(inputs)
         if not self.model.training:
             return output
-        teachers = [self._teacher_of(it) for it in inputs]
+        teachers = [self._teachers.of(it) for it in inputs]
         decision = self._decide(output, teachers)
         self.last_decision = decision
         every = self.args.rollouts_every
-        if self.args.run_dir is not None and every > 0 and (self.state.global_step + 1) % every == 0:
+        if self.args.run_dir is not None and every > 0 and self.hapo_step() % every == 0:
             self._keep(inputs, output, teachers, decision)
         here = slice(self.accelerator.process_index * len(inputs), (self.accelerator.process_index + 1) * len(inputs))
         device = output["completion_ids"].device
@@ -245,33 +252,6 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if self.accelerator.is_main_process:
             self.rollout_lines += rollout_lines(rows, decision, success_at=self.args.success_at)
 
-    def _teacher_of(self, row: dict[str, Any]) -> list[int] | None:
-        """The tokens of a row's teacher with the end token; None where it has none that is admitted."""
-        text, ids = row.get("teacher"), row.get("teacher_ids")
-        if not text and not ids:
-            return None
-        key = text or tuple(ids or ())
-        if key not in self._teachers:
-            tokens = list(ids) if ids else self._tokenizer(text, add_special_tokens=False)["input_ids"]
-            if not tokens or tokens[-1] not in self.eos_token_ids:
-                tokens = [*tokens, self._tokenizer.eos_token_id]
-            self._teachers[key] = tokens if self._is_admitted(row, text, tokens) else []
-        return self._teachers[key] or None
-
-    def _is_admitted(self, row: dict[str, Any], text: str | None, tokens: list[int]) -> bool:
-        """Whether it fits the response and its answer is right."""
-        if len(tokens) > self.args.max_completion_length:
-            limit = self.args.max_completion_length
-            warnings.warn(f"a teacher of {len(tokens)} tokens is left out, expected at most {limit}", stacklevel=2)
-            return False
-        if self.args.teacher_grader is None or "answer" not in row:
-            return True
-        written = text or self._tokenizer.decode(tokens, skip_special_tokens=True)
-        verdict = hapo.grade(row["answer"], written, self.args.teacher_grader, extraction="announced")
-        if not verdict:
-            warnings.warn(f"a teacher is left out, expected a correct answer, got {verdict.name}", stacklevel=2)
-        return bool(verdict)
-
     def _splice(self, output: dict[str, Any], rows: dict[int, list[int]]) -> None:
         """Puts the teacher's tokens into rows of the batch and pads what has a column for each token."""
         before = output["completion_ids"].size(1)
@@ -344,7 +324,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 class RunFolder(TrainerCallback):  # type: ignore[misc]
-    """Writes a run folder as the command does, for ``hapo report`` and ``hapo watch``."""
+    """Writes a run folder as the command does, for ``hapo report`` and ``hapo watch``. Its steps are the gate's."""
 
     def __init__(self, path: Path, trainer: HapoGRPOTrainer) -> None:
         self.writer = RunWriter(path)
@@ -355,26 +335,28 @@ class RunFolder(TrainerCallback):  # type: ignore[misc]
         if not state.is_world_process_zero:
             return
         plain = {key: value for key, value in sorted(args.to_dict().items()) if isinstance(value, str | int | float)}
-        recipe: dict[str, Any] = {"method": args.method, "steps": state.max_steps, "seed": args.seed}
+        steps = self.trainer.step_of(state.max_steps)
+        recipe: dict[str, Any] = {"method": args.method, "steps": steps, "seed": args.seed}
         if hapo.reward_trl in self.trainer.reward_funcs:
             # The report asks the grader again why it decided.
             recipe["data"] = {"grader": "math", "extraction": "announced", "truncated": args.truncation}
         schedule = self.trainer.hapo_schedule
-        gate = schedule.table(state.max_steps) if schedule is not None else None
-        self.writer.begin({**recipe, "trl": {"trl": trl.__version__, **plain}}, gate, after=state.global_step)
+        gate = schedule.table(steps) if schedule is not None else None
+        after = self.trainer.step_of(state.global_step)
+        self.writer.begin({**recipe, "trl": {"trl": trl.__version__, **plain}}, gate, after=after)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Stores what was sampled in the step."""
         lines, self.trainer.rollout_lines = self.trainer.rollout_lines, []
         if state.is_world_process_zero and lines:
-            self.writer.rollouts(state.global_step, lines)
+            self.writer.rollouts(self.trainer.step_of(state.global_step), lines)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Appends a line for each logged step."""
         if not state.is_world_process_zero or not logs or "gate/success_limit" not in logs:
             return
         numbers = {_name(key): value for key, value in logs.items() if isinstance(value, int | float)}
-        self.writer.log(state.global_step, numbers)
+        self.writer.log(self.trainer.step_of(state.global_step), numbers)
 
 
 def _name(name: str) -> str:

@@ -243,7 +243,9 @@ def test_accumulation_changes_nothing(tmp_path) -> None:
 
 
 def test_several_iterations_reuse_the_decision(tmp_path) -> None:
-    trainer = worker.trainer(tmp_path, Recorded, max_steps=4, num_iterations=2, learning_rate=1e-3)
+    trainer = worker.trainer(
+        tmp_path, Recorded, max_steps=4, num_iterations=2, learning_rate=1e-3, run_dir=str(tmp_path / "run")
+    )
     trainer.train()
     assert len(trainer.seen) == 4
     assert [it["decision"] is trainer.seen[0]["decision"] for it in trainer.seen] == [True, True, False, False]
@@ -251,6 +253,8 @@ def test_several_iterations_reuse_the_decision(tmp_path) -> None:
     assert "old_per_token_logps" in trainer.seen[0]
     assert trainer.hapo_step() == 3
     assert trainer._prompts_per_step() == 2
+    run = hapo.Run(tmp_path / "run")
+    assert (run.metrics["step"].tolist(), run.steps, len(run.gate["steps"])) == ([1, 2], [1, 2], 2)
 
 
 def test_a_lora_leaves_the_base_alone(tmp_path) -> None:
@@ -316,14 +320,14 @@ def test_what_cannot_go_together_is_refused(tmp_path) -> None:
 def test_teachers_are_admitted(tmp_path) -> None:
     trainer = worker.trainer(tmp_path, max_steps=1)
     row = {"answer": "4"}
-    assert trainer._teacher_of({**row, "teacher": ""}) is None
-    ids = trainer._teacher_of({**row, "teacher": r"\boxed{4}"})
+    assert trainer._teachers.of({**row, "teacher": ""}) is None
+    ids = trainer._teachers.of({**row, "teacher": r"\boxed{4}"})
     assert ids[-1] == trainer.processing_class.eos_token_id
-    assert trainer._teacher_of({**row, "teacher_ids": ids[:-1]}) == ids
+    assert trainer._teachers.of({**row, "teacher_ids": ids[:-1]}) == ids
     with pytest.warns(UserWarning, match="a teacher is left out, expected a correct answer, got wrong"):
-        assert trainer._teacher_of({**row, "teacher": r"\boxed{5}"}) is None
+        assert trainer._teachers.of({**row, "teacher": r"\boxed{5}"}) is None
     with pytest.warns(UserWarning, match="a teacher of 25 tokens is left out, expected at most 24"):
-        assert trainer._teacher_of({**row, "teacher_ids": [1] * 24}) is None
+        assert trainer._teachers.of({**row, "teacher_ids": [1] * 24}) is None
 
 
 def test_a_patched_trainer_is_refused(tmp_path, monkeypatch) -> None:
