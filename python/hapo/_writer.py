@@ -40,7 +40,7 @@ class RunWriter:
         self.path = Path(path)
 
     def begin(self, recipe: Mapping[str, Any], gate: Mapping[str, Any] | None = None, *, after: int = 0) -> None:
-        """Writes recipe and gate, and cuts off what a killed run wrote after the step from which it goes on."""
+        """Writes recipe and gate, and cuts off what a killed run wrote after the step from which it continues."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "recipe.toml").write_text(_toml(recipe), encoding="utf-8")
         if gate is not None:

@@ -258,7 +258,7 @@ fn roots_of_roots_are_read_to_a_depth() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// An interval, its chain, its chain turned around, its distance from the middle, and two relations.
+    /// An interval, its chain, its chain flipped, its distance from the middle, and two relations.
     #[test]
     fn an_interval_has_many_spellings(a in -50_i64..50, width in 1_i64..30, open in any::<bool>(), other in 0_i64..3) {
         let b = a + 2 * width;

@@ -13,7 +13,7 @@ use crate::failure::bad_input;
 
 /// The program that logs with a tracker's own package.
 const SCRIPT: &str = include_str!("export.py");
-/// Between two looks at a run that goes on.
+/// Between two looks at a running run.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Where numbers go.
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// The tracker's project or experiment
     #[arg(long, default_value = "hapo")]
     project: String,
-    /// Send new steps as they are logged, until no run goes on
+    /// Send new steps as they are logged, until no run is running
     #[arg(long)]
     follow: bool,
     /// The Python that has the tracker's package
