@@ -37,6 +37,8 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     ] {
         assert!(rest.contains(expected), "{expected}: {rest}");
     }
+    // What depends on the machine alone is left to the run.
+    assert!(!rest.contains("micro_batch_tokens"), "{rest}");
     let steps = ["--set", "steps=1", "--set", "sampling.max_new_tokens=64"];
     let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
     let train = [&["train", "my.toml", "--quiet"], &steps[..], &few[..]].concat();
@@ -105,4 +107,55 @@ fn a_preflight_is_one_event_of_the_log() {
     let preflights: Vec<_> = events.iter().filter(|it| it["event"] == "preflight").collect();
     assert_eq!(preflights.len(), 1, "{log}");
     assert!(preflights[0]["preflight"].is_object(), "{log}");
+}
+
+/// A file with the rows of `columns`, each a row's fields beside its problem and answer.
+fn odd(name: &str) -> String {
+    let row = |it: u32| {
+        let reasoning = format!(
+            "First I take {it}, then I add seven to it, and the answer is \\boxed{{{}}}",
+            it + 7
+        );
+        let row = serde_json::json!({"id": it, "problem": format!("{it} + 7"), "answer": it + 7, name: reasoning});
+        format!("{row}\n")
+    };
+    (0..16).map(row).collect()
+}
+
+#[test]
+fn solutions_that_nobody_reads_are_said_by_new_and_by_train() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("odd.jsonl"), odd("reasoning")).unwrap();
+    let warning = "warning: `reasoning` looks like solutions (16 rows";
+    let new = ["new", "--model", "builtin:base", "--data", "odd.jsonl", "-o", "my.toml"];
+    let output = support::hapo(dir.path(), &new);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(warning), "{said}");
+    let train = [
+        "train",
+        "my.toml",
+        "--no-preflight",
+        "--set",
+        "steps=1",
+        "--set",
+        "sampling.max_new_tokens=8",
+        "--set",
+        "sampling.prompts_per_step=2",
+        "--set",
+        "optim.mini_batch_prompts=2",
+    ];
+    let output = support::hapo(dir.path(), &train);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains(warning), "{said}");
+    assert!(
+        said.contains(
+            "data.columns = { problem = \"…\", answer = \"…\", teacher = [\"reasoning\"] }"
+        ),
+        "{said}"
+    );
+    // Named so, they are teachers.
+    fs::write(dir.path().join("solved.jsonl"), odd("solution")).unwrap();
+    let stats = succeed(dir.path(), &["data", "stats", "solved.jsonl", "--json"]);
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    assert_eq!(stats["with_teacher"], 16, "{stats}");
 }

@@ -698,6 +698,7 @@
     const rows = [];
     const parted = leaves(it, group);
     if (parted) rows.push(["leaves", `${(ROLES[parted.other.role] || parted.other.role).toLowerCase()} ${parted.other.slot}, correct, at the mark`]);
+    if (it.reward !== undefined) rows.push(["reward", num(it.reward)]);
     if (it.advantage !== undefined) rows.push(["advantage", num(it.advantage)]);
     if (it.reason) rows.push(["recorded", it.reason]);
     if (why) {

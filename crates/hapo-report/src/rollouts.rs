@@ -56,6 +56,9 @@ pub(crate) struct Member {
     pub(crate) ended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advantage: Option<f64>,
+    /// Where it is not that of the verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reward: Option<f64>,
     /// As recorded.
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
@@ -123,6 +126,7 @@ fn member(line: RolloutLine) -> Member {
         mean_log_prob: mean(&line.log_probs),
         ended: line.ended,
         advantage: line.advantage,
+        reward: line.reward,
         verdict: line.verdict,
         why: None,
     }

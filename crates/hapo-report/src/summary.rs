@@ -1,5 +1,6 @@
 //! What a reader wants to know first, in a sentence each: does it learn, is the gate closed, how fast is it.
 
+use hapo_run::ResponseShares;
 use serde::Serialize;
 
 use crate::figures::TIME_PARTS;
@@ -30,6 +31,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if run.columns.get("reward/policy_only").is_none() {
         add("loss", change(run, "loss", "imitation"));
     }
+    add("answers", answers(run));
     add("evaluation", evaluation(run));
     add("gate", gate(run));
     add("length", change(run, "response_length/mean", "tokens"));
@@ -72,6 +74,42 @@ fn change(run: &Run, name: &str, what: &str) -> Option<String> {
         format!("means of the first and last {n} steps")
     };
     Some(format!("{} → {} ({what}; {over})", short(first), short(last)))
+}
+
+/// How the responses of the last tenth of the steps end, and the key to change where that keeps the reward flat.
+fn answers(run: &Run) -> Option<String> {
+    let last = |name: &str| {
+        let values = run.columns.get(name)?;
+        mean(&values[values.len() - values.len().div_ceil(10)..])
+    };
+    let responses = last("verify/correct")? + last("verify/wrong")? + last("verify/unparsable")?;
+    let groups =
+        last("groups/all_fail")? + last("groups/all_solved")? + last("groups/partially_solved")?;
+    let (of_responses, of_groups) =
+        (|it: f64| it / responses.max(1.0), |it: f64| it / groups.max(1.0));
+    let injected = last("gate/beta").unwrap_or(0.0) * groups;
+    let untaught = last("gate/open_no_teacher").unwrap_or(0.0);
+    let shares = ResponseShares {
+        truncated: last("response_length/truncated")?,
+        boxed: of_responses(last("verify/boxed")?),
+        announced: of_responses(last("verify/announced")?),
+        read: 1.0 - of_responses(last("verify/unparsable")?),
+        all_fail: of_groups(last("groups/all_fail")?),
+        all_solved: of_groups(last("groups/all_solved")?),
+        // A gate that is closed asks for none.
+        with_teacher: (injected + untaught > 0.0).then(|| injected / (injected + untaught)),
+        limit: run.text("sampling.max_new_tokens").and_then(|it| it.parse().ok()).unwrap_or(0),
+    };
+    let percent = |it: f64| format!("{:.0} %", it * 100.0);
+    let said = format!(
+        "boxed {}, announced {}, truncated {}, all fail in {} of the groups",
+        percent(shares.boxed),
+        percent(shares.announced),
+        percent(shares.truncated),
+        percent(shares.all_fail),
+    );
+    let causes = shares.causes();
+    Some(causes.first().map_or(said.clone(), |it| format!("{said}; {it}")))
 }
 
 /// The first, the last and the best evaluation.

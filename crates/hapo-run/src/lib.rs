@@ -7,6 +7,7 @@
 mod columns;
 mod error;
 mod files;
+mod flat;
 mod folder;
 mod journal;
 mod lock;
@@ -18,6 +19,7 @@ mod rollouts;
 pub use columns::Columns;
 pub use error::{Error, Result};
 pub use files::{create_folder, sync_parent, write_atomically, write_atomically_with};
+pub use flat::ResponseShares;
 pub use folder::RunFolder;
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use lock::{Lock, is_locked};

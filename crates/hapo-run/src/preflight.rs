@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::flat::ResponseShares;
+
 /// What it measured. Rates are shares of the responses unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preflight {
@@ -88,46 +90,17 @@ impl Preflight {
 
     /// Where the run cannot learn, or only by luck, and the key to change.
     pub fn warnings(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        let unanswered = 1.0 - self.boxed - self.announced;
-        if self.truncated > 0.5 {
-            all.push(format!(
-                "{:.0} % of the responses are cut at sampling.max_new_tokens = {}: raise it; data.truncated says what \
-                 they are worth",
-                self.truncated * 100.0,
-                self.limit
-            ));
-        } else if unanswered > 0.5 {
-            all.push(format!(
-                "{:.0} % of the responses neither box nor announce an answer: is data.template the model's own, and \
-                 does it ask for a box? data.extraction says what counts",
-                unanswered * 100.0
-            ));
-        } else if self.format == 0.0 {
-            all.push(
-                "no answer that counts could be read from any response: do data.extraction and data.grader fit what \
-                 the model writes?"
-                    .to_owned(),
-            );
-        }
-        if self.wants_teacher && self.teacher_coverage == 0.0 {
-            all.push(
-                "no prompt has an admissible teacher, and the method is plain GRPO here: `hapo data check` says why, \
-                 sampling.max_new_tokens must hold it"
-                    .to_owned(),
-            );
-        }
-        if self.all_fail == 1.0 && !(self.wants_teacher && self.teacher_coverage > 0.0) {
-            all.push(
-                "every group fails and no teacher helps: there is no signal to learn from; take easier problems, \
-                 raise sampling.group_size or add teachers"
-                    .to_owned(),
-            );
-        }
-        if self.all_solved == 1.0 {
-            all.push("every group is solved: there is nothing left to learn".to_owned());
-        }
-        all
+        let shares = ResponseShares {
+            truncated: self.truncated,
+            boxed: self.boxed,
+            announced: self.announced,
+            read: self.format,
+            all_fail: self.all_fail,
+            all_solved: self.all_solved,
+            with_teacher: self.wants_teacher.then_some(self.teacher_coverage),
+            limit: self.limit,
+        };
+        shares.causes()
     }
 }
 
@@ -171,6 +144,8 @@ mod tests {
         let unanswered = warned(unanswered);
         assert!(unanswered.starts_with("80 % of the responses neither"), "{unanswered}");
         assert!(unanswered.contains("data.template"), "{unanswered}");
+        let lost = warned(Preflight { format: 0.2, ..good.clone() });
+        assert!(lost.starts_with("65 % of the responses give an answer that does not"), "{lost}");
         // What was cut is told first: it is why there is no answer.
         let cut =
             Preflight { truncated: 0.8, format: 0.0, boxed: 0.0, announced: 0.0, ..good.clone() };

@@ -177,9 +177,7 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
             "the model's own template lies beside its tokenizer",
         ));
     };
-    let names = hapo_model::folder::TOKENIZER_FILES.iter();
-    let files: Vec<_> =
-        names.filter_map(|it| Some((*it, std::fs::read(folder.join(it)).ok()?))).collect();
+    let files = hapo_model::folder::read_tokenizer_files(folder)?;
     Ok(hapo_sampler::choose_template(choice, &folder.display().to_string(), &files)?)
 }
 

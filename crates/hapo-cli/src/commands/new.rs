@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_core::GroupPlan;
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
-use hapo_kernels::Cpu;
 use hapo_model::{Config, Tokenizer};
 use hapo_train::plan::{DeviceSpec, Plan, plan};
 use hapo_train::{Overrides, Recipe};
@@ -46,7 +45,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let found = Found::look(args)?;
     let draft = found.draft(args);
-    let device = this_machine(threads)?;
+    let device = machine::device_spec(threads)?;
     let (text, planned) = found.settle(&draft, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     let summary = &found.summary;
@@ -58,9 +57,22 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         said(&planned)
     );
     let file = args.output.display();
+    for (name, rows) in &summary.unread_solutions {
+        eprintln!(
+            "warning: `{name}` looks like solutions ({rows} rows) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
+        );
+    }
+    if planned.step_seconds() > SLOW {
+        eprintln!(
+            "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
+        );
+    }
     outln!("{file} is written; next:\n  hapo plan {file}\n  hapo train {file}");
     Ok(())
 }
+
+/// Seconds of a step above which a smaller one is named too.
+const SLOW: f64 = 60.0;
 
 /// What there is: a model and data.
 struct Found {
@@ -90,9 +102,7 @@ impl Found {
         };
         let config = hapo_model::folder::read_config(folder)?.config;
         let tokenizer = Tokenizer::open(folder)?;
-        let names = hapo_model::folder::TOKENIZER_FILES.iter();
-        let files: Vec<_> =
-            names.filter_map(|it| Some((*it, std::fs::read(folder.join(it)).ok()?))).collect();
+        let files = hapo_model::folder::read_tokenizer_files(folder)?;
         let own = hapo_model::chat_files(&files, folder)?.template;
         let suffix = SUFFIX.replace("\\n", "\n").replace("\\\\", "\\");
         let choice = match own {
@@ -190,18 +200,12 @@ impl Found {
         Draft { text }
     }
 
-    /// The recipe with the largest micro-batch that leaves the machine room, and its plan.
+    /// The recipe and its plan: activations are computed again where the machine has no room for them.
     fn settle(&self, draft: &Draft, device: &DeviceSpec) -> Result<(String, Plan)> {
-        let mut choices = Vec::new();
-        for checkpointing in ["none", "layers"] {
-            choices.extend([8192, 4096, 2048, 1024].map(|tokens| (tokens, checkpointing)));
-        }
         let mut last = None;
-        for (tokens, checkpointing) in choices {
-            let optim = format!(
-                "micro_batch_tokens = {tokens:<10}# of one pass; changes memory, not the loss\nactivation_checkpointing = \"{checkpointing}\"\n"
-            );
-            let body = draft.text.replace("@PLAN@", &optim);
+        let layers = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
+        for optim in ["", layers] {
+            let body = draft.text.replace("@PLAN@", optim);
             let recipe = Recipe::parse(&body, "new recipe", &Overrides::default())?;
             let lengths = hapo_train::plan::Lengths {
                 prompt: self.summary.tokens_of_prompts.map_or(64.0, |it| it.mean),
@@ -239,12 +243,4 @@ fn said(planned: &Plan) -> String {
 /// A text in TOML.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-fn this_machine(threads: usize) -> Result<DeviceSpec> {
-    let cpu = Cpu::new(threads)?;
-    let rates = machine::rates(&cpu, machine::LARGE_PRODUCT)?;
-    let memory = machine::memory_bytes().unwrap_or(u64::MAX);
-    let name = format!("{}, {threads} threads", machine::cpu_name());
-    Ok(DeviceSpec::cpu(&name, memory, rates.flops, rates.bandwidth))
 }

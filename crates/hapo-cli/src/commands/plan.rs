@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hapo_kernels::Cpu;
 use hapo_train::Recipe;
 use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
 
@@ -44,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
     let device = if args.device == "cpu" {
-        this_machine(threads)?
+        machine::device_spec(threads)?
     } else {
         DeviceSpec::gpu(&args.device).ok_or_else(|| {
             let known: Vec<&str> = DeviceSpec::gpus().collect();
@@ -92,18 +91,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn this_machine(threads: usize) -> Result<DeviceSpec> {
-    let cpu = Cpu::new(threads)?;
-    let rates = machine::rates(&cpu, machine::LARGE_PRODUCT)?;
-    let memory = machine::memory_bytes().unwrap_or(u64::MAX);
-    Ok(DeviceSpec::cpu(
-        &format!("{}, {threads} threads", machine::cpu_name()),
-        memory,
-        rates.flops,
-        rates.bandwidth,
-    ))
 }
 
 fn print(plan: &Plan) -> Result<()> {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_kernels::{Accumulate, Buffer, Cpu, Device, MatShape};
+use hapo_train::plan::DeviceSpec;
 
 /// The rates that a CPU reaches.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,14 @@ fn best_of(times: usize, mut work: impl FnMut()) -> f64 {
             started.elapsed().as_secs_f64()
         })
         .fold(f64::INFINITY, f64::min)
+}
+
+/// This machine for a plan, with the rates that it reaches.
+pub(crate) fn device_spec(threads: usize) -> Result<DeviceSpec> {
+    let rates = rates(&Cpu::new(threads)?, LARGE_PRODUCT)?;
+    let memory = memory_bytes().unwrap_or(u64::MAX);
+    let name = format!("{}, {threads} threads", cpu_name());
+    Ok(DeviceSpec::cpu(&name, memory, rates.flops, rates.bandwidth))
 }
 
 /// The CPU's name, where the system says.

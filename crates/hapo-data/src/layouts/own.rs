@@ -2,18 +2,18 @@
 //!
 //! `{"id": "a-1", "problem": "1+1?", "answer": "2", "teacher": "1+1:2, \\boxed{2}", "source": "…", "level": 1,
 //! "subject": "…"}`. `id` (a string or a whole number), `problem` and `answer` are required; `teacher`
-//! is a string or a list of strings, without end token; `level` is a string or a number; optional fields may
+//! is a string or a list of strings, without end token, and a `solution` is one where there is no `teacher`; `level` is a string or a number; optional fields may
 //! be null. Other fields are ignored and counted. An id belongs to one row.
 
 use super::Layout;
-use super::fields::{optional_label, optional_text, text};
+use super::fields::{optional_label, optional_text, solution_beside, text};
 use crate::value::{Fault, Object, Value, fault, unexpected};
 use crate::{Container, Example};
 
 pub(crate) const LAYOUT: Layout = Layout {
     name: "own",
-    summary: "problem, answer, id?, teacher?, source?, level?, subject?",
-    keys: &["id", "problem", "answer", "teacher", "source", "level", "subject"],
+    summary: "problem, answer, id?, teacher? or solution?, source?, level?, subject?",
+    keys: &["id", "problem", "answer", "teacher", "solution", "source", "level", "subject"],
     fit,
     read,
 };
@@ -29,7 +29,7 @@ fn fit(row: &Object, _: Container) -> u32 {
 }
 
 fn read(row: &Object) -> Result<Example, Fault> {
-    Ok(Example {
+    let mut example = Example {
         id: match row.get("id") {
             Some(Value::Int(number)) if *number >= 0 => number.to_string(),
             Some(Value::Text(text)) if !text.is_empty() => text.clone(),
@@ -47,7 +47,11 @@ fn read(row: &Object) -> Result<Example, Fault> {
         level: optional_label(row, "level")?,
         subject: optional_text(row, "subject")?,
         ..Example::default()
-    })
+    };
+    if !row.has("teacher") {
+        solution_beside(&mut example, row, "solution");
+    }
+    Ok(example)
 }
 
 fn teachers(value: Option<&Value>) -> Result<Vec<String>, Fault> {

@@ -15,5 +15,5 @@ mod weight_file;
 mod write;
 
 pub use names::TOKENIZER_FILES;
-pub use read::{ModelFolder, open, read_config, read_weights};
+pub use read::{ModelFolder, open, read_config, read_tokenizer_files, read_weights};
 pub use write::{Layout, write};

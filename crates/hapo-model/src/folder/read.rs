@@ -126,21 +126,29 @@ impl ModelFolder {
             .expect("the list of formats is not empty")
     }
 
-    /// Name and bytes of the files of [`TOKENIZER_FILES`] that the folder holds, in that order; pass them
-    /// to [`write`](super::write()) to keep the tokenizer and its chat template as they are.
+    /// As [`read_tokenizer_files`].
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.
+    /// As there.
     pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
-        let mut found = Vec::new();
-        for name in TOKENIZER_FILES {
-            let file = self.dir.join(name);
-            if file.exists() {
-                found.push((*name, read_bounded(&file, MAX_TOKENIZER_BYTES)?));
-            }
-        }
-        Ok(found)
+        read_tokenizer_files(&self.dir)
     }
+}
+
+/// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
+/// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.
+pub fn read_tokenizer_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    let mut found = Vec::new();
+    for name in TOKENIZER_FILES {
+        let file = dir.join(name);
+        if file.exists() {
+            found.push((*name, read_bounded(&file, MAX_TOKENIZER_BYTES)?));
+        }
+    }
+    Ok(found)
 }
 
 impl ModelFolder {
