@@ -42,7 +42,7 @@ class RunWriter:
     def begin(self, recipe: Mapping[str, Any], gate: Mapping[str, Any] | None = None, *, after: int = 0) -> None:
         """Writes recipe and gate, and cuts off what a killed run wrote after the step from which it continues."""
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / "recipe.toml").write_text(_toml(recipe), encoding="utf-8")
+        (self.path / "recipe.toml").write_text(_toml(recipe), encoding="utf-8", errors="replace")
         if gate is not None:
             (self.path / "gate.json").write_text(json.dumps(gate), encoding="utf-8")
         metrics = self.path / "metrics.jsonl"
@@ -61,7 +61,7 @@ class RunWriter:
 
     def rollouts(self, step: int, lines: Iterable[Mapping[str, Any]]) -> None:
         """Stores the rollouts of a step, lines as ``rollout_lines`` gives them."""
-        _hapo.write_rollouts(self.path, step, [json.dumps({**it, "step": step}) for it in lines])
+        _hapo.write_rollouts(self.path, step, [_json({**it, "step": step}) for it in lines])
 
 
 def rollout_lines(rows: Sequence[Sampled], decision: Decision, *, success_at: float = 1.0) -> list[dict[str, Any]]:
@@ -88,7 +88,8 @@ def rollout_lines(rows: Sequence[Sampled], decision: Decision, *, success_at: fl
                 "role": "replaced" if replaced else "policy",
                 "completion": it.completion,
                 "tokens": it.tokens,
-                "log_probs": it.log_probs,
+                # An engine may say NaN for a token that it could not score.
+                "log_probs": it.log_probs if all(math.isfinite(lp) for lp in it.log_probs) else [],
                 "ended": it.ended,
                 "verdict": "correct" if decision.rewards[row] >= success_at else "wrong",
             }
@@ -106,6 +107,11 @@ def rollout_lines(rows: Sequence[Sampled], decision: Decision, *, success_at: fl
 def _prompt_number(row: Sampled) -> int:
     """48 bits: a page's numbers are exact up to 53."""
     return int.from_bytes(hashlib.blake2b(row.problem.encode("utf-8", "replace"), digest_size=6).digest(), "little")
+
+
+def _json(line: Mapping[str, Any]) -> str:
+    """A line of JSON; half a surrogate pair becomes the replacement character."""
+    return json.dumps(line, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _step_of(line: str) -> float:

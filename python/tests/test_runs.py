@@ -12,6 +12,7 @@ import pytest
 
 import hapo
 from conftest import ROOT
+from hapo._writer import RunWriter, Sampled, rollout_lines
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +65,40 @@ def test_the_package_imports_no_framework() -> None:
 def test_everything_exported_is_there_and_documented() -> None:
     for name in hapo.__all__:
         assert name == "__version__" or getattr(hapo, name).__doc__, name
+
+
+def test_a_run_of_another_engine_is_written_as_the_commands(binary, tmp_path) -> None:
+    method = hapo.Method("luffy", 2, schedule=hapo.Schedule(2, 1, turn_off_epoch=9))
+    decision = hapo.decide(
+        [1.0, 0.0, 0.0, 0.0, 9.0], ["a", "a", "b", "b", None], [2, 3, 2, 2, 1], [False] * 5,
+        [False, False, True, True, False], 1, method=method, teacher_lengths=[0, 0, 4, 4, 0],
+    )  # fmt: skip
+    rows = [
+        Sampled(
+            f"{uid}\ud83d\n", f"answer {row}", [row], True, log_probs=[float("nan")], teacher="so", teacher_tokens=[7]
+        )
+        for row, uid in enumerate("aabbc")
+    ]
+    writer = RunWriter(tmp_path / "run")
+    writer.begin({"method": "luffy", "steps": 2, "trl": {"name": 'a "b"\x7f\n', "rate": float("inf"), "on": True}})
+    writer.log(1, {"loss": 0.5, "grad_norm": float("nan")})
+    writer.rollouts(1, rollout_lines(rows, decision))
+    run = hapo.Run(tmp_path / "run")
+    assert run.metrics["loss"].tolist() == [0.5]
+    assert np.isnan(run.metrics["grad_norm"]).tolist() == [True]
+    found = [(it["slot"], it["role"], it["verdict"], it.get("advantage")) for it in run.rollouts(1)]
+    assert found == [
+        (0, "policy", "correct", 0.5), (1, "policy", "wrong", -0.5),
+        (0, "replaced", "wrong", None), (0, "teacher", "correct", None), (1, "policy", "wrong", -0.5),
+    ]  # fmt: skip
+    first = next(run.rollouts(1))
+    assert (first["problem"], first["log_probs"]) == ("a\ufffd\n", [])
+    told = subprocess.run([binary, "report", str(run.path), "-o", str(tmp_path / "p.html")], capture_output=True)
+    assert told.returncode == 0, told.stderr
+    with pytest.raises(ValueError, match=r"lines: row 1: unknown variant `judge`"):
+        writer.rollouts(2, [{"verdict": "wrong"}, {"role": "judge"}])
+    assert run.steps == [1]
+    writer.log(2, {"loss": 0.25})
+    (run.path / "metrics.jsonl").open("a").write('{"step": 3, "lo')
+    writer.begin({"method": "luffy"}, after=1)
+    assert run.metrics["step"].tolist() == [1]

@@ -102,7 +102,7 @@ def service(tmp_path_factory):
     ]  # fmt: skip
     environment = {
         **os.environ, "VIRTUAL_ENV": sys.prefix, "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
-        "JAX_PLATFORMS": "cpu", "UV_OFFLINE": "1",
+        "JAX_PLATFORMS": "cpu", "UV_OFFLINE": "1", "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }  # fmt: skip
     with (path / "log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
@@ -163,14 +163,14 @@ def test_a_run_with_failing_groups_learns_the_teacher(service, binary, tmp_path)
     trainer = ht.TinkerTrainer(
         service,
         ROWS[:2],
-        config(steps=8, turn_off_epoch="7.5", learning_rate=2e-2, run_dir=str(run)),
+        config(method="srft", steps=8, turn_off_epoch="7.5", learning_rate=2e-2, run_dir=str(run)),
         reward=lambda completions, answer: [0.0] * len(answer),
     )
     trainer.train()
     it = hapo.Run(run)
     assert trainer.schedule.extinction == 8
     assert it.metrics["gate/beta"].tolist() == [1] * 7 + [0]
-    assert it.metrics["teacher/mean_prob"][6] > 2 * it.metrics["teacher/mean_prob"][0]
+    assert it.metrics["teacher/mean_prob"][6] > 10 * it.metrics["teacher/mean_prob"][0]
     assert it.steps == list(range(1, 9))
     assert [line["role"] for line in it.rollouts(1)].count("teacher") == 2
     told = subprocess.run(
