@@ -86,6 +86,13 @@ impl StepProgress {
         }
     }
 
+    /// What was decided for the reader: a line, unless nothing is to be shown.
+    pub(crate) fn note(&self, text: &str) {
+        if self.log == Log::Json || self.every != u64::MAX {
+            self.line(text);
+        }
+    }
+
     /// A line above the bar.
     pub(crate) fn line(&self, text: &str) {
         match &self.bar {

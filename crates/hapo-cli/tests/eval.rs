@@ -62,6 +62,75 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     );
 }
 
+/// A server that always says this.
+fn says(text: &str, finish: &str) -> Mood {
+    let reply = serde_json::json!({ "choices": [{ "index": 0, "finish_reason": finish,
+        "message": { "role": "assistant", "content": text } }], "usage": { "completion_tokens": 9 } });
+    Mood::Always(200, Box::leak(reply.to_string().into_boxed_str()), None)
+}
+
+#[test]
+fn what_counts_as_an_answer_and_what_becomes_of_a_cut_one_are_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("seven.jsonl"), "{\"problem\":\"2+5=?\",\"answer\":\"7\"}\n")
+        .unwrap();
+    let server = Server::start(Mood::Calm);
+    let run = |more: &[&str]| {
+        let fixed = ["eval", "--model", "m", "--data", "seven.jsonl", "--k", "2", "--json"];
+        let printed =
+            succeed(dir.path(), &[&fixed[..], &["--endpoint", &server.endpoint], more].concat());
+        let scores: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        (scores[0]["average"]["mean"].as_f64().unwrap(), scores[0]["no_answer"].as_f64().unwrap())
+    };
+    for (text, right) in [
+        ("So it is \\boxed{7}.", [true, true, true]),
+        ("The answer is 7.", [false, true, true]),
+        ("2 + 5 = 7, and then", [false, false, true]),
+    ] {
+        server.set(says(text, "stop"));
+        for (rule, right) in ["boxed", "announced", "any"].into_iter().zip(right) {
+            let (mean, no_answer) = run(&["--extraction", rule]);
+            let expected = f64::from(u8::from(right));
+            assert_eq!((mean, no_answer), (expected, 1.0 - expected), "{text} by {rule}");
+        }
+        assert_eq!(run(&[]).0, f64::from(u8::from(right[1])), "{text} by default");
+        server.set(says(text, "length"));
+        assert_eq!(run(&["--extraction", "any"]), (0.0, 1.0), "cut off: {text}");
+        assert_eq!(run(&["--extraction", "any", "--truncated", "grade"]), (1.0, 0.0), "{text}");
+    }
+
+    // A record of a time before these were chosen is of other settings.
+    run(&["--out", "now.jsonl"]);
+    let now = fs::read_to_string(dir.path().join("now.jsonl")).unwrap();
+    let before =
+        now.replace("\"extraction\":\"announced\",", "").replace("\"truncated\":\"wrong\",", "");
+    let before = before.replace(",\"truncated\":\"wrong\"", "");
+    assert!(before.len() < now.len());
+    fs::write(dir.path().join("before.jsonl"), &before).unwrap();
+    let message = refuse(
+        dir.path(),
+        &[
+            "eval",
+            "--model",
+            "m",
+            "--data",
+            "seven.jsonl",
+            "--k",
+            "2",
+            "--endpoint",
+            &server.endpoint,
+            "--out",
+            "before.jsonl",
+        ],
+    );
+    assert_eq!(
+        message,
+        "error: before.jsonl was started with other settings: extraction was nothing, is \"announced\"; truncated was nothing, is \"wrong\"\n\
+         hint: use the settings it was started with, or another --out\n"
+    );
+    assert_eq!(fs::read_to_string(dir.path().join("before.jsonl")).unwrap(), before);
+}
+
 #[test]
 fn local_evaluations_stand_side_by_side() {
     let dir = tempfile::tempdir().unwrap();

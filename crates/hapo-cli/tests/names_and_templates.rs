@@ -230,6 +230,8 @@ fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
         template_line(&said),
         ["template: chat, the model's own (data.template names another)"]
     );
+    let (_, said) = succeed(dir.path(), &["train", "recipe.toml", "--run-dir", "quiet", "--quiet"]);
+    assert_eq!(said, "");
     let resolved = fs::read_to_string(dir.path().join("run/recipe.toml")).unwrap();
     assert!(resolved.contains("template = \"chat\"\n"), "{resolved}");
     assert!(resolved.contains("micro_batch_tokens = 8192\n"), "{resolved}");

@@ -90,6 +90,24 @@ fn killed_and_resumed_under_a_misbehaving_server_it_ends_as_an_undisturbed_run()
 }
 
 #[test]
+fn teachers_are_admitted_by_what_counts_as_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(
+        dir.path().join("prompts.jsonl"),
+        "{\"id\":\"a\",\"problem\":\"2+5=?\",\"answer\":\"7\"}\n",
+    )
+    .unwrap();
+    let reply = r#"{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"The answer is 7."}}],"usage":{"prompt_tokens":9,"completion_tokens":5}}"#;
+    let server = Server::start(Mood::Always(200, reply, None));
+    for (rule, admitted) in [(Some("boxed"), 0), (Some("announced"), 1), (None, 1)] {
+        let mut command = teacher(dir.path(), &server, &format!("{rule:?}.jsonl"));
+        command.args(rule.iter().flat_map(|it| ["--extraction", it]));
+        let it = finish(command);
+        assert_eq!(it["admitted"], admitted, "{rule:?}: {it}");
+    }
+}
+
+#[test]
 fn only_one_process_writes_an_output() {
     let dir = tempfile::tempdir().unwrap();
     write_prompts(dir.path(), 4);

@@ -9,6 +9,26 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
+/// What becomes of a completion that was cut off at the limit (D27).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Truncated {
+    /// It gives no answer, as in training.
+    #[default]
+    Wrong,
+    /// It is graded like any other.
+    Grade,
+}
+
+impl Truncated {
+    /// Every rule, by its name.
+    pub const ALL: &[(&str, Truncated)] =
+        &[("wrong", Truncated::Wrong), ("grade", Truncated::Grade)];
+}
+
+/// Why a completion that was cut off gives no answer.
+const CUT_OFF: &str = "cut off before its end token";
+
 /// A completion before it is graded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawCompletion {
@@ -74,6 +94,7 @@ pub struct Judge<'a> {
     grader: &'a dyn Grader,
     golds: Vec<Gold>,
     others: Option<Vec<Option<Gold>>>,
+    truncated: Truncated,
 }
 
 impl<'a> Judge<'a> {
@@ -95,7 +116,12 @@ impl<'a> Judge<'a> {
             let golds = dataset.examples.iter();
             golds.map(|it| gold_of(grader, it).ok()).collect()
         });
-        Ok(Self { dataset, grader, golds, others })
+        Ok(Self { dataset, grader, golds, others, truncated: Truncated::Grade })
+    }
+
+    /// With another rule for completions that were cut off than to grade them like any other.
+    pub fn with_truncated(self, truncated: Truncated) -> Self {
+        Self { truncated, ..self }
     }
 
     /// Grades the completions of one problem and groups equal answers.
@@ -109,20 +135,27 @@ impl<'a> Judge<'a> {
     ) -> Result<ProblemResult, Error> {
         let example = &self.dataset.examples[problem];
         let judged = in_order(self.grader.workers(), &completions, |it| {
+            if !it.ended && self.truncated == Truncated::Wrong {
+                return Ok(None);
+            }
             let completion = Completion { text: &it.text, truncated: !it.ended };
             let judged = self.golds[problem].judge_completion(completion);
             match judged.failure() {
                 Some(problem) => Err(Error::Grader { problem: problem.to_owned() }),
-                None => Ok(judged),
+                None => Ok(Some(judged)),
             }
         })?;
         let votes = votes(self.grader, &judged, &completions);
+        let cut_off = || Verdict::Unparsable(CUT_OFF.to_owned());
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
-            verdict: Verdict::of(judged.verdict.compared()),
-            reward: judged.reward,
-            other: self.other_verdict(problem, &raw.text),
-            answer: judged.extracted,
+            verdict: judged.as_ref().map_or_else(cut_off, |it| Verdict::of(it.verdict.compared())),
+            reward: judged.as_ref().and_then(|it| it.reward),
+            other: match &judged {
+                Some(_) => self.other_verdict(problem, &raw.text),
+                None => self.others.as_ref().map(|_| cut_off()),
+            },
+            answer: judged.and_then(|it| it.extracted),
             vote,
             text: raw.text,
             tokens: raw.tokens,
@@ -145,31 +178,32 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// For each completion the first one with the same answer. Correct answers are equal to each other; of the wrong ones,
+/// For each completion that counts the first one with the same answer. Correct answers are equal to each other; of the wrong ones,
 /// one that the grader can read as a gold answer is compared with the later completion by the grader, others are compared
 /// as text.
 fn votes(
     grader: &dyn Grader,
-    judged: &[Judgement],
+    judged: &[Option<Judgement>],
     completions: &[RawCompletion],
 ) -> Vec<Option<usize>> {
-    let mut groups: Vec<(usize, Option<Gold>)> = Vec::new();
+    let answer_of = |it: &Judgement| match it.verdict {
+        hapo_verify::Verdict::Unparsable(_) => None,
+        _ => it.extracted.clone(),
+    };
+    // The first of each group, and its answer as a gold answer.
+    let mut groups: Vec<(usize, &Judgement, Option<Gold>)> = Vec::new();
     let mut votes = Vec::with_capacity(judged.len());
     for (n, it) in judged.iter().enumerate() {
-        let answer = match (&it.verdict, &it.extracted) {
-            (hapo_verify::Verdict::Unparsable(_), _) | (_, None) => {
-                votes.push(None);
-                continue;
-            }
-            (_, Some(answer)) => answer,
+        let Some((it, answer)) = it.as_ref().and_then(|it| Some((it, answer_of(it)?))) else {
+            votes.push(None);
+            continue;
         };
-        let same = groups.iter().find(|(first, gold)| {
-            let (first, gold) = (&judged[*first], gold.as_ref());
+        let same = groups.iter().find(|(_, first, gold)| {
             match (first.verdict.is_correct(), it.verdict.is_correct()) {
                 (true, true) => true,
                 (false, false) => {
-                    first.extracted.as_ref() == Some(answer)
-                        || gold.is_some_and(|gold| {
+                    first.extracted.as_ref() == Some(&answer)
+                        || gold.as_ref().is_some_and(|gold| {
                             gold.judge(&completions[n].text).verdict.is_correct()
                         })
                 }
@@ -180,8 +214,8 @@ fn votes(
         if vote == n {
             // What judges whole completions is not asked about gold answers that nobody gave.
             let is_gold = !it.verdict.is_correct() && grader.reads_answers();
-            let gold = is_gold.then(|| Gold::new(grader, answer).ok());
-            groups.push((n, gold.flatten()));
+            let gold = is_gold.then(|| Gold::new(grader, &answer).ok());
+            groups.push((n, it, gold.flatten()));
         }
         votes.push(Some(vote));
     }
@@ -231,5 +265,18 @@ mod tests {
         assert_eq!(others[1], &Some(Verdict::Wrong));
         assert_eq!(others[3], &Some(Verdict::Correct));
         assert_eq!(it.correct(), 2);
+        // The fourth was cut off: no answer, and no vote.
+        let mut completions = completions.to_vec();
+        completions[3].ended = false;
+        let judge = judge.with_truncated(Truncated::Wrong);
+        let it = judge.grade(0, completions.clone());
+        let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
+        assert_eq!(votes, [Some(0), Some(1), Some(0), None, None, Some(5), Some(5)]);
+        let cut_off = Verdict::Unparsable("cut off before its end token".to_owned());
+        assert_eq!(it.completions[3].verdict, cut_off);
+        assert_eq!(it.completions[3].other, Some(cut_off));
+        assert_eq!(it.correct(), 1);
+        let graded = judge.with_truncated(Truncated::Grade).grade(0, completions);
+        assert_eq!(graded.correct(), 2);
     }
 }

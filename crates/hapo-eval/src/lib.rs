@@ -17,7 +17,7 @@ pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text
 pub use compare::{Cell, Comparison, Layout, Row, compare, different_texts};
 pub use error::Error;
 pub use evaluate::{EvalModel, EvalSettings, average, evaluate, sample_problems};
-pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion};
+pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncated};
 pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice};
 pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};

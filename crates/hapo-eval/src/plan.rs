@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::benchmark::{Benchmark, SUITES, benchmark, suite, text_checksum};
 use crate::error::Error;
+use crate::graded::Truncated;
 
 /// Completions of each problem where neither the caller nor the benchmark names a number.
 const COMPLETIONS: usize = 2;
@@ -172,6 +173,8 @@ pub struct EvalPlan {
     pub max_tokens: usize,
     /// The grader, and what it is shown.
     pub grader: Extracting<'static>,
+    /// What becomes of completions that were cut off.
+    pub truncated: Truncated,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
     /// Sequences that a local model decodes at once; as many as a few gigabytes hold if absent.
@@ -213,7 +216,7 @@ impl EvalPlan {
             "texts": texts, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
             "k": self.completions, "temperature": decimal(self.temperature), "top_p": decimal(self.top_p),
             "max_tokens": self.max_tokens, "grader": self.grader.name(),
-            "extraction": self.grader.extraction(), "prompt": self.prompt, "seed": self.seed,
+            "extraction": self.grader.extraction(), "truncated": self.truncated, "prompt": self.prompt, "seed": self.seed,
         })
     }
 }

@@ -65,7 +65,10 @@ impl<'a> EvalSession<'a> {
         }
         let other = plan.other_grader();
         let other = other.as_ref().map(|it| it as &dyn Grader);
-        let judge = |it: &'a EvalSet| Judge::new(&it.dataset, &plan.grader, other);
+        let judge = |it: &'a EvalSet| {
+            let judge = Judge::new(&it.dataset, &plan.grader, other);
+            judge.map(|it| it.with_truncated(plan.truncated))
+        };
         Ok(Self {
             plan,
             judges: plan.sets.iter().map(judge).collect::<Result<_, _>>()?,

@@ -434,6 +434,7 @@
         h("div", { class: "charts", id: "charts" }),
         h("figure", { id: "time" }),
         h("details", { id: "more" }, h("summary", {}, "More metrics"), h("div", { class: "charts", id: "more-charts" }))),
+      section("answers", "Answers", h("div", { id: "answer-tables" })),
       section("evaluation", "Evaluation", h("div", { id: "tables" })),
       section("numbers", "Numbers of a step",
         h("div", { class: "controls" },
@@ -467,6 +468,7 @@
     }));
     timeBars();
     tables();
+    answers();
     recipes();
     moreCharts();
     if (state.step === null || state.follow) setStep(state.data.lastStep || 1, true); else setStep(state.step, false);
@@ -511,14 +513,21 @@
       $("tables").replaceChildren(h("p", { class: "help" }, "No evaluation lies in the run folder. ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " puts one here."));
       return;
     }
-    $("tables").replaceChildren(...all.map((table) => {
-      // The column that names a row comes first.
-      const first = table.columns.findIndex((it) => it === "model" || it === "benchmark");
-      const order = table.columns.map((_, i) => i).sort((a, b) => (b === first) - (a === first) || a - b);
-      return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, h("table", {}, h("caption", {}, name(table.title), " · brackets hold 95 % intervals"),
-        h("thead", {}, h("tr", {}, order.map((i) => h("th", { class: i === first ? null : "n" }, name(table.columns[i]))))),
-        h("tbody", {}, table.rows.map((row) => h("tr", {}, order.map((i) => cell(row[i])))))));
-    }));
+    $("tables").replaceChildren(...all.map((it) => tableOf(it, " · brackets hold 95 % intervals")));
+  }
+  function answers() {
+    const all = state.data.answers;
+    $("answer-tables").replaceChildren(...all.length
+      ? all.map((it) => tableOf(it, " · shares of the responses of these steps"))
+      : [h("p", { class: "help" }, "No run here logs what its responses give as answers.")]);
+  }
+  function tableOf(table, about) {
+    // The column that names a row comes first.
+    const first = table.columns.findIndex((it) => ["model", "benchmark", "steps"].includes(it));
+    const order = table.columns.map((_, i) => i).sort((a, b) => (b === first) - (a === first) || a - b);
+    return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, h("table", {}, h("caption", {}, name(table.title), about),
+      h("thead", {}, h("tr", {}, order.map((i) => h("th", { class: i === first ? null : "n" }, name(table.columns[i]))))),
+      h("tbody", {}, table.rows.map((row) => h("tr", {}, order.map((i) => cell(row[i])))))));
   }
   function recipes() {
     const { runs, differences } = state.data;

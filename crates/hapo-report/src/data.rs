@@ -7,6 +7,7 @@ use hapo_run::Columns;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::answers;
 use crate::evaluation::Table;
 use crate::figures::FIGURES;
 use crate::folder::{Run, annealing_from, differences, seed_groups};
@@ -46,6 +47,7 @@ pub(crate) fn block(runs: &[Run], tables: &[Table], browsed: &[Vec<u64>], mode: 
         "seed_groups": seed_groups(runs),
         "differences": keys.collect::<Vec<Value>>(),
         "tables": tables,
+        "answers": runs.iter().filter_map(answers::table).collect::<Vec<Table>>(),
     });
     assemble(&manifest, &columns)
 }

@@ -5,6 +5,7 @@
 //! with, under their old names too, so a page can be made of the runs of an earlier version. This crate writes
 //! nothing into them.
 
+mod answers;
 mod data;
 mod drawing;
 mod error;

@@ -109,6 +109,35 @@ fn a_run_of_an_earlier_version_is_shown() {
     assert_eq!(group["members"].as_array().unwrap().len(), 5);
 }
 
+/// Seven steps of eight responses: ever more are boxed, ever fewer truncated.
+#[test]
+fn answers_are_counted_by_thirds_of_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    let line = |step: u64| {
+        serde_json::json!({ "step": step, "verify/correct": 1, "verify/wrong": 3, "verify/unparsable": 4,
+            "verify/boxed": step, "verify/announced": 2, "response_length/truncated": if step < 4 { 0.5 } else { 0.25 } })
+        .to_string()
+            + "\n"
+    };
+    fs::write(run.join("metrics.jsonl"), (1..=7).map(line).collect::<String>()).unwrap();
+    let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
+    let url = view.url();
+    view.serve_aside().unwrap();
+    let (manifest, _) = data_of(&url);
+    assert_eq!(
+        manifest["answers"],
+        serde_json::json!([{ "title": "a",
+            "columns": ["steps", "responses", "boxed", "announced", "truncated", "correct"],
+            "rows": [
+                ["1 to 3", 24.0, 0.25, 0.25, 0.5, 0.125],
+                ["4 to 6", 24.0, 0.625, 0.25, 0.25, 0.125],
+                ["7 to 7", 8.0, 0.875, 0.25, 0.25, 0.125],
+            ] }])
+    );
+    assert!(report(&[run]).unwrap().contains("\"Answers\""));
+}
+
 #[test]
 fn a_page_is_the_same_twice() {
     let dir = tempfile::tempdir().unwrap();

@@ -486,7 +486,7 @@ impl Recipe {
     /// How the evaluation's completions are drawn.
     pub(crate) fn eval_decoding(&self) -> Decoding {
         let temperature = self.eval().map_or(0.0, |it| it.temperature);
-        let decoding = Decoding::at_temperature(temperature, Truncation::NONE);
+        let decoding = Decoding::at_temperature(temperature as f32, Truncation::NONE);
         decoding.expect("the temperature was checked")
     }
 
@@ -529,11 +529,11 @@ pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
 
 fn decoding(sampling: &SamplingSection) -> Decoding {
     Decoding::Sample {
-        temperature: sampling.temperature,
+        temperature: sampling.temperature as f32,
         truncation: Truncation {
             top_k: sampling.top_k,
-            top_p: sampling.top_p,
-            min_p: sampling.min_p,
+            top_p: sampling.top_p as f32,
+            min_p: sampling.min_p as f32,
         },
     }
 }

@@ -191,7 +191,7 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
             loss: *recipe.loss(),
             batching: Batching {
                 micro_batch_tokens: optim.micro_batch_tokens.settled(),
-                inverse_temperature: 1.0 / sampling.temperature,
+                inverse_temperature: 1.0 / sampling.temperature as f32,
             },
             optimizer: AdamW {
                 learning_rate: optim.lr,

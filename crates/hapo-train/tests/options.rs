@@ -191,6 +191,13 @@ fn d25_temperature_and_truncated_draws() {
     assert_eq!((temperature, truncation), (0.7, Truncation { top_k: 20, top_p: 0.9, min_p: 0.05 }));
     assert!(it.warnings()[0].contains("importance ratio"));
     assert!(trapo("").warnings().is_empty());
+    // Decimals are shown as they are written.
+    let shown = it.resolved();
+    for line in ["temperature = 0.7\n", "top_p = 0.9\n", "min_p = 0.05\n"] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let shown = trapo("eval.suite = \"mini6\"").resolved();
+    assert!(shown.contains("temperature = 0.6\n"), "{shown}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{ColumnsArg, EXTRACTIONS, RewardArgs, not_an_input, one_of};
+use crate::support::arguments::{ColumnsArg, RewardArgs, not_an_input, one_of};
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them.
@@ -74,7 +74,7 @@ struct Check {
     #[command(flatten)]
     reward: RewardArgs,
     /// What counts as an answer of a solution: as data.extraction of a recipe
-    #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
+    #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Write the good rows to --output
     #[arg(long, requires = "output")]

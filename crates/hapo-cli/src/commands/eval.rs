@@ -8,7 +8,8 @@ use anyhow::Result;
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    EvalModel, EvalPlan, EvalSession, EvalSets, Layout, Recorded, Score, SetChoice, compare,
+    EvalModel, EvalPlan, EvalSession, EvalSets, Layout, Recorded, Score, SetChoice, Truncated,
+    compare,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
@@ -19,9 +20,7 @@ use hapo_verify::{Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{
-    ColumnsArg, EXTRACTIONS, RewardArgs, count, decoding, one_of, wait_for,
-};
+use crate::support::arguments::{ColumnsArg, RewardArgs, count, decoding, one_of, wait_for};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -92,8 +91,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     reward: RewardArgs,
     /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds
-    #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
+    #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
+    /// What becomes of a completion that was cut off at --max-tokens: it is wrong, as in training, or graded like any other
+    #[arg(long, default_value = "wrong", value_parser = one_of(Truncated::ALL))]
+    truncated: Truncated,
     /// Seed of the draws and of the intervals
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -200,6 +202,7 @@ impl Args {
             top_p: self.top_p,
             max_tokens,
             grader,
+            truncated: self.truncated,
             seed: self.seed,
             max_sequences: self.max_sequences,
         };

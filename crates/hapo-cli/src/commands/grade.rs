@@ -14,7 +14,7 @@ use hapo_verify::{
 use serde_json::{Map, Value, json};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{EXTRACTIONS, RewardArgs, one_of};
+use crate::support::arguments::{RewardArgs, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     reward: RewardArgs,
     /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds, the
     /// last number of a text with `math`
-    #[arg(long, default_value = "any", value_parser = one_of(EXTRACTIONS))]
+    #[arg(long, default_value = "any", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Field of the gold answer
     #[arg(long, default_value = "gold")]

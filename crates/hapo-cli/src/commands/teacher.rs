@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, EXTRACTIONS, RewardArgs, api_key, decoding, not_an_input, one_of, wait_for,
+    ColumnsArg, RewardArgs, api_key, decoding, not_an_input, one_of, wait_for,
 };
 use crate::support::model;
 
@@ -79,7 +79,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     columns: ColumnsArg,
     /// What counts as an answer: as data.extraction of the recipe that the traces are for
-    #[arg(long, default_value = "announced", value_parser = one_of(EXTRACTIONS))]
+    #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// tokenizer.json, or its folder, of the model to be trained: turns on --max-trace-tokens
     #[arg(long, value_name = "PATH")]

@@ -268,7 +268,7 @@ impl Observer for ProgressObserver {
     }
 
     fn note(&mut self, text: &str) {
-        self.progress.line(text);
+        self.progress.note(text);
     }
 
     fn warning(&mut self, text: &str) {

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser
 use hapo_data::Columns;
 use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
-use hapo_verify::{Extraction, Grader};
+use hapo_verify::Grader;
 
 use crate::failure::bad_input;
 
@@ -79,9 +79,6 @@ impl ColumnsArg {
         Ok(self.columns.as_deref().map(Columns::parse).transpose()?)
     }
 }
-
-/// The rules of `--extraction`, by their names.
-pub(crate) const EXTRACTIONS: &[(&str, Extraction)] = Extraction::ALL;
 
 /// Decoding by `--temperature`, 0 meaning greedy, `--top-p` and `--min-p`.
 pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {

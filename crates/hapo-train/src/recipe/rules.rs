@@ -198,7 +198,7 @@ fn check_eval(it: &EvalSection) -> Checked {
         let expected = format!("a whole number from 1 to {most}");
         range(key, (1..=most).contains(&value), &expected, value)?;
     }
-    let decoding = Decoding::at_temperature(it.temperature, Truncation::NONE);
+    let decoding = Decoding::at_temperature(it.temperature as f32, Truncation::NONE);
     decoding.map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
         Problem::new("eval.temperature", what, "0 takes the most likely token")

@@ -227,13 +227,13 @@ section! {
         /// M: groups of one step (`sft`: demonstrations).
         prompts_per_step: usize = 128,
         /// Sampling temperature.
-        temperature: f32 = 1.0,
+        temperature: f64 = 1.0,
         /// Nucleus mass. Below 1 the ratio's distribution is not the sampled one, which is warned about.
-        top_p: f32 = 1.0,
+        top_p: f64 = 1.0,
         /// Most likely tokens to draw from; 0 = all. Warned about likewise.
         top_k: usize = 0,
         /// Only tokens at least this fraction as likely as the likeliest one; 0 = all. Warned about likewise.
-        min_p: f32 = 0.0,
+        min_p: f64 = 0.0,
         /// Strings that end a response, looked for in its text across tokens. The tokens stay complete and the
         /// graded text keeps the string.
         stop: Vec<String> = Vec::new(),
@@ -470,7 +470,7 @@ section! {
         /// k: completions of each problem.
         k: usize = 4,
         /// Sampling temperature; 0 takes the most likely token, with k = 1.
-        temperature: f32 = 0.6,
+        temperature: f64 = 0.6,
         /// Longest completion in tokens; `sampling.max_new_tokens` if absent.
         max_tokens: Option<usize> = None,
         /// Evaluations in a row without a better `eval/avg@k`, or another metric of `eval/` that `checkpoint.best`

@@ -32,7 +32,7 @@ pub(super) fn explain(message: &str) -> (String, String) {
         let expected = match expected {
             // TOML's integers end there.
             "u64" | "u32" | "usize" => "a whole number from 0 to 9223372036854775807",
-            "f64" | "f32" => "a number",
+            "f64" => "a number",
             "a boolean" => "true or false",
             other => other,
         };
