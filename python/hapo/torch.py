@@ -7,6 +7,7 @@ same losses as torch expressions, for compiled graphs and as a check.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,13 +33,18 @@ def policy_loss(
     ``divisor`` is that of the whole optimiser step, see ``hapo.divisor``; with the normaliser "sequence-mean" each row
     is divided by its own length too. ``importance_ratio_level`` "sequence" has one ratio for a row.
     """
-    options = {
-        "clip_low": clip_low,
-        "clip_high": clip_high,
-        "importance_ratio_level": importance_ratio_level,
-        "normaliser": normaliser,
-    }
-    return _apply(_PolicyLoss, log_probs, old_log_probs, mask, advantages, divisor, options)
+    return _loss(
+        log_probs,
+        _hapo.policy_terms,
+        _host(old_log_probs, torch.float32),
+        _host(mask, torch.bool),
+        _host(advantages, torch.float64),
+        divisor,
+        clip_low=clip_low,
+        clip_high=clip_high,
+        importance_ratio_level=importance_ratio_level,
+        normaliser=normaliser,
+    )
 
 
 def teacher_loss(
@@ -52,8 +58,16 @@ def teacher_loss(
     normaliser: str = "constant",
 ) -> Tensor:
     """−Σ λ·F(π) / divisor over the masked tokens: (B, T), (B, T) of bool, (B,) to a scalar."""
-    options = {"operator": operator, "d": d, "normaliser": normaliser}
-    return _apply(_TeacherLoss, log_probs, mask, weights, divisor, options)
+    return _loss(
+        log_probs,
+        _hapo.teacher_terms,
+        _host(mask, torch.bool),
+        _host(weights, torch.float64),
+        divisor,
+        operator=operator,
+        d=d,
+        normaliser=normaliser,
+    )
 
 
 def entropy_factor(entropies: Tensor, mask: Tensor, exponents: Tensor) -> Tensor:
@@ -122,67 +136,31 @@ def _over(sums: Tensor, mask: Tensor, divisor: float, normaliser: str) -> Tensor
     return sums.sum() / divisor
 
 
-class _PolicyLoss(torch.autograd.Function):
+class _Loss(torch.autograd.Function):
+    """Log-probabilities and what else the terms take, to a loss whose derivative the same call has written."""
+
     @staticmethod
     def forward(
         ctx: Any,
         log_probs: Tensor,
-        old_log_probs: Tensor,
-        mask: Tensor,
-        advantages: Tensor,
-        divisor: float,
+        terms: Callable[..., tuple[Any, ...]],
+        others: tuple[Any, ...],
         options: dict[str, Any],
     ) -> Tensor:
         slopes = torch.empty(log_probs.shape, dtype=torch.float32)
-        loss, *_ = _hapo.policy_terms(
-            _host(log_probs, torch.float32),
-            _host(old_log_probs, torch.float32),
-            _host(mask, torch.bool),
-            _host(advantages, torch.float64),
-            divisor,
-            slopes.numpy(),
-            **options,
-        )
+        loss, *_ = terms(_host(log_probs, torch.float32), *others, slopes.numpy(), **options)
         ctx.save_for_backward(slopes.to(log_probs))
         return torch.tensor(loss, dtype=torch.float32, device=log_probs.device)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
         (slopes,) = ctx.saved_tensors
-        return slopes * grad.to(slopes), None, None, None, None, None
+        return slopes * grad.to(slopes), None, None, None
 
 
-class _TeacherLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        log_probs: Tensor,
-        mask: Tensor,
-        weights: Tensor,
-        divisor: float,
-        options: dict[str, Any],
-    ) -> Tensor:
-        slopes = torch.empty(log_probs.shape, dtype=torch.float32)
-        loss, _ = _hapo.teacher_terms(
-            _host(log_probs, torch.float32),
-            _host(mask, torch.bool),
-            _host(weights, torch.float64),
-            divisor,
-            slopes.numpy(),
-            **options,
-        )
-        ctx.save_for_backward(slopes.to(log_probs))
-        return torch.tensor(loss, dtype=torch.float32, device=log_probs.device)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
-        (slopes,) = ctx.saved_tensors
-        return slopes * grad.to(slopes), None, None, None, None
-
-
-def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+def _loss(log_probs: Tensor, terms: Callable[..., tuple[Any, ...]], *others: Any, **options: Any) -> Tensor:
     """The function on its arguments. torch has no type for it."""
-    result: Tensor = function.apply(*arguments)
+    result: Tensor = _Loss.apply(log_probs, terms, others, options)
     return result
 
 

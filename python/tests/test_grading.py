@@ -104,6 +104,50 @@ def test_what_is_wrong_names_the_argument() -> None:
         hapo.check_gold("")
 
 
+REASONS = {
+    "no idea": "no answer found",
+    r"\boxed{7": "the last box is not closed",
+    r"<think>\boxed{7}": "the thought is not closed",
+    r"\boxed{\frac{}}": "the answer cannot be read",
+    r"\boxed{" + r"\frac{1}{" * 200 + "3" + "}" * 200 + "}": "the answer exceeds the bounds",
+}
+
+
+def test_every_reason_keeps_its_words_in_one_call() -> None:
+    verdicts = hapo.grade_many(["7"] * len(REASONS), list(REASONS), extraction="boxed")
+    assert [it.reason for it in verdicts] == list(REASONS.values())
+
+
+@pytest.mark.parametrize("text", REASONS, ids=REASONS.values())
+def test_every_reason_is_the_same_from_every_door(text: str) -> None:
+    one = hapo.grade("7", text, extraction="boxed")
+    assert (one.name, one.reason) == ("unparsable", REASONS[text])
+    assert hapo.grade_many(["7", "7"], [text, text], extraction="boxed") == [one, one]
+    assert hapo.explain("7", text, extraction="boxed").verdict == one
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert hapo.Verdict("unparsable", REASONS[text]) == one
+
+
+def test_other_threads_run_while_a_million_pairs_are_graded() -> None:
+    """Two seconds of work in one call; the other thread turns all the while."""
+    turns, done = 0, threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        while not done.is_set():
+            turns += 1
+            time.sleep(0.001)
+
+    golds, completions = ["7"] * 1_000_000, [r"\boxed{7}", r"\boxed{8}"] * 500_000
+    thread = threading.Thread(target=count)
+    thread.start()
+    verdicts = hapo.grade_many(golds, completions, threads=1)
+    done.set()
+    thread.join()
+    assert sum(map(bool, verdicts)) == 500_000
+    assert turns > 50
+
+
 def test_models_output_is_data() -> None:
     assert hapo.grade("7", "\ud800 \\boxed{7}")
     assert hapo.grade("7", "\0" * 1000).name == "unparsable"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
+import subprocess
 
 import numpy as np
 import pytest
 
 import hapo
+from conftest import ROOT
 from hapo import _hapo
 
 torch = pytest.importorskip("torch")
@@ -83,12 +86,22 @@ def padded(rows: list[list[float]], width: int):
     return torch.tensor([it + [0.0] * (width - len(it)) for it in rows])
 
 
-def test_recorded_losses_of_pytorch(cases) -> None:
-    """The first step's loss of every case, from its recorded log-probabilities; entropies are not recorded."""
-    checked = 0
+def entropies(binary: str, case: dict) -> list[list[float]]:
+    """Of each response's tokens; they are not recorded, so the model of the case is asked."""
+    rows = case["sequences"]
+    model = ROOT / "testdata/fixtures/models" / case["model"]
+    lines = "".join(json.dumps({"input_ids": it["prompt"] + it["response"]}) + "\n" for it in rows)
+    told = subprocess.run(
+        [binary, "logprobs", "--model", str(model), "--input", "-"],
+        input=lines, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answers = [json.loads(it)["entropy"] for it in told.stdout.splitlines()]
+    return [it[len(row["prompt"]) - 1 : -1] for it, row in zip(answers, rows, strict=True)]
+
+
+def test_recorded_losses_of_pytorch(cases, binary: str) -> None:
+    """The first step's loss of every case, from its recorded log-probabilities."""
     for case in cases:
-        if case["entropy_coef"] != 0.0:
-            continue
         rows = case["sequences"]
         width = max(len(it["response"]) for it in rows)
         log_probs = padded([it["logprobs_before"] for it in rows], width)
@@ -107,9 +120,15 @@ def test_recorded_losses_of_pytorch(cases) -> None:
                 log_probs, mask & taught[:, None], torch.full((len(rows),), case["teacher_weight"]),
                 divisor=divisor, operator=case["operator"], d=case["d"], normaliser=normaliser,
             )  # fmt: skip
+        if case["entropy_coef"] != 0.0:
+            # The bonus is on the policy's tokens alone.
+            policy = mask & ~taught[:, None]
+            bonus = torch.where(policy, padded(entropies(binary, case), width), 0.0).sum(1)
+            if normaliser == "sequence-mean":
+                bonus = bonus / policy.sum(1).clamp(min=1)
+            loss = loss - case["entropy_coef"] * bonus.sum() / divisor
         assert loss.item() == pytest.approx(case["steps"][0]["loss"], abs=1e-6), case["case"]
-        checked += 1
-    assert checked == 5
+    assert len(cases) == 9
 
 
 def test_divisors() -> None:

@@ -10,7 +10,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-reward", &["hapo-core", "hapo-verify"]),
     ("hapo-run", &["hapo-core"]),
     ("hapo-kernels", &[]),
-    ("hapo-cuda", &["hapo-kernels", "hapo-run"]),
+    ("hapo-cuda", &["hapo-core", "hapo-kernels", "hapo-run"]),
     ("hapo-data", &["hapo-core"]),
     ("hapo-model", &["hapo-core", "hapo-kernels"]),
     ("hapo-sampler", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"]),

@@ -38,6 +38,7 @@ mod decimal;
 mod explain;
 mod gate;
 mod group;
+mod hex;
 mod injection;
 mod loss;
 mod methods;
@@ -58,6 +59,7 @@ pub use gate::{
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
+pub use hex::hex;
 pub use injection::{Slot, apply_gate, rollouts_to_sample};
 pub use loss::{
     Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,

@@ -112,11 +112,7 @@ impl Compiler {
         hash.update(program);
         hash.update(options.join(" "));
         hash.update(format!("{:?}", self.version));
-        let hex = hash.finalize().iter().fold(String::new(), |mut hex, byte| {
-            hex.push_str(&format!("{byte:02x}"));
-            hex
-        });
-        format!("{hex}.cubin")
+        format!("{}.cubin", hapo_core::hex(hash.finalize()))
     }
 }
 

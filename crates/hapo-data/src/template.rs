@@ -6,7 +6,6 @@
 
 use crate::{ChatTemplate, Error, Message, Rendering};
 use sha2::{Digest, Sha256};
-use std::fmt::Write as _;
 
 /// A layout of prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,7 +154,7 @@ impl PromptTemplate {
                     digest.update([0, u8::from(text.is_some())]);
                     digest.update(text.as_deref().unwrap_or_default());
                 }
-                hexadecimal(&digest.finalize())
+                hapo_core::hex(digest.finalize())
             }
         }
     }
@@ -248,14 +247,7 @@ pub fn template_hash(template: &Template) -> String {
     };
     let digest =
         Sha256::new().chain_update(template.text).chain_update([0]).chain_update(end).finalize();
-    hexadecimal(&digest)
-}
-
-fn hexadecimal(digest: &[u8]) -> String {
-    digest.iter().fold(String::with_capacity(64), |mut hex, byte| {
-        write!(hex, "{byte:02x}").expect("writing to a string never fails");
-        hex
-    })
+    hapo_core::hex(digest)
 }
 
 /// The prompt that asks a teacher for a solution and tells it the answer (the paper, appendix C; D24).

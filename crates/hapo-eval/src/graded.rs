@@ -269,14 +269,14 @@ mod tests {
         let mut completions = completions.to_vec();
         completions[3].ended = false;
         let judge = judge.with_truncated(Truncated::Wrong);
-        let it = judge.grade(0, completions.clone());
+        let it = judge.grade(0, completions.clone()).unwrap();
         let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
         assert_eq!(votes, [Some(0), Some(1), Some(0), None, None, Some(5), Some(5)]);
         let cut_off = Verdict::Unparsable("cut off before its end token".to_owned());
         assert_eq!(it.completions[3].verdict, cut_off);
         assert_eq!(it.completions[3].other, Some(cut_off));
         assert_eq!(it.correct(), 1);
-        let graded = judge.with_truncated(Truncated::Grade).grade(0, completions);
+        let graded = judge.with_truncated(Truncated::Grade).grade(0, completions).unwrap();
         assert_eq!(graded.correct(), 2);
     }
 }

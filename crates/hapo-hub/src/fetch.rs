@@ -303,7 +303,7 @@ fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
             count => digest.update(&buffer[..count]),
         }
     }
-    let found = digest.finalize().iter().fold(String::new(), |hex, it| hex + &format!("{it:02x}"));
+    let found = hapo_core::hex(digest.finalize());
     if found.eq_ignore_ascii_case(etag) {
         return Ok(());
     }

@@ -1,11 +1,15 @@
 //! Verdicts, one or many.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 
 use hapo_verify::{Extracting, Extraction, Gold, GoldError, Grader, Reason};
 use pyo3::prelude::*;
 
 use crate::arguments::{same, sequence, text, texts, unknown, value_error, word};
+
+/// Gold answers that a thread remembers.
+const MOST_GOLDS: usize = 4096;
 
 /// Rows that a thread takes at a time.
 const CHUNK: usize = 64;
@@ -24,8 +28,8 @@ impl Verdict {
             ("correct", None) => hapo_verify::Verdict::Correct,
             ("wrong", None) => hapo_verify::Verdict::Wrong,
             ("unparsable", Some(reason)) => hapo_verify::Verdict::Unparsable(
-                REASONS.into_iter().find(|it| it.text() == reason).ok_or_else(|| {
-                    unknown("reason", reason, REASONS.into_iter().map(Reason::text))
+                Reason::ALL.into_iter().find(|it| it.text() == reason).ok_or_else(|| {
+                    unknown("reason", reason, Reason::ALL.into_iter().map(Reason::text))
                 })?,
             ),
             _ => return Err(unknown("name", name, ["correct", "wrong", "unparsable"].into_iter())),
@@ -67,9 +71,6 @@ impl Verdict {
     }
 }
 
-const REASONS: [Reason; 5] =
-    [Reason::NoAnswer, Reason::UnclosedBox, Reason::Unreadable, Reason::TooLarge, Reason::Gold];
-
 /// A verdict with what led to it.
 #[pyclass(frozen, get_all, module = "hapo")]
 pub(crate) struct Judgement {
@@ -98,12 +99,19 @@ impl Judgement {
     }
 }
 
-/// The judgement against one gold answer or any of several.
-fn judge(grader: &dyn Grader, gold: &[String], completion: &str) -> hapo_verify::Judgement {
-    match Gold::any(grader, gold.iter().map(String::as_str)) {
-        Ok(gold) => gold.judge(completion),
+/// The judgement against one gold answer or any of several, both as they came from Python.
+fn judged(
+    py: Python<'_>,
+    (gold, completion): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    grader: &str,
+    extraction: &str,
+) -> PyResult<hapo_verify::Judgement> {
+    let (gold, completion) = (texts("gold", gold)?, text("completion", completion)?);
+    let grader = grader_of(grader, extraction)?;
+    Ok(py.detach(|| match Gold::any(&grader, gold.iter().map(String::as_str)) {
+        Ok(gold) => gold.judge(&completion),
         Err(error) => unreadable(&error),
-    }
+    }))
 }
 
 fn unreadable(error: &GoldError) -> hapo_verify::Judgement {
@@ -128,9 +136,7 @@ pub(crate) fn grade(
     grader: &str,
     extraction: &str,
 ) -> PyResult<Verdict> {
-    let (gold, completion) = (texts("gold", gold)?, text("completion", completion)?);
-    let grader = grader_of(grader, extraction)?;
-    Ok(py.detach(|| Verdict(judge(&grader, &gold, &completion).verdict)))
+    judged(py, (gold, completion), grader, extraction).map(|it| Verdict(it.verdict))
 }
 
 /// The verdict with what was extracted, how both sides were read, and the rule that decided.
@@ -143,9 +149,7 @@ pub(crate) fn explain(
     grader: &str,
     extraction: &str,
 ) -> PyResult<Judgement> {
-    let (gold, completion) = (texts("gold", gold)?, text("completion", completion)?);
-    let grader = grader_of(grader, extraction)?;
-    let it = py.detach(|| judge(&grader, &gold, &completion));
+    let it = judged(py, (gold, completion), grader, extraction)?;
     Ok(Judgement {
         verdict: Verdict(it.verdict),
         extracted: it.extracted,
@@ -198,8 +202,8 @@ fn judge_all(
         golds.chunks(CHUNK).zip(completions.chunks(CHUNK)).zip(verdicts.chunks_mut(CHUNK)),
     );
     let work = || {
-        // The gold answer of a group's rollouts is read once.
-        let mut last: Option<(&[String], Result<Gold, GoldError>)> = None;
+        // A gold answer is read once by each thread, however its rollouts are strewn.
+        let mut read: HashMap<&[String], Result<Gold, GoldError>> = HashMap::new();
         loop {
             let Some(((golds, completions), verdicts)) =
                 rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next()
@@ -207,11 +211,13 @@ fn judge_all(
                 return;
             };
             for ((gold, completion), verdict) in golds.iter().zip(completions).zip(verdicts) {
-                if last.as_ref().is_none_or(|it| it.0 != gold.as_slice()) {
-                    let read = Gold::any(grader, gold.iter().map(String::as_str));
-                    last = Some((gold, read));
+                if read.len() >= MOST_GOLDS {
+                    read.clear();
                 }
-                *verdict = match &last.as_ref().expect("it was read just now").1 {
+                let gold = read
+                    .entry(gold)
+                    .or_insert_with(|| Gold::any(grader, gold.iter().map(String::as_str)));
+                *verdict = match gold {
                     Ok(gold) => gold.judge(completion).verdict,
                     Err(_) => hapo_verify::Verdict::Unparsable(Reason::Gold),
                 };
@@ -229,7 +235,7 @@ fn judge_all(
 
 /// One object for each verdict there is.
 #[derive(Default)]
-struct Shared([Option<Py<Verdict>>; 2 + REASONS.len()]);
+struct Shared([Option<Py<Verdict>>; 2 + Reason::ALL.len()]);
 
 impl Shared {
     fn object(&mut self, py: Python<'_>, verdict: hapo_verify::Verdict) -> PyResult<Py<Verdict>> {
@@ -237,7 +243,8 @@ impl Shared {
             hapo_verify::Verdict::Correct => 0,
             hapo_verify::Verdict::Wrong => 1,
             hapo_verify::Verdict::Unparsable(reason) => {
-                2 + REASONS.iter().position(|it| *it == reason).unwrap_or_default()
+                let at = Reason::ALL.iter().position(|it| *it == reason);
+                2 + at.expect("every reason is in the list")
             }
         };
         if let Some(it) = &self.0[at] {

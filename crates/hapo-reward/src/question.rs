@@ -50,7 +50,7 @@ impl Question {
         );
         // The same line has the same id: nothing in it tells when, or by which process, it is judged.
         let digest = Sha256::digest(&body);
-        let id = digest[..8].iter().fold(String::new(), |hex, it| hex + &format!("{it:02x}"));
+        let id = hapo_core::hex(&digest[..8]);
         let line = format!("{{\"id\":\"{id}\",{body}\n");
         QuestionLine { id, line, answer }
     }

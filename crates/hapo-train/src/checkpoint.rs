@@ -10,13 +10,14 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use hapo_core::hex;
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::engines::{Learner, ModelFiles};
 use crate::error::{Error, Result};
-use crate::inputs::{Inputs, hex};
+use crate::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
 /// Files without which a run cannot be resumed.

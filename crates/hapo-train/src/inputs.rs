@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use hapo_core::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -101,11 +102,6 @@ fn add_tokens(hash: &mut Sha256, tokens: Option<&[u32]>) {
     for it in tokens.unwrap_or_default() {
         hash.update(it.to_le_bytes());
     }
-}
-
-/// A digest in hexadecimal.
-pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
-    digest.as_ref().iter().fold(String::new(), |hex, it| hex + &format!("{it:02x}"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step};
+use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::{Dtype, LoadedModel, Model, config_json};
 use hapo_run::{Metrics, RunFolder};
@@ -17,7 +17,7 @@ use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
 use crate::init::init_model;
-use crate::inputs::{Inputs, hex};
+use crate::inputs::Inputs;
 use crate::recipe::{ModelSource, Recipe, Truncated};
 use crate::rollouts::RolloutLog;
 use crate::settle::settled;

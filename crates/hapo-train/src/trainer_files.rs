@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::engines::ModelFiles;
 use crate::error::{Error, Result};
-use crate::inputs::hex;
+use hapo_core::hex;
 
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;

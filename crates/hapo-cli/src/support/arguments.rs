@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser
 use hapo_data::Columns;
 use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
-use hapo_verify::Grader;
+use hapo_verify::{Extraction, Grader};
 
 use crate::failure::bad_input;
 

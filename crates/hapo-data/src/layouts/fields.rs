@@ -269,6 +269,16 @@ fn unboxed(text: String, field: &str) -> Result<String, Fault> {
     }
 }
 
+/// Puts the gold of a row's own columns, or else of the teacher's solution, into an example, and its labels.
+pub(super) fn finish(mut example: Example, row: &Object, golds: &[&str]) -> Result<Example, Fault> {
+    match gold_of(row, golds)? {
+        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
+        None => gold_from_teacher(&mut example),
+    }
+    set_labels(&mut example, row)?;
+    Ok(example)
+}
+
 /// Puts the gold of a teacher's solution into an example that has no other: what it ends in, if it says.
 pub(super) fn gold_from_teacher(example: &mut Example) {
     if let Some(Ok(answer)) = example.teachers.first().map(|it| gold_of_solution(it, "")) {

@@ -3,9 +3,7 @@
 //! label the last box of the solution is the gold.
 
 use super::Layout;
-use super::fields::{
-    completion, gold_from_teacher, gold_of, optional_text, set_labels, set_text_or_messages,
-};
+use super::fields::{completion, finish, optional_text, set_text_or_messages};
 use crate::value::{Fault, Object};
 use crate::{Container, Example};
 
@@ -54,10 +52,5 @@ fn read(row: &Object) -> Result<Example, Fault> {
     } else if !row.has("label") {
         completion(row, "output")?;
     }
-    match gold_of(row, &["label"])? {
-        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
-        None => gold_from_teacher(&mut example),
-    }
-    set_labels(&mut example, row)?;
-    Ok(example)
+    finish(example, row, &["label"])
 }

@@ -2,7 +2,7 @@
 //! teacher's solution; the gold is that of a column beside it, or what the solution ends in.
 
 use super::Layout;
-use super::fields::{dialogue, gold_from_teacher, gold_of, optional_text, set_labels};
+use super::fields::{dialogue, finish, optional_text};
 use super::trl_grpo::GOLDS;
 use crate::value::{Fault, Object, Value, fault, unexpected};
 use crate::{Container, Example, Message};
@@ -44,12 +44,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
     }
     let mut example = Example::default();
     dialogue(&mut example, turns, FIELD)?;
-    match gold_of(row, GOLDS)? {
-        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
-        None => gold_from_teacher(&mut example),
-    }
-    set_labels(&mut example, row)?;
-    Ok(example)
+    finish(example, row, GOLDS)
 }
 
 /// A turn: `from` and `value`, or `role` and `content`.

@@ -5,8 +5,8 @@
 
 use super::Layout;
 use super::fields::{
-    completion, dialogue, gold_from_teacher, gold_of, messages, problem_in, set_labels,
-    set_text_or_messages, text, without_end_token,
+    completion, dialogue, finish, messages, problem_in, set_text_or_messages, text,
+    without_end_token,
 };
 use super::trl_grpo::GOLDS;
 use crate::value::{Fault, Object};
@@ -49,12 +49,7 @@ fn read(row: &Object) -> Result<Example, Fault> {
     } else {
         split_text(&mut example, &text(row, "text")?);
     }
-    match gold_of(row, GOLDS)? {
-        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
-        None => gold_from_teacher(&mut example),
-    }
-    set_labels(&mut example, row)?;
-    Ok(example)
+    finish(example, row, GOLDS)
 }
 
 /// A dialogue in one text is taken apart where it is rendered as `ChatML`. There is no telling where

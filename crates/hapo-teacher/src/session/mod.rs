@@ -318,5 +318,5 @@ fn fingerprint(dataset: &Dataset) -> String {
             hash.update(field);
         }
     }
-    hash.finalize().iter().fold(String::with_capacity(64), |hex, it| hex + &format!("{it:02x}"))
+    hapo_core::hex(hash.finalize())
 }
