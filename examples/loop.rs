@@ -63,7 +63,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
             let mixed = apply_gate(scored, prompt.teacher.as_ref(), method.success_limit(step), slot);
-            groups.push(token_group(&mixed, prompt.tokens.clone(), method.credit(&mixed, step), &loss));
+            let members = mixed.members().iter().zip(method.credit(&mixed, step));
+            groups.push(token_group(members, prompt.tokens.clone(), &loss));
         }
         let stats = trainer.gradient(&loss, &groups, batching)?;
         let norm = trainer.gradient_norm();

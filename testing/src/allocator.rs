@@ -1,7 +1,8 @@
-//! The largest single allocation of some work.
+//! The largest single allocation of some work, and the most bytes that were held at once.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Remembers the largest allocation of each thread; to be the `#[global_allocator]` of a test binary.
 #[derive(Debug)]
@@ -11,8 +12,17 @@ thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
 fn record(size: usize) {
     let _ = LARGEST.try_with(|it| it.set(it.get().max(size)));
+    let held = HELD.fetch_add(size, Ordering::Relaxed) + size;
+    MOST.fetch_max(held, Ordering::Relaxed);
+}
+
+fn forget(size: usize) {
+    HELD.fetch_sub(size, Ordering::Relaxed);
 }
 
 // SAFETY: every call is passed on to the system's allocator unchanged.
@@ -28,11 +38,13 @@ unsafe impl GlobalAlloc for MeasuringAllocator {
         unsafe { System.alloc_zeroed(layout) }
     }
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        forget(layout.size());
         record(size);
         // SAFETY: the caller keeps the contract of `realloc`.
         unsafe { System.realloc(memory, layout, size) }
     }
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        forget(layout.size());
         // SAFETY: the caller keeps the contract of `dealloc`.
         unsafe { System.dealloc(memory, layout) }
     }
@@ -47,4 +59,16 @@ pub fn reset() {
 /// global allocator.
 pub fn largest() -> usize {
     LARGEST.get()
+}
+
+/// Bytes that all threads hold now; [`most_held`] begins again with them.
+pub fn held() -> usize {
+    let held = HELD.load(Ordering::Relaxed);
+    MOST.store(held, Ordering::Relaxed);
+    held
+}
+
+/// The most bytes that all threads have held at once since [`held`].
+pub fn most_held() -> usize {
+    MOST.load(Ordering::Relaxed)
 }

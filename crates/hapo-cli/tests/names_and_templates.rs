@@ -265,6 +265,30 @@ fn sequences_beyond_the_models_positions_are_warned_about() {
         let (_, messages) = succeed(dir.path(), &[command, &model].concat());
         assert!(messages.contains(said), "{messages}");
     }
+    let rows = rows.to_owned() + &rows.replace("\"a\"", "\"b\"").replace("1+1=?", "1+2=?");
+    fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
+    let recipe = "method = \"grpo\"\nsteps = 1\nmodel.path = \"builtin:base\"\ndata.train = \"rows.jsonl\"\n\
+        sampling = { prompts_per_step = 2, group_size = 2, max_new_tokens = 130 }\n";
+    fs::write(dir.path().join("r.toml"), recipe).unwrap();
+    let (_, messages) = succeed(dir.path(), &["train", "r.toml", "--no-preflight"]);
+    assert!(messages.contains(said), "{messages}");
+}
+
+/// It is the folder that is wrong, not the machine.
+#[test]
+fn a_template_that_renders_nothing_is_bad_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/base");
+    for it in fs::read_dir(base).unwrap() {
+        let it = it.unwrap();
+        fs::copy(it.path(), dir.path().join(it.file_name())).unwrap();
+    }
+    fs::write(dir.path().join("chat_template.jinja"), "{% if 0 %}x{% endif %}").unwrap();
+    let model = ["--model", ".", "--template", "chat", "--prompt", "1+1=?"];
+    let done = offline(dir.path(), &[&["generate"], &model[..]].concat());
+    assert_eq!(done.status.code(), Some(2));
+    let said = "error: request 0: prompt: expected at least one token, got none\n";
+    assert!(text(&done.stderr).contains(said), "{}", text(&done.stderr));
 }
 
 #[cfg(unix)]

@@ -95,6 +95,115 @@ fn a_teacher_that_gets_nothing_fails_with_the_reason_and_without_the_key() {
     assert_eq!(server.requests(), 1);
 }
 
+/// A server that stops an answer for its content has not given it whole, whatever is in it.
+#[test]
+fn an_answer_that_a_content_filter_ended_is_no_trace() {
+    const WHOLE: &str = r#"{"choices":[{"message":{"role":"assistant","content":"So it is \\boxed{7}."},"finish_reason":"stop"}]}"#;
+    const FILTERED: &str = r#"{"choices":[{"message":{"role":"assistant","content":"So it is \\boxed{7}."},"finish_reason":"content_filter"}]}"#;
+    for (body, traces) in [(WHOLE, 1), (FILTERED, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
+        let server = Server::start(Mood::Always(200, body, None));
+        let done = teacher(dir.path(), &server, &[]);
+        let said = String::from_utf8(done.stdout).unwrap();
+        assert!(said.contains(&format!("o.jsonl: {traces} of 1 prompts have a trace")), "{said}");
+        let journal = fs::read_to_string(dir.path().join("o.jsonl.journal")).unwrap();
+        assert!(journal.contains("boxed{7}"), "{journal}");
+    }
+}
+
+#[test]
+fn counts_have_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let generate = ["generate", "--model", "builtin:base", "--prompt", "1+1=?"];
+    let eval = ["eval", "--model", "builtin:base", "--suite", "mini6"];
+    for (command, option, most) in
+        [(&generate[..], "--threads", "1024"), (&generate, "-n", "65536"), (&eval, "--k", "65536")]
+    {
+        for value in ["0", "1000000000"] {
+            let message = refuse(dir.path(), &[command, &[option, value]].concat());
+            assert!(message.contains(&format!("{value} is not in 1..={most}")), "{message}");
+        }
+    }
+}
+
+/// Every request would be refused.
+#[test]
+fn a_server_without_room_for_a_request_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let message =
+        refuse(dir.path(), &["serve", "--model", "builtin:base", "--max-tokens-total", "33"]);
+    let expected = "error: --max-tokens-total: expected at least 34, got 33\n";
+    assert!(message.starts_with(expected), "{message}");
+}
+
+/// With 1.5 GB of address space there is no room for the keys and values of these responses.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
+    let limited = |args: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let done = Command::new("bash")
+            .current_dir(dir.path())
+            .args([
+                "-c",
+                "ulimit -v 1500000; exec \"$0\" --threads 1 \"$@\"",
+                env!("CARGO_BIN_EXE_hapo"),
+            ])
+            .args(args)
+            .output()
+            .unwrap();
+        assert_eq!(done.status.code(), Some(2), "{}", stderr(&done));
+        let said = stderr(&done);
+        assert!(said.contains("error: no memory for a buffer of "), "{said}");
+        said
+    };
+    let sets = ["--set", "sampling.max_new_tokens=60000", "--set", "metrics.preflight=0"];
+    let said = limited(&[&["train", "builtin:smoke"], &sets[..]].concat());
+    assert!(
+        said.contains("hint: lower sampling.max_sequences or sampling.max_new_tokens"),
+        "{said}"
+    );
+    let said = limited(&[
+        "generate",
+        "--model",
+        "builtin:base",
+        "--prompt",
+        "1+1=?",
+        "-n",
+        "64",
+        "--max-tokens",
+        "60000",
+    ]);
+    assert!(said.contains("hint: lower --max-tokens or -n"), "{said}");
+}
+
+/// No teacher enters a group of GRPO: that one is not admitted is nothing to warn of.
+#[test]
+fn teachers_that_are_never_used_are_not_warned_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |id: &str, teacher: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"problem\":\"1+{id}=?\",\"answer\":\"{id}\",\"teacher\":\"{teacher}\"}}\n"
+        )
+    };
+    fs::write(dir.path().join("d.jsonl"), row("1", "no answer") + &row("2", "no answer")).unwrap();
+    let recipe = "steps = 1\nmodel.path = \"builtin:base\"\ndata.train = \"d.jsonl\"\n\
+        sampling = { prompts_per_step = 2, group_size = 2, max_new_tokens = 4 }\n";
+    for (method, warned) in [
+        ("method = \"grpo\"\n", false),
+        ("method = \"luffy\"\nhapo = { gate = \"never\" }\n", false),
+        ("method = \"luffy\"\n", true),
+    ] {
+        fs::write(dir.path().join("r.toml"), method.to_owned() + recipe).unwrap();
+        let run = format!("run-{}", method.len());
+        let done = hapo(dir.path(), &["train", "r.toml", "--no-preflight", "--run-dir", &run]);
+        assert!(done.status.success(), "{}", stderr(&done));
+        let said = stderr(&done).contains("2 teacher trajectories are not admitted");
+        assert_eq!(said, warned, "{method}: {}", stderr(&done));
+    }
+}
+
 #[test]
 fn a_teacher_says_that_it_waits_and_how_long() {
     let dir = tempfile::tempdir().unwrap();

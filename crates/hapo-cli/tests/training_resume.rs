@@ -626,6 +626,7 @@ fn patience_ends_a_run_and_a_resumed_run_decides_alike() {
         "ended early after step 6: eval/avg@k has not been better than 0.0000 for 2 evaluations";
     assert!(stdout.contains(said), "{stdout}");
     assert!(run_dir.join("checkpoints/step-000002").exists(), "the best one stays");
+    assert_eq!(early_end(&run_dir).as_ref(), Some(&serde_json::json!(6)));
     let resume = [&patient[..], &["--resume"]].concat();
     let (code, stdout, stderr) = done(train(&run_dir, &resume));
     assert_eq!(code, 0, "{stderr}");
@@ -644,6 +645,39 @@ fn patience_ends_a_run_and_a_resumed_run_decides_alike() {
     let (code, stdout, stderr) = done(train(&run_dir, &longer));
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains("ended early after step 8"), "{stdout}");
+    assert_eq!(early_end(&run_dir).as_ref(), Some(&serde_json::json!(8)));
+    let end = eval(100);
+    let on = ["--set", &end, "--resume", "--force-recipe", "--set", "checkpoint.best=eval/avg@k"];
+    let (code, _, stderr) = done(train(&run_dir, &on));
+    assert_eq!((code, early_end(&run_dir)), (0, None), "{stderr}");
+}
+
+/// The step after which a run says that it has ended early.
+fn early_end(run_dir: &Path) -> Option<serde_json::Value> {
+    let text = std::fs::read(run_dir.join("ended.json")).ok()?;
+    let end: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert!(end["because"].as_str().unwrap().starts_with("eval/avg@k has not been better than"));
+    Some(end["step"].clone())
+}
+
+/// Each set of an evaluation has its numbers; the others are their means.
+#[test]
+fn an_evaluation_of_several_sets_logs_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    let eval = "eval={ suite = \"add:1,add:2\", every = 2, problems = 3, k = 2, max_tokens = 8 }";
+    let (code, _, stderr) = done(train(&run_dir, &["--set", eval, "--set", "steps=2"]));
+    assert_eq!(code, 0, "{stderr}");
+    let line = line_of(&run_dir, 2);
+    for metric in ["eval/avg@k", "eval/pass@k"] {
+        let of = |set: &str| line[&format!("{metric}{set}")].as_f64().unwrap();
+        assert!((of("") - (of("/add:1") + of("/add:2")) / 2.0).abs() < 1e-12, "{line:?}");
+    }
+    let one = "eval={ suite = \"add:1\", every = 2, problems = 3, k = 2, max_tokens = 8 }";
+    let other = dir.path().join("one");
+    assert_eq!(done(train(&other, &["--set", one, "--set", "steps=2"])).0, 0);
+    let line = line_of(&other, 2);
+    assert!(line.keys().all(|it| !it.contains("@k/")), "one set has no numbers of its own");
 }
 
 /// What is trained on is no evaluation.

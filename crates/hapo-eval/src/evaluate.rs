@@ -47,32 +47,38 @@ impl<D: Device> Clone for EvalModel<'_, D> {
 
 impl<D: Device> Copy for EvalModel<'_, D> {}
 
-/// Samples completions for the problems at `indices` and hands over those of a problem as soon as all are there. A
-/// completion depends on its problem's index and its own, not on what else is sampled.
+/// The rendered prompts of a data set.
+///
+/// # Errors
+/// A problem that the template cannot render.
+pub(crate) fn prompts_of(
+    chat_format: &ChatFormat,
+    dataset: &Dataset,
+) -> Result<Vec<Vec<u32>>, Error> {
+    let prompts = dataset.examples.iter().map(|it| chat_format.prompt_of(it));
+    Ok(prompts.collect::<Result<_, _>>()?)
+}
+
+/// Samples completions for the problems at `indices`, whose prompts are given with those of all, and hands over those of
+/// a problem as soon as all are there. A completion depends on its problem's index and its own, not on what else is
+/// sampled.
 ///
 /// # Errors
 /// [`Error::Sampler`], [`Error::Problem`], and what `finished` returns.
-pub fn sample_problems<D: Device>(
+pub(crate) fn sample_problems<D: Device>(
     model: EvalModel<'_, D>,
-    dataset: &Dataset,
+    (dataset, prompts): (&Dataset, &[Vec<u32>]),
     indices: &[usize],
     settings: EvalSettings,
     mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let EvalModel { model, chat_format } = model;
-    let prompts = indices
-        .iter()
-        .map(|it| chat_format.prompt_of(&dataset.examples[*it]))
-        .collect::<Result<Vec<_>, _>>()?;
-    let requests: Vec<GroupRequest<'_>> = prompts
-        .iter()
-        .zip(indices)
-        .map(|(tokens, index)| GroupRequest {
-            prompt: PromptId(*index as u64),
-            tokens,
-            completions: settings.completions,
-        })
-        .collect();
+    let request = |index: &usize| GroupRequest {
+        prompt: PromptId(*index as u64),
+        tokens: &prompts[*index],
+        completions: settings.completions,
+    };
+    let requests: Vec<GroupRequest<'_>> = indices.iter().map(request).collect();
     let sampling = SampleSettings {
         decoding: settings.decoding,
         stop: &chat_format.stop,
@@ -115,7 +121,9 @@ pub fn evaluate<D: Device>(
     let judge = Judge::new(dataset, grader, None)?;
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
     let mut results = BTreeMap::new();
-    sample_problems(model, dataset, &indices, settings, |index, completions| {
+    let prompts = prompts_of(model.chat_format, dataset)?;
+    let problems = (dataset, prompts.as_slice());
+    sample_problems(model, problems, &indices, settings, |index, completions| {
         results.insert(index, judge.grade(index, completions)?);
         Ok(())
     })?;

@@ -16,7 +16,7 @@ mod statistics;
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
 pub use compare::{Cell, Comparison, Layout, Row, compare, different_texts};
 pub use error::Error;
-pub use evaluate::{EvalModel, EvalSettings, average, evaluate, sample_problems};
+pub use evaluate::{EvalModel, EvalSettings, average, evaluate};
 pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncated};
 pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice};
 pub use record::{Record, Recorded};

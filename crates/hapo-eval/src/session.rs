@@ -4,6 +4,7 @@
 //! what a local model holds is bounded by the sequences decoded at once. The price is that the text of every completion
 //! stays in memory until the scores are computed.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use hapo_kernels::Device;
 use hapo_verify::Grader;
 
 use crate::error::Error;
-use crate::evaluate::{EvalModel, EvalSettings, sample_problems};
+use crate::evaluate::{EvalModel, EvalSettings, prompts_of, sample_problems};
 use crate::graded::{Judge, ProblemResult, RawCompletion};
 use crate::plan::{EvalPlan, EvalSet};
 use crate::record::Record;
@@ -38,6 +39,8 @@ pub struct EvalSession<'a> {
     judges: Vec<Judge<'a>>,
     record: Option<Record>,
     results: Vec<BTreeMap<usize, ProblemResult>>,
+    /// The rendered prompts of each set, once a local model has asked for them.
+    prompts: Vec<OnceCell<Vec<Vec<u32>>>>,
     observer: &'a dyn Fn(EvalProgress),
 }
 
@@ -74,6 +77,7 @@ impl<'a> EvalSession<'a> {
             judges: plan.sets.iter().map(judge).collect::<Result<_, _>>()?,
             record: opened,
             results,
+            prompts: vec![OnceCell::new(); plan.sets.len()],
             observer,
         })
     }
@@ -87,25 +91,29 @@ impl<'a> EvalSession<'a> {
     /// soon as its completions are there.
     ///
     /// # Errors
-    /// Those of [`sample_problems`]; [`Error::Run`] of the record.
+    /// [`Error::Sampler`], [`Error::Problem`]; [`Error::Run`] of the record.
     pub fn sample<D: Device>(&mut self, model: EvalModel<'_, D>) -> Result<(), Error> {
         const FLUSH_EVERY: Duration = Duration::from_secs(1);
         let decoding = self.plan.decoding()?;
         for (index, set) in self.plan.sets.iter().enumerate() {
             let missing = self.missing(index);
+            self.prompts_of(index, model)?;
+            // No other set asks for them again.
+            let prompts = self.prompts[index].take().unwrap_or_default();
             let settings = EvalSettings {
                 completions: set.completions,
                 decoding,
                 max_new_tokens: self.plan.max_tokens,
                 max_sequences: match self.plan.max_sequences {
                     Some(it) => it,
-                    None => sequences_in_memory(model, set, self.plan.max_tokens)?,
+                    None => sequences_in_memory(model, &prompts, self.plan.max_tokens),
                 },
                 seed: self.plan.seed,
                 draws: set.draws(),
             };
             let mut flushed = Instant::now();
-            sample_problems(model, &set.dataset, &missing, settings, |problem, completions| {
+            let problems = (&set.dataset, prompts.as_slice());
+            sample_problems(model, problems, &missing, settings, |problem, completions| {
                 self.add(index, problem, completions)?;
                 if flushed.elapsed() >= FLUSH_EVERY {
                     self.flush()?;
@@ -124,10 +132,23 @@ impl<'a> EvalSession<'a> {
     /// A problem that the template cannot render.
     pub fn warning<D: Device>(&self, model: EvalModel<'_, D>) -> Result<Option<String>, Error> {
         let mut longest = 0;
-        for set in &self.plan.sets {
-            longest = longest.max(longest_prompt(model, set)?);
+        for set in 0..self.plan.sets.len() {
+            longest = longest.max(longest_prompt(self.prompts_of(set, model)?));
         }
         Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens))
+    }
+
+    /// The prompts of a set, rendered once.
+    fn prompts_of<D: Device>(
+        &self,
+        set: usize,
+        model: EvalModel<'_, D>,
+    ) -> Result<&[Vec<u32>], Error> {
+        if let Some(it) = self.prompts[set].get() {
+            return Ok(it);
+        }
+        let rendered = prompts_of(model.chat_format, &self.plan.sets[set].dataset)?;
+        Ok(self.prompts[set].get_or_init(|| rendered))
     }
 
     /// Problems of a set that have no result.
@@ -179,25 +200,21 @@ impl<'a> EvalSession<'a> {
 /// depends on it.
 fn sequences_in_memory<D: Device>(
     model: EvalModel<'_, D>,
-    set: &EvalSet,
+    prompts: &[Vec<u32>],
     max_tokens: usize,
-) -> Result<usize, Error> {
-    let longest = longest_prompt(model, set)?;
+) -> usize {
+    let longest = longest_prompt(prompts);
     let bytes = hapo_model::memory::kv_bytes_per_token(model.model.config());
     let fits = |sequences: &usize| {
-        let requests = set.dataset.examples.len();
+        let requests = prompts.len();
         let tokens = hapo_sampler::cache_tokens::<D>(*sequences, requests, longest, max_tokens);
         tokens as u64 * bytes <= CACHE_BYTES
     };
-    Ok([256, 128, 64, 32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1))
+    [256, 128, 64, 32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
-fn longest_prompt<D: Device>(model: EvalModel<'_, D>, set: &EvalSet) -> Result<usize, Error> {
-    let mut longest = 0;
-    for it in &set.dataset.examples {
-        longest = longest.max(model.chat_format.prompt_of(it)?.len());
-    }
-    Ok(longest)
+fn longest_prompt(prompts: &[Vec<u32>]) -> usize {
+    prompts.iter().map(Vec::len).max().unwrap_or(0)
 }
 
 /// Whether recorded results are results of these problems.

@@ -54,11 +54,16 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Whether there was no memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Allocation { .. } | Self::OutOfMemory { .. })
+    }
+
     /// What the reader can do, where there is something.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Gpu { hint, .. } => Some(hint),
-            Self::OutOfMemory { .. } => Some(
+            Self::Allocation { .. } | Self::OutOfMemory { .. } => Some(
                 "smaller batches and activation checkpointing need less memory in training, fewer or \
                  shorter sequences at once need less in sampling",
             ),

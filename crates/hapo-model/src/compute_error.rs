@@ -125,6 +125,13 @@ pub enum ComputeError {
     },
 }
 
+impl ComputeError {
+    /// Whether there was no memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Device(it) if it.is_out_of_memory())
+    }
+}
+
 impl Explain for ComputeError {
     fn hint(&self) -> Option<String> {
         match self {

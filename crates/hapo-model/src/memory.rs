@@ -2,6 +2,8 @@
 //!
 //! The formulas follow the buffers one by one; a test holds them against what a tape really holds.
 
+use hapo_kernels::{Cpu, MatShape};
+
 use crate::config::Config;
 use crate::params::ParamLayout;
 
@@ -81,6 +83,35 @@ pub fn tape_bytes(
         head: F32 * (head_rows * (4 * hidden + 1) + targets * (STATS as u64 + 2)),
         logits: F32 * logit_rows * config.vocab_size as u64,
     }
+}
+
+/// Whether a batch of which `head_rows` predict tokens keeps its logits for the backward pass; they are computed twice
+/// where it does not.
+pub fn keeps_logits(config: &Config, head_rows: usize) -> bool {
+    head_rows <= chunk_rows(config.vocab_size, KEEP_LOGITS)
+}
+
+/// Bytes of what the backward pass of a batch of `rows` packed tokens, of which `head_rows` predict some, copies on the
+/// CPU, one matrix at a time.
+pub fn copied_bytes(config: &Config, rows: usize, head_rows: usize) -> u64 {
+    let (hidden, ffn) = (config.hidden, config.ffn);
+    let (q_dim, _) = attention_dims(config);
+    let logit_rows = chunk_rows(config.vocab_size, KEEP_LOGITS).min(head_rows);
+    let product = |rows, inputs, outputs| Cpu::copied_bytes(MatShape { rows, inputs, outputs });
+    let matrices = [
+        product(rows, hidden, ffn),
+        product(rows, ffn, hidden),
+        product(rows, hidden, q_dim as usize),
+        product(rows, q_dim as usize, hidden),
+        product(logit_rows, hidden, config.vocab_size),
+    ];
+    matrices.into_iter().max().unwrap_or_default() as u64
+}
+
+/// Bytes of the largest tensor: the copy that writing a model folder makes.
+pub fn largest_tensor_bytes(config: &Config) -> u64 {
+    let sizes = config.tensors().into_iter().map(|it| it.shape.iter().product::<usize>());
+    sizes.max().unwrap_or_default() as u64 * F32
 }
 
 /// Bytes of the keys and values of one token, all layers.

@@ -8,7 +8,7 @@ use hapo_kernels::{Buffer, Device, EmbeddingLayout, MatShape, Span, SpanMut};
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::packed::{Packed, PackedWeights, is_exact};
-use crate::params::{ParamLayout, Range, Roles};
+use crate::params::{ParamLayout, Range, Roles, transpose_pieces};
 use crate::rope::{self, rope_frequencies};
 
 /// A decoder: shape, weights, device.
@@ -118,9 +118,16 @@ impl<D: Device> Model<D> {
     /// An unknown name.
     pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
         let param = self.layout.get(name)?;
-        let mut data = vec![0.0; param.len];
-        self.device.download(buffer.at(param.offset, param.len), &mut data);
-        param.to_published(&data)
+        let mut all = vec![0.0; param.len];
+        let read = |first, to: &mut [f32]| {
+            self.device.download(buffer.at(param.offset + first, to.len()), to);
+        };
+        if param.transposed {
+            transpose_pieces(&mut all, (param.shape[1], param.shape[0]), read);
+        } else {
+            read(0, &mut all);
+        }
+        Ok(all)
     }
 
     pub(crate) fn param(&self, range: Range) -> Span<'_, D::Buf> {

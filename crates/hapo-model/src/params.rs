@@ -100,16 +100,6 @@ impl Param {
         })
     }
 
-    /// From the order of the buffer to the published order.
-    pub fn to_published(&self, buffer: &[f32]) -> Result<Vec<f32>, ComputeError> {
-        self.check(buffer.len())?;
-        Ok(if self.transposed {
-            transpose(buffer, self.shape[1], self.shape[0])
-        } else {
-            buffer.to_vec()
-        })
-    }
-
     fn check(&self, got: usize) -> Result<(), ComputeError> {
         if got == self.len {
             return Ok(());
@@ -118,20 +108,35 @@ impl Param {
     }
 }
 
-/// `[rows, columns]` to `[columns, rows]`, in blocks that stay in the cache.
+/// `[rows, columns]` to `[columns, rows]`.
 fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    const BLOCK: usize = 32;
     let mut y = vec![0.0; x.len()];
-    for r in (0..rows).step_by(BLOCK) {
+    transpose_pieces(&mut y, (rows, columns), |first, to| {
+        to.copy_from_slice(&x[first..first + to.len()]);
+    });
+    y
+}
+
+/// `[rows, columns]`, of which `read` hands over the numbers from an offset on, to `[columns, rows]`: in blocks that stay
+/// in the cache, and without a second copy of the whole.
+pub(crate) fn transpose_pieces(
+    y: &mut [f32],
+    (rows, columns): (usize, usize),
+    mut read: impl FnMut(usize, &mut [f32]),
+) {
+    const BLOCK: usize = 32;
+    let mut piece = vec![0.0; BLOCK.min(rows) * columns];
+    for first in (0..rows).step_by(BLOCK) {
+        let n = BLOCK.min(rows - first);
+        read(first * columns, &mut piece[..n * columns]);
         for c in (0..columns).step_by(BLOCK) {
             for column in c..(c + BLOCK).min(columns) {
-                for row in r..(r + BLOCK).min(rows) {
-                    y[column * rows + row] = x[row * columns + column];
+                for row in 0..n {
+                    y[column * rows + first + row] = piece[row * columns + column];
                 }
             }
         }
     }
-    y
 }
 
 /// A range of the flat buffer.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_core::ScheduleTable;
-use hapo_run::{Columns, RunFolder, is_locked, recipe_entries};
+use hapo_run::{Columns, EarlyEnd, RunFolder, is_locked, recipe_entries};
 use serde::Serialize;
 
 use crate::error::{Error, Result};
@@ -28,6 +28,8 @@ pub(crate) struct Run {
     /// Steps whose rollouts are kept.
     pub(crate) rollout_steps: Vec<u64>,
     pub(crate) state: State,
+    /// Why it has ended before its last step.
+    pub(crate) ended_early: Option<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
-    /// Every step of the recipe is logged.
+    /// Every step of the recipe is logged, or the run has ended early.
     Finished,
     /// A process holds the folder's lock.
     Running,
@@ -151,10 +153,14 @@ fn read(path: &Path) -> Result<Run> {
         gate,
         rollout_steps: folder.rollout_steps(),
         state: State::Unfinished,
+        ended_early: None,
         notes,
     };
     let logged = run.columns.steps().last().copied().unwrap_or(0.0);
+    let end = EarlyEnd::read(folder).filter(|it| logged == it.step as f64);
+    run.ended_early = end.map(|it| it.because);
     run.state = match run.planned() {
+        _ if run.ended_early.is_some() => State::Finished,
         Some(planned) if logged >= planned as f64 => State::Finished,
         _ if is_locked(&folder.lock()) => State::Running,
         _ => State::Unfinished,

@@ -1,6 +1,6 @@
 //! What a reader wants to know first, in a sentence each: does it learn, is the gate closed, how fast is it.
 
-use hapo_run::ResponseShares;
+use hapo_run::{ResponseShares, metric_of_set};
 use serde::Serialize;
 
 use crate::figures::TIME_PARTS;
@@ -33,6 +33,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     }
     add("answers", answers(run));
     add("evaluation", evaluation(run));
+    add("by set", by_set(run));
     add("gate", gate(run));
     add("length", change(run, "response_length/mean", "tokens"));
     add("time", time(run));
@@ -59,7 +60,10 @@ fn steps(run: &Run) -> String {
         State::Running => "running",
         State::Unfinished => "not finished, no process trains here",
     };
-    format!("{logged:.0}{of}, {state}")
+    match &run.ended_early {
+        Some(because) => format!("{logged:.0}{of}, ended early: {because}"),
+        None => format!("{logged:.0}{of}, {state}"),
+    }
 }
 
 /// Means of the first and the last tenth.
@@ -127,6 +131,19 @@ fn evaluation(run: &Run) -> Option<String> {
         short(best.0),
         best.1
     ))
+}
+
+/// The first and the last evaluation of each set, where there are several.
+fn by_set(run: &Run) -> Option<String> {
+    let prefix = metric_of_set("eval/avg@k", "");
+    let of_set = |name: &str| {
+        let set = name.strip_prefix(&prefix)?;
+        let mut made = run.columns.get(name)?.iter().copied().filter(|it| it.is_finite());
+        let first = made.next()?;
+        Some(format!("{set} {} → {}", short(first), short(made.last().unwrap_or(first))))
+    };
+    let sets: Vec<String> = run.columns.names().iter().filter_map(|it| of_set(it)).collect();
+    (!sets.is_empty()).then(|| sets.join("; "))
 }
 
 fn mean(values: &[f64]) -> Option<f64> {

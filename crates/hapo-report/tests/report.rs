@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use expect_test::expect;
 use hapo_core::Explain;
 use hapo_report::{Error, LiveView, figures, report};
+use hapo_run::{EarlyEnd, RunFolder};
 
 const HOSTILE: &str = "</script><script>alert(1)</script>";
 
@@ -136,6 +137,48 @@ fn answers_are_counted_by_thirds_of_a_run() {
             ] }])
     );
     assert!(report(&[run]).unwrap().contains("\"Answers\""));
+}
+
+/// Four of eight steps: without a word of why the run is not finished.
+#[test]
+fn a_run_that_ended_early_is_finished() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 4);
+    let steps_of = || {
+        let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
+        let url = view.url();
+        view.serve_aside().unwrap();
+        let (manifest, _) = data_of(&url);
+        let run = &manifest["runs"][0];
+        assert_eq!(run["facts"][0]["label"], "steps");
+        let text = |it: &serde_json::Value| it.as_str().unwrap().to_owned();
+        (text(&run["state"]), text(&run["facts"][0]["text"]))
+    };
+    let unfinished = "4 of 8, not finished, no process trains here".to_owned();
+    assert_eq!(steps_of(), ("unfinished".to_owned(), unfinished.clone()));
+    let end = |step| EarlyEnd { step, because: "no better for 2 evaluations".to_owned() };
+    end(4).write(RunFolder(&run)).unwrap();
+    let ended = "4 of 8, ended early: no better for 2 evaluations".to_owned();
+    assert_eq!(steps_of(), ("finished".to_owned(), ended));
+    // What was said of another step is not this run's.
+    end(3).write(RunFolder(&run)).unwrap();
+    assert_eq!(steps_of(), ("unfinished".to_owned(), unfinished));
+}
+
+#[test]
+fn each_set_of_an_evaluation_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    let lines = "{\"step\":1,\"eval/avg@k\":0.15,\"eval/avg@k/one\":0.1,\"eval/avg@k/two\":0.2}\n{\"step\":2}\n\
+        {\"step\":3,\"eval/avg@k\":0.5,\"eval/avg@k/one\":0.3,\"eval/avg@k/two\":0.7}\n";
+    fs::write(run.join("metrics.jsonl"), lines).unwrap();
+    let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
+    let url = view.url();
+    view.serve_aside().unwrap();
+    let (manifest, _) = data_of(&url);
+    let facts = manifest["runs"][0]["facts"].as_array().unwrap();
+    let fact = facts.iter().find(|it| it["label"] == "by set").unwrap();
+    assert_eq!(fact["text"], "one 0.100 → 0.300; two 0.200 → 0.700");
 }
 
 #[test]

@@ -40,6 +40,11 @@ impl RunFolder<'_> {
         self.0.join("reward.log")
     }
 
+    /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
+    pub fn early_end(self) -> PathBuf {
+        self.0.join("ended.json")
+    }
+
     /// The file that the writing process locks.
     pub fn lock(self) -> PathBuf {
         self.0.join("run.lock")

@@ -5,6 +5,7 @@
 //! renamed keeps its old name as an alias for good.
 
 mod columns;
+mod early_end;
 mod error;
 mod files;
 mod flat;
@@ -17,6 +18,7 @@ mod recipe;
 mod rollouts;
 
 pub use columns::Columns;
+pub use early_end::EarlyEnd;
 pub use error::{Error, Result};
 pub use files::{create_folder, sync_parent, write_atomically, write_atomically_with};
 pub use flat::ResponseShares;
@@ -25,6 +27,7 @@ pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use lock::{Lock, is_locked};
 pub use metrics::{
     METRICS, Metrics, MetricsFile, REWARD_FAILED, REWARD_PARTS, current_name, is_clock,
+    metric_of_set,
 };
 pub use preflight::Preflight;
 pub use recipe::recipe_entries;

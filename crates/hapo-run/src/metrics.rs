@@ -50,7 +50,8 @@ impl Metrics {
             } else {
                 serde_json::Value::from(*value).to_string()
             };
-            line.push_str(&format!("\"{name}\":{number}"));
+            let name = serde_json::Value::from(&**name);
+            line.push_str(&format!("{name}:{number}"));
         }
         line.push('}');
         line
@@ -123,6 +124,11 @@ pub const METRICS: &[&str] = &[
     "tokens_per_second/train",
     "memory/rss",
 ];
+
+/// The metric of a set of `[eval]`, where there are several.
+pub fn metric_of_set(metric: &str, set: &str) -> String {
+    format!("{metric}/{set}")
+}
 
 /// Names of earlier versions and what they are called now.
 const RENAMED: &[(&str, &str)] =

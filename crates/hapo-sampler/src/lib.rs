@@ -83,6 +83,15 @@ impl From<OutOfRange> for Error {
 }
 
 impl Error {
+    /// Whether there was no memory.
+    pub fn is_out_of_memory(&self) -> bool {
+        match self {
+            Self::Compute(it) => it.is_out_of_memory(),
+            Self::InGroup { source, .. } => source.is_out_of_memory(),
+            _ => false,
+        }
+    }
+
     fn of_group(self, index: usize) -> Self {
         Self::InGroup { index, source: Box::new(self) }
     }
@@ -100,9 +109,12 @@ impl Explain for Error {
     }
 
     fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Data(_) | Self::Template { .. } | Self::Tokenizer(_) | Self::Request { .. }
-        )
+        match self {
+            Self::Data(_) | Self::Template { .. } | Self::Tokenizer(_) | Self::Request { .. } => {
+                true
+            }
+            Self::InGroup { source, .. } => source.is_bad_input(),
+            Self::Compute(_) | Self::Limit { .. } => false,
+        }
     }
 }

@@ -136,8 +136,8 @@ pub fn cache_tokens<D: Device>(
     longest_prompt: usize,
     longest_completion: usize,
 ) -> usize {
-    // Every running sequence may have a prompt of its own, and as many may be read ahead.
-    let prompts = sequences + MAX_PREFILL_PROMPTS.min(requests);
+    // Every running sequence may have a prompt of its own, and some may be read ahead: but none twice.
+    let prompts = (sequences + MAX_PREFILL_PROMPTS).min(requests);
     sequences * KvCache::<D>::cost(longest_completion)
         + prompts * KvCache::<D>::cost(longest_prompt)
 }

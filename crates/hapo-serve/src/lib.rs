@@ -115,6 +115,9 @@ pub(crate) struct Served<D: Device> {
 /// Prompt and completion are each rounded up in the cache, by less than this together.
 const ROUNDING: usize = 32;
 
+/// Smallest cache with room for a token of a prompt and one of a completion.
+pub const LEAST_CACHE_TOKENS: usize = ROUNDING + 2;
+
 impl<D: Device> Served<D> {
     /// Longest prompt and completion together.
     pub(crate) fn context(&self) -> usize {

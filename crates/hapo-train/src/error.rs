@@ -195,9 +195,10 @@ impl Explain for Error {
             | Self::Run(hapo_run::Error::Busy { .. }) => true,
             Self::Io { action, .. } => *action == "read",
             Self::Run(it) => it.is_bad_input(),
-            Self::Sampler(it) => it.is_bad_input(),
-            Self::Engine(_)
-            | Self::NotFinite { .. }
+            // It is the recipe that asks for more than there is.
+            Self::Sampler(it) => it.is_bad_input() || it.is_out_of_memory(),
+            Self::Engine(it) => it.is_out_of_memory(),
+            Self::NotFinite { .. }
             | Self::Overflow { .. }
             | Self::NotSaved { .. } => false,
         }
@@ -213,7 +214,14 @@ impl Explain for Error {
             Self::Gate(_) => Some("`hapo recipe hapo` lists the gate's keys".to_owned()),
             Self::Model(it) => it.hint(),
             Self::Load(it) => it.hint(),
+            Self::Engine(it) if it.is_out_of_memory() => Some(
+                "lower optim.micro_batch_tokens, set optim.activation_checkpointing = \"layers\", or take a smaller model; \
+                 `hapo plan` says what each saves".to_owned(),
+            ),
             Self::Engine(it) => it.hint(),
+            Self::Sampler(it) if it.is_out_of_memory() => Some(
+                "lower sampling.max_sequences or sampling.max_new_tokens; `hapo plan` says what each saves".to_owned(),
+            ),
             Self::Sampler(it) => it.hint(),
             Self::Data(it) => it.hint(),
             Self::Run(it) => it.hint(),
@@ -243,5 +251,28 @@ impl Explain for Error {
             }
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapo_kernels::DeviceError;
+    use hapo_model::ComputeError;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_for_the_memory_names_its_keys() {
+        let none = || ComputeError::Device(DeviceError::Allocation { bytes: 1 << 40 });
+        let training = Error::Engine(none());
+        let sampling = Error::Sampler(hapo_sampler::Error::Compute(none()));
+        for (error, key) in [
+            (&training, "optim.micro_batch_tokens"),
+            (&training, "optim.activation_checkpointing"),
+            (&sampling, "sampling.max_sequences"),
+        ] {
+            assert!(error.is_bad_input() && error.hint().unwrap().contains(key), "{error}");
+        }
+        assert!(!Error::Engine(ComputeError::NoForward).is_bad_input());
     }
 }

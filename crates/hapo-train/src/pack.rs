@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Credit, Loss, Member, MixedGroup, Span};
+use hapo_core::{Loss, Member, Span};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -66,18 +66,14 @@ pub struct MicroBatch {
     pub spans: Vec<(usize, usize, Range<usize>)>,
 }
 
-/// A mixed group in tokens. Members without credit count in the normaliser alone.
-pub fn token_group(
-    group: &MixedGroup,
+/// Members of a group in tokens, each with its credit. Those without credit count in the normaliser alone.
+pub fn token_group<'a>(
+    members: impl IntoIterator<Item = (&'a Member, Vec<Span>)>,
     prompt: Vec<u32>,
-    credit: Credit,
     loss: &Loss,
 ) -> TokenGroup {
-    // The entropy bonus reaches every token of the policy (D17, D20).
-    let has_terms = credit.iter().flatten().any(|it| it.term.factor() != 0.0);
-    let has_signal = has_terms || loss.entropy_coef > 0.0;
-    let members = group.members().iter().zip(credit);
     let sequences = members
+        .into_iter()
         .map(|(member, spans)| {
             let (response, old_log_probs) = match member {
                 Member::Policy(it) => (it.rollout.tokens.clone(), it.rollout.log_probs.clone()),
@@ -86,7 +82,10 @@ pub fn token_group(
             Sequence { response, old_log_probs, spans }
         })
         .collect();
-    TokenGroup { prompt, sequences, has_signal }
+    let mut it = TokenGroup { prompt, sequences, has_signal: false };
+    // The entropy bonus reaches every token of the policy (D17, D20).
+    it.has_signal = it.has_terms() || loss.entropy_coef > 0.0;
+    it
 }
 
 /// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one

@@ -232,5 +232,5 @@ fn group_of(
     let mixed = apply_gate(scored, teacher.as_ref(), schedule.success_limit(Step(1)), slot);
     let at = Moment { step: Step(1), initial_threshold: 0.0 };
     let credit = terms.credit(&mixed, at);
-    Ok(token_group(&mixed, members[0].prompt.clone(), credit, loss))
+    Ok(token_group(mixed.members().iter().zip(credit), members[0].prompt.clone(), loss))
 }

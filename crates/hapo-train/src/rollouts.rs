@@ -38,9 +38,9 @@ impl RolloutLog {
     }
 
     /// Starts to write the groups of a step, if they are kept.
-    pub(crate) fn keep(
+    pub(crate) fn keep<'a>(
         &mut self,
-        groups: &[&MixedGroup],
+        groups: impl Iterator<Item = &'a MixedGroup>,
         credit: impl Fn(&MixedGroup) -> Credit,
         table: &PromptTable,
         step: Step,

@@ -228,7 +228,8 @@ impl<L: Learner> Run<L> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
         let gate = gate.map(|it| it.to_string());
-        self.warnings.iter().cloned().chain(gate).chain(self.source.warnings()).collect()
+        let of_data = self.source.warnings(self.wants_teacher());
+        self.warnings.iter().cloned().chain(gate).chain(of_data).collect()
     }
 
     /// What a step reads, and the machines that it runs on. Is `None` for imitation, which samples nothing.
@@ -264,7 +265,10 @@ impl<L: Learner> Run<L> {
 
     /// Whether the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
-        self.recipe.method().plan().gate != Gate::Never
+        match self.recipe.gate() {
+            Some((gate, _)) => gate != Gate::Never,
+            None => self.recipe.method().plan().gate != Gate::Never,
+        }
     }
 
     /// The next step.

@@ -67,7 +67,7 @@ impl Source {
     }
 
     /// What the reader should know about the data.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub(crate) fn warnings(&self, wants_teacher: bool) -> Vec<String> {
         let Some((table, _)) = self.prompts() else {
             return Vec::new();
         };
@@ -78,7 +78,8 @@ impl Source {
                 "`{name}` looks like solutions ({rows} rows of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
             ));
         }
-        if let Some(first) = refused.first() {
+        let imitates = matches!(self, Self::Demonstrations { .. });
+        if let Some(first) = refused.first().filter(|_| wants_teacher || imitates) {
             let n = refused.len();
             all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
         }

@@ -76,9 +76,8 @@ pub(crate) fn rollout_step<L: Learner>(
         visited.extend(fresh);
     }
 
-    let (mixed, groups): (Vec<_>, Vec<TokenGroup>) =
-        batch.trained().map(|it| (it.0, it.1.clone())).unzip();
-    log.keep(&mixed, |it| method.credit(it, step), table, step)?;
+    let groups = batch.take_credited();
+    log.keep(batch.trained(), |it| method.credit(it, step), table, step)?;
     clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, settings.update.batching);
     let measure = || learner.kl_to_initial(&groups, batching);
@@ -147,17 +146,9 @@ pub(crate) fn credit(
     step: Step,
 ) -> TokenGroup {
     let prompt = table.prompt(group.prompt()).tokens.clone();
-    let mut credit = method.credit(group, step);
     let masked = |it: &Member| {
         settings.masks_truncated && matches!(it, Member::Policy(it) if !it.rollout.ended)
     };
-    for (member, spans) in group.members().iter().zip(&mut credit) {
-        if masked(member) {
-            spans.clear();
-        }
-    }
-    let mut it = token_group(group, prompt, credit, &settings.update.loss);
-    let mut members = group.members().iter();
-    it.sequences.retain(|_| !members.next().is_some_and(masked));
-    it
+    let members = group.members().iter().zip(method.credit(group, step));
+    token_group(members.filter(|it| !masked(it.0)), prompt, &settings.update.loss)
 }

@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 
 use hapo_kernels::Device;
-use hapo_run::{Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically};
+use hapo_run::{
+    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically,
+};
 
 use crate::checkpoint::Shelf;
 use crate::early_stopping::EarlyStopping;
@@ -184,6 +186,7 @@ fn finished_before(
     let history = MetricsFile::history_until(&files.metrics(), state.step)?;
     let stopped_early = EarlyStopping::of(recipe, &history).and_then(|it| it.ended());
     let finished = state.step >= recipe.steps() || stopped_early.is_some();
+    record_early_end(files, state.step, stopped_early.as_deref())?;
     Ok(finished.then(|| Outcome {
         steps: state.step,
         steps_now: 0,
@@ -194,10 +197,19 @@ fn finished_before(
     }))
 }
 
+/// Keeps why a run has ended early, for who reads its folder.
+fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> Result<()> {
+    let Some(because) = because else {
+        return Ok(());
+    };
+    Ok(EarlyEnd { step, because: because.to_owned() }.write(files)?)
+}
+
 /// Makes the files that are written once.
 fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
+    EarlyEnd::forget(files)?;
     write_atomically(&files.recipe(), resolved.as_bytes())?;
     let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
     write_atomically(&files.inputs(), &inputs)?;
@@ -271,6 +283,7 @@ impl Session<'_> {
                 break;
             }
         }
+        record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
         let saved_at = self.saved_at;
         let (_, checkpoint) =
             saved_at.expect("a run has at least one step, and its last one is saved");

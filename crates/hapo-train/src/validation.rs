@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use hapo_core::{PromptId, RngStream, ScoredGroup, SlotRule, Step};
-use hapo_run::Metrics;
+use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, Decoding, SampleSettings};
 use hapo_verify::Grader;
 
@@ -133,6 +133,12 @@ impl Validation {
         metrics.set("eval/avg@k", mean(|it| it.average));
         metrics.set("eval/pass@k", mean(|it| it.pass));
         metrics.set("eval/truncated", mean(|it| it.truncated));
+        if scores.len() > 1 {
+            for ((name, _), it) in self.sets.iter().zip(&scores) {
+                metrics.set(metric_of_set("eval/avg@k", name), it.average);
+                metrics.set(metric_of_set("eval/pass@k", name), it.pass);
+            }
+        }
         metrics.set("time/eval", started.elapsed().as_secs_f64());
         Ok(())
     }

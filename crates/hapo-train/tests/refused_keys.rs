@@ -61,7 +61,9 @@ fn a_gate_that_asks_for_no_confidence_has_no_threshold_and_no_annealing() {
         }
     }
     let never = "method = \"trapo\"\nhapo.gate = \"never\"";
-    means_nothing(never, "hapo.slot = \"first\"", "hapo.gate = \"never\" lets no teacher in");
+    for key in ["hapo.slot = \"first\"", "teacher.weight = 0.5", "advantage.group = \"sampled\""] {
+        means_nothing(never, key, "hapo.gate = \"never\" lets no teacher in");
+    }
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let found = Found::look(args)?;
     let draft = found.draft(args);
-    let device = machine::device_spec(threads)?;
+    let device = machine::device_spec(threads, &found.config)?;
     let (text, planned) = found.settle(&draft, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     let summary = &found.summary;

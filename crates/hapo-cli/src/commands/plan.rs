@@ -6,16 +6,17 @@ use anyhow::Result;
 use hapo_train::Recipe;
 use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
 
+use crate::commands::train;
 use crate::failure::bad_input;
 use crate::support::machine;
 use crate::support::overrides::OverrideArgs;
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
 ///
-/// Memory is that of the longest prompts and responses the recipe allows. Time is a roofline: operations at
-/// a share of the device's peak, or bytes at a share of its bandwidth, whichever takes longer; the shares
-/// are 40 % and 60 % of a GPU's data sheet, and 70 % of what is measured on this machine. A GPU is planned
-/// as --device cuda:N computes on it: f32 in memory and in products; NAME:bf16 as --device cuda:N:bf16 does.
+/// Memory is that of the longest prompts and responses the recipe allows. Time is operations at a share of the
+/// device's peak, and the bytes that decoding and the optimiser move at a share of its bandwidth: of a GPU's data
+/// sheet, or of what is measured on this machine. A GPU is planned as --device cuda:N computes on it: f32 in
+/// memory and in products; NAME:bf16 as --device cuda:N:bf16 does.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo plan builtin:qwen2.5-0.5b-gsm8k --device h200")]
 pub(crate) struct Args {
@@ -42,16 +43,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
-    let device = if args.device == "cpu" {
-        machine::device_spec(threads)?
-    } else {
-        DeviceSpec::gpu(&args.device).ok_or_else(|| {
-            let known: Vec<&str> = DeviceSpec::gpus().collect();
-            bad_input(
-                format!("--device: expected cpu or a known GPU, got `{}`", args.device),
-                format!("known GPUs are {}, each also as NAME:bf16", known.join(", ")),
-            )
-        })?
+    let gpu = match args.device.as_str() {
+        "cpu" => None,
+        name => Some(DeviceSpec::gpu(name).ok_or_else(|| unknown_device(name))?),
     };
     for (option, value) in
         [("--prompt-tokens", args.prompt_tokens), ("--response-tokens", args.response_tokens)]
@@ -77,6 +71,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let Some(config) = &config else {
             continue;
         };
+        let device = match &gpu {
+            Some(it) => it.clone(),
+            None => machine::device_spec(threads, config)?,
+        };
+        let recipe = &with_eval_sets(recipe);
         let lengths = Lengths {
             prompt: args.prompt_tokens.unwrap_or(recipe.data().max_prompt_tokens as f64),
             response: args.response_tokens.unwrap_or(recipe.sampling().max_new_tokens as f64),
@@ -91,6 +90,24 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn unknown_device(name: &str) -> anyhow::Error {
+    let known: Vec<&str> = DeviceSpec::gpus().collect();
+    bad_input(
+        format!("--device: expected cpu or a known GPU, got `{name}`"),
+        format!("known GPUs are {}, each also as NAME:bf16", known.join(", ")),
+    )
+}
+
+/// The recipe with the problems of its `[eval]`, as far as they are on the disk or built in.
+fn with_eval_sets(recipe: &Recipe) -> Recipe {
+    let sets = recipe.eval().filter(|it| !it.data.as_ref().is_some_and(|it| it.starts_with("hf:")));
+    let sets = sets.and_then(|it| train::eval_sets(it, false).ok().flatten());
+    match sets {
+        Some(sets) => recipe.clone().with_eval_sets(sets),
+        None => recipe.clone(),
+    }
 }
 
 fn print(plan: &Plan) -> Result<()> {
@@ -128,7 +145,16 @@ fn print(plan: &Plan) -> Result<()> {
         plan.training_flops / 1e12,
         duration(plan.training_seconds)
     );
-    outln!("  {} steps: {}\n", plan.steps, duration(plan.step_seconds() * plan.steps as f64));
+    if let Some(it) = &plan.evaluation {
+        outln!(
+            "  {} evaluations of {} completions, {} tokens: {} each",
+            it.times,
+            grouped(it.completions),
+            grouped(it.tokens as u64),
+            duration(it.seconds)
+        );
+    }
+    outln!("  {} steps: {}\n", plan.steps, duration(plan.seconds()));
     Ok(())
 }
 

@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use hapo_kernels::Device;
 use hapo_sampler::{ChatFormat, choose_template};
-use hapo_serve::Settings;
+use hapo_serve::{LEAST_CACHE_TOKENS, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
+use crate::failure::bad_input;
 use crate::support::arguments::at_least_one;
 use crate::support::device::DeviceArg;
 use crate::support::model;
@@ -62,6 +63,13 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ("--max-tokens", args.max_tokens),
     ];
     at_least_one(&numbers, "`hapo serve --help` has the defaults")?;
+    if args.max_tokens_total < LEAST_CACHE_TOKENS {
+        let got = args.max_tokens_total;
+        return Err(bad_input(
+            format!("--max-tokens-total: expected at least {LEAST_CACHE_TOKENS}, got {got}"),
+            "`hapo serve --help` has the defaults",
+        ));
+    }
     let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
     let plan = ServePlan {
         model: &args.model,

@@ -176,7 +176,7 @@ pub(crate) fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
 }
 
 /// The problems of `[eval]`, where they are not in a file on the disk.
-fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option<Vec<EvalSet>>> {
+pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option<Vec<EvalSet>>> {
     let folder = eval.data.as_deref().map(Path::new);
     let Some(names) = &eval.suite else {
         let Some(name) = folder.filter(|it| it.starts_with("hf://")) else {

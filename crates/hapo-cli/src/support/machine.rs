@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_kernels::{Accumulate, Buffer, Cpu, Device, MatShape};
+use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
 
 /// The rates that a CPU reaches.
@@ -66,9 +67,10 @@ fn best_of(times: usize, mut work: impl FnMut()) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// This machine for a plan, with the rates that it reaches.
-pub(crate) fn device_spec(threads: usize) -> Result<DeviceSpec> {
-    let rates = rates(&Cpu::new(threads)?, LARGE_PRODUCT)?;
+/// This machine for a plan, with the rates that it reaches: of a product of the model's width, and of reading memory.
+pub(crate) fn device_spec(threads: usize, config: &Config) -> Result<DeviceSpec> {
+    let product = MatShape { rows: 1024, inputs: config.hidden, outputs: config.ffn };
+    let rates = rates(&Cpu::new(threads)?, product)?;
     let memory = memory_bytes().unwrap_or(u64::MAX);
     let name = format!("{}, {threads} threads", cpu_name());
     Ok(DeviceSpec::cpu(&name, memory, rates.flops, rates.bandwidth))

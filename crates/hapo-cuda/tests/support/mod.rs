@@ -8,7 +8,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Debug;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hapo_cuda::{
@@ -56,12 +56,25 @@ pub(crate) struct Fibers {
     library: Arc<Library>,
     /// Whether it refuses every allocation.
     full: Arc<AtomicBool>,
+    used: Arc<Used>,
+}
+
+/// Bytes that are held now, and the most that were.
+#[derive(Debug, Default)]
+struct Used {
+    held: AtomicUsize,
+    most: AtomicUsize,
 }
 
 impl Fibers {
     /// From now on every buffer is refused, or none is.
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// The most bytes that were held at once.
+    pub(crate) fn most_held(&self) -> usize {
+        self.used.most.load(Ordering::Relaxed)
     }
 }
 
@@ -75,8 +88,8 @@ impl Debug for Fibers {
 pub(crate) fn gpu(products: MatmulPrecision) -> Option<CudaDevice<Fibers>> {
     static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     let library = LIBRARY.get_or_init(build).clone()?;
-    let full = Arc::default();
-    Some(CudaDevice::new(Fibers { library, full }, products))
+    let (full, used) = (Arc::default(), Arc::default());
+    Some(CudaDevice::new(Fibers { library, full, used }, products))
 }
 
 fn build() -> Option<Arc<Library>> {
@@ -134,6 +147,7 @@ pub(crate) struct Guarded {
     /// 8-byte words; addresses of whole lines are not needed by the kernels.
     words: *mut [u64],
     bytes: usize,
+    used: Arc<Used>,
 }
 
 // SAFETY: the launcher uses the memory one call at a time.
@@ -149,6 +163,7 @@ impl Memory for Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
+        self.used.held.fetch_sub(self.bytes, Ordering::Relaxed);
         // SAFETY: made by `alloc` and dropped once.
         let words = unsafe { Box::from_raw(self.words) };
         let bytes: &[u8] = bytemuck::cast_slice(&words);
@@ -197,7 +212,9 @@ impl Launcher for Fibers {
         all[GUARD * 8 + bytes..end * 8].fill(0xee);
         let words = Box::into_raw(words.into_boxed_slice());
         words.cast::<u64>().expose_provenance();
-        Ok(Guarded { words, bytes })
+        let held = self.used.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.used.most.fetch_max(held, Ordering::Relaxed);
+        Ok(Guarded { words, bytes, used: Arc::clone(&self.used) })
     }
 
     fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError> {

@@ -7,6 +7,8 @@
 //!
 //! Price: results are read back and added to once per 512 steps, which `gemm` would do as well.
 
+use std::sync::PoisonError;
+
 use super::{Cpu, CpuBuf, share::Shared};
 use crate::device::{Accumulate, MatShape};
 use crate::isa::{Isa, kernel};
@@ -105,6 +107,15 @@ pub(super) fn forward(
     });
 }
 
+/// Rows from which on [`input_grad`] copies the weights.
+const MANY: usize = 512;
+
+/// Numbers that [`input_grad`] copies: the weights for many rows, the result for few.
+pub(super) fn copied(shape: MatShape) -> usize {
+    let MatShape { rows, inputs, outputs } = shape;
+    inputs * if rows >= MANY { outputs } else { rows }
+}
+
 /// `dx = start + dy · wᵀ`.
 ///
 /// `gemm` would pack the transposed weights anew for every tile. Many rows share one transposed copy
@@ -117,14 +128,13 @@ pub(super) fn input_grad(
     start: Start,
     dx: &mut [f32],
 ) {
-    const MANY: usize = 512;
     let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
     assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     assert_eq!(dx.len(), rows * inputs, "dx is [rows, inputs]");
     let add = matches!(start, Start::Existing);
     if rows >= MANY {
-        with_copy(w.len(), |wt| {
+        with_copy(cpu, copied(shape), |wt| {
             transpose(cpu, w, [inputs, outputs], false, wt);
             let wt = &*wt;
             let dx = Shared::new(dx);
@@ -154,7 +164,7 @@ pub(super) fn input_grad(
         });
         return;
     }
-    with_copy(dx.len(), |dxt| {
+    with_copy(cpu, copied(shape), |dxt| {
         let shared = Shared::new(dxt);
         for_tiles(cpu, [inputs, rows], TILE, |tile| {
             let dst = shared.tile(tile.row * rows + tile.column, tile.height, rows, tile.width);
@@ -415,19 +425,15 @@ kernel! {
     }
 }
 
-thread_local! {
-    static COPY: std::cell::Cell<Option<CpuBuf>> = const { std::cell::Cell::new(None) };
-}
-
-/// A buffer kept between calls. It is taken out while in use: the work below may run other tasks on
-/// this thread.
-fn with_copy<R>(len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
-    let mut buf = COPY
-        .take()
-        .filter(|buf| buf.as_slice().len() >= len)
-        .unwrap_or_else(|| CpuBuf::zeros(len).expect("memory for a copy of one matrix"));
+/// Runs `work` on a buffer that is kept between calls, one for all threads. It is taken out while in use: what asks
+/// for one meanwhile makes its own.
+fn with_copy<R>(cpu: &Cpu, len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+    let kept = || cpu.copy.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = kept().take().filter(|it| it.as_slice().len() >= len);
+    let mut buf =
+        held.unwrap_or_else(|| CpuBuf::zeros(len).expect("memory for a copy of one matrix"));
     let result = work(&mut buf.as_mut_slice()[..len]);
-    COPY.set(Some(buf));
+    *kept() = Some(buf);
     result
 }
 

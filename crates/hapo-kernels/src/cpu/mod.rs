@@ -17,7 +17,7 @@ mod rope;
 mod share;
 mod swiglu;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
@@ -35,6 +35,8 @@ pub struct Cpu {
     pool: Arc<rayon::ThreadPool>,
     threads: usize,
     serial: bool,
+    /// The largest copy that a product has made.
+    copy: Arc<Mutex<Option<CpuBuf>>>,
 }
 
 impl Cpu {
@@ -49,12 +51,17 @@ impl Cpu {
             .thread_name(|i| format!("hapo-cpu-{i}"))
             .build()
             .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
-        Ok(Self { pool: Arc::new(pool), threads, serial: threads == 1 })
+        Ok(Self { pool: Arc::new(pool), threads, serial: threads == 1, copy: Arc::default() })
     }
 
     /// Number of workers.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Bytes that the gradient of a product's input takes beside its result; kept for the next one.
+    pub fn copied_bytes(shape: MatShape) -> usize {
+        matmul::copied(shape) * size_of::<f32>()
     }
 
     /// Runs `task(0..tasks)`, on the pool unless this handle is serial.

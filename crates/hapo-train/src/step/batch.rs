@@ -11,8 +11,10 @@ use crate::verifier::AnswerCounts;
 pub(crate) struct Batch {
     /// Every group that was sampled, in order.
     sampled: Vec<MixedGroup>,
-    /// What the objective makes of each.
+    /// What the objective makes of each, until it is taken.
     credited: Vec<TokenGroup>,
+    /// Whether it gives each a term (D20).
+    has_terms: Vec<bool>,
     /// Indices of those that are trained on, by slot.
     slots: Vec<usize>,
     /// Groups that lost so many rollouts that they cannot be used (D6).
@@ -28,18 +30,25 @@ impl Batch {
     }
 
     /// The groups that are trained on.
-    pub(crate) fn trained(&self) -> impl Iterator<Item = (&MixedGroup, &TokenGroup)> {
-        self.slots.iter().map(|it| (&self.sampled[*it], &self.credited[*it]))
+    pub(crate) fn trained(&self) -> impl Iterator<Item = &MixedGroup> {
+        self.slots.iter().map(|it| &self.sampled[*it])
+    }
+
+    /// What the objective makes of them. They can be taken once.
+    pub(crate) fn take_credited(&mut self) -> Vec<TokenGroup> {
+        let mut all: Vec<_> = std::mem::take(&mut self.credited).into_iter().map(Some).collect();
+        let taken = self.slots.iter().map(|it| all[*it].take().expect("a group has one slot"));
+        taken.collect()
     }
 
     /// How many of them cannot move the weights: the objective gives them no term (D20).
     pub(crate) fn without_signal(&self) -> usize {
-        self.trained().filter(|it| !it.1.has_terms()).count()
+        self.slots.iter().filter(|it| !self.has_terms[**it]).count()
     }
 
     /// How many of all that were sampled cannot move the weights.
     pub(crate) fn sampled_without_signal(&self) -> usize {
-        self.credited.iter().filter(|it| !it.has_terms()).count()
+        self.has_terms.iter().filter(|it| !**it).count()
     }
 
     /// Groups that were sampled after the first round.
@@ -53,13 +62,14 @@ impl Batch {
         if self.sampled.is_empty() {
             self.slots = fresh.collect();
         } else {
-            let known = &self.credited;
-            let without_signal = self.slots.iter_mut().filter(|it| !known[**it].has_terms());
+            let known = &self.has_terms;
+            let without_signal = self.slots.iter_mut().filter(|it| !known[**it]);
             for (slot, index) in without_signal.zip(fresh) {
                 *slot = index;
             }
         }
         self.sampled.extend(groups);
+        self.has_terms.extend(credited.iter().map(TokenGroup::has_terms));
         self.credited.extend(credited);
     }
 }

@@ -57,7 +57,7 @@ fn groups(metrics: &mut Metrics, batch: &Batch) {
 
 /// What dynamic sampling made of them: the groups that are trained on.
 fn selection(metrics: &mut Metrics, batch: &Batch) {
-    let selected: Vec<_> = batch.trained().map(|it| it.0.clone()).collect();
+    let selected: Vec<_> = batch.trained().cloned().collect();
     let it = BatchStatistics::of(&selected, 0);
     metrics.set("groups/refilled", batch.resampled() as f64);
     metrics.set("selected/without_signal", batch.without_signal() as f64);

@@ -280,7 +280,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
             .map(|(it, prompt)| {
                 let group = mixed(it.group);
                 let credit = grpo.credit(&group, Step(1));
-                token_group(&group, prompt.clone(), credit, &loss)
+                token_group(group.members().iter().zip(credit), prompt.clone(), &loss)
             })
             .collect();
         trainer.gradient(&loss, &groups, batching)?;

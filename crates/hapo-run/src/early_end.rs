@@ -1,0 +1,48 @@
+//! `ended.json`: why a run has ended before the last step of its recipe.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::files::write_atomically;
+use crate::folder::RunFolder;
+
+/// The early end of a run that needs no further step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlyEnd {
+    /// Its last step.
+    pub step: u64,
+    /// Why it is the last.
+    pub because: String,
+}
+
+impl EarlyEnd {
+    /// Keeps it in the run folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn write(&self, folder: RunFolder<'_>) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).expect("a step and a sentence are plain data");
+        write_atomically(&folder.early_end(), &json)
+    }
+
+    /// That of the run in a folder; none where it goes on, or what is there cannot be read.
+    pub fn read(folder: RunFolder<'_>) -> Option<Self> {
+        serde_json::from_slice(&fs::read(folder.early_end()).ok()?).ok()
+    }
+
+    /// Forgets it: the run goes on.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn forget(folder: RunFolder<'_>) -> Result<()> {
+        let path = folder.early_end();
+        match fs::remove_file(&path) {
+            Err(it) if it.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("remove", &path)(it))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Devices to plan for: this machine's CPU as it is measured, and GPUs by their data sheets.
+
+use serde::Serialize;
+
+/// A device to plan for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceSpec {
+    /// Name on the command line.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Floating-point operations per second of its matrix products.
+    pub flops: f64,
+    /// Floating-point operations per second of its attention, which is plain f32.
+    pub attention_flops: f64,
+    /// Bytes per second from its memory.
+    pub bandwidth: f64,
+    /// Share of `flops` that training reaches.
+    pub training_share: f64,
+    /// Share of `flops` that decoding reaches: its products have few rows.
+    pub decoding_share: f64,
+    /// Share of `bandwidth` that decoding and the optimiser reach.
+    pub bandwidth_share: f64,
+    /// Whether it is the CPU, whose products copy a matrix.
+    pub is_cpu: bool,
+    /// Whether products round their inputs to bf16, for which a copy is made.
+    pub bf16_products: bool,
+}
+
+/// A GPU: name, GB of memory, dense bf16 TFLOP/s of its tensor cores, TFLOP/s of plain f32, and GB/s, of its
+/// data sheet.
+type Gpu = (&'static str, f64, f64, f64, f64);
+
+/// GPUs to plan for.
+const GPUS: &[Gpu] = &[
+    ("b200", 180.0, 2250.0, 75.0, 8000.0),
+    ("h200", 141.0, 989.0, 67.0, 4800.0),
+    ("h100", 80.0, 989.0, 67.0, 3350.0),
+    ("a100-80gb", 80.0, 312.0, 19.5, 2039.0),
+    ("a100-40gb", 40.0, 312.0, 19.5, 1555.0),
+    ("l40s", 48.0, 362.0, 91.6, 864.0),
+    ("rtx4090", 24.0, 165.0, 82.6, 1008.0),
+    ("rtx3090", 24.0, 71.0, 35.6, 936.0),
+];
+
+/// Shares of the peak of a GPU that the plan assumes: of its products in training and in decoding, of its bandwidth.
+const GPU_SHARES: (f64, f64, f64) = (0.40, 0.40, 0.60);
+
+/// Shares of a CPU's measured rates that the plan assumes.
+const CPU_SHARES: (f64, f64, f64) = (0.70, 0.60, 1.00);
+
+impl DeviceSpec {
+    /// A GPU by name, as the backend computes on it: f32 in memory and in products, or with products of inputs
+    /// rounded to bf16 as `NAME:bf16`.
+    pub fn gpu(name: &str) -> Option<Self> {
+        let (known, bf16_products) = match name.strip_suffix(":bf16") {
+            Some(it) => (it, true),
+            None => (name, false),
+        };
+        let &(_, memory, bf16, f32, bandwidth) = GPUS.iter().find(|it| it.0 == known)?;
+        Some(Self {
+            name: name.to_owned(),
+            memory_bytes: (memory * 1e9) as u64,
+            flops: 1e12 * if bf16_products { bf16 } else { f32 },
+            attention_flops: 1e12 * f32,
+            bandwidth: bandwidth * 1e9,
+            training_share: GPU_SHARES.0,
+            decoding_share: GPU_SHARES.1,
+            bandwidth_share: GPU_SHARES.2,
+            is_cpu: false,
+            bf16_products,
+        })
+    }
+
+    /// Names of the GPUs.
+    pub fn gpus() -> impl Iterator<Item = &'static str> {
+        GPUS.iter().map(|it| it.0)
+    }
+
+    /// A CPU with its measured rates; everything is f32.
+    pub fn cpu(name: &str, memory_bytes: u64, flops: f64, bandwidth: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            memory_bytes,
+            flops,
+            attention_flops: flops,
+            bandwidth,
+            training_share: CPU_SHARES.0,
+            decoding_share: CPU_SHARES.1,
+            bandwidth_share: CPU_SHARES.2,
+            is_cpu: true,
+            bf16_products: false,
+        }
+    }
+}

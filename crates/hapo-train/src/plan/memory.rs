@@ -1,0 +1,240 @@
+//! Memory by part, at the longest prompts and responses that a recipe allows.
+
+use hapo_core::GroupPlan;
+use hapo_kernels::Cpu;
+use hapo_model::memory::GenerationRows;
+use hapo_model::{ActivationCheckpointing, Config, KvCache, memory};
+
+use super::{Change, DeviceSpec, Part};
+use crate::recipe::{MicroBatch, Overrides, Recipe};
+
+/// Resident bytes of the program before it opens a model.
+const PROGRAM: u64 = 14_000_000;
+
+/// Bytes of a tokenizer for each token of the vocabulary.
+const PER_TOKEN: u64 = 400;
+
+/// Whether a step of the recipe samples.
+pub(super) fn samples(recipe: &Recipe) -> bool {
+    recipe.method().sampling() != GroupPlan::Demonstrations
+}
+
+/// Something that is sampled at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sampling {
+    /// Prompts.
+    pub(super) prompts: usize,
+    /// Completions of each.
+    pub(super) completions: usize,
+    /// Sequences decoded at once.
+    pub(super) sequences: usize,
+    /// Longest prompt.
+    pub(super) prompt: usize,
+    /// Longest completion.
+    pub(super) response: usize,
+}
+
+impl Sampling {
+    /// The rollouts of a step.
+    pub(super) fn of_step(recipe: &Recipe) -> Option<Self> {
+        let s = recipe.sampling();
+        // A prefix of the teacher is read with the prompt.
+        let prefix = match recipe.method().sampling() {
+            GroupPlan::Demonstrations => return None,
+            GroupPlan::Prefixes(_) => s.max_new_tokens,
+            _ => 0,
+        };
+        Some(Self {
+            prompts: s.prompts_per_step,
+            completions: s.group_size,
+            sequences: s.max_sequences.min(s.prompts_per_step * s.group_size),
+            prompt: recipe.data().max_prompt_tokens + prefix,
+            response: s.max_new_tokens,
+        })
+    }
+
+    /// Each set of an evaluation.
+    pub(super) fn of_evaluation(recipe: &Recipe) -> Vec<Self> {
+        let Some(eval) = recipe.eval() else {
+            return Vec::new();
+        };
+        let problems = match recipe.eval_sets() {
+            Some(sets) => {
+                sets.iter().map(|it| it.dataset.examples.len().min(eval.problems)).collect()
+            }
+            None => vec![eval.problems],
+        };
+        let set = |prompts| Self {
+            prompts,
+            completions: eval.k,
+            sequences: recipe.sampling().max_sequences.min(prompts * eval.k),
+            prompt: recipe.data().max_prompt_tokens,
+            response: recipe.eval_max_tokens(),
+        };
+        problems.into_iter().map(set).collect()
+    }
+
+    /// Tokens of the cache that it reserves, and what it has buffers for.
+    pub(super) fn buffers(self) -> (usize, GenerationRows) {
+        let Self { prompts, sequences: rows, prompt, response, .. } = self;
+        let room = hapo_sampler::cache_tokens::<Cpu>(rows, prompts, prompt, response);
+        let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
+        let prefill = prompts * prompt;
+        (room, GenerationRows { rows, decoded: rows.next_multiple_of(4), prefill, prompts })
+    }
+
+    /// Bytes of its cache, and of its buffers.
+    fn bytes(self, config: &Config) -> (u64, u64) {
+        let (room, rows) = self.buffers();
+        let cache = KvCache::<Cpu>::bytes(config, room) as u64;
+        (cache, memory::generation_bytes(config, rows))
+    }
+}
+
+/// The tape outlives the update and the cache is there while the policy samples, so that from the
+/// second step on all parts are held at once.
+pub(super) fn total(parts: &[Part]) -> u64 {
+    parts.iter().map(|it| it.bytes).sum()
+}
+
+pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
+    let copy = memory::parameter_bytes(config);
+    let mut parts = vec![
+        Part { name: "weights", bytes: copy },
+        Part { name: "gradients", bytes: copy },
+        Part { name: "moments", bytes: 2 * copy },
+    ];
+    if recipe.metrics().kl_every > 0 {
+        parts.push(Part { name: "initial weights", bytes: copy });
+    }
+    let rows = rows(recipe, config);
+    let tape =
+        memory::tape_bytes(config, rows, rows, rows, recipe.optim().activation_checkpointing);
+    parts.push(Part { name: "activations", bytes: tape.activations + tape.gradients + tape.head });
+    parts.push(Part { name: "logits", bytes: tape.logits });
+    if device.bf16_products {
+        parts.push(Part { name: "bf16 inputs", bytes: rounded_inputs(config, rows) });
+    }
+    if device.is_cpu {
+        let bytes = memory::copied_bytes(config, rows, rows);
+        parts.push(Part { name: "transposed copy", bytes });
+    }
+    let all: Vec<Sampling> =
+        Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe)).collect();
+    if !device.is_cpu {
+        parts.push(Part { name: "scratch", bytes: scratch(config, rows, &all) });
+    }
+    let largest = all.iter().map(|it| it.bytes(config)).max_by_key(|it| it.0 + it.1);
+    let (cache, generation) = largest.unwrap_or_default();
+    if largest.is_some() {
+        parts.push(Part { name: "keys and values", bytes: cache });
+        parts.push(Part { name: "generation", bytes: generation });
+    }
+    if device.is_cpu {
+        // A checkpoint is written when nothing is sampled.
+        let tensor = memory::largest_tensor_bytes(config);
+        match tensor.saturating_sub(cache + generation) {
+            0 => {}
+            bytes => parts.push(Part { name: "checkpoint", bytes }),
+        }
+        let bytes = PROGRAM + PER_TOKEN * config.vocab_size as u64;
+        parts.push(Part { name: "program", bytes });
+    }
+    parts
+}
+
+/// What a GPU's attention holds between its kernels, by whole MiB: a number for each row and head of a backward pass,
+/// or the sums of parts of 256 positions of every sequence that is decoded.
+fn scratch(config: &Config, rows: usize, sampled: &[Sampling]) -> u64 {
+    const PART: usize = 256;
+    let decoded = sampled.iter().map(|it| {
+        let parts = (it.prompt + it.response).div_ceil(PART);
+        it.sequences * config.heads * parts * (config.head_dim + 2)
+    });
+    let numbers = decoded.chain([rows * config.heads]).max().unwrap_or_default() as u64;
+    (4 * numbers).next_multiple_of(1 << 20)
+}
+
+/// The inputs of the largest product as bf16, which are held next to the f32 ones.
+fn rounded_inputs(config: &Config, rows: usize) -> u64 {
+    let (hidden, ffn) = (config.hidden as u64, config.ffn as u64);
+    let layer = ffn * hidden + rows as u64 * hidden.max(ffn);
+    let head = config.vocab_size as u64 * hidden + rows as u64 * hidden;
+    2 * layer.max(head)
+}
+
+/// Most packed tokens of a micro-batch: the budget, or all groups that are run at once where these are smaller, or
+/// one sequence where it is longer.
+fn rows(recipe: &Recipe, config: &Config) -> usize {
+    let (prompt, response) = (recipe.data().max_prompt_tokens, recipe.sampling().max_new_tokens);
+    let (all, of_update) = (recipe.sampling().prompts_per_step, mini_batch(recipe));
+    // The KL is measured on all groups, the sampler's gap on those after the first update.
+    let groups = match (recipe.metrics().kl_every, recipe.metrics().gap_every) {
+        (0, 0) => of_update,
+        (0, _) => of_update.max(all - of_update),
+        _ => all,
+    };
+    rows_of(recipe, config, groups, (prompt, response))
+}
+
+/// The same for so many groups, and prompts and responses of other lengths.
+pub(super) fn rows_of(
+    recipe: &Recipe,
+    config: &Config,
+    groups: usize,
+    (prompt, response): (usize, usize),
+) -> usize {
+    let members = if samples(recipe) { recipe.sampling().group_size } else { 1 };
+    // The last token of a response is predicted and not read.
+    let group = members.saturating_mul(response.saturating_sub(1)).saturating_add(prompt);
+    let whole = groups.saturating_mul(group);
+    let budget = match recipe.optim().micro_batch_tokens {
+        MicroBatch::Auto => micro_batch_tokens(recipe, config),
+        MicroBatch::Tokens(it) => it,
+    };
+    budget.min(whole).max(prompt + response)
+}
+
+/// Prompts of an update.
+pub(super) fn mini_batch(recipe: &Recipe) -> usize {
+    let all = recipe.sampling().prompts_per_step;
+    match recipe.optim().mini_batch_prompts {
+        0 => all,
+        some => some.min(all),
+    }
+}
+
+/// The tokens of a micro-batch that a recipe leaves to the model's shape: the most of some powers of two
+/// whose activations take no more than weights, gradients and moments do, or 1 GiB.
+pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
+    const SIZES: [usize; 3] = [8192, 4096, 2048];
+    const LEAST: usize = 1024;
+    let room = (4 * memory::parameter_bytes(config)).max(1 << 30);
+    let checkpointing = recipe.optim().activation_checkpointing;
+    let fits = |rows: &usize| {
+        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing);
+        tape.total() <= room
+    };
+    SIZES.into_iter().find(fits).unwrap_or(LEAST)
+}
+
+/// Settings that lower the memory and leave the loss as it is.
+pub(super) fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut consider = |set: String| {
+        let changed = recipe.with(&Overrides::set([&set]));
+        let changed = changed.expect("the value is one of the key's");
+        let total_bytes = total(&parts(&changed, config, device));
+        changes.push(Change { set, total_bytes });
+    };
+    if recipe.optim().activation_checkpointing == ActivationCheckpointing::None {
+        consider("optim.activation_checkpointing=layers".to_owned());
+    }
+    let longest = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    let fewer = (rows(recipe, config) / 4).max(longest);
+    consider(format!("optim.micro_batch_tokens={fewer}"));
+    let fewer = (recipe.sampling().max_sequences / 4).max(1);
+    consider(format!("sampling.max_sequences={fewer}"));
+    consider("metrics.kl_every=0".to_owned());
+    changes
+}

@@ -1,0 +1,189 @@
+use hapo_kernels::Cpu;
+use hapo_model::memory::kv_bytes_per_token;
+
+use super::*;
+use crate::recipe::Overrides;
+
+fn recipe(sets: &[&str]) -> Recipe {
+    let text = "method = \"grpo\"\n[model.init]\nhidden = 64\nlayers = 2\nheads = 2\nkv_heads = 1\nffn = 128\n";
+    Recipe::parse(text, "test", &Overrides::set(sets.iter().copied())).unwrap()
+}
+
+fn qwen25_3b() -> Config {
+    let text = br#"{"architectures":["Qwen2ForCausalLM"],"model_type":"qwen2","hidden_size":2048,
+        "num_hidden_layers":36,"num_attention_heads":16,"num_key_value_heads":2,"intermediate_size":11008,
+        "vocab_size":151936,"max_position_embeddings":32768,"rms_norm_eps":1e-6,"rope_theta":1000000.0,
+        "tie_word_embeddings":true,"eos_token_id":151643,"hidden_act":"silu"}"#;
+    hapo_model::config_json::parse(std::path::Path::new("config.json"), text, None).unwrap().config
+}
+
+/// Reckoned by hand for Qwen2.5-3B: 3.09 billion parameters of 4 bytes, 73,728 bytes of f32 keys and values
+/// per token, 128 sequences of 8,192 tokens and the step's 128 prompts of 1,024.
+#[test]
+fn a_known_model_has_its_known_numbers() {
+    let config = qwen25_3b();
+    let device = DeviceSpec::gpu("h200").unwrap();
+    let lengths = Lengths { prompt: 200.0, response: 1000.0 };
+    let sets = ["metrics.kl_every=5", "sampling.max_sequences=128"];
+    let it = plan(&recipe(&sets), &config, &device, lengths);
+    assert_eq!(it.parameters, 3_085_938_688);
+    assert_eq!(kv_bytes_per_token(&config), 73_728);
+    let part = |name: &str| it.memory.iter().find(|it| it.name == name).unwrap().bytes;
+    assert_eq!(part("weights") / it.parameters, 4);
+    assert_eq!(part("moments") / it.parameters, 8);
+    assert_eq!(part("keys and values"), (128 * 8192 + 128 * 1024) * 73_728);
+    assert!(!it.fits && it.total_bytes > 150_000_000_000, "{}", it.total_bytes);
+    // f32 weights, f32 parameters and moments; three kept, the best, and one being written: one is made.
+    assert_eq!(it.checkpoint_bytes / it.parameters, 16);
+    assert_eq!(it.disk_bytes, it.checkpoint_bytes);
+    let often = [&sets[..], &["checkpoint.every=10", "model.dtype=bf16"]].concat();
+    let often = plan(&recipe(&often), &config, &device, lengths);
+    assert_eq!(often.checkpoint_bytes / often.parameters, 14);
+    assert_eq!(often.disk_bytes, 5 * often.checkpoint_bytes);
+    // 6 × parameters × tokens, and the attention on top.
+    let plain = 6.0 * it.parameters as f64 * it.trained_tokens;
+    assert!(it.training_flops > 0.9 * plain && it.training_flops < 1.3 * plain);
+    // 67 TFLOP/s of f32 at 40 %, against 989 for what is no attention; an update moves 36 bytes a parameter.
+    let moved = 36.0 * it.parameters as f64 / 4.8e12 / 0.6;
+    let products = (it.training_seconds - moved) * 67e12 * 0.4;
+    assert!((products / it.training_flops - 1.0).abs() < 1e-4, "{products}");
+    let rounded = DeviceSpec::gpu("h200:bf16").unwrap();
+    let rounded = plan(&recipe(&sets), &config, &rounded, lengths);
+    assert_eq!(rounded.training_flops, it.training_flops);
+    assert!(rounded.training_seconds < it.training_seconds / 5.0);
+    assert!(rounded.total_bytes > it.total_bytes);
+}
+
+/// Every part is what its owner allocates. A further device, cache or mode joins here.
+#[test]
+fn planned_bytes_are_the_allocators() {
+    let sets = [
+        "sampling.group_size=4",
+        "sampling.prompts_per_step=3",
+        "sampling.max_new_tokens=40",
+        "sampling.max_sequences=8",
+        "data.max_prompt_tokens=24",
+        "metrics.kl_every=1",
+    ];
+    for more in ["optim.passes=1", "optim.activation_checkpointing=layers"] {
+        let recipe = recipe(&[&sets[..], &[more]].concat());
+        let config = config_of(&recipe).unwrap();
+        let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
+        let parts = parts(&recipe, &config, &device);
+        let part = |name: &str| parts.iter().find(|it| it.name == name).unwrap().bytes;
+
+        let ModelSource::Init(init) = recipe.model() else { panic!("{recipe:?}") };
+        let cpu = Cpu::new(1).unwrap();
+        let model = init::init_model(init, 64, 0, cpu).unwrap().model;
+        let mut trainer =
+            crate::Trainer::new(model, recipe.optim().activation_checkpointing).unwrap();
+        trainer.keep_initial().unwrap();
+        let states = ["weights", "gradients", "moments", "initial weights"].map(part);
+        assert_eq!(states.iter().sum::<u64>(), crate::Learner::state_bytes(&trainer));
+
+        // The whole batch at its longest, as the trainer packs it.
+        let mut batch = hapo_model::PackedBatch::default();
+        for _ in 0..3 {
+            let prompt = batch.push(&[1; 24], None);
+            for _ in 0..4 {
+                batch.push_response(prompt, &[2; 40], 1.0);
+            }
+        }
+        let outputs = trainer.model.forward(&batch, &mut trainer.tape).unwrap();
+        let slopes = vec![1.0; outputs.log_probs.len()];
+        let crate::Trainer { model, tape, gradients, .. } = &mut trainer;
+        model.backward(tape, &slopes, &slopes, gradients).unwrap();
+        let held = tape.bytes().total();
+        let planned = part("activations") + part("logits");
+        // Prompts' rows and a response's last one do not reach the head, which the plan does not take off.
+        assert!(held <= planned && planned < held * 11 / 10, "{held} held, {planned} planned");
+
+        let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers();
+        let limits = hapo_sampler::EngineLimits {
+            max_sequences: generation.rows,
+            cache_tokens: room,
+            prefill_tokens: generation.prefill,
+            usable_vocab: config.vocab_size,
+        };
+        let engine = hapo_sampler::Engine::memory_bytes(model, limits) as u64;
+        let planned = part("keys and values") + part("generation");
+        // The engine also counts a prompt in pieces, which one that is read at once never is.
+        let pieces = 64 * 4 * (2 * 2 * 32 + 2 * 64 + 2);
+        assert!(engine.abs_diff(planned + pieces) < planned / 10, "{engine}, {planned}");
+    }
+}
+
+/// Bytes of a token's activations, by hand from the widths, against 16 bytes a parameter.
+#[test]
+fn a_micro_batch_is_as_large_as_the_shape_allows() {
+    let check = |name: &str, tokens: usize| {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/model_configs/fields.json");
+        let fields: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        let text = fields["folders"][name].to_string();
+        let file = std::path::Path::new("config.json");
+        let config = hapo_model::config_json::parse(file, text.as_bytes(), None).unwrap().config;
+        assert_eq!(micro_batch_tokens(&recipe(&[]), &config), tokens, "{name}");
+        let layers = ["optim.activation_checkpointing=layers"];
+        assert_eq!(micro_batch_tokens(&recipe(&layers), &config), 8192, "{name}");
+    };
+    check("SmolLM2-135M", 2048);
+    check("Qwen2.5-0.5B-Instruct", 4096);
+    check("Llama-3.2-1B-Instruct", 8192);
+    check("Qwen2.5-Math-7B", 8192);
+    // The recorded runs' size.
+    let base = crate::builtin::config().unwrap();
+    assert_eq!(micro_batch_tokens(&recipe(&[]), &base), 8192);
+}
+
+#[test]
+fn changes_lower_the_memory_and_are_in_order() {
+    let device = DeviceSpec::cpu("cpu", 1 << 20, 1e11, 1e10);
+    let lengths = Lengths { prompt: 10.0, response: 10.0 };
+    let recipe = recipe(&["metrics.kl_every=1"]);
+    let config = config_of(&recipe).unwrap();
+    let it = plan(&recipe, &config, &device, lengths);
+    assert!(!it.fits);
+    let totals: Vec<u64> = it.changes.iter().map(|it| it.total_bytes).collect();
+    assert!(totals.is_sorted() && totals.iter().all(|other| *other < it.total_bytes));
+    assert!(it.changes.iter().any(|it| it.set == "optim.activation_checkpointing=layers"));
+    assert!(it.changes.iter().any(|it| it.set == "metrics.kl_every=0"));
+}
+
+#[test]
+fn imitation_samples_nothing() {
+    let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
+    let lengths = Lengths { prompt: 10.0, response: 10.0 };
+    let recipe = recipe(&["method=sft"]);
+    let config = config_of(&recipe).unwrap();
+    let it = plan(&recipe, &config, &device, lengths);
+    assert_eq!((it.sampled_tokens, it.sampling_seconds), (0.0, 0.0));
+    assert!(it.memory.iter().all(|it| it.name != "keys and values"));
+    assert!(it.fits && it.training_seconds > 0.0);
+}
+
+/// By hand: 50 steps with an evaluation every 20 are 3 evaluations; 10 problems with 3 completions of 7 tokens.
+#[test]
+fn an_evaluation_counts_with_its_draws_its_time_and_its_memory() {
+    let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
+    let lengths = Lengths { prompt: 10.0, response: 10.0 };
+    let small = ["steps=50", "sampling.max_new_tokens=10", "sampling.prompts_per_step=1"];
+    let eval = "eval={ data = \"e.jsonl\", every = 20, problems = 10, k = 3, max_tokens = 7 }";
+    let with = recipe(&[&small[..], &[eval]].concat());
+    let config = config_of(&with).unwrap();
+    let it = plan(&with, &config, &device, lengths);
+    let evaluation = it.evaluation.clone().unwrap();
+    assert_eq!((evaluation.times, evaluation.completions, evaluation.tokens), (3, 30, 210.0));
+    let steps = it.step_seconds() * 50.0;
+    assert!((it.seconds() - steps - 3.0 * evaluation.seconds).abs() < 1e-12 && steps > 0.0);
+    // 210 of its tokens against 80 of a step's.
+    assert!(evaluation.seconds > 2.0 * it.sampling_seconds, "{evaluation:?}");
+    let without = plan(&recipe(&small), &config, &device, lengths);
+    let part = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
+    // 8 sequences of 10 tokens and a prompt of 1,024 against 30 of 7 and 10 prompts, by 16 tokens.
+    let bytes = kv_bytes_per_token(&config);
+    assert_eq!(part(&without), (8 * 16 + 1024) * bytes);
+    assert_eq!(part(&it), (30 * 16 + 10 * 1024) * bytes);
+    assert_eq!(without.evaluation, None);
+    assert_eq!(without.seconds(), without.step_seconds() * 50.0);
+}

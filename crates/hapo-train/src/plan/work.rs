@@ -1,0 +1,135 @@
+//! Tokens, operations and bytes of a step and of an evaluation, and the time that they take.
+
+use hapo_model::{ActivationCheckpointing, Config, memory};
+
+use super::memory::{Sampling, mini_batch, rows_of, samples};
+use super::{DeviceSpec, Lengths};
+use crate::recipe::Recipe;
+
+/// Bytes that an update moves for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and
+/// the look at the weights read one each.
+const UPDATE_BYTES: f64 = 36.0;
+
+/// Operations, and those of the attention among them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flops {
+    pub(super) all: f64,
+    attention: f64,
+}
+
+impl Flops {
+    fn of(config: &Config, rows: f64, head: f64, context: f64) -> Self {
+        Self {
+            all: memory::forward_flops(config, rows, head, context),
+            attention: memory::attention_flops(config, rows, context),
+        }
+    }
+
+    fn times(self, factor: f64) -> Self {
+        Self { all: self.all * factor, attention: self.attention * factor }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self { all: self.all + other.all, attention: self.attention + other.attention }
+    }
+
+    fn seconds(self, device: &DeviceSpec, share: f64) -> f64 {
+        let products = (self.all - self.attention) / device.flops;
+        (products + self.attention / device.attention_flops) / share
+    }
+}
+
+/// What sampling takes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct SamplingWork {
+    pub(super) tokens: f64,
+    prefill: Flops,
+    decoding: Flops,
+    bytes_read: f64,
+}
+
+impl SamplingWork {
+    pub(super) fn of(it: Sampling, config: &Config, lengths: Lengths) -> Self {
+        let Lengths { prompt, response } = lengths;
+        let (prompts, responses) = (it.prompts as f64, (it.prompts * it.completions) as f64);
+        let tokens = responses * response;
+        // A token attends to what is before it: half of its own segment on average.
+        let context = prompt + response / 2.0;
+        // A decoding step reads the weights once and every sequence's keys and values.
+        let steps = (responses / it.sequences.max(1) as f64).ceil() * response;
+        let read = steps * memory::parameter_bytes(config) as f64
+            + tokens * context * memory::kv_bytes_per_token(config) as f64;
+        Self {
+            tokens,
+            prefill: Flops::of(config, prompts * prompt, prompts, prompt / 2.0),
+            decoding: Flops::of(config, tokens, tokens, context),
+            bytes_read: read,
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens + other.tokens,
+            prefill: self.prefill.plus(other.prefill),
+            decoding: self.decoding.plus(other.decoding),
+            bytes_read: self.bytes_read + other.bytes_read,
+        }
+    }
+
+    pub(super) fn flops(&self) -> f64 {
+        self.prefill.all + self.decoding.all
+    }
+
+    pub(super) fn seconds(&self, device: &DeviceSpec) -> f64 {
+        self.prefill.seconds(device, device.training_share)
+            + self.decoding.seconds(device, device.decoding_share)
+            + self.bytes_read / (device.bandwidth * device.bandwidth_share)
+    }
+}
+
+/// What the updates of a step take.
+pub(super) struct TrainingWork {
+    pub(super) tokens: f64,
+    pub(super) flops: Flops,
+    bytes_moved: f64,
+}
+
+impl TrainingWork {
+    pub(super) fn of(recipe: &Recipe, config: &Config, lengths: Lengths) -> Self {
+        let Lengths { prompt, response } = lengths;
+        let prompts = recipe.sampling().prompts_per_step as f64;
+        let members = if samples(recipe) { recipe.sampling().group_size as f64 } else { 1.0 };
+        let response_tokens = prompts * members * response;
+        let context = prompt + response / 2.0;
+        let layers = Flops::of(config, prompts * prompt, 0.0, prompt / 2.0).plus(Flops::of(
+            config,
+            response_tokens,
+            0.0,
+            context,
+        ));
+        let head = Flops::of(config, 0.0, response_tokens, 0.0);
+        // Backward takes two forwards, the attention's two and a half.
+        let attention = Flops { all: layers.attention, attention: layers.attention };
+        let mut flops = layers.plus(head).times(3.0).plus(attention.times(0.5));
+        if recipe.optim().activation_checkpointing == ActivationCheckpointing::Layers {
+            flops = flops.plus(layers);
+        }
+        let longest = (prompt.ceil() as usize, response.ceil() as usize);
+        let rows = rows_of(recipe, config, mini_batch(recipe), longest);
+        if !memory::keeps_logits(config, rows) {
+            flops = flops.plus(head);
+        }
+        let passes = recipe.optim().passes as f64;
+        let updates = passes * (prompts / mini_batch(recipe) as f64).ceil();
+        Self {
+            tokens: (prompts * prompt + response_tokens) * passes,
+            flops: flops.times(passes),
+            bytes_moved: updates * UPDATE_BYTES * memory::parameter_bytes(config) as f64 / 4.0,
+        }
+    }
+
+    pub(super) fn seconds(&self, device: &DeviceSpec) -> f64 {
+        self.flops.seconds(device, device.training_share)
+            + self.bytes_moved / (device.bandwidth * device.bandwidth_share)
+    }
+}
