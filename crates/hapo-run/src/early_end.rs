@@ -27,12 +27,12 @@ impl EarlyEnd {
         write_atomically(&folder.early_end(), &json)
     }
 
-    /// That of the run in a folder; none where it goes on, or what is there cannot be read.
+    /// That of the run in a folder; none where it has not ended so, or what is there cannot be read.
     pub fn read(folder: RunFolder<'_>) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.early_end()).ok()?).ok()
     }
 
-    /// Forgets it: the run goes on.
+    /// Forgets it: the run continues.
     ///
     /// # Errors
     /// [`Error::Io`].
