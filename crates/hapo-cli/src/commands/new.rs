@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     if planned.step_seconds() > SLOW {
         eprintln!(
-            "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
+            "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set sampling.group_size=4 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
         );
     }
     outln!("{file} is written; next:\n  hapo plan {file}\n  hapo train {file}");
