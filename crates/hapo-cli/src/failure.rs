@@ -126,6 +126,7 @@ fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
         .or_else(|| of::<hapo_hub::Error>(error))
         .or_else(|| of::<hapo_model::ComputeError>(error))
         .or_else(|| of::<hapo_model::Error>(error))
+        .or_else(|| of::<hapo_model::LoadError>(error))
         .or_else(|| of::<hapo_report::Error>(error))
         .or_else(|| of::<hapo_run::Error>(error))
         .or_else(|| of::<hapo_sampler::Error>(error))

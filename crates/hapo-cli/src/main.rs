@@ -21,7 +21,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::support::arguments::count;
 
 use crate::commands::{
-    bench, completions, data, eval, export, generate, grade, list, logprobs, man, new, plan,
+    bench, completions, data, eval, export, generate, grade, list, logprobs, man, merge, new, plan,
     quickstart, recipe, replay, report, schedule, serve, study, teacher, train, watch,
 };
 
@@ -87,6 +87,8 @@ enum Command {
     Data(data::Args),
     /// Log-probabilities, entropies and greedy continuations of token sequences
     Logprobs(logprobs::Args),
+    /// Add an adapter to the weights of its model
+    Merge(merge::Args),
     /// Recompute a recorded batch: losses, gradient norms, parameters after each step
     Replay(replay::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
@@ -151,6 +153,7 @@ fn main() -> std::process::ExitCode {
         Command::Grade(args) => grade::run(&args),
         Command::Data(args) => data::run(&args),
         Command::Logprobs(args) => logprobs::run(&args, threads),
+        Command::Merge(args) => merge::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Teacher(args) => teacher::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),

@@ -39,6 +39,8 @@ pub enum RngStream {
     Flip = 12,
     /// The next token of a response in an evaluation of a run while it trains.
     Validate = 13,
+    /// The initial A of an adapter.
+    Adapter = 14,
 }
 
 /// Where a draw is made; fields that do not apply are 0.

@@ -4,6 +4,10 @@ extern "C" __global__ void fill(usize n, float value, float* x) {
     FOR_EACH(i, n) x[i] = value;
 }
 
+extern "C" __global__ void scale(usize n, float factor, float* x) {
+    FOR_EACH(i, n) x[i] *= factor;
+}
+
 // y [rows, width] = the same row everywhere.
 extern "C" __global__ void repeat_row(usize n, u32 width, const float* row, float* y) {
     FOR_EACH(i, n) y[i] = row[i % width];

@@ -54,6 +54,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over("fill", dst.len, &[f32_arg(value), to(&dst)]));
     }
 
+    fn scale(&self, x: SpanMut<CudaBuf<L>>, factor: f32) {
+        self.run(|| self.over("scale", x.len, &[f32_arg(factor), to(&x)]));
+    }
+
     fn check(&self) -> Result<(), DeviceError> {
         self.fault().take().map_or(Ok(()), Err)
     }

@@ -36,7 +36,7 @@ pub fn sources() -> &'static [Source] {
 }
 
 const SOURCES: &[Source] = &[
-    source!("rows.cu", ["fill", "repeat_row", "gather_rows", "scatter_rows"]),
+    source!("rows.cu", ["fill", "scale", "repeat_row", "gather_rows", "scatter_rows"]),
     source!(
         "norm.cu",
         [

@@ -219,6 +219,7 @@ fn embeddings_and_rows() {
             let mut copy = buf(device, &numbers(n * width + 2, 5));
             device.copy(all(&x), copy.at_mut(1, n * width));
             device.fill(copy.at_mut(0, 1), 2.5);
+            device.scale(copy.at_mut(1, n * width), 0.75);
             results.extend([read(device, &y), read(device, &x), read(device, &copy)]);
             results
         }

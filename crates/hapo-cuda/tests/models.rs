@@ -5,11 +5,13 @@ mod support;
 
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Cpu, Device};
+use hapo_model::folder::open_adapter;
 use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs,
     PackedBatch, Tape,
 };
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
+use hapo_testing::{fixtures, model_dir};
 use support::Fibers;
 
 const MODELS: [&str; 3] = ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"];
@@ -90,7 +92,7 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
     model.adamw(step, &gradients, &mut moments);
     let mut params = vec![0.0; len];
     let device = model.device();
-    device.download(model.params().first(len), &mut params);
+    device.download(model.trained().first(len), &mut params);
     device.check().unwrap();
     [out.log_probs, out.entropies, flat, params]
 }
@@ -112,6 +114,33 @@ fn a_training_step_is_that_of_the_cpu_and_always_the_same() {
         let off = gap(&ours[2], &theirs[2]);
         assert!(off < 2e-5 * largest.max(1.0), "{name}: gradients off by {off} of {largest}");
         // Where a gradient is nearly zero, its sign decides the first step: most parameters, not all.
+        let far = ours[3].iter().zip(&theirs[3]).filter(|(a, b)| (*a - *b).abs() > 1e-5);
+        assert!(far.count() * 1000 < ours[3].len(), "{name}: parameters");
+    }
+}
+
+/// A reference model with PEFT's recorded adapter beside it.
+fn adapted<D: Device>(name: &str, device: D) -> Model<D> {
+    let loaded = hapo_model::load_frozen(&model_dir(name), device, |_| 512).unwrap();
+    let adapter = open_adapter(&fixtures().join("lora").join(name)).unwrap();
+    let mut model = loaded.model;
+    adapter.add_to(&mut model, &loaded.fingerprint).unwrap();
+    model
+}
+
+#[test]
+fn a_step_of_an_adapter_is_that_of_the_cpu() {
+    for name in MODELS {
+        let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+            return;
+        };
+        let ours = step(adapted(name, gpu), ActivationCheckpointing::Layers);
+        let cpu = adapted(name, Cpu::new(1).unwrap());
+        let theirs = step(cpu, ActivationCheckpointing::None);
+        let largest = theirs[2].iter().fold(0.0_f32, |most, it| most.max(it.abs()));
+        assert!(gap(&ours[0], &theirs[0]) < 1e-4, "{name}: log-probabilities");
+        let off = gap(&ours[2], &theirs[2]);
+        assert!(off < 2e-5 * largest.max(1.0), "{name}: gradients off by {off} of {largest}");
         let far = ours[3].iter().zip(&theirs[3]).filter(|(a, b)| (*a - *b).abs() > 1e-5);
         assert!(far.count() * 1000 < ours[3].len(), "{name}: parameters");
     }

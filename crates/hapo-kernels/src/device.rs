@@ -144,6 +144,13 @@ pub struct SpanMut<'a, B> {
     pub len: usize,
 }
 
+impl<B> SpanMut<'_, B> {
+    /// The same range again, for one operation of several.
+    pub fn again(&mut self) -> SpanMut<'_, B> {
+        SpanMut { buf: &mut *self.buf, offset: self.offset, len: self.len }
+    }
+}
+
 /// An item of a small integer table on the device, next to the buffers.
 pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}
 
@@ -351,6 +358,8 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn copy(&self, src: Span<Self::Buf>, dst: SpanMut<Self::Buf>);
     /// Sets every element.
     fn fill(&self, dst: SpanMut<Self::Buf>, value: f32);
+    /// Multiplies every element.
+    fn scale(&self, x: SpanMut<Self::Buf>, factor: f32);
 
     /// What went wrong since the last call, which forgets it. Results up to here hold only if nothing
     /// did; on the CPU nothing can.
@@ -383,7 +392,7 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn pack(&self, inputs: usize, outputs: usize, w: Span<Self::Buf>, packed: SpanMut<Self::Buf>);
     /// Whether every element is a bf16 number, so that packing loses nothing.
     fn is_bf16(&self, x: Span<Self::Buf>) -> bool;
-    /// [`Device::matmul`] with packed weights: the same bits where packing lost nothing. For few rows.
+    /// [`Device::matmul`] with packed weights: the same bits where packing lost nothing.
     fn matmul_packed(
         &self,
         shape: MatShape,
@@ -392,6 +401,43 @@ pub trait Device: Send + Sync + Sized + Debug {
         onto: Accumulate<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
+    /// Whether packed weights are all that a model needs whose weights do not change: [`Device::unpack`],
+    /// [`Device::matmul_packed_input_grad`] and [`Device::embed_packed`] are there, and the packed form of a
+    /// matrix is that of its first outputs, a multiple of 64, followed by that of the others.
+    fn computes_packed(&self) -> bool {
+        false
+    }
+    /// From packed weights to `w [inputs, outputs]`.
+    fn unpack(
+        &self,
+        _inputs: usize,
+        _outputs: usize,
+        _packed: Span<Self::Buf>,
+        _w: SpanMut<Self::Buf>,
+    ) {
+        unreachable!("only where the device computes with packed weights alone")
+    }
+    /// [`Device::matmul_input_grad`] with packed weights.
+    fn matmul_packed_input_grad(
+        &self,
+        _shape: MatShape,
+        _dy: Span<Self::Buf>,
+        _packed: Span<Self::Buf>,
+        _onto: Accumulate<Self::Buf>,
+        _dx: SpanMut<Self::Buf>,
+    ) {
+        unreachable!("only where the device computes with packed weights alone")
+    }
+    /// `x [tokens, width]` = columns of packed weights `[width, vocabulary]`.
+    fn embed_packed(
+        &self,
+        _width: usize,
+        _tokens: &Self::Table<u32>,
+        _packed: Span<Self::Buf>,
+        _x: SpanMut<Self::Buf>,
+    ) {
+        unreachable!("only where the device computes with packed weights alone")
+    }
     /// `dx [rows, inputs] = onto + dy [rows, outputs] · wᵀ`; `onto` is never a bias.
     fn matmul_input_grad(
         &self,

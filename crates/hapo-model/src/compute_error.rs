@@ -26,6 +26,9 @@ pub enum ComputeError {
         /// The name asked for.
         name: String,
     },
+    /// An adapter was to be added to weights that are held in bf16 alone.
+    #[error("the weights are held in bf16 alone and take no sum with an adapter")]
+    Frozen,
     /// A tensor has another number of elements.
     #[error("tensor {name}: expected {expected} elements, got {got}")]
     TensorLength {

@@ -93,8 +93,7 @@ impl<D: Device> Model<D> {
         blocks: &mut Vec<Workspace<D>>,
         rows: usize,
     ) -> Result<usize, ComputeError> {
-        let weight_bytes = self.layout.len() * size_of::<f32>();
-        let size = rows.div_ceil(self.device.blocks(rows, weight_bytes).max(1));
+        let size = rows.div_ceil(self.device.blocks(rows, self.weight_bytes()).max(1));
         for (i, first) in (0..rows).step_by(size).enumerate() {
             let here = size.min(rows - first);
             if blocks.get(i).is_none_or(|it| it.rows < here) {
@@ -129,9 +128,9 @@ impl<D: Device> Model<D> {
                     rows: n,
                     positions: &positions,
                 };
-                let Workspace { x: [x, x_next], saved, mlp_hidden, new_keys, new_values, .. } =
+                let Workspace { x: [x, x_next], saved, scratch, new_keys, new_values, .. } =
                     &mut **work;
-                layer.forward(x, x_next, saved, mlp_hidden, |device, a| {
+                layer.forward(x, x_next, saved, scratch, |device, a| {
                     let out = a.out.first_mut(n * shape.q_dim());
                     device.attention_decode(shape, index, &rows, cache, a.q, a.k, a.v, out);
                     device.copy(a.k, new_keys.at_mut(index * new_tokens, new_tokens));

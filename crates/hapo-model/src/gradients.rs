@@ -6,10 +6,12 @@ use crate::compute_error::ComputeError;
 use crate::model::Model;
 use crate::params::Range;
 
-/// The sum of gradients of the batches since [`Gradients::clear`], laid out as the parameters.
+/// The sum of gradients of the batches since [`Gradients::clear`], laid out as the trained parameters.
 #[derive(Debug)]
 pub struct Gradients<D: Device> {
     buf: D::Buf,
+    /// Takes the gradients of norms that are not trained, which the operation gives in any case.
+    unread: Option<D::Buf>,
     /// Whether no backward pass was added since the last clear; the buffer's numbers mean nothing then.
     cleared: bool,
 }
@@ -20,7 +22,12 @@ impl<D: Device> Gradients<D> {
     /// # Errors
     /// No memory.
     pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
-        Ok(Self { buf: model.device.alloc(model.layout.len())?, cleared: true })
+        let device = &model.device;
+        let unread = match model.adapter {
+            Some(_) => Some(device.alloc(model.config.hidden.max(model.config.head_dim))?),
+            None => None,
+        };
+        Ok(Self { buf: device.alloc(model.trained_layout().len())?, unread, cleared: true })
     }
 
     /// Forgets the sum: the next backward pass overwrites it, which saves a pass over memory.
@@ -51,7 +58,7 @@ impl<D: Device> Gradients<D> {
     /// Squared norm of every tensor, in the order of the layout; zeros when cleared.
     pub fn squared_norms(&self, model: &Model<D>) -> Vec<f64> {
         let device = &model.device;
-        let params = model.layout.params();
+        let params = model.trained_layout().params();
         if self.cleared {
             return vec![0.0; params.len()];
         }
@@ -78,8 +85,24 @@ impl<D: Device> Gradients<D> {
         if self.cleared { Accumulate::Nothing } else { Accumulate::Existing }
     }
 
-    /// A range for an operation that can only add to it: zeroed first in a cleared sum.
+    /// Whether the gradients are those of an adapter.
+    pub(crate) fn base_is_frozen(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    /// Adds the gradient of a bias of the model.
+    pub(crate) fn add_bias(&mut self, device: &D, bias: Range, dy: Span<D::Buf>) {
+        if !self.base_is_frozen() {
+            device.add_column_sums(bias.1, dy, self.cleared(device, bias));
+        }
+    }
+
+    /// A range of the model's norms for an operation that can only add to it: zeroed first in a cleared sum.
     pub(crate) fn cleared(&mut self, device: &D, range: Range) -> SpanMut<'_, D::Buf> {
+        if self.base_is_frozen() {
+            let unread = self.unread.as_mut().expect("a frozen base has one");
+            return unread.first_mut(range.1);
+        }
         if self.cleared {
             device.fill(self.at_mut(range), 0.0);
         }

@@ -158,7 +158,9 @@ impl<D: Device> Model<D> {
         let logits_are_held = parts.len() <= 1;
         if parts.is_empty() {
             // No target: only the shared sum must start from zero.
-            gradients.cleared(device, matrix);
+            if !self.base_is_frozen() {
+                gradients.cleared(device, matrix);
+            }
         }
         for (i, part) in parts.into_iter().enumerate() {
             if !logits_are_held {
@@ -175,13 +177,17 @@ impl<D: Device> Model<D> {
                 head.logits.first_mut(part.rows * vocabulary),
             );
             let d_logits = head.logits.first(part.rows * vocabulary);
-            device.matmul_input_grad(
-                shape,
-                d_logits,
-                self.param(matrix),
-                Accumulate::Nothing,
-                head.d_norm.at_mut(at, len),
-            );
+            let d_norm = head.d_norm.at_mut(at, len);
+            if let Some(it) = self.packed_alone() {
+                let (copy, onto) = (it.at(it.head), Accumulate::Nothing);
+                device.matmul_packed_input_grad(shape, d_logits, copy, onto, d_norm);
+            } else {
+                let head = self.param(matrix);
+                device.matmul_input_grad(shape, d_logits, head, Accumulate::Nothing, d_norm);
+            }
+            if self.base_is_frozen() {
+                continue;
+            }
             let onto = if i == 0 { gradients.accumulate() } else { Accumulate::Existing };
             let dw = gradients.at_mut(matrix);
             device.matmul_weight_grad(shape, head.norm.at(at, len), d_logits, onto, dw);
@@ -254,13 +260,14 @@ impl<D: Device> Model<D> {
 
     fn head_product(&self, first: usize, rows: usize, head: &mut Head<D>) {
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocab_size);
-        self.device.matmul(
-            mat(rows, hidden, vocabulary),
-            head.norm.at(first * hidden, rows * hidden),
-            self.param(self.roles.head),
-            Accumulate::Nothing,
-            head.logits.first_mut(rows * vocabulary),
-        );
+        let shape = mat(rows, hidden, vocabulary);
+        let x = head.norm.at(first * hidden, rows * hidden);
+        let y = head.logits.first_mut(rows * vocabulary);
+        if let Some(it) = self.packed_alone() {
+            self.device.matmul_packed(shape, x, it.at(it.head), Accumulate::Nothing, y);
+        } else {
+            self.device.matmul(shape, x, self.param(self.roles.head), Accumulate::Nothing, y);
+        }
     }
 }
 

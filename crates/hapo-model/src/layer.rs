@@ -7,21 +7,22 @@
 //! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
 //! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
 
-use hapo_kernels::{Accumulate, Buffer, Device, SegmentRow, Span, SpanMut};
+use hapo_kernels::{Accumulate, Buffer, Device, SegmentRow, Span};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::gradients::Gradients;
-use crate::model::{Model, mat};
+use crate::model::Model;
 use crate::packed::PackedWeights;
-use crate::params::{LayerParams, Matrices, Range};
+use crate::params::{LayerParams, Projection};
+use crate::product::Scratch;
 
 /// A layer and the rows it runs on.
 pub(crate) struct Layer<'a, D: Device> {
     pub(crate) model: &'a Model<D>,
     /// The part of the device that runs it.
     pub(crate) device: &'a D,
-    /// The bf16 copy of its matrices, where that is what is read.
+    /// Its matrices in bf16, where that is what is read.
     pub(crate) packed: Option<&'a PackedWeights<D>>,
     pub(crate) index: usize,
     pub(crate) rows: usize,
@@ -39,17 +40,17 @@ pub(crate) struct AttentionArgs<'a, D: Device> {
 
 impl<D: Device> Layer<'_, D> {
     /// From the layer's input to its output. `attend` is what differs between packed and decoded rows;
-    /// `mlp_hidden` is overwritten.
+    /// `scratch` is overwritten.
     pub(crate) fn forward(
         &self,
         x: &D::Buf,
         x_next: &mut D::Buf,
         saved: &mut LayerActivations<D>,
-        mlp_hidden: &mut D::Buf,
+        scratch: &mut Scratch<D>,
         attend: impl FnOnce(&D, AttentionArgs<'_, D>),
     ) {
-        self.attention_block(x, saved, attend);
-        self.mlp_block(saved, mlp_hidden, x_next);
+        self.attention_block(x, saved, scratch, attend);
+        self.mlp_block(saved, scratch, x_next);
     }
 
     /// From the gradient of the layer's output in `d.resid` to that of its input, in the same buffer.
@@ -58,12 +59,12 @@ impl<D: Device> Layer<'_, D> {
         x: &D::Buf,
         segments: &D::Table<SegmentRow>,
         saved: &mut LayerActivations<D>,
-        mlp_hidden: &mut D::Buf,
+        scratch: &mut Scratch<D>,
         d: &mut LayerGradients<D>,
         gradients: &mut Gradients<D>,
     ) {
-        self.mlp_block_grad(saved, mlp_hidden, d, gradients);
-        self.attention_block_grad(x, segments, saved, d, gradients);
+        self.mlp_block_grad(saved, scratch, d, gradients);
+        self.attention_block_grad(x, segments, saved, &mut scratch.low, d, gradients);
     }
 
     /// `resid_mid = x + o_proj(attention(q, k, v))` of `attn_norm(x)`.
@@ -71,6 +72,7 @@ impl<D: Device> Layer<'_, D> {
         &self,
         x: &D::Buf,
         saved: &mut LayerActivations<D>,
+        scratch: &mut Scratch<D>,
         attend: impl FnOnce(&D, AttentionArgs<'_, D>),
     ) {
         let (p, c, rows) = (self.params(), &self.model.config, self.rows);
@@ -84,7 +86,7 @@ impl<D: Device> Layer<'_, D> {
             saved.attn_norm_inverse.first_mut(rows),
             Some(saved.resid_mid.first_mut(all)),
         );
-        self.qkv(saved);
+        self.qkv(saved, &mut scratch.low);
         attend(
             self.device,
             AttentionArgs {
@@ -96,18 +98,17 @@ impl<D: Device> Layer<'_, D> {
             },
         );
         self.project(
-            |it| it.o_proj,
-            (q_dim, c.hidden),
+            Projection::O,
             saved.attn_out.first(rows * q_dim),
             Accumulate::Existing,
             saved.resid_mid.first_mut(all),
+            &mut scratch.low,
         );
     }
 
     /// Queries, keys and values of `attn_norm`: projections, norm of the heads where there is one,
     /// rotary embedding.
-    fn qkv(&self, saved: &mut LayerActivations<D>) {
-        type Pick = fn(&Matrices) -> Range;
+    fn qkv(&self, saved: &mut LayerActivations<D>, low: &mut D::Buf) {
         let (p, c, rows) = (self.params(), &self.model.config, self.rows);
         let (q_dim, kv_dim) = self.dims();
         let (q_to, k_to) = match &mut saved.raw_heads {
@@ -115,18 +116,18 @@ impl<D: Device> Layer<'_, D> {
             None => (&mut saved.q, &mut saved.k),
         };
         let attn_norm = saved.attn_norm.first(rows * c.hidden);
-        let projections: [(Pick, usize, &mut D::Buf); 3] = [
-            (|it| it.q_proj, q_dim, q_to),
-            (|it| it.k_proj, kv_dim, k_to),
-            (|it| it.v_proj, kv_dim, &mut saved.v),
+        let projections = [
+            (Projection::Q, q_dim, q_to),
+            (Projection::K, kv_dim, k_to),
+            (Projection::V, kv_dim, &mut saved.v),
         ];
-        for (i, (weight, dim, to)) in projections.into_iter().enumerate() {
+        for (i, (which, dim, to)) in projections.into_iter().enumerate() {
             let onto = match &p.qkv_bias {
                 Some(bias) => Accumulate::Bias(self.model.param(bias[i])),
                 None => Accumulate::Nothing,
             };
             let y = to.first_mut(rows * dim);
-            self.project(weight, (c.hidden, dim), attn_norm, onto, y);
+            self.project(which, attn_norm, onto, y, low);
         }
         if let (Some(raw), Some([q_norm, k_norm])) = (&mut saved.raw_heads, p.qk_norm) {
             for (norm, heads, from, to, inverse) in [
@@ -155,6 +156,7 @@ impl<D: Device> Layer<'_, D> {
         x: &D::Buf,
         segments: &D::Table<SegmentRow>,
         saved: &mut LayerActivations<D>,
+        low: &mut D::Buf,
         d: &mut LayerGradients<D>,
         gradients: &mut Gradients<D>,
     ) {
@@ -162,17 +164,10 @@ impl<D: Device> Layer<'_, D> {
         let (p, c) = (self.params(), &model.config);
         let (q_dim, kv_dim) = self.dims();
         let all = rows * c.hidden;
-        let o_proj = p.matrices.o_proj;
-        let shape = mat(rows, q_dim, c.hidden);
-        device.matmul_input_grad(
-            shape,
-            d.resid.first(all),
-            model.param(o_proj),
-            Accumulate::Nothing,
-            d.attn_out.first_mut(rows * q_dim),
-        );
+        let (dy, d_attn_out) = (d.resid.first(all), d.attn_out.first_mut(rows * q_dim));
+        self.input_grad(Projection::O, dy, Accumulate::Nothing, d_attn_out, &mut d.low);
         let attn_out = saved.attn_out.first(rows * q_dim);
-        gradients.add_product(device, o_proj, shape, attn_out, d.resid.first(all));
+        self.weight_grad(Projection::O, attn_out, dy, &d.low, low, gradients);
         device.attention_grad(
             c.attention_shape(),
             segments,
@@ -186,7 +181,7 @@ impl<D: Device> Layer<'_, D> {
             d.k.first_mut(rows * kv_dim),
             d.v.first_mut(rows * kv_dim),
         );
-        self.qkv_grad(saved, d, gradients);
+        self.qkv_grad(saved, low, d, gradients);
         device.rms_norm_grad(
             x.first(all),
             model.param(p.attn_norm),
@@ -202,6 +197,7 @@ impl<D: Device> Layer<'_, D> {
     fn qkv_grad(
         &self,
         saved: &mut LayerActivations<D>,
+        low: &mut D::Buf,
         d: &mut LayerGradients<D>,
         gradients: &mut Gradients<D>,
     ) {
@@ -231,23 +227,21 @@ impl<D: Device> Layer<'_, D> {
             std::mem::swap(&mut saved.k, &mut d.k);
         }
         let attn_norm = saved.attn_norm.first(rows * c.hidden);
-        let weights = &p.matrices;
-        for (i, (weight, dim, dy)) in [
-            (weights.q_proj, q_dim, &d.q),
-            (weights.k_proj, kv_dim, &d.k),
-            (weights.v_proj, kv_dim, &d.v),
+        for (i, (which, dim, dy)) in [
+            (Projection::Q, q_dim, &d.q),
+            (Projection::K, kv_dim, &d.k),
+            (Projection::V, kv_dim, &d.v),
         ]
         .into_iter()
         .enumerate()
         {
-            let shape = mat(rows, c.hidden, dim);
             let dy = dy.first(rows * dim);
-            gradients.add_product(device, weight, shape, attn_norm, dy);
-            if let Some(bias) = &p.qkv_bias {
-                device.add_column_sums(dim, dy, gradients.cleared(device, bias[i]));
-            }
             let dx = d.norm.first_mut(rows * c.hidden);
-            device.matmul_input_grad(shape, dy, model.param(weight), onto_first(i), dx);
+            self.input_grad(which, dy, onto_first(i), dx, &mut d.low);
+            self.weight_grad(which, attn_norm, dy, &d.low, low, gradients);
+            if let Some(bias) = &p.qkv_bias {
+                gradients.add_bias(device, bias[i], dy);
+            }
         }
     }
 
@@ -255,12 +249,12 @@ impl<D: Device> Layer<'_, D> {
     fn mlp_block(
         &self,
         saved: &mut LayerActivations<D>,
-        mlp_hidden: &mut D::Buf,
+        scratch: &mut Scratch<D>,
         x_next: &mut D::Buf,
     ) {
-        type Pick = fn(&Matrices) -> Range;
         let (p, c, rows) = (self.params(), &self.model.config, self.rows);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
+        let Scratch { mlp_hidden, low } = scratch;
         self.device.rms_norm(
             c.rms_eps,
             saved.resid_mid.first(all),
@@ -270,57 +264,41 @@ impl<D: Device> Layer<'_, D> {
             Some(x_next.first_mut(all)),
         );
         let mlp_norm = saved.mlp_norm.first(all);
-        let projections: [(Pick, &mut D::Buf); 2] =
-            [(|it| it.gate_proj, &mut saved.gate), (|it| it.up_proj, &mut saved.up)];
-        for (weight, to) in projections {
-            let y = to.first_mut(ffn);
-            self.project(weight, (c.hidden, c.ffn), mlp_norm, Accumulate::Nothing, y);
+        for (which, to) in [(Projection::Gate, &mut saved.gate), (Projection::Up, &mut saved.up)] {
+            self.project(which, mlp_norm, Accumulate::Nothing, to.first_mut(ffn), low);
         }
         self.device.swiglu(saved.gate.first(ffn), saved.up.first(ffn), mlp_hidden.first_mut(ffn));
-        self.project(
-            |it| it.down_proj,
-            (c.ffn, c.hidden),
-            mlp_hidden.first(ffn),
-            Accumulate::Existing,
-            x_next.first_mut(all),
-        );
+        let (hidden, y) = (mlp_hidden.first(ffn), x_next.first_mut(all));
+        self.project(Projection::Down, hidden, Accumulate::Existing, y, low);
     }
 
     /// Gradient of [`Layer::mlp_block`]: `d.resid` goes from the layer's output to `resid_mid`.
     fn mlp_block_grad(
         &self,
         saved: &mut LayerActivations<D>,
-        mlp_hidden: &mut D::Buf,
+        scratch: &mut Scratch<D>,
         d: &mut LayerGradients<D>,
         gradients: &mut Gradients<D>,
     ) {
         let (device, model, rows) = (self.device, self.model, self.rows);
         let (p, c) = (self.params(), &model.config);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
-        let Matrices { gate_proj, up_proj, down_proj, .. } = p.matrices;
-        let shape = mat(rows, c.ffn, c.hidden);
-        device.matmul_input_grad(
-            shape,
-            d.resid.first(all),
-            model.param(down_proj),
-            Accumulate::Nothing,
-            mlp_hidden.first_mut(ffn),
-        );
+        let Scratch { mlp_hidden, low } = scratch;
+        let (dy, dx) = (d.resid.first(all), mlp_hidden.first_mut(ffn));
+        self.input_grad(Projection::Down, dy, Accumulate::Nothing, dx, &mut d.low);
         device.swiglu_grad(
             saved.gate.first_mut(ffn),
             saved.up.first_mut(ffn),
             mlp_hidden.first_mut(ffn),
         );
-        let hidden = mlp_hidden.first(ffn);
-        gradients.add_product(device, down_proj, shape, hidden, d.resid.first(all));
-        let shape = mat(rows, c.hidden, c.ffn);
+        self.weight_grad(Projection::Down, mlp_hidden.first(ffn), dy, &d.low, low, gradients);
         let mlp_norm = saved.mlp_norm.first(all);
-        for (i, (weight, dy)) in
-            [(gate_proj, &saved.gate), (up_proj, &saved.up)].into_iter().enumerate()
+        for (i, (which, dy)) in
+            [(Projection::Gate, &saved.gate), (Projection::Up, &saved.up)].into_iter().enumerate()
         {
             let (dy, dx) = (dy.first(ffn), d.norm.first_mut(all));
-            device.matmul_input_grad(shape, dy, model.param(weight), onto_first(i), dx);
-            gradients.add_product(device, weight, shape, mlp_norm, dy);
+            self.input_grad(which, dy, onto_first(i), dx, &mut d.low);
+            self.weight_grad(which, mlp_norm, dy, &d.low, low, gradients);
         }
         device.rms_norm_grad(
             saved.resid_mid.first(all),
@@ -333,7 +311,7 @@ impl<D: Device> Layer<'_, D> {
         );
     }
 
-    fn params(&self) -> &LayerParams {
+    pub(crate) fn params(&self) -> &LayerParams {
         &self.model.roles.layers[self.index]
     }
 
@@ -341,25 +319,6 @@ impl<D: Device> Layer<'_, D> {
     fn dims(&self) -> (usize, usize) {
         let shape = self.model.config.attention_shape();
         (shape.q_dim(), shape.kv_dim())
-    }
-
-    /// `y = x · W`, with W read from its bf16 copy where there is one.
-    fn project(
-        &self,
-        weight: fn(&Matrices) -> Range,
-        (inputs, outputs): (usize, usize),
-        x: Span<D::Buf>,
-        onto: Accumulate<D::Buf>,
-        y: SpanMut<D::Buf>,
-    ) {
-        let shape = mat(self.rows, inputs, outputs);
-        if let Some(packed) = self.packed {
-            let copy = packed.at(weight(&packed.layers[self.index]));
-            self.device.matmul_packed(shape, x, copy, onto, y);
-        } else {
-            let w = self.model.param(weight(&self.params().matrices));
-            self.device.matmul(shape, x, w, onto, y);
-        }
     }
 
     /// Turns the heads of `x` by their positions, backwards where `sign` is −1.
@@ -470,10 +429,17 @@ pub(crate) struct LayerGradients<D: Device> {
     q: D::Buf,
     k: D::Buf,
     v: D::Buf,
+    /// Of x·A of an adapter.
+    low: D::Buf,
 }
 
 impl<D: Device> LayerGradients<D> {
-    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn new(
+        device: &D,
+        config: &Config,
+        rows: usize,
+        rank: usize,
+    ) -> Result<Self, ComputeError> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
         let buf = |width: usize| device.alloc(rows * width);
@@ -484,12 +450,13 @@ impl<D: Device> LayerGradients<D> {
             q: buf(q_dim)?,
             k: buf(kv_dim)?,
             v: buf(kv_dim)?,
+            low: buf(rank)?,
         })
     }
 
     /// Bytes of its buffers.
     pub(crate) fn bytes(&self) -> u64 {
-        let all = [&self.resid, &self.norm, &self.attn_out, &self.q, &self.k, &self.v];
+        let all = [&self.resid, &self.norm, &self.attn_out, &self.q, &self.k, &self.v, &self.low];
         let numbers: usize = all.into_iter().map(Buffer::len).sum();
         (numbers * size_of::<f32>()) as u64
     }

@@ -1,5 +1,6 @@
 //! Decoder-only language models: their shape, their weights on disk, their arithmetic.
 
+mod adapter;
 mod batch;
 mod chat;
 mod compute_error;
@@ -22,11 +23,13 @@ mod optim;
 mod packed;
 mod params;
 mod prefill;
+mod product;
 mod rope;
 mod tape;
 mod tokenizer;
 mod workspace;
 
+pub use adapter::LoraShape;
 pub use batch::{PackedBatch, Segment, Target};
 pub use chat::{ChatFiles, chat_files};
 pub use compute_error::ComputeError;
@@ -37,12 +40,12 @@ pub use folder::ModelFolder;
 pub use gradients::Gradients;
 pub use head::Outputs;
 pub use kv_cache::{KvCache, PromptSlot, SeqSlot};
-pub use load::{LoadError, LoadedModel, load};
+pub use load::{LoadError, LoadedModel, load, load_frozen};
 pub use memory::ActivationCheckpointing;
-pub use model::Model;
+pub use model::{Model, Storage};
 pub use optim::Moments;
 pub use packed::Packed;
-pub use params::{Param, ParamLayout};
+pub use params::{Param, ParamLayout, Projection};
 pub use prefill::{PartialPrompt, Prefill};
 pub use tape::Tape;
 pub use tokenizer::Tokenizer;

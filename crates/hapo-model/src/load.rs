@@ -7,7 +7,8 @@ use hapo_kernels::Device;
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::{Error, Model, Tokenizer, folder};
+use crate::folder::{Fingerprint, ModelFolder};
+use crate::{Error, Model, Storage, Tokenizer, folder};
 
 /// A model with what belongs to it.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct LoadedModel<D: Device> {
     pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,
     /// What is in the folder and read by nobody.
     pub warnings: Vec<String>,
+    /// Name of the weights, by which an adapter knows its base.
+    pub fingerprint: String,
 }
 
 /// Why a folder cannot become a model.
@@ -54,13 +57,34 @@ pub fn load<D: Device>(
     device: D,
     context: impl Fn(&Config) -> usize,
 ) -> Result<LoadedModel<D>, LoadError> {
+    load_stored(dir, device, context, |_| Storage::F32)
+}
+
+/// As [`load`], for weights that do not change: matrices are held in bf16 where the folder has them so.
+pub fn load_frozen<D: Device>(
+    dir: &Path,
+    device: D,
+    context: impl Fn(&Config) -> usize,
+) -> Result<LoadedModel<D>, LoadError> {
+    load_stored(dir, device, context, |it| {
+        if it.matrices_are_bf16() { Storage::Bf16 } else { Storage::F32 }
+    })
+}
+
+fn load_stored<D: Device>(
+    dir: &Path,
+    device: D,
+    context: impl Fn(&Config) -> usize,
+    storage: impl Fn(&ModelFolder) -> Storage,
+) -> Result<LoadedModel<D>, LoadError> {
     let opened = folder::open(dir)?;
     let tokenizer = Tokenizer::open(dir)?;
     tokenizer.check_fits(opened.config.vocab_size)?;
     let context = context(&opened.config);
-    let mut model = Model::new(device, opened.config.clone(), context)?;
-    let mut refused = None;
+    let mut model = Model::stored(device, opened.config.clone(), context, storage(&opened))?;
+    let (mut refused, mut fingerprint) = (None, Fingerprint::default());
     folder::read_weights(&opened, |spec, values| {
+        fingerprint.add(spec, values);
         if let Err(it) = model.set_tensor(&spec.name, values) {
             refused.get_or_insert(it);
         }
@@ -72,6 +96,7 @@ pub fn load<D: Device>(
             tokenizer,
             tokenizer_files: opened.tokenizer_files()?,
             warnings: opened.warnings,
+            fingerprint: fingerprint.to_string(),
         }),
     }
 }

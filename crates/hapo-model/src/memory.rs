@@ -5,6 +5,7 @@
 use hapo_kernels::{Cpu, MatShape};
 
 use crate::config::Config;
+use crate::packed;
 use crate::params::ParamLayout;
 
 const F32: u64 = size_of::<f32>() as u64;
@@ -57,14 +58,21 @@ pub fn parameter_bytes(config: &Config) -> u64 {
     ParamLayout::of(config).len() as u64 * F32
 }
 
+/// Bytes of weights that an adapter leaves as they are, with their matrices held in bf16 alone as the CPU does.
+pub fn frozen_bytes(config: &Config) -> u64 {
+    let words = |inputs: usize, outputs: usize| outputs.div_ceil(32) * inputs * 16;
+    packed::bytes_alone(config, words) + ParamLayout::without_matrices(config).len() as u64 * F32
+}
+
 /// Bytes of the tape of a batch of `rows` packed tokens, of which `head_rows` predict `targets`
-/// tokens.
+/// tokens; `rank` is that of an adapter, or 0.
 pub fn tape_bytes(
     config: &Config,
     rows: usize,
     head_rows: usize,
     targets: usize,
     checkpointing: ActivationCheckpointing,
+    rank: usize,
 ) -> TapeBytes {
     let tokens = rows.next_multiple_of(16) as u64;
     let hidden = config.hidden as u64;
@@ -77,9 +85,10 @@ pub fn tape_bytes(
     let (head_rows, targets) =
         (head_rows.next_multiple_of(16) as u64, targets.next_multiple_of(16) as u64);
     let inputs = (config.layers as u64 + 1) * hidden;
+    let ffn = (config.ffn + rank) as u64;
     TapeBytes {
-        activations: F32 * tokens * (inputs + saved * layer_width(config) + config.ffn as u64),
-        gradients: F32 * tokens * (2 * hidden + 2 * q_dim + 2 * kv_dim),
+        activations: F32 * tokens * (inputs + saved * layer_width(config) + ffn),
+        gradients: F32 * tokens * (2 * hidden + 2 * q_dim + 2 * kv_dim + rank as u64),
         head: F32 * (head_rows * (4 * hidden + 1) + targets * (STATS as u64 + 2)),
         logits: F32 * logit_rows * config.vocab_size as u64,
     }
@@ -132,11 +141,11 @@ pub struct GenerationRows {
     pub prompts: usize,
 }
 
-/// Bytes of the activations and logits of generation, without the cache.
-pub fn generation_bytes(config: &Config, of: GenerationRows) -> u64 {
+/// Bytes of the activations and logits of generation, without the cache; `rank` is that of an adapter, or 0.
+pub fn generation_bytes(config: &Config, of: GenerationRows, rank: usize) -> u64 {
     let (hidden, vocabulary) = (config.hidden as u64, config.vocab_size as u64);
     let (rows, decoded) = (of.rows as u64, of.decoded as u64);
-    let row = 2 * hidden + layer_width(config) + config.ffn as u64;
+    let row = 2 * hidden + layer_width(config) + (config.ffn + rank) as u64;
     let head_row = 2 * hidden + 1 + vocabulary;
     let new_keys = 2 * config.layers as u64 * attention_dims(config).1;
     let decode = decoded * (row + head_row + new_keys) + rows * vocabulary;

@@ -1,14 +1,15 @@
 //! A decoder on a device: shape, weights, and the bf16 copy of them.
 //!
 //! Price: weights are plain `f32`; sampler and trainer borrow the same ones, but for the bf16 copy that
-//! decoding may read ([`crate::Packed`]).
+//! decoding may read ([`crate::Packed`]). Weights that do not change, beside an adapter, may be held in bf16 alone.
 
 use hapo_kernels::{Buffer, Device, EmbeddingLayout, MatShape, Span, SpanMut};
 
+use crate::adapter::Adapter;
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::packed::{Packed, PackedWeights, is_exact};
-use crate::params::{ParamLayout, Range, Roles, transpose_pieces};
+use crate::params::{Param, ParamLayout, Range, Roles, transpose_pieces};
 use crate::rope::{self, rope_frequencies};
 
 /// A decoder: shape, weights, device.
@@ -22,6 +23,17 @@ pub struct Model<D: Device> {
     pub(crate) angles: D::Buf,
     pub(crate) positions: usize,
     pub(crate) packed: Option<PackedWeights<D>>,
+    pub(crate) adapter: Option<Adapter<D>>,
+}
+
+/// How the matrices of a model are held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// In f32, to be trained or merged with an adapter.
+    #[default]
+    F32,
+    /// In bf16 alone, rounded where they are no bf16 numbers, where the device can; they never change.
+    Bf16,
 }
 
 impl<D: Device> Model<D> {
@@ -31,14 +43,35 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// A shape that cannot be computed with, or no memory.
     pub fn new(device: D, config: Config, positions: usize) -> Result<Self, ComputeError> {
+        Self::stored(device, config, positions, Storage::F32)
+    }
+
+    /// As [`Model::new`], with matrices held as `storage` says.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stored(
+        device: D,
+        config: Config,
+        positions: usize,
+        storage: Storage,
+    ) -> Result<Self, ComputeError> {
         check(&config)?;
-        let layout = ParamLayout::of(&config);
+        let packed = match storage {
+            Storage::F32 => None,
+            Storage::Bf16 => PackedWeights::alone(&device, &config)?,
+        };
+        let layout = match packed {
+            None => ParamLayout::of(&config),
+            Some(_) => ParamLayout::without_matrices(&config),
+        };
         let roles = Roles::of(&config, &layout)?;
         let params = device.alloc(layout.len())?;
         let mut angles = device.alloc(positions * config.head_dim)?;
         let table = rope::angles(&rope_frequencies(&config), positions);
         device.upload(&table, angles.first_mut(table.len()));
-        Ok(Self { device, config, layout, roles, params, angles, positions, packed: None })
+        let adapter = None;
+        Ok(Self { device, config, layout, roles, params, angles, positions, packed, adapter })
     }
 
     /// The shape.
@@ -46,7 +79,7 @@ impl<D: Device> Model<D> {
         &self.config
     }
 
-    /// Location of every parameter.
+    /// Location of every parameter but matrices that are held in bf16 alone.
     pub fn layout(&self) -> &ParamLayout {
         &self.layout
     }
@@ -59,6 +92,46 @@ impl<D: Device> Model<D> {
     /// Longest sequence, prompt included.
     pub fn positions(&self) -> usize {
         self.positions
+    }
+
+    /// Location of every parameter that is trained: the adapter's where there is one, else all.
+    pub fn trained_layout(&self) -> &ParamLayout {
+        self.adapter.as_ref().map_or(&self.layout, |it| &it.layout)
+    }
+
+    /// The weights that are trained, laid out as [`Model::trained_layout`] says.
+    pub fn trained(&self) -> &D::Buf {
+        self.adapter.as_ref().map_or(&self.params, |it| &it.params)
+    }
+
+    /// The weights that are trained, to write.
+    pub fn trained_mut(&mut self) -> &mut D::Buf {
+        if self.adapter.is_none() {
+            self.invalidate_packed();
+        }
+        self.adapter.as_mut().map_or(&mut self.params, |it| &mut it.params)
+    }
+
+    /// Overwrites the trained weights from `offset` on that `part` has.
+    ///
+    /// # Panics
+    /// When the part goes beyond the buffer.
+    pub fn set_trained_at(&mut self, offset: usize, part: &[f32]) {
+        match &mut self.adapter {
+            Some(it) => self.device.upload(part, it.params.at_mut(offset, part.len())),
+            None => self.set_params_at(offset, part),
+        }
+    }
+
+    /// Buffers with every weight that is not trained: none without an adapter.
+    pub fn frozen(&self) -> Vec<&D::Buf> {
+        match &self.adapter {
+            None => Vec::new(),
+            Some(_) => [Some(&self.params), self.packed_alone().map(PackedWeights::buf)]
+                .into_iter()
+                .flatten()
+                .collect(),
+        }
     }
 
     /// All weights, laid out as [`Model::layout`] says.
@@ -91,11 +164,23 @@ impl<D: Device> Model<D> {
         self.device.upload(part, to);
     }
 
-    /// Loads a tensor given in its published order.
+    /// Loads a tensor given in its published order, the model's or the adapter's.
     ///
     /// # Errors
     /// An unknown name or another number of elements.
     pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), ComputeError> {
+        if let Some(adapter) = &mut self.adapter
+            && let Ok(param) = adapter.layout.get(name)
+        {
+            let to = adapter.params.at_mut(param.offset, param.len);
+            self.device.upload(&param.to_buffer(published)?, to);
+            return Ok(());
+        }
+        if let Some(packed) = self.packed.as_mut().filter(|it| it.state == Packed::Alone)
+            && packed.set_rows(&self.device, &self.config, (name, 0), published)?
+        {
+            return Ok(());
+        }
         let param = self.layout.get(name)?;
         let data = param.to_buffer(published)?;
         let to = self.params.at_mut(param.offset, param.len);
@@ -109,15 +194,28 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// An unknown name.
     pub fn tensor(&self, name: &str) -> Result<Vec<f32>, ComputeError> {
-        self.published(&self.params, name)
+        if let Some(adapter) = &self.adapter
+            && let Ok(param) = adapter.layout.get(name)
+        {
+            return self.read(&adapter.params, param);
+        }
+        if let Some(packed) = self.packed_alone()
+            && let Some(it) = packed.published(&self.device, &self.config, name)?
+        {
+            return Ok(it);
+        }
+        self.read(&self.params, self.layout.get(name)?)
     }
 
-    /// The same of any buffer laid out as the parameters: gradients, moments.
+    /// The same of any buffer laid out as the trained parameters: gradients, moments.
     ///
     /// # Errors
     /// An unknown name.
     pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
-        let param = self.layout.get(name)?;
+        self.read(buffer, self.trained_layout().get(name)?)
+    }
+
+    fn read(&self, buffer: &D::Buf, param: &Param) -> Result<Vec<f32>, ComputeError> {
         let mut all = vec![0.0; param.len];
         let read = |first, to: &mut [f32]| {
             self.device.download(buffer.at(param.offset + first, to.len()), to);
@@ -148,6 +246,9 @@ impl<D: Device> Model<D> {
 
     /// Embeddings of tokens, the input of the first layer.
     pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, x: SpanMut<D::Buf>) {
+        if let Some(it) = self.packed_alone() {
+            return device.embed_packed(self.config.hidden, tokens, it.at(it.embedding), x);
+        }
         let embedding = self.param(self.roles.embedding);
         device.embed(self.embedding_layout(), tokens, embedding, x);
     }
@@ -159,7 +260,10 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// No memory.
     pub fn pack_exact(&mut self) -> Result<Packed, ComputeError> {
-        if is_exact(&self.device, &self.config, &self.roles, &self.params) {
+        if self.packed() == Packed::Alone {
+            return Ok(Packed::Alone);
+        }
+        if is_exact(&self.device, &self.roles, &self.params) {
             self.pack(Packed::Exact)?;
         } else {
             self.packed = None;
@@ -173,7 +277,10 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// No memory.
     pub fn pack_rounded(&mut self) -> Result<Packed, ComputeError> {
-        let exact = is_exact(&self.device, &self.config, &self.roles, &self.params);
+        if self.packed() == Packed::Alone {
+            return Ok(Packed::Alone);
+        }
+        let exact = is_exact(&self.device, &self.roles, &self.params);
         self.pack(if exact { Packed::Exact } else { Packed::Rounded })?;
         Ok(self.packed())
     }
@@ -185,14 +292,25 @@ impl<D: Device> Model<D> {
 
     /// Frees the copy's memory.
     pub fn unpack(&mut self) {
-        self.packed = None;
+        self.packed.take_if(|it| it.state != Packed::Alone);
     }
 
     /// The weights have changed.
     pub(crate) fn invalidate_packed(&mut self) {
-        if let Some(it) = &mut self.packed {
+        if let Some(it) = self.packed.as_mut().filter(|it| it.state != Packed::Alone) {
             it.state = Packed::No;
         }
+    }
+
+    /// The matrices, where there are no others than those in bf16.
+    pub(crate) fn packed_alone(&self) -> Option<&PackedWeights<D>> {
+        self.packed.as_ref().filter(|it| it.state == Packed::Alone)
+    }
+
+    /// Bytes of the weights that a step of decoding reads.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        let packed = self.packed_alone().map_or(0, |it| it.buf().len());
+        (self.layout.len() + packed) * size_of::<f32>()
     }
 
     /// The copy, where sampling `rows` rows is to read it.

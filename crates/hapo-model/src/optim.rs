@@ -6,7 +6,7 @@ use crate::compute_error::ComputeError;
 use crate::gradients::Gradients;
 use crate::model::Model;
 
-/// First and second moments, laid out as the parameters.
+/// First and second moments, laid out as the trained parameters.
 #[derive(Debug)]
 pub struct Moments<D: Device> {
     /// Mean of the gradient.
@@ -21,20 +21,23 @@ impl<D: Device> Moments<D> {
     /// # Errors
     /// No memory.
     pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
-        let len = model.layout.len();
+        let len = model.trained_layout().len();
         Ok(Self { first: model.device.alloc(len)?, second: model.device.alloc(len)? })
     }
 }
 
 impl<D: Device> Model<D> {
-    /// One step over all parameters; cleared gradients count as zeros only through the decay, so they
+    /// One step over all trained parameters; cleared gradients count as zeros only through the decay, so they
     /// leave everything as it is.
     pub fn adamw(&mut self, step: AdamW, gradients: &Gradients<D>, moments: &mut Moments<D>) {
         if gradients.is_cleared() {
             return;
         }
-        self.invalidate_packed();
-        let Self { device, params, .. } = self;
+        if self.adapter.is_none() {
+            self.invalidate_packed();
+        }
+        let Self { device, params, adapter, .. } = self;
+        let params = adapter.as_mut().map_or(params, |it| &mut it.params);
         let len = params.len();
         device.enter(|| {
             device.adamw(

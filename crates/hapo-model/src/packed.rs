@@ -1,4 +1,4 @@
-//! A second copy of the matrices, in bf16, for decoding.
+//! The matrices in bf16: a second copy for decoding, or all that a model with an adapter has.
 //!
 //! Purpose: a decode step reads every weight once, so its time is their memory traffic; bf16 halves it.
 //! Sums stay in f32 and in the order of every other product. Where all matrices are bf16 numbers (a
@@ -6,14 +6,14 @@
 //! tokens stay those of [`Model::forward`](crate::Model::forward). Otherwise weights are rounded, and what is sampled is
 //! another, nearby model; only who asks for it gets it.
 //!
-//! Price: 2 bytes per parameter. Norms, biases and the look-up of embeddings stay f32. Weights that
-//! change make the copy stale; it is not used until it is made again.
+//! Price: 2 bytes per parameter. Norms and biases stay f32, and in a copy the look-up of embeddings does. Weights that
+//! change make a copy stale; it is not used until it is made again.
 
 use hapo_kernels::{Buffer, Device, Span};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::params::{LayerParams, Matrices, Range, Roles};
+use crate::params::{EMBEDDING, HEAD, Matrices, Projection, Range, Roles, transpose};
 
 /// How the bf16 copy relates to the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,19 +24,28 @@ pub enum Packed {
     Exact,
     /// Weights are rounded in the copy: decoding samples another, nearby model.
     Rounded,
+    /// There are no other weights: every product reads it.
+    Alone,
 }
 
 /// The copy, and where each matrix is in it.
 #[derive(Debug)]
 pub(crate) struct PackedWeights<D: Device> {
     buf: D::Buf,
+    /// Of all matrices, in the order of [`matrices`].
+    ranges: Vec<Range>,
     pub(crate) layers: Vec<Matrices>,
     pub(crate) head: Range,
+    /// Where embeddings are looked up; only where there are no other weights.
+    pub(crate) embedding: Range,
     pub(crate) state: Packed,
 }
 
 /// Rows up to which an exact copy is read: with 8 and with 64 rows it was the faster one.
 const FEW_ROWS: usize = 64;
+
+/// Published rows that are packed at a time: memory for them is there twice in f32 meanwhile.
+const PIECE: usize = 4096;
 
 impl<D: Device> PackedWeights<D> {
     /// The copy of the matrices of `params`, in the memory of `old` where there is one. Is `None` where
@@ -49,43 +58,64 @@ impl<D: Device> PackedWeights<D> {
         state: Packed,
         old: Option<Self>,
     ) -> Result<Option<Self>, ComputeError> {
-        let matrices = matrices(config, roles);
+        let matrices = products(config);
+        let old = old.map(|it| it.buf);
+        let Some(mut packed) = Self::zeros(device, config, &matrices, state, old)? else {
+            return Ok(None);
+        };
+        device.enter(|| {
+            for ((matrix, range), to) in
+                matrices.iter().zip(ranges(roles)).zip(packed.ranges.clone())
+            {
+                let to = packed.buf.at_mut(to.0, to.1);
+                device.pack(matrix.inputs, matrix.outputs, params.at(range.0, range.1), to);
+            }
+        });
+        Ok(Some(packed))
+    }
+
+    /// Zeros that stand for all matrices of a model that has no other. Is `None` where the device does not compute with
+    /// packed weights alone.
+    pub(crate) fn alone(device: &D, config: &Config) -> Result<Option<Self>, ComputeError> {
+        if !device.computes_packed() {
+            return Ok(None);
+        }
+        Self::zeros(device, config, &matrices(config), Packed::Alone, None)
+    }
+
+    fn zeros(
+        device: &D,
+        config: &Config,
+        matrices: &[Matrix],
+        state: Packed,
+        old: Option<D::Buf>,
+    ) -> Result<Option<Self>, ComputeError> {
         let mut end = 0;
         let mut ranges = Vec::with_capacity(matrices.len());
-        for (_, inputs, outputs) in &matrices {
-            let Some(len) = device.packed_len(*inputs, *outputs) else {
+        for it in matrices {
+            let Some(len) = device.packed_len(it.inputs, it.outputs) else {
                 return Ok(None);
             };
             ranges.push((end, len));
             end += len.next_multiple_of(16);
         }
-        let mut buf = match old {
-            Some(it) => it.buf,
+        let buf = match old {
+            Some(it) => it,
             None => device.alloc(end)?,
         };
-        device.enter(|| {
-            for ((range, inputs, outputs), to) in matrices.iter().zip(&ranges) {
-                let to = buf.at_mut(to.0, to.1);
-                device.pack(*inputs, *outputs, params.at(range.0, range.1), to);
-            }
-        });
-        let (layers, head) = ranges.split_at(ranges.len() - 1);
-        let layers = layers.as_chunks::<7>().0.iter().map(
-            |&[q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]| Matrices {
-                q_proj,
-                k_proj,
-                v_proj,
-                o_proj,
-                gate_proj,
-                up_proj,
-                down_proj,
-            },
-        );
-        Ok(Some(Self { buf, layers: layers.collect(), head: head[0], state }))
+        let layers = ranges.as_chunks::<7>().0[..config.layers].to_vec();
+        let head = ranges[7 * config.layers];
+        let embedding = ranges.get(7 * config.layers + 1).copied().unwrap_or(head);
+        Ok(Some(Self { buf, layers, head, embedding, ranges, state }))
     }
 
     pub(crate) fn at(&self, range: Range) -> Span<'_, D::Buf> {
         self.buf.at(range.0, range.1)
+    }
+
+    /// The whole buffer.
+    pub(crate) fn buf(&self) -> &D::Buf {
+        &self.buf
     }
 
     /// Whether sampling `rows` rows reads the copy.
@@ -93,41 +123,106 @@ impl<D: Device> PackedWeights<D> {
         match self.state {
             Packed::No => false,
             Packed::Exact => rows <= FEW_ROWS,
-            Packed::Rounded => true,
+            Packed::Rounded | Packed::Alone => true,
         }
+    }
+
+    /// Packs the published rows of a matrix from `first` on, a multiple of 64; false where no matrix has this name.
+    pub(crate) fn set_rows(
+        &mut self,
+        device: &D,
+        config: &Config,
+        (name, first): (&str, usize),
+        rows: &[f32],
+    ) -> Result<bool, ComputeError> {
+        let all = matrices(config);
+        let Some((i, &Matrix { inputs, outputs, .. })) =
+            all.iter().enumerate().find(|it| it.1.name == name)
+        else {
+            return Ok(false);
+        };
+        if !rows.len().is_multiple_of(inputs) || first + rows.len() / inputs > outputs {
+            let (name, got) = (name.to_owned(), first * inputs + rows.len());
+            return Err(ComputeError::TensorLength { name, expected: inputs * outputs, got });
+        }
+        let len = |outputs| device.packed_len(inputs, outputs).expect("a packed form");
+        for (piece, rows) in rows.chunks(PIECE * inputs).enumerate() {
+            let n = rows.len() / inputs;
+            let columns = transpose(rows, n, inputs);
+            let mut w = device.alloc(columns.len())?;
+            device.upload(&columns, w.first_mut(columns.len()));
+            let at = self.ranges[i].0 + len(first + piece * PIECE);
+            device.pack(inputs, n, w.first(columns.len()), self.buf.at_mut(at, len(n)));
+        }
+        Ok(true)
+    }
+
+    /// A matrix in its published order, where it has this name.
+    pub(crate) fn published(
+        &self,
+        device: &D,
+        config: &Config,
+        name: &str,
+    ) -> Result<Option<Vec<f32>>, ComputeError> {
+        let all = matrices(config);
+        let Some((i, it)) = all.iter().enumerate().find(|it| it.1.name == name) else {
+            return Ok(None);
+        };
+        let mut w = device.alloc(it.inputs * it.outputs)?;
+        let len = w.len();
+        device.unpack(it.inputs, it.outputs, self.at(self.ranges[i]), w.first_mut(len));
+        let mut columns = vec![0.0; len];
+        device.download(w.first(len), &mut columns);
+        Ok(Some(transpose(&columns, it.inputs, it.outputs)))
     }
 }
 
-/// Whether every matrix consists of bf16 numbers.
-pub(crate) fn is_exact<D: Device>(
-    device: &D,
-    config: &Config,
-    roles: &Roles,
-    params: &D::Buf,
-) -> bool {
-    device.enter(|| {
-        matrices(config, roles)
-            .into_iter()
-            .all(|(range, _, _)| device.is_bf16(params.at(range.0, range.1)))
-    })
+/// Bytes of the matrices of a model that are held in bf16 alone, as the CPU packs them.
+pub(crate) fn bytes_alone(config: &Config, words: impl Fn(usize, usize) -> usize) -> u64 {
+    let all = matrices(config);
+    let words = all.iter().map(|it| words(it.inputs, it.outputs).next_multiple_of(16));
+    (words.sum::<usize>() * size_of::<f32>()) as u64
 }
 
-/// Range, inputs and outputs of every matrix.
-fn matrices(config: &Config, roles: &Roles) -> Vec<(Range, usize, usize)> {
-    let shape = config.attention_shape();
-    let (hidden, ffn, q_dim, kv_dim) = (config.hidden, config.ffn, shape.q_dim(), shape.kv_dim());
-    let of_layer = |p: &LayerParams| {
-        let it = &p.matrices;
-        [
-            (it.q_proj, hidden, q_dim),
-            (it.k_proj, hidden, kv_dim),
-            (it.v_proj, hidden, kv_dim),
-            (it.o_proj, q_dim, hidden),
-            (it.gate_proj, hidden, ffn),
-            (it.up_proj, hidden, ffn),
-            (it.down_proj, ffn, hidden),
-        ]
+/// Whether every matrix consists of bf16 numbers.
+pub(crate) fn is_exact<D: Device>(device: &D, roles: &Roles, params: &D::Buf) -> bool {
+    device.enter(|| ranges(roles).all(|it| device.is_bf16(params.at(it.0, it.1))))
+}
+
+/// Ranges of every product's matrix in the parameters.
+fn ranges(roles: &Roles) -> impl Iterator<Item = Range> {
+    roles.layers.iter().flat_map(|it| it.matrices).chain([roles.head])
+}
+
+/// A matrix by its published name.
+struct Matrix {
+    name: String,
+    inputs: usize,
+    outputs: usize,
+}
+
+/// The matrices of products, layer by layer, the head last.
+fn products(config: &Config) -> Vec<Matrix> {
+    let of_layer = |i: usize| {
+        Projection::ALL.map(|it| {
+            let (inputs, outputs) = it.shape(config);
+            Matrix { name: format!("model.layers.{i}.{}.weight", it.module()), inputs, outputs }
+        })
     };
-    let head = (roles.head, hidden, config.vocab_size);
-    roles.layers.iter().flat_map(of_layer).chain([head]).collect()
+    let head = Matrix {
+        name: if config.tied { EMBEDDING } else { HEAD }.to_owned(),
+        inputs: config.hidden,
+        outputs: config.vocab_size,
+    };
+    (0..config.layers).flat_map(of_layer).chain([head]).collect()
+}
+
+/// As [`products`], and the embedding where it is not the head.
+fn matrices(config: &Config) -> Vec<Matrix> {
+    let embedding = (!config.tied).then(|| Matrix {
+        name: EMBEDDING.to_owned(),
+        inputs: config.hidden,
+        outputs: config.vocab_size,
+    });
+    products(config).into_iter().chain(embedding).collect()
 }

@@ -7,7 +7,7 @@
 //! between them are padding (always zero).
 
 use crate::compute_error::ComputeError;
-use crate::config::Config;
+use crate::config::{Config, TensorSpec};
 
 /// Elements between which tensors start.
 const ALIGN: usize = 16;
@@ -37,17 +37,30 @@ pub struct ParamLayout {
 impl ParamLayout {
     /// The layout of a decoder.
     pub fn of(config: &Config) -> Self {
+        let is_product = |it: &TensorSpec| it.name != EMBEDDING || config.tied;
+        Self::of_tensors(config.tensors(), is_product)
+    }
+
+    /// The layout of a decoder whose matrices are held elsewhere.
+    pub(crate) fn without_matrices(config: &Config) -> Self {
+        let vectors = config.tensors().into_iter().filter(|it| it.shape.len() == 1);
+        Self::of_tensors(vectors.collect(), |_| true)
+    }
+
+    /// Tensors one after the other; matrices that are factors of products are transposed.
+    pub(crate) fn of_tensors(
+        tensors: Vec<TensorSpec>,
+        is_product: impl Fn(&TensorSpec) -> bool,
+    ) -> Self {
         let mut len = 0;
-        let params = config
-            .tensors()
+        let params = tensors
             .into_iter()
             .map(|spec| {
                 let elements = spec.shape.iter().product();
                 let offset = len;
                 len += usize::next_multiple_of(elements, ALIGN);
-                let lookup_only = spec.name == EMBEDDING && !config.tied;
                 Param {
-                    transposed: spec.shape.len() == 2 && !lookup_only,
+                    transposed: spec.shape.len() == 2 && is_product(&spec),
                     name: spec.name,
                     shape: spec.shape,
                     offset,
@@ -88,6 +101,7 @@ impl ParamLayout {
 }
 
 pub(crate) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(crate) const HEAD: &str = "lm_head.weight";
 
 impl Param {
     /// From the published order to the order of the buffer.
@@ -109,7 +123,7 @@ impl Param {
 }
 
 /// `[rows, columns]` to `[columns, rows]`.
-fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+pub(crate) fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     let mut y = vec![0.0; x.len()];
     transpose_pieces(&mut y, (rows, columns), |first, to| {
         to.copy_from_slice(&x[first..first + to.len()]);
@@ -156,17 +170,63 @@ pub(crate) struct LayerParams {
     pub(crate) matrices: Matrices,
 }
 
-/// Ranges of one layer's matrices, in the parameters or in their bf16 copy.
-#[derive(Clone, Copy, Debug)]
-#[expect(clippy::struct_field_names, reason = "they are the published names")]
-pub(crate) struct Matrices {
-    pub(crate) q_proj: Range,
-    pub(crate) k_proj: Range,
-    pub(crate) v_proj: Range,
-    pub(crate) o_proj: Range,
-    pub(crate) gate_proj: Range,
-    pub(crate) up_proj: Range,
-    pub(crate) down_proj: Range,
+/// Ranges of one layer's matrices, in the parameters or in their bf16 copy, in the order of [`Projection::ALL`].
+pub(crate) type Matrices = [Range; 7];
+
+/// A matrix of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Projection {
+    /// `q_proj`.
+    Q,
+    /// `k_proj`.
+    K,
+    /// `v_proj`.
+    V,
+    /// `o_proj`.
+    O,
+    /// `gate_proj`.
+    Gate,
+    /// `up_proj`.
+    Up,
+    /// `down_proj`.
+    Down,
+}
+
+impl Projection {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Q, Self::K, Self::V, Self::O, Self::Gate, Self::Up, Self::Down];
+
+    /// Its published name: `q_proj`.
+    pub fn name(self) -> &'static str {
+        self.module().split_once('.').expect("a block and a name").1
+    }
+
+    /// Its published name within the layer: `self_attn.q_proj`.
+    pub fn module(self) -> &'static str {
+        match self {
+            Self::Q => "self_attn.q_proj",
+            Self::K => "self_attn.k_proj",
+            Self::V => "self_attn.v_proj",
+            Self::O => "self_attn.o_proj",
+            Self::Gate => "mlp.gate_proj",
+            Self::Up => "mlp.up_proj",
+            Self::Down => "mlp.down_proj",
+        }
+    }
+
+    /// Its inputs and outputs.
+    pub(crate) fn shape(self, config: &Config) -> (usize, usize) {
+        let (hidden, ffn) = (config.hidden, config.ffn);
+        let shape = config.attention_shape();
+        match self {
+            Self::Q => (hidden, shape.q_dim()),
+            Self::K | Self::V => (hidden, shape.kv_dim()),
+            Self::O => (shape.q_dim(), hidden),
+            Self::Gate | Self::Up => (hidden, ffn),
+            Self::Down => (ffn, hidden),
+        }
+    }
 }
 
 /// Ranges of all tensors, by role.
@@ -180,13 +240,14 @@ pub(crate) struct Roles {
 }
 
 impl Roles {
+    /// Matrices that the layout does not have get an empty range: they are held elsewhere.
     pub(crate) fn of(config: &Config, layout: &ParamLayout) -> Result<Self, ComputeError> {
         let range = |name: &str| layout.get(name).map(|p| (p.offset, p.len));
+        let matrix = |name: &str| range(name).unwrap_or((0, 0));
         let layers = (0..config.layers)
             .map(|i| {
                 let at = |name: &str| range(&format!("model.layers.{i}.{name}"));
                 let attn = |name: &str| at(&format!("self_attn.{name}"));
-                let mlp = |name: &str| at(&format!("mlp.{name}"));
                 let qkv_bias = ["q_proj.bias", "k_proj.bias", "v_proj.bias"];
                 let [q_bias, k_bias, v_bias] = qkv_bias.map(attn);
                 let [q_norm, k_norm] = ["q_norm.weight", "k_norm.weight"].map(attn);
@@ -199,24 +260,17 @@ impl Roles {
                         None
                     },
                     qk_norm: if config.qk_norm { Some([q_norm?, k_norm?]) } else { None },
-                    matrices: Matrices {
-                        q_proj: attn("q_proj.weight")?,
-                        k_proj: attn("k_proj.weight")?,
-                        v_proj: attn("v_proj.weight")?,
-                        o_proj: attn("o_proj.weight")?,
-                        gate_proj: mlp("gate_proj.weight")?,
-                        up_proj: mlp("up_proj.weight")?,
-                        down_proj: mlp("down_proj.weight")?,
-                    },
+                    matrices: Projection::ALL
+                        .map(|it| matrix(&format!("model.layers.{i}.{}.weight", it.module()))),
                 })
             })
             .collect::<Result<_, ComputeError>>()?;
-        let embedding = range(EMBEDDING)?;
+        let embedding = matrix(EMBEDDING);
         Ok(Self {
             embedding,
             layers,
             norm: range("model.norm.weight")?,
-            head: if config.tied { embedding } else { range("lm_head.weight")? },
+            head: if config.tied { embedding } else { matrix(HEAD) },
         })
     }
 }

@@ -17,6 +17,7 @@ use crate::head::{Head, Outputs};
 use crate::layer::{Layer, LayerActivations, LayerGradients};
 use crate::memory::{ActivationCheckpointing, KEEP_LOGITS, TapeBytes, chunk_rows};
 use crate::model::Model;
+use crate::product::Scratch;
 
 /// Buffers of a forward and a backward pass.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ struct Body<D: Device> {
     /// Input of every layer, and the output of the last.
     x: Vec<D::Buf>,
     saved: Vec<LayerActivations<D>>,
-    mlp_hidden: D::Buf,
+    scratch: Scratch<D>,
     gradient: Option<LayerGradients<D>>,
 }
 
@@ -65,7 +66,7 @@ impl<D: Device> Tape<D> {
         if let Some(body) = &self.body {
             bytes.activations = body.x.iter().map(len).sum::<u64>()
                 + body.saved.iter().map(LayerActivations::bytes).sum::<u64>()
-                + len(&body.mlp_hidden);
+                + body.scratch.bytes();
             bytes.gradients = body.gradient.as_ref().map_or(0, LayerGradients::bytes);
         }
         (bytes.head, bytes.logits) = self.head.as_ref().map_or((0, 0), Head::bytes);
@@ -91,7 +92,7 @@ impl<D: Device> Tape<D> {
             saved: (0..saved)
                 .map(|_| LayerActivations::new(device, config, rows))
                 .collect::<Result<_, _>>()?,
-            mlp_hidden: device.alloc(rows * config.ffn)?,
+            scratch: Scratch::new(device, config, rows, model.rank())?,
             gradient: None,
         });
         Ok(())
@@ -100,7 +101,8 @@ impl<D: Device> Tape<D> {
     fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
         let body = self.body.as_mut().ok_or(ComputeError::NoForward)?;
         if body.gradient.is_none() {
-            let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
+            let gradient =
+                LayerGradients::new(&model.device, &model.config, body.rows, model.rank())?;
             body.gradient = Some(gradient);
         }
         Ok(())
@@ -241,7 +243,7 @@ impl<D: Device> Model<D> {
             x,
             x_next,
             &mut body.saved[slot],
-            &mut body.mlp_hidden,
+            &mut body.scratch,
             |device, a| {
                 let out = a.out.first_mut(rows * shape.q_dim());
                 let log_sums = a.log_sums.first_mut(rows * shape.heads);
@@ -261,10 +263,13 @@ impl<D: Device> Model<D> {
                 &body.x[index],
                 &batch.segments,
                 &mut body.saved[slot],
-                &mut body.mlp_hidden,
+                &mut body.scratch,
                 body.gradient.as_mut().expect("the gradient was reserved"),
                 gradients,
             );
+        }
+        if self.base_is_frozen() {
+            return;
         }
         let d = body.gradient.as_ref().expect("the gradient was reserved");
         let embedding = self.roles.embedding;
@@ -281,12 +286,12 @@ impl<D: Device> Model<D> {
         );
     }
 
-    /// A layer as training runs it, on the f32 weights.
+    /// A layer as training runs it, on the f32 weights where there are any.
     fn tape_layer<'a>(&'a self, batch: &'a Prepared<D>, index: usize) -> Layer<'a, D> {
         Layer {
             model: self,
             device: &self.device,
-            packed: None,
+            packed: self.packed_alone(),
             index,
             rows: batch.rows,
             positions: &batch.positions,

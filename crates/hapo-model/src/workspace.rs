@@ -6,6 +6,7 @@ use crate::compute_error::ComputeError;
 use crate::layer::{AttentionArgs, Layer, LayerActivations};
 use crate::memory::{GenerationRows, generation_bytes};
 use crate::model::{Model, mat};
+use crate::product::Scratch;
 
 /// Buffers of one block of rows.
 #[derive(Debug)]
@@ -14,7 +15,7 @@ pub(crate) struct Workspace<D: Device> {
     pub(crate) head_rows: usize,
     pub(crate) x: [D::Buf; 2],
     pub(crate) saved: LayerActivations<D>,
-    pub(crate) mlp_hidden: D::Buf,
+    pub(crate) scratch: Scratch<D>,
     pub(crate) last: D::Buf,
     norm: D::Buf,
     norm_inverse: D::Buf,
@@ -40,7 +41,7 @@ impl<D: Device> Workspace<D> {
             head_rows,
             x: [device.alloc(rows * hidden)?, device.alloc(rows * hidden)?],
             saved: LayerActivations::new(device, config, rows)?,
-            mlp_hidden: device.alloc(rows * config.ffn)?,
+            scratch: Scratch::new(device, config, rows, model.rank())?,
             last: device.alloc(head_rows * hidden)?,
             norm: device.alloc(head_rows * hidden)?,
             norm_inverse: device.alloc(head_rows)?,
@@ -57,7 +58,7 @@ impl<D: Device> Workspace<D> {
         attend: impl FnOnce(&D, AttentionArgs<'_, D>),
     ) {
         let [x, x_next] = &mut self.x;
-        layer.forward(x, x_next, &mut self.saved, &mut self.mlp_hidden, attend);
+        layer.forward(x, x_next, &mut self.saved, &mut self.scratch, attend);
         self.x.swap(0, 1);
     }
 }
@@ -69,7 +70,7 @@ impl<D: Device> Model<D> {
         let c = &self.config;
         let shape = c.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
-        let weight_bytes = self.layout.len() * size_of::<f32>();
+        let weight_bytes = self.weight_bytes();
         // A block keeps the size of the largest step it was part of.
         let mut blocks: Vec<usize> = Vec::new();
         for n in 1..=rows {
@@ -85,7 +86,7 @@ impl<D: Device> Model<D> {
         let decoded: usize = blocks.iter().sum();
         let piecewise = self.positions * (2 * c.layers * kv_dim + 2 * q_dim + c.heads);
         let counts = GenerationRows { rows, decoded, prefill, prompts };
-        generation_bytes(c, counts) as usize + piecewise * size_of::<f32>()
+        generation_bytes(c, counts, self.rank()) as usize + piecewise * size_of::<f32>()
     }
 
     /// Final norm and logits of the rows in `work.last`.

@@ -24,7 +24,8 @@ fn the_formulas_are_what_the_tape_holds() {
             model.backward(&mut tape, &slopes, &slopes, &mut gradients).unwrap();
             // The prompt's last row predicts the first token of both responses.
             let (rows, targets) = (5 + 2 + 19, 3 + 20);
-            let predicted = tape_bytes(model.config(), rows, targets - 1, targets, checkpointing);
+            let predicted =
+                tape_bytes(model.config(), rows, targets - 1, targets, checkpointing, 0);
             assert_eq!(predicted, tape.bytes(), "{name} {checkpointing:?}");
         }
     }

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hapo_kernels::Device;
-use hapo_model::{Config, LoadError, LoadedModel, config_json};
+use hapo_model::{Config, LoadError, config_json};
 
 use crate::error::{Error, Result};
 
@@ -53,10 +52,4 @@ pub fn base_folder() -> Result<tempfile::TempDir> {
         .map_err(|source| Error::Io { action: "create", path: std::env::temp_dir(), source })?;
     write_base(folder.path())?;
     Ok(folder)
-}
-
-/// Opens the base model through a folder of its own, which is removed again.
-pub(crate) fn base<D: Device>(context: usize, device: D) -> Result<LoadedModel<D>> {
-    let folder = base_folder()?;
-    Ok(hapo_model::load(folder.path(), device, |_| context)?)
 }

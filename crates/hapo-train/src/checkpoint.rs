@@ -1,5 +1,5 @@
-//! Checkpoints: a Hugging Face folder that transformers and vLLM load as it is, and beside it, in
-//! `trainer_state/`, what a resumed run needs to continue with the same bits.
+//! Checkpoints: a Hugging Face folder that transformers and vLLM load as it is, or PEFT one of an adapter, and beside
+//! it, in `trainer_state/`, what a resumed run needs to continue with the same bits.
 //!
 //! A checkpoint is written under another name, flushed and renamed, so a folder named
 //! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
@@ -22,7 +22,6 @@ use crate::recipe::{AUTO, Recipe};
 
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: &[&str] = &[
-    "config.json",
     "trainer_state/state.json",
     "trainer_state/parameters.f32",
     "trainer_state/first_moments.f32",
@@ -240,7 +239,9 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
         |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
     let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)
         .map_err(|it| refuse(format!("checksums.json: {it}")))?;
-    for name in ESSENTIAL {
+    let adapter = expected.contains_key("adapter_model.safetensors");
+    let config = if adapter { "adapter_config.json" } else { "config.json" };
+    for name in ESSENTIAL.iter().chain([&config]) {
         if !expected.contains_key(*name) {
             return Err(refuse(format!("checksums.json does not list {name}")));
         }

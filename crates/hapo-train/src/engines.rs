@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use hapo_core::Loss;
 use hapo_kernels::{AdamW, Device};
+use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
 use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_until};
 
@@ -79,10 +80,10 @@ pub trait Learner {
     /// No memory.
     fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
 
-    /// Bytes of weights, gradients, moments and the copy for the KL.
+    /// Bytes of weights, gradients, moments and the copy for the KL, and of weights that are not trained.
     fn state_bytes(&self) -> u64;
 
-    /// Writes the weights as a model folder, and beside it what [`Learner::restore`] reads.
+    /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Learner::restore`] reads.
     ///
     /// # Errors
     /// A disk that is full.
@@ -104,9 +105,11 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-/// What a model folder holds besides the weights.
+/// What a folder holds besides the weights or the adapter.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelFiles<'a> {
+    /// What an adapter's folder says of its base.
+    pub base: AdapterNote<'a>,
     /// Number format of the weights.
     pub dtype: Dtype,
     /// Files of the tokenizer: name and bytes.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use hapo_kernels::Device;
+use hapo_model::folder::Fingerprint;
 use hapo_model::{Architecture, Config, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::error::{Error, Result};
@@ -26,6 +27,7 @@ pub(crate) fn init_model<D: Device>(
     let (tokenizer, tokenizer_files) = tokenizer_of(init)?;
     let config = config_of(init, &tokenizer, context)?;
     let mut model = Model::new(device, config.clone(), context)?;
+    let mut fingerprint = Fingerprint::default();
     for (index, spec) in config.tensors().iter().enumerate() {
         let n: usize = spec.shape.iter().product();
         let values: Vec<f32> = if spec.name.ends_with("bias") {
@@ -37,9 +39,11 @@ pub(crate) fn init_model<D: Device>(
             let mut rng = CounterRng::new(seed, RngStream::Init, counter);
             (0..n).map(|_| (rng.normal() * init.std) as f32).collect()
         };
+        fingerprint.add(spec, &values);
         model.set_tensor(&spec.name, &values)?;
     }
-    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings: Vec::new() })
+    let (warnings, fingerprint) = (Vec::new(), fingerprint.to_string());
+    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint })
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.

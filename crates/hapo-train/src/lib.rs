@@ -14,6 +14,7 @@ mod init;
 mod inputs;
 #[cfg(test)]
 mod invariance;
+mod lora;
 pub mod memory;
 pub mod pack;
 pub mod plan;

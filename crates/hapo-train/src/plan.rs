@@ -10,7 +10,7 @@ mod device;
 mod memory;
 mod work;
 
-use hapo_model::Config;
+use hapo_model::{Config, Dtype};
 use serde::Serialize;
 
 pub use device::DeviceSpec;
@@ -19,8 +19,9 @@ pub(crate) use memory::micro_batch_tokens;
 use crate::builtin::BUILTIN_BASE;
 use crate::error::Result;
 use crate::init;
+use crate::lora;
 use crate::recipe::{ModelSource, Recipe};
-use memory::{Sampling, changes, parts, total};
+use memory::{Sampling, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
 
 /// Mean lengths in tokens to reckon time with.
@@ -114,7 +115,11 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
         ModelSource::Folder(path) if path == BUILTIN_BASE => crate::builtin::config(),
         ModelSource::Folder(path) => {
-            Ok(hapo_model::folder::read_config(std::path::Path::new(path))?.config)
+            let base = lora::adapter_of(path)?.map(|it| lora::base_of(&it)).transpose()?;
+            match base.as_deref().unwrap_or(path) {
+                BUILTIN_BASE => crate::builtin::config(),
+                folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
+            }
         }
         ModelSource::Stage(name) => Err(crate::error::Error::Stage {
             problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
@@ -131,7 +136,9 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
     changes.retain(|it| it.total_bytes < total_bytes);
     changes.sort_by_key(|it| it.total_bytes);
     let of_step = Sampling::of_step(recipe);
-    let sampling = of_step.map(|it| SamplingWork::of(it, config, lengths)).unwrap_or_default();
+    let weights = memory::weight_bytes(recipe, config, device);
+    let sampling =
+        of_step.map(|it| SamplingWork::of(it, config, weights, lengths)).unwrap_or_default();
     let training = TrainingWork::of(recipe, config, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
     Plan {
@@ -186,7 +193,9 @@ fn evaluation(
     let longest = recipe.sampling().max_new_tokens as f64;
     let limit = recipe.eval_max_tokens() as f64;
     let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
-    let of_set = |it: &Sampling| SamplingWork::of(*it, config, Lengths { response, ..lengths });
+    let weights = memory::weight_bytes(recipe, config, device);
+    let of_set =
+        |it: &Sampling| SamplingWork::of(*it, config, weights, Lengths { response, ..lengths });
     let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
     Some(Evaluation {
         // There is one after the last step as well.
@@ -197,10 +206,10 @@ fn evaluation(
     })
 }
 
-/// Weights in the recipe's format, and the f32 parameters and moments that a resume reads.
+/// Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
 fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
-    let parameters = hapo_model::memory::parameter_bytes(config) / 4;
-    parameters * (recipe.settings().model.dtype.size() as u64 + 3 * 4)
+    let dtype = if recipe.lora().is_some() { Dtype::F32 } else { recipe.settings().model.dtype };
+    trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
 }
 
 /// Checkpoints on the disk at once.

@@ -29,9 +29,9 @@ pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries};
 pub use sections::{
     AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection,
-    HapoSection, InitSection, Key, LossSection, MethodName, MetricsSection, MicroBatch,
-    ModelSection, OptimSection, Overlong, REQUIRED, RewardSection, SECTIONS, SamplingSection,
-    Settings, TeacherSection, Truncated,
+    HapoSection, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
+    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection,
+    SECTIONS, SamplingSection, Settings, TeacherSection, Truncated,
 };
 pub use spelling::{of_earlier_version, upgrade};
 pub use text::{Overrides, WrittenAs};
@@ -465,6 +465,11 @@ impl Recipe {
             (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
             (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
         }
+    }
+
+    /// The adapter that is trained in the place of the weights.
+    pub fn lora(&self) -> Option<&LoraSection> {
+        self.settings.lora.as_ref()
     }
 
     /// Evaluation while the run trains.

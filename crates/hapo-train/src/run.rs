@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
 use hapo_kernels::{AdamW, Cpu, Device};
+use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, config_json};
 use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, choose_template};
 use sha2::{Digest, Sha256};
 
-use crate::builtin::BUILTIN_BASE;
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engines::Batching;
 use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::grading::RunGrader;
 use crate::init::init_model;
 use crate::inputs::Inputs;
+use crate::lora::{self, Opened};
 use crate::recipe::{ModelSource, Recipe, Truncated};
 use crate::rollouts::RolloutLog;
 use crate::settle::settled;
@@ -30,7 +31,8 @@ use crate::update::UpdateSettings;
 use crate::validation::Validation;
 use crate::verifier::{VerdictNoise, Verifier};
 
-/// Opens a model folder, or [`BUILTIN_BASE`], on the CPU.
+/// Opens a model folder, or [`BUILTIN_BASE`](crate::BUILTIN_BASE), on the CPU. An adapter's folder whose base is here stands for the
+/// merged model.
 ///
 /// `context` is the longest sequence it will see, prompt and response together.
 pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
@@ -39,10 +41,7 @@ pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedMo
 
 /// As [`open_model`], on any device.
 pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
-    if path == BUILTIN_BASE {
-        return crate::builtin::base(context, device);
-    }
-    Ok(hapo_model::load(Path::new(path), device, |_| context)?)
+    Ok(lora::open(path, context, device, None)?.loaded)
 }
 
 pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
@@ -61,6 +60,8 @@ pub struct Run<L: Learner = Trainer> {
     settings: StepSettings,
     rollouts: RolloutLog,
     tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    /// The folder of the base, and the fingerprint of its weights.
+    base: (String, String),
     inputs: Inputs,
     validation: Option<Validation>,
     steps_done: u64,
@@ -86,16 +87,23 @@ impl<D: Device> Run<Trainer<D>> {
             context += recipe.sampling().max_new_tokens;
         }
         let context = context.max(recipe.data().max_prompt_tokens + recipe.eval_max_tokens());
-        let loaded = match recipe.model() {
-            ModelSource::Folder(path) => open_model_on(path, context, device)?,
-            ModelSource::Init(init) => init_model(init, context, recipe.seed(), device)?,
+        let lora = recipe.lora().map(|it| (it, recipe.seed()));
+        let Opened { loaded, base } = match recipe.model() {
+            ModelSource::Folder(path) => lora::open(path, context, device, lora)?,
+            ModelSource::Init(init) => {
+                let mut loaded = init_model(init, context, recipe.seed(), device)?;
+                if let Some((section, seed)) = lora {
+                    lora::begin(&mut loaded.model, section, seed)?;
+                }
+                Opened { loaded, base: String::new() }
+            }
             ModelSource::Stage(name) => {
                 return Err(Error::Stage {
                     problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
                 });
             }
         };
-        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings } = loaded;
+        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
         let name = match recipe.model() {
             ModelSource::Folder(path) => path,
             _ => "the model",
@@ -139,6 +147,7 @@ impl<D: Device> Run<Trainer<D>> {
             settings: settings_of(recipe),
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
+            base: (base, fingerprint),
             inputs,
             validation: None,
             steps_done: 0,
@@ -416,10 +425,21 @@ impl<L: Learner> Run<L> {
         }
     }
 
+    /// What an adapter's folder says of its base: the name that others know it by, where the recipe has it.
+    fn base(&self) -> AdapterNote<'_> {
+        let (folder, fingerprint) = (&self.base.0, &self.base.1);
+        let name = match self.recipe.settings().model.path.as_deref() {
+            Some(it) if !it.starts_with("stage:") => it,
+            _ => folder,
+        };
+        AdapterNote { base: name, folder, fingerprint }
+    }
+
     fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, L> {
         Contents {
             learner: &self.learner,
             files: ModelFiles {
+                base: self.base(),
                 dtype: self.recipe.settings().model.dtype,
                 tokenizer_files: &self.tokenizer_files,
             },

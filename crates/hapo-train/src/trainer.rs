@@ -118,7 +118,7 @@ impl<D: Device> Trainer<D> {
 
     /// Keeps the weights of this moment as those that [`Trainer::kl_to_initial`] measures from.
     pub(crate) fn keep_initial(&mut self) -> Result<()> {
-        let weights = self.model.params();
+        let weights = self.model.trained();
         let device = self.model.device();
         let mut kept = device.alloc(weights.len()).map_err(ComputeError::from)?;
         let len = weights.len();
@@ -168,20 +168,20 @@ impl<D: Device> Trainer<D> {
         Ok(())
     }
 
-    /// Norm of each tensor's gradient, by its published name.
+    /// Norm of each trained tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
         let squares = self.gradients.squared_norms(&self.model);
-        let names = self.model.layout().params().iter().map(|it| it.name.clone());
+        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
         names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
 
-    /// Norm of each tensor, by its published name.
+    /// Norm of each trained tensor, by its published name.
     pub fn parameter_norms(&self) -> Vec<(String, f64)> {
         let norm = |offset, len| {
-            self.model.device().squared_norm(self.model.params().at(offset, len)).sqrt()
+            self.model.device().squared_norm(self.model.trained().at(offset, len)).sqrt()
         };
         self.model
-            .layout()
+            .trained_layout()
             .params()
             .iter()
             .map(|it| (it.name.clone(), norm(it.offset, it.len)))
@@ -230,7 +230,7 @@ impl<D: Device> Learner for Trainer<D> {
     }
 
     fn weights_are_finite(&self) -> bool {
-        let weights = self.model.params();
+        let weights = self.model.trained();
         self.model.device().squared_norm(weights.first(weights.len())).is_finite()
     }
 
@@ -240,9 +240,9 @@ impl<D: Device> Learner for Trainer<D> {
         let Some(mut initial) = self.initial.take() else {
             return Ok(None);
         };
-        std::mem::swap(self.model.params_mut(), &mut initial);
+        std::mem::swap(self.model.trained_mut(), &mut initial);
         let measured = self.mean_k3(groups, batching);
-        std::mem::swap(self.model.params_mut(), &mut initial);
+        std::mem::swap(self.model.trained_mut(), &mut initial);
         self.initial = Some(initial);
         measured
     }
@@ -262,7 +262,8 @@ impl<D: Device> Learner for Trainer<D> {
 
     fn state_bytes(&self) -> u64 {
         let copies = if self.initial.is_some() { 5 } else { 4 };
-        self.model.layout().len() as u64 * 4 * copies
+        let frozen: usize = self.model.frozen().iter().map(|it| it.len()).sum();
+        4 * (self.model.trained_layout().len() as u64 * copies + frozen as u64)
     }
 
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {

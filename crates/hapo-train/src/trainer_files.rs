@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use hapo_kernels::{Buffer, Device};
-use hapo_model::folder::Layout;
+use hapo_model::folder::{Layout, write_adapter};
 use hapo_model::{ComputeError, Model, Moments};
 use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
@@ -21,7 +21,7 @@ use hapo_core::hex;
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
 
-/// Writes the weights as a model folder, and the trainer's buffers beside it.
+/// Writes the weights as a model folder, or the adapter as PEFT's, and the trainer's buffers beside it.
 pub(crate) fn write_state<D: Device>(
     folder: &Path,
     (model, moments): (&Model<D>, &Moments<D>),
@@ -29,14 +29,18 @@ pub(crate) fn write_state<D: Device>(
 ) -> Result<()> {
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    let layout =
-        Layout { dtype: files.dtype, shard_bytes: SHARD_BYTES, tokenizer_files: &tokenizer_files };
-    hapo_model::folder::write(folder, model.config(), &layout, |spec| {
-        model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
-    })?;
-    // Weights in f32, whatever the folder's number format, and moments.
+    if model.adapter().is_some() {
+        write_adapter(folder, model, files.base, &tokenizer_files)?;
+    } else {
+        let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
+        let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+        hapo_model::folder::write(folder, model.config(), &layout, |spec| {
+            model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
+        })?;
+    }
+    // Trained weights in f32, whatever the folder's number format, and moments.
     for (name, buffer) in [
-        ("parameters.f32", model.params()),
+        ("parameters.f32", model.trained()),
         ("first_moments.f32", &moments.first),
         ("second_moments.f32", &moments.second),
     ] {
@@ -79,14 +83,16 @@ fn each_piece<D: Device, E>(
     Ok(())
 }
 
-/// SHA-256 of a model's weights in f32.
+/// SHA-256 of a model's weights as they are held, its adapter's last.
 pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     let mut hash = Sha256::new();
-    each_piece(model, model.params(), |bytes| {
-        hash.update(bytes);
-        Ok::<_, Infallible>(())
-    })
-    .unwrap_or_else(|it| match it {});
+    for buffer in model.frozen().into_iter().chain([model.trained()]) {
+        each_piece(model, buffer, |bytes| {
+            hash.update(bytes);
+            Ok::<_, Infallible>(())
+        })
+        .unwrap_or_else(|it| match it {});
+    }
     hex(hash.finalize())
 }
 
@@ -121,13 +127,13 @@ pub(crate) fn read_state<D: Device>(
     (model, moments): (&mut Model<D>, &mut Moments<D>),
 ) -> Result<()> {
     let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
-    let n = model.params().len();
+    let n = model.trained().len();
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
         read_pieces(&folder.join("trainer_state").join(name), n, take)
             .map_err(|it| refuse(format!("{name}: {it}")))
     };
     read("parameters.f32", &mut |at, part| {
-        model.set_params_at(at, part);
+        model.set_trained_at(at, part);
     })?;
     let device = model.device();
     let (first, second) = (&mut moments.first, &mut moments.second);

@@ -34,6 +34,8 @@ pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base; with --endpoint the model's name at the server
     #[arg(long, required_unless_present = "compare")]
     model: Option<String>,
+    #[command(flatten)]
+    adapter: model::AdapterArg,
     /// Base address of an OpenAI-compatible server to ask instead of a local model
     #[arg(long, value_name = "URL", conflicts_with = "device")]
     endpoint: Option<String>,
@@ -155,6 +157,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
         (None, Some(template)) => on_device!(args.device.device, threads, |device| sample(
             &mut session,
+            args.named(),
             template,
             device
         ))?,
@@ -187,14 +190,12 @@ impl Args {
         // After what can be refused without the model.
         let template = match &self.endpoint {
             Some(_) => None,
-            None => {
-                Some(model::template(self.template(), self.model.as_deref().unwrap_or_default())?)
-            }
+            None => Some(model::template(self.template(), self.named())?),
         };
         let prompt = template.as_ref().map_or(&self.instruction, |it| &it.name);
         let plan = EvalPlan {
             sets,
-            model: self.model.clone().unwrap_or_default(),
+            model: self.named().to_string(),
             endpoint: self.endpoint.clone(),
             prompt: prompt.clone(),
             completions: self.k,
@@ -241,6 +242,10 @@ impl Args {
         })?)
     }
 
+    fn named(&self) -> model::Named<'_> {
+        self.adapter.of(self.model.as_deref().unwrap_or_default())
+    }
+
     fn template(&self) -> TemplateRequest<'_> {
         TemplateRequest {
             name: self.template.as_deref(),
@@ -269,12 +274,13 @@ impl Args {
 
 fn sample<D: Device>(
     session: &mut EvalSession<'_>,
+    named: model::Named<'_>,
     template: &ChosenTemplate,
     device: D,
 ) -> Result<()> {
-    let EvalPlan { model, max_tokens, .. } = session.plan();
-    let (opened, chat_format) = model::open(model, template, *max_tokens, device)?;
-    model::warn_of_another_template(model, &chat_format);
+    let max_tokens = session.plan().max_tokens;
+    let (opened, chat_format) = model::open(named, template, max_tokens, device)?;
+    model::warn_of_another_template(named, &chat_format);
     let model = EvalModel { model: &opened, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {
         eprintln!("warning: {it}");

@@ -23,6 +23,8 @@ pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
+    #[command(flatten)]
+    adapter: model::AdapterArg,
     /// The problem
     #[arg(long, conflicts_with = "input", required_unless_present = "input")]
     prompt: Option<String>,
@@ -93,8 +95,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         suffix: args.suffix.as_deref(),
     };
     let plan = GeneratePlan {
-        model: &args.model,
-        template: model::template(asked, &args.model)?,
+        model: args.adapter.of(&args.model),
+        template: model::template(asked, args.adapter.of(&args.model))?,
         problems: &problems,
         completions: args.completions,
         decoding,
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 /// What is sampled, and how it is printed.
 struct GeneratePlan<'a> {
-    model: &'a str,
+    model: model::Named<'a>,
     template: ChosenTemplate,
     problems: &'a [Example],
     completions: usize,

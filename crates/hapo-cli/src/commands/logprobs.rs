@@ -26,6 +26,8 @@ pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
+    #[command(flatten)]
+    adapter: model::AdapterArg,
     /// JSONL file, or - for standard input
     #[arg(long)]
     input: PathBuf,
@@ -56,7 +58,8 @@ struct Scored {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let lines = read(&args.input)?;
     let wanted = Wanted { greedy: args.greedy, logits: args.logits };
-    on_device!(args.device.device, threads, |device| print(&args.model, &lines, wanted, device))
+    let named = args.adapter.of(&args.model);
+    on_device!(args.device.device, threads, |device| print(named, &lines, wanted, device))
 }
 
 /// What is wanted besides log-probabilities and entropies.
@@ -105,9 +108,14 @@ fn read(input: &Path) -> Result<Vec<Sequence>> {
 }
 
 /// A line for every sequence.
-fn print<D: Device>(model: &str, sequences: &[Sequence], wanted: Wanted, device: D) -> Result<()> {
+fn print<D: Device>(
+    named: model::Named<'_>,
+    sequences: &[Sequence],
+    wanted: Wanted,
+    device: D,
+) -> Result<()> {
     let longest = sequences.iter().map(|it| it.1.len()).max().unwrap_or(1);
-    let loaded = model::open_loaded(model, longest + wanted.greedy, device)?;
+    let loaded = model::open_beside(named, longest + wanted.greedy, device)?;
     let mut tape = Tape::new(hapo_model::ActivationCheckpointing::Layers);
     for (location, ids) in sequences {
         let scored = score(&loaded.model, &mut tape, ids, wanted).map_err(|it| {

@@ -10,6 +10,7 @@ pub(crate) mod grade;
 pub(crate) mod list;
 pub(crate) mod logprobs;
 pub(crate) mod man;
+pub(crate) mod merge;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod quickstart;

@@ -9,6 +9,7 @@ use hapo_train::{Trainer, replay};
 use crate::commands::train::on_disk;
 use crate::failure::bad_input;
 use crate::support::device::DeviceArg;
+use crate::support::model::{Named, open_beside};
 
 /// Recompute a recorded batch, or a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Hugging Face folder of a recorded batch
     #[arg(long, requires = "batch")]
     model: Option<String>,
+    /// PEFT folder of an adapter of the model, which is trained in its place
+    #[arg(long, value_name = "DIR", requires = "batch")]
+    adapter: Option<PathBuf>,
     /// An array of cases, laid out as testdata/fixtures/losses/cases.json
     #[arg(long, requires = "model")]
     batch: Option<PathBuf>,
@@ -42,7 +46,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             on_device!(device, threads, |device| step_of_run(run, step, args.json, device))
         }
         (_, _, Some(model), Some(batch)) => {
-            on_device!(device, threads, |device| recorded(model, batch, args.json, &device))
+            let named = Named { model, adapter: args.adapter.as_deref() };
+            on_device!(device, threads, |device| recorded(named, batch, args.json, &device))
         }
         _ => Err(bad_input(
             "nothing to replay",
@@ -69,7 +74,12 @@ fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Resul
     anyhow::bail!("step {step} of {} is not what was logged", run.display())
 }
 
-fn recorded<D: Device + Clone>(model: &str, batch: &Path, json: bool, device: &D) -> Result<()> {
+fn recorded<D: Device + Clone>(
+    named: Named<'_>,
+    batch: &Path,
+    json: bool,
+    device: &D,
+) -> Result<()> {
     let origin = batch.display().to_string();
     let text = std::fs::read_to_string(batch).map_err(|it| {
         bad_input(format!("cannot read {origin}: {it}"), "name a JSON file of cases")
@@ -79,7 +89,7 @@ fn recorded<D: Device + Clone>(model: &str, batch: &Path, json: bool, device: &D
     let mut all = Vec::with_capacity(cases.len());
     for (index, case) in cases.iter().enumerate() {
         // Every case starts from the weights of the folder.
-        let model = crate::support::model::open_loaded(model, context, device.clone())?.model;
+        let model = open_beside(named, context, device.clone())?.model;
         let mut trainer = Trainer::new(model, hapo_model::ActivationCheckpointing::None)?;
         let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
         if !json {

@@ -21,6 +21,8 @@ pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
+    #[command(flatten)]
+    adapter: model::AdapterArg,
     /// Address to listen on; there is no authentication
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -72,8 +74,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
     let plan = ServePlan {
-        model: &args.model,
-        template: model::template(asked, &args.model)?,
+        model: args.adapter.of(&args.model),
+        template: model::template(asked, args.adapter.of(&args.model))?,
         host: &args.host,
         port: args.port,
         settings: args.settings(),
@@ -83,7 +85,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 /// A model, and how it is served.
 struct ServePlan<'a> {
-    model: &'a str,
+    model: model::Named<'a>,
     template: ChosenTemplate,
     host: &'a str,
     port: u16,
@@ -115,7 +117,7 @@ impl Args {
 fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
     let ServePlan { model, template, host, port, settings } = plan;
     let loaded = model::open_loaded(model, settings.cache_tokens, device)?;
-    let template = choose_template(template.choice(), model, &loaded.tokenizer_files)?;
+    let template = choose_template(template.choice(), model.model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     // The engine has threads of its own.
     let runtime =

@@ -191,7 +191,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     } else {
         let name = args.template.as_deref();
         let asked = TemplateRequest { name, ..TemplateRequest::default() };
-        Some(model::template(asked, &args.model)?)
+        Some(model::template(asked, (&args.model).into())?)
     };
     let origin = args.origin(client.as_ref(), template.as_ref())?;
     let (begin, again) = (args.begin(), args.retry_failed);
@@ -417,7 +417,7 @@ fn local(
     let max_new_tokens = session.origin().max_tokens.unwrap_or(LOCAL_MAX_TOKENS) as usize;
     let Origin { model, seed, .. } = session.origin().clone();
     let cpu = crate::support::device::cpu(threads)?;
-    let (model, chat_format) = model::open(&model, template, max_new_tokens, cpu)?;
+    let (model, chat_format) = model::open((&model).into(), template, max_new_tokens, cpu)?;
     let settings = SampleSettings {
         decoding,
         stop: &chat_format.stop,

@@ -1,6 +1,6 @@
 //! Opening a model for a command.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Device;
@@ -11,11 +11,50 @@ use hapo_train::{ChosenTemplate, TemplateRequest};
 use crate::failure::bad_input;
 use crate::support::hub;
 
+/// A model by its folder or its name on the hub, and the adapter that goes with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) adapter: Option<&'a Path>,
+}
+
+impl<'a> From<&'a String> for Named<'a> {
+    fn from(model: &'a String) -> Self {
+        Self { model, adapter: None }
+    }
+}
+
+/// The adapter of a model.
+#[derive(clap::Args)]
+pub(crate) struct AdapterArg {
+    /// PEFT folder of an adapter of the model, as a checkpoint of a recipe with [lora] is one
+    #[arg(long, value_name = "DIR")]
+    adapter: Option<PathBuf>,
+}
+
+impl AdapterArg {
+    /// The model with this adapter.
+    pub(crate) fn of<'a>(&'a self, model: &'a str) -> Named<'a> {
+        Named { model, adapter: self.adapter.as_deref() }
+    }
+}
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.adapter {
+            None => f.write_str(self.model),
+            Some(it) => write!(f, "{} with {}", self.model, it.display()),
+        }
+    }
+}
+
 /// The template of a local model's prompts; says which where nobody named it.
-pub(crate) fn template(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemplate> {
-    let folder = match asked.name {
-        Some(_) => model.to_owned(),
-        None => hub::model_folder(model)?,
+pub(crate) fn template(asked: TemplateRequest<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
+    let trained = |it: &&Path| hapo_train::checkpoint::trained_template(it).is_some();
+    let folder = match (asked.name, named.adapter.filter(trained)) {
+        (Some(_), _) => named.model.to_owned(),
+        (None, Some(adapter)) => adapter.display().to_string(),
+        (None, None) => hub::model_folder(named.model)?,
     };
     let chosen = hapo_train::template_of(asked, &folder)?;
     if let Some(note) = chosen.note() {
@@ -27,14 +66,15 @@ pub(crate) fn template(asked: TemplateRequest<'_>, model: &str) -> Result<Chosen
 /// A model and its chat format. The longest sequence is the model's own limit, or
 /// `PROMPT_TOKENS` and `max_new_tokens`, whichever is shorter.
 pub(crate) fn open<D: Device>(
-    path: &str,
+    named: Named<'_>,
     template: &ChosenTemplate,
     max_new_tokens: usize,
     device: D,
 ) -> Result<(Model<D>, ChatFormat)> {
     const PROMPT_TOKENS: usize = 4096;
-    let mut loaded = open_loaded(path, PROMPT_TOKENS + max_new_tokens, device)?;
-    let template = hapo_sampler::choose_template(template.choice(), path, &loaded.tokenizer_files)?;
+    let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
+    let files = &loaded.tokenizer_files;
+    let template = hapo_sampler::choose_template(template.choice(), named.model, files)?;
     loaded.model.pack_exact()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     Ok((loaded.model, chat_format))
@@ -54,28 +94,48 @@ pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
     Ok(Tokenizer::from_bytes(path, &bytes)?)
 }
 
-/// A model by its folder or its name on the hub, for sequences of `context` tokens.
+/// A model for sequences of `context` tokens, its adapter merged into it.
 pub(crate) fn open_loaded<D: Device>(
-    path: &str,
+    named: Named<'_>,
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    let loaded = hapo_train::open_model_on(&hub::model_folder(path)?, context, device)?;
+    let mut loaded = open_beside(named, context, device)?;
+    if named.adapter.is_some() {
+        loaded.model.merge_adapter()?;
+    }
+    Ok(loaded)
+}
+
+/// A model for sequences of `context` tokens, its adapter beside it as in training.
+pub(crate) fn open_beside<D: Device>(
+    named: Named<'_>,
+    context: usize,
+    device: D,
+) -> Result<LoadedModel<D>> {
+    let folder = hub::model_folder(named.model)?;
+    let mut loaded = hapo_train::open_model_on(&folder, context, device)?;
     for it in &loaded.warnings {
         eprintln!("warning: {it}");
+    }
+    if let Some(dir) = named.adapter {
+        let adapter = hapo_model::folder::open_adapter(dir)?;
+        adapter.add_to(&mut loaded.model, &loaded.fingerprint)?;
     }
     Ok(loaded)
 }
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
-pub(crate) fn warn_of_another_template(path: &str, chat_format: &ChatFormat) {
-    let trained = hapo_train::checkpoint::trained_template(Path::new(path));
+pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) {
+    let path = named.adapter.unwrap_or(Path::new(named.model));
+    let trained = hapo_train::checkpoint::trained_template(path);
     if let Some(trained) = trained
         && trained.hash != chat_format.template.hash()
     {
         let name = &trained.name;
         eprintln!(
-            "warning: {path} was trained with template `{name}`, and is sampled with `{}`{}",
+            "warning: {} was trained with template `{name}`, and is sampled with `{}`{}",
+            path.display(),
             chat_format.template.name(),
             if *name == chat_format.template.name() { " of another text" } else { "" }
         );

@@ -18,6 +18,9 @@ use crate::lanes::{Lanes, WIDTH, wide_kernel};
 pub(super) const CHAIN: usize = 512;
 /// Fewer rows than this take the own kernel.
 const FEW_ROWS: usize = 4;
+/// Fewer steps or columns than this, as products with an adapter of rank 1 or 2 have, are special cases of `gemm`
+/// with other chains: they take the own kernel too.
+const LEAST_STEPS: usize = 3;
 /// Columns an own kernel holds in registers.
 const PANEL: usize = 64;
 
@@ -70,7 +73,7 @@ pub(super) fn forward(
         let dst = y.tile(tile.row * outputs + tile.column, tile.height, outputs, tile.width);
         // The chain of one row must not depend on the others, so `gemm`'s special cases for one row
         // are not taken.
-        if rows < FEW_ROWS {
+        if rows < FEW_ROWS || inputs < LEAST_STEPS || outputs < LEAST_STEPS {
             for first in (0..tile.height).step_by(FEW_ROWS) {
                 let height = FEW_ROWS.min(tile.height - first);
                 // SAFETY: tiles are disjoint; one row of the tile at a time.
@@ -335,22 +338,22 @@ fn plain_product(p: Product, dst: *mut f32, stride: usize) {
 
 /// A rectangle of the result.
 #[derive(Clone, Copy)]
-struct Tile {
-    row: usize,
-    height: usize,
-    column: usize,
-    width: usize,
+pub(super) struct Tile {
+    pub(super) row: usize,
+    pub(super) height: usize,
+    pub(super) column: usize,
+    pub(super) width: usize,
 }
 
 impl Tile {
-    fn rows(self) -> std::ops::Range<usize> {
+    pub(super) fn rows(self) -> std::ops::Range<usize> {
         self.row..self.row + self.height
     }
 }
 
 /// Height and width of the tiles of a product: 64 columns of 512 steps stay close to the CPU
 /// while the rows pass by. Measured, for eight rows as for six thousand.
-const TILE: [usize; 2] = [768, PANEL];
+pub(super) const TILE: [usize; 2] = [768, PANEL];
 
 /// The same for the gradient of weights, by the number of rows summed over: few rows pack once for a
 /// whole column, many are read in place (`gemm` packs beyond 48 times 128).
@@ -359,7 +362,7 @@ fn weight_tile(rows: usize) -> [usize; 2] {
 }
 
 /// Runs `work` on tiles of the result of at most this height and width, heights balanced.
-fn for_tiles(
+pub(super) fn for_tiles(
     cpu: &Cpu,
     [m, n]: [usize; 2],
     [height, width]: [usize; 2],
@@ -388,7 +391,7 @@ fn transpose(cpu: &Cpu, x: &[f32], [rows, columns]: [usize; 2], add: bool, y: &m
 }
 
 kernel! {
-    fn transpose_band<FMA>(x: &[f32], shape: [usize; 2], first: usize, add: bool, y: &mut [f32]) {
+    pub(super) fn transpose_band<FMA>(x: &[f32], shape: [usize; 2], first: usize, add: bool, y: &mut [f32]) {
         const BLOCK: usize = 16;
         let [rows, columns] = shape;
         let n = y.len() / rows;

@@ -184,6 +184,10 @@ impl Device for Cpu {
         dst.write().fill(value);
     }
 
+    fn scale(&self, x: SpanMut<CpuBuf>, factor: f32) {
+        x.write().iter_mut().for_each(|it| *it *= factor);
+    }
+
     fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         if self.serial { work() } else { self.pool.install(work) }
     }
@@ -251,6 +255,36 @@ impl Device for Cpu {
     ) {
         let onto = matmul::Start::of(&onto);
         packed::forward(self, shape, x.read(), packed.read(), onto, y.write());
+    }
+
+    fn computes_packed(&self) -> bool {
+        true
+    }
+
+    fn unpack(&self, inputs: usize, outputs: usize, from: Span<CpuBuf>, w: SpanMut<CpuBuf>) {
+        packed::unpack(self, inputs, outputs, from.read(), w.write());
+    }
+
+    fn matmul_packed_input_grad(
+        &self,
+        shape: MatShape,
+        dy: Span<CpuBuf>,
+        packed: Span<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
+        dx: SpanMut<CpuBuf>,
+    ) {
+        let onto = matmul::Start::of(&onto);
+        packed::input_grad(self, shape, dy.read(), packed.read(), onto, dx.write());
+    }
+
+    fn embed_packed(
+        &self,
+        width: usize,
+        tokens: &Vec<u32>,
+        packed: Span<CpuBuf>,
+        x: SpanMut<CpuBuf>,
+    ) {
+        packed::embed(self, width, tokens, packed.read(), x.write());
     }
 
     fn matmul_input_grad(

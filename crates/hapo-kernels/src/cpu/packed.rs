@@ -1,5 +1,6 @@
-//! Products with weights held in bf16, for few rows: decoding reads every weight once per step, so its
-//! time is the memory traffic of the weights.
+//! Products with weights held in bf16. Decoding reads every weight once per step, so its time is the memory
+//! traffic of the weights. Many rows, and the gradient by the input, widen a tile of the weights at a time and
+//! go through the product of every other weight.
 //!
 //! Layout: panels of 32 columns, each `[inputs]` rows of 16 words; a word holds column `i` in its low
 //! half and column `16 + i` in its high half. A panel is one contiguous stream, and its two halves
@@ -10,7 +11,7 @@
 
 use half::bf16;
 
-use super::matmul::{CHAIN, Start};
+use super::matmul::{CHAIN, Left, Product, Right, Start, TILE, for_tiles, product, transpose_band};
 use super::{Cpu, share::Shared};
 use crate::device::MatShape;
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
@@ -19,6 +20,9 @@ use crate::lanes::{Lanes, WIDTH, wide_kernel};
 const PANEL: usize = 2 * WIDTH;
 /// Rows that pass over a panel together: their sums stay in registers.
 const ROWS: usize = 8;
+
+/// More rows than this pay for widening tiles.
+const FEW_ROWS: usize = 64;
 
 /// Words of packed weights `[inputs, outputs]`.
 pub(super) fn words(inputs: usize, outputs: usize) -> usize {
@@ -74,6 +78,9 @@ pub(super) fn forward(
     assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
     let packed: &[u32] = bytemuck::cast_slice(packed);
+    if rows > FEW_ROWS {
+        return forward_many(cpu, shape, x, packed, start, y);
+    }
     let x = &transposed(x, rows, inputs);
     let y = Shared::new(y);
     let panels = outputs.div_ceil(PANEL);
@@ -104,6 +111,144 @@ pub(super) fn forward(
                 };
                 rows_of_panel(height, x, w, add, &mut out);
             }
+        }
+    });
+}
+
+/// [`forward`] of many rows.
+fn forward_many(
+    cpu: &Cpu,
+    MatShape { rows, inputs, outputs }: MatShape,
+    x: &[f32],
+    packed: &[u32],
+    start: Start,
+    y: &mut [f32],
+) {
+    const COLUMNS: usize = TILE[1];
+    let y = Shared::new(y);
+    for_tiles(cpu, [rows, outputs], TILE, |tile| {
+        if let Start::Bias(bias) = start {
+            for row in tile.rows() {
+                // SAFETY: tiles are disjoint.
+                unsafe { y.part(row * outputs + tile.column, tile.width) }
+                    .copy_from_slice(&bias[tile.column..tile.column + tile.width]);
+            }
+        }
+        let mut w = [0.0_f32; CHAIN * COLUMNS];
+        for first in (0..inputs).step_by(CHAIN) {
+            let steps = CHAIN.min(inputs - first);
+            for panel in 0..tile.width.div_ceil(PANEL) {
+                let from = (tile.column / PANEL + panel) * inputs + first;
+                let words = &packed[from * WIDTH..(from + steps) * WIDTH];
+                widen(words, COLUMNS, &mut w[panel * PANEL..]);
+            }
+            let of_tile = Product {
+                m: tile.height,
+                n: tile.width,
+                k: steps,
+                left: Left {
+                    data: &x[tile.row * inputs + first..],
+                    row_stride: inputs,
+                    step_stride: 1,
+                },
+                right: Right { data: &w, step_stride: COLUMNS, column_stride: 1 },
+                add: first > 0 || !matches!(start, Start::Nothing),
+            };
+            let dst = y.tile(tile.row * outputs + tile.column, tile.height, outputs, tile.width);
+            product(of_tile, dst, outputs);
+        }
+    });
+}
+
+/// `dx = start + dy · wᵀ`.
+pub(super) fn input_grad(
+    cpu: &Cpu,
+    MatShape { rows, inputs, outputs }: MatShape,
+    dy: &[f32],
+    packed: &[f32],
+    start: Start,
+    dx: &mut [f32],
+) {
+    const COLUMNS: usize = TILE[1];
+    assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
+    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
+    assert_eq!(dx.len(), rows * inputs, "dx is [rows, inputs]");
+    let packed: &[u32] = bytemuck::cast_slice(packed);
+    let dx = Shared::new(dx);
+    for_tiles(cpu, [rows, inputs], TILE, |tile| {
+        let mut w = [0.0_f32; CHAIN * COLUMNS];
+        let mut transposed = [0.0_f32; CHAIN * COLUMNS];
+        for first in (0..outputs).step_by(CHAIN) {
+            let steps = CHAIN.min(outputs - first);
+            for panel in 0..steps.div_ceil(PANEL) {
+                let from = (first / PANEL + panel) * inputs + tile.column;
+                let words = &packed[from * WIDTH..(from + tile.width) * WIDTH];
+                widen(words, CHAIN, &mut w[panel * PANEL..]);
+            }
+            let shape = [tile.width, CHAIN];
+            transpose_band(&w, shape, 0, false, &mut transposed[..CHAIN * tile.width]);
+            let of_tile = Product {
+                m: tile.height,
+                n: tile.width,
+                k: steps,
+                left: Left {
+                    data: &dy[tile.row * outputs + first..],
+                    row_stride: outputs,
+                    step_stride: 1,
+                },
+                right: Right { data: &transposed, step_stride: tile.width, column_stride: 1 },
+                add: first > 0 || matches!(start, Start::Existing),
+            };
+            let dst = dx.tile(tile.row * inputs + tile.column, tile.height, inputs, tile.width);
+            product(of_tile, dst, inputs);
+        }
+    });
+}
+
+/// Rows of a panel, as f32 in rows `stride` apart.
+fn widen(words: &[u32], stride: usize, to: &mut [f32]) {
+    for (row, words) in words.as_chunks::<WIDTH>().0.iter().enumerate() {
+        let to = &mut to[row * stride..][..PANEL];
+        let (low, high) = to.split_at_mut(WIDTH);
+        for ((low, high), word) in low.iter_mut().zip(high).zip(words) {
+            *low = f32::from_bits(word << 16);
+            *high = f32::from_bits(word & 0xffff_0000);
+        }
+    }
+}
+
+/// `w [inputs, outputs]` of packed weights.
+pub(super) fn unpack(cpu: &Cpu, inputs: usize, outputs: usize, packed: &[f32], w: &mut [f32]) {
+    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
+    assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
+    let packed: &[u32] = bytemuck::cast_slice(packed);
+    let w = Shared::new(w);
+    cpu.for_tasks(outputs.div_ceil(PANEL), |panel| {
+        let column = panel * PANEL;
+        let width = PANEL.min(outputs - column);
+        let mut wide = [0.0; PANEL];
+        for step in 0..inputs {
+            widen(&packed[(panel * inputs + step) * WIDTH..][..WIDTH], PANEL, &mut wide);
+            // SAFETY: panels are disjoint.
+            unsafe { w.part(step * outputs + column, width) }.copy_from_slice(&wide[..width]);
+        }
+    });
+}
+
+/// `x [tokens, width]` = the tokens' columns of packed weights `[width, vocabulary]`.
+pub(super) fn embed(cpu: &Cpu, width: usize, tokens: &[u32], packed: &[f32], x: &mut [f32]) {
+    assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
+    let packed: &[u32] = bytemuck::cast_slice(packed);
+    let x = Shared::new(x);
+    cpu.for_tasks(tokens.len(), |row| {
+        let token = tokens[row] as usize;
+        let (panel, column) = (token / PANEL, token % PANEL);
+        let words = &packed[panel * width * WIDTH..][..width * WIDTH];
+        // SAFETY: rows are disjoint.
+        let x = unsafe { x.part(row * width, width) };
+        for (x, words) in x.iter_mut().zip(words.as_chunks::<WIDTH>().0) {
+            let word = words[column % WIDTH];
+            *x = f32::from_bits(if column < WIDTH { word << 16 } else { word & 0xffff_0000 });
         }
     });
 }
@@ -198,6 +343,9 @@ mod tests {
             (8, 896, 128),
             (9, 1100, 97),
             (21, 40, 70),
+            (65, 513, 65),
+            (800, 70, 200),
+            (900, 1040, 1000),
         ] {
             let shape = MatShape { rows, inputs, outputs };
             let (x, w) = (numbers(rows * inputs, 1, false), numbers(inputs * outputs, 2, true));
@@ -234,6 +382,56 @@ mod tests {
                     assert_eq!(a.as_slice(), b.as_slice(), "{shape:?}, onto {kind}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn packed_weights_are_all_that_is_needed() {
+        for (rows, inputs, outputs) in [(1, 3, 5), (7, 70, 1030), (700, 130, 97), (800, 64, 513)] {
+            let shape = MatShape { rows, inputs, outputs };
+            let (w, dy) = (numbers(inputs * outputs, 2, true), numbers(rows * outputs, 3, false));
+            let before = numbers(rows * inputs, 4, false);
+            let mut all = Vec::new();
+            for threads in [1, 2] {
+                let cpu = Cpu::new(threads).unwrap();
+                let buf = |values: &[f32]| {
+                    let mut it = cpu.alloc(values.len()).unwrap();
+                    cpu.upload(values, it.first_mut(values.len()));
+                    it
+                };
+                let len = cpu.packed_len(inputs, outputs).unwrap();
+                let (w, dy, mut packed) = (buf(&w), buf(&dy), cpu.alloc(len).unwrap());
+                cpu.pack(inputs, outputs, w.first(w.len()), packed.first_mut(len));
+                let mut back = cpu.alloc(w.len()).unwrap();
+                cpu.unpack(inputs, outputs, packed.first(len), back.first_mut(w.len()));
+                assert_eq!(back.as_slice(), w.as_slice());
+                let tokens: Vec<u32> = (0..outputs as u32).rev().collect();
+                let mut x = cpu.alloc(w.len()).unwrap();
+                cpu.embed_packed(inputs, &tokens, packed.first(len), x.first_mut(w.len()));
+                for (row, &token) in x.as_slice().chunks(inputs).zip(&tokens) {
+                    let column = w.as_slice()[token as usize..].iter().step_by(outputs);
+                    assert!(row.iter().eq(column));
+                }
+                for existing in [false, true] {
+                    let onto = || if existing { Accumulate::Existing } else { Accumulate::Nothing };
+                    let (mut a, mut b, n) = (buf(&before), buf(&before), before.len());
+                    let dy = || dy.first(dy.len());
+                    cpu.matmul_input_grad(shape, dy(), w.first(w.len()), onto(), a.first_mut(n));
+                    cpu.matmul_packed_input_grad(
+                        shape,
+                        dy(),
+                        packed.first(len),
+                        onto(),
+                        b.first_mut(n),
+                    );
+                    for (a, b) in a.as_slice().iter().zip(b.as_slice()) {
+                        assert!((a - b).abs() < 1e-4, "{shape:?}: {a} and {b}");
+                    }
+                    all.push(b.as_slice().to_vec());
+                }
+            }
+            let (one, two) = all.split_at(2);
+            assert_eq!(one, two, "{shape:?} depends on the number of threads");
         }
     }
 

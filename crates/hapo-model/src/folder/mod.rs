@@ -9,11 +9,15 @@
 //! The price: files are mapped, so a file that another process shortens while it is being read ends
 //! this process with a bus error, as it does for every reader of mapped weights.
 
+mod adapter;
+mod merge;
 mod names;
 mod read;
 mod weight_file;
 mod write;
 
+pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
+pub use merge::merge;
 pub use names::TOKENIZER_FILES;
-pub use read::{ModelFolder, open, read_config, read_tokenizer_files, read_weights};
+pub use read::{Fingerprint, ModelFolder, open, read_config, read_tokenizer_files, read_weights};
 pub use write::{Layout, write};

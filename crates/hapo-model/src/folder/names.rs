@@ -5,6 +5,7 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const GENERATION: &str = "generation_config.json";
 pub(super) const ADAPTER: &str = "adapter_config.json";
+pub(super) const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(super) const HEAD: &str = "lm_head.weight";
 

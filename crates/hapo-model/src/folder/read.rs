@@ -78,6 +78,16 @@ fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
 /// As [`open`], for these two files.
 pub fn read_config(dir: &Path) -> Result<ParsedConfig, Error> {
     let config_file = dir.join(CONFIG);
+    if !config_file.exists() && dir.join(ADAPTER).exists() {
+        return Err(Error::Malformed {
+            file: dir.to_owned(),
+            expected: "a model".to_owned(),
+            got: "an adapter of one".to_owned(),
+            hint: Some(
+                "name its base as the model and this folder as the adapter, or merge the two",
+            ),
+        });
+    }
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
     let generation = if generation_file.exists() {
@@ -107,6 +117,7 @@ pub fn read_weights(
         let values = stored.values(file, &mut buffer);
         require_finite(&file.path, &spec.name, values)?;
         sink(spec, values);
+        file.forget(stored);
     }
     if folder.config.tied {
         require_equal_head(folder)?;
@@ -114,7 +125,63 @@ pub fn read_weights(
     Ok(())
 }
 
+/// A short name of a model's weights, by which an adapter knows its base: FNV-1a over names, shapes and 64 numbers
+/// of every tensor. It depends on the numbers alone, not on the format that they are stored in.
+#[derive(Clone, Copy, Debug)]
+pub struct Fingerprint(u64);
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fingerprint {
+    /// Adds a tensor in its published order.
+    pub fn add(&mut self, spec: &TensorSpec, values: &[f32]) {
+        self.add_bytes(spec.name.as_bytes());
+        for size in &spec.shape {
+            self.add_bytes(&(*size as u64).to_le_bytes());
+        }
+        for value in values.iter().step_by(values.len().div_ceil(64).max(1)) {
+            self.add_bytes(&value.to_bits().to_le_bytes());
+        }
+    }
+
+    fn add_bytes(&mut self, bytes: &[u8]) {
+        for it in bytes {
+            self.0 = (self.0 ^ u64::from(*it)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
 impl ModelFolder {
+    /// Whether every matrix is stored in bf16, so that holding it so loses nothing.
+    pub fn matrices_are_bf16(&self) -> bool {
+        let mut matrices = self.stored.iter().filter(|(spec, _)| spec.shape.len() == 2);
+        matrices.all(|(_, stored)| stored.dtype == Dtype::Bf16)
+    }
+
+    /// A tensor of the folder as f32, row by row, where it has one of this name.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] when a weight is NaN or infinite.
+    pub fn tensor(&self, name: &str) -> Result<Option<Vec<f32>>, Error> {
+        let Some((spec, stored)) = self.stored.iter().find(|it| it.0.name == name) else {
+            return Ok(None);
+        };
+        let (file, mut buffer) = (&self.files[stored.file], Vec::new());
+        let values = stored.values(file, &mut buffer).to_vec();
+        require_finite(&file.path, &spec.name, &values)?;
+        Ok(Some(values))
+    }
+
     /// Number format of most of the weights' tensors, the one to write a trained copy in.
     pub fn stored_dtype(&self) -> Dtype {
         [Dtype::F32, Dtype::F16, Dtype::Bf16]

@@ -19,6 +19,8 @@ pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     map: Mmap,
     pub(super) tensors: BTreeMap<String, Entry>,
+    /// What its writer noted beside the tensors.
+    pub(super) metadata: BTreeMap<String, String>,
 }
 
 /// A tensor of a header; the range counts from the start of the file.
@@ -59,6 +61,21 @@ impl Stored {
 }
 
 impl WeightFile {
+    /// Gives back the memory that a tensor's bytes took while they were read.
+    #[cfg(unix)]
+    pub(super) fn forget(&self, read: &Stored) {
+        let (start, len) = (read.start, read.end - read.start);
+        // SAFETY: the map is a file's and only read: what is read again comes from the file again.
+        let advice = unsafe {
+            self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
+        };
+        // Only advice: without it the pages stay until they are needed elsewhere.
+        let _ = advice;
+    }
+
+    #[cfg(not(unix))]
+    pub(super) fn forget(&self, _: &Stored) {}
+
     pub(super) fn open(path: PathBuf) -> Result<Self, Error> {
         let file = crate::files::open(&path)?;
         let length = file.metadata().map_err(Error::io("read", &path))?.len();
@@ -73,14 +90,17 @@ impl WeightFile {
         // that shortens the file meanwhile ends this one with a bus error, which the module header
         // admits; it cannot make these reads touch other memory.
         let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map", &path))?;
-        let tensors = parse_header(&path, &map)?;
-        Ok(Self { path, map, tensors })
+        let (tensors, metadata) = parse_header(&path, &map)?;
+        Ok(Self { path, map, tensors, metadata })
     }
 }
 
+/// The tensors of a file, and its metadata.
+type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
+
 /// The tensors of a safetensors file, which follow each other from the end of the header to
 /// the end of the file.
-fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Error> {
+fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
     let (length, rest) = bytes.split_first_chunk::<8>().expect("the caller has seen 8 bytes");
     let header_bytes = u64::from_le_bytes(*length);
     if header_bytes > MAX_HEADER_BYTES || header_bytes > rest.len() as u64 {
@@ -94,18 +114,16 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
     let header: Map<String, Value> = serde_json::from_slice(&rest[..header_bytes as usize])
         .map_err(|cause| malformed(path, "a JSON object as header", cause.to_string()))?;
 
-    let mut entries = Vec::new();
+    let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
     for (name, value) in header {
         if name != "__metadata__" {
             let entry = parse_entry(path, &name, &value)?;
             entries.push((name, entry));
             continue;
         }
-        let strings = value.as_object().filter(|map| map.values().all(Value::is_string));
-        if strings.is_none() {
-            let got = excerpt(&value.to_string());
-            return Err(malformed(path, "strings in __metadata__", got));
-        }
+        let got = excerpt(&value.to_string());
+        metadata = serde_json::from_value(value)
+            .map_err(|_| malformed(path, "strings in __metadata__", got))?;
     }
     entries.sort_by(|(left, a), (right, b)| (a.0, a.1, left).cmp(&(b.0, b.1, right)));
 
@@ -162,7 +180,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<BTreeMap<String, Entry>, Er
             format!("{} bytes", bytes.len()),
         ));
     }
-    Ok(tensors)
+    Ok((tensors, metadata))
 }
 
 type RawEntry = (u64, u64, String, Vec<u64>);

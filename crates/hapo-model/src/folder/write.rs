@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::names::{CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::{Config, TensorSpec};
 use crate::config_json;
 use crate::dtype::{self, Dtype};
@@ -70,7 +70,7 @@ pub fn write(
             1 => SINGLE.to_owned(),
             _ => format!("model-{:05}-of-{n_shards:05}.safetensors", i + 1),
         };
-        write_weights(&dir.join(&name), specs, layout.dtype, &mut source)?;
+        write_weights(&dir.join(&name), specs, layout.dtype, &[], &mut source)?;
         for spec in specs {
             total_bytes += element_count(spec) * layout.dtype.size();
             weight_map.insert(spec.name.clone(), name.clone());
@@ -120,15 +120,16 @@ fn element_count(spec: &TensorSpec) -> usize {
     spec.shape.iter().product()
 }
 
-fn write_weights(
+pub(super) fn write_weights(
     path: &Path,
     specs: &[TensorSpec],
     dtype: Dtype,
+    notes: &[(&str, &str)],
     source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
 ) -> Result<(), Error> {
     let mut refused = None;
     let written = write_file(path, |out| {
-        let header = header_bytes(specs, dtype);
+        let header = header_bytes(specs, dtype, notes);
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
         let mut bytes = Vec::new();
@@ -153,8 +154,10 @@ fn write_weights(
 
 /// The header as the `safetensors` package writes it: metadata first, then tensors in the order of
 /// their bytes, spaces up to a multiple of 8.
-fn header_bytes(specs: &[TensorSpec], dtype: Dtype) -> Vec<u8> {
-    let mut header = String::from("{\"__metadata__\":{\"format\":\"pt\"}");
+fn header_bytes(specs: &[TensorSpec], dtype: Dtype, notes: &[(&str, &str)]) -> Vec<u8> {
+    let mut metadata = BTreeMap::from([("format", "pt")]);
+    metadata.extend(notes.iter().copied());
+    let mut header = format!("{{\"__metadata__\":{}", json!(metadata));
     let mut start = 0;
     for spec in specs {
         let end = start + element_count(spec) * dtype.size();
@@ -208,7 +211,7 @@ fn require_writable(
 }
 
 /// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it.
-fn write_file(
+pub(super) fn write_file(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
 ) -> Result<(), Error> {
@@ -230,7 +233,7 @@ fn write_file(
 }
 
 /// A rename is on the disk only when its folder is.
-fn sync_dir(dir: &Path) -> Result<(), Error> {
+pub(super) fn sync_dir(dir: &Path) -> Result<(), Error> {
     if cfg!(unix) {
         let handle = File::open(dir).map_err(Error::io("open", dir))?;
         handle.sync_all().map_err(Error::io("flush", dir))?;
@@ -254,9 +257,13 @@ fn refuse_existing_weights(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn refuse_file_names(dir: &Path, tokenizer_files: &[(&str, &[u8])]) -> Result<(), Error> {
-    let reserved =
-        |name: &str| [CONFIG, GENERATION, INDEX].contains(&name) || name.ends_with(".safetensors");
+pub(super) fn refuse_file_names(
+    dir: &Path,
+    tokenizer_files: &[(&str, &[u8])],
+) -> Result<(), Error> {
+    let reserved = |name: &str| {
+        [CONFIG, GENERATION, INDEX, ADAPTER].contains(&name) || name.ends_with(".safetensors")
+    };
     match (tokenizer_files.iter()).find(|(name, _)| !is_plain_name(name) || reserved(name)) {
         None => Ok(()),
         Some((name, _)) => {

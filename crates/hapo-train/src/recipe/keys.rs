@@ -50,7 +50,7 @@ pub fn key_entries() -> Vec<KeyEntry> {
 
 /// A recipe in which every section is written, for its defaults.
 fn defaults() -> Table {
-    const TEXT: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"";
+    const TEXT: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"\nlora.rank = 16";
     let recipe = Recipe::parse(TEXT, "defaults", &Overrides::default());
     let recipe = recipe.expect("the text is a constant");
     Table::try_from(recipe.settings()).expect("settings were read from a table")

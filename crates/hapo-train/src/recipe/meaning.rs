@@ -26,6 +26,8 @@ pub(super) fn meaningless(it: &Settings, method: &dyn Method) -> Vec<Meaningless
     of_method(it, method, &mut add);
     of_gate(it, &mut add);
     of_data(it, &mut add);
+    let adapter = "[lora] writes adapters, whose numbers are f32";
+    add(it.lora.is_some(), &["model.dtype"], adapter);
     all
 }
 

@@ -35,6 +35,12 @@ pub(super) fn check(it: &Settings) -> Checked {
     if let Some(init) = &it.model.init {
         check_init(init)?;
     }
+    if let Some(lora) = &it.lora {
+        let rank = (1..=4096).contains(&lora.rank);
+        range("lora.rank", rank, "a whole number from 1 to 4096", lora.rank)?;
+        let alpha = lora.alpha.is_finite() && lora.alpha > 0.0;
+        range("lora.alpha", alpha, "a number above 0", lora.alpha)?;
+    }
     Ok(())
 }
 

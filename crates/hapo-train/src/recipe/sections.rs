@@ -12,7 +12,7 @@ use hapo_core::{
 };
 use hapo_data::Columns;
 use hapo_data::task::Mixture;
-use hapo_model::{ActivationCheckpointing, Dtype};
+use hapo_model::{ActivationCheckpointing, Dtype, Projection};
 use hapo_reward::OnFailure;
 use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -58,6 +58,7 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("", Settings::KEYS),
     ("model", ModelSection::KEYS),
     ("model.init", InitSection::KEYS),
+    ("lora", LoraSection::KEYS),
     ("data", DataSection::KEYS),
     ("reward", RewardSection::KEYS),
     ("sampling", SamplingSection::KEYS),
@@ -96,6 +97,8 @@ section! {
         steps: u64 = 200,
         /// The model to start from, see below.
         model: ModelSection = ModelSection::default(),
+        /// A low-rank adapter; absent = all weights are trained.
+        lora: Option<LoraSection> = None,
         /// Prompts and teachers.
         data: DataSection = DataSection::default(),
         /// A reward of one's own, where `data.grader` names one.
@@ -155,6 +158,94 @@ section! {
         rope_theta: f64 = 1e4,
         /// Standard deviation of the normal initialisation.
         std: f64 = 0.02,
+    }
+}
+
+section! {
+    /// `[lora]`: an adapter of PEFT's kind is trained and the model's weights stay as they are: y = x·W + s·(x·A)·B.
+    LoraSection {
+        /// r: columns of A and rows of B.
+        rank: usize = 16,
+        /// α of the scale s = α/r.
+        alpha: f64 = 32.0,
+        /// The matrices that get a pair: `all-linear`, or names among `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`,
+        /// `up_proj` and `down_proj`.
+        targets: LoraTargets = LoraTargets::AllLinear,
+        /// How A is drawn; B begins with 0. `default`: uniform in ±1/√inputs, as PEFT's; `gaussian`: normal of
+        /// standard deviation 1/r.
+        init: LoraInit = LoraInit::Default,
+        /// s = α/√r, which keeps the size of updates from falling with the rank.
+        rslora: bool = false,
+    }
+}
+
+/// How A of an adapter is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LoraInit {
+    /// Uniform in ±1/√inputs.
+    #[default]
+    Default,
+    /// Normal of standard deviation 1/r.
+    Gaussian,
+}
+
+/// The matrices that have a pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Names", into = "Names")]
+pub enum LoraTargets {
+    /// Every matrix of every layer.
+    AllLinear,
+    /// These, at least one.
+    Named(Vec<Projection>),
+}
+
+const ALL_LINEAR: &str = "all-linear";
+
+impl LoraTargets {
+    /// The matrices.
+    pub fn projections(&self) -> Vec<Projection> {
+        match self {
+            Self::AllLinear => Projection::ALL.to_vec(),
+            Self::Named(it) => it.clone(),
+        }
+    }
+}
+
+impl TryFrom<Names> for LoraTargets {
+    type Error = String;
+
+    fn try_from(names: Names) -> Result<Self, String> {
+        let names = match names {
+            Names::One(it) if it == ALL_LINEAR => return Ok(Self::AllLinear),
+            Names::One(it) => vec![it],
+            Names::Several(it) => it,
+        };
+        let known = || Projection::ALL.map(Projection::name).join(", ");
+        let named = |name: &String| {
+            let found = Projection::ALL.into_iter().find(|it| it.name() == name);
+            found.ok_or_else(|| {
+                format!("expected {ALL_LINEAR} or some of {}, got `{name}`", known())
+            })
+        };
+        let mut all = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
+        if all.is_empty() {
+            return Err(format!("expected {ALL_LINEAR} or some of {}, got none", known()));
+        }
+        all.sort_unstable();
+        all.dedup();
+        Ok(Self::Named(all))
+    }
+}
+
+impl From<LoraTargets> for Names {
+    fn from(it: LoraTargets) -> Self {
+        match it {
+            LoraTargets::AllLinear => Self::One(ALL_LINEAR.to_owned()),
+            LoraTargets::Named(it) => {
+                Self::Several(it.iter().map(|it| it.name().to_owned()).collect())
+            }
+        }
     }
 }
 

@@ -247,7 +247,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
     }
     let (weights, bytes) = match model.packed() {
         Packed::No => ("f32", 4),
-        Packed::Exact | Packed::Rounded => ("bf16", 2),
+        Packed::Exact | Packed::Rounded | Packed::Alone => ("bf16", 2),
     };
     Ok(Case {
         name: format!("{sequences} sequences, {weights} weights, a step"),

@@ -1,0 +1,316 @@
+//! PEFT's folders of low-rank adapters, in and out: `adapter_config.json` and `adapter_model.safetensors`.
+//!
+//! What the decoder would have to compute in another way is refused by its field, a tensor that is missing, left over
+//! or of another shape by its name. The price: of PEFT's many kinds, plain LoRA on the layers' matrices alone.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use hapo_kernels::Device;
+use serde_json::{Map, Value, json};
+
+use super::names::{ADAPTER, ADAPTER_WEIGHTS};
+use super::weight_file::{Stored, WeightFile};
+use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
+use crate::adapter::LoraShape;
+use crate::compute_error::ComputeError;
+use crate::config::Config;
+use crate::dtype::Dtype;
+use crate::error::{Error, excerpt};
+use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
+use crate::load::LoadError;
+use crate::model::Model;
+use crate::params::Projection;
+
+/// Key of the base's fingerprint in the metadata of the weights.
+const BASE: &str = "base_fingerprint";
+/// Key of the folder that the base was read from.
+const BASE_FOLDER: &str = "base_folder";
+
+/// A PEFT folder whose configuration and header have been read.
+#[derive(Debug)]
+pub struct AdapterFolder {
+    /// The folder.
+    pub dir: PathBuf,
+    /// What the adapter is.
+    pub shape: LoraShape,
+    /// Name or path of the model that it was trained on, where the folder has one.
+    pub base: Option<String>,
+    file: WeightFile,
+}
+
+/// What a written folder says of the model that the adapter belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterNote<'a> {
+    /// Its name or path.
+    pub base: &'a str,
+    /// The folder that it was read from.
+    pub folder: &'a str,
+    /// Its fingerprint ([`crate::LoadedModel::fingerprint`]).
+    pub fingerprint: &'a str,
+}
+
+/// Opens a PEFT folder and checks everything but what needs its model.
+///
+/// # Errors
+/// [`Error::Io`], a file that is not what its name says, and settings that the decoder does not implement.
+pub fn open_adapter(dir: &Path) -> Result<AdapterFolder, Error> {
+    let file = dir.join(ADAPTER);
+    let text = read_bounded(&file, MAX_JSON_BYTES)?;
+    let fields: Map<String, Value> = serde_json::from_slice(&text)
+        .map_err(|it| malformed(&file, "a JSON object", it.to_string()))?;
+    let shape = parse(&Fields { file: &file, fields: &fields })?;
+    let base = fields.get("base_model_name_or_path").and_then(Value::as_str).map(str::to_owned);
+    let file = WeightFile::open(dir.join(ADAPTER_WEIGHTS))?;
+    Ok(AdapterFolder { dir: dir.to_owned(), shape, base, file })
+}
+
+struct Fields<'a> {
+    file: &'a Path,
+    fields: &'a Map<String, Value>,
+}
+
+impl Fields<'_> {
+    fn refuse(&self, field: &str, expected: &str, hint: Option<&'static str>) -> Error {
+        let got = self.fields.get(field).map_or_else(|| "none".to_owned(), Value::to_string);
+        Error::Config {
+            file: self.file.to_owned(),
+            field: field.to_owned(),
+            expected: expected.to_owned(),
+            got: excerpt(&got),
+            hint,
+        }
+    }
+
+    fn get(&self, field: &str) -> &Value {
+        self.fields.get(field).unwrap_or(&Value::Null)
+    }
+}
+
+/// Fields that change what an adapter computes or what it belongs to, when they say anything.
+const UNSUPPORTED: &[&str] = &[
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "fan_in_fan_out",
+    "rank_pattern",
+    "alpha_pattern",
+    "modules_to_save",
+    "layers_to_transform",
+    "layers_pattern",
+    "layer_replication",
+    "exclude_modules",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "velora_config",
+];
+
+fn parse(fields: &Fields<'_>) -> Result<LoraShape, Error> {
+    const MERGE: Option<&str> = Some("merge it with PEFT first: model.merge_and_unload()");
+    if fields.get("peft_type") != "LORA" {
+        return Err(fields.refuse("peft_type", "\"LORA\"", MERGE));
+    }
+    let says_nothing = |it: &Value| match it {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(it) => it.is_empty(),
+        Value::Object(it) => it.is_empty(),
+        _ => false,
+    };
+    if let Some(it) = UNSUPPORTED.iter().find(|it| !says_nothing(fields.get(it))) {
+        return Err(fields.refuse(it, "plain LoRA without it", MERGE));
+    }
+    if !matches!(fields.get("bias"), Value::Null) && fields.get("bias") != "none" {
+        return Err(fields.refuse("bias", "\"none\"", MERGE));
+    }
+    let rank = fields.get("r").as_u64().and_then(|it| usize::try_from(it).ok());
+    let rank = rank.filter(|it| (1..=1 << 16).contains(it));
+    let rank = rank.ok_or_else(|| fields.refuse("r", "a rank from 1 to 65536", None))?;
+    let alpha = fields.get("lora_alpha").as_f64().filter(|it| it.is_finite());
+    let alpha = alpha.ok_or_else(|| fields.refuse("lora_alpha", "a number", None))?;
+    let rslora = fields.get("use_rslora").as_bool().unwrap_or(false);
+    Ok(LoraShape { rank, alpha, rslora, targets: targets(fields)? })
+}
+
+fn targets(fields: &Fields<'_>) -> Result<Vec<Projection>, Error> {
+    const EXPECTED: &str = "\"all-linear\" or names among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj";
+    let refuse = || fields.refuse("target_modules", EXPECTED, None);
+    let value = fields.get("target_modules");
+    if value == "all-linear" {
+        return Ok(Projection::ALL.to_vec());
+    }
+    let names = value.as_array().filter(|it| !it.is_empty()).ok_or_else(refuse)?;
+    // PEFT writes "all-linear" as the whole name of every matrix; the tensors say whether every layer has one.
+    let within_layer = |name: &str| -> Option<String> {
+        let (layer, module) = name.strip_prefix("model.layers.")?.split_once('.')?;
+        layer.parse::<u32>().ok().map(|_| module.to_owned())
+    };
+    let named = |name: &Value| {
+        let name = name.as_str()?;
+        let name = within_layer(name).unwrap_or_else(|| name.to_owned());
+        Projection::ALL.into_iter().find(|it| it.name() == name || it.module() == name)
+    };
+    let mut all = names.iter().map(named).collect::<Option<Vec<_>>>().ok_or_else(refuse)?;
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
+impl AdapterFolder {
+    /// The folder that the base was read from, where this project wrote the adapter.
+    pub fn base_folder(&self) -> Option<&str> {
+        self.file.metadata.get(BASE_FOLDER).map(String::as_str)
+    }
+
+    /// Checks the folder against the model that it is to be put beside: every tensor is there, with the shape that the
+    /// model asks for, and no other. `fingerprint` is that of the model's weights.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] with the first that is not, [`Error::Malformed`] for an adapter of other weights.
+    pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Error> {
+        let refuse = |tensor: &str, expected: String, got: String, hint| Error::Tensor {
+            file: self.file.path.clone(),
+            tensor: excerpt(tensor),
+            expected,
+            got: excerpt(&got),
+            hint,
+        };
+        let specs = self.shape.tensors(config);
+        for spec in &specs {
+            let expected = format!("a tensor of shape {:?}", spec.shape);
+            let Some(entry) = self.file.tensors.get(&spec.name) else {
+                return Err(refuse(&spec.name, expected, "none".to_owned(), None));
+            };
+            if !entry.shape.iter().copied().eq(spec.shape.iter().map(|it| *it as u64)) {
+                let hint = "the adapter is of another rank than adapter_config.json says, or of another model";
+                return Err(refuse(&spec.name, expected, format!("{:?}", entry.shape), Some(hint)));
+            }
+            if Dtype::from_safetensors_name(&entry.dtype).is_none() {
+                let expected = "dtype F32, BF16 or F16".to_owned();
+                return Err(refuse(&spec.name, expected, entry.dtype.clone(), None));
+            }
+        }
+        let mut names = self.file.tensors.keys();
+        if let Some(name) = names.find(|it| specs.iter().all(|spec| spec.name != **it)) {
+            let hint = "the adapter is of a model with other layers, or has other targets than adapter_config.json says";
+            let got = "one".to_owned();
+            return Err(refuse(name, "no such tensor".to_owned(), got, Some(hint)));
+        }
+        match self.file.metadata.get(BASE) {
+            Some(it) if it != fingerprint => Err(Error::Malformed {
+                file: self.file.path.clone(),
+                expected: format!("an adapter of the weights {fingerprint}"),
+                got: format!("one of {it} ({})", self.base.as_deref().unwrap_or("unnamed")),
+                hint: Some("an adapter goes with the very weights that it was trained beside"),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts the adapter beside a model's weights, after [`AdapterFolder::check`].
+    ///
+    /// # Errors
+    /// As there, numbers that are NaN or infinite, or no memory.
+    pub fn add_to<D: Device>(
+        &self,
+        model: &mut Model<D>,
+        fingerprint: &str,
+    ) -> Result<(), LoadError> {
+        self.check(model.config(), fingerprint)?;
+        model.add_adapter(self.shape.clone())?;
+        for spec in self.shape.tensors(model.config()) {
+            model.set_tensor(&spec.name, &self.tensor(&spec.name)?)?;
+        }
+        Ok(())
+    }
+
+    /// A and B of the matrix of this name, in their published order, where it has a pair.
+    pub(super) fn pair_of(&self, matrix: &str) -> Result<Option<[Vec<f32>; 2]>, Error> {
+        let Some(module) = matrix.strip_suffix(".weight") else {
+            return Ok(None);
+        };
+        let name = |pair: &str| format!("base_model.model.{module}.lora_{pair}.weight");
+        if !self.file.tensors.contains_key(&name("A")) {
+            return Ok(None);
+        }
+        Ok(Some([self.tensor(&name("A"))?, self.tensor(&name("B"))?]))
+    }
+
+    /// A tensor as f32, row by row; it was checked to be there.
+    fn tensor(&self, name: &str) -> Result<Vec<f32>, Error> {
+        let entry = &self.file.tensors[name];
+        let dtype = Dtype::from_safetensors_name(&entry.dtype).expect("the format was checked");
+        let stored = Stored { file: 0, dtype, start: entry.start, end: entry.end };
+        let mut buffer = Vec::new();
+        let values = stored.values(&self.file, &mut buffer).to_vec();
+        require_finite(&self.file.path, name, &values)?;
+        Ok(values)
+    }
+}
+
+/// Writes a model's adapter as a PEFT folder, with further files; `adapter_config.json` comes last.
+///
+/// # Errors
+/// As [`write`](super::write()).
+///
+/// # Panics
+/// When the model has no adapter.
+pub fn write_adapter<D: Device>(
+    dir: &Path,
+    model: &Model<D>,
+    note: AdapterNote<'_>,
+    tokenizer_files: &[(&str, &[u8])],
+) -> Result<(), LoadError> {
+    let shape = model.adapter().expect("a model with an adapter");
+    refuse_file_names(dir, tokenizer_files)?;
+    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    let mut specs = shape.tensors(model.config());
+    specs.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut refused: Option<ComputeError> = None;
+    let mut read = |name: &str| {
+        let values = model.tensor(name);
+        values.unwrap_or_else(|it| {
+            refused.get_or_insert(it);
+            Vec::new()
+        })
+    };
+    let notes = [(BASE, note.fingerprint), (BASE_FOLDER, note.folder)];
+    let path = dir.join(ADAPTER_WEIGHTS);
+    let written = write_weights(&path, &specs, Dtype::F32, &notes, &mut |spec| read(&spec.name));
+    if let Some(it) = refused {
+        return Err(it.into());
+    }
+    written?;
+    for (name, bytes) in tokenizer_files {
+        write_file(&dir.join(name), |out| out.write_all(bytes))?;
+    }
+    let text = format!("{:#}\n", config_json(shape, note.base));
+    write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;
+    Ok(sync_dir(dir)?)
+}
+
+/// The fields that PEFT of any version reads.
+fn config_json(shape: &LoraShape, base: &str) -> Value {
+    let targets: Vec<&str> = shape.targets.iter().map(|it| it.name()).collect();
+    let whole = shape.alpha.fract() == 0.0 && shape.alpha.abs() < 1e9;
+    json!({
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": shape.rank,
+        "lora_alpha": if whole { json!(shape.alpha as i64) } else { json!(shape.alpha) },
+        "use_rslora": shape.rslora,
+        "target_modules": targets,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": false,
+        "init_lora_weights": true,
+        "inference_mode": true,
+        "modules_to_save": null,
+    })
+}

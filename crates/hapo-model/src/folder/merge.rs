@@ -1,0 +1,91 @@
+//! A folder and an adapter of it as one folder, tensor by tensor.
+
+use std::path::Path;
+
+use hapo_kernels::{Accumulate, Buffer, Device};
+
+use super::adapter::AdapterFolder;
+use super::read::{Fingerprint, ModelFolder, read_weights};
+use super::write::{Layout, write};
+use crate::compute_error::ComputeError;
+use crate::config::TensorSpec;
+use crate::error::Error;
+use crate::load::LoadError;
+use crate::model::mat;
+use crate::params::transpose;
+
+/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor as it is, in the number format of most of the
+/// model's weights. One tensor is in memory at a time, as f32.
+///
+/// # Errors
+/// An adapter of another model, and as [`write`] and [`read_weights`].
+pub fn merge<D: Device>(
+    out: &Path,
+    model: &ModelFolder,
+    adapter: &AdapterFolder,
+    device: &D,
+) -> Result<(), LoadError> {
+    let mut fingerprint = Fingerprint::default();
+    read_weights(model, |spec, values| fingerprint.add(spec, values))?;
+    adapter.check(&model.config, &fingerprint.to_string())?;
+    let files = model.tokenizer_files()?;
+    let tokenizer_files: Vec<(&str, &[u8])> =
+        files.iter().map(|it| (it.0, it.1.as_slice())).collect();
+    let (dtype, shard_bytes) = (model.stored_dtype(), Layout::default().shard_bytes);
+    let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+    let mut refused: Option<LoadError> = None;
+    let written = write(out, &model.config, &layout, |spec| {
+        merged(spec, model, adapter, device).unwrap_or_else(|it| {
+            refused.get_or_insert(it);
+            Vec::new()
+        })
+    });
+    match refused {
+        Some(it) => Err(it),
+        None => Ok(written?),
+    }
+}
+
+/// A tensor of the merged model.
+fn merged<D: Device>(
+    spec: &TensorSpec,
+    model: &ModelFolder,
+    adapter: &AdapterFolder,
+    device: &D,
+) -> Result<Vec<f32>, LoadError> {
+    let mut values = model.tensor(&spec.name)?.expect("a folder has the tensors of its model");
+    let Some([mut a, b]) = adapter.pair_of(&spec.name)? else {
+        return Ok(values);
+    };
+    let ([outputs, inputs], rank) = ([spec.shape[0], spec.shape[1]], adapter.shape.rank);
+    let scale = adapter.shape.scale() as f32;
+    a.iter_mut().for_each(|it| *it *= scale);
+    let buf = |values: &[f32]| -> Result<D::Buf, ComputeError> {
+        let mut it = device.alloc(values.len())?;
+        device.upload(values, it.first_mut(values.len()));
+        Ok(it)
+    };
+    // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
+    let (a, b) = (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&b, outputs, rank))?);
+    let mut w = buf(&transpose(&values, outputs, inputs))?;
+    let len = values.len();
+    let onto = Accumulate::Existing;
+    device.enter(|| {
+        let shape = mat(inputs, rank, outputs);
+        device.matmul(shape, a.first(a.len()), b.first(b.len()), onto, w.first_mut(len));
+    });
+    device.download(w.first(len), &mut values);
+    device.check().map_err(ComputeError::from)?;
+    let values = transpose(&values, inputs, outputs);
+    match values.iter().find(|it| !it.is_finite()) {
+        None => Ok(values),
+        Some(it) => Err(Error::Tensor {
+            file: adapter.dir.clone(),
+            tensor: spec.name.clone(),
+            expected: "a finite sum of model and adapter".to_owned(),
+            got: it.to_string(),
+            hint: None,
+        }
+        .into()),
+    }
+}
