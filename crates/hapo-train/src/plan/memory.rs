@@ -3,10 +3,10 @@
 use hapo_core::GroupPlan;
 use hapo_kernels::Cpu;
 use hapo_model::memory::GenerationRows;
-use hapo_model::{ActivationCheckpointing, Config, KvCache, memory};
+use hapo_model::{ActivationCheckpointing, Config, Dtype, KvCache, memory};
 
 use super::{Change, DeviceSpec, Part};
-use crate::recipe::{MicroBatch, Overrides, Recipe};
+use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// Resident bytes of the program before it opens a model.
 const PROGRAM: u64 = 14_000_000;
@@ -83,11 +83,11 @@ impl Sampling {
         (room, GenerationRows { rows, decoded: rows.next_multiple_of(4), prefill, prompts })
     }
 
-    /// Bytes of its cache, and of its buffers.
-    fn bytes(self, config: &Config) -> (u64, u64) {
+    /// Bytes of its cache, and of its buffers; `rank` is that of an adapter, or 0.
+    fn bytes(self, config: &Config, rank: usize) -> (u64, u64) {
         let (room, rows) = self.buffers();
         let cache = KvCache::<Cpu>::bytes(config, room) as u64;
-        (cache, memory::generation_bytes(config, rows))
+        (cache, memory::generation_bytes(config, rows, rank))
     }
 }
 
@@ -98,18 +98,24 @@ pub(super) fn total(parts: &[Part]) -> u64 {
 }
 
 pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
-    let copy = memory::parameter_bytes(config);
-    let mut parts = vec![
-        Part { name: "weights", bytes: copy },
+    let (copy, rank) = (trained_bytes(recipe, config), rank(recipe));
+    let mut parts = match recipe.lora() {
+        None => vec![Part { name: "weights", bytes: copy }],
+        Some(_) => {
+            let bytes = frozen_bytes(recipe, config, device);
+            vec![Part { name: "frozen weights", bytes }, Part { name: "adapter", bytes: copy }]
+        }
+    };
+    parts.extend([
         Part { name: "gradients", bytes: copy },
         Part { name: "moments", bytes: 2 * copy },
-    ];
+    ]);
     if recipe.metrics().kl_every > 0 {
         parts.push(Part { name: "initial weights", bytes: copy });
     }
     let rows = rows(recipe, config);
-    let tape =
-        memory::tape_bytes(config, rows, rows, rows, recipe.optim().activation_checkpointing);
+    let checkpointing = recipe.optim().activation_checkpointing;
+    let tape = memory::tape_bytes(config, rows, rows, rows, checkpointing, rank);
     parts.push(Part { name: "activations", bytes: tape.activations + tape.gradients + tape.head });
     parts.push(Part { name: "logits", bytes: tape.logits });
     if device.bf16_products {
@@ -124,7 +130,7 @@ pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Ve
     if !device.is_cpu {
         parts.push(Part { name: "scratch", bytes: scratch(config, rows, &all) });
     }
-    let largest = all.iter().map(|it| it.bytes(config)).max_by_key(|it| it.0 + it.1);
+    let largest = all.iter().map(|it| it.bytes(config, rank)).max_by_key(|it| it.0 + it.1);
     let (cache, generation) = largest.unwrap_or_default();
     if largest.is_some() {
         parts.push(Part { name: "keys and values", bytes: cache });
@@ -141,6 +147,40 @@ pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Ve
         parts.push(Part { name: "program", bytes });
     }
     parts
+}
+
+/// The rank of the recipe's adapter; 0 without one.
+fn rank(recipe: &Recipe) -> usize {
+    recipe.lora().map_or(0, |it| it.rank)
+}
+
+/// Bytes of one copy of what is trained: the adapter where there is one, else all weights.
+pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
+    let lora = recipe.lora().map(LoraSection::shape);
+    lora.map_or_else(|| memory::parameter_bytes(config), |it| it.bytes(config))
+}
+
+/// Bytes of all weights that are read to decode a token.
+pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
+    frozen_bytes(recipe, config, device) + trained_bytes(recipe, config)
+}
+
+/// Bytes of weights that are not trained: of a folder in bf16 in bf16, where the device computes with those alone.
+fn frozen_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
+    match recipe.lora() {
+        None => 0,
+        Some(_) if device.is_cpu && is_bf16(recipe) => memory::frozen_bytes(config),
+        Some(_) => memory::parameter_bytes(config),
+    }
+}
+
+/// Whether the model is a folder that says it is in bf16.
+fn is_bf16(recipe: &Recipe) -> bool {
+    let ModelSource::Folder(path) = recipe.model() else {
+        return false;
+    };
+    let parsed = hapo_model::folder::read_config(std::path::Path::new(path));
+    parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }
 
 /// What a GPU's attention holds between its kernels, by whole MiB: a number for each row and head of a backward pass,
@@ -209,10 +249,10 @@ pub(super) fn mini_batch(recipe: &Recipe) -> usize {
 pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
     const SIZES: [usize; 3] = [8192, 4096, 2048];
     const LEAST: usize = 1024;
-    let room = (4 * memory::parameter_bytes(config)).max(1 << 30);
+    let room = (4 * trained_bytes(recipe, config)).max(1 << 30);
     let checkpointing = recipe.optim().activation_checkpointing;
     let fits = |rows: &usize| {
-        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing);
+        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing, rank(recipe));
         tape.total() <= room
     };
     SIZES.into_iter().find(fits).unwrap_or(LEAST)

@@ -1,4 +1,5 @@
 use hapo_kernels::Cpu;
+use hapo_model::ActivationCheckpointing;
 use hapo_model::memory::kv_bytes_per_token;
 
 use super::*;
@@ -110,6 +111,56 @@ fn planned_bytes_are_the_allocators() {
         // The engine also counts a prompt in pieces, which one that is read at once never is.
         let pieces = 64 * 4 * (2 * 2 * 32 + 2 * 64 + 2);
         assert!(engine.abs_diff(planned + pieces) < planned / 10, "{engine}, {planned}");
+    }
+}
+
+/// As above, of an adapter beside a folder in bf16 and beside one in f32.
+#[test]
+fn planned_bytes_of_an_adapter_are_the_allocators() {
+    for (name, alone) in [("tiny-qwen2-bf16-sharded", true), ("tiny-qwen3", false)] {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/fixtures/models");
+        let folder = std::path::Path::new(fixtures).join(name);
+        let text = format!(
+            "method = \"grpo\"\nmodel.path = {:?}\nlora.rank = 5\n",
+            folder.display().to_string()
+        );
+        let sets = [
+            "sampling.group_size=4",
+            "sampling.prompts_per_step=3",
+            "sampling.max_new_tokens=40",
+            "sampling.max_sequences=8",
+            "data.max_prompt_tokens=24",
+            "metrics.kl_every=1",
+            "optim.micro_batch_tokens=8192",
+        ];
+        let recipe = Recipe::parse(&text, "test", &Overrides::set(sets)).unwrap();
+        let config = config_of(&recipe).unwrap();
+        let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
+        let parts = parts(&recipe, &config, &device);
+        let part = |name: &str| parts.iter().find(|it| it.name == name).unwrap().bytes;
+        let lora = recipe.lora().map(|it| (it, 0));
+        let path = folder.display().to_string();
+        let model = lora::open(&path, 64, Cpu::new(1).unwrap(), lora).unwrap().loaded.model;
+        assert_eq!(model.packed() == hapo_model::Packed::Alone, alone);
+        let checkpointing = ActivationCheckpointing::None;
+        let mut trainer = crate::Trainer::new(model, checkpointing).unwrap();
+        trainer.keep_initial().unwrap();
+        let states = ["frozen weights", "adapter", "gradients", "moments", "initial weights"];
+        let states = states.map(part);
+        assert_eq!(states.iter().sum::<u64>(), crate::Learner::state_bytes(&trainer));
+        let mut batch = hapo_model::PackedBatch::default();
+        for _ in 0..3 {
+            let prompt = batch.push(&[1; 24], None);
+            for _ in 0..4 {
+                batch.push_response(prompt, &[2; 40], 1.0);
+            }
+        }
+        let outputs = trainer.model.forward(&batch, &mut trainer.tape).unwrap();
+        let slopes = vec![1.0; outputs.log_probs.len()];
+        let crate::Trainer { model, tape, gradients, .. } = &mut trainer;
+        model.backward(tape, &slopes, &slopes, gradients).unwrap();
+        let (held, planned) = (tape.bytes().total(), part("activations") + part("logits"));
+        assert!(held <= planned && planned < held * 11 / 10, "{held} held, {planned} planned");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hapo_model::{ActivationCheckpointing, Config, memory};
 
-use super::memory::{Sampling, mini_batch, rows_of, samples};
+use super::memory::{Sampling, mini_batch, rows_of, samples, trained_bytes};
 use super::{DeviceSpec, Lengths};
 use crate::recipe::Recipe;
 
@@ -49,7 +49,8 @@ pub(super) struct SamplingWork {
 }
 
 impl SamplingWork {
-    pub(super) fn of(it: Sampling, config: &Config, lengths: Lengths) -> Self {
+    /// `weights` is the bytes of all weights.
+    pub(super) fn of(it: Sampling, config: &Config, weights: u64, lengths: Lengths) -> Self {
         let Lengths { prompt, response } = lengths;
         let (prompts, responses) = (it.prompts as f64, (it.prompts * it.completions) as f64);
         let tokens = responses * response;
@@ -57,8 +58,8 @@ impl SamplingWork {
         let context = prompt + response / 2.0;
         // A decoding step reads the weights once and every sequence's keys and values.
         let steps = (responses / it.sequences.max(1) as f64).ceil() * response;
-        let read = steps * memory::parameter_bytes(config) as f64
-            + tokens * context * memory::kv_bytes_per_token(config) as f64;
+        let read =
+            steps * weights as f64 + tokens * context * memory::kv_bytes_per_token(config) as f64;
         Self {
             tokens,
             prefill: Flops::of(config, prompts * prompt, prompts, prompt / 2.0),
@@ -110,7 +111,9 @@ impl TrainingWork {
         let head = Flops::of(config, 0.0, response_tokens, 0.0);
         // Backward takes two forwards, the attention's two and a half.
         let attention = Flops { all: layers.attention, attention: layers.attention };
-        let mut flops = layers.plus(head).times(3.0).plus(attention.times(0.5));
+        // By the weights too, unless only an adapter's are trained.
+        let sweeps = if recipe.lora().is_some() { 2.0 } else { 3.0 };
+        let mut flops = layers.plus(head).times(sweeps).plus(attention.times(0.5));
         if recipe.optim().activation_checkpointing == ActivationCheckpointing::Layers {
             flops = flops.plus(layers);
         }
@@ -124,7 +127,7 @@ impl TrainingWork {
         Self {
             tokens: (prompts * prompt + response_tokens) * passes,
             flops: flops.times(passes),
-            bytes_moved: updates * UPDATE_BYTES * memory::parameter_bytes(config) as f64 / 4.0,
+            bytes_moved: updates * UPDATE_BYTES * trained_bytes(recipe, config) as f64 / 4.0,
         }
     }
 
