@@ -50,6 +50,13 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     succeed(dir.path(), &[&new[..], &["--force", "--method", "grpo"]].concat());
     let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
     assert!(text.contains("method = \"grpo\"") && !text.contains("[hapo]"), "{text}");
+    succeed(dir.path(), &[&new[..], &["--force", "--lora"]].concat());
+    let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    assert!(text.contains("[lora]") && text.contains("lr = 1e-5"), "{text}");
+    let done = succeed(dir.path(), &[&train[..], &["--run-dir", "adapted"]].concat());
+    assert!(done.contains(": 1 steps done"), "{done}");
+    let checkpoint = dir.path().join("adapted/checkpoints/step-000001");
+    assert!(checkpoint.join("adapter_model.safetensors").is_file());
     fs::write(dir.path().join("bad.jsonl"), "{\"question\":\"\",\"answer\":\"1\"}\n").unwrap();
     let bad = ["new", "--model", "builtin:base", "--data", "bad.jsonl", "-o", "other.toml"];
     assert!(refuse(dir.path(), &bad).starts_with("error: bad.jsonl: bad.jsonl:1: question: "));

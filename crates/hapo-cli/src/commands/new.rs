@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Method, of `hapo list methods` [default: trapo with the gate where the data have solutions, else grpo]
     #[arg(long)]
     method: Option<String>,
+    /// Train a low-rank adapter beside frozen weights
+    #[arg(long)]
+    lora: bool,
     /// File to write
     #[arg(short, long, default_value = "recipe.toml")]
     output: PathBuf,
@@ -183,7 +186,13 @@ impl Found {
             ),
             None => format!("max_new_tokens = {response}\n"),
         });
-        line("[optim]\nlr = 1e-6".to_owned());
+        if args.lora {
+            let lora = "[lora]                         # the weights stay as they are\nrank = 16\nalpha = 32                     # the adapter counts alpha / rank\n";
+            line(lora.to_owned());
+            line("[optim]\nlr = 1e-5                      # ten times that of all weights".to_owned());
+        } else {
+            line("[optim]\nlr = 1e-6".to_owned());
+        }
         line(format!(
             "mini_batch_prompts = {:<10}# two updates from a batch of rollouts",
             per_step.div_ceil(2)
