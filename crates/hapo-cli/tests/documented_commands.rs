@@ -26,6 +26,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("--endpoint", "a server"),
     ("mine.toml", "a model of the hub"),
     ("runs/mine", "the run of that model"),
+    ("--adapter", "the run of an adapter"),
 ];
 
 /// Smaller runs of the shipped recipes.

@@ -325,6 +325,8 @@ fn eval_and_data_check_ask_it_with_whole_rows_and_named_columns() {
         "2",
         "--max-tokens",
         "4",
+        "--truncated",
+        "grade",
         "--json",
     ];
     let scores: Value = serde_json::from_str(&succeed(dir.path(), &args)).unwrap();

@@ -164,7 +164,10 @@ impl Found {
             "steps = {steps:<23}# an epoch is {steps_per_epoch}; every key: `hapo recipe`\n"
         ));
         line(format!("[model]\npath = {}", quoted(&args.model)));
-        line("dtype = \"bf16\"                 # number format of checkpoints\n".to_owned());
+        line(match args.lora {
+            true => String::new(),
+            false => "dtype = \"bf16\"                 # number format of checkpoints\n".to_owned(),
+        });
         line(format!("[data]\ntrain = {}", quoted(&args.data.display().to_string())));
         if self.has_chat {
             line("template = \"chat\"              # the model's own".to_owned());
