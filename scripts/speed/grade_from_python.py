@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed of `hapo.grade` against Math-Verify, both called from Python, on the same pairs, in one run, call by call.
 
-Times are the processor's: what else the machine does matters little.
+Times are CPU time: what else the machine does matters little.
 
     python scripts/speed/grade_from_python.py PAIRS.jsonl [--repeat 5] [--json OUT.json]
 

@@ -109,7 +109,7 @@ enum Command {
     Report(report::Args),
     /// The page of a run, live
     Watch(watch::Args),
-    /// A run's numbers as a table, or into W&B, Trackio or MLflow
+    /// A run's numbers as a table, or into W&B, Trackio or `MLflow`
     Export(export::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),

@@ -54,7 +54,9 @@ fn last(run_dir: &Path) -> PathBuf {
 
 /// What two equal runs have in common.
 fn bits(run_dir: &Path) -> BTreeMap<&'static str, Vec<u8>> {
-    let read = |path: PathBuf| std::fs::read(&path).unwrap_or_else(|it| panic!("{path:?}: {it}"));
+    let read = |path: PathBuf| {
+        std::fs::read(&path).unwrap_or_else(|it| panic!("{}: {it}", path.display()))
+    };
     let mut all = BTreeMap::new();
     for name in [
         "adapter_model.safetensors",

@@ -671,7 +671,7 @@ fn an_evaluation_of_several_sets_logs_each() {
     let line = line_of(&run_dir, 2);
     for metric in ["eval/avg@k", "eval/pass@k"] {
         let of = |set: &str| line[&format!("{metric}{set}")].as_f64().unwrap();
-        assert!((of("") - (of("/add:1") + of("/add:2")) / 2.0).abs() < 1e-12, "{line:?}");
+        assert!((of("") - f64::midpoint(of("/add:1"), of("/add:2"))).abs() < 1e-12, "{line:?}");
     }
     let one = "eval={ suite = \"add:1\", every = 2, problems = 3, k = 2, max_tokens = 8 }";
     let other = dir.path().join("one");

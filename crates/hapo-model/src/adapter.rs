@@ -1,4 +1,4 @@
-//! A low-rank adapter (LoRA, Hu et al., <https://arxiv.org/abs/2106.09685>) beside weights that do not change:
+//! A low-rank adapter (`LoRA`, Hu et al., <https://arxiv.org/abs/2106.09685>) beside weights that do not change:
 //! y = x·W + s·(x·A)·B with s = α/r, or α/√r with rank-stabilised scaling (<https://arxiv.org/abs/2312.03732>).
 //!
 //! Names, shapes and initial values are those of PEFT. The adapter is one flat buffer laid out like the parameters of

@@ -197,14 +197,14 @@ impl<D: Device> Model<D> {
         if let Some(adapter) = &self.adapter
             && let Ok(param) = adapter.layout.get(name)
         {
-            return self.read(&adapter.params, param);
+            return Ok(self.read(&adapter.params, param));
         }
         if let Some(packed) = self.packed_alone()
             && let Some(it) = packed.published(&self.device, &self.config, name)?
         {
             return Ok(it);
         }
-        self.read(&self.params, self.layout.get(name)?)
+        Ok(self.read(&self.params, self.layout.get(name)?))
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
@@ -212,10 +212,10 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// An unknown name.
     pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
-        self.read(buffer, self.trained_layout().get(name)?)
+        Ok(self.read(buffer, self.trained_layout().get(name)?))
     }
 
-    fn read(&self, buffer: &D::Buf, param: &Param) -> Result<Vec<f32>, ComputeError> {
+    fn read(&self, buffer: &D::Buf, param: &Param) -> Vec<f32> {
         let mut all = vec![0.0; param.len];
         let read = |first, to: &mut [f32]| {
             self.device.download(buffer.at(param.offset + first, to.len()), to);
@@ -225,7 +225,7 @@ impl<D: Device> Model<D> {
         } else {
             read(0, &mut all);
         }
-        Ok(all)
+        all
     }
 
     pub(crate) fn param(&self, range: Range) -> Span<'_, D::Buf> {

@@ -106,7 +106,7 @@ impl<D: Device> PackedWeights<D> {
         let layers = ranges.as_chunks::<7>().0[..config.layers].to_vec();
         let head = ranges[7 * config.layers];
         let embedding = ranges.get(7 * config.layers + 1).copied().unwrap_or(head);
-        Ok(Some(Self { buf, layers, head, embedding, ranges, state }))
+        Ok(Some(Self { buf, ranges, layers, head, embedding, state }))
     }
 
     pub(crate) fn at(&self, range: Range) -> Span<'_, D::Buf> {

@@ -179,9 +179,10 @@ fn what_is_sampled_has_the_bits_of_what_is_trained() {
             let slots = [32, 64, 32, 32, 32].map(|n| cache.fork(prompt.slots[0], n).unwrap());
             let mut logits = Vec::new();
             for (i, &token) in tokens.iter().enumerate().skip(100) {
-                let rows: Vec<_> = match i < 120 {
-                    true => slots.iter().map(|slot| (*slot, token)).collect(),
-                    false => vec![(slots[1], token)],
+                let rows: Vec<_> = if i < 120 {
+                    slots.iter().map(|slot| (*slot, token)).collect()
+                } else {
+                    vec![(slots[1], token)]
                 };
                 model.decode(&mut cache, &rows, &mut logits).unwrap();
                 for row in logits.chunks(vocabulary) {
@@ -308,7 +309,7 @@ fn a_written_folder_holds_what_pefts_own_does() {
                 "base_model_name_or_path" => assert_eq!(value, "the/base"),
                 // PEFT writes "all-linear" as the whole name of every matrix.
                 "target_modules" => {
-                    assert_eq!(value.as_array().unwrap().len(), theirs.shape.targets.len())
+                    assert_eq!(value.as_array().unwrap().len(), theirs.shape.targets.len());
                 }
                 _ => assert_eq!(value, &peft[key], "{key}"),
             }
@@ -393,7 +394,7 @@ fn bad_adapters_are_refused_by_name() {
         "{text}"
     );
     let text = refusal(|it| {
-        std::fs::copy(weights(&adapter_dir("tiny-qwen3")), weights(it)).map(drop).unwrap()
+        std::fs::copy(weights(&adapter_dir("tiny-qwen3")), weights(it)).map(drop).unwrap();
     });
     assert!(text.contains("layers.0.self_attn.q_proj.lora_A.weight"), "{text}");
     let text = refusal(|it| {

@@ -140,7 +140,7 @@ fn by_set(run: &Run) -> Option<String> {
         let set = name.strip_prefix(&prefix)?;
         let mut made = run.columns.get(name)?.iter().copied().filter(|it| it.is_finite());
         let first = made.next()?;
-        Some(format!("{set} {} → {}", short(first), short(made.last().unwrap_or(first))))
+        Some(format!("{set} {} → {}", short(first), short(made.next_back().unwrap_or(first))))
     };
     let sets: Vec<String> = run.columns.names().iter().filter_map(|it| of_set(it)).collect();
     (!sets.is_empty()).then(|| sets.join("; "))

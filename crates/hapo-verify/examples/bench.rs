@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example bench -- FILE.jsonl [--repeat N]`; each line has `gold`, `completion` and `class`.
 //! Prints one JSON object: per class the number of calls and mean, p50, p99, p99.9 and maximum in microseconds; and the
-//! best of five rates of 100,000 pairs in one call, on one thread with RAYON_NUM_THREADS=1.
+//! best of five rates of 100,000 pairs in one call, on one thread with `RAYON_NUM_THREADS=1`.
 #![expect(clippy::print_stdout, reason = "a command-line tool")]
 
 use hapo_verify::{MATH, grade, grade_batch};

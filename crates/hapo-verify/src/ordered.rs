@@ -36,7 +36,7 @@ pub fn in_order<T: Sync, R: Send, E: Send>(
         done
     };
     let mut done: Vec<(usize, Result<R, E>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers.min(items.len())).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..workers.min(items.len())).map(|_| scope.spawn(work)).collect();
         let all = threads.into_iter().flat_map(|it| it.join().expect("judging does not panic"));
         all.collect()
     });

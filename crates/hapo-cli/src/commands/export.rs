@@ -33,7 +33,7 @@ enum Target {
 ///
 /// A tracker is driven through its own Python package, which finds its account, its address and its offline mode in
 /// its own environment variables. Each run becomes a run of the tracker, with the resolved recipe as its settings;
-/// names of metrics are those of metrics.jsonl (`MLflow` has no `@`: eval/avg_at_k).
+/// names of metrics are those of metrics.jsonl (`MLflow` has no `@`: `eval/avg_at_k`).
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo export runs/try --to csv -o try.csv\n         WANDB_MODE=offline hapo export runs/try --to wandb --project sums --follow"
@@ -77,14 +77,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
             let known = senders.iter().position(|sender| sender.run == it.name());
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    senders.push(Sender::start(args, tracker, it)?);
-                    senders.len() - 1
-                }
-            };
-            senders[at].send(it)?;
+            if let Some(at) = known {
+                senders[at].send(it)?;
+            } else {
+                let mut sender = Sender::start(args, tracker, it)?;
+                sender.send(it)?;
+                senders.push(sender);
+            }
         }
         if !args.follow || !runs.iter().any(LoggedRun::is_running) {
             break;

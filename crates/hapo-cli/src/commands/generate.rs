@@ -155,11 +155,12 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     };
     let sampled =
         hapo_sampler::sample_until(&model, &requests, &settings, &chat_format.tokenizer, plan.stop)
-            .map_err(|it| match it.is_out_of_memory() {
-                true => {
+            .map_err(|it| {
+                if it.is_out_of_memory() {
                     bad_input(it.to_string(), "lower --max-tokens or -n, or ask for fewer prompts")
+                } else {
+                    it.into()
                 }
-                false => it.into(),
             })?;
     let is_nan = |it: &hapo_core::Rollout| it.log_probs.iter().any(|it| it.is_nan());
     if sampled.iter().any(|it| it.group.rollouts().iter().any(is_nan)) {

@@ -164,10 +164,11 @@ impl Found {
             "steps = {steps:<23}# an epoch is {steps_per_epoch}; every key: `hapo recipe`\n"
         ));
         line(format!("[model]\npath = {}", quoted(&args.model)));
-        line(match args.lora {
-            true => String::new(),
-            false => "dtype = \"bf16\"                 # number format of checkpoints\n".to_owned(),
-        });
+        if args.lora {
+            line(String::new());
+        } else {
+            line("dtype = \"bf16\"                 # number format of checkpoints\n".to_owned());
+        }
         line(format!("[data]\ntrain = {}", quoted(&args.data.display().to_string())));
         if self.has_chat {
             line("template = \"chat\"              # the model's own".to_owned());
@@ -192,7 +193,10 @@ impl Found {
         if args.lora {
             let lora = "[lora]                         # the weights stay as they are\nrank = 16\nalpha = 32                     # the adapter counts alpha / rank\n";
             line(lora.to_owned());
-            line("[optim]\nlr = 1e-5                      # ten times that of all weights".to_owned());
+            line(
+                "[optim]\nlr = 1e-5                      # ten times that of all weights"
+                    .to_owned(),
+            );
         } else {
             line("[optim]\nlr = 1e-6".to_owned());
         }

@@ -116,6 +116,10 @@ pub(super) fn forward(
 }
 
 /// [`forward`] of many rows.
+#[expect(
+    clippy::large_stack_arrays,
+    reason = "within a worker's stack; from the heap it would be mapped anew for each tile"
+)]
 fn forward_many(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,
@@ -161,6 +165,10 @@ fn forward_many(
 }
 
 /// `dx = start + dy · wᵀ`.
+#[expect(
+    clippy::large_stack_arrays,
+    reason = "within a worker's stack; from the heap it would be mapped anew for each tile"
+)]
 pub(super) fn input_grad(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,

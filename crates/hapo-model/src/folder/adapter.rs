@@ -1,7 +1,7 @@
 //! PEFT's folders of low-rank adapters, in and out: `adapter_config.json` and `adapter_model.safetensors`.
 //!
 //! What the decoder would have to compute in another way is refused by its field, a tensor that is missing, left over
-//! or of another shape by its name. The price: of PEFT's many kinds, plain LoRA on the layers' matrices alone.
+//! or of another shape by its name. The price: of PEFT's many kinds, plain `LoRA` on the layers' matrices alone.
 
 use std::fs;
 use std::io::Write;

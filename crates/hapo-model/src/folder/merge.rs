@@ -18,7 +18,7 @@ use crate::params::transpose;
 /// model's weights. One tensor is in memory at a time, as f32.
 ///
 /// # Errors
-/// An adapter of another model, and as [`write`] and [`read_weights`].
+/// An adapter of another model, and as [`write()`] and [`read_weights`].
 pub fn merge<D: Device>(
     out: &Path,
     model: &ModelFolder,
@@ -59,7 +59,9 @@ fn merged<D: Device>(
     };
     let ([outputs, inputs], rank) = ([spec.shape[0], spec.shape[1]], adapter.shape.rank);
     let scale = adapter.shape.scale() as f32;
-    a.iter_mut().for_each(|it| *it *= scale);
+    for it in &mut a {
+        *it *= scale;
+    }
     let buf = |values: &[f32]| -> Result<D::Buf, ComputeError> {
         let mut it = device.alloc(values.len())?;
         device.upload(values, it.first_mut(values.len()));

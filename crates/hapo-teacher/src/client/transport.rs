@@ -90,19 +90,20 @@ impl Transport {
     }
 }
 
-/// The proxy of the environment. The client takes HTTPS_PROXY for http too, which would lead a server on this machine
+/// The proxy of the environment. The client takes `HTTPS_PROXY` for http too, which would lead a server on this machine
 /// through it.
 fn proxy(is_https: bool) -> Option<Proxy> {
     let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
-    let is_set = |name: &&str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
-    if is_https || names.iter().any(|it| is_set(it)) { Proxy::try_from_env() } else { None }
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
+    if is_https || names.into_iter().any(is_set) { Proxy::try_from_env() } else { None }
 }
 
 fn reason(error: &ureq::Error) -> String {
     let kind = match error {
-        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => "no connection",
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed => "no connection",
         ureq::Error::Timeout(_) => "no answer in time",
-        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => "no connection",
         ureq::Error::Io(it) if it.kind() == std::io::ErrorKind::ConnectionRefused => {
             "no connection"
         }

@@ -99,12 +99,11 @@ pub(super) fn total(parts: &[Part]) -> u64 {
 
 pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     let (copy, rank) = (trained_bytes(recipe, config), rank(recipe));
-    let mut parts = match recipe.lora() {
-        None => vec![Part { name: "weights", bytes: copy }],
-        Some(_) => {
-            let bytes = frozen_bytes(recipe, config, device);
-            vec![Part { name: "frozen weights", bytes }, Part { name: "adapter", bytes: copy }]
-        }
+    let mut parts = if recipe.lora().is_some() {
+        let bytes = frozen_bytes(recipe, config, device);
+        vec![Part { name: "frozen weights", bytes }, Part { name: "adapter", bytes: copy }]
+    } else {
+        vec![Part { name: "weights", bytes: copy }]
     };
     parts.extend([
         Part { name: "gradients", bytes: copy },

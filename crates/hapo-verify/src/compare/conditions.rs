@@ -179,16 +179,15 @@ fn marked(text: &str) -> String {
                 "lor" | "vee" | "cup" => out.push(OR),
                 "land" | "wedge" => out.push(AND),
                 "quad" | "qquad" => out.push(' '),
-                _ => match joining_text(command, rest) {
-                    Some((mark, len)) => {
+                _ => {
+                    if let Some((mark, len)) = joining_text(command, rest) {
                         out.push(mark);
                         rest = &rest[len..];
-                    }
-                    None => {
+                    } else {
                         out.push('\\');
                         out.push_str(command);
                     }
-                },
+                }
             }
             continue;
         }
@@ -210,7 +209,7 @@ fn joining_text(command: &str, rest: &str) -> Option<(char, usize)> {
     if !TEXT.contains(&command) {
         return None;
     }
-    let inner = &rest.strip_prefix('{')?[..];
+    let inner = rest.strip_prefix('{')?;
     let (word, _) = inner.split_once('}')?;
     let mark = match word.trim() {
         "or" => OR,

@@ -69,6 +69,7 @@ pub(super) fn solved(e: &Expr, form: Form) -> Option<Solved> {
 }
 
 /// The unknown that both conditions are about, where they are about one.
+#[expect(clippy::option_option, reason = "whether they agree, and on what, which may be nothing")]
 pub(super) fn same_unknown(a: Option<Unknown>, b: Option<Unknown>) -> Option<Option<Unknown>> {
     let same = match (&a, &b) {
         (
