@@ -48,7 +48,7 @@ pub(crate) const SEARCH_SEED: u64 = 1000;
 
 macro_rules! recipe {
     ($name:literal) => {
-        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes/mini/", $name, ".toml"))
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/mini/", $name, ".toml"))
     };
 }
 

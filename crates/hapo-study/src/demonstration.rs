@@ -22,13 +22,13 @@ const ARMS: &[Arm] = &[
     Arm {
         name: "grpo",
         label: "GRPO",
-        recipe: include_str!("../../../recipes/quickstart/grpo.toml"),
+        recipe: include_str!("../recipes/quickstart/grpo.toml"),
     },
-    Arm { name: "sft", label: "SFT", recipe: include_str!("../../../recipes/quickstart/sft.toml") },
+    Arm { name: "sft", label: "SFT", recipe: include_str!("../recipes/quickstart/sft.toml") },
     Arm {
         name: "trapo-hapo",
         label: "TRAPO-HAPO",
-        recipe: include_str!("../../../recipes/quickstart/trapo-hapo.toml"),
+        recipe: include_str!("../recipes/quickstart/trapo-hapo.toml"),
     },
 ];
 

@@ -26,7 +26,7 @@ macro_rules! recipes {
     ($($name:literal in $file:literal,)+) => {
         &[$(BuiltinRecipe {
             name: $name,
-            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../recipes/", $file)),
+            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/", $file)),
         },)+]
     };
 }
