@@ -19,11 +19,7 @@ struct Arm {
 }
 
 const ARMS: &[Arm] = &[
-    Arm {
-        name: "grpo",
-        label: "GRPO",
-        recipe: include_str!("../recipes/quickstart/grpo.toml"),
-    },
+    Arm { name: "grpo", label: "GRPO", recipe: include_str!("../recipes/quickstart/grpo.toml") },
     Arm { name: "sft", label: "SFT", recipe: include_str!("../recipes/quickstart/sft.toml") },
     Arm {
         name: "trapo-hapo",

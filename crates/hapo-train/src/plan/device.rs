@@ -47,7 +47,7 @@ const GPUS: &[Gpu] = &[
 const GPU_SHARES: (f64, f64, f64) = (0.40, 0.40, 0.60);
 
 /// Shares of a CPU's measured rates that the plan assumes.
-const CPU_SHARES: (f64, f64, f64) = (0.70, 0.60, 1.00);
+const CPU_SHARES: (f64, f64, f64) = (0.80, 0.75, 1.00);
 
 impl DeviceSpec {
     /// A GPU by name, as the backend computes on it: f32 in memory and in products, or with products of inputs

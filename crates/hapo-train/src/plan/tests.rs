@@ -227,12 +227,12 @@ fn an_evaluation_counts_with_its_draws_its_time_and_its_memory() {
     assert_eq!((evaluation.times, evaluation.completions, evaluation.tokens), (3, 30, 210.0));
     let steps = it.step_seconds() * 50.0;
     assert!((it.seconds() - steps - 3.0 * evaluation.seconds).abs() < 1e-12 && steps > 0.0);
-    // 10 prompts of 10 tokens at 70 % of the product rate, 210 tokens after 13.5 others at 60 %, and 7 readings of the
+    // 10 prompts of 10 tokens at 80 % of the product rate, 210 tokens after 13.5 others at 75 %, and 7 readings of the
     // weights.
     let flops = |rows, head, context| memory::forward_flops(&config, rows, head, context);
     let weights = memory::parameter_bytes(&config) as f64;
     let read = 7.0 * weights + 210.0 * 13.5 * kv_bytes_per_token(&config) as f64;
-    let seconds = flops(100.0, 10.0, 5.0) / 7e10 + flops(210.0, 210.0, 13.5) / 6e10 + read / 1e10;
+    let seconds = flops(100.0, 10.0, 5.0) / 8e10 + flops(210.0, 210.0, 13.5) / 7.5e10 + read / 1e10;
     assert!((evaluation.seconds / seconds - 1.0).abs() < 1e-12, "{evaluation:?}, {seconds}");
     let without = plan(&recipe(&small), &config, &device, lengths);
     let part = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
