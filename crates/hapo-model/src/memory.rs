@@ -60,8 +60,8 @@ pub fn parameter_bytes(config: &Config) -> u64 {
 
 /// Bytes of weights that an adapter leaves as they are, with their matrices held in bf16 alone as the CPU does.
 pub fn frozen_bytes(config: &Config) -> u64 {
-    let words = |inputs: usize, outputs: usize| outputs.div_ceil(32) * inputs * 16;
-    packed::bytes_alone(config, words) + ParamLayout::without_matrices(config).len() as u64 * F32
+    packed::bytes_alone(config, Cpu::packed_words)
+        + ParamLayout::without_matrices(config).len() as u64 * F32
 }
 
 /// Bytes of the tape of a batch of `rows` packed tokens, of which `head_rows` predict `targets`

@@ -59,6 +59,11 @@ impl Cpu {
         self.threads
     }
 
+    /// Numbers of `f32` that a packed matrix `[inputs, outputs]` takes.
+    pub fn packed_words(inputs: usize, outputs: usize) -> usize {
+        packed::words(inputs, outputs)
+    }
+
     /// Bytes that the gradient of a product's input takes beside its result; kept for the next one.
     pub fn copied_bytes(shape: MatShape) -> usize {
         matmul::copied(shape) * size_of::<f32>()
@@ -234,7 +239,7 @@ impl Device for Cpu {
     }
 
     fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
-        Some(packed::words(inputs, outputs))
+        Some(Self::packed_words(inputs, outputs))
     }
 
     fn pack(&self, inputs: usize, outputs: usize, w: Span<CpuBuf>, to: SpanMut<CpuBuf>) {
