@@ -55,49 +55,63 @@ fn a_known_model_has_its_known_numbers() {
     assert!(rounded.total_bytes > it.total_bytes);
 }
 
+/// A step of three prompts with four responses, all at their longest.
+const STEP: &[&str] = &[
+    "sampling.group_size=4",
+    "sampling.prompts_per_step=3",
+    "sampling.max_new_tokens=40",
+    "sampling.max_sequences=8",
+    "data.max_prompt_tokens=24",
+    "metrics.kl_every=1",
+];
+
+fn bytes_of(parts: &[Part], name: &str) -> u64 {
+    parts.iter().find(|it| it.name == name).unwrap().bytes
+}
+
+/// Whether the states of a model under training and its tape after the batch of [`STEP`] are what `parts` has, with the
+/// names of its weights.
+fn assert_trained(
+    model: hapo_model::Model<Cpu>,
+    checkpointing: ActivationCheckpointing,
+    (parts, weights): (&[Part], &[&str]),
+) -> hapo_model::Model<Cpu> {
+    let mut trainer = crate::Trainer::new(model, checkpointing).unwrap();
+    trainer.keep_initial().unwrap();
+    let states = weights.iter().chain(&["gradients", "moments", "initial weights"]);
+    let states: u64 = states.map(|it| bytes_of(parts, it)).sum();
+    assert_eq!(states, crate::Learner::state_bytes(&trainer));
+    // The whole batch at its longest, as the trainer packs it.
+    let mut batch = hapo_model::PackedBatch::default();
+    for _ in 0..3 {
+        let prompt = batch.push(&[1; 24], None);
+        for _ in 0..4 {
+            batch.push_response(prompt, &[2; 40], 1.0);
+        }
+    }
+    let outputs = trainer.model.forward(&batch, &mut trainer.tape).unwrap();
+    let slopes = vec![1.0; outputs.log_probs.len()];
+    let crate::Trainer { model, tape, gradients, .. } = &mut trainer;
+    model.backward(tape, &slopes, &slopes, gradients).unwrap();
+    let held = tape.bytes().total();
+    let planned = bytes_of(parts, "activations") + bytes_of(parts, "logits");
+    // Prompts' rows and a response's last one do not reach the head, which the plan does not take off.
+    assert!(held <= planned && planned < held * 11 / 10, "{held} held, {planned} planned");
+    trainer.model
+}
+
 /// Every part is what its owner allocates. A further device, cache or mode joins here.
 #[test]
 fn planned_bytes_are_the_allocators() {
-    let sets = [
-        "sampling.group_size=4",
-        "sampling.prompts_per_step=3",
-        "sampling.max_new_tokens=40",
-        "sampling.max_sequences=8",
-        "data.max_prompt_tokens=24",
-        "metrics.kl_every=1",
-    ];
     for more in ["optim.passes=1", "optim.activation_checkpointing=layers"] {
-        let recipe = recipe(&[&sets[..], &[more]].concat());
+        let recipe = recipe(&[STEP, &[more]].concat());
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
         let parts = parts(&recipe, &config, &device);
-        let part = |name: &str| parts.iter().find(|it| it.name == name).unwrap().bytes;
-
         let ModelSource::Init(init) = recipe.model() else { panic!("{recipe:?}") };
-        let cpu = Cpu::new(1).unwrap();
-        let model = init::init_model(init, 64, 0, cpu).unwrap().model;
-        let mut trainer =
-            crate::Trainer::new(model, recipe.optim().activation_checkpointing).unwrap();
-        trainer.keep_initial().unwrap();
-        let states = ["weights", "gradients", "moments", "initial weights"].map(part);
-        assert_eq!(states.iter().sum::<u64>(), crate::Learner::state_bytes(&trainer));
-
-        // The whole batch at its longest, as the trainer packs it.
-        let mut batch = hapo_model::PackedBatch::default();
-        for _ in 0..3 {
-            let prompt = batch.push(&[1; 24], None);
-            for _ in 0..4 {
-                batch.push_response(prompt, &[2; 40], 1.0);
-            }
-        }
-        let outputs = trainer.model.forward(&batch, &mut trainer.tape).unwrap();
-        let slopes = vec![1.0; outputs.log_probs.len()];
-        let crate::Trainer { model, tape, gradients, .. } = &mut trainer;
-        model.backward(tape, &slopes, &slopes, gradients).unwrap();
-        let held = tape.bytes().total();
-        let planned = part("activations") + part("logits");
-        // Prompts' rows and a response's last one do not reach the head, which the plan does not take off.
-        assert!(held <= planned && planned < held * 11 / 10, "{held} held, {planned} planned");
+        let model = init::init_model(init, 64, 0, Cpu::new(1).unwrap()).unwrap().model;
+        let checkpointing = recipe.optim().activation_checkpointing;
+        let model = assert_trained(model, checkpointing, (&parts, &["weights"]));
 
         let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers();
         let limits = hapo_sampler::EngineLimits {
@@ -106,8 +120,8 @@ fn planned_bytes_are_the_allocators() {
             prefill_tokens: generation.prefill,
             usable_vocab: config.vocab_size,
         };
-        let engine = hapo_sampler::Engine::memory_bytes(model, limits) as u64;
-        let planned = part("keys and values") + part("generation");
+        let engine = hapo_sampler::Engine::memory_bytes(&model, limits) as u64;
+        let planned = bytes_of(&parts, "keys and values") + bytes_of(&parts, "generation");
         // The engine also counts a prompt in pieces, which one that is read at once never is.
         let pieces = 64 * 4 * (2 * 2 * 32 + 2 * 64 + 2);
         assert!(engine.abs_diff(planned + pieces) < planned / 10, "{engine}, {planned}");
@@ -119,48 +133,18 @@ fn planned_bytes_are_the_allocators() {
 fn planned_bytes_of_an_adapter_are_the_allocators() {
     for (name, alone) in [("tiny-qwen2-bf16-sharded", true), ("tiny-qwen3", false)] {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/fixtures/models");
-        let folder = std::path::Path::new(fixtures).join(name);
-        let text = format!(
-            "method = \"grpo\"\nmodel.path = {:?}\nlora.rank = 5\n",
-            folder.display().to_string()
-        );
-        let sets = [
-            "sampling.group_size=4",
-            "sampling.prompts_per_step=3",
-            "sampling.max_new_tokens=40",
-            "sampling.max_sequences=8",
-            "data.max_prompt_tokens=24",
-            "metrics.kl_every=1",
-            "optim.micro_batch_tokens=8192",
-        ];
+        let path = std::path::Path::new(fixtures).join(name).display().to_string();
+        let text = format!("method = \"grpo\"\nmodel.path = {path:?}\nlora.rank = 5\n");
+        let sets = [STEP, &["optim.micro_batch_tokens=8192"]].concat();
         let recipe = Recipe::parse(&text, "test", &Overrides::set(sets)).unwrap();
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
         let parts = parts(&recipe, &config, &device);
-        let part = |name: &str| parts.iter().find(|it| it.name == name).unwrap().bytes;
         let lora = recipe.lora().map(|it| (it, 0));
-        let path = folder.display().to_string();
         let model = lora::open(&path, 64, Cpu::new(1).unwrap(), lora).unwrap().loaded.model;
         assert_eq!(model.packed() == hapo_model::Packed::Alone, alone);
-        let checkpointing = ActivationCheckpointing::None;
-        let mut trainer = crate::Trainer::new(model, checkpointing).unwrap();
-        trainer.keep_initial().unwrap();
-        let states = ["frozen weights", "adapter", "gradients", "moments", "initial weights"];
-        let states = states.map(part);
-        assert_eq!(states.iter().sum::<u64>(), crate::Learner::state_bytes(&trainer));
-        let mut batch = hapo_model::PackedBatch::default();
-        for _ in 0..3 {
-            let prompt = batch.push(&[1; 24], None);
-            for _ in 0..4 {
-                batch.push_response(prompt, &[2; 40], 1.0);
-            }
-        }
-        let outputs = trainer.model.forward(&batch, &mut trainer.tape).unwrap();
-        let slopes = vec![1.0; outputs.log_probs.len()];
-        let crate::Trainer { model, tape, gradients, .. } = &mut trainer;
-        model.backward(tape, &slopes, &slopes, gradients).unwrap();
-        let (held, planned) = (tape.bytes().total(), part("activations") + part("logits"));
-        assert!(held <= planned && planned < held * 11 / 10, "{held} held, {planned} planned");
+        let weights = ["frozen weights", "adapter"];
+        assert_trained(model, ActivationCheckpointing::None, (&parts, &weights));
     }
 }
 
