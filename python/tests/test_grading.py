@@ -8,6 +8,8 @@ import pickle
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -128,24 +130,32 @@ def test_every_reason_is_the_same_from_every_door(text: str) -> None:
     assert hapo.Verdict("unparsable", REASONS[text]) == one
 
 
-def test_other_threads_run_while_a_million_pairs_are_graded() -> None:
-    """Two seconds of work in one call; the other thread turns all the while."""
-    turns, done = 0, threading.Event()
+@contextmanager
+def another_thread() -> Iterator[list[int]]:
+    """Another thread, and how often it has had its turn."""
+    turns, done = [0], threading.Event()
 
     def count() -> None:
-        nonlocal turns
         while not done.is_set():
-            turns += 1
+            turns[0] += 1
             time.sleep(0.001)
 
-    golds, completions = ["7"] * 1_000_000, [r"\boxed{7}", r"\boxed{8}"] * 500_000
     thread = threading.Thread(target=count)
     thread.start()
-    verdicts = hapo.grade_many(golds, completions, threads=1)
-    done.set()
-    thread.join()
+    try:
+        yield turns
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_other_threads_run_while_a_million_pairs_are_graded() -> None:
+    """Two seconds of work in one call; the other thread turns all the while."""
+    golds, completions = ["7"] * 1_000_000, [r"\boxed{7}", r"\boxed{8}"] * 500_000
+    with another_thread() as turns:
+        verdicts = hapo.grade_many(golds, completions, threads=1)
     assert sum(map(bool, verdicts)) == 500_000
-    assert turns > 50
+    assert turns[0] > 50
 
 
 def test_models_output_is_data() -> None:
@@ -180,24 +190,13 @@ def test_a_forked_process_grades() -> None:
 
 
 def test_other_threads_run_meanwhile() -> None:
-    turns, done = 0, threading.Event()
-
-    def count() -> None:
-        nonlocal turns
-        while not done.is_set():
-            turns += 1
-            time.sleep(0.001)
-
-    thread = threading.Thread(target=count)
     # One text of three megabytes: one call, of which all but the first moment holds no lock.
     text = r"so $x = \frac{1}{3}$, " * 140_000
-    thread.start()
-    before = turns
-    for _ in range(5):
-        hapo.grade("7", text)
-    during = turns - before
-    done.set()
-    thread.join()
+    with another_thread() as turns:
+        before = turns[0]
+        for _ in range(5):
+            hapo.grade("7", text)
+        during = turns[0] - before
     assert during > 3
 
 
