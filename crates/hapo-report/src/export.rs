@@ -1,9 +1,8 @@
 //! The numbers of runs for what draws and keeps them elsewhere: a table, or the lines that a tracker logs.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hapo_run::Columns;
+use hapo_run::{Columns, recipe_value};
 use serde_json::{Map, Value, json};
 
 use crate::error::Result;
@@ -63,11 +62,9 @@ fn numbers_of(columns: &Columns, row: usize) -> Map<String, Value> {
         .collect()
 }
 
-/// A TOML value as JSON; its text where it is none.
+/// A TOML value as JSON.
 fn value_of(toml: &str) -> Value {
-    let table = format!("it = {toml}").parse::<toml::Table>();
-    let value = table.ok().and_then(|mut it| it.remove("it"));
-    value.and_then(|it| serde_json::to_value(it).ok()).unwrap_or_else(|| json!(toml))
+    serde_json::to_value(recipe_value(toml)).unwrap_or_else(|_| json!(toml))
 }
 
 /// A table with a row for each step of each run and a column for each name; empty where a step has no number.
@@ -75,19 +72,19 @@ fn value_of(toml: &str) -> Value {
 /// # Panics
 /// Never: the table is written to memory.
 pub fn csv(runs: &[LoggedRun]) -> String {
-    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut names: Vec<&str> = Vec::new();
     for name in runs.iter().flat_map(|it| it.run.columns.names()).filter(|it| *it != "step") {
-        let next = names.len();
-        names.entry(name).or_insert(next);
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
     }
-    let mut ordered: Vec<&str> = names.keys().copied().collect();
-    ordered.sort_by_key(|it| names[it]);
     let mut table = csv::Writer::from_writer(Vec::new());
     let written = "a table in memory can be written";
-    table.write_record(["run", "step"].iter().chain(&ordered)).expect(written);
+    table.write_record(["run", "step"].iter().chain(&names)).expect(written);
     for LoggedRun { run } in runs {
+        let columns: Vec<Option<&[f64]>> = names.iter().map(|it| run.columns.get(it)).collect();
         for (row, step) in run.columns.steps().iter().enumerate() {
-            let numbers = ordered.iter().map(|name| match run.columns.get(name) {
+            let numbers = columns.iter().map(|column| match column {
                 Some(column) if column[row].is_finite() => column[row].to_string(),
                 _ => String::new(),
             });

@@ -30,5 +30,5 @@ pub use metrics::{
     metric_of_set,
 };
 pub use preflight::Preflight;
-pub use recipe::recipe_entries;
+pub use recipe::{recipe_entries, recipe_value};
 pub use rollouts::{Role, RolloutLine, RolloutWriter, each_rollout, read_rollouts};

@@ -13,6 +13,13 @@ pub fn recipe_entries(text: &str) -> Result<BTreeMap<String, String>, String> {
     Ok(entries)
 }
 
+/// The value of an entry of [`recipe_entries`]; a text that is no TOML is itself.
+pub fn recipe_value(text: &str) -> toml::Value {
+    let table = format!("it = {text}").parse::<toml::Table>();
+    let value = table.ok().and_then(|mut it| it.remove("it"));
+    value.unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
 fn flatten(path: &str, table: toml::Table, entries: &mut BTreeMap<String, String>) {
     for (key, value) in table {
         let key = match path {
@@ -40,5 +47,7 @@ mod tests {
         let expected = [("hapo.gate", "\"never\""), ("optim.lr", "0.0001"), ("steps", "10")];
         assert_eq!(entries, expected.iter().map(text).collect::<Vec<_>>());
         assert!(recipe_entries("steps = [").is_err());
+        assert_eq!(recipe_value("0.5"), toml::Value::Float(0.5));
+        assert_eq!(recipe_value("no toml"), toml::Value::String("no toml".to_owned()));
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
-use hapo_run::{Metrics, recipe_entries};
+use hapo_run::{Metrics, recipe_entries, recipe_value};
 
 /// The open event file of a run.
 #[derive(Debug)]
@@ -106,15 +106,16 @@ fn hyperparameters(recipe: &str) -> Vec<u8> {
     // A resolved recipe can be read; without its entries the numbers are as good.
     for (key, toml) in recipe_entries(recipe).unwrap_or_default() {
         let (mut value, mut entry) = (Vec::new(), Vec::new());
-        match toml.parse::<f64>() {
-            Ok(number) => {
-                value.push(0x11);
-                value.extend(number.to_le_bytes());
-            }
-            Err(_) if toml == "true" || toml == "false" => {
-                value.extend([0x20, u8::from(toml == "true")]);
-            }
-            Err(_) => string(&mut value, 3, toml.trim_matches('"').as_bytes()),
+        let number = |value: &mut Vec<u8>, it: f64| {
+            value.push(0x11);
+            value.extend(it.to_le_bytes());
+        };
+        match recipe_value(&toml) {
+            toml::Value::Integer(it) => number(&mut value, it as f64),
+            toml::Value::Float(it) => number(&mut value, it),
+            toml::Value::Boolean(it) => value.extend([0x20, u8::from(it)]),
+            toml::Value::String(it) => string(&mut value, 3, it.as_bytes()),
+            other => string(&mut value, 3, other.to_string().as_bytes()),
         }
         string(&mut entry, 1, key.as_bytes());
         string(&mut entry, 2, &value);
