@@ -18,10 +18,10 @@ pub use compare::{Cell, Comparison, Layout, Row, compare, different_texts};
 pub use error::Error;
 pub use evaluate::{EvalModel, EvalSettings, average, evaluate};
 pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncated};
-pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice};
+pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice, draws_of};
 pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};
-pub use seeds::{difference_over_seeds, estimate_over_seeds};
+pub use seeds::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 pub use session::{EvalProgress, EvalSession};
 pub use statistics::{
     Estimate, estimate, estimate_mean_of, majority, paired_difference, pass_at_k,

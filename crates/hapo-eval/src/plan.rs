@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_data::Dataset;
-use hapo_data::task::{Split, TaskSet, make_set};
+use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
@@ -35,13 +35,15 @@ impl EvalSet {
     /// Key of the set's draws: by its name, so that two benchmarks share none whatever else is evaluated; 0 for a file,
     /// whose name is the user's.
     pub(crate) fn draws(&self) -> u64 {
-        if self.is_file {
-            return 0;
-        }
-        let digest = Sha256::digest(self.name.as_bytes());
-        let head = digest.first_chunk().expect("a SHA-256 digest has 32 bytes");
-        u64::from_be_bytes(*head)
+        if self.is_file { 0 } else { draws_of(&self.name) }
     }
+}
+
+/// Key of the draws of a benchmark or level of that name.
+pub fn draws_of(name: &str) -> u64 {
+    let digest = Sha256::digest(name.as_bytes());
+    let head = digest.first_chunk().expect("a SHA-256 digest has 32 bytes");
+    u64::from_be_bytes(*head)
 }
 
 /// Several sets, and the longest completion in tokens.
@@ -149,6 +151,7 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
         split: choice.split,
         count: choice.problems,
         teacher_coverage: 0.0,
+        teacher_steps: TeacherSteps::Exact,
     })?)
 }
 
