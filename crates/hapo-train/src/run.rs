@@ -48,6 +48,14 @@ pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
     Ok(Cpu::new(threads).map_err(hapo_model::ComputeError::from)?)
 }
 
+/// Hashes of what a run by this recipe would read besides it, but for the problems of its evaluation.
+///
+/// # Errors
+/// A model or data that cannot be read.
+pub fn inputs_of_recipe(recipe: &Recipe) -> Result<Inputs> {
+    Ok(Run::on(cpu(1)?, recipe)?.inputs().clone())
+}
+
 /// A run in memory.
 pub struct Run<L: Learner = Trainer> {
     recipe: Recipe,

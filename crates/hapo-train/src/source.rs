@@ -149,6 +149,7 @@ pub(crate) fn load_source(
             split: Split::Train,
             count: recipe.data().prompts,
             teacher_coverage: recipe.data().teacher_coverage,
+            teacher_steps: recipe.data().teacher_steps,
         })?,
         DataSource::Files(_) => {
             let read_as = ReadAs {

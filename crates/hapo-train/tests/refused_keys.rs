@@ -261,6 +261,7 @@ fn data_have_the_keys_of_their_source() {
         "data.seed = 1",
         "data.levels = [\"multiply:6\"]",
         "data.teacher_coverage = 0.5",
+        "data.teacher_steps = \"flawed\"",
     ] {
         let because = "data.train = \"rows.jsonl\" draws no prompts of the built-in task";
         means_nothing("method = \"grpo\"\ndata.train = \"rows.jsonl\"", key, because);

@@ -30,7 +30,7 @@
 //! [`RESPONSE_LIMIT`] is 96 and a context of 128 tokens holds every hard problem.
 //!
 //! ```
-//! use hapo_data::task::{Split, TaskSet, make_set};
+//! use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 //!
 //! let prompts = make_set(&TaskSet {
 //!     seed: 1,
@@ -38,6 +38,7 @@
 //!     split: Split::Train,
 //!     count: 640,
 //!     teacher_coverage: 0.25,
+//!     teacher_steps: TeacherSteps::Exact,
 //! })?;
 //! assert_eq!(prompts.examples.iter().filter(|it| !it.teachers.is_empty()).count(), 160);
 //! # Ok::<(), hapo_data::Error>(())
@@ -48,10 +49,12 @@ mod corpus;
 mod linear;
 mod multiply;
 mod split;
+mod teacher;
 mod tokenizer;
 
 pub use corpus::{Corpus, Document, FamilyMixture, Mixture, Style, recommended_mixture};
 pub use split::{HeldOutSet, MINI6, Split, TaskSet, held_out, make_set, problems, split_of};
+pub use teacher::TeacherSteps;
 pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
 
 use crate::Error;

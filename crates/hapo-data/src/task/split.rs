@@ -8,12 +8,12 @@
 //! Price: one problem in five is lost to pretraining, the shortest multiplication facts included;
 //! they still occur as columns of longer ones.
 
-use super::{FAMILIES, Family, Problem, find_family};
+use super::{FAMILIES, Family, Problem, TeacherSteps, find_family};
 use crate::{Dataset, Error, Example};
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// What a problem may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -116,6 +116,9 @@ pub struct TaskSet {
     /// exact up to rounding; a keyed hash of the problem chooses which, and a larger share keeps the
     /// solutions of a smaller one.
     pub teacher_coverage: f64,
+    /// How the teacher writes. A problem without such a trace has none, and another one has it instead.
+    #[serde(default)]
+    pub teacher_steps: TeacherSteps,
 }
 
 /// Makes the set. Levels take turns in the order of the examples. Ids are
@@ -131,16 +134,13 @@ pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
             set.count / set.levels.len() + usize::from(place < set.count % set.levels.len());
         let family = find_family(family)?;
         let problems = problems(set.seed, family, *level, set.split, count)?;
-        let covered = covered(&problems, set.seed, set.teacher_coverage);
+        let trace = |it: &Problem| set.teacher_steps.trace(family, it, set.seed);
+        let mut traces = covered(&problems, set, trace);
         let examples = problems.iter().enumerate().map(|(number, problem)| Example {
             id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
             problem: problem.prompt.clone(),
             answer: problem.answer.clone(),
-            teachers: if covered.contains(&number) {
-                vec![family.teacher(problem)]
-            } else {
-                vec![]
-            },
+            teachers: traces.remove(&number).into_iter().collect(),
             source: Some(family.name.to_owned()),
             level: Some(level.to_string()),
             subject: Some("arithmetic".to_owned()),
@@ -155,13 +155,18 @@ pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
     Ok(Dataset { examples })
 }
 
-/// The numbers of the problems that have a teacher.
-fn covered(problems: &[Problem], seed: u64, coverage: f64) -> HashSet<usize> {
-    let key = format!("hapo built-in task: teacher {seed}");
+/// The traces by the numbers of their problems.
+fn covered(
+    problems: &[Problem],
+    set: &TaskSet,
+    trace: impl Fn(&Problem) -> Option<String>,
+) -> HashMap<usize, String> {
+    let key = format!("hapo built-in task: teacher {}", set.seed);
     let mut order: Vec<usize> = (0..problems.len()).collect();
     order.sort_by_cached_key(|number| keyed_hash(&key, &problems[*number].prompt));
-    order.truncate((coverage * problems.len() as f64).round() as usize);
-    order.into_iter().collect()
+    let wanted = (set.teacher_coverage * problems.len() as f64).round() as usize;
+    let traced = order.into_iter().filter_map(|it| Some((it, trace(&problems[it])?)));
+    traced.take(wanted).collect()
 }
 
 /// One of the six benchmarks of the built-in task.
@@ -194,10 +199,11 @@ pub fn held_out(set: &HeldOutSet, count: usize) -> Result<Dataset, Error> {
         split: Split::HeldOut,
         count,
         teacher_coverage: 0.0,
+        teacher_steps: TeacherSteps::Exact,
     })
 }
 
-fn keyed_hash(key: &str, text: &str) -> u64 {
+pub(super) fn keyed_hash(key: &str, text: &str) -> u64 {
     let mut hash = Sha256::new();
     hash.update(key.as_bytes());
     hash.update([0]);

@@ -337,6 +337,7 @@ fn hard_set(teacher_coverage: f64) -> TaskSet {
         split: Split::Train,
         count: 640,
         teacher_coverage,
+        teacher_steps: TeacherSteps::Exact,
     }
 }
 
@@ -358,6 +359,22 @@ fn teachers_cover_the_share_that_was_asked_for() {
         quarter.iter().all(|id| half.contains(id)),
         "more coverage keeps the solutions of less"
     );
+}
+
+/// A style that few problems can be finished in is on as many problems as any other.
+#[test]
+fn imperfect_teachers_cover_as_many_problems() {
+    let count = |teacher_steps, teacher_coverage| {
+        let mut set = TaskSet { teacher_steps, ..hard_set(teacher_coverage) };
+        set.levels[2].1 = 4;
+        let set = make_set(&set).unwrap();
+        set.examples.iter().filter(|it| !it.teachers.is_empty()).count()
+    };
+    assert_eq!(count(TeacherSteps::Repeated, 0.25), 54 + 53 + 53);
+    assert_eq!(count(TeacherSteps::Flawed, 0.25), 54 + 53 + 53);
+    // 652, 526 and 560 of a thousand, of 214, 213 and 213.
+    let all = count(TeacherSteps::Repeated, 1.0);
+    assert!((340..=400).contains(&all), "{all}");
 }
 
 #[test]

@@ -86,7 +86,8 @@ fn of_gate(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
 fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     let source = &it.data.train;
     let because = format!("data.train = \"{}\"", source.name());
-    let drawn = ["data.prompts", "data.seed", "data.levels", "data.teacher_coverage"];
+    let drawn =
+        ["data.prompts", "data.seed", "data.levels", "data.teacher_coverage", "data.teacher_steps"];
     let not_drawn = format!("{because} draws no prompts of the built-in task");
     add(*source != DataSource::Builtin, &drawn, &not_drawn);
     let made = !matches!(source, DataSource::Files(_));

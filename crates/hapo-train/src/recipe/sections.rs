@@ -11,7 +11,7 @@ use hapo_core::{
     NormaliserKind, SlotRule, TeacherWeight,
 };
 use hapo_data::Columns;
-use hapo_data::task::Mixture;
+use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_model::{ActivationCheckpointing, Dtype, Projection};
 use hapo_reward::OnFailure;
 use hapo_verify::Extraction;
@@ -268,6 +268,9 @@ section! {
         levels: Vec<String> = Vec::new(),
         /// Share of the built-in task's prompts that have a teacher trajectory.
         teacher_coverage: f64 = 0.25,
+        /// How the built-in task's teacher writes, for studies: `exact`; `repeated`, in a style that only 58 % of the hard
+        /// problems can be finished in; `flawed`, with a wrong step in 30 % of the traces.
+        teacher_steps: TeacherSteps = TeacherSteps::Exact,
         /// Prompt template, `hapo list templates`; `chat` is the model's own. `auto`: the one the model was
         /// trained with by `hapo train`, else its own, see [templates.md](templates.md).
         template: String = AUTO.to_owned(),
