@@ -5,9 +5,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 fn study(out: &Path) -> Command {
+    study_of(out, "3")
+}
+
+fn study_of(out: &Path, problems: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
     command.args(["study", "mini", "--only", "ablation", "--seeds", "2", "--no-search", "--quiet"]);
-    command.args(["--problems", "3", "--set", "steps=2", "--set", "data.prompts=8"]);
+    command.args(["--problems", problems, "--set", "steps=2", "--set", "data.prompts=8"]);
     command.args(["--set", "sampling.prompts_per_step=4", "--set", "metrics.preflight=0", "--out"]);
     command.arg(out).stdout(Stdio::null()).stderr(Stdio::null());
     command
@@ -37,8 +41,10 @@ fn a_killed_study_resumes_and_ends_with_the_same_tables() {
         assert_eq!(row["seeds"], 2);
         assert_eq!(row["by_benchmark"].as_array().unwrap().len(), 6);
         let it = &row["average"];
-        let number = |key: &str| it[key].as_f64().unwrap();
-        assert!(number("low") <= number("mean") && number("mean") <= number("high"));
+        let end = |n: usize| it["interval"][n].as_f64().unwrap();
+        let mean = it["mean"].as_f64().unwrap();
+        assert!(end(0) <= mean && mean <= end(1), "{it}");
+        assert_eq!(it["of_seeds"].as_array().unwrap().len(), 2);
     }
 
     let mut child = study(&killed).spawn().unwrap();
@@ -55,5 +61,55 @@ fn a_killed_study_resumes_and_ends_with_the_same_tables() {
     assert_eq!(tables(&killed), tables(&whole));
     assert_eq!(std::fs::metadata(&first).unwrap().modified().unwrap(), made);
     let page = std::fs::read_to_string(killed.join("results.html")).unwrap();
-    assert!(page.contains("TRAPO-HAPO, m = 0, annealed") && page.matches("<table>").count() == 3);
+    assert!(page.contains("TRAPO-HAPO, m = 0, annealed") && page.matches("<table>").count() == 4);
+    the_seconds_of_all_calls_are_counted(&killed);
+    scores_of_other_settings_are_refused(&killed);
+}
+
+/// Those that its steps and evaluations logged, not those of the call that scored it.
+fn the_seconds_of_all_calls_are_counted(out: &Path) {
+    for arm in ["trapo", "hapo-method"] {
+        let run = out.join(format!("runs/{arm}/seed-0"));
+        let lines = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+        let seconds = |line: &str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["time/step"].as_f64().unwrap() + line["time/eval"].as_f64().unwrap()
+        };
+        let scores = scores_of(&run);
+        let logged: f64 = lines.lines().map(seconds).sum();
+        assert!((scores["seconds"].as_f64().unwrap() - logged).abs() < 1e-9, "{scores}");
+        assert_eq!(lines.lines().count(), 2);
+    }
+}
+
+fn scores_of(run: &Path) -> serde_json::Value {
+    serde_json::from_str(&std::fs::read_to_string(run.join("scores.json")).unwrap()).unwrap()
+}
+
+/// What was made with other settings is named, and nothing is made from it.
+fn scores_of_other_settings_are_refused(out: &Path) {
+    let refused = |problems: &str, more: &[&str]| {
+        let output = study_of(out, problems).args(more).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let before = tables(out);
+    for (problems, more, named) in [
+        ("4", &["--tables"][..], "problems (3, now 4)"),
+        ("3", &["--set", "optim.lr=3e-4"], "optim.lr (0.0001, now 0.0003)"),
+        ("3", &["--set", "data.prompts=12"], "data.prompts (8, now 12)"),
+    ] {
+        let message = refused(problems, more);
+        assert!(message.contains(named) && message.contains("scores.json"), "{message}");
+        assert!(message.contains("or another folder"), "{message}");
+    }
+    assert_eq!(tables(out), before);
+
+    // The same settings on other data, as another build would draw them.
+    let run = out.join("runs/trapo/seed-0");
+    let mut scores = scores_of(&run);
+    scores["made"]["inputs"]["weights"] = "0".into();
+    std::fs::write(run.join("scores.json"), scores.to_string()).unwrap();
+    let message = refused("3", &["--tables"]);
+    assert!(message.contains("differs in the base weights (model)"), "{message}");
 }

@@ -9,7 +9,7 @@ use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy};
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::mini::{COMPLETIONS, TEMPERATURE, evaluate_sets, model_name};
+use crate::mini::{COMPLETIONS, Draws, TEMPERATURE, evaluate_sets, model_name};
 
 /// A run of the demonstration.
 struct Arm {
@@ -149,7 +149,13 @@ impl Demonstration {
         Ok(Evaluated {
             label: label.to_owned(),
             model: path.to_owned(),
-            results: evaluate_sets(path, sets, self.seed, self.threads)?,
+            results: evaluate_sets(
+                path,
+                (sets, Draws::Shared),
+                hapo_data::task::RESPONSE_LIMIT,
+                self.seed,
+                self.threads,
+            )?,
         })
     }
 

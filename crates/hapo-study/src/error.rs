@@ -34,6 +34,14 @@ pub enum Error {
         /// The tables there are.
         known: String,
     },
+    /// Scores of other settings than those that are asked for.
+    #[error("{} holds the scores of a run that differs in {differences}", path.display())]
+    OtherScores {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        differences: String,
+    },
     /// A folder that cannot be made.
     #[error("cannot create {}: {source}", path.display())]
     Io {
@@ -64,6 +72,10 @@ impl Explain for Error {
             Self::Data(it) => it.hint(),
             Self::Report(it) => it.hint(),
             Self::Run(it) => it.hint(),
+            Self::OtherScores { .. } => Some(
+                "give the settings that it was made with, or another folder; without the file the run is scored again"
+                    .to_owned(),
+            ),
             Self::UnknownTable { known, .. } => Some(format!("tables are {known}")),
             _ => None,
         }
@@ -74,7 +86,10 @@ impl Explain for Error {
             Self::Train(it) => it.is_bad_input(),
             Self::Eval(it) => it.is_bad_input(),
             Self::Report(it) => it.is_bad_input(),
-            Self::Data(_) | Self::UnknownTable { .. } | Self::Path { .. } => true,
+            Self::Data(_)
+            | Self::UnknownTable { .. }
+            | Self::OtherScores { .. }
+            | Self::Path { .. } => true,
             Self::Run(it) => it.is_bad_input(),
             Self::Io { .. } => false,
         }

@@ -16,14 +16,23 @@ pub(crate) const TEMPERATURE: f32 = 0.6;
 /// Longest prompt in tokens, template included.
 const PROMPT_TOKENS: usize = 4096;
 
+/// Whose random numbers the sets of an evaluation draw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Draws<'a> {
+    /// Each set those of its name.
+    OfNames(&'a [String]),
+    /// All sets the same: what the demonstration's published table is of.
+    Shared,
+}
+
 /// A model's results on each of the sets.
 pub(crate) fn evaluate_sets(
     model: &str,
-    sets: &[Dataset],
+    (sets, draws): (&[Dataset], Draws<'_>),
+    max_new_tokens: usize,
     seed: u64,
     threads: usize,
 ) -> Result<Vec<Vec<ProblemResult>>> {
-    let max_new_tokens = hapo_data::task::RESPONSE_LIMIT;
     let template = hapo_data::find_template("chatml")?;
     let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
     let template = hapo_sampler::choose_template(template.into(), model, &loaded.tokenizer_files)
@@ -37,12 +46,17 @@ pub(crate) fn evaluate_sets(
         max_new_tokens,
         max_sequences: 256,
         seed,
-        // The published tables are of one key.
         draws: 0,
     };
     let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
     let grader = Extracting::new(&MATH, Extraction::Announced);
-    let results = sets.iter().map(|it| evaluate(model, &grader, it, settings));
+    let results = sets.iter().enumerate().map(|(n, it)| {
+        let draws = match draws {
+            Draws::OfNames(names) => hapo_eval::draws_of(&names[n]),
+            Draws::Shared => 0,
+        };
+        evaluate(model, &grader, it, EvalSettings { draws, ..settings })
+    });
     Ok(results.collect::<std::result::Result<_, _>>()?)
 }
 

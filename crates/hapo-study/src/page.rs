@@ -2,32 +2,38 @@
 
 use std::fmt::Write as _;
 
-use hapo_eval::Estimate;
+use hapo_eval::SeedEstimate;
 
+use crate::arm::StudyName;
 use crate::chart;
 use crate::html::escaped;
-use crate::tables::{CURVES, Row, StudyResults, Table, label};
+use crate::tables::{CURVES, Difference, Row, StudyResults, Table, label};
+use crate::teachers::CLAIMS;
 
 /// Before the tables of the page.
 const HEAD: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
-    <title>hapo study mini</title><style>:root{color-scheme:light dark;font:15px system-ui}\
+    <title>hapo study</title><style>:root{color-scheme:light dark;font:15px system-ui}\
     body{max-width:80rem;margin:2rem auto;padding:0 1rem}.scroll{overflow-x:auto}.charts{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0}\
     table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
     td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #8885;white-space:nowrap}\
-    td:first-child,th:first-child{text-align:left}</style><h1>The paper in miniature</h1>\n";
+    td:first-child,th:first-child{text-align:left}</style><h1>Runs on the built-in task</h1>\n";
 
 impl StudyResults {
     /// The tables as Markdown.
     pub fn markdown(&self) -> String {
         let mut text = format!(
-            "Runs by hapo {}, on {}. Success on {} held-out problems of each benchmark, {} completions each at temperature {}; \
-             in brackets the 95 % interval over seeds and problems, which one seed does not give.\n",
+            "Runs by hapo {}, on {}. Success on {} held-out problems of each benchmark, {} completions each at temperature {}, \
+             of the checkpoint that was best on the development split; in brackets the 95 % interval over seeds (t) and \
+             problems, which one seed does not give; p after Holm's correction over the pairs of its table.\n",
             self.builds.join(" and "),
             self.cpu,
             self.problems,
             self.completions,
             self.temperature
         );
+        if self.builds.len() > 1 {
+            text += "These tables mix builds.\n";
+        }
         if !self.learning_rates.is_empty() {
             let rates: Vec<String> =
                 self.learning_rates.iter().map(|(name, rate)| format!("{name} {rate:e}")).collect();
@@ -36,11 +42,65 @@ impl StudyResults {
                 rates.join(", ")
             );
         }
+        text += &self.ladder();
+        text += &self.verdicts();
         for table in &self.tables {
             text += &format!("\n## {}\n\n", table.title);
-            text += &scores(table, &self.benchmarks);
+            text += &scores(table);
+            text += &of_seeds(table);
             text += &differences(table);
             text += &curves(table);
+        }
+        text
+    }
+
+    /// The ladder in one table: what HAPO gains over each row, against how many groups fail entirely at the start.
+    fn ladder(&self) -> String {
+        let rungs: Vec<&Table> =
+            self.tables.iter().filter(|it| it.study == StudyName::Ladder).collect();
+        let Some(first) = rungs.first() else {
+            return String::new();
+        };
+        let mut text = String::from(
+            "\n## Gain against the share of groups that fail entirely at the start\n\n| | fail entirely |",
+        );
+        for it in &first.differences {
+            let _ = write!(text, " over {} |", without_rung(label(it.baseline)));
+        }
+        text += &format!("\n|---|---|{}\n", "---|".repeat(first.differences.len()));
+        for rung in rungs {
+            let share =
+                rung.all_fail_at_start.map_or_else(|| NOT_MADE.to_owned(), |it| format!("{it:.2}"));
+            let _ = write!(text, "| {} | {share} |", rung.title);
+            for it in &rung.differences {
+                let _ = write!(text, " {} |", estimated(it.average.as_ref(), true));
+            }
+            text += "\n";
+        }
+        text
+    }
+
+    /// The paper's claims in every regime.
+    fn verdicts(&self) -> String {
+        let regimes: Vec<&Table> =
+            self.tables.iter().filter(|it| it.study == StudyName::Teachers).collect();
+        if regimes.is_empty() {
+            return String::new();
+        }
+        let mut text = String::from("\n## What the paper says of HAPO, in every regime\n\n| |");
+        for (claim, ..) in CLAIMS {
+            let _ = write!(text, " {claim} |");
+        }
+        text += &format!("\n|---|{}\n", "---|".repeat(CLAIMS.len()));
+        for title in crate::teachers::titles() {
+            let _ = write!(text, "| {title} |");
+            let regime = regimes.iter().find(|it| it.title == title);
+            for n in 0..CLAIMS.len() {
+                let verdict =
+                    regime.map_or_else(|| NOT_MADE.to_owned(), |it| verdict(&it.differences[n]));
+                let _ = write!(text, " {verdict} |");
+            }
+            text += "\n";
         }
         text
     }
@@ -106,32 +166,91 @@ fn table_row(line: &str, tag: &str) -> String {
     row + "</tr>\n"
 }
 
-fn scores(table: &Table, benchmarks: &[String]) -> String {
+/// What stands in a cell that has no run.
+const NOT_MADE: &str = "not made";
+
+/// A claim that HAPO is better than its baseline, at 5 % after Holm's correction.
+fn verdict(it: &Difference) -> String {
+    let Some((average, p)) = it.average.as_ref().zip(it.p_holm) else {
+        return NOT_MADE.to_owned();
+    };
+    let verdict = match (p < 0.05, average.mean > 0.0) {
+        (true, true) => "supported",
+        (true, false) => "contradicted",
+        (false, _) => "undecided",
+    };
+    format!("{verdict}, {:+.3}, n = {}", average.mean, it.seeds)
+}
+
+fn without_rung(label: &str) -> &str {
+    label.rsplit_once(", ").map_or(label, |it| it.0)
+}
+
+fn scores(table: &Table) -> String {
     let mut text = String::from("| | seeds |");
-    for it in benchmarks {
+    for it in &table.benchmarks {
         let _ = write!(text, " {it} |");
     }
-    text += " average | tokens | s |\n|---|---|";
-    text += &"---|".repeat(benchmarks.len() + 3);
+    text +=
+        " average | at step | at the end | collapsed | teacher's style | tokens | s |\n|---|---|";
+    text += &"---|".repeat(table.benchmarks.len() + 7);
     text += "\n";
     for row in &table.rows {
         let _ = write!(text, "| {} | {} |", row.label, row.seeds);
         for it in &row.by_benchmark {
             let _ = write!(text, " {it:.3} |");
         }
-        let average = interval(row.average, row.seeds, false);
-        let _ = writeln!(text, " {average} | {:.0} | {:.0} |", row.tokens, row.seconds);
+        let Row { step, last, collapsed, teacher_style, tokens, seconds, .. } = row;
+        let average = estimated(Some(&row.average), false);
+        let _ = writeln!(
+            text,
+            " {average} | {step:.0} | {last:.3} | {collapsed} | {teacher_style:.2} | {tokens:.0} | {seconds:.0} |"
+        );
+    }
+    for label in &table.not_made {
+        let _ = writeln!(
+            text,
+            "| {label} | 0 |{}",
+            format!(" {NOT_MADE} |").repeat(table.benchmarks.len() + 7)
+        );
+    }
+    text
+}
+
+/// Every seed's own average.
+fn of_seeds(table: &Table) -> String {
+    let most = table.rows.iter().map(|it| it.seeds).max().unwrap_or(0);
+    let mut text = String::from("\nAverages of the single seeds:\n\n| |");
+    text += &(0..most).map(|it| format!(" {it} |")).collect::<String>();
+    text += &format!("\n|---|{}\n", "---|".repeat(most));
+    for row in &table.rows {
+        let values = row.average.of_seeds.iter().map(|it| format!(" {it:.3} |"));
+        let missing = std::iter::repeat_n(" – |".to_owned(), most - row.seeds);
+        let _ = writeln!(text, "| {} |{}", row.label, values.chain(missing).collect::<String>());
     }
     text
 }
 
 fn differences(table: &Table) -> String {
-    let mut text = String::from("\n| difference | seeds | average |\n|---|---|---|\n");
+    let mut text = String::from(
+        "\n| difference | seeds | average | p (Holm) | single seeds |\n|---|---|---|---|---|\n",
+    );
     for it in &table.differences {
-        let average =
-            it.average.map_or_else(|| "–".to_owned(), |all| interval(all, it.seeds, true));
+        let average = estimated(it.average.as_ref(), true);
+        let p = match it.p_holm {
+            Some(p) if p < 0.001 => "< 0.001".to_owned(),
+            Some(p) => format!("{p:.3}"),
+            None => "–".to_owned(),
+        };
+        let seeds = it.average.iter().flat_map(|it| &it.of_seeds);
+        let seeds: Vec<String> = seeds.map(|it| format!("{it:+.3}")).collect();
         let (row, baseline) = (label(it.row), label(it.baseline));
-        let _ = writeln!(text, "| {row} over {baseline} | {} | {average} |", it.seeds);
+        let _ = writeln!(
+            text,
+            "| {row} over {baseline} | {} | {average} | {p} | {} |",
+            it.seeds,
+            seeds.join(" ")
+        );
     }
     text
 }
@@ -143,7 +262,11 @@ fn curves(table: &Table) -> String {
         let _ = write!(text, " {name} |");
     }
     let _ = writeln!(text, "\n|---|{}", "---|".repeat(CURVES.len()));
-    for row in table.rows.iter().filter(|it| it.name != "base") {
+    for row in table
+        .rows
+        .iter()
+        .filter(|it| it.average.mean.is_finite() && it.steps.iter().any(|it| !it.is_empty()))
+    {
         let curves: Vec<String> = row.curves.iter().map(|it| curve(*it)).collect();
         let _ = writeln!(text, "| {} | {} |", row.label, curves.join(" | "));
     }
@@ -151,12 +274,15 @@ fn curves(table: &Table) -> String {
 }
 
 /// A mean with its interval; of one seed without, since seeds differ by more than problems.
-fn interval(it: Estimate, seeds: usize, signed: bool) -> String {
-    match (seeds, signed) {
-        (0 | 1, true) => format!("{:+.3}", it.mean),
-        (0 | 1, false) => format!("{:.3}", it.mean),
-        (_, true) => format!("{:+.3} [{:+.3}, {:+.3}]", it.mean, it.low, it.high),
-        (_, false) => format!("{:.3} [{:.3}, {:.3}]", it.mean, it.low, it.high),
+fn estimated(it: Option<&SeedEstimate>, signed: bool) -> String {
+    let Some(it) = it else {
+        return NOT_MADE.to_owned();
+    };
+    match (it.interval, signed) {
+        (None, true) => format!("{:+.3}", it.mean),
+        (None, false) => format!("{:.3}", it.mean),
+        (Some((low, high)), true) => format!("{:+.3} [{low:+.3}, {high:+.3}]", it.mean),
+        (Some((low, high)), false) => format!("{:.3} [{low:.3}, {high:.3}]", it.mean),
     }
 }
 

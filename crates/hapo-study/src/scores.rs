@@ -1,24 +1,56 @@
-//! `scores.json`: the scores of a run, in its folder.
+//! `scores.json`: the scores of a run with everything that they depend on, in its folder.
 
 use std::path::Path;
 
 use hapo_data::Dataset;
-use hapo_data::task::{MINI6, Split, TaskSet, make_set};
-use hapo_eval::{BENCHMARKS, ProblemResult};
+use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_eval::ProblemResult;
+use hapo_train::{Inputs, Recipe};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::error::Result;
-use crate::mini::evaluate_sets;
+use crate::error::{Error, Result};
+use crate::mini::{COMPLETIONS, Draws, TEMPERATURE, evaluate_sets};
 
 /// The scores of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Scores {
     pub(crate) arm: String,
     pub(crate) seed: u64,
+    /// What they depend on: scores of anything else are not reused.
+    pub(crate) made: Made,
     pub(crate) learning_rate: f64,
     pub(crate) build: String,
+    /// Wall time of its steps and evaluations, over all calls.
     pub(crate) seconds: f64,
+    /// The step whose checkpoint was best on the development split.
+    pub(crate) step: u64,
+    /// Success of the last checkpoint, and its share of completions without an end token.
+    pub(crate) last: Last,
     pub(crate) benchmarks: Vec<BenchmarkScores>,
+}
+
+/// What a run's scores depend on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// Of each stage, with its rate.
+    pub(crate) recipes: Vec<String>,
+    pub(crate) overrides: Vec<String>,
+    /// Problems of each benchmark, completions of each problem, their temperature, and the split.
+    pub(crate) problems: usize,
+    completions: usize,
+    temperature: f64,
+    split: Split,
+    levels: Vec<String>,
+    /// Hashes of base model, tokenizer, prompts, answers and traces.
+    inputs: Inputs,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Last {
+    pub(crate) success: f64,
+    pub(crate) truncated: f64,
 }
 
 /// One benchmark of a run.
@@ -31,13 +63,89 @@ pub(crate) struct BenchmarkScores {
     pub(crate) tokens: f64,
     /// Share of completions without an end token.
     truncated: f64,
+    /// Share of completions in the teacher's style.
+    pub(crate) teacher_style: f64,
+}
+
+impl Made {
+    /// What the scores of a run by these recipes would depend on.
+    pub(crate) fn of(stages: &[Recipe], overrides: &[String], target: &Target<'_>) -> Result<Self> {
+        let inputs = match stages.first() {
+            Some(first) => hapo_train::inputs_of_recipe(first)?,
+            None => Inputs::default(),
+        };
+        Ok(Self {
+            recipes: stages.iter().map(Recipe::resolved).collect(),
+            overrides: overrides.to_vec(),
+            problems: target.problems,
+            completions: COMPLETIONS,
+            temperature: f64::from(TEMPERATURE),
+            split: target.split,
+            levels: target.levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect(),
+            inputs,
+        })
+    }
+
+    /// What differs from `now`, in words; nothing where the scores may be reused.
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let as_object = |it: &Self| match serde_json::to_value(it).expect("plain data") {
+            Value::Object(it) => it,
+            _ => unreachable!("a structure is an object"),
+        };
+        let (before, after) = (as_object(self), as_object(now));
+        let mut all = Vec::new();
+        for (key, value) in &before {
+            if after.get(key) == Some(value) {
+                continue;
+            }
+            match key.as_str() {
+                "recipes" => all.extend(different_keys(&self.recipes, &now.recipes)),
+                "inputs" => all.extend(self.inputs.differences(&now.inputs)),
+                _ => all.push(format!("{key} ({value}, now {})", after[key])),
+            }
+        }
+        all
+    }
+}
+
+/// The keys in which two lists of recipes differ.
+fn different_keys(before: &[String], now: &[String]) -> Vec<String> {
+    if before.len() != now.len() {
+        return vec![format!("stages ({}, now {})", before.len(), now.len())];
+    }
+    let entries = |it: &String| hapo_run::recipe_entries(it).unwrap_or_default();
+    let mut all = Vec::new();
+    for (before, now) in before.iter().zip(now) {
+        let (before, now) = (entries(before), entries(now));
+        for key in before.keys().chain(now.keys().filter(|it| !before.contains_key(*it))) {
+            let show = |it: Option<&String>| it.map_or("absent", String::as_str).to_owned();
+            let (a, b) = (before.get(key), now.get(key));
+            if a != b {
+                all.push(format!("{key} ({}, now {})", show(a), show(b)));
+            }
+        }
+    }
+    all
 }
 
 impl Scores {
-    /// The scores in a run's folder; a file that cannot be read is made again.
-    pub(crate) fn read(folder: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(folder.join("scores.json")).ok()?;
-        serde_json::from_str(&text).ok()
+    /// The scores in a run's folder. `None` where there are none, or no readable ones: they are made again.
+    ///
+    /// # Errors
+    /// [`Error::OtherScores`] where they are of something else than `made`.
+    pub(crate) fn read(folder: &Path, made: &Made) -> Result<Option<Self>> {
+        let Ok(text) = std::fs::read_to_string(folder.join("scores.json")) else {
+            return Ok(None);
+        };
+        let Ok(scores) = serde_json::from_str::<Self>(&text) else {
+            return Ok(None);
+        };
+        let differences = scores.made.differences(made);
+        if differences.is_empty() {
+            return Ok(Some(scores));
+        }
+        let differences = differences.join(", ");
+        Err(Error::OtherScores { path: folder.join("scores.json"), differences })
     }
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
@@ -45,50 +153,85 @@ impl Scores {
         Ok(hapo_run::write_atomically(&folder.join("scores.json"), &json)?)
     }
 
-    /// All problems of all benchmarks, which are of one size.
-    pub(crate) fn all(&self) -> Vec<f64> {
-        self.benchmarks.iter().flat_map(|it| it.problems.clone()).collect()
+    /// The problems of each benchmark.
+    pub(crate) fn sets(&self) -> Vec<Vec<f64>> {
+        self.benchmarks.iter().map(|it| it.problems.clone()).collect()
     }
 
     pub(crate) fn mean(&self) -> f64 {
-        let all = self.all();
-        all.iter().sum::<f64>() / all.len().max(1) as f64
+        success(&self.benchmarks)
     }
 }
 
-/// A model on the six levels of `mini6`, `problems` of each, of the held-out or of the development split.
-pub(crate) fn score_mini6(
-    model: &str,
+/// Mean over problems, then over benchmarks.
+pub(crate) fn success(benchmarks: &[BenchmarkScores]) -> f64 {
+    let means = benchmarks.iter().map(|it| mean(&it.problems));
+    means.sum::<f64>() / benchmarks.len().max(1) as f64
+}
+
+/// Share of completions without an end token.
+pub(crate) fn truncated(benchmarks: &[BenchmarkScores]) -> f64 {
+    let shares: Vec<f64> = benchmarks.iter().map(|it| it.truncated).collect();
+    mean(&shares)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// What a model is scored on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) levels: &'a [(&'static str, u32)],
+    /// Problems of each level.
+    pub(crate) problems: usize,
+    pub(crate) split: Split,
+    pub(crate) seed: u64,
+    pub(crate) max_new_tokens: usize,
+    pub(crate) teacher: TeacherSteps,
+}
+
+/// The problems of each level, by the names of their benchmarks.
+pub(crate) fn problem_sets(
+    levels: &[(&str, u32)],
     problems: usize,
     split: Split,
-    seed: u64,
+) -> Result<Vec<(String, Dataset)>> {
+    let set = |(family, level): &(&str, u32)| {
+        let dataset = make_set(&TaskSet {
+            seed: 0,
+            levels: vec![((*family).to_owned(), *level)],
+            split,
+            count: problems,
+            teacher_coverage: 0.0,
+            teacher_steps: TeacherSteps::Exact,
+        })?;
+        Ok((format!("{family}-{level}"), dataset))
+    };
+    levels.iter().map(set).collect()
+}
+
+/// A model on every level of its target. Draws differ from benchmark to benchmark.
+pub(crate) fn score(
+    model: &str,
+    target: &Target<'_>,
     threads: usize,
 ) -> Result<Vec<BenchmarkScores>> {
-    let sets = BENCHMARKS
-        .iter()
-        .zip(MINI6)
-        .map(|(benchmark, set)| {
-            Ok(match split {
-                Split::HeldOut => benchmark.problems(problems)?,
-                other => make_set(&TaskSet {
-                    seed: 0,
-                    levels: vec![(set.family.to_owned(), set.level)],
-                    split: other,
-                    count: problems,
-                    teacher_coverage: 0.0,
-                })?,
-            })
-        })
-        .collect::<Result<Vec<Dataset>>>()?;
-    let results = evaluate_sets(model, &sets, seed, threads)?;
-    let scores = BENCHMARKS.iter().zip(results).map(|(benchmark, results)| {
+    let sets = problem_sets(target.levels, target.problems, target.split)?;
+    let (names, sets): (Vec<String>, Vec<Dataset>) = sets.into_iter().unzip();
+    let draws = Draws::OfNames(&names);
+    let results =
+        evaluate_sets(model, (&sets, draws), target.max_new_tokens, target.seed, threads)?;
+    let scores = names.into_iter().zip(results).map(|(name, results)| {
         let all = || results.iter().flat_map(|it| &it.completions);
         let n = all().count().max(1) as f64;
+        let share = |count: usize| count as f64 / n;
         BenchmarkScores {
-            name: benchmark.name.to_owned(),
+            name,
             problems: results.iter().map(ProblemResult::success).collect(),
-            tokens: all().filter_map(|it| it.tokens).sum::<usize>() as f64 / n,
-            truncated: all().filter(|it| !it.ended).count() as f64 / n,
+            tokens: share(all().filter_map(|it| it.tokens).sum()),
+            truncated: share(all().filter(|it| !it.ended).count()),
+            teacher_style: share(all().filter(|it| target.teacher.wrote(&it.text)).count()),
         }
     });
     Ok(scores.collect())

@@ -1,75 +1,19 @@
 //! A study: its runs, several at a time, and its tables.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hapo_data::task::Split;
 use hapo_run::write_atomically;
-use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy};
 
-use crate::arms::{ARMS, Arm, SEARCH_SEED, SEARCHED, SECTIONS, Section, find};
+use crate::arm::{Base, Section, StudyName};
+use crate::arms::{SECTIONS, find};
 use crate::error::{Error, Result};
-use crate::mini::model_name;
-use crate::scores::{Scores, score_mini6};
+use crate::job::Job;
+use crate::plan::{Cost, RunDone, StudyObserver, StudyPlan};
 use crate::tables::StudyResults;
-
-/// What a study makes.
-#[derive(Clone, Debug)]
-pub struct StudyPlan {
-    /// Its tables.
-    pub sections: Vec<&'static Section>,
-    /// Seeds of each row.
-    pub seeds: u64,
-    /// Runs at a time; the threads are shared out among them.
-    pub jobs: usize,
-    /// Worker threads.
-    pub threads: usize,
-    /// Folder of the runs and tables.
-    pub out: PathBuf,
-    /// Held-out problems of each benchmark.
-    pub problems: usize,
-    /// Whether learning rates are searched; otherwise runs have their recipes' own.
-    pub search: bool,
-    /// Overrides of every recipe.
-    pub overrides: Overrides,
-    /// Whether runs that are missing are made; otherwise the tables are of those that are done.
-    pub train: bool,
-    /// The build that makes the runs.
-    pub build: String,
-    /// The name of the CPU, for the tables.
-    pub cpu: String,
-}
-
-/// Receives a study's progress and may stop it. Runs are made on several threads.
-pub trait StudyObserver: Sync {
-    /// The observer of a run of `steps` steps that starts.
-    fn observe(&self, arm: &str, steps: u64) -> Box<dyn Observer + '_>;
-
-    /// A run is done.
-    fn run_done(&self, done: &RunDone);
-
-    /// Whether no further run is to start.
-    fn stop_requested(&self) -> bool;
-}
-
-/// A run that is done.
-#[derive(Clone, Debug)]
-pub struct RunDone {
-    /// How many are done, this one included.
-    pub done: usize,
-    /// How many were missing.
-    pub total: usize,
-    /// Its arm.
-    pub arm: &'static str,
-    /// Its seed.
-    pub seed: u64,
-    /// Its success on all benchmarks; `None` if another process has the run, or it was stopped.
-    pub success: Option<f64>,
-    /// How long it took.
-    pub took: Duration,
-}
+use crate::{ladder, rates};
 
 /// What a study came to.
 #[derive(Debug)]
@@ -82,45 +26,38 @@ pub struct StudyOutcome {
     pub missing: usize,
 }
 
-/// A run to make.
-#[derive(Clone)]
-struct Job {
-    arm: &'static Arm,
-    seed: u64,
-    /// The learning rate, where it is not the recipe's.
-    rate: Option<f64>,
-    folder: PathBuf,
-    split: Split,
-}
-
-/// The tables of those names; all of them for no names.
+/// The tables of a study of those names; all of them for no names.
 ///
 /// # Errors
 /// [`Error::UnknownTable`].
-pub fn sections(only: &[String]) -> Result<Vec<&'static Section>> {
-    let is_known = |name: &String| SECTIONS.iter().any(|section| section.name == name);
+pub fn sections(study: StudyName, only: &[String]) -> Result<Vec<&'static Section>> {
+    let of_study: Vec<&'static Section> = SECTIONS.iter().filter(|it| it.study == study).collect();
+    let is_known = |name: &String| of_study.iter().any(|it| it.name == *name);
     if let Some(name) = only.iter().find(|it| !is_known(it)) {
-        let known: Vec<&str> = SECTIONS.iter().map(|it| it.name).collect();
+        let known: Vec<&str> = of_study.iter().map(|it| it.name.as_str()).collect();
         return Err(Error::UnknownTable { name: name.clone(), known: known.join(", ") });
     }
-    let wanted = |it: &&Section| only.is_empty() || only.iter().any(|name| name == it.name);
-    Ok(SECTIONS.iter().filter(wanted).collect())
+    let wanted = |it: &&Section| only.is_empty() || only.contains(&it.name);
+    Ok(of_study.into_iter().filter(wanted).collect())
 }
 
 /// Makes the runs of a study that are missing, and its tables from those that are done.
 ///
 /// # Errors
-/// Those of the runs; a folder that cannot be written.
+/// Those of the runs; scores of other settings than the plan's; a folder that cannot be written.
 pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutcome> {
-    create_folder(&plan.out)?;
+    hapo_run::create_folder(&plan.out)?;
     let continues = || plan.train && !observer.stop_requested();
+    if plan.train {
+        observer.begins(&cost(plan)?);
+        make_bases(plan, observer)?;
+    }
     let mut rates = BTreeMap::new();
     if plan.search {
-        let jobs = search_jobs(&plan.sections, &plan.out);
-        if plan.train {
-            work(plan, &jobs, observer)?;
+        if continues() {
+            work(plan, &rates::jobs(plan), observer)?;
         }
-        rates = best_rates(&jobs);
+        rates = rates::best(plan)?;
         if continues() {
             let json = serde_json::to_vec_pretty(&rates).expect("rates are plain data");
             write_atomically(&plan.out.join("learning-rates.json"), &json)?;
@@ -128,87 +65,105 @@ pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutc
     }
     let jobs = table_jobs(plan, &rates);
     if continues() {
-        if plan.sections.iter().any(|it| it.arms.contains(&"base")) {
-            score_base(plan)?;
-        }
         work(plan, &jobs, observer)?;
     }
-    let missing = jobs.iter().filter(|it| Scores::read(&it.folder).is_none()).count();
-    let results = StudyResults::read(plan, &rates);
+    let mut done = BTreeMap::new();
+    for job in &jobs {
+        if let Some(it) = job.scores(plan)? {
+            done.insert((job.arm.name.clone(), job.seed), it);
+        }
+    }
+    let missing = jobs.len() - done.len();
+    let results = StudyResults::of(plan, &rates, &done)?;
     results.write(&plan.out)?;
     Ok(StudyOutcome { results, runs: jobs.len(), missing })
 }
 
-fn create_folder(folder: &Path) -> Result<()> {
-    std::fs::create_dir_all(folder).map_err(|source| Error::Io { path: folder.to_owned(), source })
+/// The rungs whose bases the tables need and that are not there.
+fn missing_bases(plan: &StudyPlan) -> BTreeSet<usize> {
+    let arms = plan.sections.iter().flat_map(|it| &it.arms).map(|it| find(it).base);
+    let rungs = arms.filter_map(|it| match it {
+        Base::Rung(rung) => Some(rung),
+        Base::Shipped => None,
+    });
+    rungs.filter(|it| !ladder::folder_of(&plan.out, *it).join("config.json").exists()).collect()
 }
 
-/// The runs of the search that the tables need.
-fn search_jobs(sections: &[&Section], out: &Path) -> Vec<Job> {
-    let needed = |name: &str| {
-        let arms = sections.iter().flat_map(|it| it.arms.iter());
-        arms.filter_map(|it| find(it))
-            .any(|it| it.rate_of == name || (it.name == "sft-grpo" && name == "sft"))
-    };
-    let mut jobs = Vec::new();
-    for (name, rates) in SEARCHED.iter().filter(|it| needed(it.0)) {
-        for rate in *rates {
-            jobs.push(Job {
-                arm: find(name).expect("a searched arm exists"),
-                seed: SEARCH_SEED,
-                rate: Some(*rate),
-                folder: out.join("search").join(format!("{name}-{rate:e}")),
-                split: Split::Development,
-            });
+fn make_bases(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<()> {
+    for rung in missing_bases(plan) {
+        let observe = |arm: &str, steps| observer.observe(arm, steps);
+        if observer.stop_requested() || !ladder::make(&plan.out, rung, plan.threads, &observe)? {
+            break;
         }
     }
-    jobs
+    Ok(())
 }
 
-/// The runs of the tables, seed by seed, so that a study that is stopped has complete seeds.
+/// What the runs that are missing will take.
+fn cost(plan: &StudyPlan) -> Result<Cost> {
+    let bases = missing_bases(plan).len();
+    // The rates do not matter for the time.
+    let tables = table_jobs(plan, &BTreeMap::new());
+    let searches = if plan.search { rates::jobs(plan) } else { Vec::new() };
+    let (mut expected, mut measured) = (0.0, 0.0);
+    let mut count = 0;
+    let mut missing = |jobs: &[Job]| -> Result<(usize, f64)> {
+        let (mut runs, mut seconds) = (0, 0.0);
+        for job in jobs {
+            let takes = job.expected_seconds(plan)?;
+            if let Some(took) = job.took() {
+                (expected, measured, count) = (expected + takes, measured + took, count + 1);
+            } else {
+                (runs, seconds) = (runs + 1, seconds + takes);
+            }
+        }
+        Ok((runs, seconds))
+    };
+    let (searches, search_seconds) = missing(&searches)?;
+    let (runs, run_seconds) = missing(&tables)?;
+    let scale = if expected > 0.0 { measured / expected } else { 1.0 };
+    let at_once = plan.jobs.min(plan.threads) as f64;
+    let of_bases =
+        if bases > 0 { ladder::seconds(bases) / plan.threads.min(2) as f64 } else { 0.0 };
+    let seconds = scale * ((search_seconds + run_seconds) / at_once + of_bases);
+    Ok(Cost { bases, searches, runs, hours: seconds / 3600.0, measured: count })
+}
+
+/// The runs of the tables. The miniature's are made seed by seed, so that a study that is stopped has complete seeds; those
+/// of the others table by table, since a table that is not made is dropped as a whole, and never a seed.
 fn table_jobs(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
-    for seed in 0..plan.seeds {
-        for arm in ARMS {
-            let mut sections = plan.sections.iter();
-            let wanted = sections.any(|it| it.arms.contains(&arm.name) && seed < it.seeds);
-            if wanted {
+    let by_table = plan.sections.iter().any(|it| it.study != StudyName::Mini);
+    let mut add = |section: &Section, seed: u64| {
+        for arm in section.arms.iter().map(|it| find(it)) {
+            let is_there = jobs.iter().any(|it| it.arm.name == arm.name && it.seed == seed);
+            if seed < section.seeds && !is_there {
                 jobs.push(Job {
                     arm,
                     seed,
-                    rate: rates.get(arm.rate_of).copied(),
-                    folder: folder_of(&plan.out, arm.name, seed),
+                    rate: rates.get(&arm.search).copied(),
+                    folder: Job::folder_of(&plan.out, &arm.name, seed),
                     split: Split::HeldOut,
                 });
             }
         }
+    };
+    if by_table {
+        plan.sections.iter().for_each(|it| (0..plan.seeds).for_each(|seed| add(it, seed)));
+    } else {
+        (0..plan.seeds).for_each(|seed| plan.sections.iter().for_each(|it| add(it, seed)));
     }
     jobs
 }
 
-pub(crate) fn folder_of(out: &Path, arm: &str, seed: u64) -> PathBuf {
-    out.join("runs").join(arm).join(format!("seed-{seed}"))
-}
-
-/// The best rate of each searched arm that is done.
-fn best_rates(jobs: &[Job]) -> BTreeMap<String, f64> {
-    let mut best: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    for job in jobs {
-        let (Some(rate), Some(scores)) = (job.rate, Scores::read(&job.folder)) else {
-            continue;
-        };
-        let entry = best.entry(job.arm.name.to_owned()).or_insert((rate, f64::NEG_INFINITY));
-        if scores.mean() > entry.1 {
-            *entry = (rate, scores.mean());
-        }
-    }
-    best.into_iter().map(|(name, it)| (name, it.0)).collect()
-}
-
 /// Makes the runs that are missing, `plan.jobs` at a time.
 fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<()> {
-    let waiting: VecDeque<&Job> =
-        jobs.iter().filter(|it| Scores::read(&it.folder).is_none()).collect();
+    let mut waiting = VecDeque::new();
+    for job in jobs {
+        if job.scores(plan)?.is_none() {
+            waiting.push_back(job);
+        }
+    }
     let total = waiting.len();
     let (waiting, done) = (Mutex::new(waiting), Mutex::new(0));
     let lock = "no worker panics with the lock";
@@ -219,13 +174,13 @@ fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<
                 return Ok(());
             };
             let started = Instant::now();
-            let scores = make(plan, job, observer)?;
+            let scores = job.make(plan, observer)?;
             let mut done = done.lock().expect(lock);
             *done += 1;
             observer.run_done(&RunDone {
                 done: *done,
                 total,
-                arm: job.arm.name,
+                arm: &job.arm.name,
                 seed: job.seed,
                 success: scores.map(|it| it.mean()),
                 took: started.elapsed(),
@@ -239,86 +194,54 @@ fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<
     })
 }
 
-impl StudyPlan {
-    /// Worker threads of one run.
-    fn threads_of_a_run(&self) -> usize {
-        (self.threads / self.jobs).max(1)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
 
-/// The stages of a run's recipe.
-fn stages_of(plan: &StudyPlan, job: &Job) -> Result<Vec<Recipe>> {
-    let mut overrides = plan.overrides.clone();
-    overrides.for_many = true;
-    let own = job.arm.sets.iter().map(|it| (*it).to_owned());
-    let own = own.chain([format!("seed={}", job.seed)]);
-    overrides.set.splice(0..0, own);
-    // Nothing but the last checkpoint is read.
-    let lean = ["checkpoint.best=", "checkpoint.keep=1", "metrics.rollouts_every=0"];
-    overrides.set.extend(lean.map(ToOwned::to_owned));
-    let origin = format!("study recipe {}", job.arm.name);
-    let mut stages = Recipe::parse_stages(job.arm.recipe, &origin, job.arm.name, &overrides)?;
-    let Some(rate) = job.rate else {
-        return Ok(stages);
-    };
-    // The search is about the method; an earlier stage of imitation keeps its recipe's rate.
-    if let Some(last) = stages.last_mut() {
-        *last = last.with(&Overrides::set([format!("optim.lr={rate:e}")]))?;
-    }
-    Ok(stages)
-}
+    use hapo_train::Overrides;
 
-/// Trains a run, or resumes it, and scores it. `None` if another process has it, or it was stopped.
-fn make(plan: &StudyPlan, job: &Job, observer: &dyn StudyObserver) -> Result<Option<Scores>> {
-    let started = Instant::now();
-    let threads = plan.threads_of_a_run();
-    let stages = stages_of(plan, job)?;
-    let (mut checkpoint, mut learning_rate) = (PathBuf::new(), 0.0);
-    for recipe in &stages {
-        let folder = hapo_train::stage_folder(&job.folder, recipe);
-        let mut of_run = observer.observe(job.arm.name, recipe.steps());
-        let outcome =
-            hapo_train::train(recipe, &folder, ResumePolicy::Resume, threads, &mut *of_run);
-        let outcome = match outcome {
-            Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => return Ok(None),
-            other => other?,
-        };
-        if !outcome.finished {
-            return Ok(None);
-        }
-        (checkpoint, learning_rate) = (outcome.checkpoint, recipe.optim().lr);
-    }
-    let model = model_name(&checkpoint)?;
-    let scores = Scores {
-        arm: job.arm.name.to_owned(),
-        seed: job.seed,
-        learning_rate,
-        build: plan.build.clone(),
-        seconds: started.elapsed().as_secs_f64(),
-        benchmarks: score_mini6(model, plan.problems, job.split, job.seed, threads)?,
-    };
-    scores.write(&job.folder)?;
-    Ok(Some(scores))
-}
+    use super::*;
 
-/// Scores the model that every arm starts from.
-fn score_base(plan: &StudyPlan) -> Result<()> {
-    for seed in 0..plan.seeds {
-        let folder = folder_of(&plan.out, "base", seed);
-        if Scores::read(&folder).is_some() {
-            continue;
-        }
-        create_folder(&folder)?;
-        let (problems, threads) = (plan.problems, plan.threads);
-        let scores = Scores {
-            arm: "base".to_owned(),
-            seed,
-            learning_rate: 0.0,
-            build: plan.build.clone(),
-            seconds: 0.0,
-            benchmarks: score_mini6(BUILTIN_BASE, problems, Split::HeldOut, seed, threads)?,
-        };
-        scores.write(&folder)?;
+    fn cost_of(study: StudyName, only: &[&str]) -> Cost {
+        let only: Vec<String> = only.iter().map(|it| (*it).to_owned()).collect();
+        cost(&StudyPlan {
+            sections: sections(study, &only).unwrap(),
+            seeds: 5,
+            jobs: 2,
+            threads: 2,
+            out: PathBuf::from("no such folder"),
+            problems: 200,
+            search: true,
+            overrides: Overrides::default(),
+            train: true,
+            build: String::new(),
+            cpu: String::new(),
+        })
+        .unwrap()
     }
-    Ok(())
+
+    /// Ten regimes of five methods and five seeds are 250 runs, of which five regimes share 20 of GRPO's.
+    #[test]
+    fn runs_are_shared_between_regimes_and_their_hours_are_known_before() {
+        let all = cost_of(StudyName::Teachers, &[]);
+        // Three rates of five methods on two regimes, one for GRPO, which no trace enters.
+        assert_eq!((all.bases, all.searches, all.runs), (0, 27, 225));
+        assert!((all.hours - 8.71).abs() < 0.01, "{all:?}");
+        let kept = cost_of(StudyName::Teachers, &["exact", "ceiling", "coverage-10"]);
+        assert_eq!((kept.searches, kept.runs), (27, 65));
+    }
+
+    #[test]
+    fn the_ladder_has_five_bases_and_four_methods_on_each() {
+        let all = cost_of(StudyName::Ladder, &[]);
+        // The 125 have each rung's base in them, which is scored with every seed.
+        assert_eq!((all.bases, all.searches, all.runs), (5, 24, 125));
+        assert!((all.hours - 1.30).abs() < 0.01, "{all:?}");
+    }
+
+    #[test]
+    fn a_table_that_is_none_is_refused_with_those_that_are() {
+        let error = sections(StudyName::Ladder, &["table1".to_owned()]).unwrap_err();
+        assert_eq!(error.to_string(), "expected a table of the study, got `table1`");
+    }
 }

@@ -3,15 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use hapo_eval::{Estimate, difference_over_seeds, estimate_over_seeds};
+use hapo_eval::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 use hapo_run::write_atomically;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::arms::{Section, find};
+use crate::arm::{Section, StudyName};
+use crate::arms::find;
 use crate::error::Result;
-use crate::mini;
+use crate::job::Job;
+use crate::plan::StudyPlan;
 use crate::scores::Scores;
-use crate::study::{StudyPlan, folder_of};
+use crate::{ladder, mini};
+
+/// The scores of runs that are done, by arm and seed.
+pub(crate) type Done = BTreeMap<(String, u64), Scores>;
 
 /// The tables of a study.
 #[derive(Debug, Serialize)]
@@ -23,7 +29,6 @@ pub struct StudyResults {
     pub(crate) completions: usize,
     pub(crate) temperature: f32,
     pub(crate) learning_rates: BTreeMap<String, f64>,
-    pub(crate) benchmarks: Vec<String>,
     pub(crate) tables: Vec<Table>,
 }
 
@@ -31,8 +36,14 @@ pub struct StudyResults {
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
+    pub(crate) study: StudyName,
+    pub(crate) benchmarks: Vec<String>,
     pub(crate) rows: Vec<Row>,
+    /// Labels of the rows that have no run.
+    pub(crate) not_made: Vec<&'static str>,
     pub(crate) differences: Vec<Difference>,
+    /// Share of groups that fail entirely in the first step, of a ladder's rung.
+    pub(crate) all_fail_at_start: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -42,9 +53,16 @@ pub(crate) struct Row {
     pub(crate) seeds: usize,
     pub(crate) learning_rate: f64,
     pub(crate) by_benchmark: Vec<f64>,
-    pub(crate) average: Estimate,
-    /// Averages of the single seeds.
-    pub(crate) of_seeds: Vec<f64>,
+    /// Of the checkpoint that was best on the development split.
+    pub(crate) average: SeedEstimate,
+    /// Mean step of that checkpoint.
+    pub(crate) step: f64,
+    /// Mean success of the last checkpoint.
+    pub(crate) last: f64,
+    /// Seeds whose last checkpoint has lost a fifth of its best one's success, or ends no response in half of the cases.
+    pub(crate) collapsed: usize,
+    /// Share of completions in the teacher's style.
+    pub(crate) teacher_style: f64,
     pub(crate) tokens: f64,
     pub(crate) seconds: f64,
     /// Means over the first, middle and last third of the steps, of the metrics in [`CURVES`].
@@ -59,7 +77,9 @@ pub(crate) struct Difference {
     pub(crate) row: &'static str,
     pub(crate) baseline: &'static str,
     pub(crate) seeds: usize,
-    pub(crate) average: Option<Estimate>,
+    pub(crate) average: Option<SeedEstimate>,
+    /// The p-value after Holm's correction over the pairs of the table.
+    pub(crate) p_holm: Option<f64>,
 }
 
 /// Metrics whose curves are in the tables.
@@ -74,108 +94,139 @@ pub(crate) const CURVES: &[(&str, &str)] = &[
 
 impl StudyResults {
     /// The tables of the runs that are done.
-    pub(crate) fn read(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Self {
-        let (mut benchmarks, mut builds) = (Vec::new(), BTreeSet::new());
-        let mut tables = Vec::new();
-        for section in &plan.sections {
-            let (table, scores) = table(plan, section);
-            builds.extend(scores.iter().map(|it| it.build.clone()));
-            if let (true, Some(first)) = (benchmarks.is_empty(), scores.first()) {
-                benchmarks = first.benchmarks.iter().map(|it| it.name.clone()).collect();
-            }
-            tables.push(table);
-        }
-        Self {
+    pub(crate) fn of(plan: &StudyPlan, rates: &BTreeMap<String, f64>, done: &Done) -> Result<Self> {
+        let builds: BTreeSet<String> = done.values().map(|it| it.build.clone()).collect();
+        let tables = plan.sections.iter().map(|it| table(plan, it, done));
+        Ok(Self {
             builds: builds.into_iter().collect(),
             cpu: plan.cpu.clone(),
             problems: plan.problems,
             completions: mini::COMPLETIONS,
             temperature: mini::TEMPERATURE,
             learning_rates: rates.clone(),
-            benchmarks,
-            tables,
-        }
+            tables: tables.collect::<Result<_>>()?,
+        })
     }
 
-    /// Writes the tables as `results.md`, `results.json` and `results.html`.
+    /// Writes the tables as `results.md`, `results.json` and `results.html`; those of the ladder and of the teachers have
+    /// their study's name, since all may lie in one folder.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("tables are plain data");
-        write_atomically(&folder.join("results.md"), self.markdown().as_bytes())?;
-        write_atomically(&folder.join("results.json"), &json)?;
-        Ok(write_atomically(&folder.join("results.html"), self.html().as_bytes())?)
+        let file = |suffix: &str| folder.join(format!("{}.{suffix}", self.file_stem()));
+        write_atomically(&file("md"), self.markdown().as_bytes())?;
+        write_atomically(&file("json"), &json)?;
+        Ok(write_atomically(&file("html"), self.html().as_bytes())?)
+    }
+
+    /// Name of its files, without suffix.
+    pub fn file_stem(&self) -> &'static str {
+        match self.tables.first().map(|it| it.study) {
+            Some(StudyName::Ladder) => "ladder",
+            Some(StudyName::Teachers) => "teachers",
+            _ => "results",
+        }
     }
 }
 
-/// One table, and the scores that it is made of.
-fn table(plan: &StudyPlan, section: &Section) -> (Table, Vec<Scores>) {
+fn table(plan: &StudyPlan, section: &'static Section, done: &Done) -> Result<Table> {
     let seeds = plan.seeds.min(section.seeds);
-    let of = |name: &str| -> Vec<Scores> {
-        (0..seeds).filter_map(|seed| Scores::read(&folder_of(&plan.out, name, seed))).collect()
+    let of = |name: &str| -> Vec<&Scores> {
+        (0..seeds).filter_map(|seed| done.get(&(name.to_owned(), seed))).collect()
     };
-    let (mut rows, mut all) = (Vec::new(), Vec::new());
-    for &name in section.arms {
+    let (mut rows, mut not_made, mut benchmarks) = (Vec::new(), Vec::new(), Vec::new());
+    for name in &section.arms {
         let scores = of(name);
-        rows.extend(row(name, &scores, &plan.out));
-        all.extend(scores);
-    }
-    let differences = section.pairs.iter().map(|&(row, baseline)| {
-        let (ours, theirs) = paired(&of(row), &of(baseline));
-        Difference {
-            row,
-            baseline,
-            seeds: ours.len(),
-            average: difference_over_seeds(&ours, &theirs, 0),
+        if let (true, Some(first)) = (benchmarks.is_empty(), scores.first()) {
+            benchmarks = first.benchmarks.iter().map(|it| it.name.clone()).collect();
         }
-    });
-    let table = Table {
-        name: section.name,
-        title: section.title,
+        match row(name, &scores, &plan.out)? {
+            Some(it) => rows.push(it),
+            None => not_made.push(label(name)),
+        }
+    }
+    let mut differences = Vec::with_capacity(section.pairs.len());
+    for (row, baseline) in &section.pairs {
+        let (ours, theirs) = paired(&of(row), &of(baseline));
+        let (seeds, average) = (ours.len(), difference_over_seeds(&ours, &theirs)?);
+        differences.push(Difference { row, baseline, seeds, average, p_holm: None });
+    }
+    let p: Vec<_> = differences.iter().map(|it| it.average.as_ref()?.p).collect();
+    for (it, p) in differences.iter_mut().zip(holm(&p)) {
+        it.p_holm = p;
+    }
+    let starts = ladder::starts_of(&section.name);
+    Ok(Table {
+        name: &section.name,
+        title: &section.title,
+        study: section.study,
+        benchmarks,
         rows,
-        differences: differences.collect(),
-    };
-    (table, all)
+        not_made,
+        differences,
+        all_fail_at_start: starts.and_then(|it| all_fail_at_start(&plan.out, &it, &of(&it))),
+    })
+}
+
+/// Share of the first step's groups, over seeds, in which no rollout succeeds.
+fn all_fail_at_start(out: &Path, name: &str, scores: &[&Scores]) -> Option<f64> {
+    let first = |it: &&Scores| metrics_of(&Job::folder_of(out, name, it.seed)).into_iter().next();
+    let counts = ["groups/all_fail", "groups/all_solved", "groups/partially_solved"];
+    let sums = scores.iter().filter_map(first).fold([0.0; 3], |sums, line| {
+        let count = |n: usize| sums[n] + line[counts[n]].as_f64().unwrap_or(0.0);
+        [0, 1, 2].map(count)
+    });
+    let all: f64 = sums.iter().sum();
+    (all > 0.0).then(|| sums[0] / all)
 }
 
 /// The row of an arm; `None` without a run that is done.
-fn row(name: &'static str, scores: &[Scores], out: &Path) -> Option<Row> {
-    let first = scores.first()?;
-    let all: Vec<Vec<f64>> = scores.iter().map(Scores::all).collect();
-    let n = scores.len() as f64;
-    let benchmarks = first.benchmarks.len();
-    let by_benchmark = (0..benchmarks).map(|b| {
-        let values = scores.iter().flat_map(|it| &it.benchmarks[b].problems);
-        let count: usize = scores.iter().map(|it| it.benchmarks[b].problems.len()).sum();
-        values.sum::<f64>() / count.max(1) as f64
-    });
-    let tokens = scores.iter().flat_map(|it| &it.benchmarks).map(|it| it.tokens);
-    let runs: Vec<Vec<serde_json::Value>> =
-        scores.iter().map(|it| metrics_of(&folder_of(out, name, it.seed))).collect();
+fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>> {
+    let Some(first) = scores.first() else {
+        return Ok(None);
+    };
+    let all: Vec<Vec<Vec<f64>>> = scores.iter().map(|it| it.sets()).collect();
+    let Some(mut average) = estimate_over_seeds(&all)? else {
+        return Ok(None);
+    };
+    // A share: what t gives beyond 0 and 1 is impossible.
+    average.interval = average.interval.map(|(low, high)| (low.max(0.0), high.min(1.0)));
+    let of_runs = |of: &dyn Fn(&Scores) -> f64| mean(scores.iter().map(|it| of(it)));
+    let of_benchmarks = |of: &dyn Fn(&crate::scores::BenchmarkScores) -> f64| {
+        of_runs(&|it: &Scores| mean(it.benchmarks.iter().map(of)))
+    };
+    let by_benchmark = (0..first.benchmarks.len())
+        .map(|n| mean(scores.iter().flat_map(|it| it.benchmarks[n].problems.iter().copied())));
+    let collapsed = |it: &&&Scores| it.last.success < 0.8 * it.mean() || it.last.truncated > 0.5;
+    let runs: Vec<Vec<Value>> =
+        scores.iter().map(|it| metrics_of(&Job::folder_of(out, name, it.seed))).collect();
     let steps: Vec<Vec<f64>> = CURVES.iter().map(|it| over_seeds(&runs, it.0)).collect();
-    let curves = steps.iter().map(|it| thirds(it)).collect();
-    Some(Row {
+    Ok(Some(Row {
         name,
         label: label(name),
         seeds: scores.len(),
         learning_rate: first.learning_rate,
         by_benchmark: by_benchmark.collect(),
-        average: estimate_over_seeds(&all, 0)?,
-        of_seeds: scores.iter().map(Scores::mean).collect(),
-        tokens: tokens.sum::<f64>() / (n * benchmarks.max(1) as f64),
-        seconds: scores.iter().map(|it| it.seconds).sum::<f64>() / n,
-        curves,
+        average,
+        step: of_runs(&|it| it.step as f64),
+        last: of_runs(&|it| it.last.success),
+        collapsed: scores.iter().filter(collapsed).count(),
+        teacher_style: of_benchmarks(&|it| it.teacher_style),
+        tokens: of_benchmarks(&|it| it.tokens),
+        seconds: of_runs(&|it| it.seconds),
+        curves: steps.iter().map(|it| thirds(it)).collect(),
         steps,
-    })
+    }))
 }
 
 /// What a run logged, step by step; of its last stage, where it has several.
-fn metrics_of(folder: &Path) -> Vec<serde_json::Value> {
+fn metrics_of(folder: &Path) -> Vec<Value> {
     let read = |folder: &Path| std::fs::read_to_string(folder.join("metrics.jsonl")).ok();
     let text = read(folder).or_else(|| read(&folder.join("grpo"))).unwrap_or_default();
     text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
 }
 
 /// A metric's mean over the runs that logged it in a step; NaN where none did.
-fn over_seeds(runs: &[Vec<serde_json::Value>], key: &str) -> Vec<f64> {
+fn over_seeds(runs: &[Vec<Value>], key: &str) -> Vec<f64> {
     let steps = runs.iter().map(Vec::len).max().unwrap_or(0);
     (0..steps)
         .map(|step| mean(runs.iter().filter_map(|it| it.get(step)?.get(key)?.as_f64())))
@@ -197,16 +248,16 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count)
 }
 
-/// The scores of the seeds that both have.
-fn paired(ours: &[Scores], theirs: &[Scores]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+/// The problems of the seeds that both have.
+fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Vec<Vec<f64>>>, Vec<Vec<Vec<f64>>>) {
     ours.iter()
         .filter_map(|it| {
             let other = theirs.iter().find(|other| other.seed == it.seed)?;
-            Some((it.all(), other.all()))
+            Some((it.sets(), other.sets()))
         })
         .unzip()
 }
 
 pub(crate) fn label(name: &str) -> &'static str {
-    find(name).map_or("base", |it| it.label)
+    &find(name).label
 }

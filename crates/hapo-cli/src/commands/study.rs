@@ -1,4 +1,4 @@
-//! `hapo study`: the paper in miniature, by one command.
+//! `hapo study`: the paper in miniature, and the conditions under which its method helps, by one command each.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_study::{RunDone, StudyObserver, StudyPlan, sections, study};
+use clap::ValueEnum as _;
+use hapo_study::{Cost, RunDone, StudyName, StudyObserver, StudyPlan, sections, study};
 use hapo_train::Observer;
 
 use crate::commands::train::ProgressObserver;
@@ -16,10 +17,13 @@ use crate::support::{arguments, interrupt, machine};
 /// The paper's tables at the size of one small machine: every method, several seeds, intervals.
 ///
 /// Each run is a folder; what is done is never done again, so the command resumes where it was stopped,
-/// and two of them may work on one folder. Each method gets the learning rate that was best on the
-/// development split among the rates tried for it.
+/// and two of them may work on one folder. Scores that were made with other settings are refused. Each method gets the
+/// learning rate that was best on the development split among three, and each run is read at its checkpoint that was best
+/// there among six.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo study mini --seeds 5 --only table1")]
+#[command(
+    before_help = "Examples: hapo study mini --seeds 5 --only table1\n          hapo study teachers --jobs 2 --only exact,ceiling"
+)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Args {
     /// The study
@@ -28,15 +32,17 @@ pub(crate) struct Args {
     /// Seeds of each row
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Only these tables: table1, ablation, sensitivity, stability, coverage, beyond
+    /// Only these tables. mini: table1, ablation, sensitivity, stability, coverage, beyond; ladder: rung-0, rung-0.1,
+    /// rung-0.5, rung-1, rung-5; teachers: exact, ceiling, coverage-10, coverage-50, coverage-100, unfollowable, flawed,
+    /// limit, flips-5, flips-15
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs at a time; the threads are shared out among them
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Folder of the runs and tables
-    #[arg(long, default_value = "runs/study-mini")]
-    out: PathBuf,
+    /// Folder of the runs and tables [default: runs/study-STUDY]
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// Held-out problems of each benchmark
     #[arg(long, default_value_t = 200)]
     problems: usize,
@@ -58,11 +64,25 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Study {
+    /// The paper's tables in miniature
     Mini,
+    /// Base models that use the teacher's style more and more often: GRPO, SFT-GRPO, TRAPO and HAPO from each
+    Ladder,
+    /// Teachers that are not perfect: GRPO, SFT-GRPO, TRAPO, HAPO annealed and not annealed in ten regimes
+    Teachers,
+}
+
+impl Study {
+    fn name(self) -> StudyName {
+        match self {
+            Self::Mini => StudyName::Mini,
+            Self::Ladder => StudyName::Ladder,
+            Self::Teachers => StudyName::Teachers,
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let Study::Mini = args.study;
     let plan = args.plan(threads)?;
     let observer = StudyProgress {
         quiet: args.quiet,
@@ -71,16 +91,17 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     let started = Instant::now();
     let outcome = study(&plan, &observer)?;
+    let stem = outcome.results.file_stem();
     if observer.stop_requested() {
         eprintln!("stopped; the same command resumes");
     } else if args.json {
-        outln!("{}", std::fs::read_to_string(plan.out.join("results.json"))?.trim_end());
+        outln!("{}", std::fs::read_to_string(plan.out.join(format!("{stem}.json")))?.trim_end());
     } else {
         outln!("{}", outcome.results.markdown());
     }
     if !args.quiet {
         eprintln!(
-            "results.md, results.html and results.json in {}; {} of {} runs are missing; {:.0} min",
+            "{stem}.md, {stem}.html and {stem}.json in {}; {} of {} runs are missing; {:.0} min",
             plan.out.display(),
             outcome.missing,
             outcome.runs,
@@ -97,11 +118,14 @@ impl Args {
             "ask for one",
         )?;
         Ok(StudyPlan {
-            sections: sections(&self.only)?,
+            sections: sections(self.study.name(), &self.only)?,
             seeds: self.seeds,
             jobs: self.jobs,
             threads,
-            out: self.out.clone(),
+            out: self.out.clone().unwrap_or_else(|| {
+                let study = self.study.to_possible_value().expect("no study is hidden");
+                PathBuf::from(format!("runs/study-{}", study.get_name()))
+            }),
             problems: self.problems,
             search: !self.no_search,
             overrides: self.overrides.overrides(),
@@ -120,6 +144,20 @@ struct StudyProgress {
 }
 
 impl StudyObserver for StudyProgress {
+    fn begins(&self, it: &Cost) {
+        if self.quiet || it.bases + it.searches + it.runs == 0 {
+            return;
+        }
+        let by = match it.measured {
+            0 => "by the times of two idle cores of an AMD EPYC".to_owned(),
+            n => format!("by the times of the {n} that are done"),
+        };
+        eprintln!(
+            "{} base models, {} runs of the search and {} of the tables are missing: about {:.1} hours, {by}",
+            it.bases, it.searches, it.runs, it.hours
+        );
+    }
+
     fn observe(&self, arm: &str, steps: u64) -> Box<dyn Observer + '_> {
         let quiet = self.quiet || !self.one_at_a_time;
         Box::new(ProgressObserver::new(arm, steps, quiet, self.stop.clone()))

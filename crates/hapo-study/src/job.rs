@@ -1,0 +1,324 @@
+//! A run of a study: its recipe, its training, its scores.
+
+use std::path::{Path, PathBuf};
+
+use hapo_core::GroupPlan;
+use hapo_data::task::Split;
+use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, ResumePolicy};
+
+use crate::arm::{Arm, Base, recipe};
+use crate::error::Result;
+use crate::ladder;
+use crate::mini::model_name;
+use crate::plan::{StudyObserver, StudyPlan};
+use crate::scores::{Last, Made, Scores, Target, problem_sets, score, success, truncated};
+
+/// A run to make.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) arm: &'static Arm,
+    pub(crate) seed: u64,
+    /// The learning rate, where it is not the recipe's.
+    pub(crate) rate: Option<f64>,
+    pub(crate) folder: PathBuf,
+    pub(crate) split: Split,
+}
+
+/// Looks at the development split while a run trains: as many for every arm.
+const LOOKS: u64 = 6;
+/// Problems of each level at a look, at most.
+const LOOKED_AT: usize = 50;
+/// Looks in a row that are no better, after which imitation ends.
+const PATIENCE: u64 = 2;
+/// Seconds of a step on one thread: of rollouts, and of imitation. Of the machine that docs/results/plan.md names.
+const STEP_SECONDS: (f64, f64) = (1.1, 0.25);
+
+impl Job {
+    /// The folder of a run of the tables.
+    pub(crate) fn folder_of(out: &Path, arm: &str, seed: u64) -> PathBuf {
+        out.join("runs").join(arm).join(format!("seed-{seed}"))
+    }
+
+    /// The model that it starts from, or that it is.
+    fn model(&self, plan: &StudyPlan) -> Result<String> {
+        match self.arm.base {
+            Base::Shipped => Ok(BUILTIN_BASE.to_owned()),
+            Base::Rung(rung) => Ok(model_name(&ladder::folder_of(&plan.out, rung))?.to_owned()),
+        }
+    }
+
+    /// The stages of its recipe. A base model has one too, so that what it is can be told; it is not run.
+    fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
+        let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
+        let mut overrides = plan.overrides.clone();
+        overrides.for_many = true;
+        let own = self.arm.sets.iter().cloned().chain(self.common_sets(plan));
+        overrides.set.splice(0..0, own);
+        overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
+        let name = &self.arm.name;
+        let origin = format!("study recipe {name}");
+        let mut stages = Recipe::parse_stages(text, &origin, name, &overrides)?;
+        let model = self.model(plan)?;
+        let count = stages.len();
+        for (n, stage) in stages.iter_mut().enumerate() {
+            let mut sets = of_stage(stage, &plan.overrides);
+            if n == 0 && self.arm.base != Base::Shipped {
+                sets.push(format!("model.path={model}"));
+            }
+            if let Some(rate) = self.rate {
+                // Imitation before the method: its rates lie a factor 2 higher in the search as well.
+                let rate = if n + 1 == count { rate } else { 2.0 * rate };
+                sets.push(format!("optim.lr={rate:e}"));
+            }
+            let sets = Overrides { for_many: true, ..Overrides::set(sets) };
+            *stage = stage.with(&sets)?.with_eval_sets(self.looked_at(plan)?);
+        }
+        Ok(stages)
+    }
+
+    /// What every run of a study has: prompts and traces of its seed, looks at the development split, and the checkpoint
+    /// that was best there.
+    fn common_sets(&self, plan: &StudyPlan) -> Vec<String> {
+        let problems = plan.problems.min(LOOKED_AT);
+        vec![
+            format!("seed={}", self.seed),
+            format!("data.seed={}", self.seed),
+            "eval.suite=development".to_owned(),
+            format!("eval.problems={problems}"),
+            "eval.k=2".to_owned(),
+            "checkpoint.best=eval/avg@k".to_owned(),
+            "checkpoint.keep=1".to_owned(),
+            "metrics.rollouts_every=0".to_owned(),
+        ]
+    }
+
+    fn looked_at(&self, plan: &StudyPlan) -> Result<Vec<EvalSet>> {
+        let sets = problem_sets(self.arm.levels, plan.problems.min(LOOKED_AT), Split::Development)?;
+        Ok(sets.into_iter().map(|(name, dataset)| EvalSet { name, dataset }).collect())
+    }
+
+    fn target(&self, plan: &StudyPlan, stages: &[Recipe]) -> Target<'static> {
+        let last = stages.last().expect("a recipe has a stage");
+        Target {
+            levels: self.arm.levels,
+            problems: plan.problems,
+            split: self.split,
+            seed: self.seed,
+            max_new_tokens: last.sampling().max_new_tokens,
+            teacher: self.arm.teacher,
+        }
+    }
+
+    /// Its scores, if it is done.
+    ///
+    /// # Errors
+    /// Scores of something else.
+    pub(crate) fn scores(&self, plan: &StudyPlan) -> Result<Option<Scores>> {
+        if !self.folder.join("scores.json").exists() {
+            return Ok(None);
+        }
+        let stages = self.stages(plan)?;
+        let made = Made::of(&stages, &plan.overrides.set, &self.target(plan, &stages))?;
+        Scores::read(&self.folder, &made)
+    }
+
+    /// Seconds that it took, if it is done, whatever its scores are of.
+    pub(crate) fn took(&self) -> Option<f64> {
+        let text = std::fs::read_to_string(self.folder.join("scores.json")).ok()?;
+        Some(serde_json::from_str::<Scores>(&text).ok()?.seconds)
+    }
+
+    /// Seconds that it is expected to take.
+    pub(crate) fn expected_seconds(&self, plan: &StudyPlan) -> Result<f64> {
+        if self.arm.recipe.is_none() {
+            return Ok(0.0);
+        }
+        let of_stage = |it: &Recipe| {
+            let (rollouts, imitation) = STEP_SECONDS;
+            it.steps() as f64 * if imitates(it) { imitation } else { rollouts }
+        };
+        Ok(self.stages(plan)?.iter().map(of_stage).sum())
+    }
+
+    /// Trains it, or resumes it, and scores it. `None` if another process has it, or it was stopped.
+    pub(crate) fn make(
+        &self,
+        plan: &StudyPlan,
+        observer: &dyn StudyObserver,
+    ) -> Result<Option<Scores>> {
+        let threads = plan.threads_of_a_run();
+        let stages = self.stages(plan)?;
+        let target = self.target(plan, &stages);
+        hapo_run::create_folder(&self.folder)?;
+        let trained = match self.arm.recipe {
+            None => Trained::base(self.model(plan)?),
+            Some(_) => match self.train(&stages, threads, observer)? {
+                Some(it) => it,
+                None => return Ok(None),
+            },
+        };
+        let benchmarks = score(&trained.best, &target, threads)?;
+        let last = if trained.last == trained.best {
+            benchmarks.clone()
+        } else {
+            score(&trained.last, &target, threads)?
+        };
+        let scores = Scores {
+            arm: self.arm.name.clone(),
+            seed: self.seed,
+            made: Made::of(&stages, &plan.overrides.set, &target)?,
+            learning_rate: trained.learning_rate,
+            build: plan.build.clone(),
+            seconds: trained.seconds,
+            step: trained.step,
+            last: Last { success: success(&last), truncated: truncated(&last) },
+            benchmarks,
+        };
+        scores.write(&self.folder)?;
+        Ok(Some(scores))
+    }
+
+    /// Makes the steps that are left. `None` if another process makes them, or they were stopped.
+    fn train(
+        &self,
+        stages: &[Recipe],
+        threads: usize,
+        observer: &dyn StudyObserver,
+    ) -> Result<Option<Trained>> {
+        let mut trained = Trained::base(String::new());
+        for recipe in stages {
+            let folder = hapo_train::stage_folder(&self.folder, recipe);
+            let mut of_run = observer.observe(&self.arm.name, recipe.steps());
+            let outcome =
+                hapo_train::train(recipe, &folder, ResumePolicy::Resume, threads, &mut *of_run);
+            let outcome = match outcome {
+                Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => return Ok(None),
+                other => other?,
+            };
+            if !outcome.finished {
+                return Ok(None);
+            }
+            trained.seconds += seconds_of(&folder);
+            let best = hapo_train::checkpoint::best(&folder);
+            let (step, best) = best.unwrap_or((outcome.steps, outcome.checkpoint.clone()));
+            (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
+            trained.best = model_name(&best)?.to_owned();
+            trained.last = model_name(&outcome.checkpoint)?.to_owned();
+        }
+        Ok(Some(trained))
+    }
+}
+
+/// A run whose steps are done.
+struct Trained {
+    /// The checkpoint that was best on the development split, and the last one.
+    best: String,
+    last: String,
+    step: u64,
+    learning_rate: f64,
+    seconds: f64,
+}
+
+impl Trained {
+    fn base(model: String) -> Self {
+        Self { last: model.clone(), best: model, step: 0, learning_rate: 0.0, seconds: 0.0 }
+    }
+}
+
+fn imitates(recipe: &Recipe) -> bool {
+    recipe.method().sampling() == GroupPlan::Demonstrations
+}
+
+/// When a stage is looked at and saved, unless the user says it.
+fn of_stage(stage: &Recipe, user: &Overrides) -> Vec<String> {
+    let every = stage.steps().div_ceil(LOOKS);
+    let patience = if imitates(stage) { PATIENCE } else { 0 };
+    let keys = [("eval.every", every), ("checkpoint.every", every), ("eval.patience", patience)];
+    let said = |key: &str| user.set.iter().any(|it| it.starts_with(&format!("{key}=")));
+    keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// Wall time of a run's steps and evaluations, whatever number of calls made them.
+fn seconds_of(folder: &Path) -> f64 {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    let lines = text.lines().filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
+    let seconds = |it: &serde_json::Value, key: &str| it[key].as_f64().unwrap_or(0.0);
+    lines.map(|it| seconds(&it, "time/step") + seconds(&it, "time/eval")).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arms::{ARMS, find};
+
+    fn plan(set: &[&str]) -> StudyPlan {
+        StudyPlan {
+            sections: Vec::new(),
+            seeds: 5,
+            jobs: 2,
+            threads: 2,
+            out: PathBuf::from("out"),
+            problems: 200,
+            search: true,
+            overrides: Overrides::set(set.iter().map(|it| (*it).to_owned())),
+            train: true,
+            build: String::new(),
+            cpu: String::new(),
+        }
+    }
+
+    fn stages(arm: &str, seed: u64, rate: Option<f64>, set: &[&str]) -> Vec<Recipe> {
+        let job =
+            Job { arm: find(arm), seed, rate, folder: PathBuf::from("out"), split: Split::HeldOut };
+        job.stages(&plan(set)).unwrap()
+    }
+
+    /// Prompts, traces, looks: what a reader would call unequal is equal.
+    #[test]
+    fn every_arm_has_its_seeds_prompts_and_as_many_looks() {
+        for arm in ARMS.iter().filter(|it| it.recipe.is_some()) {
+            for stage in stages(&arm.name, 3, Some(1e-4), &[]) {
+                assert_eq!((stage.seed(), stage.data().seed), (3, 3), "{}", arm.name);
+                let eval = stage.eval().unwrap();
+                let looks = stage.steps().div_ceil(eval.every);
+                assert!((5..=6).contains(&looks), "{}: {looks}", arm.name);
+                assert_eq!(stage.checkpoint().every, eval.every);
+                assert_eq!(stage.checkpoint().best, "eval/avg@k");
+                assert_eq!(eval.patience, if imitates(&stage) { 2 } else { 0 }, "{}", arm.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_is_the_methods_and_imitation_before_it_has_twice_that() {
+        let rates = |it: Vec<Recipe>| it.iter().map(|it| it.optim().lr).collect::<Vec<_>>();
+        assert_eq!(rates(stages("sft-grpo", 0, Some(5e-5), &[])), [1e-4, 5e-5]);
+        assert_eq!(rates(stages("grpo", 0, Some(5e-5), &[])), [5e-5]);
+        assert_eq!(rates(stages("sft", 0, Some(4e-4), &[])), [4e-4]);
+    }
+
+    #[test]
+    fn rungs_and_regimes_are_what_they_say() {
+        let rung = stages("rung-0.5-sft-grpo", 1, None, &[]);
+        assert!(rung[0].resolved().contains("out/bases/rung-0.5/checkpoints/step-000160"));
+        assert!(rung[1].resolved().contains("stage:sft"));
+        let steps = |arm: &str| stages(arm, 0, None, &[]).iter().map(Recipe::steps).sum::<u64>();
+        for arm in ARMS.iter().filter(|it| it.search.starts_with("teachers-")) {
+            assert_eq!(steps(&arm.name), 240, "{}", arm.name);
+        }
+        let open = &stages("exact-hapo-open", 0, None, &[])[0];
+        assert!(open.resolved().contains("annealing = \"off\""));
+        let flips = &stages("flips-15-grpo", 0, None, &[])[0];
+        assert_eq!(flips.data().verdict_noise, 0.15);
+        let limit = &stages("limit-trapo", 0, None, &[])[0];
+        assert_eq!(limit.sampling().max_new_tokens, 64);
+        let ceiling = &stages("ceiling-hapo", 0, None, &[])[0];
+        assert!(ceiling.resolved().contains("teacher_steps = \"repeated\""));
+    }
+
+    #[test]
+    fn what_the_user_sets_stands() {
+        let it = &stages("grpo", 0, None, &["eval.every=7", "steps=2"])[0];
+        assert_eq!((it.eval().unwrap().every, it.steps(), it.checkpoint().every), (7, 2, 1));
+    }
+}
