@@ -12,7 +12,7 @@ use crate::error::Result;
 
 /// Share of the second stage's documents at the hard levels that are in the teacher's style, in percent.
 pub(crate) const RUNGS: [&str; 5] = ["0", "0.1", "0.5", "1", "5"];
-/// Steps of the first stage, whose rate goes on falling until its recipe's end.
+/// Steps of the first stage, whose rate continues to fall until its recipe's end.
 const FIRST_STEPS: u64 = 1100;
 /// Steps of the second stage.
 const SECOND_STEPS: u64 = 160;

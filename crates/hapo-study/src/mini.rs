@@ -18,7 +18,7 @@ const PROMPT_TOKENS: usize = 4096;
 
 /// Whose random numbers the sets of an evaluation draw.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Draws<'a> {
+pub(crate) enum DrawKeys<'a> {
     /// Each set those of its name.
     OfNames(&'a [String]),
     /// All sets the same: what the demonstration's published table is of.
@@ -28,7 +28,7 @@ pub(crate) enum Draws<'a> {
 /// A model's results on each of the sets.
 pub(crate) fn evaluate_sets(
     model: &str,
-    (sets, draws): (&[Dataset], Draws<'_>),
+    (sets, draws): (&[Dataset], DrawKeys<'_>),
     max_new_tokens: usize,
     seed: u64,
     threads: usize,
@@ -52,8 +52,8 @@ pub(crate) fn evaluate_sets(
     let grader = Extracting::new(&MATH, Extraction::Announced);
     let results = sets.iter().enumerate().map(|(n, it)| {
         let draws = match draws {
-            Draws::OfNames(names) => hapo_eval::draws_of(&names[n]),
-            Draws::Shared => 0,
+            DrawKeys::OfNames(names) => hapo_eval::draws_of(&names[n]),
+            DrawKeys::Shared => 0,
         };
         evaluate(model, &grader, it, EvalSettings { draws, ..settings })
     });

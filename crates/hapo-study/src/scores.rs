@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::mini::{COMPLETIONS, Draws, TEMPERATURE, evaluate_sets};
+use crate::mini::{COMPLETIONS, DrawKeys, TEMPERATURE, evaluate_sets};
 
 /// The scores of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ pub(crate) fn problem_sets(
     levels.iter().map(set).collect()
 }
 
-/// A model on every level of its target. Draws differ from benchmark to benchmark.
+/// A model on every level of its target. DrawKeys differ from benchmark to benchmark.
 pub(crate) fn score(
     model: &str,
     target: &Target<'_>,
@@ -219,7 +219,7 @@ pub(crate) fn score(
 ) -> Result<Vec<BenchmarkScores>> {
     let sets = problem_sets(target.levels, target.problems, target.split)?;
     let (names, sets): (Vec<String>, Vec<Dataset>) = sets.into_iter().unzip();
-    let draws = Draws::OfNames(&names);
+    let draws = DrawKeys::OfNames(&names);
     let results =
         evaluate_sets(model, (&sets, draws), target.max_new_tokens, target.seed, threads)?;
     let scores = names.into_iter().zip(results).map(|(name, results)| {
