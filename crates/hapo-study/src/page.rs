@@ -171,13 +171,13 @@ const NOT_MADE: &str = "not made";
 
 /// A claim that HAPO is better than its baseline, at 5 % after Holm's correction.
 fn verdict(it: &Difference) -> String {
-    let Some((average, p)) = it.average.as_ref().zip(it.p_holm) else {
+    let Some(average) = &it.average else {
         return NOT_MADE.to_owned();
     };
-    let verdict = match (p < 0.05, average.mean > 0.0) {
-        (true, true) => "supported",
-        (true, false) => "contradicted",
-        (false, _) => "undecided",
+    let verdict = match it.p_holm {
+        Some(p) if p < 0.05 && average.mean > 0.0 => "supported",
+        Some(p) if p < 0.05 => "contradicted",
+        _ => "undecided",
     };
     format!("{verdict}, {:+.3}, n = {}", average.mean, it.seeds)
 }
