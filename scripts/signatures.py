@@ -22,7 +22,7 @@ def trl():
 
 
 def verl():
-    """verl calls a reward function by these names. Its source is read: importing it takes Ray and a GPU's libraries."""
+    """verl calls a reward function by these names, and `hapo.verl` checks the methods that it overrides."""
     import inspect
 
     import hapo
@@ -35,7 +35,9 @@ def verl():
         for call in re.findall(r"compute_score\((.*?)\)", path.read_text(), re.DOTALL):
             calls += wanted <= set(re.findall(r"(\w+)\s*=", call))
     assert calls, "no call of compute_score with the names that it has here"
-    return calls
+    from hapo.verl.trainer import check_verl
+
+    return calls + check_verl()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 
 use expect_test::{Expect, expect};
-use support::{hapo, refuse, succeed};
+use support::{hapo, refuse, repository, succeed};
 
 const GRPO: &str = r#"{"prompt":[{"role":"user","content":"1+1?"}],"solution":"2"}
 {"prompt":[{"role":"user","content":"2+2?"}],"solution":"so \\boxed{\\frac{8}{2}}"}
@@ -119,6 +119,79 @@ fn convert_goes_to_verl_and_back() {
         "#]],
     );
     assert!(!dir.path().join("out.jsonl").exists());
+}
+
+#[test]
+fn convert_writes_the_tokens_of_admitted_solutions_for_verl() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |problem: &str, solution: &str| {
+        format!("{{\"problem\": \"{problem}\", \"answer\": \"5\", \"teacher\": [{solution}]}}\n")
+    };
+    let long = format!("\"{} \\\\boxed{{5}}\"", "so ".repeat(40));
+    let right = "\"\\\\boxed{5}\"";
+    let rows = [
+        row("first", right),
+        row("second", &format!("\"\\\\boxed{{6}}\", {long}, {right}")),
+        row("third", &long),
+        row("fourth", "\"\\\\boxed{6}\""),
+    ];
+    fs::write(dir.path().join("rows.jsonl"), rows.concat()).unwrap();
+    let model = repository("testdata/fixtures/models/tiny-qwen2");
+    let model = model.to_str().unwrap();
+    let arguments = [
+        "data",
+        "convert",
+        "rows.jsonl",
+        "--to",
+        "verl",
+        "-o",
+        "o.jsonl",
+        "--model",
+        model,
+        "--max-response",
+        "24",
+    ];
+    let told = hapo(dir.path(), &arguments);
+    let said = String::from_utf8(told.stderr).unwrap();
+    assert!(told.status.success(), "{said}");
+    assert!(said.contains("2 of 4 rows have a teacher\n"), "{said}");
+    assert!(said.contains("2 left out: teacher trajectory is not verified"), "{said}");
+    let text = fs::read_to_string(dir.path().join("o.jsonl")).unwrap();
+    let ids: Vec<Vec<u32>> = text
+        .lines()
+        .map(|it| {
+            let row: serde_json::Value = serde_json::from_str(it).unwrap();
+            serde_json::from_value(row["hapo_teacher_ids"].clone()).unwrap()
+        })
+        .collect();
+    // The tokenizer has a token for each byte of these; 383 is <|im_end|>.
+    assert_eq!(ids[0].last(), Some(&383));
+    assert_eq!(ids[0], ids[1]);
+    assert_eq!((ids[2].len(), ids[3].len()), (0, 0));
+    // A table has the column too, and is read again without it.
+    let table: Vec<&str> =
+        arguments.iter().map(|it| if *it == "o.jsonl" { "o.parquet" } else { it }).collect();
+    succeed(dir.path(), &table);
+    succeed(dir.path(), &["data", "convert", "o.parquet", "--to", "verl", "-o", "again.jsonl"]);
+    let again = fs::read_to_string(dir.path().join("again.jsonl")).unwrap();
+    assert!(!again.contains("hapo_teacher_ids"), "{again}");
+    let refused = refuse(
+        dir.path(),
+        &[
+            "data",
+            "convert",
+            "rows.jsonl",
+            "--to",
+            "trl",
+            "-o",
+            "x",
+            "--model",
+            model,
+            "--max-response",
+            "24",
+        ],
+    );
+    assert!(refused.contains("--model: expected --to verl"), "{refused}");
 }
 
 #[test]

@@ -25,6 +25,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("step-000060", "the minutes of the run before it"),
     ("--endpoint", "a server"),
     ("mine.toml", "a model of the hub"),
+    ("--max-response", "a model of the hub"),
     ("runs/mine", "the run of that model"),
     ("--adapter", "the run of an adapter"),
 ];

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use hapo_core::TokenId;
+
 use crate::dataset::{Rows, open_all};
 use crate::error::Error;
 use crate::layouts::Columns;
@@ -9,10 +11,12 @@ use crate::row::Row;
 use crate::write::{Format, Writer, Written};
 
 /// What becomes of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is written.
     Write,
+    /// It is written with the tokens of its admitted solution, where it has one, for an engine with that tokenizer.
+    WriteWith(Option<Vec<TokenId>>),
     /// It is left out.
     Skip,
 }
@@ -32,11 +36,13 @@ pub fn convert<E: From<Error>>(
     let mut rows = open_all(&[file.to_owned()], columns)?;
     while let Some(row) = rows.next() {
         let row = row?;
-        if decide(&rows, &row)? == Decision::Skip {
-            continue;
-        }
+        let tokens = match decide(&rows, &row)? {
+            Decision::Skip => continue,
+            Decision::Write => None,
+            Decision::WriteWith(tokens) => tokens,
+        };
         match row {
-            Row::Good(example) => writer.write(&example)?,
+            Row::Good(example) => writer.write_with(&example, tokens.as_deref())?,
             Row::Bad(bad) => return Err(Error::Row(Box::new(bad)).into()),
         }
     }

@@ -53,7 +53,7 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Go
 ///
 /// # Errors
 /// [`Error::Reward`] where a grader gave none.
-pub(crate) fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
+pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
         return Err(Error::Reward { problem: problem.to_owned() });
     }

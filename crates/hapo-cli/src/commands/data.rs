@@ -13,6 +13,7 @@ use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
+use crate::support::admission::AdmissionArgs;
 use crate::support::arguments::{ColumnsArg, RewardArgs, not_an_input, one_of};
 use crate::support::model;
 
@@ -103,13 +104,15 @@ struct Convert {
     /// File to write; .jsonl, .json or .parquet says how
     #[arg(short, long)]
     output: PathBuf,
+    #[command(flatten)]
+    admission: AdmissionArgs,
     /// Print what was written as JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-enum To {
+pub(crate) enum To {
     /// The workspace's own
     Own,
     /// verl's, with LUFFY's target for teachers
@@ -125,7 +128,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Convert(args) => {
             let columns = args.columns.parsed()?;
             let from = (args.file.as_path(), columns.as_ref());
-            let written = convert(from, args.to, &args.output, |_, _| Ok(Decision::Write))?;
+            let to = (args.to, args.admission.model.is_some());
+            let mut admission = args.admission.open(args.to)?;
+            let written = convert(from, to, &args.output, |rows, row| match &mut admission {
+                None => Ok(Decision::Write),
+                Some(it) => it.decide(rows, row),
+            })?;
+            if let Some(it) = &admission {
+                it.say();
+            }
             if args.json {
                 let Written { rows, teachers_left_out, without_source } = written;
                 outln!(
@@ -284,7 +295,7 @@ fn check(args: &Check) -> Result<()> {
             ));
         };
         let from = (file.as_path(), columns.as_ref());
-        let written = convert(from, args.to, output, |rows, row| {
+        let written = convert(from, (args.to, false), output, |rows, row| {
             let Some(bad) = judge(rows, row, grader) else {
                 solutions.add(row)?;
                 return Ok(Decision::Write);
@@ -437,7 +448,7 @@ fn is_own_answer(gold: &Gold, answer: &str) -> bool {
 /// Writes the rows of a file, by its named columns where it has some, that `decide` keeps.
 fn convert(
     (file, columns): (&Path, Option<&Columns>),
-    to: To,
+    (to, tokens): (To, bool),
     output: &Path,
     decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<Written> {
@@ -448,7 +459,7 @@ fn convert(
         To::Own => Format::Own,
         To::Trl => Format::Trl,
         // The columns of a Parquet file are fixed before its first row.
-        To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, columns)? },
+        To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, columns)?, tokens },
     };
     let written = hapo_data::convert(file, columns, output, format, decide)?;
     if written.teachers_left_out > 0 {

@@ -1,5 +1,6 @@
 //! What several commands need: arguments, models, devices, names of the hub, signals.
 
+pub(crate) mod admission;
 pub(crate) mod arguments;
 #[macro_use]
 pub(crate) mod device;

@@ -70,25 +70,25 @@ fn check(format: Format, layout: &str, examples: &[Example]) {
 fn every_format_comes_back() {
     let mut examples = examples();
     check(Format::Own, "own", &examples);
-    check(Format::Verl { teachers: 1 }, "luffy", &examples);
+    check(Format::Verl { teachers: 1, tokens: false }, "luffy", &examples);
     for it in &mut examples {
         it.system = Some("Think.".into());
     }
-    check(Format::Verl { teachers: 1 }, "luffy", &examples);
+    check(Format::Verl { teachers: 1, tokens: false }, "luffy", &examples);
     check(Format::Trl, "trl-sft", &examples[..1]);
     check(Format::Trl, "trl-grpo", &examples[1..2]);
     examples[1].teachers = vec!["one".into(), "two".into()];
-    check(Format::Verl { teachers: 2 }, "luffy", &examples);
+    check(Format::Verl { teachers: 2, tokens: false }, "luffy", &examples);
     for it in &mut examples {
         it.teachers.clear();
     }
-    check(Format::Verl { teachers: 0 }, "verl", &examples);
+    check(Format::Verl { teachers: 0, tokens: false }, "verl", &examples);
     examples[0].system = None;
     examples[0].messages = ["user", "assistant", "user"]
         .map(|role| Message { role: role.into(), content: format!("{role} speaks") })
         .into();
     examples[0].problem = "user speaks".into();
-    check(Format::Verl { teachers: 0 }, "verl", &examples);
+    check(Format::Verl { teachers: 0, tokens: false }, "verl", &examples);
     check(Format::Trl, "trl-grpo", &examples);
 }
 
@@ -109,7 +109,7 @@ fn every_sample_can_be_converted() {
             .map(|it| Example { other_answers: vec![], ..it })
             .collect();
         let teachers = examples.iter().map(|it| it.teachers.len()).max().unwrap_or(0);
-        for format in [Format::Own, Format::Verl { teachers }] {
+        for format in [Format::Own, Format::Verl { teachers, tokens: false }] {
             write(&to, format, &examples).unwrap();
             let loaded = load(&to).unwrap();
             assert_eq!(loaded.bad_row_count, 0);
@@ -135,7 +135,7 @@ fn a_file_is_what_its_ending_says() {
         ("json", Container::JsonArray),
         ("parquet", Container::Parquet),
     ] {
-        for format in [Format::Own, Format::Verl { teachers: 1 }, Format::Trl] {
+        for format in [Format::Own, Format::Verl { teachers: 1, tokens: false }, Format::Trl] {
             let path = folder.path().join(format!("out.{ending}"));
             // TRL's rows with a teacher and those without are of two layouts.
             let rows = if format == Format::Trl { &examples()[..1] } else { &examples()[..] };
@@ -160,7 +160,7 @@ fn a_row_without_a_source_gets_one_that_verl_can_score() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.jsonl");
     let rows = [Example { source: None, ..examples().swap_remove(1) }];
-    let written = write(&path, Format::Verl { teachers: 0 }, &rows).unwrap();
+    let written = write(&path, Format::Verl { teachers: 0, tokens: false }, &rows).unwrap();
     assert_eq!((written.rows, written.without_source), (1, 1));
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains(r#""data_source":"lighteval/MATH""#), "{text}");
@@ -209,7 +209,7 @@ proptest! {
         }).collect();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
-        write(&path, Format::Verl { teachers: 2 }, &rows).unwrap();
+        write(&path, Format::Verl { teachers: 2, tokens: false }, &rows).unwrap();
         let back: Vec<Example> = content(&load(&path).unwrap().dataset)
             .into_iter()
             .map(|it| Example { subject: None, source: None, ..it })

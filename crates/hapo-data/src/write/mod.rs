@@ -16,6 +16,7 @@ pub use own::{write_file, write_row};
 pub use verl::SOURCE as VERL_SOURCE;
 
 use crate::{Error, Example};
+use hapo_core::TokenId;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub enum Format {
     Verl {
         /// The most teachers that a row has: one needs LUFFY's column `target`, more `target_lst` too.
         teachers: usize,
+        /// Whether there is a column `hapo_teacher_ids`: the tokens of the admitted solution.
+        tokens: bool,
     },
     /// TRL's: `prompt`, `solution` and, for a teacher, `completion`.
     Trl,
@@ -117,7 +120,7 @@ impl Writer {
                 let schema = match format {
                     Format::Own => own::SCHEMA.to_owned(),
                     Format::Trl => trl::SCHEMA.to_owned(),
-                    Format::Verl { teachers } => verl::schema(teachers),
+                    Format::Verl { teachers, tokens } => verl::schema(teachers, tokens),
                 };
                 let table = columns::Table::new(file, &schema, columns::Compression::SNAPPY);
                 Sink::Table(Box::new(table.map_err(|it| io(it.into()))?))
@@ -140,6 +143,18 @@ impl Writer {
     /// # Errors
     /// When the disk refuses, and for a row that the layout has no place for.
     pub fn write(&mut self, example: &Example) -> Result<(), Error> {
+        self.write_with(example, None)
+    }
+
+    /// Writes one row, and the tokens of its admitted solution where the layout has a column for them.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub fn write_with(
+        &mut self,
+        example: &Example,
+        solution: Option<&[TokenId]>,
+    ) -> Result<(), Error> {
         let unwritable = |field, problem: &str| {
             Err(Error::Unwritable {
                 path: self.path.clone(),
@@ -168,9 +183,10 @@ impl Writer {
                 self.teachers_left_out += (example.teachers.len() as u64).saturating_sub(1);
                 trl::write_row(&mut line, example)
             }
-            Format::Verl { teachers } => {
+            Format::Verl { teachers, tokens } => {
                 self.without_source += u64::from(example.source.is_none());
-                verl::write_row(&mut line, example, self.rows, teachers)
+                let solution = tokens.then(|| solution.unwrap_or_default());
+                verl::write_row(&mut line, example, self.rows, (teachers, solution))
             }
         };
         let written = written.and_then(|()| match &mut self.sink {

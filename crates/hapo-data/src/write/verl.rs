@@ -1,17 +1,29 @@
 //! verl's rows, with the field types that verl's own preparation writes: strings, a list of
 //! structures for `prompt`, structures with their fields in alphabetical order, `index` of 64 bits.
 //! Teachers go where LUFFY has them: the first into `target`, all of them into `target_lst` where there
-//! are several. What verl has no column for lies in `extra_info`.
+//! are several. What verl has no column for lies in `extra_info`. The tokens of an admitted solution have a column of
+//! their own where an engine is to read them.
 
 use crate::value::{Object, Value};
 use crate::{Example, Message};
+use hapo_core::TokenId;
 use std::io::{self, Write};
 
 const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
     optional binary content (STRING); optional binary role (STRING); } } }";
 
+/// The column of the tokens of an admitted solution, its end token last; empty where there is none. verl's own
+/// distillation takes the name `teacher_ids`.
+const TOKENS: &str = "hapo_teacher_ids";
+
 /// The columns of a file in which a row has at most so many teachers.
-pub(super) fn schema(teachers: usize) -> String {
+pub(super) fn schema(teachers: usize, tokens: bool) -> String {
+    let tokens = match tokens {
+        false => String::new(),
+        true => format!(
+            "optional group {TOKENS} (LIST) {{ repeated group list {{ optional int64 element; }} }}"
+        ),
+    };
     let target = match teachers {
         0 => String::new(),
         _ => format!("optional group target {MESSAGES}"),
@@ -34,6 +46,7 @@ pub(super) fn schema(teachers: usize) -> String {
            optional group extra_info {{
              optional binary id (STRING); optional int64 index; optional binary level (STRING);
              optional binary split (STRING); optional binary subject (STRING); }}
+           {tokens}
          }}"
     )
 }
@@ -47,9 +60,14 @@ pub(super) fn write_row(
     writer: &mut impl Write,
     example: &Example,
     index: u64,
-    teachers: usize,
+    (teachers, solution): (usize, Option<&[TokenId]>),
 ) -> io::Result<()> {
-    let row = row(example, index.into(), teachers).into_json();
+    let mut row = row(example, index.into(), teachers);
+    if let Some(tokens) = solution {
+        let tokens = tokens.iter().map(|it| Value::Int((*it).into())).collect();
+        row.0.push((TOKENS.to_owned(), Value::List(tokens)));
+    }
+    let row = row.into_json();
     serde_json::to_writer(&mut *writer, &row)?;
     writer.write_all(b"\n")
 }

@@ -1,0 +1,131 @@
+//! The solutions of a file that another engine may inject, as the tokens of its model.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use hapo_core::Verdict;
+use hapo_data::{AdmissionRule, Dataset, Decision, Row, Rows, TemplateChoice};
+use hapo_sampler::ChatFormat;
+use hapo_train::grading::{gold_of, graded};
+use hapo_verify::{Extracting, Extraction};
+
+use crate::commands::data::To;
+use crate::failure::bad_input;
+use crate::support::arguments::{RewardArgs, one_of};
+use crate::support::{hub, model};
+
+/// What decides which solution of a row is admitted.
+#[derive(clap::Args)]
+pub(crate) struct AdmissionArgs {
+    /// Model of the engine, a folder or a name on the hub: with it the layout `verl` has a column hapo_teacher_ids, the tokens of each row's first
+    /// solution that is correct and fits, its end token last
+    #[arg(long, requires = "max_response")]
+    pub(crate) model: Option<String>,
+    /// Longest response in tokens, end token included; a longer solution is left out
+    #[arg(long, value_name = "TOKENS", requires = "model")]
+    max_response: Option<usize>,
+    /// Template whose end of turn ends a solution; `chat` is the model's own, with which verl renders prompts
+    #[arg(long, default_value = "chat", requires = "model")]
+    template: String,
+    /// Grader of the solutions, or `command:` and a program that judges them
+    #[arg(long, default_value = "math", requires = "model")]
+    grader: String,
+    /// What counts as an answer of a solution: as data.extraction of a recipe
+    #[arg(long, default_value = "announced", requires = "model", value_parser = one_of(Extraction::ALL))]
+    extraction: Extraction,
+    #[command(flatten)]
+    reward: RewardArgs,
+}
+
+impl AdmissionArgs {
+    /// The rule, where a model is named.
+    pub(crate) fn open(&self, to: To) -> Result<Option<Solutions>> {
+        let (Some(named), Some(longest)) = (&self.model, self.max_response) else {
+            return Ok(None);
+        };
+        if to != To::Verl {
+            return Err(bad_input(
+                "--model: expected --to verl, the other layouts have texts",
+                "leave --model out",
+            ));
+        }
+        let folder = hub::model_folder(named)?;
+        let folder = Path::new(&folder);
+        let files = hapo_model::folder::read_tokenizer_files(folder)?;
+        let choice = TemplateChoice::named(&self.template);
+        let template = hapo_sampler::choose_template(choice, named, &files)?;
+        let eos = hapo_model::folder::read_config(folder)?.config.eos;
+        let format = ChatFormat::new(model::open_tokenizer(folder)?, template, &eos)?;
+        let grader = self.reward.grader(&self.grader, self.extraction)?;
+        let grader = Extracting::new(grader, self.extraction);
+        let prompt_end = format.template.render("a problem")?;
+        let (rows, admitted, refused) = (0, 0, BTreeMap::new());
+        Ok(Some(Solutions { format, prompt_end, grader, longest, rows, admitted, refused }))
+    }
+}
+
+/// The solutions of a file so far.
+pub(crate) struct Solutions {
+    format: ChatFormat,
+    /// A prompt, for its end: a solution does not open a thought that it opens.
+    prompt_end: String,
+    grader: Extracting<'static>,
+    longest: usize,
+    rows: u64,
+    admitted: u64,
+    refused: BTreeMap<String, u64>,
+}
+
+impl Solutions {
+    /// The row with the tokens of its first solution that is correct and fits.
+    pub(crate) fn decide(&mut self, _: &Rows<'_>, row: &Row) -> Result<Decision> {
+        let Row::Good(example) = row else { return Ok(Decision::Write) };
+        let dataset = Dataset { examples: vec![example.clone()] };
+        let dataset = dataset.after_prompts_ending(&self.prompt_end);
+        let solutions = &dataset.examples[0].teachers;
+        let failed = RefCell::new(None);
+        let fail = |it: anyhow::Error| {
+            failed.borrow_mut().get_or_insert(it);
+        };
+        let gold = gold_of(&self.grader, example);
+        let grade = |_, solution: usize| {
+            let Ok(gold) = &gold else { return (0.0, Verdict::Wrong) };
+            graded(&gold.judge(&solutions[solution])).unwrap_or_else(|it| {
+                fail(it.into());
+                (0.0, Verdict::Wrong)
+            })
+        };
+        let encode = |text: &str| {
+            self.format.tokenizer.encode(text).unwrap_or_else(|it| {
+                fail(it.into());
+                Vec::new()
+            })
+        };
+        let rule = AdmissionRule {
+            success_at: 1.0,
+            stop: &self.format.stop,
+            response_limit: self.longest,
+        };
+        let mut admission = hapo_data::admit(&dataset, rule, grade, encode);
+        if let Some(it) = failed.into_inner() {
+            return Err(it);
+        }
+        for it in &admission.refused {
+            *self.refused.entry(it.why.to_string()).or_default() += 1;
+        }
+        self.rows += 1;
+        let admitted = admission.teachers.pop().flatten();
+        self.admitted += u64::from(admitted.is_some());
+        Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
+    }
+
+    /// Says how many rows have one, and why others were left out.
+    pub(crate) fn say(&self) {
+        eprintln!("{} of {} rows have a teacher", self.admitted, self.rows);
+        for (why, count) in &self.refused {
+            eprintln!("{count} left out: {why}");
+        }
+    }
+}

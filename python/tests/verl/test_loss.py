@@ -1,0 +1,109 @@
+"""The loss on rows that no run made: verl's own on the policy's rows, and the teacher's as a torch expression."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("verl")
+import torch
+from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import agg_loss
+from verl.utils import tensordict_utils as tu
+from verl.workers.config import ActorConfig
+from verl.workers.utils.padding import no_padding_2_padding
+
+from hapo.torch import plain_teacher_loss
+from hapo.verl.loss import WEIGHT, hapo_loss
+from hapo.verl.settings import NORMALISERS
+
+PROMPT, LENGTHS, WEIGHTS = 3, [4, 6, 2, 5], [0.0, 0.5, 0.0, 1.0]
+"""The second and the fourth row are the teacher's; the third is masked."""
+
+
+def nested(rows):
+    return torch.nested.as_nested_tensor([it.clone() for it in rows], layout=torch.jagged)
+
+
+def batch(places, operator="trapo"):
+    """Rows of a micro-batch, of a step of four rows on two ranks."""
+    generator = torch.Generator().manual_seed(1)
+    all_lps = [-3 * torch.rand(PROMPT + n, generator=generator) for n in LENGTHS]
+    old = [-3 * torch.rand(n, generator=generator) for n in LENGTHS]
+    policy = [float(weight == 0.0 and place != 2) for place, weight in enumerate(WEIGHTS)]
+    fields = {
+        "prompts": nested([torch.ones(PROMPT, dtype=torch.int64) for _ in places]),
+        "responses": nested([torch.ones(LENGTHS[it], dtype=torch.int64) for it in places]),
+        "response_mask": nested([torch.full((LENGTHS[it],), int(policy[it])) for it in places]),
+        "loss_mask": nested([torch.ones(LENGTHS[it], dtype=torch.int64) for it in places]),
+        "old_log_probs": nested([old[it] for it in places]),
+        "advantages": nested([torch.full((LENGTHS[it],), 0.7 - it) for it in places]),
+        WEIGHT: nested([torch.tensor([WEIGHTS[it]], dtype=torch.float64) for it in places]),
+    }
+    data = TensorDict(fields, batch_size=[len(places)])
+    tu.assign_non_tensor(
+        data, dp_size=2, batch_num_tokens=sum(LENGTHS), global_batch_size=4, hapo_operator=operator, hapo_d=0.1
+    )
+    flat = torch.cat([all_lps[it] for it in places]).requires_grad_()
+    offsets = torch.tensor([0, *torch.tensor([PROMPT + LENGTHS[it] for it in places]).cumsum(0).tolist()])
+    output = {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
+    return data, output, flat, SimpleNamespace(old=old, advantages=[0.7 - it for it in range(4)])
+
+
+def actor(mode):
+    config = ActorConfig(
+        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=4, loss_agg_mode=mode, loss_scale_factor=8
+    )
+    config.clip_ratio_c = 3.0
+    return config
+
+
+@pytest.mark.parametrize("mode", sorted(NORMALISERS))
+@pytest.mark.parametrize("operator", ["luffy", "srft", "trapo"])
+def test_the_teachers_term_stands_beside_verls_own(mode, operator) -> None:
+    config = actor(mode)
+    data, output, flat, _ = batch([0, 1, 2, 3], operator)
+    loss, metrics = hapo_loss(config, output, data)
+    (slope,) = torch.autograd.grad(loss, flat)
+
+    data, output, flat, _ = batch([0, 1, 2, 3], operator)
+    log_probs = no_padding_2_padding(output["log_probs"], data)
+    padded = data.select("old_log_probs", "advantages", "response_mask", "loss_mask").to_padded_tensor()
+    ratio = torch.exp(log_probs - padded["old_log_probs"])
+    term = -torch.minimum(ratio * padded["advantages"], ratio.clamp(0.8, 1.2) * padded["advantages"])
+    # verl bounds the loss of a negative advantage at 3 times it.
+    bounded = torch.minimum(term, -3.0 * padded["advantages"])
+    term = torch.where(padded["advantages"] < 0, bounded, term)
+    info = {"dp_size": 2, "batch_num_tokens": sum(LENGTHS), "global_batch_size": 4, "loss_scale_factor": 8}
+    expected = agg_loss(term, padded["response_mask"].bool(), mode, **info)
+    divisor = {
+        "token-mean": sum(LENGTHS), "token-sum": 1, "seq-mean-token-sum": 4, "seq-mean-token-sum-norm": 32,
+        "seq-mean-token-mean": 4,
+    }[mode] / 2  # fmt: skip
+    weights = torch.tensor(WEIGHTS)
+    taught = plain_teacher_loss(
+        log_probs, padded["loss_mask"].bool() & (weights != 0)[:, None], weights,
+        divisor=divisor, operator=operator, normaliser=NORMALISERS[mode],
+    )  # fmt: skip
+    (wanted,) = torch.autograd.grad(expected + taught, flat)
+    assert loss.item() == pytest.approx((expected + taught).item(), abs=1e-6)
+    torch.testing.assert_close(slope, wanted, rtol=1e-5, atol=1e-7)
+    assert metrics["hapo/teacher_loss"].aggregate() == pytest.approx(taught.item(), abs=1e-6)
+    # The masked row has no derivative.
+    masked = slice(sum(PROMPT + it for it in LENGTHS[:2]), sum(PROMPT + it for it in LENGTHS[:3]))
+    assert not slope[masked].any()
+
+
+def test_micro_batches_change_nothing() -> None:
+    whole, *_ = hapo_loss(actor("token-mean"), *reversed(batch([0, 1, 2, 3])[:2]))
+    parts = [hapo_loss(actor("token-mean"), *reversed(batch(it)[:2]))[0] for it in ([0, 1], [2], [3])]
+    assert whole.item() == pytest.approx(sum(it.item() for it in parts), abs=1e-6)
+
+
+def test_without_a_teacher_it_is_verls_own() -> None:
+    from verl.workers.utils.losses import ppo_loss
+
+    config = actor("token-mean")
+    data, output, *_ = batch([0, 2], operator="")
+    assert hapo_loss(config, output, data)[0].item() == ppo_loss(config, output, data)[0].item()

@@ -1,0 +1,136 @@
+"""What cannot go together is said before Ray starts; and verl's methods look as they did."""
+
+from __future__ import annotations
+
+import copy
+import sys
+
+import pytest
+import small
+
+pytest.importorskip("verl")
+from omegaconf import OmegaConf
+
+import hapo.verl.settings as settings
+from hapo.verl.__main__ import prepare
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """verl's configuration with the options of the tests."""
+    from hydra import compose, initialize_config_module
+
+    folder = tmp_path_factory.mktemp("refusals")
+    data = small.write_data(folder / "data.parquet")
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", [*small.options(data, folder), "+hapo.method=luffy", "+hapo.turn_off_epoch=1.5"])
+
+
+def changed(config, key, value):
+    it = copy.deepcopy(config)
+    OmegaConf.update(it, key, value, force_add=True)
+    return it
+
+
+def test_a_run_that_can_be_is_prepared(config) -> None:
+    it = changed(config, "hapo.run_dir", "runs/it")
+    prepare(it)
+    assert it.trainer.v1.trainer_mode == "hapo_sync"
+    assert it.hapo.run_dir.startswith("/")
+    for method in ("grpo", "maxrl", "srft", "trapo"):
+        settings.check(changed(config, "hapo.method", method))
+    settings.check(changed(config, "hapo.gate", "own"))
+    settings.check(changed(config, "hapo.gamma0", 0.5))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("hapo.method", "hpt", "hapo.method: its teacher has a mean of its own"),
+        ("hapo.method", "chord-mu", "hapo.method: its teacher has a mean of its own"),
+        ("hapo.method", "sft", "hapo.method: imitation samples nothing"),
+        ("hapo.method", "grop", "hapo.method: expected one of"),
+        ("hapo.turn_off_epoch", None, "hapo.turn_off_epoch: expected the epoch"),
+        ("hapo.turn_of_epoch", 1, "hapo.turn_of_epoch: expected one of advantage.group, annealing"),
+        ("hapo.srft.weights", "entropy", "hapo.srft.weights: expected one of"),
+        ("hapo.trapo.prefixes", True, "hapo.trapo.prefixes: expected one of"),
+        ("hapo.success_limit", 4, "hapo.success_limit"),
+        ("hapo.gamma0", 0.1, "hapo.gamma0"),
+        ("hapo.slot", "best", "hapo.slot: expected one of"),
+        ("hapo.teacher.weight", "two", "hapo.teacher.weight"),
+        ("hapo.truncated", "drop", "hapo.truncated: expected wrong, mask or grade"),
+        ("trainer.use_v1", False, "trainer.use_v1: expected true"),
+        ("trainer.v1.trainer_mode", "colocate_async", "trainer.v1.trainer_mode: expected hapo_sync"),
+        ("trainer.v1.trainer_mode", "separate_async", "trainer.v1.trainer_mode: expected hapo_sync"),
+        ("algorithm.filter_groups.enable", True, "algorithm.filter_groups.enable: expected false"),
+        ("algorithm.use_kl_in_reward", True, "algorithm.use_kl_in_reward: expected false"),
+        ("algorithm.adv_estimator", "gae", "algorithm.adv_estimator: expected grpo"),
+        ("algorithm.rollout_correction.bypass_mode", True, "algorithm.rollout_correction.bypass_mode: expected false"),
+        ("actor_rollout_ref.rollout.n", 1, "actor_rollout_ref.rollout.n: expected a group of at least 2"),
+        ("actor_rollout_ref.rollout.temperature", 0.6, "actor_rollout_ref.rollout.temperature: expected 1"),
+        ("actor_rollout_ref.rollout.multi_turn.enable", True, "actor_rollout_ref.rollout.multi_turn.enable"),
+        ("actor_rollout_ref.actor.loss_agg_mode", "mean", "actor_rollout_ref.actor.loss_agg_mode: expected one of"),
+        ("actor_rollout_ref.actor.loss_scale_factor", None, "actor_rollout_ref.actor.loss_scale_factor: expected"),
+        ("data.max_response_length", 3, "row 0: column hapo_teacher_ids: expected at most"),
+    ],
+)
+def test_what_cannot_go_together_is_refused(config, key, value, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings.check(changed(config, key, value))
+
+
+def test_several_passes_with_the_advantage_as_weight_are_refused(config) -> None:
+    it = changed(changed(config, "hapo.teacher.weight", "advantage"), "actor_rollout_ref.actor.ppo_epochs", 2)
+    with pytest.raises(ValueError, match=r"ppo_epochs: expected 1 with teacher\.weight = advantage"):
+        settings.check(it)
+
+
+def test_data_without_teachers_or_with_verls_names_are_refused(config, tmp_path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    plain = small.write_data(tmp_path / "plain.parquet", teachers=False)
+    it = changed(config, "data.train_files", str(plain))
+    with pytest.raises(ValueError, match=r"plain\.parquet: expected a column hapo_teacher_ids"):
+        settings.check(it)
+    settings.check(changed(it, "hapo.method", "grpo"))
+    for name in ("teacher_ids", "teacher_logprobs"):
+        table = parquet.read_table(plain)
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(table.append_column(name, pa.array([[1]] * len(table))), path)
+        with pytest.raises(ValueError, match=f"column {name}: verl's distillation takes it"):
+            settings.check(changed(config, "data.train_files", str(path)))
+
+
+def test_what_is_not_installed_is_named(monkeypatch) -> None:
+    found = settings.importlib.util.find_spec
+    monkeypatch.setattr(
+        settings.importlib.util, "find_spec", lambda name: None if name == "transfer_queue" else found(name)
+    )
+    with pytest.raises(ModuleNotFoundError, match=r"TransferQueue: expected it to be installed: pip install 'hapo\[ve"):
+        settings.check_packages()
+
+
+def test_a_version_that_no_test_runs_is_a_warning(monkeypatch) -> None:
+    monkeypatch.setattr(settings.importlib.metadata, "version", lambda _: "0.10.0")
+    with pytest.warns(UserWarning, match=r"verl 0\.10\.0 is not tested, expected 0\.9\.\*"):
+        settings.check_packages()
+
+
+def test_the_command_says_it_before_ray_starts(tmp_path) -> None:
+    data = small.write_data(tmp_path / "data.parquet")
+    options = [*small.options(data, tmp_path), "+hapo.turn_off_epoch=1.5", "algorithm.filter_groups.enable=true"]
+    _, said, status = small.run("hapo.verl", options, tmp_path / "out", ok=False)
+    assert status == 2
+    assert "hapo.verl: algorithm.filter_groups.enable: expected false" in said
+    assert "ray init" not in said
+
+
+def test_verls_methods_look_as_they_did(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "cpu_verl", None)
+    from hapo.verl import trainer
+
+    assert trainer.check_verl() == 10
+    monkeypatch.setattr(trainer.PPOTrainer, "_balance_batch", lambda self, batch: None)
+    with pytest.raises(RuntimeError, match=r"verl: PPOTrainer\._balance_batch takes \['self', 'batch'\], expected"):
+        trainer.check_verl()
