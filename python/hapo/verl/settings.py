@@ -254,4 +254,5 @@ def _named() -> Iterator[None]:
         yield
     except ValueError as problem:
         name, _, rest = str(problem).partition(":")
-        raise ValueError(f"hapo.{OPTIONS.get(name, name)}:{rest}") from None
+        place = "hapo" if name == "Schedule" else f"hapo.{OPTIONS.get(name, name)}"
+        raise ValueError(f"{place}:{rest}") from None
