@@ -164,7 +164,7 @@ fn convert_writes_the_tokens_of_admitted_solutions_for_verl() {
             serde_json::from_value(row["hapo_teacher_ids"].clone()).unwrap()
         })
         .collect();
-    // The tokenizer has a token for each byte of these; 383 is <|im_end|>.
+    // 383 is <|im_end|>.
     assert_eq!(ids[0].last(), Some(&383));
     assert_eq!(ids[0], ids[1]);
     assert_eq!((ids[2].len(), ids[3].len()), (0, 0));
