@@ -194,25 +194,24 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// Logits `[rows, vocabulary]` of the rows in `table` of the last layer's output.
+    /// Logits `[rows, vocabulary]` of the rows in `table` of the last layer's output, a chunk after the other.
     pub(crate) fn head_logits(
         &self,
-        table: &D::Table<u32>,
+        (rows, table): (usize, &D::Table<u32>),
         hidden_states: &D::Buf,
         head: &mut Head<D>,
         chunk: usize,
-        logits: &mut [f32],
+        mut visit: impl FnMut(&[f32]),
     ) {
         let vocabulary = self.config.vocab_size;
-        let rows = logits.len() / vocabulary;
         self.head_norm(rows, table, hidden_states, head);
+        let mut logits = vec![0.0; chunk.min(rows) * vocabulary];
         for first in (0..rows).step_by(chunk) {
             let n = chunk.min(rows - first);
             self.head_product(first, n, head);
-            self.device.download(
-                head.logits.first(n * vocabulary),
-                &mut logits[first * vocabulary..(first + n) * vocabulary],
-            );
+            let logits = &mut logits[..n * vocabulary];
+            self.device.download(head.logits.first(n * vocabulary), logits);
+            visit(logits);
         }
     }
 

@@ -198,6 +198,21 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
     pub fn logits(&self, tokens: &[u32], tape: &mut Tape<D>) -> Result<Vec<f32>, ComputeError> {
+        let mut logits = Vec::with_capacity(tokens.len() * self.config.vocab_size);
+        self.each_logits(tokens, tape, |chunk| logits.extend_from_slice(chunk))?;
+        Ok(logits)
+    }
+
+    /// Logits of one sequence, handed over in chunks `[some tokens, vocabulary]` from the first token to the last.
+    ///
+    /// # Errors
+    /// Tokens that do not fit the model, or no memory.
+    pub fn each_logits(
+        &self,
+        tokens: &[u32],
+        tape: &mut Tape<D>,
+        visit: impl FnMut(&[f32]) + Send,
+    ) -> Result<(), ComputeError> {
         let mut batch = PackedBatch::default();
         batch.push(tokens, None);
         let rows: Vec<u32> = (0..tokens.len() as u32).collect();
@@ -206,17 +221,16 @@ impl<D: Device> Model<D> {
         tape.reserve_body(self, prepared.rows)?;
         tape.reserve_head(self, rows.len(), 1)?;
         let chunk = tape.chunk_rows(self);
-        let mut logits = vec![0.0; rows.len() * self.config.vocab_size];
         let table = self.device.table(&rows);
         self.device.enter(|| {
             let body = tape.body.as_mut().expect("the body was reserved");
             let head = tape.head.as_mut().expect("the head was reserved");
             self.body_forward(&prepared, body);
             let hidden_states = &body.x[self.config.layers];
-            self.head_logits(&table, hidden_states, head, chunk, &mut logits);
+            self.head_logits((rows.len(), &table), hidden_states, head, chunk, visit);
         });
         self.device.check()?;
-        Ok(logits)
+        Ok(())
     }
 
     fn limits(&self) -> BatchLimits {

@@ -475,7 +475,7 @@ impl<'a, D: Device> Engine<'a, D> {
 }
 
 /// The `n` most likely tokens with their log-probabilities at temperature 1.
-fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+pub(crate) fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     if n == 0 {
         return Vec::new();
     }

@@ -11,6 +11,7 @@ mod draw;
 mod engine;
 mod local;
 mod request;
+mod score;
 mod text;
 
 use hapo_core::Explain;
@@ -24,6 +25,7 @@ pub use local::{
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
 };
+pub use score::{ScoredToken, score};
 
 /// Why sampling failed.
 #[derive(Debug, thiserror::Error)]

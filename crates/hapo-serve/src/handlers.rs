@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
-use axum::http::{Method, StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
@@ -15,14 +15,17 @@ use axum::routing::{get, post};
 use futures_util::Stream;
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::EventKind;
+use hapo_sampler::{EventKind, FinishReason, NewToken, ScoredToken};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::api_error::ApiError;
 use crate::guard::guarded;
+use crate::metrics::Counted;
 use crate::request::{Endpoint, ParsedRequest, read};
 use crate::response::{Choice, Envelope, LogProbs, Usage};
+use crate::tokens::{detokenize, tokenize};
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
 use crate::{Served, Settings};
 
@@ -45,6 +48,9 @@ where
     let names: Arc<[String]> = served.settings.names.clone().into();
     Router::new()
         .route("/health", get(health::<D>))
+        .route("/metrics", get(metrics::<D>))
+        .route("/tokenize", post(|app: State<App<D>>, body: Body| of_text(tokenize, app, body)))
+        .route("/detokenize", post(|app: State<App<D>>, body: Body| of_text(detokenize, app, body)))
         .route("/v1/models", get(models::<D>))
         .route("/v1/models/{*name}", get(model::<D>))
         .route(
@@ -71,6 +77,47 @@ async fn health<D: Device>(State(app): State<App<D>>) -> Response {
         "waiting": stats.waiting.load(Ordering::Relaxed),
     });
     (status, Json(body)).into_response()
+}
+
+async fn metrics<D: Device>(State(app): State<App<D>>) -> Response {
+    let kind = (header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+    ([kind], app.served.stats.prometheus()).into_response()
+}
+
+/// What the tokenizer alone answers.
+async fn of_text<D>(
+    answer: fn(&[u8], &Served<D>) -> Result<Value, ApiError>,
+    State(app): State<App<D>>,
+    body: Body,
+) -> Result<Json<Value>, ApiError>
+where
+    D: Device + 'static,
+    Model<D>: Send + Sync,
+{
+    let _slot = slot(&app.served)?;
+    let body = whole_body(body, &app.served.settings).await?;
+    let served = app.served.clone();
+    aside(move || answer(&body, &served)).await.map(Json)
+}
+
+/// Does what takes its time, such as the tokens of a long text, where it holds nobody up.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|it| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, it.to_string()))?
+}
+
+/// A place among the requests running and waiting. It comes before the body: bodies of those who have none would fill
+/// the memory.
+fn slot<D: Device>(served: &Served<D>) -> Result<OwnedSemaphorePermit, ApiError> {
+    served.slots.clone().try_acquire_owned().map_err(|_| {
+        ApiError::of_status(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too many concurrent requests; retry later",
+        )
+    })
 }
 
 fn model_json<D: Device>(served: &Served<D>) -> Value {
@@ -107,29 +154,33 @@ async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::of_status(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-async fn answer<D>(
+async fn answer<D>(endpoint: Endpoint, State(app): State<App<D>>, body: Body) -> Response
+where
+    D: Device + 'static,
+    Model<D>: Send + Sync,
+{
+    let counted = Arc::new(Counted::begin(&app.served.stats, endpoint));
+    respond(endpoint, app, body, counted.clone()).await.unwrap_or_else(|error| {
+        counted.ended_with(error.status);
+        error.into_response()
+    })
+}
+
+async fn respond<D>(
     endpoint: Endpoint,
-    State(app): State<App<D>>,
+    app: App<D>,
     body: Body,
+    counted: Arc<Counted>,
 ) -> Result<Response, ApiError>
 where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
-    // Its place comes first: bodies of those who have none would fill the memory.
-    let slot = app.served.slots.clone().try_acquire_owned().map_err(|_| {
-        ApiError::of_status(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too many concurrent requests; retry later",
-        )
-    })?;
+    let slot = slot(&app.served)?;
     let body = whole_body(body, &app.served.settings).await?;
     let number = app.served.requests.fetch_add(1, Ordering::Relaxed);
     let served = app.served.clone();
-    // A long text takes its time to tokenise.
-    let parsed = tokio::task::spawn_blocking(move || read(endpoint, &body, &served, number))
-        .await
-        .map_err(|it| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, it.to_string()))??;
+    let parsed = aside(move || read(endpoint, &body, &served, number)).await?;
 
     let created = (app.served.settings.clock)();
     let prefix = match endpoint {
@@ -143,23 +194,33 @@ where
         model: app.served.settings.name.clone(),
     };
     let prompt = parsed.requests.iter().map(|it| it.prompt.len()).sum();
+    app.served.stats.prompt_tokens.fetch_add(prompt as u64, Ordering::Relaxed);
     let (reply, events) = tokio::sync::mpsc::unbounded_channel();
-    let ParsedRequest { requests, n, streams, streams_usage, log_probs } = parsed;
+    let ParsedRequest { requests, n, streams, streams_usage, log_probs, echo } = parsed;
+    // A request is for no token at all only where its prompt is echoed.
+    let only_echoes = requests.iter().all(|it| it.max_tokens == 0);
+    let scores_prompts = echo.is_some() && (log_probs.is_some() || only_echoes);
+    let choice = Choice {
+        log_probs: log_probs.map(|_| LogProbs::default()),
+        finish: only_echoes.then_some(FinishReason::Length),
+        ..Choice::default()
+    };
+    let mut choices = vec![choice; n * requests.len()];
+    for (choice, index) in choices.iter_mut().zip(0..) {
+        choice.text += echo.as_ref().map_or("", |it| &it[index / n]);
+    }
     let answer = Answer {
         served: app.served.clone(),
         envelope,
         n,
-        choices: vec![
-            Choice {
-                log_probs: log_probs.map(|_| LogProbs::default()),
-                ..Choice::default()
-            };
-            n * requests.len()
-        ],
+        choices,
+        unscored: if scores_prompts { requests.len() } else { 0 },
         usage: Usage { prompt, completion: 0 },
         events,
+        counted,
     };
-    let sent = app.worker.send(Submission { requests, reply, slot: Arc::new(slot) });
+    let sent =
+        app.worker.send(Submission { requests, scores_prompts, reply, slot: Arc::new(slot) });
     if !sent {
         return Err(ended());
     }
@@ -189,21 +250,40 @@ struct Answer<D: Device> {
     envelope: Envelope,
     /// Completions of each request.
     n: usize,
+    /// They begin with their prompts where these are echoed.
     choices: Vec<Choice>,
+    /// Prompts whose log-probabilities are to come.
+    unscored: usize,
     usage: Usage,
     events: UnboundedReceiver<WorkerEvent>,
+    counted: Arc<Counted>,
+}
+
+/// What happened to an answer.
+enum Progress {
+    /// A request's prompt has its log-probabilities.
+    Scored(usize, Vec<ScoredToken>),
+    /// Something happened to a choice.
+    Choice(usize, EventKind),
 }
 
 impl<D: Device> Answer<D> {
     fn is_whole(&self) -> bool {
-        self.choices.iter().all(|it| it.finish.is_some())
+        self.unscored == 0 && self.choices.iter().all(|it| it.finish.is_some())
     }
 
-    /// The next event, and the choice that it belongs to.
-    async fn next(&mut self) -> Result<(usize, EventKind), ApiError> {
+    async fn next(&mut self) -> Result<Progress, ApiError> {
         match self.events.recv().await {
             Some(WorkerEvent::Event { request, completion, kind }) => {
-                Ok((request * self.n + completion, kind))
+                if let EventKind::Token(_) = kind {
+                    self.usage.completion += 1;
+                    self.served.stats.completion_tokens.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Progress::Choice(request * self.n + completion, kind))
+            }
+            Some(WorkerEvent::Scored { request, tokens }) => {
+                self.unscored -= 1;
+                Ok(Progress::Scored(request, tokens))
             }
             Some(WorkerEvent::Refused(error)) => Err(error.into()),
             Some(WorkerEvent::Failed(cause)) => {
@@ -213,28 +293,48 @@ impl<D: Device> Answer<D> {
         }
     }
 
+    /// Adds a token's log-probability where it is told: of a chat without the end token, which is no part of its text.
+    fn push(&self, log_probs: &mut LogProbs, it: &NewToken) -> Result<bool, ApiError> {
+        let chat_format = &self.served.chat_format;
+        let is_end = chat_format.stop.contains(&it.drawn.token);
+        if is_end && self.envelope.endpoint == Endpoint::Chat {
+            return Ok(false);
+        }
+        let log_prob = Some(it.drawn.log_prob_t1);
+        log_probs.push(&chat_format.tokenizer, it.drawn.token, log_prob, &it.top)?;
+        Ok(true)
+    }
+
+    /// The choices of a request.
+    fn choices_of(&self, request: usize) -> std::ops::Range<usize> {
+        request * self.n..(request + 1) * self.n
+    }
+
     async fn whole(mut self) -> Result<Response, ApiError> {
         while !self.is_whole() {
-            let (index, kind) = self.next().await?;
-            let choice = &mut self.choices[index];
-            match kind {
-                EventKind::Token(it) => {
-                    self.usage.completion += 1;
-                    choice.text += &it.text;
-                    if let Some(log_probs) = &mut choice.log_probs
-                        && !self.served.chat_format.stop.contains(&it.drawn.token)
-                    {
-                        log_probs
-                            .push(&self.served.chat_format.tokenizer, &it)
-                            .map_err(hapo_sampler::Error::from)?;
+            match self.next().await? {
+                Progress::Scored(request, tokens) => {
+                    let tokenizer = &self.served.chat_format.tokenizer;
+                    for index in self.choices_of(request) {
+                        if let Some(it) = &mut self.choices[index].log_probs {
+                            it.push_prompt(tokenizer, &tokens)?;
+                        }
                     }
                 }
-                EventKind::Finished { reason, text } => {
-                    choice.text += &text;
-                    choice.finish = Some(reason);
+                Progress::Choice(index, EventKind::Token(it)) => {
+                    if let Some(mut log_probs) = self.choices[index].log_probs.take() {
+                        self.push(&mut log_probs, &it)?;
+                        self.choices[index].log_probs = Some(log_probs);
+                    }
+                    self.choices[index].text += &it.text;
+                }
+                Progress::Choice(index, EventKind::Finished { reason, text }) => {
+                    self.choices[index].text += &text;
+                    self.choices[index].finish = Some(reason);
                 }
             }
         }
+        self.counted.ended_with(StatusCode::OK);
         let envelope = &self.envelope;
         let choices: Vec<Value> = self
             .choices
@@ -251,14 +351,16 @@ impl<D: Device> Answer<D> {
         Model<D>: Send + Sync,
     {
         // A request that the engine refuses still gets its status.
-        let first = self.next().await?;
-        let events = self.events(first, tells_usage);
+        let echoes = self.echoes();
+        let first = if self.is_whole() { None } else { Some(self.next().await?) };
+        let events = self.events(echoes, first, tells_usage);
         Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
     }
 
     fn events(
         mut self,
-        first: (usize, EventKind),
+        echoes: Vec<Value>,
+        mut first: Option<Progress>,
         tells_usage: bool,
     ) -> impl Stream<Item = Result<SseEvent, Infallible>> {
         async_stream::stream! {
@@ -275,22 +377,26 @@ impl<D: Device> Answer<D> {
                     yield data(chunk(&self.envelope, &[it]));
                 }
             }
-            let mut next = Some(first);
-            while !self.is_whole() {
-                let event = match next.take() {
+            for it in echoes {
+                yield data(chunk(&self.envelope, &[it]));
+            }
+            while first.is_some() || !self.is_whole() {
+                let progress = match first.take() {
                     Some(it) => Ok(it),
                     None => self.next().await,
                 };
-                match event.and_then(|(index, kind)| self.pieces(index, kind)) {
+                match progress.and_then(|it| self.pieces(it)) {
                     Ok(pieces) => for it in pieces {
                         yield data(chunk(&self.envelope, &[it]));
                     },
                     Err(error) => {
+                        self.counted.ended_with(error.status);
                         yield data(error.json());
                         return;
                     }
                 }
             }
+            self.counted.ended_with(StatusCode::OK);
             if tells_usage {
                 let mut last = self.envelope.chunk(&[]);
                 last["usage"] = self.usage.json();
@@ -300,34 +406,50 @@ impl<D: Device> Answer<D> {
         }
     }
 
-    /// What an event adds to the stream.
-    fn pieces(&mut self, index: usize, kind: EventKind) -> Result<Vec<Value>, ApiError> {
-        let choice = &mut self.choices[index];
-        let envelope = &self.envelope;
+    /// Prompts that are echoed as texts alone; those with log-probabilities come with them.
+    fn echoes(&self) -> Vec<Value> {
+        if self.unscored > 0 {
+            return Vec::new();
+        }
+        let all = self.choices.iter().enumerate().filter(|(_, it)| !it.text.is_empty());
+        all.map(|(index, it)| self.envelope.piece(index, Some(&it.text), None, None)).collect()
+    }
+
+    /// What the stream gains.
+    fn pieces(&mut self, progress: Progress) -> Result<Vec<Value>, ApiError> {
         let mut pieces = Vec::new();
-        match kind {
-            EventKind::Token(it) => {
-                self.usage.completion += 1;
-                let mut log_probs = None;
-                if let Some(before) = &mut choice.log_probs
-                    && !self.served.chat_format.stop.contains(&it.drawn.token)
-                {
-                    let mut now = LogProbs::at(before.offset());
-                    now.push(&self.served.chat_format.tokenizer, &it)
-                        .map_err(hapo_sampler::Error::from)?;
-                    *before = LogProbs::at(now.offset());
-                    log_probs = Some(now);
-                }
-                if !it.text.is_empty() || log_probs.is_some() {
-                    pieces.push(envelope.piece(index, Some(&it.text), log_probs, None));
+        match progress {
+            Progress::Scored(request, tokens) => {
+                for index in self.choices_of(request) {
+                    let choice = &mut self.choices[index];
+                    let mut log_probs = choice.log_probs.is_some().then(LogProbs::default);
+                    if let Some(it) = &mut log_probs {
+                        it.push_prompt(&self.served.chat_format.tokenizer, &tokens)?;
+                        choice.log_probs = Some(LogProbs::at(it.offset()));
+                    }
+                    let (text, finish) = (Some(choice.text.as_str()), choice.finish);
+                    pieces.push(self.envelope.piece(index, text, log_probs, finish));
                 }
             }
-            EventKind::Finished { reason, text } => {
-                choice.finish = Some(reason);
-                if !text.is_empty() {
-                    pieces.push(envelope.piece(index, Some(&text), None, None));
+            Progress::Choice(index, EventKind::Token(it)) => {
+                let mut log_probs = None;
+                if let Some(offset) = self.choices[index].log_probs.as_ref().map(LogProbs::offset) {
+                    let mut now = LogProbs::at(offset);
+                    if self.push(&mut now, &it)? {
+                        self.choices[index].log_probs = Some(LogProbs::at(now.offset()));
+                        log_probs = Some(now);
+                    }
                 }
-                pieces.push(envelope.piece(index, None, None, Some(reason)));
+                if !it.text.is_empty() || log_probs.is_some() {
+                    pieces.push(self.envelope.piece(index, Some(&it.text), log_probs, None));
+                }
+            }
+            Progress::Choice(index, EventKind::Finished { reason, text }) => {
+                self.choices[index].finish = Some(reason);
+                if !text.is_empty() {
+                    pieces.push(self.envelope.piece(index, Some(&text), None, None));
+                }
+                pieces.push(self.envelope.piece(index, None, None, Some(reason)));
             }
         }
         Ok(pieces)

@@ -2,22 +2,25 @@
 //!
 //! Purpose: a trained model can be talked to, evaluated by other people's harnesses and used as a
 //! teacher. `/v1/chat/completions` renders the conversation with the model's template, `/v1/completions`
-//! takes text or token ids as they are; both stream. All requests share one
+//! takes text or token ids as they are, and scores them where they are to be echoed; both stream. All requests share one
 //! [`Engine`](hapo_sampler::Engine), so a new one joins the batch at the next token. A request with a
 //! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whatever else is being served.
 //!
 //! Price: no authentication and no encryption, so it belongs on the loopback address or behind a
-//! proxy; pages of a browser are kept out by their headers. What cannot be given (tools, penalties, logit
-//! bias, JSON modes) is refused by name rather than passed over.
+//! proxy; pages of a browser are kept out by their headers. A field that cannot be honoured (tools,
+//! penalties, logit bias, JSON modes) or is unknown is refused by name rather than passed over.
 
 mod api_error;
+mod fields;
 mod guard;
 mod handlers;
 mod listen;
+mod metrics;
 mod request;
 mod response;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod worker;
 
 use std::future::Future;
@@ -32,7 +35,8 @@ use hapo_sampler::{ChatFormat, EngineLimits};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use crate::worker::{Died, Stats, Step, Worker};
+use crate::metrics::Stats;
+use crate::worker::{Died, Step, Worker};
 
 /// How a model is served.
 #[derive(Clone, Debug)]
@@ -106,7 +110,7 @@ pub(crate) struct Served<D: Device> {
     pub(crate) model: Model<D>,
     pub(crate) chat_format: ChatFormat,
     pub(crate) settings: Settings,
-    pub(crate) stats: Stats,
+    pub(crate) stats: Arc<Stats>,
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) requests: AtomicU64,
     pub(crate) started: i64,
@@ -174,7 +178,7 @@ where
     let served = Arc::new(Served {
         model,
         chat_format,
-        stats: Stats::default(),
+        stats: Arc::default(),
         slots: Arc::new(Semaphore::new(settings.max_requests)),
         requests: AtomicU64::new(0),
         started: (settings.clock)(),

@@ -8,8 +8,9 @@ use hapo_sampler::{Decoding, Request, RngKey, Truncation};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::Served;
 use crate::api_error::ApiError;
+use crate::fields::{self, is_empty};
+use crate::{Served, Settings};
 
 /// Most completions of one prompt.
 const MAX_COMPLETIONS: usize = 128;
@@ -29,6 +30,15 @@ pub(crate) enum Endpoint {
     Completions,
 }
 
+impl Endpoint {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat/completions",
+            Self::Completions => "completions",
+        }
+    }
+}
+
 /// A request, checked, with its prompts as tokens.
 #[derive(Debug)]
 pub(crate) struct ParsedRequest {
@@ -39,62 +49,34 @@ pub(crate) struct ParsedRequest {
     pub(crate) streams_usage: bool,
     /// Whether log-probabilities are returned, and of how many most likely tokens besides the drawn one.
     pub(crate) log_probs: Option<usize>,
+    /// The prompts' texts, where each is to stand before its completions.
+    pub(crate) echo: Option<Vec<String>>,
 }
 
-/// Whether a value of a field leaves the answer as it is.
-type ChangesNothing = fn(&Value) -> bool;
-
-/// Fields that would change the answer in a way that cannot be had, with the values at which they
-/// change nothing.
-const UNSUPPORTED: &[(&str, ChangesNothing)] = &[
-    ("tools", is_empty),
-    ("functions", is_empty),
-    ("tool_choice", |it| it == "none" || it == "auto"),
-    ("function_call", |it| it == "none" || it == "auto"),
-    ("logit_bias", is_empty),
-    ("frequency_penalty", is_zero),
-    ("presence_penalty", is_zero),
-    ("repetition_penalty", is_one),
-    ("response_format", |it| it["type"] == "text"),
-    ("modalities", |it| *it == serde_json::json!(["text"])),
-    ("audio", |_| false),
-    ("echo", |it| it == false),
-    ("suffix", |it| it == ""),
-    ("best_of", |it| it == 1),
-    ("use_beam_search", |it| it == false),
-    ("guided_json", |_| false),
-    ("guided_regex", |_| false),
-    ("guided_choice", |_| false),
-    ("guided_grammar", |_| false),
-    ("structured_outputs", |_| false),
-    ("min_tokens", is_zero),
-    ("ignore_eos", |it| it == false),
-    ("stop_token_ids", is_empty),
-    ("allowed_token_ids", is_empty),
-    ("bad_words", is_empty),
-    ("add_generation_prompt", |it| it == true),
-    ("continue_final_message", |it| it == false),
-    ("chat_template", |_| false),
-    ("truncate_prompt_tokens", |_| false),
-    ("typical_p", is_one),
-    ("mirostat", is_zero),
-    ("reasoning_effort", |_| false),
-    ("skip_special_tokens", |it| it == true),
-    ("include_stop_str_in_output", |it| it == false),
-    ("prompt_logprobs", |it| it == false),
-    ("length_penalty", is_one),
-];
-
-fn is_empty(it: &Value) -> bool {
-    it.as_array().is_some_and(Vec::is_empty) || it.as_object().is_some_and(Map::is_empty)
+/// A prompt as tokens, and as it was written.
+struct Prompt {
+    tokens: Vec<u32>,
+    /// `None` where it came as tokens.
+    text: Option<String>,
 }
 
-fn is_zero(it: &Value) -> bool {
-    it.as_f64() == Some(0.0)
-}
-
-fn is_one(it: &Value) -> bool {
-    it.as_f64() == Some(1.0)
+/// The fields of a body, for the model that is served.
+pub(crate) fn object(body: &[u8], settings: &Settings) -> Result<Map<String, Value>, ApiError> {
+    let no_object = |it: &dyn std::fmt::Display| {
+        ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {it}"))
+    };
+    let text = std::str::from_utf8(body).map_err(|it| no_object(&it))?;
+    let text = hapo_data::without_lone_surrogates(text);
+    let fields: Map<String, Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
+    if let Some(name) = take::<String>(&fields, "model", "a string")?
+        && name != settings.name
+    {
+        let message = format!("model `{name}` is not served here, expected `{}`", settings.name);
+        let mut error = ApiError::bad("model", message).coded("model_not_found");
+        error.status = StatusCode::NOT_FOUND;
+        return Err(error);
+    }
+    Ok(fields)
 }
 
 /// Reads a body.
@@ -104,45 +86,37 @@ pub(crate) fn read<D: Device>(
     served: &Served<D>,
     number: u64,
 ) -> Result<ParsedRequest, ApiError> {
-    let no_object = |it: &dyn std::fmt::Display| {
-        ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {it}"))
-    };
-    let text = std::str::from_utf8(body).map_err(|it| no_object(&it))?;
-    let text = hapo_data::without_lone_surrogates(text);
-    let fields: Map<String, Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
-    if let Some(name) = take::<String>(&fields, "model", "a string")?
-        && name != served.settings.name
-    {
-        let message =
-            format!("model `{name}` is not served here, expected `{}`", served.settings.name);
-        let mut error = ApiError::bad("model", message).coded("model_not_found");
-        error.status = StatusCode::NOT_FOUND;
-        return Err(error);
-    }
-    for (name, changes_nothing) in UNSUPPORTED {
-        if let Some(value) = fields.get(*name).filter(|it| !it.is_null())
-            && !changes_nothing(value)
-        {
-            let message = format!("{name}: not supported, got {}", excerpt(value));
-            return Err(ApiError::bad(name, message).coded("unsupported_parameter"));
-        }
-    }
+    let fields = object(body, &served.settings)?;
+    fields::check(endpoint, &fields)?;
     let n = within(&fields, "n", 1, 1..=MAX_COMPLETIONS)?;
     let log_probs = log_probs(endpoint, &fields)?;
     let stop_strings = stop_strings(&fields)?;
     let decoding = decoding(&fields)?;
     let seed = take::<i64>(&fields, "seed", "an integer")?;
     let prompts = match endpoint {
-        Endpoint::Chat => vec![chat_prompt(&fields, served)?],
+        Endpoint::Chat => vec![Prompt { tokens: chat_prompt(&fields, served)?, text: None }],
         Endpoint::Completions => text_prompts(&fields, served)?,
     };
-    let wanted = max_tokens(endpoint, &fields)?;
+    let echoes = endpoint == Endpoint::Completions
+        && take::<bool>(&fields, "echo", "true or false")?.unwrap_or(false);
+    if let Some(it) = take::<usize>(&fields, "best_of", "a whole number")?
+        && it != n
+    {
+        return Err(unexpected("best_of", "as many as n", &fields["best_of"]));
+    }
+    let stop_tokens = stop_tokens(&fields, served)?;
+    let wanted = max_tokens(endpoint, &fields, echoes)?;
     let param = match endpoint {
         Endpoint::Chat => "messages",
         Endpoint::Completions => "prompt",
     };
     let mut requests = Vec::with_capacity(prompts.len());
-    for (index, prompt) in prompts.into_iter().enumerate() {
+    let mut echo = echoes.then(Vec::new);
+    for (index, Prompt { tokens: prompt, text }) in prompts.into_iter().enumerate() {
+        if let Some(echo) = &mut echo {
+            let decode = |_| served.chat_format.tokenizer.decode(&prompt);
+            echo.push(text.map_or_else(|| decode(()), Ok).map_err(hapo_sampler::Error::from)?);
+        }
         let max_tokens = completion_length(served, prompt.len(), wanted, endpoint, param)?;
         let rng = match seed {
             Some(seed) => RngKey {
@@ -164,7 +138,7 @@ pub(crate) fn read<D: Device>(
             completions: n,
             decoding,
             max_tokens,
-            stop_tokens: served.chat_format.stop.clone(),
+            stop_tokens: stop_tokens.clone(),
             stop_strings: stop_strings.clone(),
             text: true,
             top_log_probs: log_probs.unwrap_or(0),
@@ -177,7 +151,7 @@ pub(crate) fn read<D: Device>(
         Some(it) => take::<bool>(&it, "include_usage", "true or false")?.unwrap_or(false),
         None => false,
     };
-    Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs })
+    Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs, echo })
 }
 
 /// The completion's length: what is wanted, if prompt and completion fit the context.
@@ -197,7 +171,7 @@ fn completion_length<D: Device>(
             format!("{param}: expected at least one token, got none"),
         ));
     }
-    if prompt >= context {
+    if prompt > context || (prompt == context && wanted != Some(0)) {
         return too_long(format!(
             "this model's context is {context} tokens; the prompt has {prompt}"
         ));
@@ -218,15 +192,21 @@ fn completion_length<D: Device>(
     }
 }
 
-fn max_tokens(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<usize>, ApiError> {
+/// `None` where a request does not say. None at all may be generated behind a prompt that is echoed.
+fn max_tokens(
+    endpoint: Endpoint,
+    fields: &Map<String, Value>,
+    echoes: bool,
+) -> Result<Option<usize>, ApiError> {
     let newer = match endpoint {
         Endpoint::Chat => "max_completion_tokens",
         Endpoint::Completions => "max_tokens",
     };
     for name in [newer, "max_tokens"] {
-        if let Some(it) = take::<usize>(fields, name, "a whole number from 1")? {
-            if it == 0 {
-                return Err(unexpected(name, "a whole number from 1", &Value::from(0)));
+        let expected = if echoes { "a whole number" } else { "a whole number from 1" };
+        if let Some(it) = take::<usize>(fields, name, expected)? {
+            if it == 0 && !echoes {
+                return Err(unexpected(name, expected, &Value::from(0)));
             }
             return Ok(Some(it));
         }
@@ -269,6 +249,19 @@ fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
     Ok(found)
 }
 
+/// Tokens that end a completion: the model's own, unless they are ignored, and those of the request.
+fn stop_tokens<D: Device>(
+    fields: &Map<String, Value>,
+    served: &Served<D>,
+) -> Result<Vec<u32>, ApiError> {
+    let ignores = take::<bool>(fields, "ignore_eos", "true or false")?.unwrap_or(false);
+    let mut tokens = if ignores { Vec::new() } else { served.chat_format.stop.clone() };
+    tokens.extend(
+        take::<Vec<u32>>(fields, "stop_token_ids", "a list of token ids")?.unwrap_or_default(),
+    );
+    Ok(tokens)
+}
+
 fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
     let number = |name: &str, default: f64, expected: &str, ok: fn(f64) -> bool| {
         let found = take::<f64>(fields, name, expected)?.unwrap_or(default);
@@ -293,7 +286,7 @@ fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
     })
 }
 
-fn chat_prompt<D: Device>(
+pub(crate) fn chat_prompt<D: Device>(
     fields: &Map<String, Value>,
     served: &Served<D>,
 ) -> Result<Vec<u32>, ApiError> {
@@ -362,18 +355,19 @@ fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
 fn text_prompts<D: Device>(
     fields: &Map<String, Value>,
     served: &Served<D>,
-) -> Result<Vec<Vec<u32>>, ApiError> {
+) -> Result<Vec<Prompt>, ApiError> {
     let expected = "a string, a list of strings, a list of token ids, or a list of such lists";
     let found = fields.get("prompt").unwrap_or(&Value::Null);
     let bad = || unexpected("prompt", expected, found);
     let encode = |text: &str| {
-        served
-            .chat_format
-            .tokenizer
-            .encode(text)
-            .map_err(|it| ApiError::bad("prompt", it.to_string()))
+        let tokens = served.chat_format.tokenizer.encode(text);
+        let tokens = tokens.map_err(|it| ApiError::bad("prompt", it.to_string()))?;
+        Ok(Prompt { tokens, text: Some(text.to_owned()) })
     };
-    let ids = |list: &Value| serde_json::from_value::<Vec<u32>>(list.clone()).map_err(|_| bad());
+    let ids = |list: &Value| {
+        let tokens = serde_json::from_value(list.clone()).map_err(|_| bad())?;
+        Ok(Prompt { tokens, text: None })
+    };
     let prompts = match found {
         Value::String(text) => vec![encode(text)?],
         Value::Array(list) if list.first().is_some_and(Value::is_number) => vec![ids(found)?],
@@ -405,7 +399,7 @@ fn within(
 }
 
 /// A field, where it is there and not null.
-fn take<T: DeserializeOwned>(
+pub(crate) fn take<T: DeserializeOwned>(
     fields: &Map<String, Value>,
     name: &str,
     expected: &str,
@@ -419,10 +413,10 @@ fn take<T: DeserializeOwned>(
     }
 }
 
-fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
+pub(crate) fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
     ApiError::bad(name, format!("{name}: expected {expected}, got {}", excerpt(got)))
 }
 
-fn excerpt(value: &Value) -> String {
+pub(crate) fn excerpt(value: &Value) -> String {
     hapo_core::excerpt(&value.to_string(), 80)
 }

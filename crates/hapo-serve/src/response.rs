@@ -1,7 +1,7 @@
 //! Shapes of answers.
 
 use hapo_model::Tokenizer;
-use hapo_sampler::{FinishReason, NewToken};
+use hapo_sampler::{FinishReason, ScoredToken};
 use serde_json::{Map, Value, json};
 
 use crate::request::Endpoint;
@@ -138,7 +138,8 @@ pub(crate) struct LogProbs {
 #[derive(Clone, Debug)]
 struct TokenDetails {
     text: String,
-    log_prob: f32,
+    /// The first token of a text has none.
+    log_prob: Option<f32>,
     top: Vec<(String, f32)>,
     offset: usize,
 }
@@ -156,18 +157,27 @@ impl LogProbs {
     pub(crate) fn push(
         &mut self,
         tokenizer: &Tokenizer,
-        it: &NewToken,
-    ) -> Result<(), hapo_model::Error> {
-        let text = tokenizer.decode(&[it.drawn.token])?;
-        let top = it
-            .top
+        token: u32,
+        log_prob: Option<f32>,
+        top: &[(u32, f32)],
+    ) -> Result<(), hapo_sampler::Error> {
+        let text = tokenizer.decode(&[token])?;
+        let top = top
             .iter()
             .map(|(id, log_prob)| Ok((tokenizer.decode(&[*id])?, *log_prob)))
             .collect::<Result<_, hapo_model::Error>>()?;
         let offset = self.offset;
         self.offset += text.chars().count();
-        self.tokens.push(TokenDetails { text, log_prob: it.drawn.log_prob_t1, top, offset });
+        self.tokens.push(TokenDetails { text, log_prob, top, offset });
         Ok(())
+    }
+
+    pub(crate) fn push_prompt(
+        &mut self,
+        tokenizer: &Tokenizer,
+        prompt: &[ScoredToken],
+    ) -> Result<(), hapo_sampler::Error> {
+        prompt.iter().try_for_each(|it| self.push(tokenizer, it.token, it.log_prob, &it.top))
     }
 
     fn json(self, endpoint: Endpoint) -> Value {
@@ -177,7 +187,7 @@ impl LogProbs {
                 .tokens
                 .iter()
                 .map(|it| {
-                    let mut json = entry(&it.text, it.log_prob);
+                    let mut json = entry(&it.text, it.log_prob.unwrap_or_default());
                     let top = it.top.iter().map(|(text, log_prob)| entry(text, *log_prob));
                     json["top_logprobs"] = top.collect();
                     json
@@ -186,6 +196,9 @@ impl LogProbs {
             return json!({ "content": content, "refusal": null });
         }
         let top = |it: &TokenDetails| -> Value {
+            if it.log_prob.is_none() {
+                return Value::Null;
+            }
             let all: Map<String, Value> = it
                 .top
                 .iter()
@@ -197,7 +210,7 @@ impl LogProbs {
         };
         json!({
             "tokens": self.tokens.iter().map(|it| it.text.as_str()).collect::<Vec<_>>(),
-            "token_logprobs": self.tokens.iter().map(|it| number(it.log_prob)).collect::<Vec<_>>(),
+            "token_logprobs": self.tokens.iter().map(|it| it.log_prob.map(number)).collect::<Vec<_>>(),
             "top_logprobs": self.tokens.iter().map(top).collect::<Vec<_>>(),
             "text_offset": self.tokens.iter().map(|it| it.offset).collect::<Vec<_>>(),
         })

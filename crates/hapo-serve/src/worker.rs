@@ -3,16 +3,16 @@
 //! An engine that fails, also by a panic, takes the requests in flight with it and is replaced. When some in a row
 //! fail without finishing anything, the thread ends and says why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use hapo_kernels::Device;
-use hapo_model::Model;
-use hapo_sampler::{Engine, Event, EventKind, Request, RequestId};
+use hapo_model::{ActivationCheckpointing, Model, Tape};
+use hapo_sampler::{Engine, Event, EventKind, Request, RequestId, ScoredToken};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -30,6 +30,12 @@ pub(crate) enum WorkerEvent {
         completion: usize,
         kind: EventKind,
     },
+    /// The tokens of a prompt with their log-probabilities.
+    Scored {
+        /// Place of the request among those of its answer.
+        request: usize,
+        tokens: Vec<ScoredToken>,
+    },
     /// The request cannot be served as it is.
     Refused(hapo_sampler::Error),
     /// The engine failed.
@@ -38,19 +44,14 @@ pub(crate) enum WorkerEvent {
 
 /// Requests that belong to one answer.
 pub(crate) struct Submission {
+    /// Those without a token to generate are done when their prompts are scored.
     pub(crate) requests: Vec<Request>,
+    /// Whether the prompts are scored, which happens before anything is generated.
+    pub(crate) scores_prompts: bool,
     /// The handler drops its receiver when the client disconnects; the rest is then cancelled.
     pub(crate) reply: UnboundedSender<WorkerEvent>,
     /// Given back when the last of the requests is over.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
-}
-
-/// Numbers for `/health`.
-#[derive(Debug, Default)]
-pub(crate) struct Stats {
-    pub(crate) running: AtomicUsize,
-    pub(crate) waiting: AtomicUsize,
-    pub(crate) is_dead: AtomicBool,
 }
 
 enum Command {
@@ -154,8 +155,9 @@ fn work<D: Device>(
             Err(panic) => format!("the engine failed: {}", hapo_core::panic_message(&*panic)),
         };
         failures = if jobs.finished > 0 { 1 } else { failures + 1 };
-        for job in jobs.by_request.into_values() {
-            let _ = job.reply.send(WorkerEvent::Failed(cause.clone()));
+        let scoring = jobs.scoring.into_iter().map(|it| it.0.reply);
+        for reply in jobs.by_request.into_values().map(|it| it.reply).chain(scoring) {
+            let _ = reply.send(WorkerEvent::Failed(cause.clone()));
         }
         for it in [&served.stats.running, &served.stats.waiting] {
             it.store(0, Ordering::Relaxed);
@@ -169,6 +171,8 @@ fn work<D: Device>(
 /// What is being answered.
 #[derive(Default)]
 struct Jobs {
+    /// Those with prompts to score, and how many of each are.
+    scoring: VecDeque<(Submission, usize)>,
     by_request: BTreeMap<RequestId, Job>,
     /// Completions that this engine finished.
     finished: usize,
@@ -189,9 +193,10 @@ fn run<D: Device>(
     inbox: &mpsc::Receiver<Command>,
     served: &Served<D>,
 ) -> Result<(), String> {
+    let mut tape = Tape::new(ActivationCheckpointing::Layers);
     loop {
         loop {
-            let command = if engine.is_idle() {
+            let command = if engine.is_idle() && jobs.scoring.is_empty() {
                 inbox.recv().ok()
             } else {
                 match inbox.try_recv() {
@@ -201,9 +206,14 @@ fn run<D: Device>(
                 }
             };
             match command {
+                Some(Command::Serve(it)) if it.scores_prompts => jobs.scoring.push_back((it, 0)),
                 Some(Command::Serve(it)) => submit(&mut engine, &mut jobs.by_request, it),
                 Some(Command::Stop) | None => return Ok(()),
             }
+        }
+        jobs.scoring.retain(|(it, _)| !it.reply.is_closed());
+        if let Some(it) = score(jobs, &mut tape, served) {
+            submit(&mut engine, &mut jobs.by_request, it);
         }
         let all = jobs.by_request.iter();
         let gone: Vec<RequestId> =
@@ -218,8 +228,34 @@ fn run<D: Device>(
         }
         let stats = &served.stats;
         stats.running.store(engine.running(), Ordering::Relaxed);
-        stats.waiting.store(engine.waiting(), Ordering::Relaxed);
+        let scoring = jobs.scoring.iter().map(|(it, scored)| it.requests.len() - scored);
+        stats.waiting.store(engine.waiting() + scoring.sum::<usize>(), Ordering::Relaxed);
     }
+}
+
+/// Scores one prompt, so that those who wait for their next token wait for no more than that; gives the submission when
+/// it was its last.
+fn score<D: Device>(jobs: &mut Jobs, tape: &mut Tape<D>, served: &Served<D>) -> Option<Submission> {
+    let (submission, scored) = jobs.scoring.front_mut()?;
+    let request = &submission.requests[*scored];
+    let (prompt, most_likely) = (&request.prompt, request.top_log_probs);
+    match hapo_sampler::score(&served.model, tape, prompt, most_likely) {
+        Ok(tokens) => {
+            let event = WorkerEvent::Scored { request: *scored, tokens };
+            let _ = submission.reply.send(event);
+        }
+        Err(error) => {
+            let _ = submission.reply.send(WorkerEvent::Refused(error));
+            jobs.scoring.pop_front();
+            return None;
+        }
+    }
+    *scored += 1;
+    jobs.finished += 1;
+    if *scored < submission.requests.len() {
+        return None;
+    }
+    jobs.scoring.pop_front().map(|it| it.0)
 }
 
 /// Hands an event to the one who asked.
@@ -249,7 +285,8 @@ fn submit<D: Device>(
     submission: Submission,
 ) {
     let mut begun = Vec::new();
-    for (index, request) in submission.requests.into_iter().enumerate() {
+    let requests = submission.requests.into_iter().enumerate();
+    for (index, request) in requests.filter(|(_, it)| it.max_tokens > 0) {
         let completions_left = request.completions;
         match engine.submit(request) {
             Ok(id) => {

@@ -349,7 +349,13 @@ async fn bad_requests_are_refused_by_field() {
             "response_format: not supported, got {\"type\":\"json_object\"}",
         ),
         ("min_tokens", json!(3), "min_tokens: not supported, got 3"),
-        ("ignore_eos", json!(true), "ignore_eos: not supported, got true"),
+        ("ignore_eos", json!(1), "ignore_eos: expected true or false, got 1"),
+        ("stop_token_ids", json!([-1]), "stop_token_ids: expected a list of token ids, got [-1]"),
+        ("logit_bias", json!({"5": -100}), "logit_bias: not supported, got {\"5\":-100}"),
+        ("echo", json!(true), "echo: not supported, got true"),
+        ("best_of", json!(1), "best_of: unknown field"),
+        ("prompt", json!("a"), "prompt: unknown field"),
+        ("temprature", json!(0), "temprature: unknown field"),
         ("guided_choice", json!(["a"]), "guided_choice: not supported, got [\"a\"]"),
         ("prompt_logprobs", json!(1), "prompt_logprobs: not supported, got 1"),
         ("reasoning_effort", json!("high"), "reasoning_effort: not supported, got \"high\""),
@@ -381,9 +387,9 @@ async fn bad_requests_are_refused_by_field() {
     }
     let neutral = json!({
         "tools": [], "presence_penalty": 0, "logit_bias": {}, "user": "me", "stop": null,
-        "response_format": {"type": "text"}, "unknown": 1, "max_tokens": 1, "min_tokens": 0,
+        "response_format": {"type": "text"}, "metadata": {"a": "b"}, "unknown": null, "max_tokens": 1, "min_tokens": 0,
         "ignore_eos": false, "stop_token_ids": [], "skip_special_tokens": true, "length_penalty": 1.0,
-        "prompt_logprobs": null, "add_generation_prompt": true,
+        "prompt_logprobs": null, "add_generation_prompt": true, "echo": false,
     });
     client.ok(CHAT, &with(chat("a"), neutral)).await;
     let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
@@ -404,6 +410,17 @@ async fn bad_requests_are_refused_by_field() {
         (status.as_u16(), &answer["error"]["code"]),
         (400, &json!("context_length_exceeded"))
     );
+    for (field, value, message) in [
+        ("max_tokens", json!(0), "max_tokens: expected a whole number from 1, got 0"),
+        ("best_of", json!(2), "best_of: expected as many as n, got 2"),
+        ("suffix", json!("x"), "suffix: not supported, got \"x\""),
+        ("echo", json!("yes"), "echo: expected true or false, got \"yes\""),
+        ("add_special_tokens", json!(true), "add_special_tokens: not supported, got true"),
+        ("messages", json!([]), "messages: unknown field"),
+    ] {
+        let body = with(json!({ "prompt": "a" }), json!({ field: value }));
+        check(COMPLETIONS, body, 400, json!(field), message).await;
+    }
     check(
         COMPLETIONS,
         json!({ "prompt": "" }),
@@ -551,6 +568,216 @@ async fn the_model_and_the_health_are_told() {
     assert_eq!(client.get("/v1/models/org/other").await.0, 404);
     let idle = json!({ "status": "ok", "running": 0, "waiting": 0 });
     assert_eq!(client.get("/health").await, (StatusCode::OK, idle));
+}
+
+/// Log-probabilities of the tokens of a text but the first, as one forward pass of the model has them.
+fn forward(tokens: &[u32]) -> Vec<f32> {
+    let (model, _) = load();
+    let logits = model.logits(tokens, &mut hapo_model::Tape::default()).unwrap();
+    let rows = logits.chunks_exact(model.config().vocab_size).zip(&tokens[1..]);
+    rows.map(|(row, token)| {
+        hapo_kernels::log_prob(hapo_kernels::row_stats(row, 1.0), 1.0, row[*token as usize])
+    })
+    .collect()
+}
+
+fn numbers(list: &Value) -> Vec<f32> {
+    list.as_array().unwrap().iter().map(|it| it.as_f64().unwrap() as f32).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echoed_prompt_has_the_log_probabilities_of_a_forward_pass() {
+    let client = start(settings()).await;
+    let (_, chat_format) = load();
+    let cases = hapo_testing::reference::expected("tiny-qwen3");
+    let cases: Vec<_> = cases.into_iter().filter(|it| it.tokens.len() + 2 < CONTEXT).collect();
+    assert!(cases.iter().map(|it| it.tokens.len()).max() > Some(20));
+    let prompts: Vec<&[u32]> = cases.iter().map(|it| &it.tokens[..]).collect();
+    let body = json!({
+        "model": "tiny", "prompt": prompts, "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": true,
+    });
+    let answer = client.ok(COMPLETIONS, &body).await;
+    let none = client.ok(COMPLETIONS, &with(body.clone(), json!({ "max_tokens": 0 }))).await;
+    assert_eq!(none["usage"]["completion_tokens"], 0);
+    for (index, case) in cases.iter().enumerate() {
+        let n = case.tokens.len();
+        let choice = &answer["choices"][index];
+        let told = &choice["logprobs"];
+        assert!(told["token_logprobs"][0].is_null() && told["top_logprobs"][0].is_null());
+        let all = told["token_logprobs"].as_array().unwrap();
+        // The prompt's, and that of the generated one.
+        assert_eq!(all.len(), n + 1);
+        let of_prompt = numbers(&json!(all[1..n]));
+        assert_eq!(of_prompt, forward(&case.tokens));
+        for (ours, recorded) in of_prompt.iter().zip(&case.log_probs) {
+            assert!((ours - recorded).abs() < 1e-4, "{ours} {recorded}");
+        }
+        let rows = case.logits.chunks_exact(case.logits.len() / n).zip(&case.tokens[1..]);
+        for (at, (row, token)) in rows.enumerate() {
+            let top = told["top_logprobs"][at + 1].as_object().unwrap();
+            assert_eq!(top.len(), 1);
+            let is_greedy = row.iter().all(|it| *it <= row[*token as usize]);
+            assert_eq!(top.values().next() == Some(&all[at + 1]), is_greedy);
+        }
+        let text = chat_format.tokenizer.decode(&case.tokens).unwrap();
+        let generated = chat_format.tokenizer.decode(&case.greedy[..1]).unwrap();
+        assert_eq!(choice["text"], text.clone() + &generated);
+        assert_eq!(told["tokens"][n], generated);
+        let offset = all.iter().zip(told["text_offset"].as_array().unwrap());
+        assert!(offset.clone().map(|it| it.1.as_u64()).is_sorted());
+        // Without a generated token: the same, as far as it goes.
+        let choice = &none["choices"][index];
+        assert_eq!(choice["text"], text);
+        assert_eq!(choice["finish_reason"], "length");
+        assert_eq!(choice["logprobs"]["token_logprobs"], json!(all[..n]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_echo_is_the_prompt_before_every_completion_also_in_a_stream() {
+    let client = start(settings()).await;
+    for fields in [
+        json!({ "logprobs": 2, "max_tokens": 9 }),
+        json!({ "logprobs": 2, "max_tokens": 0 }),
+        json!({ "logprobs": null, "max_tokens": 9 }),
+        json!({ "logprobs": null, "max_tokens": 0 }),
+    ] {
+        let prompts = json!(["Say it", "Ünd: so"]);
+        let body = json!({ "prompt": prompts, "n": 2, "best_of": 2, "seed": 4, "echo": true });
+        let body = with(body, fields.clone());
+        let whole = client.ok(COMPLETIONS, &body).await;
+        let plain = with(body.clone(), json!({ "echo": false }));
+        let bare: Vec<String> = match fields["max_tokens"].as_u64() {
+            Some(0) => vec![String::new(); 4],
+            _ => texts(&client.ok(COMPLETIONS, &plain).await),
+        };
+        let expected: Vec<String> = bare
+            .iter()
+            .enumerate()
+            .map(|(index, it)| prompts[index / 2].as_str().unwrap().to_owned() + it)
+            .collect();
+        assert_eq!(texts(&whole), expected);
+        let mut joined = vec![String::new(); 4];
+        let mut log_probs = vec![Vec::new(); 4];
+        for piece in client.stream(COMPLETIONS, &with(body, json!({ "stream": true }))).await {
+            let choice = &piece["choices"][0];
+            let index = choice["index"].as_u64().unwrap() as usize;
+            joined[index] += choice["text"].as_str().unwrap();
+            let told = choice["logprobs"]["token_logprobs"].as_array();
+            log_probs[index].extend(told.into_iter().flatten().cloned());
+        }
+        assert_eq!(joined, expected);
+        for (index, it) in log_probs.into_iter().enumerate() {
+            let told = &whole["choices"][index]["logprobs"]["token_logprobs"];
+            assert_eq!(it, told.as_array().cloned().unwrap_or_default());
+        }
+    }
+    let (status, answer) =
+        client.post(COMPLETIONS, &json!({ "prompt": [9999], "echo": true, "max_tokens": 0 })).await;
+    assert_eq!(
+        (status.as_u16(), &answer["error"]["message"]),
+        (400, &json!("token 9999 at row 0: the vocabulary has 384"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stop_tokens_are_those_of_the_model_and_of_the_request() {
+    let client = start(settings()).await;
+    let (_, chat_format) = load();
+    let body = json!({ "prompt": "Go on", "seed": 3, "max_tokens": 60, "temperature": 1.2 });
+    let free = with(body.clone(), json!({ "ignore_eos": true, "logprobs": 0 }));
+    let answer = client.ok(COMPLETIONS, &free).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["usage"]["completion_tokens"], 60);
+    let tokens = answer["choices"][0]["logprobs"]["tokens"].as_array().unwrap().clone();
+    assert_eq!(tokens.len(), 60);
+    // The first token that is one character of its own and comes late.
+    let at = (10..60)
+        .find(|at| {
+            let text = tokens[*at].as_str().unwrap();
+            text.chars().all(|it| it.is_ascii_alphanumeric())
+                && !tokens[..*at].contains(&tokens[*at])
+        })
+        .unwrap();
+    let id = chat_format.tokenizer.encode(tokens[at].as_str().unwrap()).unwrap();
+    let stopped = with(free, json!({ "stop_token_ids": id }));
+    let answer = client.ok(COMPLETIONS, &stopped).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    assert_eq!(answer["usage"]["completion_tokens"], at + 1);
+    assert_eq!(answer["choices"][0]["logprobs"]["tokens"], json!(tokens[..=at]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tokenizer_answers() {
+    let client = start(settings()).await;
+    let (_, chat_format) = load();
+    let ids = chat_format.tokenizer.encode("The sum is").unwrap();
+    let body = json!({ "model": "tiny", "prompt": "The sum is", "add_special_tokens": false });
+    let answer = client.ok("/tokenize", &body).await;
+    let expected =
+        json!({ "count": ids.len(), "max_model_len": CONTEXT, "tokens": ids, "token_strs": null });
+    assert_eq!(answer, expected);
+    let strings = with(body, json!({ "return_token_strs": true }));
+    let answer = client.ok("/tokenize", &strings).await;
+    assert_eq!(answer["token_strs"][0], "T");
+    let answer = client.ok("/tokenize", &chat("The sum is")).await;
+    assert_eq!(answer["tokens"], json!(chat_format.prompt("The sum is").unwrap()));
+    let answer = client.ok("/detokenize", &json!({ "tokens": ids })).await;
+    assert_eq!(answer, json!({ "prompt": "The sum is" }));
+    for (path, body, message) in [
+        ("/tokenize", json!({}), "prompt: expected a string, or messages in its place, got null"),
+        (
+            "/tokenize",
+            json!({ "prompt": "a", "add_special_tokens": true }),
+            "add_special_tokens: expected false, got true",
+        ),
+        ("/tokenize", json!({ "prompt": "a", "x": 1 }), "x: unknown field"),
+        (
+            "/detokenize",
+            json!({ "tokens": "a" }),
+            "tokens: expected a list of token ids, got \"a\"",
+        ),
+    ] {
+        let (status, answer) = client.post(path, &body).await;
+        assert_eq!((status.as_u16(), &answer["error"]["message"]), (400, &json!(message)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_count_requests_tokens_and_seconds() {
+    let client = start(settings()).await;
+    let body = json!({ "prompt": [5, 6, 7], "n": 2, "max_tokens": 4, "ignore_eos": true });
+    client.ok(COMPLETIONS, &body).await;
+    client.stream(COMPLETIONS, &with(body, json!({ "stream": true }))).await;
+    assert_eq!(client.post(CHAT, &json!({ "n": 0 })).await.0, 400);
+    until_idle(&client).await;
+    // A stream is counted when its connection is done with it.
+    let text = loop {
+        let response = client.http.get(client.url("/metrics")).send().await.unwrap();
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+        let text = response.text().await.unwrap();
+        if text.contains("hapo_request_seconds_count{endpoint=\"completions\"} 2\n") {
+            break text;
+        }
+    };
+    for line in [
+        "# TYPE hapo_requests_total counter",
+        "hapo_requests_total{endpoint=\"chat/completions\",status=\"400\"} 1",
+        "hapo_requests_total{endpoint=\"completions\",status=\"200\"} 2",
+        "hapo_prompt_tokens_total 6",
+        "hapo_completion_tokens_total 16",
+        "hapo_sequences_running 0",
+        "hapo_sequences_waiting 0",
+        "hapo_up 1",
+        "# TYPE hapo_request_seconds histogram",
+        "hapo_request_seconds_bucket{endpoint=\"completions\",le=\"+Inf\"} 2",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}\n{text}");
+    }
+    let sum = text.lines().find(|it| it.starts_with("hapo_request_seconds_sum{endpoint=\"comp"));
+    let seconds: f64 = sum.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(seconds > 0.0 && seconds < 60.0);
 }
 
 /// A long request whose client goes away after the first bytes.

@@ -1,0 +1,52 @@
+//! Log-probabilities of a text that is there already.
+
+use hapo_kernels::{Device, log_prob, row_stats};
+use hapo_model::{Model, Tape};
+use rayon::prelude::*;
+
+use crate::Error;
+use crate::engine::top;
+
+/// A token of a text, given those before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScoredToken {
+    /// The token.
+    pub token: u32,
+    /// Its log-probability at temperature 1, under the whole distribution; the first token has none.
+    pub log_prob: Option<f32>,
+    /// The most likely tokens in its place, as in [`NewToken::top`](crate::NewToken::top).
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Scores a sequence by one forward pass, with the `most_likely` likeliest tokens of each place. The logits are held in
+/// chunks, so memory grows with the sequence by its activations alone.
+///
+/// # Errors
+/// Tokens that do not fit the model, or no memory.
+pub fn score<D: Device>(
+    model: &Model<D>,
+    tape: &mut Tape<D>,
+    tokens: &[u32],
+    most_likely: usize,
+) -> Result<Vec<ScoredToken>, Error> {
+    let vocabulary = model.config().vocab_size;
+    let mut scored = Vec::with_capacity(tokens.len() + 1);
+    scored.extend(tokens.first().map(|token| ScoredToken {
+        token: *token,
+        log_prob: None,
+        top: Vec::new(),
+    }));
+    model.each_logits(tokens, tape, |chunk| {
+        // The row of a token predicts the next one, and the last row none that is there.
+        let next = &tokens[scored.len()..];
+        let one = |(row, token): (&[f32], &u32)| ScoredToken {
+            token: *token,
+            log_prob: Some(log_prob(row_stats(row, 1.0), 1.0, row[*token as usize])),
+            top: top(row, most_likely),
+        };
+        let rows: Vec<&[f32]> = chunk.chunks_exact(vocabulary).collect();
+        let mut now: Vec<ScoredToken> = rows.into_par_iter().zip(next).map(one).collect();
+        scored.append(&mut now);
+    })?;
+    Ok(scored)
+}

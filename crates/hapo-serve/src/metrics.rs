@@ -1,0 +1,130 @@
+//! What has been served, in the text format of Prometheus.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use axum::http::StatusCode;
+
+use crate::request::Endpoint;
+
+/// Numbers for `/health` and `/metrics`.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) running: AtomicUsize,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) is_dead: AtomicBool,
+    pub(crate) prompt_tokens: AtomicU64,
+    pub(crate) completion_tokens: AtomicU64,
+    /// Answered requests, by endpoint and status.
+    answered: Mutex<BTreeMap<(&'static str, u16), u64>>,
+    /// Times from the head of a request to the end of its answer, by endpoint.
+    times: Mutex<BTreeMap<&'static str, Times>>,
+}
+
+/// Upper bounds of the classes of times, in seconds.
+const BOUNDS: [f64; 12] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+
+#[derive(Clone, Debug, Default)]
+struct Times {
+    /// How many were at most as long as each bound.
+    within: [u64; BOUNDS.len()],
+    count: u64,
+    sum: f64,
+}
+
+/// The status of a request whose client was gone before the answer was whole.
+const CLIENT_GONE: u16 = 499;
+
+/// One request while it is answered; counted when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    stats: Arc<Stats>,
+    endpoint: Endpoint,
+    begun: Instant,
+    status: AtomicU16,
+}
+
+impl Counted {
+    pub(crate) fn begin(stats: &Arc<Stats>, endpoint: Endpoint) -> Self {
+        let (begun, status) = (Instant::now(), AtomicU16::new(CLIENT_GONE));
+        Self { stats: stats.clone(), endpoint, begun, status }
+    }
+
+    /// How the answer ended.
+    pub(crate) fn ended_with(&self, status: StatusCode) {
+        self.status.store(status.as_u16(), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.stats.answered(
+            self.endpoint.name(),
+            self.status.load(Ordering::Relaxed),
+            self.begun.elapsed().as_secs_f64(),
+        );
+    }
+}
+
+impl Stats {
+    fn answered(&self, endpoint: &'static str, status: u16, seconds: f64) {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        *answered.entry((endpoint, status)).or_default() += 1;
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = times.entry(endpoint).or_default();
+        times.count += 1;
+        times.sum += seconds;
+        for (bound, within) in BOUNDS.iter().zip(&mut times.within) {
+            *within += u64::from(seconds <= *bound);
+        }
+    }
+
+    /// The text format of Prometheus, version 0.0.4.
+    pub(crate) fn prometheus(&self) -> String {
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, String)]| {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for (labels, value) in lines {
+                let _ = writeln!(text, "{name}{labels} {value}");
+            }
+        };
+        let one = |value: String| [(String::new(), value)];
+        let gauge = |it: &AtomicUsize| one(it.load(Ordering::Relaxed).to_string());
+        let counter = |it: &AtomicU64| one(it.load(Ordering::Relaxed).to_string());
+        let answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered: Vec<_> = answered
+            .iter()
+            .map(|((endpoint, status), n)| {
+                (format!("{{endpoint=\"{endpoint}\",status=\"{status}\"}}"), n.to_string())
+            })
+            .collect();
+        family("hapo_requests_total", "counter", "Requests answered.", &answered);
+        let help = "Tokens of the prompts of requests.";
+        family("hapo_prompt_tokens_total", "counter", help, &counter(&self.prompt_tokens));
+        let help = "Tokens generated.";
+        family("hapo_completion_tokens_total", "counter", help, &counter(&self.completion_tokens));
+        let help = "Sequences that get a token per step.";
+        family("hapo_sequences_running", "gauge", help, &gauge(&self.running));
+        let help = "Sequences that wait for a slot.";
+        family("hapo_sequences_waiting", "gauge", help, &gauge(&self.waiting));
+        let up = u8::from(!self.is_dead.load(Ordering::Relaxed));
+        family("hapo_up", "gauge", "Whether the engine works.", &one(up.to_string()));
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = "hapo_request_seconds";
+        let help = "Time from the head of a request to the end of its answer.";
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
+        for (endpoint, it) in times.iter() {
+            let label = format!("endpoint=\"{endpoint}\"");
+            for (bound, within) in BOUNDS.iter().zip(it.within) {
+                let _ = writeln!(text, "{name}_bucket{{{label},le=\"{bound}\"}} {within}");
+            }
+            let _ = writeln!(text, "{name}_bucket{{{label},le=\"+Inf\"}} {}", it.count);
+            let _ = writeln!(text, "{name}_sum{{{label}}} {}", it.sum);
+            let _ = writeln!(text, "{name}_count{{{label}}} {}", it.count);
+        }
+        text
+    }
+}
