@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use hapo_core::Explain;
 
+use crate::progress::speaks_json;
+
 /// Wrong usage or bad input: exit code 2. Any other error is exit code 1.
 #[derive(Debug)]
 pub(crate) struct BadInput {
@@ -46,12 +48,22 @@ pub(crate) fn report(error: &anyhow::Error, output: &str) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {}", message(error));
     let mut explained = error.chain().filter_map(explained);
-    if let Some(hint) = explained.clone().find_map(Explain::hint) {
-        eprintln!("hint: {}", with_flags(&hint, output));
+    let hint = explained.clone().find_map(Explain::hint).map(|it| with_flags(&it, output));
+    let exit_code = if explained.any(Explain::is_bad_input) { 2 } else { 1 };
+    if speaks_json() {
+        let message = message(error);
+        let json = serde_json::json!({
+            "event": "error", "message": message, "hint": hint, "exit_code": exit_code,
+        });
+        eprintln!("{json}");
+    } else {
+        eprintln!("error: {}", message(error));
+        if let Some(hint) = hint {
+            eprintln!("hint: {hint}");
+        }
     }
-    if explained.any(Explain::is_bad_input) { ExitCode::from(2) } else { ExitCode::FAILURE }
+    ExitCode::from(exit_code)
 }
 
 /// The error and its causes, each said once: many errors already quote the one below them.

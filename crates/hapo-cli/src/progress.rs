@@ -1,18 +1,42 @@
 //! Progress of long work: a bar on a terminal, plain lines otherwise, JSON where it is asked for.
 
 use std::cell::Cell;
+use std::fmt::Write;
 use std::io::IsTerminal;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use hapo_train::{Metrics, Preflight};
-use indicatif::{ProgressBar, ProgressStyle};
+use hapo_train::{Meter, Metrics, Preflight};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+
+/// Whether everything that is said is JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// From here on everything that is said is JSON.
+pub(crate) fn speak_json() {
+    JSON.store(true, Ordering::Relaxed);
+}
+
+pub(crate) fn speaks_json() -> bool {
+    JSON.load(Ordering::Relaxed)
+}
+
+/// A line on standard error, wherever there is no progress to write above.
+pub(crate) fn tell(text: &str) {
+    if speaks_json() {
+        eprintln!("{}", serde_json::json!({ "event": "message", "text": text.trim_start() }));
+    } else {
+        eprintln!("{text}");
+    }
+}
 
 /// How progress and messages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Log {
     /// A bar on a terminal, lines otherwise
     Text,
-    /// A JSON object a line: `{"event": "step" | "preflight" | "message" | "watch", …}`
+    /// A JSON object a line: `{"event": "step" | "progress" | "preflight" | "message" | "watch" | "end" | "error", …}`
     Json,
 }
 
@@ -20,26 +44,43 @@ pub(crate) enum Log {
 pub(crate) struct StepProgress {
     log: Log,
     bar: Option<ProgressBar>,
-    /// The first step that was shown: an estimate counts from it.
-    first: Cell<Option<u64>>,
     label: String,
     total: u64,
     started: Instant,
     every: u64,
+    /// When the first step of this call began, and the steps done since.
+    begun: Cell<Option<(Instant, u64)>>,
+    /// When the last step is expected to end.
+    end: Arc<Mutex<Option<Instant>>>,
+    inside: Arc<Mutex<Inside>>,
+}
+
+/// The step at hand.
+#[derive(Debug)]
+struct Inside {
+    step: u64,
+    /// What the last one met.
+    text: String,
+    /// When something was last said.
+    said: Instant,
 }
 
 impl StepProgress {
     pub(crate) fn new(label: &str, total: u64, quiet: bool) -> Self {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| bar(label, total));
+        let end = Arc::default();
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| step_bar(label, total, &end));
         let every = if quiet { u64::MAX } else { (total / 10).max(1) };
+        let started = Instant::now();
         Self {
             log: Log::Text,
             bar,
-            first: Cell::new(None),
             label: label.to_owned(),
             total,
-            started: Instant::now(),
+            started,
             every,
+            begun: Cell::new(None),
+            end,
+            inside: Arc::new(Mutex::new(Inside { step: 1, text: String::new(), said: started })),
         }
     }
 
@@ -48,25 +89,36 @@ impl StepProgress {
         Self { log: Log::Json, ..Self::new(label, total, true) }
     }
 
+    /// The first step begins: what came before it says nothing of how long the others take.
+    pub(crate) fn steps_begin(&self) {
+        self.begun.set(Some((Instant::now(), 0)));
+    }
+
     /// Seconds until the last step, by the mean of those done now.
     fn eta(&self, step: u64) -> f64 {
-        let first = self.first.get().unwrap_or(step);
-        self.first.set(Some(first));
-        let mean = self.started.elapsed().as_secs_f64() / (step + 1 - first) as f64;
+        let (begun, done) = self.begun.get().unwrap_or((self.started, 0));
+        self.begun.set(Some((begun, done + 1)));
+        let mean = begun.elapsed().as_secs_f64() / (done + 1) as f64;
         mean * self.total.saturating_sub(step) as f64
     }
 
     pub(crate) fn step(&self, step: u64, metrics: &Metrics) {
         let eta = self.eta(step);
+        let left = Duration::try_from_secs_f64(eta).unwrap_or_default();
+        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now().checked_add(left);
+        let text = summary(metrics);
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        *inside = Inside { step: step + 1, text: text.clone(), said: Instant::now() };
+        drop(inside);
         if self.log == Log::Json {
             let (run, steps) = (serde_json::json!(self.label), self.total);
+            let seconds = self.started.elapsed().as_secs_f64();
             eprintln!(
-                "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
+                "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"seconds\":{seconds:.1},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
                 metrics.to_json()
             );
             return;
         }
-        let text = summary(metrics);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(step);
@@ -76,14 +128,48 @@ impl StepProgress {
                 && (step.is_multiple_of(self.every) || step == self.total) =>
             {
                 eprintln!(
-                    "{} {step}/{} {text} {:.0} s, eta {eta:.0} s",
+                    "{} {step}/{} {text} {}, eta {}",
                     self.label,
                     self.total,
-                    self.started.elapsed().as_secs_f64()
+                    duration(self.started.elapsed().as_secs_f64()),
+                    duration(eta)
                 );
             }
             None => {}
         }
+    }
+
+    /// Shows how far the step at hand is: in the bar at once, in lines where it takes long.
+    pub(crate) fn meter(&self) -> Meter {
+        if self.log == Log::Text && self.every == u64::MAX {
+            return Meter::default();
+        }
+        let pause = Duration::from_secs(if self.log == Log::Json { 10 } else { 30 });
+        let (log, bar, inside) = (self.log, self.bar.clone(), self.inside.clone());
+        let (label, total) = (self.label.clone(), self.total);
+        Meter::new(move |doing, share| {
+            let mut inside = inside.lock().unwrap_or_else(PoisonError::into_inner);
+            let percent = share * 100.0;
+            if let Some(bar) = &bar {
+                bar.set_message(format!("{doing} {percent:.0} %  {}", inside.text));
+                return;
+            }
+            if inside.said.elapsed() < pause {
+                return;
+            }
+            inside.said = Instant::now();
+            let step = inside.step.min(total);
+            match log {
+                Log::Json => eprintln!(
+                    "{}",
+                    serde_json::json!({
+                        "event": "progress", "run": label, "step": step, "steps": total, "doing": doing,
+                        "share": share,
+                    })
+                ),
+                Log::Text => eprintln!("{label} step {step} of {total}: {doing} {percent:.0} %"),
+            }
+        })
     }
 
     /// What was decided for the reader: a line, unless nothing is to be shown.
@@ -127,15 +213,50 @@ impl StepProgress {
     }
 }
 
+/// A bar of steps on standard error, whose clock moves inside a step too.
+fn step_bar(label: &str, total: u64, end: &Arc<Mutex<Option<Instant>>>) -> ProgressBar {
+    let end = end.clone();
+    let left = move |_: &ProgressState, to: &mut dyn Write| {
+        let end = *end.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing is known before a step is done.
+        let _ = match end {
+            None => Ok(()),
+            Some(it) => {
+                let left = it.saturating_duration_since(Instant::now());
+                write!(to, " eta {}", duration(left.as_secs_f64()))
+            }
+        };
+    };
+    let bar = bar(label, total, |it| it.with_key("left", left), "{elapsed}{left}");
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
 /// A bar on standard error.
-fn bar(label: &str, total: u64) -> ProgressBar {
+fn bar(
+    label: &str,
+    total: u64,
+    with: impl FnOnce(ProgressStyle) -> ProgressStyle,
+    clock: &str,
+) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    let style = ProgressStyle::with_template("{prefix:>12} {bar:28} {pos}/{len} {msg} eta {eta}")
+    let template = format!("{{prefix:>12}} {{bar:28}} {{pos}}/{{len}} {{msg}} {clock}");
+    let style = ProgressStyle::with_template(&template)
         .expect("the template is a constant")
         .progress_chars("━╸ ");
-    bar.set_style(style);
+    bar.set_style(with(style));
     bar.set_prefix(label.to_owned());
     bar
+}
+
+/// `42 s`, `3 min 5 s`, `2 h 10 min`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{whole} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
+    }
 }
 
 /// Shows how many of many pieces of work are done.
@@ -149,7 +270,9 @@ pub(crate) struct CountProgress {
 
 impl CountProgress {
     pub(crate) fn new(label: &str, total: u64, unit: &'static str) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| bar(label, total));
+        let bar = std::io::stderr()
+            .is_terminal()
+            .then(|| bar(label, total, |it| it, "{elapsed} eta {eta}"));
         Self { bar, label: label.to_owned(), unit, total, started: Instant::now() }
     }
 
@@ -163,9 +286,14 @@ impl CountProgress {
             }
             None if done.is_multiple_of(tenth) || done == self.total => {
                 let seconds = self.started.elapsed().as_secs_f64();
+                let left = seconds / done.max(1) as f64 * self.total.saturating_sub(done) as f64;
                 eprintln!(
-                    "{} {done}/{} {}, {text}, {seconds:.0} s",
-                    self.label, self.total, self.unit
+                    "{} {done}/{} {}, {text}, {}, eta {}",
+                    self.label,
+                    self.total,
+                    self.unit,
+                    duration(seconds),
+                    duration(left)
                 );
             }
             None => {}
@@ -195,4 +323,15 @@ fn summary(metrics: &Metrics) -> String {
         format!("loss {:.4} {:.1}k tok/s", get("loss"), get("tokens_per_second/train") / 1e3)
     };
     text + &evaluated
+}
+
+#[cfg(test)]
+mod tests {
+    use super::duration;
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let all = [0.4, 59.4, 59.6, 200.0, 3600.0, 7849.0].map(duration);
+        assert_eq!(all, ["0 s", "59 s", "1 min 0 s", "3 min 20 s", "1 h 0 min", "2 h 10 min"]);
+    }
 }

@@ -55,7 +55,7 @@ impl Preflight {
     pub fn lines(&self) -> Vec<String> {
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;
-        vec![
+        let mut lines = vec![
             format!(
                 "pre-flight  {} prompts × {}: success {}, all-fail groups {}, all-solved {}",
                 self.prompts,
@@ -74,10 +74,6 @@ impl Preflight {
                 self.limit,
             ),
             format!(
-                "            teacher for {} of the prompts, {mean:.0} tokens on average, {longest} at most",
-                percent(self.teacher_coverage),
-            ),
-            format!(
                 "            about {:.1} s a step, {:.0} min for {} steps; weights and moments {:.2} GB, {:.2} GB held now",
                 self.step_seconds,
                 self.step_seconds * self.steps as f64 / 60.0,
@@ -85,7 +81,17 @@ impl Preflight {
                 self.state_bytes as f64 / 1e9,
                 self.resident_bytes as f64 / 1e9,
             ),
-        ]
+        ];
+        if self.wants_teacher {
+            lines.insert(
+                lines.len() - 1,
+                format!(
+                    "            teacher for {} of the prompts, {mean:.0} tokens on average, {longest} at most",
+                    percent(self.teacher_coverage),
+                ),
+            );
+        }
+        lines
     }
 
     /// Where the run cannot learn, or only by luck, and the key to change.

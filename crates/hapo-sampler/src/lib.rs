@@ -20,7 +20,8 @@ pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use local::{
-    Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_each, sample_until,
+    Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_each,
+    sample_until, sample_watched,
 };
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,

@@ -80,7 +80,7 @@ pub fn sample<D: Device>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
 ) -> Result<Vec<Sampled>, Error> {
-    collect(requests, |finished| run(model, requests, settings, None, finished))
+    collect(requests, |finished| run(model, requests, settings, None, &|_| (), finished))
 }
 
 /// As [`sample`], and a group is handed over as soon as its last completion has ended, with the index of
@@ -94,7 +94,7 @@ pub fn sample_each<D: Device, E: From<Error>>(
     settings: &SampleSettings<'_>,
     finished: impl FnMut(usize, Sampled) -> Result<(), E>,
 ) -> Result<(), E> {
-    run(model, requests, settings, None, finished)
+    run(model, requests, settings, None, &|_| (), finished)
 }
 
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
@@ -110,8 +110,22 @@ pub fn sample_until<D: Device>(
     tokenizer: &Tokenizer,
     stop_strings: &[String],
 ) -> Result<Vec<Sampled>, Error> {
-    let until = Some((tokenizer, stop_strings));
-    collect(requests, |finished| run(model, requests, settings, until, finished))
+    sample_watched(model, requests, settings, (tokenizer, stop_strings), &|_| ())
+}
+
+/// As [`sample_until`], and `watch` is told after every token how much is done: the share of the longest completions
+/// that there can be, where one that ends early counts as whole.
+///
+/// # Errors
+/// Those of [`sample_until`].
+pub fn sample_watched<D: Device>(
+    model: &Model<D>,
+    requests: &[GroupRequest<'_>],
+    settings: &SampleSettings<'_>,
+    until: (&Tokenizer, &[String]),
+    watch: &dyn Fn(f64),
+) -> Result<Vec<Sampled>, Error> {
+    collect(requests, |finished| run(model, requests, settings, Some(until), watch, finished))
 }
 
 /// The groups in the order of their requests.
@@ -147,6 +161,7 @@ fn run<D: Device, E: From<Error>>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
     until: Option<(&Tokenizer, &[String])>,
+    watch: &dyn Fn(f64),
     mut finished: impl FnMut(usize, Sampled) -> Result<(), E>,
 ) -> Result<(), E> {
     for (index, it) in requests.iter().enumerate().filter(|it| it.1.completions == 0) {
@@ -180,14 +195,19 @@ fn run<D: Device, E: From<Error>>(
         group_of.insert(id, group);
     }
     let mut begun: HashMap<usize, Begun> = HashMap::new();
+    let (longest, mut done) = (settings.max_new_tokens, 0);
     while !engine.is_idle() {
         for it in engine.step()? {
             let group = group_of[&it.request];
             let at = begun.entry(group).or_insert_with(|| Begun::new(&requests[group]));
             let (rollout, details) = &mut at.completions[it.completion];
             match it.kind {
-                EventKind::Token(NewToken { drawn, .. }) => push(rollout, details, drawn),
+                EventKind::Token(NewToken { drawn, .. }) => {
+                    push(rollout, details, drawn);
+                    done += 1;
+                }
                 EventKind::Finished { reason, .. } => {
+                    done += longest - rollout.tokens.len();
                     rollout.ended = reason != FinishReason::Length;
                     details.finish = reason;
                     at.left -= 1;
@@ -198,6 +218,7 @@ fn run<D: Device, E: From<Error>>(
                 }
             }
         }
+        watch(done as f64 / (requested * longest) as f64);
     }
     Ok(())
 }

@@ -12,9 +12,10 @@ use hapo_core::Loss;
 use hapo_kernels::{AdamW, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
-use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_until};
+use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_watched};
 
 use crate::error::Result;
+use crate::meter::Meter;
 use crate::pack::TokenGroup;
 use crate::stats::Stats;
 
@@ -40,6 +41,9 @@ pub trait Sampler<W> {
         requests: &[GroupRequest<'_>],
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>>;
+
+    /// Where it tells how far it is, if it does.
+    fn set_meter(&mut self, _meter: Meter) {}
 }
 
 /// Where the weights lie and updates are made.
@@ -94,6 +98,14 @@ pub trait Learner {
     /// # Errors
     /// Files that are not those of this model.
     fn restore(&mut self, folder: &Path, updates: u64) -> Result<()>;
+
+    /// Where it tells how far it is, if it does.
+    fn set_meter(&mut self, _meter: Meter) {}
+
+    /// The meter that it was given.
+    fn meter(&self) -> Meter {
+        Meter::default()
+    }
 }
 
 /// How a mini-batch is run. None of it changes the loss.
@@ -140,6 +152,8 @@ pub struct LocalSampler {
     pub chat_format: Arc<ChatFormat>,
     /// Strings that end a completion.
     pub stop_strings: Vec<String>,
+    /// Where it tells how far it is.
+    pub meter: Meter,
 }
 
 impl<D: Device> Sampler<Model<D>> for LocalSampler {
@@ -149,8 +163,12 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
         requests: &[GroupRequest<'_>],
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>> {
-        let tokenizer = &self.chat_format.tokenizer;
-        let stop = &self.stop_strings;
-        Ok(sample_until(weights.model, requests, settings, tokenizer, stop)?)
+        let until = (&self.chat_format.tokenizer, &self.stop_strings[..]);
+        let watch = |share| self.meter.tell("sampling", share);
+        Ok(sample_watched(weights.model, requests, settings, until, &watch)?)
+    }
+
+    fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
     }
 }

@@ -16,6 +16,7 @@ mod inputs;
 mod invariance;
 mod lora;
 pub mod memory;
+mod meter;
 pub mod pack;
 pub mod plan;
 mod preflight;
@@ -45,6 +46,7 @@ pub use engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights}
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use inputs::Inputs;
+pub use meter::Meter;
 pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file};
 pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
 pub use resume::ResumePolicy;

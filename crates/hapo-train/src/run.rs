@@ -19,6 +19,7 @@ use crate::grading::RunGrader;
 use crate::init::init_model;
 use crate::inputs::Inputs;
 use crate::lora::{self, Opened};
+use crate::meter::Meter;
 use crate::recipe::{ModelSource, Recipe, Truncated};
 use crate::rollouts::RolloutLog;
 use crate::settle::settled;
@@ -141,6 +142,7 @@ impl<D: Device> Run<Trainer<D>> {
             sampler: Box::new(LocalSampler {
                 chat_format: chat_format.clone(),
                 stop_strings: recipe.sampling().stop.clone(),
+                meter: Meter::default(),
             }),
             method,
             source,
@@ -273,6 +275,12 @@ impl<L: Learner> Run<L> {
     /// Steps of the recipe.
     pub(crate) fn steps(&self) -> u64 {
         self.recipe.steps()
+    }
+
+    /// Where its engines tell how far a step is.
+    pub(crate) fn set_meter(&mut self, meter: &Meter) {
+        self.learner.set_meter(meter.clone());
+        self.sampler.set_meter(meter.clone());
     }
 
     /// Updates made.

@@ -73,13 +73,14 @@ impl Source {
         };
         let (refused, copies) = (&table.refused_teachers, table.copies);
         let mut all = Vec::new();
-        for (name, rows) in &table.unread_solutions {
+        let imitates = matches!(self, Self::Demonstrations { .. });
+        let uses_teachers = wants_teacher || imitates;
+        for (name, rows) in table.unread_solutions.iter().filter(|_| uses_teachers) {
             all.push(format!(
                 "`{name}` looks like solutions ({rows} rows of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
             ));
         }
-        let imitates = matches!(self, Self::Demonstrations { .. });
-        if let Some(first) = refused.first().filter(|_| wants_teacher || imitates) {
+        if let Some(first) = refused.first().filter(|_| uses_teachers) {
             let n = refused.len();
             all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
         }

@@ -15,6 +15,7 @@ use crate::early_stopping::EarlyStopping;
 use crate::engines::Learner;
 use crate::error::{Error, Result};
 use crate::guard::Guard;
+use crate::meter::Meter;
 use crate::preflight::preflight;
 use crate::recipe::Recipe;
 use crate::resume::{self, Found, ResumePolicy};
@@ -45,6 +46,11 @@ pub trait Observer {
 
     /// What the pre-flight met.
     fn preflight(&mut self, _found: &Preflight) {}
+
+    /// Where a step tells how far it is.
+    fn meter(&self) -> Meter {
+        Meter::default()
+    }
 
     /// The build that runs, for the run folder.
     fn build(&self) -> String {
@@ -124,6 +130,7 @@ pub fn train_on<D: Device>(
     }
     let recipe = &with_model_of_stage(recipe, run_dir)?;
     let mut run = Run::on(device, recipe)?;
+    run.set_meter(&observer.meter());
     run.load_validation()?;
     if let Some(it) = template.as_ref().and_then(ChosenTemplate::note) {
         observer.note(&format!("{it} (data.template names another)"));

@@ -8,6 +8,7 @@ use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moment
 
 use crate::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::error::Result;
+use crate::meter::Meter;
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
 use crate::stats::{Over, Stats};
 use crate::trainer_files::{read_state, write_state};
@@ -24,6 +25,9 @@ pub struct Trainer<D: Device = Cpu> {
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
     initial: Option<D::Buf>,
+    meter: Meter,
+    /// Targets of the mini-batch at hand that have their gradient.
+    trained: usize,
 }
 
 /// The numbers of no tokens at all. A loss is 0 where nothing has a gradient; what is measured on tokens is not there.
@@ -81,6 +85,8 @@ impl<D: Device> Trainer<D> {
             moments,
             updates: 0,
             initial: None,
+            meter: Meter::default(),
+            trained: 0,
         })
     }
 
@@ -94,6 +100,9 @@ impl<D: Device> Trainer<D> {
         wanted: fn(&Sequence) -> bool,
         stats: &mut Stats,
     ) -> Result<()> {
+        let run = groups.iter().filter(|it| it.has_signal).flat_map(|it| &it.sequences);
+        let run = run.filter(|it| !it.spans.is_empty());
+        let all: usize = run.map(|it| it.response.len()).sum();
         for micro_batch in pack(
             groups,
             batching.micro_batch_tokens,
@@ -112,6 +121,8 @@ impl<D: Device> Trainer<D> {
             let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisors, &mut targets);
             stats.merge(&of_batch);
             self.model.backward(&mut self.tape, &d_log_probs, &d_entropies, &mut self.gradients)?;
+            self.trained += n;
+            self.meter.tell("training", self.trained as f64 / all.max(1) as f64);
         }
         Ok(())
     }
@@ -208,6 +219,7 @@ impl<D: Device> Learner for Trainer<D> {
         let sequences = groups.iter().flat_map(|it| &it.sequences);
         let divisors = loss.divisors(sequences.map(|it| (it.response.len(), &*it.spans)));
         self.gradients.clear();
+        self.trained = 0;
         let mut stats = no_tokens();
         self.accumulate(loss, groups, batching, divisors, Sequence::is_teacher, &mut stats)?;
         let norm = self.gradient_norm();
@@ -227,6 +239,14 @@ impl<D: Device> Learner for Trainer<D> {
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
         self.gradients.materialize(&self.model);
         self.model.adamw(settings, &self.gradients, &mut self.moments);
+    }
+
+    fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
+    }
+
+    fn meter(&self) -> Meter {
+        self.meter.clone()
     }
 
     fn weights_are_finite(&self) -> bool {

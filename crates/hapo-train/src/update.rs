@@ -48,8 +48,11 @@ pub(crate) fn update<L: Learner>(
         false => None,
     };
     let (mut updates, mut learning_rate) = (0, 0.0);
+    let meter = learner.meter();
+    let parts = settings.passes * groups.len().div_ceil(per_mini_batch);
     for pass in 0..settings.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
+            meter.part(updates as u64, parts as u64);
             let mut numbers = learner.gradient(&settings.loss, mini_batch, settings.batching)?;
             let norm = learner.gradient_norm();
             for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
@@ -69,6 +72,7 @@ pub(crate) fn update<L: Learner>(
             updates += 1;
         }
     }
+    meter.part(0, 1);
     let responses = groups.iter().flat_map(|it| &it.sequences);
     let response_tokens = responses.map(|it| it.response.len()).sum();
     match gap {

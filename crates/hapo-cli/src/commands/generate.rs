@@ -169,6 +169,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         );
     }
     for (Example { id, problem, .. }, sampled) in plan.problems.iter().zip(sampled) {
+        let n = sampled.group.rollouts().len();
         for (index, (it, details)) in sampled.completions().enumerate() {
             let text = chat_format.text_before(&it.tokens, plan.stop)?;
             if plan.json {
@@ -178,6 +179,12 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
                 });
                 outln!("{json}");
             } else {
+                match (plan.problems.len(), n) {
+                    (1, 1) => {}
+                    (1, _) => outln!("--- {} of {n}", index + 1),
+                    (_, 1) => outln!("--- {id}"),
+                    (_, _) => outln!("--- {id}: {} of {n}", index + 1),
+                }
                 outln!("{text}");
             }
         }

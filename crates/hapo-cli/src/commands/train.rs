@@ -10,11 +10,13 @@ use hapo_eval::{EvalSets, SetChoice};
 use hapo_kernels::Device;
 use hapo_train::recipe::EvalSection;
 use hapo_train::{
-    EvalSet, Metrics, ModelSource, Observer, Outcome, Preflight, ReadAs, Recipe, ResumePolicy,
+    EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Preflight, ReadAs, Recipe,
+    ResumePolicy,
 };
 
+use crate::commands::train_summary::Summary;
 use crate::commands::watch;
-use crate::progress::{Log, StepProgress};
+use crate::progress::{Log, StepProgress, speak_json};
 use crate::support::device::DeviceArg;
 use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, interrupt, machine};
@@ -65,6 +67,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    if args.log == Log::Json {
+        speak_json();
+    }
     on_device!(args.device.device, threads, |device| train(args, &device))
 }
 
@@ -99,10 +104,8 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
         let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer)?;
         drop(observer);
         interrupt::set_loading(false);
-        if !args.json {
-            say(recipe.name(), &outcome)?;
-        }
         let stage = Stage { name: recipe.name(), folder, outcome };
+        stage.tell(args)?;
         let finished = stage.outcome.finished;
         done.push(stage);
         if !finished {
@@ -112,13 +115,15 @@ fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
     let last = done.last().expect("a recipe has a stage");
     if args.json {
         outln!("{}", json_of_stages(&done, stages.len()));
+    } else if args.log == Log::Json {
+        // The events have said it.
     } else if !last.outcome.finished {
         outln!(
             "to resume: hapo train {} --run-dir {} --resume",
             args.recipe.display(),
             run_dir.display()
         );
-    } else if !args.quiet && args.log == Log::Text {
+    } else if !args.quiet {
         eprintln!("to see it: hapo report {}", run_dir.display());
     }
     match &last.outcome.stopped_by {
@@ -207,6 +212,26 @@ struct Stage<'a> {
     outcome: Outcome,
 }
 
+impl Stage<'_> {
+    /// How it ended: an event, or lines on standard output unless JSON is to come there.
+    fn tell(&self, args: &Args) -> Result<()> {
+        let summary = Summary::of(&self.folder, self.outcome.steps);
+        if args.log == Log::Json {
+            let mut json = json_of(&self.folder, &self.outcome);
+            json["event"] = "end".into();
+            json["run"] = self.name.into();
+            json["summary"] = summary.map(|it| it.json()).into();
+            eprintln!("{json}");
+        } else if !args.json {
+            say(self.name, &self.outcome)?;
+            if let Some(it) = summary.filter(|_| !args.quiet && self.outcome.steps_now > 0) {
+                outln!("{}: {}", self.name, it.text());
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The last stage that was run, with all that were run if the recipe has several.
 fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
     let last = done.last().expect("a recipe has a stage");
@@ -293,7 +318,12 @@ impl Observer for ProgressObserver {
         format!("hapo {} on {}", crate::VERSION, machine::cpu_name())
     }
 
+    fn meter(&self) -> Meter {
+        self.progress.meter()
+    }
+
     fn steps_begin(&mut self) {
+        self.progress.steps_begin();
         interrupt::set_loading(false);
     }
 

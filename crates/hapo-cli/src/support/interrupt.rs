@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 
+use crate::progress::tell;
+
 /// Whether a run is loading: nothing of it would be saved.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
@@ -24,13 +26,13 @@ pub(crate) fn flag() -> Result<Arc<AtomicBool>> {
     let seen = flag.clone();
     ctrlc::set_handler(move || {
         if LOADING.load(Ordering::Relaxed) {
-            eprintln!("\nstopped before the first step; nothing is lost");
+            tell("\nstopped before the first step; nothing is lost");
             std::process::exit(130);
         }
         if seen.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
-        eprintln!("\nstopping after this step, with a checkpoint; once more to stop at once");
+        tell("\nstopping after this step, with a checkpoint; once more to stop at once");
     })?;
     Ok(FLAG.get_or_init(|| flag).clone())
 }
