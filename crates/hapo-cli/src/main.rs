@@ -22,7 +22,7 @@ use crate::support::arguments::count;
 
 use crate::commands::{
     bench, completions, data, eval, export, generate, grade, list, logprobs, man, merge, new, plan,
-    quickstart, recipe, replay, report, schedule, serve, study, teacher, train, watch,
+    push, quickstart, recipe, replay, report, schedule, serve, study, teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -111,6 +111,8 @@ enum Command {
     Watch(watch::Args),
     /// A run's numbers as a table, or into W&B, Trackio or `MLflow`
     Export(export::Args),
+    /// A run's checkpoint or a model folder to the Hugging Face hub, with a model card
+    Push(push::Args),
     /// What there is: methods, operators, graders, templates, layouts, benchmarks
     List(list::Args),
     /// A completion script for a shell
@@ -165,6 +167,7 @@ fn main() -> std::process::ExitCode {
         Command::Report(args) => report::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Push(args) => push::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()),

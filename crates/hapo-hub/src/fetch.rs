@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use ureq::Agent;
+use ureq::{Agent, Proxy};
 
 use crate::cache::{CachedRepo, RepoKind};
 use crate::id::{RepoId, is_plain_path};
@@ -49,29 +49,40 @@ pub(crate) struct Fetcher<'a> {
     pub(crate) first_answer: Agent,
 }
 
+/// A client for a hub at this address.
+pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
+    Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(redirects)
+        .max_redirects_will_error(redirects > 0)
+        .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
+        .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
+        // Sizes and resumed transfers count the file's own bytes.
+        .accept_encoding("identity")
+        .proxy(proxy(endpoint.starts_with("https:")))
+        .timeout_connect(Some(Duration::from_secs(20)))
+        .timeout_recv_response(Some(Duration::from_mins(1)))
+        .timeout_per_read(Some(Duration::from_mins(1)))
+        .build()
+        .new_agent()
+}
+
+/// The proxy of the environment. The client takes `HTTPS_PROXY` for http too, which would lead a mirror on this machine
+/// through it.
+fn proxy(is_https: bool) -> Option<Proxy> {
+    let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
+    let is_set = |it: &str| std::env::var(it).is_ok_and(|it| !it.is_empty());
+    if is_https || names.into_iter().any(is_set) { Proxy::try_from_env() } else { None }
+}
+
 impl<'a> Fetcher<'a> {
     pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: RepoKind) -> Self {
-        let agent = |redirects: u32| {
-            Agent::config_builder()
-                .http_status_as_error(false)
-                .max_redirects(redirects)
-                .max_redirects_will_error(redirects > 0)
-                .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
-                .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
-                // Sizes and resumed transfers count the file's own bytes.
-                .accept_encoding("identity")
-                .timeout_connect(Some(Duration::from_secs(20)))
-                .timeout_recv_response(Some(Duration::from_mins(1)))
-                .timeout_per_read(Some(Duration::from_mins(1)))
-                .build()
-                .new_agent()
-        };
         Self {
             hub,
             id,
             repo: CachedRepo::new(hub.cache.clone(), id, kind),
-            agent: agent(8),
-            first_answer: agent(0),
+            agent: agent(&hub.endpoint, 8),
+            first_answer: agent(&hub.endpoint, 0),
         }
     }
 

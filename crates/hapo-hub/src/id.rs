@@ -78,8 +78,8 @@ pub fn parse_name(name: &str) -> Result<ParsedName, Error> {
     Ok(ParsedName::Dataset(DatasetFile { repo, path: path.map(str::to_owned) }))
 }
 
-/// `org/name` or `org/name@revision`, by the hub's rules for names.
-fn repo(text: &str) -> Option<RepoId> {
+/// `org/name` or `org/name@revision`, by the hub's rules for names; a path of that form is none the less one.
+pub fn repo(text: &str) -> Option<RepoId> {
     let (id, revision) = text.split_once('@').unwrap_or((text, "main"));
     let (org, name) = id.split_once('/')?;
     let is_name = |it: &str| {

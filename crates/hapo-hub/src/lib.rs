@@ -16,10 +16,12 @@ mod fetch;
 mod hub;
 mod id;
 mod names;
+mod push;
 mod request;
 
 pub use hub::{Hub, NoProgress, Progress, Snapshot};
-pub use id::{DatasetFile, ParsedName, RepoId, parse_name};
+pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
+pub use push::{Content, PushSettings, Pushed, Upload};
 
 use std::path::PathBuf;
 
@@ -71,6 +73,24 @@ pub enum Error {
         /// The hub.
         endpoint: String,
         /// The last failure.
+        cause: String,
+    },
+    /// The hub does not take what is pushed.
+    #[error(
+        "cannot push to {what} on {endpoint}{}{}",
+        status.map(|it| format!(" (status {it})")).unwrap_or_default(),
+        said(cause)
+    )]
+    NotPushed {
+        /// The repository.
+        what: String,
+        /// The hub.
+        endpoint: String,
+        /// What it answered; `None` where it did not, or its answer is of no use.
+        status: Option<u16>,
+        /// Whether a token was sent.
+        token_sent: bool,
+        /// What the hub or the network said.
         cause: String,
     },
     /// Nothing may be fetched, and the cache does not have it.
@@ -125,6 +145,26 @@ impl Explain for Error {
                 "check the network and HF_ENDPOINT; the next call resumes where this one stopped (if a folder was meant: there is none of that name)"
                     .to_owned(),
             ),
+            Self::NotPushed { token_sent: false, .. } => {
+                Some("set HF_TOKEN to a token that may write, or log in with `hf auth login`".to_owned())
+            }
+            Self::NotPushed { status: Some(401), endpoint, .. } => Some(format!(
+                "the hub does not know this token: make one at {endpoint}/settings/tokens and set HF_TOKEN"
+            )),
+            Self::NotPushed { status: Some(403), what, .. } => Some(format!(
+                "the token needs the right to write, and its account must be {0} or a member of it",
+                what.split('/').next().unwrap_or_default()
+            )),
+            Self::NotPushed { status: Some(404), .. } => {
+                Some("check the spelling of the name and of the revision".to_owned())
+            }
+            Self::NotPushed { status: Some(409 | 412), .. } => {
+                Some("somebody else has changed it meanwhile: push again".to_owned())
+            }
+            Self::NotPushed { .. } => Some(
+                "check the network and HF_ENDPOINT, then push again: what the hub has is not sent again"
+                    .to_owned(),
+            ),
             Self::Offline { .. } => {
                 Some("unset HF_HUB_OFFLINE once, or give a folder".to_owned())
             }
@@ -140,6 +180,7 @@ impl Explain for Error {
                 | Self::Denied { .. }
                 | Self::Offline { .. }
                 | Self::Content { .. }
+                | Self::NotPushed { status: Some(400..=499), .. }
         )
     }
 }

@@ -189,12 +189,12 @@ impl Fetcher<'_> {
     }
 }
 
-fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
 /// The reason in the body of an answer that is an error: the field `error`, or a short text.
-fn body_message(answer: &mut Response<Body>) -> String {
+pub(crate) fn body_message(answer: &mut Response<Body>) -> String {
     let text = answer.body_mut().with_config().limit(64 << 10).read_to_string().unwrap_or_default();
     let text = match serde_json::from_str::<Value>(&text) {
         Ok(fields) => fields["error"].as_str().unwrap_or_default().to_owned(),

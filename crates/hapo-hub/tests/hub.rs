@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, header};
 use futures_util::{StreamExt, stream};
 use hapo_core::Explain;
-use hapo_hub::{DatasetFile, Error, Hub, NoProgress, Progress, RepoId};
+use hapo_hub::{DatasetFile, Error, Hub, NoProgress, Progress, PushSettings, RepoId};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -449,4 +449,26 @@ fn without_the_hub_the_cache_serves() {
     let error = world.hub.model(&id("v2"), &mut notes).unwrap_err();
     let start = "cannot fetch org/name@v2 from http://127.0.0.1:1: ";
     assert!(error.to_string().starts_with(start), "{error}");
+}
+
+#[test]
+fn a_push_to_nobody_is_given_up_with_what_the_network_said() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let hub = Hub {
+        endpoint: format!("http://{closed}"),
+        cache: Path::new("nowhere").to_owned(),
+        token: Some("secret".to_owned()),
+        offline: false,
+        backoff: Duration::from_millis(1),
+    };
+    let repo = hapo_hub::repo("org/name").unwrap();
+    let settings = PushSettings { private: false, message: String::new() };
+    let error = hub.push(&repo, &[], &settings, &mut NoProgress).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("cannot push to org/name on http://{closed}: ")), "{text}");
+    assert!(!error.is_bad_input());
+    assert!(error.hint().unwrap().starts_with("check the network and HF_ENDPOINT"));
+    let offline = Hub { offline: true, ..hub };
+    let error = offline.push(&repo, &[], &settings, &mut NoProgress).unwrap_err();
+    assert!(error.to_string().ends_with("HF_HUB_OFFLINE is set"), "{error}");
 }

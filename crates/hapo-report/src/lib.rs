@@ -43,6 +43,15 @@ pub fn require_runs(folders: &[PathBuf]) -> Result<()> {
     folder::find(folders).map(drop)
 }
 
+/// One figure of a run as SVG; `None` where the run has no such numbers.
+///
+/// # Errors
+/// As [`report`].
+pub fn figure(run: &Path, id: &str) -> Result<Option<String>> {
+    let runs = folder::read_all(&folder::find(&[run.to_owned()])?)?;
+    Ok(drawing::all(&runs).into_iter().find(|it| it.id == id).map(|it| it.svg))
+}
+
 /// Writes every figure of the runs in `folders` as SVG into `out`, and gives the files' names.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use hapo_core::excerpt;
-use ureq::Agent;
+use ureq::{Agent, Proxy};
 
 use crate::RewardSettings;
 use crate::error::Failure;
@@ -12,6 +12,14 @@ use crate::error::Failure;
 const LIMIT: u64 = 1 << 20;
 /// Times that a request is made which was not answered, or with a status that may pass.
 const ATTEMPTS: usize = 3;
+
+/// The proxy of the environment. The client takes `HTTPS_PROXY` for http too, which would lead a server on this machine
+/// through it.
+fn proxy(is_https: bool) -> Option<Proxy> {
+    let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
+    if is_https || names.into_iter().any(is_set) { Proxy::try_from_env() } else { None }
+}
 
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -27,6 +35,7 @@ impl Server {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
+            .proxy(proxy(url.starts_with("https:")))
             .timeout_global(Some(settings.timeout))
             .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
             .build()

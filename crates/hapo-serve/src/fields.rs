@@ -80,7 +80,6 @@ const UNSUPPORTED: &[(&str, ChangesNothing)] = &[
     ("min_tokens", is_zero),
     ("allowed_token_ids", is_empty),
     ("bad_words", is_empty),
-    ("logits_processors", is_empty),
     ("add_special_tokens", |it| it == false),
     ("add_generation_prompt", |it| it == true),
     ("continue_final_message", |it| it == false),

@@ -8,6 +8,7 @@ use hapo_hub::{Hub, ParsedName, Progress, parse_name};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::bad_input;
+use crate::progress::{speaks_json, tell};
 
 /// The folder of a model: itself where it is one (or a built-in), fetched where it is a name of the hub.
 pub(crate) fn model_folder(name: &str) -> Result<String> {
@@ -45,18 +46,31 @@ pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
 }
 
 /// Downloads on standard error: a bar on a terminal, a line per file otherwise.
-#[derive(Default)]
-struct DownloadProgress {
+pub(crate) struct DownloadProgress {
+    verb: &'static str,
     bar: Option<ProgressBar>,
+}
+
+impl Default for DownloadProgress {
+    fn default() -> Self {
+        Self { verb: "fetching", bar: None }
+    }
+}
+
+impl DownloadProgress {
+    /// Of files that are sent.
+    pub(crate) fn sending() -> Self {
+        Self { verb: "sending", bar: None }
+    }
 }
 
 impl Progress for DownloadProgress {
     fn begin(&mut self, file: &str, done: u64, total: u64) {
-        if !std::io::stderr().is_terminal() {
+        if speaks_json() || !std::io::stderr().is_terminal() {
             if done == 0 {
-                eprintln!("fetching {file} ({total} bytes)");
+                tell(&format!("{} {file} ({total} bytes)", self.verb));
             } else {
-                eprintln!("fetching {file} ({total} bytes, from byte {done})");
+                tell(&format!("{} {file} ({total} bytes, from byte {done})", self.verb));
             }
             return;
         }
@@ -86,7 +100,7 @@ impl Progress for DownloadProgress {
     fn note(&mut self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => tell(text),
         }
     }
 }

@@ -1,0 +1,230 @@
+//! `hapo push`: a run or a model folder to the Hugging Face hub.
+
+mod readme;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use hapo_hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
+use hapo_run::{MetricsFile, RunFolder};
+use serde_json::{Value, json};
+
+use crate::commands::train_summary::Summary;
+use crate::failure::bad_input;
+use crate::support::hub::DownloadProgress;
+use readme::{ModelReadme, OfRun};
+
+/// Push a run's checkpoint, or any model folder, to the Hugging Face hub, with a model card.
+///
+/// The token is `HF_TOKEN`'s or that of `hf auth login`. A README.md in the folder stays the model card.
+#[derive(clap::Args)]
+#[command(
+    before_help = "Example: hapo push runs/mine org/name --private\n         hapo push runs/mine org/name --dry-run"
+)]
+pub(crate) struct Args {
+    /// A run folder, a checkpoint, or a model folder
+    source: PathBuf,
+    /// org/name[@revision] on the hub; made if it is missing
+    repo: String,
+    /// Of a run: the checkpoint of this step, `best` or `last`
+    #[arg(long, default_value = "last", value_name = "WHICH")]
+    checkpoint: String,
+    /// Make a new repository private
+    #[arg(long)]
+    private: bool,
+    /// Title of the commit
+    #[arg(long, default_value = "Upload by hapo")]
+    message: String,
+    /// Print the files and the model card, and push nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let Some(repo) = hapo_hub::repo(&args.repo) else {
+        return Err(bad_input(
+            format!("{}: no name of the hub", args.repo),
+            "repositories are named org/name or org/name@revision",
+        ));
+    };
+    let source = Source::find(&args.source, &args.checkpoint)?;
+    let (files, readme) = source.files(&repo)?;
+    if args.dry_run {
+        return show(args, &repo, &files, &readme);
+    }
+    let settings = PushSettings { private: args.private, message: args.message.clone() };
+    let pushed =
+        Hub::from_env().push(&repo, &files, &settings, &mut DownloadProgress::sending())?;
+    if args.json {
+        let json = json!({ "url": pushed.url, "commit": pushed.commit, "files": paths(&files), "sent_bytes": pushed.sent });
+        outln!("{json}");
+    } else {
+        outln!("{}", if pushed.url.is_empty() { repo.to_string() } else { pushed.url });
+    }
+    Ok(())
+}
+
+fn paths(files: &[Upload]) -> Vec<&str> {
+    files.iter().map(|it| it.path.as_str()).collect()
+}
+
+fn show(args: &Args, repo: &RepoId, files: &[Upload], readme: &str) -> Result<()> {
+    if args.json {
+        let json = json!({ "repo": repo.to_string(), "files": paths(files), "readme": readme });
+        outln!("{json}");
+        return Ok(());
+    }
+    outln!("{repo}:");
+    for it in files {
+        outln!("  {}", it.path);
+    }
+    outln!("\n{readme}");
+    Ok(())
+}
+
+/// What is pushed.
+struct Source {
+    /// The folder of the weights.
+    model: PathBuf,
+    /// The run that made them, and its step.
+    run: Option<(PathBuf, u64)>,
+}
+
+impl Source {
+    fn find(folder: &Path, checkpoint: &str) -> Result<Self> {
+        let holds_model = |it: &Path| {
+            ["config.json", "adapter_config.json"].iter().any(|name| it.join(name).is_file())
+        };
+        if holds_model(folder) {
+            // A checkpoint lies in the `checkpoints` of its run.
+            let whole = folder
+                .canonicalize()
+                .with_context(|| format!("cannot read {}", folder.display()))?;
+            let run = whole.parent().and_then(Path::parent).and_then(|run| {
+                let all = RunFolder(run).list_checkpoints().into_iter();
+                let step = all.into_iter().find(|it| it.1 == whole)?.0;
+                Some((run.to_owned(), step))
+            });
+            return Ok(Self { model: folder.to_owned(), run });
+        }
+        let all = RunFolder(folder).list_checkpoints();
+        let found = match checkpoint {
+            "best" => hapo_train::checkpoint::best(folder),
+            "last" => all.into_iter().max_by_key(|it| it.0),
+            step => {
+                let step = step.parse::<u64>().ok();
+                all.into_iter().find(|it| Some(it.0) == step)
+            }
+        };
+        match found {
+            Some((step, model)) => Ok(Self { model, run: Some((folder.to_owned(), step)) }),
+            None => Err(bad_input(
+                format!(
+                    "{} holds no model, and no checkpoint `{checkpoint}` of a run",
+                    folder.display()
+                ),
+                "give a model folder, or a run folder with --checkpoint last, best or a step that was kept",
+            )),
+        }
+    }
+
+    /// The files in order of their names, and the model card among them.
+    fn files(&self, repo: &RepoId) -> Result<(Vec<Upload>, String)> {
+        let name = self.model.display();
+        let mut files = Vec::new();
+        let entries =
+            std::fs::read_dir(&self.model).with_context(|| format!("cannot read {name}"))?;
+        for entry in entries {
+            let path = entry.with_context(|| format!("cannot read {name}"))?.path();
+            let file = path.file_name().and_then(|it| it.to_str()).unwrap_or_default().to_owned();
+            // What a run keeps beside the weights says nothing to others.
+            if path.is_file() && !file.starts_with('.') && file != "checksums.json" {
+                files.push(Upload { path: file, content: Content::File(path) });
+            }
+        }
+        let own = files.iter().find(|it| it.path == "README.md").is_some();
+        let mut run = None;
+        if let Some((folder, step)) = &self.run {
+            run = Some(of_run(folder, *step, &mut files)?);
+        }
+        let adapter = self.json("adapter_config.json");
+        let base = match &adapter {
+            Some(it) => it["base_model_name_or_path"].as_str().map(str::to_owned),
+            None => run.as_ref().and_then(|it| model_of(&it.recipe)),
+        };
+        let readme = ModelReadme {
+            repo: &repo.id,
+            base: base.and_then(|it| name_on_the_hub(&it)),
+            is_adapter: adapter.is_some(),
+            run,
+        };
+        let readme = if own {
+            std::fs::read_to_string(self.model.join("README.md"))?
+        } else {
+            let readme = readme.markdown();
+            let content = Content::Bytes(readme.clone().into_bytes());
+            files.push(Upload { path: "README.md".to_owned(), content });
+            readme
+        };
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((files, readme))
+    }
+
+    fn json(&self, file: &str) -> Option<Value> {
+        serde_json::from_slice(&std::fs::read(self.model.join(file)).ok()?).ok()
+    }
+}
+
+/// What a run says of its step, with the recipe and a figure as further files.
+fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
+    const FIGURE: &str = "reward.svg";
+    let run = RunFolder(folder);
+    let recipe = std::fs::read_to_string(run.recipe())
+        .with_context(|| format!("cannot read {}", run.recipe().display()))?;
+    let content = Content::Bytes(recipe.clone().into_bytes());
+    files.push(Upload { path: "recipe.toml".to_owned(), content });
+    let mut figure = None;
+    if let Some(svg) = hapo_report::figure(folder, "reward")? {
+        files.push(Upload { path: FIGURE.to_owned(), content: Content::Bytes(svg.into_bytes()) });
+        figure = Some(FIGURE);
+    }
+    let last = MetricsFile::history_until(&run.metrics(), step)?;
+    let last = last.into_iter().next_back().and_then(|it| it.as_object().cloned());
+    let method = text_of(&recipe, &["method"]);
+    Ok(OfRun {
+        recipe,
+        method,
+        step,
+        summary: Summary::of(folder, step),
+        last: last.unwrap_or_default(),
+        figure,
+    })
+}
+
+/// A text of a recipe.
+fn text_of(recipe: &str, path: &[&str]) -> Option<String> {
+    let table: toml::Table = recipe.parse().ok()?;
+    let mut value = &toml::Value::Table(table);
+    for it in path {
+        value = value.get(it)?;
+    }
+    value.as_str().map(str::to_owned)
+}
+
+fn model_of(recipe: &str) -> Option<String> {
+    text_of(recipe, &["model", "path"])
+}
+
+/// The name on the hub of a model that was named so, or whose folder is one of the hub's cache.
+fn name_on_the_hub(model: &str) -> Option<String> {
+    if let Some(part) = model.split('/').find_map(|it| it.strip_prefix("models--")) {
+        return part.split_once("--").map(|(org, name)| format!("{org}/{name}"));
+    }
+    match parse_name(model) {
+        Ok(hapo_hub::ParsedName::Model(it)) => Some(it.id),
+        _ => None,
+    }
+}
