@@ -52,9 +52,9 @@ def line(step, steps, draw, extinct):
     noise = lambda mean: mean * math.exp(draw.gauss(0, 0.1))
     return {
         "step": step, "epoch": step / 62, "reward/mean": reward + beta / 8, "reward/policy_only": reward,
-        "groups/all_fail": fail, "groups/all_solved": solved, "groups/mixed": groups - fail - solved,
+        "groups/all_fail": fail, "groups/all_solved": solved, "groups/partially_solved": groups - fail - solved,
         "groups/without_signal": solved, "groups/dropped": 0, "gate/threshold": 0.05 + 0.1 / (1 + math.exp(10 * (step / extinct * 1.5 - 1.5))),
-        "gate/open_up_to": 0 if step < extinct else -1, "gate/beta": beta, "gate/beta_trajectories": beta / 8,
+        "gate/success_limit": 0 if step < extinct else -1, "gate/beta": beta, "gate/beta_trajectories": beta / 8,
         "gate/open_no_teacher": 3, "response_length/mean": noise(900 + 600 * t), "response_length/p95": noise(2400),
         "response_length/truncated": noise(0.02), "loss": draw.gauss(0, 0.02), "policy/loss": draw.gauss(0, 0.02),
         "teacher/loss": draw.gauss(-0.05, 0.01), "teacher/token_share": beta / 4, "teacher/mean_prob": 0.4 + 0.4 * t,
