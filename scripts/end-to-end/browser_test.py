@@ -268,7 +268,7 @@ def live(driver, hapo, recipe, work, out):
         killed_at = max(metrics_of(run))
         with open(run / "metrics.jsonl", "a") as file:
             file.write('{"step": %d, "torn' % (killed_at + 1))
-        WebDriverWait(driver, 20).until(lambda it: "torn" in text_of(it, "#cards"))
+        WebDriverWait(driver, 20).until(lambda it: "incomplete" in text_of(it, "#cards"))
         process = subprocess.Popen([it for it in train if it != "--watch"] + ["--resume", "--quiet"], stdout=subprocess.DEVNULL)
         status("live")
         ready(driver, 24)
