@@ -13,7 +13,7 @@ use hapo::data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo::kernels::AdamW;
 use hapo::model::ActivationCheckpointing;
 use hapo::sampler::{
-    ChatFormat, Decoding, Error, GroupRequest, SampleSettings, Truncation, sample,
+    ChatFormat, Decoding, Error, GroupRequest, KvMemory, SampleSettings, Truncation, sample,
 };
 use hapo::train::pack::token_group;
 use hapo::train::recipe::Overlong;
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let requests: Vec<_> = prompts.iter().map(|it| request(it.id, &it.tokens)).collect();
         let settings = SampleSettings {
             decoding: Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE },
-            stop: &chat.stop, max_new_tokens: MAX_TOKENS, max_sequences: 64, usable_vocab: chat.tokenizer.vocab_size(),
+            stop: &chat.stop, max_new_tokens: MAX_TOKENS, max_sequences: 64, kv_memory: KvMemory::Auto, usable_vocab: chat.tokenizer.vocab_size(),
             seed: 0, rng_stream: RngStream::Sample, step: step.0,
         };
         let slot = Slot { rule: method.slot(), seed: 0, step };

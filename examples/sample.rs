@@ -6,7 +6,7 @@
 
 use hapo::data::find_template;
 use hapo::eval::{EvalModel, EvalSettings, average, benchmark, evaluate};
-use hapo::sampler::{ChatFormat, Decoding, Truncation};
+use hapo::sampler::{ChatFormat, Decoding, KvMemory, Truncation};
 use hapo::train::{BUILTIN_BASE, open_model};
 use hapo::verify::MATH;
 
@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         decoding: Decoding::Sample { temperature: 0.6, truncation: Truncation::NONE },
         max_new_tokens: 96,
         max_sequences: 64,
+        kv_memory: KvMemory::Auto,
         seed: 0,
         draws: 0,
     };

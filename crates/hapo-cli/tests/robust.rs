@@ -132,8 +132,8 @@ fn counts_have_bounds() {
 fn a_server_without_room_for_a_request_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let message =
-        refuse(dir.path(), &["serve", "--model", "builtin:base", "--max-tokens-total", "33"]);
-    let expected = "error: --max-tokens-total: expected at least 34, got 33\n";
+        refuse(dir.path(), &["serve", "--model", "builtin:base", "--max-tokens-total", "127"]);
+    let expected = "error: --max-tokens-total: expected at least 128, got 127\n";
     assert!(message.starts_with(expected), "{message}");
 }
 
@@ -161,7 +161,9 @@ fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
     let sets = ["--set", "sampling.max_new_tokens=60000", "--set", "metrics.preflight=0"];
     let said = limited(&[&["train", "builtin:smoke"], &sets[..]].concat());
     assert!(
-        said.contains("hint: lower sampling.max_sequences or sampling.max_new_tokens"),
+        said.contains(
+            "hint: lower sampling.kv_memory, sampling.max_sequences or sampling.max_new_tokens"
+        ),
         "{said}"
     );
     let said = limited(&[
@@ -175,7 +177,26 @@ fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
         "--max-tokens",
         "60000",
     ]);
-    assert!(said.contains("hint: lower --max-tokens or -n"), "{said}");
+    assert!(said.contains("hint: lower --kv-memory, --max-tokens or -n"), "{said}");
+}
+
+/// Pages of 131,072 bytes: 24 completions of at most 100 tokens and their prompt can take 49.
+#[test]
+fn memory_of_keys_and_values_changes_no_completion() {
+    let dir = tempfile::tempdir().unwrap();
+    let generate = ["generate", "--model", "builtin:base", "--prompt", "123456*7=?", "-n", "24"];
+    let generate =
+        [&generate[..], &["--max-tokens", "100", "--temperature", "2", "--json"]].concat();
+    let ample = succeed(dir.path(), &generate);
+    let little = succeed(dir.path(), &[&generate[..], &["--kv-memory", "700kB"]].concat());
+    assert!(ample == little && ample.lines().count() == 24);
+    for (size, expected) in [
+        ("390kB", "error: kv_memory: one sequence of "),
+        ("6", "expected `auto` or a size such as `6GB` or `512MiB`, got `6`"),
+    ] {
+        let message = refuse(dir.path(), &[&generate[..], &["--kv-memory", size]].concat());
+        assert!(message.contains(expected), "{message}");
+    }
 }
 
 /// No teacher enters a group of GRPO: that one is not admitted is nothing to warn of.

@@ -558,6 +558,31 @@ fn line_of(run_dir: &Path, step: usize) -> serde_json::Map<String, serde_json::V
 }
 
 /// An evaluation draws from a stream of its own and leaves nothing behind.
+/// A tenth of the pages that the step's 16 responses and 4 prompts can take, of 16,384 bytes each: sequences are
+/// preempted and read again. A run that was stopped resumes with another limit.
+#[test]
+fn a_run_with_little_memory_for_keys_and_values_has_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (ample, little) = (dir.path().join("ample"), dir.path().join("little"));
+    let (code, _, stderr) = done(train(&ample, &[]));
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) =
+        done(train(&little, &["--set", "sampling.kv_memory=66kB", "--set", "steps=16", "--json"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_equal(&little, &bits(&ample), "with 66 kB");
+    std::fs::remove_dir_all(little.join("checkpoints/step-000016")).unwrap();
+    let (code, _, stderr) =
+        done(train(&little, &["--set", "sampling.kv_memory=100kB", "--resume"]));
+    assert_eq!(code, 0, "{stderr}");
+    assert_equal(&little, &bits(&ample), "with 66 kB, then 100 kB");
+    // A page of the prompt and two of the longest response.
+    let (code, _, stderr) =
+        done(train(&dir.path().join("none"), &["--set", "sampling.kv_memory=49151B"]));
+    assert_eq!(code, 2);
+    let expected = "kv_memory: one sequence of 32 + 96 tokens needs 0.049 MB of keys and values, there are 0.049 MB";
+    assert!(stderr.contains(expected) && stderr.contains("sampling.kv_memory"), "{stderr}");
+}
+
 #[test]
 fn a_run_with_an_evaluation_has_the_bits_of_the_run_without_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,53 +1,48 @@
 // The key/value cache: append, and attention of one new row per sequence.
 //
-// A region holds, for a layer and a head, the keys transposed [d, capacity] and the values [capacity, d].
-// A row's context (shared prompt, own tokens, its own new key) is cut into parts of PART positions, whose
+// A page of PAGE tokens holds, for a layer and a head, the keys transposed [d, PAGE] and the values [PAGE, d].
+// A row's context (pages of the shared prompt, own pages, its own new key) is cut into parts of PART positions, whose
 // number depends on that row alone; a block reads a part once for up to GROUP query heads of a key/value
 // head, and a second kernel adds the parts up in order.
 
-struct CacheSpan {
-    usize base;
-    u32 capacity, len;
-};
-
 struct CacheRow {
-    CacheSpan prompt, own;
+    u32 first_page, prompt_len, own_len;
 };
 
+#define PAGE 64
 #define PART 256
 #define GROUP 8
 
-// First element of the keys of a layer and a head.
-__device__ inline usize region(CacheSpan span, u32 d, u32 layer, u32 kv_heads, u32 head) {
-    return span.base + ((usize)layer * kv_heads + head) * 2 * d * span.capacity;
+// First element of the keys of a page for a layer and a head.
+__device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u32 head, u32 d) {
+    return (((usize)page * layers + layer) * kv_heads + head) * 2 * d * PAGE;
 }
 
-// Writes element i of [tokens, kv_heads, d] after the span's tokens.
-__device__ inline void append_one(CacheSpan span, u32 layer, u32 kv_heads, u32 d, u32 token, u32 head, u32 column,
-                                  float key, float value, float* cache) {
-    usize keys = region(span, d, layer, kv_heads, head);
-    usize at = span.len + token;
-    cache[keys + (usize)column * span.capacity + at] = key;
-    cache[keys + (usize)d * span.capacity + at * d + column] = value;
-}
-
-extern "C" __global__ void cache_append(usize n, usize base, u32 capacity, u32 len, u32 layer, u32 kv_heads, u32 d,
-                                        const float* k, const float* v, float* cache) {
-    CacheSpan span = {base, capacity, len};
+// k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
+extern "C" __global__ void cache_append(usize n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads,
+                                        u32 d, const float* k, const float* v, float* cache) {
     FOR_EACH(i, n) {
-        u32 column = i % d, head = i / d % kv_heads, token = i / d / kv_heads;
-        append_one(span, layer, kv_heads, d, token, head, column, k[i], v[i], cache);
+        u32 column = i % d, head = i / d % kv_heads, cell = cells[i / d / kv_heads % n_cells];
+        u32 layer = first + i / d / kv_heads / n_cells, at = cell % PAGE;
+        usize keys = keys_of(cell / PAGE, layer, layers, kv_heads, head, d);
+        cache[keys + column * PAGE + at] = k[i];
+        cache[keys + (d * PAGE + at * d + column)] = v[i];
     }
 }
 
-// One token of every row and layer: k, v [layers, rows, kv_heads, d].
-extern "C" __global__ void cache_append_rows(usize n, const CacheRow* rows, u32 n_rows, u32 kv_heads, u32 d,
-                                             const float* k, const float* v, float* cache) {
-    FOR_EACH(i, n) {
-        u32 column = i % d, head = i / d % kv_heads, row = i / d / kv_heads % n_rows;
-        u32 layer = i / d / kv_heads / n_rows;
-        append_one(rows[row].own, layer, kv_heads, d, 0, head, column, k[i], v[i], cache);
-    }
+// Where a position of a row's context is: the keys of its page, and its place in the page.
+struct Cached {
+    usize keys;
+    u32 at;
+};
+
+__device__ inline Cached cached(CacheRow row, const u32* pages, u32 position, u32 layer, u32 layers, u32 kv_heads,
+                                u32 head, u32 d) {
+    u32 own = position - row.prompt_len;
+    bool of_prompt = position < row.prompt_len;
+    u32 index = of_prompt ? position / PAGE : (row.prompt_len + PAGE - 1) / PAGE + own / PAGE;
+    return {keys_of(pages[row.first_page + index], layer, layers, kv_heads, head, d),
+            (of_prompt ? position : own) % PAGE};
 }
 
 // Location of the parts of a row and a query head: [rows, heads, parts], each d sums, the largest score and
@@ -58,8 +53,8 @@ __device__ inline usize part_at(u32 row, u32 heads, u32 head, u32 parts, u32 par
 
 // Grid: rows, blocks of query heads, parts of the longest row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    decode_parts(const CacheRow* rows, u32 layer, u32 heads, u32 kv_heads, u32 d, float scale, const float* cache,
-                 const float* q, const float* k, const float* v, float* parts) {
+    decode_parts(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
+                 float scale, const float* cache, const float* q, const float* k, const float* v, float* parts) {
     HAPO_SHARED(float, shared);
     float* q_tile = shared;                // [GROUP][d], scaled
     float* p_tile = q_tile + GROUP * d;    // [GROUP][PART]
@@ -70,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     u32 first_head = kv_head * group + blockIdx.y % blocks * GROUP;
     u32 n_heads = min((u32)GROUP, (kv_head + 1) * group - first_head);
     CacheRow it = rows[row];
-    u32 cached = it.prompt.len + it.own.len, positions = cached + 1;
+    u32 written = it.prompt_len + it.own_len, positions = written + 1;
     u32 first = part * PART;
     if (first >= positions) return;
     u32 n = min((u32)PART, positions - first);
@@ -79,25 +74,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     __syncthreads();
 
     // A thread has one position: scores of all heads against its key.
-    usize prompt_keys = region(it.prompt, d, layer, kv_heads, kv_head);
-    usize own_keys = region(it.own, d, layer, kv_heads, kv_head);
     usize new_at = ((usize)row * kv_heads + kv_head) * d;
     u32 position = first + threadIdx.x;
     float scores[GROUP];
 #pragma unroll
     for (int g = 0; g < GROUP; g++) scores[g] = 0;
     if (threadIdx.x < n) {
-        const float* key;
-        usize stride;
-        if (position < it.prompt.len) {
-            key = cache + prompt_keys + position;
-            stride = it.prompt.capacity;
-        } else if (position < cached) {
-            key = cache + own_keys + (position - it.prompt.len);
-            stride = it.own.capacity;
-        } else {
-            key = k + new_at;
-            stride = 1;
+        const float* key = k + new_at;
+        u32 stride = 1;
+        if (position < written) {
+            Cached place = cached(it, pages, position, layer, layers, kv_heads, kv_head, d);
+            key = cache + place.keys + place.at;
+            stride = PAGE;
         }
         for (u32 c = 0; c < d; c++) {
             float value = key[c * stride];
@@ -131,13 +119,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int g = 0; g < GROUP; g++) sums[g] = 0;
     if (chain < chains) {
-        const float* prompt_values = cache + prompt_keys + (usize)d * it.prompt.capacity;
-        const float* own_values = cache + own_keys + (usize)d * it.own.capacity;
         for (u32 i = chain; i < n; i += chains) {
-            u32 at = first + i;
-            float value = at < it.prompt.len ? prompt_values[(usize)at * d + column]
-                          : at < cached      ? own_values[(usize)(at - it.prompt.len) * d + column]
-                                             : v[new_at + column];
+            float value;
+            if (first + i < written) {
+                Cached place = cached(it, pages, first + i, layer, layers, kv_heads, kv_head, d);
+                value = cache[place.keys + (d * PAGE + place.at * d + column)];
+            } else {
+                value = v[new_at + column];
+            }
 #pragma unroll
             for (int g = 0; g < GROUP; g++)
                 if (g < n_heads) sums[g] += p_tile[g * PART + i] * value;
@@ -158,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
                                       float* out) {
     u32 row = blockIdx.x, head = blockIdx.y;
-    u32 positions = rows[row].prompt.len + rows[row].own.len + 1;
+    u32 positions = rows[row].prompt_len + rows[row].own_len + 1;
     u32 n = (positions + PART - 1) / PART;
     float most = MINUS_INFINITY;
     for (u32 p = 0; p < n; p++) most = fmaxf(most, parts[part_at(row, heads, head, most_parts, p, d) + d]);

@@ -424,6 +424,14 @@ impl Launcher for Driver {
         })
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.bind().and_then(|()| self.wait()).ok()?;
+        // What the pool holds and nothing uses is free as well.
+        // SAFETY: the pool is that of the device.
+        let _ = unsafe { cuda::mem_pool::trim_to(self.open.pool, 0) };
+        Some(cuda::mem_get_info().ok()?.0 as u64)
+    }
+
     fn name(&self) -> String {
         self.open.name.clone()
     }

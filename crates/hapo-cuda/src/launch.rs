@@ -90,6 +90,10 @@ pub trait Launcher: Send + Sync + Debug + 'static {
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError>;
     /// Runs a product of matrices, none of them empty.
     fn product(&self, product: &Product) -> Result<(), DeviceError>;
+    /// Bytes of its memory that are free; `None` where nothing says so.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Its name on the command line.
     fn name(&self) -> String;
 }

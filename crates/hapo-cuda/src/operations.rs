@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, CacheRow, CacheSpan, Device, DeviceError, EmbeddingLayout,
+    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError, EmbeddingLayout,
     HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
 
@@ -21,6 +21,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let bytes = len.checked_mul(size_of::<f32>());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
         Ok(CudaBuf { memory: self.inner.launcher.alloc(bytes)?, len })
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.launcher.free_bytes()
     }
 
     fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
@@ -432,8 +436,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn attention_decode(
         &self,
         shape: AttentionShape,
-        layer: usize,
+        layer: CacheLayer,
         rows: &CudaTable<L, CacheRow>,
+        pages: &CudaTable<L, u32>,
         cache: &CudaBuf<L>,
         q: Span<CudaBuf<L>>,
         k: Span<CudaBuf<L>>,
@@ -463,7 +468,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
             self.with_scratch(bytes, |scratch| {
                 let args = [
                     table,
-                    layer as u64,
+                    Self::table_at(pages),
+                    layer.index as u64,
+                    layer.count as u64,
                     heads,
                     kv_heads,
                     head_dim,
@@ -486,58 +493,29 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn cache_append(
         &self,
         shape: AttentionShape,
-        layer: usize,
-        span: CacheSpan,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
-        cache: &mut CudaBuf<L>,
-    ) {
-        let tokens = k.len / shape.kv_dim();
-        assert!(
-            k.len == tokens * shape.kv_dim() && v.len == k.len,
-            "k and v are [tokens, kv_heads · head_dim]"
-        );
-        assert!(span.len as usize + tokens <= span.capacity as usize, "a region holds its tokens");
-        let args = [
-            span.base,
-            u64::from(span.capacity),
-            u64::from(span.len),
-            layer as u64,
-            shape.kv_heads as u64,
-            shape.head_dim as u64,
-            at(k),
-            at(v),
-            cache.memory.address(),
-        ];
-        self.run(|| self.over("cache_append", k.len, &args));
-    }
-
-    fn cache_append_rows(
-        &self,
-        shape: AttentionShape,
-        layers: usize,
-        rows: &[CacheRow],
+        first: CacheLayer,
+        cells: &CudaTable<L, u32>,
         k: Span<CudaBuf<L>>,
         v: Span<CudaBuf<L>>,
         cache: &mut CudaBuf<L>,
     ) {
         assert!(
-            k.len == layers * rows.len() * shape.kv_dim() && v.len == k.len,
-            "k and v are [layers, rows, kv_heads · head_dim]"
+            k.len.is_multiple_of((cells.items.len() * shape.kv_dim()).max(1)) && v.len == k.len,
+            "k and v are [layers, cells, kv_heads · head_dim]"
         );
-        assert!(rows.iter().all(|it| it.own.len < it.own.capacity), "a region holds its tokens");
-        let table = self.table(rows);
         self.run(|| {
             let args = [
-                Self::table_at(&table),
-                self.word("rows", rows.len())?,
+                Self::table_at(cells),
+                self.word("cells", cells.items.len())?,
+                first.index as u64,
+                first.count as u64,
                 shape.kv_heads as u64,
                 shape.head_dim as u64,
                 at(k),
                 at(v),
                 cache.memory.address(),
             ];
-            self.over("cache_append_rows", k.len, &args)
+            self.over("cache_append", k.len, &args)
         });
     }
 

@@ -180,10 +180,7 @@ pub(crate) const DECODE_GROUP: usize = 8;
 
 /// Parts of the longest context among `rows`, each row's own key included.
 pub(crate) fn decode_parts(rows: &[CacheRow]) -> usize {
-    rows.iter()
-        .map(|it| (it.prompt.len as usize + it.own.len as usize + 1).div_ceil(DECODE_PART))
-        .max()
-        .unwrap_or(0)
+    rows.iter().map(|it| it.positions().div_ceil(DECODE_PART)).max().unwrap_or(0)
 }
 
 /// Bytes of shared memory of a decoding block: queries, exponentials, partial sums.
@@ -223,8 +220,6 @@ pub(crate) fn token_groups(tokens: &[u32]) -> TokenGroups {
 
 #[cfg(test)]
 mod tests {
-    use hapo_kernels::CacheSpan;
-
     use super::*;
 
     /// Shared memory a block may ask for on every GPU since Ampere, consumer GPUs included.
@@ -303,10 +298,7 @@ mod tests {
 
     #[test]
     fn parts_of_decoding() {
-        let row = |prompt, own| {
-            let span = |len| CacheSpan { base: 0, capacity: 1024, len };
-            CacheRow { prompt: span(prompt), own: span(own) }
-        };
+        let row = |prompt_len, own_len| CacheRow { first_page: 0, prompt_len, own_len };
         assert_eq!(decode_parts(&[]), 0);
         assert_eq!(decode_parts(&[row(0, 0)]), 1);
         assert_eq!(decode_parts(&[row(200, 55)]), 1);

@@ -70,7 +70,7 @@ const SOURCES: &[Source] = &[
             "attention_grad_kv_256",
         ]
     ),
-    source!("cache.cu", ["cache_append", "cache_append_rows", "decode_parts", "decode_sum"]),
+    source!("cache.cu", ["cache_append", "decode_parts", "decode_sum"]),
     source!("adamw.cu", ["adamw", "squared_norm"]),
     source!("bf16.cu", ["round_to_bf16", "find_wider"]),
 ];

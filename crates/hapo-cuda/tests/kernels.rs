@@ -5,8 +5,8 @@ mod support;
 
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Cpu, Device, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
 };
 use support::Fibers;
 
@@ -420,72 +420,74 @@ fn the_cache_and_decoding() {
         [(2, 2, 16, 2), (16, 2, 32, 1), (11, 1, 64, 1), (14, 2, 128, 2)]
     {
         fn work<D: Device>(device: &D, shape: AttentionShape, layers: usize) -> Vec<Vec<f32>> {
-            let per_token = layers * shape.kv_dim() * 2;
             let width = shape.kv_dim();
-            let span = |start: usize, capacity: u32, len: u32| CacheSpan {
-                base: (start * per_token) as u64,
-                capacity,
-                len,
-            };
-            let mut cache = device.alloc(1024 * per_token).unwrap();
-            let prompts = [(0, 32, 1), (32, 320, 300)];
-            for (start, capacity, len) in prompts {
-                for layer in 0..layers {
+            let layer = |index| CacheLayer { index, count: layers };
+            let mut cache = device.alloc(10 * PAGE * layers * width * 2).unwrap();
+            // Two prompts whose pages are not in order; the first is one token, the second 300.
+            let prompts: [(&[u32], usize); 2] = [(&[4], 1), (&[7, 2, 9, 0, 5], 300)];
+            let cell =
+                |pages: &[u32], at: usize| pages[at / PAGE] * PAGE as u32 + (at % PAGE) as u32;
+            for (i, (pages, len)) in prompts.into_iter().enumerate() {
+                for index in 0..layers {
                     // In two pieces.
-                    let pieces = [(0, len / 3), (len / 3, len - len / 3)];
-                    for (done, now) in pieces {
-                        let n = now as usize * width;
-                        let seed = start as u32 + layer as u32 + done;
+                    for piece in [0..len / 3, len / 3..len] {
+                        let n = piece.len() * width;
+                        let seed = (i * 32 + index + piece.start) as u32;
                         let (k, v) =
                             (buf(device, &numbers(n, seed)), buf(device, &numbers(n, seed + 50)));
-                        let to = span(start, capacity, done);
-                        device.cache_append(shape, layer, to, all(&k), all(&v), &mut cache);
+                        let to: Vec<u32> = piece.map(|at| cell(pages, at)).collect();
+                        let to = device.table(&to);
+                        device.cache_append(shape, layer(index), &to, all(&k), all(&v), &mut cache);
                     }
                 }
             }
-            // Three sequences: two on the long prompt, one with own tokens; the third on the short one.
-            let row = |prompt: (usize, u32, u32), start, len| CacheRow {
-                prompt: span(prompt.0, prompt.1, prompt.2),
-                own: span(start, 16, len),
-            };
-            let rows = [row(prompts[1], 400, 0), row(prompts[1], 416, 0), row(prompts[0], 432, 0)];
+            // Three sequences: two on the long prompt, with 0 and 63 own tokens; the third on the short one.
+            let own: [&[u32]; 3] = [&[1], &[3, 6], &[8]];
+            let of_prompt = [prompts[1], prompts[1], prompts[0]];
             let mut results = Vec::new();
-            let mut len = [0, 3, 1];
-            // Own tokens so far.
+            let mut len = [0, 63, 1];
             for (i, &n) in len.iter().enumerate() {
-                for layer in 0..layers {
-                    let k = buf(device, &numbers(n as usize * width, 90 + i as u32));
-                    device.cache_append(shape, layer, rows[i].own, all(&k), all(&k), &mut cache);
+                for index in 0..layers {
+                    let k = buf(device, &numbers(n * width, 90 + i as u32));
+                    let to: Vec<u32> = (0..n).map(|at| cell(own[i], at)).collect();
+                    let to = device.table(&to);
+                    device.cache_append(shape, layer(index), &to, all(&k), all(&k), &mut cache);
                 }
             }
             for step in 0..2 {
-                let mut now = rows;
-                for (row, &n) in now.iter_mut().zip(&len) {
-                    row.own.len = n;
+                let (mut rows, mut pages, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+                for i in 0..3 {
+                    let first_page = pages.len() as u32;
+                    let (prompt_len, own_len) = (of_prompt[i].1 as u32, len[i] as u32);
+                    rows.push(CacheRow { first_page, prompt_len, own_len });
+                    pages.extend(of_prompt[i].0.iter().chain(own[i]));
+                    cells.push(cell(own[i], len[i]));
                 }
-                let table = device.table(&now);
-                let n = now.len();
+                let (table, pages) = (device.table(&rows), device.table(&pages));
+                let n = rows.len();
                 let q = buf(device, &numbers(n * shape.q_dim(), 200 + step));
                 let news = layers * n * width;
                 let (k, v) = (
                     buf(device, &numbers(news, 300 + step)),
                     buf(device, &numbers(news, 400 + step)),
                 );
-                for layer in 0..layers {
+                for index in 0..layers {
                     let mut out = device.alloc(n * shape.q_dim()).unwrap();
                     device.attention_decode(
                         shape,
-                        layer,
+                        layer(index),
                         &table,
+                        &pages,
                         &cache,
                         all(&q),
-                        k.at(layer * n * width, n * width),
-                        v.at(layer * n * width, n * width),
+                        k.at(index * n * width, n * width),
+                        v.at(index * n * width, n * width),
                         all_mut(&mut out),
                     );
                     results.push(read(device, &out));
                 }
-                device.cache_append_rows(shape, layers, &now, all(&k), all(&v), &mut cache);
+                let cells = device.table(&cells);
+                device.cache_append(shape, layer(0), &cells, all(&k), all(&v), &mut cache);
                 for it in &mut len {
                     *it += 1;
                 }

@@ -3,6 +3,9 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
+use hapo_core::{PromptId, RngStream};
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Cpu, Device};
 use hapo_model::folder::open_adapter;
@@ -10,6 +13,7 @@ use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs,
     PackedBatch, Tape,
 };
+use hapo_sampler::{Decoding, Drawn, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
 use hapo_testing::{fixtures, model_dir};
 use support::Fibers;
@@ -173,6 +177,55 @@ fn decoding_is_training_read_token_by_token() {
             assert!(off < 1e-4, "{name}, position {i}: {off}");
         }
     }
+}
+
+/// With pages for a third of the batch sequences are preempted and read again: the kernels give the bits of a run
+/// that never was.
+#[test]
+fn completions_do_not_depend_on_memory_or_preemption() {
+    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::F32) else {
+        return;
+    };
+    let request = |i: u64| Request {
+        prompt: (0..20 + 46 * i as u32).map(|j| (i as u32 * 37 + j * 11) % 380).collect(),
+        completions: 2,
+        decoding: Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE },
+        max_tokens: 70 + 5 * i as usize,
+        stop_tokens: vec![3],
+        stop_strings: Vec::new(),
+        text: false,
+        top_log_probs: 0,
+        rng: RngKey { seed: 5, rng_stream: RngStream::Sample, step: 1, prompt: PromptId(i) },
+    };
+    let run = |cache_tokens| {
+        let limits = EngineLimits {
+            max_sequences: 4,
+            cache_tokens,
+            prefill_tokens: usize::MAX,
+            usable_vocab: 381,
+        };
+        let mut engine = Engine::new(&model, None, limits).unwrap();
+        for i in 0..2 {
+            engine.submit(request(i)).unwrap();
+        }
+        let mut tokens = BTreeMap::new();
+        while !engine.is_idle() {
+            for it in engine.step().unwrap() {
+                if let EventKind::Token(token) = it.kind {
+                    let drawn: &mut Vec<Drawn> =
+                        tokens.entry((it.request, it.completion)).or_default();
+                    drawn.push(token.drawn);
+                }
+            }
+        }
+        assert_eq!(engine.free_tokens(), cache_tokens);
+        (tokens, engine.preemptions())
+    };
+    let (expected, none) = run(4 * 128 + 2 * 128);
+    assert_eq!((expected.len(), none), (4, 0));
+    assert!(expected.values().any(|it| it.len() > 65));
+    let (got, preemptions) = run(256);
+    assert!(got == expected && preemptions > 0, "{preemptions} preemptions");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use hapo_core::{PromptId, RngStream};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::{ChatFormat, Decoding, GroupRequest, SampleSettings};
+use hapo_sampler::{ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings};
 use hapo_verify::Grader;
 
 use crate::error::Error;
@@ -24,6 +24,8 @@ pub struct EvalSettings {
     pub max_new_tokens: usize,
     /// Sequences decoded at once.
     pub max_sequences: usize,
+    /// Memory of keys and values.
+    pub kv_memory: KvMemory,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
     /// Key of the draws beside the seed: sets of different keys share no random numbers.
@@ -84,6 +86,7 @@ pub(crate) fn sample_problems<D: Device>(
         stop: &chat_format.stop,
         max_new_tokens: settings.max_new_tokens,
         max_sequences: settings.max_sequences,
+        kv_memory: settings.kv_memory,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: settings.seed,
         rng_stream: RngStream::Evaluate,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
-use hapo_sampler::{Decoding, Truncation};
+use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -180,8 +180,10 @@ pub struct EvalPlan {
     pub truncated: Truncated,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
-    /// Sequences that a local model decodes at once; as many as a few gigabytes hold if absent.
-    pub max_sequences: Option<usize>,
+    /// Sequences that a local model decodes at once.
+    pub max_sequences: usize,
+    /// Memory of its keys and values.
+    pub kv_memory: KvMemory,
 }
 
 impl EvalPlan {

@@ -19,9 +19,6 @@ use crate::plan::{EvalPlan, EvalSet};
 use crate::record::Record;
 use crate::score::{Score, score};
 
-/// Keys and values of an evaluation that names no number of sequences.
-const CACHE_BYTES: u64 = 8 << 30;
-
 /// How far an evaluation is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EvalProgress {
@@ -104,10 +101,8 @@ impl<'a> EvalSession<'a> {
                 completions: set.completions,
                 decoding,
                 max_new_tokens: self.plan.max_tokens,
-                max_sequences: match self.plan.max_sequences {
-                    Some(it) => it,
-                    None => sequences_in_memory(model, &prompts, self.plan.max_tokens),
-                },
+                max_sequences: self.plan.max_sequences,
+                kv_memory: self.plan.kv_memory,
                 seed: self.plan.seed,
                 draws: set.draws(),
             };
@@ -194,23 +189,6 @@ impl<'a> EvalSession<'a> {
         })
         .collect()
     }
-}
-
-/// Sequences that are decoded at once: as many as [`CACHE_BYTES`] of keys and values hold, at most 256. No completion
-/// depends on it.
-fn sequences_in_memory<D: Device>(
-    model: EvalModel<'_, D>,
-    prompts: &[Vec<u32>],
-    max_tokens: usize,
-) -> usize {
-    let longest = longest_prompt(prompts);
-    let bytes = hapo_model::memory::kv_bytes_per_token(model.model.config());
-    let fits = |sequences: &usize| {
-        let requests = prompts.len();
-        let tokens = hapo_sampler::cache_tokens::<D>(*sequences, requests, longest, max_tokens);
-        tokens as u64 * bytes <= CACHE_BYTES
-    };
-    [256, 128, 64, 32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
 fn longest_prompt(prompts: &[Vec<u32>]) -> usize {

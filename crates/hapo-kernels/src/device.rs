@@ -232,29 +232,52 @@ pub struct SegmentRow {
 
 impl TableItem for SegmentRow {}
 
-/// A region of the key/value cache: `capacity` tokens, of which `len` are written.
+/// Tokens of a page of the key/value cache: what the CPU's kernel reads as one block where up to four query
+/// heads share a key, and two warps of a GPU.
+pub const PAGE: usize = 64;
+
+/// A layer of a key/value cache, which is made of pages of [`PAGE`] tokens.
 ///
-/// Within a region, layer `l` and head `h` hold `Kᵀ [head_dim, capacity]` and then
-/// `V [capacity, head_dim]`, at `base + (l · kv_heads + h) · 2 · head_dim · capacity`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-pub struct CacheSpan {
-    /// First element of the region in the cache buffer.
-    pub base: u64,
-    /// Tokens the region can hold.
-    pub capacity: u32,
-    /// Tokens written.
-    pub len: u32,
+/// In page `p`, layer `index` of `count` and head `h` hold `Kᵀ [head_dim, PAGE]` and then `V [PAGE, head_dim]`, at
+/// `((p · count + index) · kv_heads + h) · 2 · head_dim · PAGE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLayer {
+    /// Which one.
+    pub index: usize,
+    /// Layers of the cache.
+    pub count: usize,
 }
 
 /// What one decoded row may look at: a shared prompt, then its own tokens.
+///
+/// Its pages are those of the prompt and then its own, from `first_page` on in a table of pages; the last one of
+/// each may be partly filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct CacheRow {
-    /// The shared prompt.
-    pub prompt: CacheSpan,
+    /// Where its pages begin in the table.
+    pub first_page: u32,
+    /// Tokens of the prompt.
+    pub prompt_len: u32,
     /// Tokens of this sequence already in the cache; the row's own key and value are given separately.
-    pub own: CacheSpan,
+    pub own_len: u32,
+}
+
+impl CacheRow {
+    /// Tokens it looks at, its own included.
+    pub fn positions(&self) -> usize {
+        (self.prompt_len + self.own_len) as usize + 1
+    }
+
+    /// Pages of the prompt.
+    pub fn prompt_pages(&self) -> usize {
+        (self.prompt_len as usize).div_ceil(PAGE)
+    }
+
+    /// Pages of its own that are written.
+    pub fn own_pages(&self) -> usize {
+        (self.own_len as usize).div_ceil(PAGE)
+    }
 }
 
 impl TableItem for CacheRow {}
@@ -360,6 +383,9 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn fill(&self, dst: SpanMut<Self::Buf>, value: f32);
     /// Multiplies every element.
     fn scale(&self, x: SpanMut<Self::Buf>, factor: f32);
+
+    /// Bytes of memory that this process may still take there; `None` where nothing says so.
+    fn free_bytes(&self) -> Option<u64>;
 
     /// What went wrong since the last call, which forgets it. Results up to here hold only if nothing
     /// did; on the CPU nothing can.
@@ -526,44 +552,26 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn attention_decode(
         &self,
         shape: AttentionShape,
-        layer: usize,
+        layer: CacheLayer,
         rows: &Self::Table<CacheRow>,
+        pages: &Self::Table<u32>,
         cache: &Self::Buf,
         q: Span<Self::Buf>,
         k: Span<Self::Buf>,
         v: Span<Self::Buf>,
         out: SpanMut<Self::Buf>,
     );
-    /// Appends `tokens` rows of `k, v [tokens, kv_heads · head_dim]` to a region, after `span.len`.
+    /// Writes `k, v [layers, cells, kv_heads · head_dim]` into the layers of a cache from `first` on. A cell is a
+    /// token's place: its page times [`PAGE`], plus its place in the page.
     fn cache_append(
         &self,
         shape: AttentionShape,
-        layer: usize,
-        span: CacheSpan,
+        first: CacheLayer,
+        cells: &Self::Table<u32>,
         k: Span<Self::Buf>,
         v: Span<Self::Buf>,
         cache: &mut Self::Buf,
     );
-    /// Appends one token to the own region of every row in every layer: `k, v [layers, rows,
-    /// kv_heads · head_dim]`.
-    fn cache_append_rows(
-        &self,
-        shape: AttentionShape,
-        layers: usize,
-        rows: &[CacheRow],
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
-        cache: &mut Self::Buf,
-    ) {
-        let width = shape.kv_dim();
-        for layer in 0..layers {
-            for (i, row) in rows.iter().enumerate() {
-                let at = (layer * rows.len() + i) * width;
-                let (k, v) = (k.part(at, width), v.part(at, width));
-                self.cache_append(shape, layer, row.own, k, v, cache);
-            }
-        }
-    }
 
     /// `h = silu(gate) ⊙ up`.
     fn swiglu(&self, gate: Span<Self::Buf>, up: Span<Self::Buf>, h: SpanMut<Self::Buf>);

@@ -32,8 +32,8 @@ mod row;
 
 pub use cpu::{Cpu, CpuBuf};
 pub use device::{
-    Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CacheRow, CacheSpan, Device,
-    DeviceError, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut,
+    Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CacheLayer, CacheRow, Device,
+    DeviceError, EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
     TableItem,
 };
 pub use isa::Isa;

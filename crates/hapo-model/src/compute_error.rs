@@ -92,15 +92,13 @@ pub enum ComputeError {
     /// A backward pass without a forward pass before it on this tape.
     #[error("the tape holds no forward pass")]
     NoForward,
-    /// The cache has no free region of this size.
-    #[error(
-        "key/value cache full: {needed} tokens asked for, largest free run {largest} of {capacity}"
-    )]
+    /// The cache has too few free pages.
+    #[error("key/value cache full: {needed} tokens asked for, {free} of {capacity} are free")]
     CacheFull {
-        /// Tokens asked for, rounded up to full blocks.
+        /// Tokens asked for.
         needed: usize,
-        /// Largest run of free tokens.
-        largest: usize,
+        /// Tokens of its free pages.
+        free: usize,
         /// Tokens of the cache.
         capacity: usize,
     },
@@ -118,13 +116,13 @@ pub enum ComputeError {
         /// Its index.
         index: usize,
     },
-    /// A sequence has used all the tokens it reserved.
-    #[error("sequence slot {index} has used its {reserved} reserved tokens")]
+    /// A sequence has all the tokens it may have.
+    #[error("sequence slot {index} has all of its {longest} tokens")]
     SequenceFull {
         /// Its index.
         index: usize,
-        /// Tokens reserved by `fork`.
-        reserved: usize,
+        /// Tokens that `fork` allowed.
+        longest: usize,
     },
 }
 

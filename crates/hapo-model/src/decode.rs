@@ -1,15 +1,19 @@
-//! Decoding: one token of each running sequence per step.
+//! Decoding: one token of each running sequence per step, and many tokens of one that was preempted.
 //!
-//! Bits: a decoded row equals that row of [`Model::forward`] over the same tokens.
+//! Bits: a decoded row equals that row of [`Model::forward`] over the same tokens on the CPU, and the row of a token
+//! that is read again is that token's decoded row on every device whose products do not depend on the other rows.
 
-use hapo_kernels::{Buffer, CacheRow, Device};
+use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device};
 
 use crate::batch::check_tokens;
 use crate::compute_error::ComputeError;
-use crate::kv_cache::{KvCache, SeqSlot};
+use crate::kv_cache::{KvCache, SeqSlot, StepRows};
 use crate::layer::Layer;
 use crate::model::Model;
 use crate::workspace::Workspace;
+
+/// Tokens of a sequence that are read again at once.
+pub const REREAD_TOKENS: usize = 256;
 
 /// One block of a decode step.
 struct Task<'a, D: Device> {
@@ -23,8 +27,8 @@ impl<D: Device> Model<D> {
     /// Feeds one token to each sequence and writes the logits that follow, `[rows, vocabulary]`.
     ///
     /// # Errors
-    /// A slot that is gone, twice in the step, or full; a token outside the vocabulary; a sequence
-    /// longer than the model was opened for. Nothing is fed then.
+    /// A slot that is gone, twice in the step, or full; no free page for a sequence whose last one is full; a token
+    /// outside the vocabulary; a sequence longer than the model was opened for. Nothing is fed then.
     pub fn decode(
         &self,
         cache: &mut KvCache<D>,
@@ -38,53 +42,98 @@ impl<D: Device> Model<D> {
         }
         let tokens: Vec<u32> = rows.iter().map(|&(_, token)| token).collect();
         check_tokens(&tokens, vocabulary)?;
-        let cache_rows = self.cache_rows(cache, rows)?;
+        let slots = rows.iter().map(|&(slot, _)| slot);
+        let step = self.step_rows(cache, slots.clone(), 1)?;
         let mut blocks = std::mem::take(&mut cache.blocks);
         let size = self.reserve_blocks(&mut blocks, rows.len())?;
         {
+            let pages = self.device.table(&step.pages);
             let mut tasks: Vec<Task<'_, D>> = blocks
                 .iter_mut()
-                .zip(cache_rows.chunks(size))
+                .zip(step.rows.chunks(size))
                 .zip(tokens.chunks(size))
                 .zip(logits.chunks_mut(size * vocabulary))
                 .map(|(((work, rows), tokens), logits)| Task { work, rows, tokens, logits })
                 .collect();
             let buf = &cache.buf;
             self.device.each(&mut tasks, |device, task| {
-                self.decode_block(device, buf, task);
+                self.decode_block(device, (buf, &pages), task);
             });
         }
-        self.append_new(cache, &blocks, &cache_rows, size);
+        self.append_new(cache, &blocks, &step.cells, size);
         cache.blocks = blocks;
         self.device.check()?;
-        for &(slot, _) in rows {
-            if let Some(sequence) = &mut cache.sequences[slot.index] {
-                sequence.span.len += 1;
-            }
-        }
+        cache.advance(slots, 1);
         Ok(())
     }
 
-    /// Where the cache holds what each row attends to.
-    fn cache_rows(
+    /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
+    /// there were.
+    ///
+    /// # Errors
+    /// Those of [`Model::decode`].
+    pub fn reread(
         &self,
-        cache: &KvCache<D>,
-        rows: &[(SeqSlot, u32)],
-    ) -> Result<Vec<CacheRow>, ComputeError> {
-        let mut seen = vec![false; cache.sequences.len()];
-        let mut cache_rows = Vec::with_capacity(rows.len());
-        for &(slot, _) in rows {
-            let row = cache.cache_row(slot)?;
-            if std::mem::replace(&mut seen[slot.index], true) {
-                return Err(ComputeError::SlotTwice { index: slot.index });
-            }
-            let length = (row.prompt.len + row.own.len) as usize + 1;
-            if length > self.positions {
-                return Err(ComputeError::TooLong { length, positions: self.positions });
-            }
-            cache_rows.push(row);
+        cache: &mut KvCache<D>,
+        slot: SeqSlot,
+        tokens: &[u32],
+        most: usize,
+    ) -> Result<usize, ComputeError> {
+        check_tokens(tokens, self.config.vocab_size)?;
+        let tokens = &tokens[..tokens.len().min(most)];
+        for piece in tokens.chunks(REREAD_TOKENS) {
+            self.reread_piece(cache, slot, piece)?;
         }
-        Ok(cache_rows)
+        Ok(tokens.len())
+    }
+
+    fn reread_piece(
+        &self,
+        cache: &mut KvCache<D>,
+        slot: SeqSlot,
+        tokens: &[u32],
+    ) -> Result<(), ComputeError> {
+        let (n, device) = (tokens.len(), &self.device);
+        let shape = self.config.attention_shape();
+        let step = self.step_rows(cache, std::iter::once(slot), n)?;
+        let mut work = self.prefill_workspace(cache, n, 1)?;
+        let tokens = device.table(tokens);
+        let positions = device.table(&positions_of(&step.rows));
+        let (rows, pages) = (device.table(&step.rows), device.table(&step.pages));
+        let cells = device.table(&step.cells);
+        device.enter(|| {
+            self.embed(device, &tokens, work.x[0].first_mut(n * self.config.hidden));
+            for index in 0..self.config.layers {
+                let at = cache.layer(index);
+                let layer = self.prefill_layer(index, n, &positions);
+                let buf = &mut cache.buf;
+                work.run_layer(&layer, |device, a| {
+                    device.cache_append(shape, at, &cells, a.k, a.v, buf);
+                    let out = a.out.first_mut(n * shape.q_dim());
+                    device.attention_decode(shape, at, &rows, &pages, buf, a.q, a.k, a.v, out);
+                });
+            }
+        });
+        cache.prefill = Some(work);
+        device.check()?;
+        cache.advance(std::iter::once(slot), n);
+        Ok(())
+    }
+
+    /// Where the cache holds what each row attends to, and where its key and value go.
+    fn step_rows(
+        &self,
+        cache: &mut KvCache<D>,
+        slots: impl Iterator<Item = SeqSlot> + Clone,
+        n: usize,
+    ) -> Result<StepRows, ComputeError> {
+        let step = cache.step_rows(slots, n)?;
+        match step.rows.iter().map(CacheRow::positions).max() {
+            Some(length) if length > self.positions => {
+                Err(ComputeError::TooLong { length, positions: self.positions })
+            }
+            _ => Ok(step),
+        }
     }
 
     /// Buffers for a step of `rows` rows in blocks; the result is the rows of a block.
@@ -109,13 +158,17 @@ impl<D: Device> Model<D> {
         Ok(size)
     }
 
-    fn decode_block(&self, device: &D, cache: &D::Buf, task: &mut Task<'_, D>) {
+    fn decode_block(
+        &self,
+        device: &D,
+        (cache, pages): (&D::Buf, &D::Table<u32>),
+        task: &mut Task<'_, D>,
+    ) {
         let Task { work, rows, tokens, logits } = task;
         let n = rows.len();
         let shape = self.config.attention_shape();
         let new_tokens = n * shape.kv_dim();
-        let positions: Vec<u32> = rows.iter().map(|r| r.prompt.len + r.own.len).collect();
-        let (tokens, positions) = (device.table(tokens), device.table(&positions));
+        let (tokens, positions) = (device.table(tokens), device.table(&positions_of(rows)));
         let rows = device.table(rows);
         device.enter(|| {
             self.embed(device, &tokens, work.x[0].first_mut(n * self.config.hidden));
@@ -132,7 +185,8 @@ impl<D: Device> Model<D> {
                     &mut **work;
                 layer.forward(x, x_next, saved, scratch, |device, a| {
                     let out = a.out.first_mut(n * shape.q_dim());
-                    device.attention_decode(shape, index, &rows, cache, a.q, a.k, a.v, out);
+                    let at = CacheLayer { index, count: self.config.layers };
+                    device.attention_decode(shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
                     device.copy(a.k, new_keys.at_mut(index * new_tokens, new_tokens));
                     device.copy(a.v, new_values.at_mut(index * new_tokens, new_tokens));
                 });
@@ -149,20 +203,21 @@ impl<D: Device> Model<D> {
         &self,
         cache: &mut KvCache<D>,
         blocks: &[Workspace<D>],
-        rows: &[CacheRow],
+        cells: &[u32],
         size: usize,
     ) {
         let shape = self.config.attention_shape();
-        for (work, rows) in blocks.iter().zip(rows.chunks(size)) {
-            let all = self.config.layers * rows.len() * shape.kv_dim();
-            self.device.cache_append_rows(
-                shape,
-                self.config.layers,
-                rows,
-                work.new_keys.first(all),
-                work.new_values.first(all),
-                &mut cache.buf,
-            );
+        let first = cache.layer(0);
+        for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
+            let all = self.config.layers * cells.len() * shape.kv_dim();
+            let (k, v) = (work.new_keys.first(all), work.new_values.first(all));
+            let cells = self.device.table(cells);
+            self.device.cache_append(shape, first, &cells, k, v, &mut cache.buf);
         }
     }
+}
+
+/// The position of each row in its sequence.
+fn positions_of(rows: &[CacheRow]) -> Vec<u32> {
+    rows.iter().map(|it| it.prompt_len + it.own_len).collect()
 }

@@ -1,23 +1,21 @@
-//! Keys and values of prompts and of the sequences that continue them.
+//! Keys and values of prompts and of the sequences that continue them, in pages.
 //!
-//! Purpose: the keys and values of a prompt are stored once for all its rollouts; sequences come and
-//! go, and the caller batches those that are running (continuous batching).
+//! Purpose: a sequence takes a page of [`PAGE`] tokens when it grows into it, so memory follows what is used, not
+//! what could be. The pages of a prompt are those of all its sequences; full pages of prompts that begin alike are
+//! shared as well. Sequences come and go, and the caller batches those that are running (continuous batching).
 //!
-//! Price: a sequence reserves capacity for all the tokens it may grow to. The cache never exceeds the
-//! capacity it was made with: `capacity · layers · kv_heads · head_dim · 8` bytes; a request that does
-//! not fit is refused by [`ComputeError::CacheFull`].
+//! Price: the last page of a prompt and that of a sequence are half empty on average. Prompts that begin alike are
+//! still read whole: what is shared is memory. When no page is free a step is refused by
+//! [`ComputeError::CacheFull`]; who is to wait is the caller's decision.
 
-use hapo_kernels::{CacheRow, CacheSpan, Device};
+use hapo_kernels::{CacheLayer, CacheRow, Device, PAGE};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::free_list::{End, FreeList};
 use crate::memory::kv_bytes_per_token;
 use crate::model::Model;
+use crate::pages::Pages;
 use crate::workspace::Workspace;
-
-/// Tokens of an allocation unit.
-const UNIT: usize = 16;
 
 /// A prompt in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,11 +35,10 @@ pub struct SeqSlot {
 #[derive(Debug)]
 pub struct KvCache<D: Device> {
     pub(crate) buf: D::Buf,
-    per_token: usize,
-    capacity: usize,
-    free: FreeList,
+    layers: usize,
+    pages: Pages,
     prompts: Vec<Option<Prompt>>,
-    pub(crate) sequences: Vec<Option<Sequence>>,
+    sequences: Vec<Option<Sequence>>,
     generation: u64,
     /// Buffers of the last prefill, and of the blocks of a decode step.
     pub(crate) prefill: Option<Workspace<D>>,
@@ -51,33 +48,51 @@ pub struct KvCache<D: Device> {
 #[derive(Debug)]
 struct Prompt {
     generation: u64,
-    span: CacheSpan,
+    pages: Vec<u32>,
+    len: usize,
     sequences: usize,
     released: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Sequence {
+struct Sequence {
     generation: u64,
     prompt: usize,
-    pub(crate) span: CacheSpan,
-    reserved: usize,
+    pages: Vec<u32>,
+    len: usize,
+    longest: usize,
+}
+
+/// Pages of a prompt, of which the first hold what another prompt wrote.
+#[derive(Debug)]
+pub(crate) struct PromptPages {
+    pub(crate) pages: Vec<u32>,
+    /// Tokens of the pages that are written already.
+    pub(crate) written: usize,
+}
+
+/// Where the tokens of a step are, and what they look at.
+#[derive(Debug, Default)]
+pub(crate) struct StepRows {
+    pub(crate) rows: Vec<CacheRow>,
+    /// Pages of all rows.
+    pub(crate) pages: Vec<u32>,
+    /// Where the key and the value of each row go.
+    pub(crate) cells: Vec<u32>,
 }
 
 impl<D: Device> KvCache<D> {
-    /// A cache for `tokens` tokens of prompts and sequences together (each rounded up to 16).
+    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages.
     ///
     /// # Errors
     /// No memory.
     pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, ComputeError> {
         let shape = model.config.attention_shape();
-        let per_token = model.config.layers * shape.kv_dim() * 2;
-        let capacity = tokens.next_multiple_of(UNIT);
+        let pages = tokens.div_ceil(PAGE);
         Ok(Self {
-            buf: model.device.alloc(capacity * per_token)?,
-            per_token,
-            capacity,
-            free: FreeList::new(capacity),
+            buf: model.device.alloc(pages * PAGE * model.config.layers * shape.kv_dim() * 2)?,
+            layers: model.config.layers,
+            pages: Pages::new(pages),
             prompts: Vec::new(),
             sequences: Vec::new(),
             generation: 0,
@@ -86,49 +101,50 @@ impl<D: Device> KvCache<D> {
         })
     }
 
-    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim · 4`.
+    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim · 4`, the tokens rounded up
+    /// to full pages.
     pub fn bytes(config: &Config, tokens: usize) -> usize {
-        tokens.next_multiple_of(UNIT) * kv_bytes_per_token(config) as usize
+        tokens.next_multiple_of(PAGE) * kv_bytes_per_token(config) as usize
     }
 
     /// Tokens the cache can hold.
     pub fn capacity(&self) -> usize {
-        self.capacity
+        self.pages.count() * PAGE
     }
 
-    /// Tokens not reserved; they may not be adjacent.
+    /// Tokens of the pages that are free.
     pub fn free_tokens(&self) -> usize {
-        self.free.total()
+        self.pages.free() * PAGE
     }
 
-    /// Tokens that a prompt or a sequence of `tokens` tokens takes.
+    /// Tokens of the pages that a prompt or a sequence of `tokens` tokens takes.
     pub fn cost(tokens: usize) -> usize {
-        tokens.max(1).next_multiple_of(UNIT)
+        tokens.next_multiple_of(PAGE)
     }
 
-    /// A sequence that continues a prompt and may be fed up to `max_new` tokens.
+    /// A sequence that continues a prompt and may be fed up to `longest` tokens. It takes no page yet.
     ///
     /// # Errors
-    /// No free run that is long enough, or the prompt is gone.
-    pub fn fork(&mut self, prompt: PromptSlot, max_new: usize) -> Result<SeqSlot, ComputeError> {
+    /// The prompt is gone.
+    pub fn fork(&mut self, prompt: PromptSlot, longest: usize) -> Result<SeqSlot, ComputeError> {
         self.prompt(prompt)?;
-        let span = self.region(max_new, End::Low)?;
         self.generation += 1;
+        let generation = self.generation;
         let sequence =
-            Sequence { generation: self.generation, prompt: prompt.index, span, reserved: max_new };
+            Sequence { generation, prompt: prompt.index, pages: Vec::new(), len: 0, longest };
         self.prompts[prompt.index].as_mut().expect("the prompt was just found").sequences += 1;
         let index = first_free(&mut self.sequences, sequence);
-        Ok(SeqSlot { index, generation: self.generation })
+        Ok(SeqSlot { index, generation })
     }
 
-    /// Frees a sequence's tokens.
+    /// Frees a sequence's pages.
     ///
     /// # Errors
     /// The sequence is gone already.
     pub fn release(&mut self, sequence: SeqSlot) -> Result<(), ComputeError> {
         self.sequence(sequence)?;
         let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
-        self.free_span(gone.span);
+        self.pages.give(&gone.pages);
         if let Some(prompt) = &mut self.prompts[gone.prompt] {
             prompt.sequences -= 1;
         }
@@ -136,7 +152,7 @@ impl<D: Device> KvCache<D> {
         Ok(())
     }
 
-    /// Frees a prompt's tokens, as soon as its last sequence is released.
+    /// Frees a prompt's pages, as soon as its last sequence is released.
     ///
     /// # Errors
     /// The prompt is gone already.
@@ -149,21 +165,36 @@ impl<D: Device> KvCache<D> {
         Ok(())
     }
 
-    /// Frees everything; all slots are gone.
-    pub fn clear(&mut self) {
-        self.prompts.clear();
-        self.sequences.clear();
-        self.free = FreeList::new(self.capacity);
+    /// Tokens that a sequence was fed.
+    ///
+    /// # Errors
+    /// The sequence is gone.
+    pub fn fed(&self, slot: SeqSlot) -> Result<usize, ComputeError> {
+        Ok(self.sequence(slot)?.len)
+    }
+
+    /// Tokens of the pages that the next token of each of these sequences takes.
+    ///
+    /// # Errors
+    /// A sequence is gone.
+    pub fn growth(&self, slots: impl IntoIterator<Item = SeqSlot>) -> Result<usize, ComputeError> {
+        let mut pages = 0;
+        for slot in slots {
+            let it = self.sequence(slot)?;
+            pages += usize::from(it.len == it.pages.len() * PAGE);
+        }
+        Ok(pages * PAGE)
+    }
+
+    /// Tokens of one more page for every sequence that can grow into one.
+    pub fn reserve(&self) -> usize {
+        let sequences = self.sequences.iter().flatten();
+        sequences.filter(|it| it.pages.len() * PAGE < it.longest).count() * PAGE
     }
 
     fn drop_prompt_if_unused(&mut self, index: usize) {
-        if let Some(prompt) = &self.prompts[index]
-            && prompt.released
-            && prompt.sequences == 0
-        {
-            let span = prompt.span;
-            self.prompts[index] = None;
-            self.free_span(span);
+        if let Some(prompt) = self.prompts[index].take_if(|it| it.released && it.sequences == 0) {
+            self.pages.give(&prompt.pages);
         }
     }
 
@@ -183,42 +214,91 @@ impl<D: Device> KvCache<D> {
             .ok_or(ComputeError::Slot { what: "sequence", index: slot.index })
     }
 
-    pub(crate) fn region(&mut self, tokens: usize, end: End) -> Result<CacheSpan, ComputeError> {
-        let needed = Self::cost(tokens);
-        let start = self.free.take(needed, end).ok_or(ComputeError::CacheFull {
-            needed,
-            largest: self.free.largest(),
-            capacity: self.capacity,
-        })?;
-        Ok(CacheSpan { base: (start * self.per_token) as u64, capacity: needed as u32, len: 0 })
+    /// Pages for a prompt, those of prompts that begin alike among them. With `at_once` the caller writes the others
+    /// before anything reads them, so that the next prompt may share them.
+    pub(crate) fn pages_for(
+        &mut self,
+        tokens: &[u32],
+        at_once: bool,
+    ) -> Result<PromptPages, ComputeError> {
+        let capacity = self.capacity();
+        let (free, needed) = (self.free_tokens(), tokens.len());
+        let found = self.pages.take_for(tokens, at_once);
+        found.ok_or(ComputeError::CacheFull { needed, free, capacity })
     }
 
-    /// A slot for a prompt of `len` tokens that was read into `span`.
-    pub(crate) fn keep_prompt(&mut self, mut span: CacheSpan, len: usize) -> PromptSlot {
-        span.len = len as u32;
+    /// A slot for a prompt whose pages are written.
+    pub(crate) fn keep_prompt(&mut self, tokens: &[u32], pages: Vec<u32>) -> PromptSlot {
+        self.pages.share(tokens, &pages);
         self.generation += 1;
         let generation = self.generation;
-        let prompt = Prompt { generation, span, sequences: 0, released: false };
+        let prompt = Prompt { generation, pages, len: tokens.len(), sequences: 0, released: false };
         let index = first_free(&mut self.prompts, prompt);
         PromptSlot { index, generation }
     }
 
-    pub(crate) fn free_span(&mut self, span: CacheSpan) {
-        self.free.give(span.base as usize / self.per_token, span.capacity as usize);
+    pub(crate) fn give_pages(&mut self, pages: &[u32]) {
+        self.pages.give(pages);
     }
 
-    pub(crate) fn cache_row(&self, slot: SeqSlot) -> Result<CacheRow, ComputeError> {
-        let sequence = self.sequence(slot)?;
-        if sequence.span.len as usize >= sequence.reserved {
-            return Err(ComputeError::SequenceFull {
-                index: slot.index,
-                reserved: sequence.reserved,
-            });
+    /// The rows of `n` more tokens of each sequence, for which pages are taken where theirs are full. Nothing is
+    /// taken on an error.
+    pub(crate) fn step_rows(
+        &mut self,
+        slots: impl Iterator<Item = SeqSlot> + Clone,
+        n: usize,
+    ) -> Result<StepRows, ComputeError> {
+        let mut seen = vec![false; self.sequences.len()];
+        let mut needed = 0;
+        for slot in slots.clone() {
+            let it = self.sequence(slot)?;
+            if std::mem::replace(&mut seen[slot.index], true) {
+                return Err(ComputeError::SlotTwice { index: slot.index });
+            }
+            if it.len + n > it.longest {
+                return Err(ComputeError::SequenceFull { index: slot.index, longest: it.longest });
+            }
+            needed += (it.len + n).div_ceil(PAGE).saturating_sub(it.pages.len());
         }
-        let prompt =
-            self.prompts[sequence.prompt].as_ref().expect("a prompt outlives its sequences");
-        Ok(CacheRow { prompt: prompt.span, own: sequence.span })
+        if needed > self.pages.free() {
+            let (free, capacity) = (self.free_tokens(), self.capacity());
+            return Err(ComputeError::CacheFull { needed: needed * PAGE, free, capacity });
+        }
+        let mut step = StepRows::default();
+        for slot in slots {
+            let it = self.sequences[slot.index].as_mut().expect("the sequence was just found");
+            while it.pages.len() * PAGE < it.len + n {
+                it.pages.push(self.pages.take().expect("free pages were counted"));
+            }
+            let prompt = self.prompts[it.prompt].as_ref().expect("a prompt outlives its sequences");
+            let first_page = step.pages.len() as u32;
+            step.pages.extend(prompt.pages.iter().chain(&it.pages));
+            for len in it.len..it.len + n {
+                let (prompt_len, own_len) = (prompt.len as u32, len as u32);
+                step.rows.push(CacheRow { first_page, prompt_len, own_len });
+                step.cells.push(it.pages[len / PAGE] * PAGE as u32 + (len % PAGE) as u32);
+            }
+        }
+        Ok(step)
     }
+
+    /// The sequences have `n` more tokens.
+    pub(crate) fn advance(&mut self, slots: impl Iterator<Item = SeqSlot>, n: usize) {
+        for slot in slots {
+            if let Some(it) = &mut self.sequences[slot.index] {
+                it.len += n;
+            }
+        }
+    }
+
+    pub(crate) fn layer(&self, index: usize) -> CacheLayer {
+        CacheLayer { index, count: self.layers }
+    }
+}
+
+/// Where the tokens `first..` of a prompt go.
+pub(crate) fn cells(pages: &[u32], tokens: std::ops::Range<usize>) -> Vec<u32> {
+    tokens.map(|it| pages[it / PAGE] * PAGE as u32 + (it % PAGE) as u32).collect()
 }
 
 /// Puts an item into the first free slot.

@@ -3,18 +3,17 @@
 //! Bits: the logits after a prompt equal those of [`Model::forward`] over the same tokens, whatever
 //! the pieces.
 
-use hapo_kernels::{Buffer, CacheSpan, Device, SegmentRow};
+use hapo_kernels::{Buffer, Device, SegmentRow};
 
 use crate::batch::check_tokens;
 use crate::compute_error::ComputeError;
-use crate::free_list::End;
-use crate::kv_cache::{KvCache, PromptSlot};
+use crate::kv_cache::{KvCache, PromptPages, PromptSlot, cells};
 use crate::layer::Layer;
 use crate::model::Model;
 use crate::workspace::Workspace;
 
-/// Tokens of prompts that go through the layers together.
-const PREFILL_TOKENS: usize = 1024;
+/// Tokens of prompts that go through the layers together; more only of one that is longer.
+pub const PREFILL_TOKENS: usize = 1024;
 
 /// Slots and logits of prompts that were read.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +31,7 @@ pub struct Prefill {
 pub struct PartialPrompt<D: Device> {
     tokens: Vec<u32>,
     read: usize,
-    span: CacheSpan,
+    pages: PromptPages,
     /// `[layers, length, kv_dim]`.
     keys: D::Buf,
     values: D::Buf,
@@ -49,18 +48,18 @@ impl<D: Device> PartialPrompt<D> {
 }
 
 impl<D: Device> KvCache<D> {
-    /// Frees the tokens of a prompt that is no longer needed.
+    /// Frees the pages of a prompt that is no longer needed.
     #[expect(clippy::needless_pass_by_value, reason = "the prompt is of no more use")]
     pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
-        self.free_span(prompt.span);
+        self.give_pages(&prompt.pages.pages);
     }
 }
 
 impl<D: Device> Model<D> {
-    /// Reserves cache tokens for a prompt that [`Model::continue_prefill`] reads in pieces.
+    /// Takes pages for a prompt that [`Model::continue_prefill`] reads in pieces.
     ///
     /// # Errors
-    /// An empty or too long prompt, an unknown token, no free run that is long enough.
+    /// An empty or too long prompt, an unknown token, too few free pages.
     pub fn begin_prefill(
         &self,
         cache: &mut KvCache<D>,
@@ -76,7 +75,7 @@ impl<D: Device> Model<D> {
         Ok(PartialPrompt {
             tokens: tokens.to_vec(),
             read: 0,
-            span: cache.region(len, End::High)?,
+            pages: cache.pages_for(tokens, false)?,
             keys,
             values,
             q,
@@ -119,7 +118,8 @@ impl<D: Device> Model<D> {
         if !last {
             return Ok(None);
         }
-        let slot = cache.keep_prompt(prompt.span, len);
+        let pages = std::mem::take(&mut prompt.pages.pages);
+        let slot = cache.keep_prompt(&prompt.tokens, pages);
         Ok(Some((slot, logits)))
     }
 
@@ -145,7 +145,9 @@ impl<D: Device> Model<D> {
             prefix_len: done as u32,
             prefix_group: 0,
         }]);
-        let span = CacheSpan { len: done as u32, ..prompt.span };
+        // What another prompt wrote is there.
+        let from = done.max(prompt.pages.written).min(end);
+        let to = device.table(&cells(&prompt.pages.pages, from..end));
         self.embed(device, &tokens, work.x[0].first_mut(rows * self.config.hidden));
         for index in 0..self.config.layers {
             let first = index * len * kv_dim;
@@ -167,13 +169,13 @@ impl<D: Device> Model<D> {
                 let out = prompt.out.at(done * q_dim, rows * q_dim);
                 device.copy(out, a.out.first_mut(rows * q_dim));
             });
-            let k = work.saved.k.first(rows * kv_dim);
-            let v = work.saved.v.first(rows * kv_dim);
-            device.cache_append(shape, index, span, k, v, &mut cache.buf);
+            let (at, len) = ((from - done) * kv_dim, (end - from) * kv_dim);
+            let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
+            device.cache_append(shape, cache.layer(index), &to, k, v, &mut cache.buf);
         }
     }
 
-    fn prefill_layer<'a>(
+    pub(crate) fn prefill_layer<'a>(
         &'a self,
         index: usize,
         rows: usize,
@@ -200,7 +202,7 @@ impl<D: Device> Model<D> {
     }
 
     /// The workspace of the last prompts if it is large enough, else a larger one.
-    fn prefill_workspace(
+    pub(crate) fn prefill_workspace(
         &self,
         cache: &mut KvCache<D>,
         rows: usize,
@@ -218,8 +220,7 @@ impl<D: Device> Model<D> {
     /// Reads prompts into the cache.
     ///
     /// # Errors
-    /// An empty or too long prompt, an unknown token, no free run that is long enough. The cache is
-    /// unchanged then.
+    /// An empty or too long prompt, an unknown token, too few free pages. The cache is unchanged then.
     pub fn prefill(
         &self,
         cache: &mut KvCache<D>,
@@ -228,33 +229,33 @@ impl<D: Device> Model<D> {
         for prompt in prompts {
             self.check_prompt(prompt)?;
         }
-        let mut spans: Vec<CacheSpan> = Vec::with_capacity(prompts.len());
+        let mut taken: Vec<PromptPages> = Vec::with_capacity(prompts.len());
         let mut logits = vec![0.0; prompts.len() * self.config.vocab_size];
-        let result = self.prefill_into(cache, prompts, &mut spans, &mut logits);
+        let result = self.prefill_into(cache, prompts, &mut taken, &mut logits);
         if let Err(error) = result {
-            for span in spans {
-                cache.free_span(span);
+            for it in taken {
+                cache.give_pages(&it.pages);
             }
             return Err(error);
         }
         let slots = prompts
             .iter()
-            .zip(spans)
-            .map(|(prompt, span)| cache.keep_prompt(span, prompt.len()))
+            .zip(taken)
+            .map(|(prompt, it)| cache.keep_prompt(prompt, it.pages))
             .collect();
         Ok(Prefill { slots, logits })
     }
 
-    /// Reserves a span for each prompt and reads the prompts, a few at a time.
+    /// Takes pages for each prompt and reads the prompts, a few at a time.
     fn prefill_into(
         &self,
         cache: &mut KvCache<D>,
         prompts: &[&[u32]],
-        spans: &mut Vec<CacheSpan>,
+        taken: &mut Vec<PromptPages>,
         logits: &mut [f32],
     ) -> Result<(), ComputeError> {
         for prompt in prompts {
-            spans.push(cache.region(prompt.len(), End::High)?);
+            taken.push(cache.pages_for(prompt, true)?);
         }
         let vocabulary = self.config.vocab_size;
         let mut first = 0;
@@ -266,7 +267,7 @@ impl<D: Device> Model<D> {
                 end += 1;
             }
             let logits = &mut logits[first * vocabulary..end * vocabulary];
-            self.prefill_chunk(cache, &prompts[first..end], &spans[first..end], logits)?;
+            self.prefill_chunk(cache, &prompts[first..end], &taken[first..end], logits)?;
             first = end;
         }
         Ok(())
@@ -276,7 +277,7 @@ impl<D: Device> Model<D> {
         &self,
         cache: &mut KvCache<D>,
         prompts: &[&[u32]],
-        spans: &[CacheSpan],
+        taken: &[PromptPages],
         logits: &mut [f32],
     ) -> Result<(), ComputeError> {
         let tokens = prompts.concat();
@@ -295,6 +296,13 @@ impl<D: Device> Model<D> {
         }
         let mut work = self.prefill_workspace(cache, rows, prompts.len())?;
         let device = &self.device;
+        // What another prompt wrote is there.
+        let to: Vec<(usize, D::Table<u32>)> = (taken.iter().zip(prompts))
+            .map(|(it, prompt)| {
+                let cells = cells(&it.pages, it.written..prompt.len());
+                (cells.len(), device.table(&cells))
+            })
+            .collect();
         let tokens = device.table(&tokens);
         let positions = device.table(&positions);
         let segments = device.table(&segments);
@@ -310,12 +318,12 @@ impl<D: Device> Model<D> {
                     let log_sums = a.log_sums.first_mut(rows * shape.heads);
                     device.attention(shape, &segments, a.q, a.k, a.v, out, log_sums);
                 });
-                let mut start = 0;
-                for (prompt, &span) in prompts.iter().zip(spans) {
-                    let (at, len) = (start * kv_dim, prompt.len() * kv_dim);
+                let mut end = 0;
+                for (prompt, (n, cells)) in prompts.iter().zip(&to) {
+                    end += prompt.len();
+                    let (at, len) = ((end - n) * kv_dim, n * kv_dim);
                     let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
-                    device.cache_append(shape, index, span, k, v, &mut cache.buf);
-                    start += prompt.len();
+                    device.cache_append(shape, cache.layer(index), cells, k, v, &mut cache.buf);
                 }
             }
             let x = work.x[0].first(rows * hidden);

@@ -173,23 +173,21 @@ fn bad_batches_are_refused_by_name() {
 }
 
 #[test]
-fn a_full_cache_refuses_and_released_room_is_used_again() {
+fn a_full_cache_refuses_and_released_pages_are_used_again() {
     let model = model("tiny-qwen2", 2);
-    let mut cache = KvCache::new(&model, 96).unwrap();
+    let mut cache = KvCache::new(&model, 180).unwrap();
+    assert_eq!(cache.capacity(), 192);
     let prompt = model.prefill(&mut cache, &[&[1, 2, 3]]).unwrap().slots[0];
-    let a = cache.fork(prompt, 32).unwrap();
+    let a = cache.fork(prompt, 66).unwrap();
     let b = cache.fork(prompt, 32).unwrap();
-    assert_eq!(cache.free_tokens(), 16);
-    assert!(matches!(
-        cache.fork(prompt, 17),
-        Err(ComputeError::CacheFull { needed: 32, largest: 16, capacity: 96 })
-    ));
-    let long = vec![1; 17];
+    // A sequence takes its page with its first token.
+    assert_eq!((cache.free_tokens(), cache.growth([a, b]).unwrap()), (128, 128));
+    let long = vec![1; 65];
     assert!(matches!(
         model.prefill(&mut cache, &[&[1], &long]),
-        Err(ComputeError::CacheFull { .. })
+        Err(ComputeError::CacheFull { needed: 65, free: 64, capacity: 192 })
     ));
-    assert_eq!(cache.free_tokens(), 16);
+    assert_eq!(cache.free_tokens(), 128);
     let mut logits = Vec::new();
     assert!(matches!(
         model.decode(&mut cache, &[(a, 1), (a, 2)], &mut logits),
@@ -207,24 +205,60 @@ fn a_full_cache_refuses_and_released_room_is_used_again() {
         model.decode(&mut cache, &[(a, 1)], &mut logits),
         Err(ComputeError::Slot { .. })
     ));
-    // The same capacity, the same numbers.
-    let c = cache.fork(prompt, 32).unwrap();
+    // The same page, the same numbers.
+    let c = cache.fork(prompt, 65).unwrap();
     model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
     assert_eq!(logits, first[..logits.len()]);
-    for _ in 0..31 {
+    for _ in 0..63 {
         model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
     }
+    // Its second page is not there; what it has stays.
     assert!(matches!(
         model.decode(&mut cache, &[(c, 1)], &mut logits),
-        Err(ComputeError::SequenceFull { reserved: 32, .. })
+        Err(ComputeError::CacheFull { needed: 64, free: 0, capacity: 192 })
+    ));
+    cache.release(b).unwrap();
+    model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
+    assert!(matches!(
+        model.decode(&mut cache, &[(c, 1)], &mut logits),
+        Err(ComputeError::SequenceFull { longest: 65, .. })
     ));
     cache.release_prompt(prompt).unwrap();
     assert!(matches!(cache.fork(prompt, 1), Err(ComputeError::Slot { .. })));
-    cache.release(b).unwrap();
     cache.release(c).unwrap();
-    assert_eq!(cache.free_tokens(), 96);
+    assert_eq!(cache.free_tokens(), 192);
     assert!(matches!(
         model.prefill(&mut cache, &[&[]]),
         Err(ComputeError::Empty { what: "prompt" })
     ));
+}
+
+/// Tokens that are read again at once leave the keys, the values and the logits that decoding them one by one left,
+/// over several pages and with any number of threads.
+#[test]
+fn a_sequence_that_is_read_again_goes_on_with_the_same_bits() {
+    for name in ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"] {
+        let model = model(name, 2);
+        let prompt: Vec<u32> = (0..71).map(|i| (i * 53 + 7) % 380).collect();
+        let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 380).collect();
+        let mut cache = KvCache::new(&model, 2048).unwrap();
+        let slot = model.prefill(&mut cache, &[&prompt]).unwrap().slots[0];
+        let decoded = cache.fork(slot, 200).unwrap();
+        let mut expected = Vec::new();
+        for &token in &tokens {
+            model.decode(&mut cache, &[(decoded, token)], &mut expected).unwrap();
+        }
+        for most in [usize::MAX, 37] {
+            let again = cache.fork(slot, 200).unwrap();
+            let mut done = 0;
+            while done + 1 < tokens.len() {
+                let rest = &tokens[done..tokens.len() - 1];
+                done += model.reread(&mut cache, again, rest, most).unwrap();
+            }
+            let mut logits = Vec::new();
+            model.decode(&mut cache, &[(again, tokens[149])], &mut logits).unwrap();
+            assert!(logits == expected, "{name}, {most} at once");
+            cache.release(again).unwrap();
+        }
+    }
 }

@@ -2,13 +2,14 @@
 //!
 //! [`Engine`] serves requests that come at any time, a token of each per step; [`sample`] is a loop
 //! over it for requests that are all known. Every group's prompt is read once and shared by its
-//! completions; a sequence that finishes frees its slot at once for the next one. Each draw is a pure function of (seed, purpose, step,
+//! completions; a sequence that finishes frees its pages at once for the next one. Each draw is a pure function of (seed, purpose, step,
 //! prompt, rollout, position), and a row's arithmetic does not depend on the other rows, so the
 //! completions are the same bits whatever the batch size and the number of threads.
 
 mod chat_format;
 mod draw;
 mod engine;
+mod kv_memory;
 mod local;
 mod request;
 mod score;
@@ -19,6 +20,7 @@ use hapo_core::Explain;
 pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
+pub use kv_memory::KvMemory;
 pub use local::{
     Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_each,
     sample_until, sample_watched,
@@ -67,6 +69,21 @@ pub enum Error {
         /// Why it cannot be served.
         source: Box<Error>,
     },
+    /// Too little memory for the keys and values of one sequence.
+    #[error(
+        "kv_memory: one sequence of {prompt} + {completion} tokens needs {:.3} MB of keys and values, there are {:.3} MB",
+        *needed as f64 / 1e6, *bytes as f64 / 1e6
+    )]
+    KvMemory {
+        /// Bytes that it needs.
+        needed: u64,
+        /// Tokens of the longest prompt.
+        prompt: usize,
+        /// Tokens of the longest completion.
+        completion: usize,
+        /// Bytes that there are.
+        bytes: u64,
+    },
     /// A limit of an engine.
     #[error("{name}: expected at least 1, got 0")]
     Limit {
@@ -107,15 +124,20 @@ impl Explain for Error {
             Self::Compute(it) => it.hint(),
             Self::Data(it) => it.hint(),
             Self::InGroup { source, .. } => source.hint(),
+            Self::KvMemory { .. } => {
+                Some("give keys and values more memory, or ask for shorter completions".to_owned())
+            }
             _ => None,
         }
     }
 
     fn is_bad_input(&self) -> bool {
         match self {
-            Self::Data(_) | Self::Template { .. } | Self::Tokenizer(_) | Self::Request { .. } => {
-                true
-            }
+            Self::Data(_)
+            | Self::Template { .. }
+            | Self::Tokenizer(_)
+            | Self::Request { .. }
+            | Self::KvMemory { .. } => true,
             Self::InGroup { source, .. } => source.is_bad_input(),
             Self::Compute(_) | Self::Limit { .. } => false,
         }

@@ -8,8 +8,8 @@ use hapo_model::{KvCache, Model, Tokenizer};
 
 use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
-    Decoding, Drawn, Engine, EngineLimits, Error, EventKind, FinishReason, NewToken, Request,
-    RngKey,
+    Decoding, Drawn, Engine, EngineLimits, Error, EventKind, FinishReason, KvMemory, NewToken,
+    Request, RngKey,
 };
 
 /// A prompt and how many completions of it to sample.
@@ -34,6 +34,8 @@ pub struct SampleSettings<'a> {
     pub max_new_tokens: usize,
     /// Sequences decoded at once.
     pub max_sequences: usize,
+    /// Memory of keys and values. No completion depends on it.
+    pub kv_memory: KvMemory,
     /// Ids below this may be drawn; the model's vocabulary may be padded beyond it.
     pub usable_vocab: usize,
     /// Seed of the draws.
@@ -142,8 +144,8 @@ fn collect(
     Ok(groups.map(|it| it.expect("every request is finished once")).collect())
 }
 
-/// Tokens of the key/value cache that [`sample`] reserves for `sequences` running sequences of `requests`
-/// requests, whose longest prompt and completion have so many tokens.
+/// Tokens of the key/value cache with which [`sample`] preempts none of `sequences` running sequences of `requests`
+/// requests, whose longest prompt and completion have so many tokens: the most that it reserves.
 pub fn cache_tokens<D: Device>(
     sequences: usize,
     requests: usize,
@@ -171,7 +173,8 @@ fn run<D: Device, E: From<Error>>(
     if requested == 0 {
         return Ok(());
     }
-    let mut engine = Engine::new(model, until.map(|it| it.0), limits::<D>(requests, settings))?;
+    let limits = limits(model, requests, settings)?;
+    let mut engine = Engine::new(model, until.map(|it| it.0), limits)?;
     let mut group_of = HashMap::new();
     for (group, it) in requests.iter().enumerate().filter(|it| it.1.completions > 0) {
         let id = engine
@@ -223,21 +226,28 @@ fn run<D: Device, E: From<Error>>(
     Ok(())
 }
 
-fn limits<D: Device>(requests: &[GroupRequest<'_>], settings: &SampleSettings<'_>) -> EngineLimits {
+fn limits<D: Device>(
+    model: &Model<D>,
+    requests: &[GroupRequest<'_>],
+    settings: &SampleSettings<'_>,
+) -> Result<EngineLimits, Error> {
     let requested = requests.iter().map(|it| it.completions).sum::<usize>();
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
+    let new_tokens = settings.max_new_tokens;
     let sequences = settings.max_sequences.min(requested);
-    EngineLimits {
+    let most = cache_tokens::<D>(sequences, requests.len(), longest, new_tokens);
+    let mut limits = EngineLimits {
         max_sequences: sequences,
-        cache_tokens: cache_tokens::<D>(
-            sequences,
-            requests.len(),
-            longest,
-            settings.max_new_tokens,
-        ),
+        cache_tokens: most,
         prefill_tokens: usize::MAX,
         usable_vocab: settings.usable_vocab,
+    };
+    // A prompt that is too long is refused with its own error.
+    if longest + new_tokens <= model.positions() + 1 {
+        let one = (longest, new_tokens);
+        limits.cache_tokens = settings.kv_memory.tokens(model, limits, one)?;
     }
+    Ok(limits)
 }
 
 /// A group with a first token.
@@ -297,6 +307,7 @@ mod tests {
             ],
             max_new_tokens: 24,
             max_sequences,
+            kv_memory: KvMemory::Auto,
             usable_vocab: 381,
             seed: 5,
             rng_stream: RngStream::Sample,

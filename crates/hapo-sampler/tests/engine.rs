@@ -7,8 +7,8 @@ use hapo_core::{PromptId, RngStream};
 use hapo_kernels::Cpu;
 use hapo_model::{KvCache, Model, Tokenizer};
 use hapo_sampler::{
-    Decoding, Drawn, Engine, EngineLimits, EventKind, FinishReason, GroupRequest, Request,
-    RequestId, RngKey, SampleSettings, Truncation, sample,
+    Decoding, Drawn, Engine, EngineLimits, EventKind, FinishReason, GroupRequest, KvMemory,
+    Request, RequestId, RngKey, SampleSettings, Truncation, sample,
 };
 
 const STOP: [u32; 12] = [3, 19, 35, 51, 67, 83, 99, 115, 131, 147, 163, 179];
@@ -22,6 +22,12 @@ fn folder() -> PathBuf {
 fn model(threads: usize) -> Model<Cpu> {
     let cpu = Cpu::new(threads).unwrap();
     hapo_model::load(&folder(), cpu, |_| 128).unwrap().model
+}
+
+/// The model, open for sequences of several pages.
+fn long_model(threads: usize) -> Model<Cpu> {
+    let cpu = Cpu::new(threads).unwrap();
+    hapo_model::load(&folder(), cpu, |_| 400).unwrap().model
 }
 
 fn request(i: u64) -> Request {
@@ -45,6 +51,16 @@ type Completions = BTreeMap<(u64, usize), (Vec<Drawn>, FinishReason)>;
 
 /// Serves requests that come at the steps of `arrivals`, by number.
 fn serve(model: &Model<Cpu>, limits: EngineLimits, arrivals: &[(usize, u64)]) -> Completions {
+    serve_some(model, limits, arrivals, request).0
+}
+
+/// As [`serve`], with requests of another kind; how often a sequence lost its pages, too.
+fn serve_some(
+    model: &Model<Cpu>,
+    limits: EngineLimits,
+    arrivals: &[(usize, u64)],
+    request: impl Fn(u64) -> Request,
+) -> (Completions, u64) {
     let mut engine = Engine::new(model, None, limits).unwrap();
     let (mut ids, mut tokens, mut served) = (BTreeMap::new(), BTreeMap::new(), Completions::new());
     let mut step = 0;
@@ -70,7 +86,102 @@ fn serve(model: &Model<Cpu>, limits: EngineLimits, arrivals: &[(usize, u64)]) ->
     }
     assert_eq!(engine.free_tokens(), limits.cache_tokens);
     assert!(tokens.is_empty() && engine.is_idle());
-    served
+    (served, engine.preemptions())
+}
+
+/// Requests whose completions grow over several pages; half of them begin with the same 70 tokens.
+fn long_request(i: u64) -> Request {
+    let mut prompt: Vec<u32> = (0..70).map(|j| (j * 11) % 380).collect();
+    if i.is_multiple_of(2) {
+        prompt.clear();
+    }
+    prompt.extend((0..5 + 7 * i as u32).map(|j| (i as u32 * 37 + j * 13) % 380));
+    Request { prompt, max_tokens: 160 + 8 * i as usize, completions: 4, ..request(i) }
+}
+
+/// With pages for a tenth of the batch sequences are preempted and read again, in pieces too, and every token and
+/// log-probability is that of a run that never was.
+#[test]
+fn completions_do_not_depend_on_memory_or_preemption() {
+    let all: Vec<(usize, u64)> = (0..8).map(|i| (0, i)).collect();
+    // A page and a half of each prompt, and four of each completion.
+    let most = 8 * 128 + 32 * 256;
+    let ample = EngineLimits { cache_tokens: most, prefill_tokens: usize::MAX, ..LARGE };
+    let never_ends = |i| Request { stop_tokens: vec![3], ..long_request(i) };
+    let (expected, none) = serve_some(&long_model(1), ample, &all, never_ends);
+    assert_eq!((expected.len(), none), (32, 0));
+    let lengths = expected.values().map(|it| it.0.len());
+    assert!(lengths.clone().max().unwrap() > 128 && lengths.sum::<usize>() > 32 * 64);
+    let late: Vec<(usize, u64)> = (0..8).map(|i| (i as usize * 5, 7 - i)).collect();
+    let tenth = EngineLimits { cache_tokens: 896, ..ample };
+    let pieces = EngineLimits { prefill_tokens: 23, ..tenth };
+    let few = EngineLimits { cache_tokens: 512, prefill_tokens: 300, ..ample };
+    for (threads, limits, arrivals) in
+        [(2, tenth, &all), (1, tenth, &late), (2, pieces, &all), (1, pieces, &late), (2, few, &all)]
+    {
+        let (got, preemptions) = serve_some(&long_model(threads), limits, arrivals, never_ends);
+        assert!(got == expected, "{threads} threads, {limits:?}, {arrivals:?}");
+        assert!(preemptions > 0, "{limits:?}, {arrivals:?}");
+    }
+}
+
+/// A request that is cancelled while its completion waits for pages, or is read again, leaves nothing behind.
+#[test]
+fn a_preempted_request_can_be_cancelled() {
+    let model = long_model(1);
+    for (prefill_tokens, is_read) in [(9, false), (9, true), (1024, false)] {
+        // Two prompts of a page, and five pages: the second completion loses the two it has.
+        let limits = EngineLimits { cache_tokens: 448, prefill_tokens, ..LARGE };
+        let mut engine = Engine::new(&model, None, limits).unwrap();
+        let long = |i: u64| {
+            let prompt = vec![i as u32; 10];
+            Request { prompt, completions: 1, max_tokens: 200, stop_tokens: vec![], ..request(i) }
+        };
+        let ids = [3, 5].map(|i| engine.submit(long(i)).unwrap());
+        let mut steps = 0;
+        while engine.preemptions() == 0 || (is_read && engine.running() > 0) {
+            engine.step().unwrap();
+            steps += 1;
+            assert!(steps < 300);
+        }
+        assert_eq!(engine.preemptions(), 1);
+        if is_read {
+            engine.step().unwrap();
+            assert_eq!((engine.running(), engine.waiting()), (0, 1));
+        }
+        assert!(engine.cancel(ids[1]).unwrap());
+        while !engine.is_idle() {
+            assert!(engine.step().unwrap().iter().all(|it| it.request == ids[0]));
+        }
+        assert_eq!(engine.free_tokens(), limits.cache_tokens);
+    }
+}
+
+/// Four completions of one prompt of 70 tokens and two of another that begins alike hold three pages of prompts;
+/// each takes one of its own with its second token.
+#[test]
+fn pages_are_taken_as_sequences_grow_and_prompts_are_shared() {
+    let model = model(1);
+    let mut engine = Engine::new(&model, None, LARGE).unwrap();
+    let begin: Vec<u32> = (0..70).collect();
+    for (last, completions) in [(7, 4), (8, 2)] {
+        let prompt = [&begin[..], &[last]].concat();
+        engine
+            .submit(Request {
+                prompt,
+                completions,
+                max_tokens: 50,
+                stop_tokens: vec![],
+                ..request(1)
+            })
+            .unwrap();
+    }
+    engine.step().unwrap();
+    assert_eq!(engine.free_tokens(), LARGE.cache_tokens - (3 + 6) * 64);
+    while !engine.is_idle() {
+        engine.step().unwrap();
+    }
+    assert_eq!(engine.free_tokens(), LARGE.cache_tokens);
 }
 
 #[test]
@@ -82,7 +193,7 @@ fn a_request_gets_the_same_whatever_else_is_running() {
     assert!(reasons.contains(&FinishReason::EndToken) && reasons.contains(&FinishReason::Length));
     let backwards: Vec<(usize, u64)> = (0..7).rev().map(|i| (0, i)).collect();
     let late: Vec<(usize, u64)> = (0..7).map(|i| (i as usize * 3, 6 - i)).collect();
-    let tight = EngineLimits { max_sequences: 3, cache_tokens: 112, prefill_tokens: 5, ..LARGE };
+    let tight = EngineLimits { max_sequences: 3, cache_tokens: 256, prefill_tokens: 5, ..LARGE };
     let pieces = EngineLimits { prefill_tokens: 7, ..LARGE };
     for (threads, limits, arrivals) in [
         (2, LARGE, &backwards),
@@ -106,6 +217,7 @@ fn the_loop_over_known_requests_gives_the_same() {
         stop: &STOP,
         max_new_tokens: it.max_tokens,
         max_sequences: 2,
+        kv_memory: KvMemory::Auto,
         usable_vocab: 381,
         seed: it.rng.seed,
         rng_stream: it.rng.rng_stream,
@@ -237,7 +349,7 @@ fn the_most_likely_tokens_are_reported() {
 #[test]
 fn what_could_never_be_served_is_refused_by_field() {
     let model = model(1);
-    let limits = EngineLimits { cache_tokens: 64, ..LARGE };
+    let limits = EngineLimits { cache_tokens: 128, ..LARGE };
     let mut engine = Engine::new(&model, None, limits).unwrap();
     let good = Request { max_tokens: 8, ..request(1) };
     let mut refused = |it: Request| engine.submit(it).unwrap_err().to_string();
@@ -259,8 +371,8 @@ fn what_could_never_be_served_is_refused_by_field() {
         "max_tokens: expected prompt and completion within 128 tokens, got a prompt of 14 and 116 more",
     );
     check(
-        refused(Request { max_tokens: 64, ..good.clone() }),
-        "max_tokens: expected a cache of at least 80 tokens, got one of 64",
+        refused(Request { max_tokens: 65, ..good.clone() }),
+        "max_tokens: expected a cache of at least 192 tokens, got one of 128",
     );
     check(
         refused(Request { decoding: sampled(0.0, 1.0, 0.0), ..good.clone() }),

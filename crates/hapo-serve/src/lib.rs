@@ -29,9 +29,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use hapo_core::Explain;
-use hapo_kernels::Device;
+use hapo_kernels::{Device, PAGE};
 use hapo_model::Model;
-use hapo_sampler::{ChatFormat, EngineLimits};
+use hapo_sampler::{ChatFormat, EngineLimits, KvMemory};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -45,8 +45,10 @@ pub struct Settings {
     pub name: String,
     /// Sequences decoded at once.
     pub max_sequences: usize,
-    /// Tokens of the key/value cache, over all sequences.
+    /// Tokens of the key/value cache at most, over all sequences.
     pub cache_tokens: usize,
+    /// Memory of keys and values.
+    pub kv_memory: KvMemory,
     /// Prompt tokens read between two decoded tokens of the others.
     pub prefill_tokens: usize,
     /// Requests running and waiting; the next one is rejected with 429.
@@ -116,11 +118,11 @@ pub(crate) struct Served<D: Device> {
     pub(crate) started: i64,
 }
 
-/// Prompt and completion are each rounded up in the cache, by less than this together.
-const ROUNDING: usize = 32;
+/// Smallest cache with pages for a token of a prompt and one of a completion.
+pub const LEAST_CACHE_TOKENS: usize = 2 * PAGE;
 
-/// Smallest cache with room for a token of a prompt and one of a completion.
-pub const LEAST_CACHE_TOKENS: usize = ROUNDING + 2;
+/// Prompt and completion are each rounded up to full pages in the cache, by this together at most.
+const ROUNDING: usize = LEAST_CACHE_TOKENS - 2;
 
 impl<D: Device> Served<D> {
     /// Longest prompt and completion together.
@@ -175,7 +177,7 @@ where
     Model<D>: Send + Sync,
 {
     let (most, head_time) = (settings.max_connections, settings.head_time);
-    let served = Arc::new(Served {
+    let mut served = Served {
         model,
         chat_format,
         stats: Arc::default(),
@@ -183,7 +185,10 @@ where
         requests: AtomicU64::new(0),
         started: (settings.clock)(),
         settings,
-    });
+    };
+    let kv_memory = served.settings.kv_memory;
+    served.settings.cache_tokens = kv_memory.tokens(&served.model, served.limits(), (1, 1))?;
+    let served = Arc::new(served);
     let mut worker = Worker::start(&served, step)?;
     let router = handlers::router(served, worker.sender());
     let died = async {

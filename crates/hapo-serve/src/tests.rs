@@ -6,7 +6,7 @@ use std::time::Duration;
 use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
 use hapo_model::LoadedModel;
-use hapo_sampler::{ChatFormat, Engine, Event, choose_template};
+use hapo_sampler::{ChatFormat, Engine, Event, KvMemory, choose_template};
 use serde_json::{Value, json};
 
 use crate::worker::Step;
@@ -25,6 +25,7 @@ async fn start(step: Step<Cpu>) -> (String, Served) {
         name: "tiny".to_owned(),
         max_sequences: 2,
         cache_tokens: 512,
+        kv_memory: KvMemory::Auto,
         prefill_tokens: 64,
         max_requests: 8,
         default_max_tokens: 4,

@@ -10,8 +10,8 @@ use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
 use hapo_model::LoadedModel;
 use hapo_sampler::{
-    ChatFormat, Decoding, GroupRequest, SampleSettings, Sampled, Truncation, choose_template,
-    sample,
+    ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Sampled, Truncation,
+    choose_template, sample,
 };
 use hapo_serve::Settings;
 use reqwest::StatusCode;
@@ -37,6 +37,7 @@ fn settings() -> Settings {
         name: "tiny".to_owned(),
         max_sequences: 8,
         cache_tokens: 4096,
+        kv_memory: KvMemory::Auto,
         prefill_tokens: 64,
         max_requests: 64,
         default_max_tokens: 24,
@@ -158,6 +159,7 @@ fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) 
         stop: &chat_format.stop,
         max_new_tokens: max,
         max_sequences: 3,
+        kv_memory: KvMemory::Auto,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed,
         rng_stream: RngStream::Generate,

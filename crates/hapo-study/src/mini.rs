@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
-use hapo_sampler::{ChatFormat, Decoding, Truncation};
+use hapo_sampler::{ChatFormat, Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Extraction, MATH};
 
 use crate::error::{Error, Result};
@@ -45,6 +45,7 @@ pub(crate) fn evaluate_sets(
         decoding: Decoding::Sample { temperature: TEMPERATURE, truncation: Truncation::NONE },
         max_new_tokens,
         max_sequences: 256,
+        kv_memory: KvMemory::Auto,
         seed,
         draws: 0,
     };

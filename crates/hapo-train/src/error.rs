@@ -220,7 +220,10 @@ impl Explain for Error {
             ),
             Self::Engine(it) => it.hint(),
             Self::Sampler(it) if it.is_out_of_memory() => Some(
-                "lower sampling.max_sequences or sampling.max_new_tokens; `hapo plan` says what each saves".to_owned(),
+                "lower sampling.kv_memory, sampling.max_sequences or sampling.max_new_tokens; `hapo plan` says what each saves".to_owned(),
+            ),
+            Self::Sampler(hapo_sampler::Error::KvMemory { .. }) => Some(
+                "raise sampling.kv_memory, or lower sampling.max_new_tokens; `hapo plan` says what each takes".to_owned(),
             ),
             Self::Sampler(it) => it.hint(),
             Self::Data(it) => it.hint(),
@@ -266,10 +269,14 @@ mod tests {
         let none = || ComputeError::Device(DeviceError::Allocation { bytes: 1 << 40 });
         let training = Error::Engine(none());
         let sampling = Error::Sampler(hapo_sampler::Error::Compute(none()));
+        let no_room =
+            hapo_sampler::Error::KvMemory { needed: 9, prompt: 1, completion: 2, bytes: 3 };
+        let no_room = Error::Sampler(no_room);
         for (error, key) in [
             (&training, "optim.micro_batch_tokens"),
             (&training, "optim.activation_checkpointing"),
             (&sampling, "sampling.max_sequences"),
+            (&no_room, "sampling.kv_memory"),
         ] {
             assert!(error.is_bad_input() && error.hint().unwrap().contains(key), "{error}");
         }

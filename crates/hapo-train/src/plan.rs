@@ -2,7 +2,7 @@
 //! a recipe and a model's shape alone.
 //!
 //! Memory is that of the functions which the allocators themselves use ([`hapo_model::memory`],
-//! [`hapo_sampler::cache_tokens`]): f32 throughout, on every device and in every mode. Time is operations at a share of the
+//! [`hapo_sampler::cache_tokens`], [`hapo_sampler::KvMemory`]): f32 throughout, on every device and in every mode. Time is operations at a share of the
 //! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
 //! are stated with each device.
 
@@ -14,14 +14,14 @@ use hapo_model::{Config, Dtype};
 use serde::Serialize;
 
 pub use device::DeviceSpec;
-pub(crate) use memory::micro_batch_tokens;
+pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
 use crate::builtin::BUILTIN_BASE;
 use crate::error::Result;
 use crate::init;
 use crate::lora;
 use crate::recipe::{ModelSource, Recipe};
-use memory::{Sampling, changes, parts, total, trained_bytes};
+use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
 
 /// Mean lengths in tokens to reckon time with.
@@ -74,6 +74,8 @@ pub struct Plan {
     pub changes: Vec<Change>,
     /// Lengths that tokens and times are reckoned with.
     pub lengths: Lengths,
+    /// Sequences of a step that the cache holds at once at these lengths, when none is preempted.
+    pub sequences_at_once: usize,
     /// Tokens sampled in a step.
     pub sampled_tokens: f64,
     /// Tokens run forward and backward in a step, prompts once per group.
@@ -135,7 +137,8 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
     let mut changes = changes(recipe, config, device);
     changes.retain(|it| it.total_bytes < total_bytes);
     changes.sort_by_key(|it| it.total_bytes);
-    let of_step = Sampling::of_step(recipe);
+    let of_step = Sampling::of_step(recipe).into_iter().collect();
+    let of_step = at_once(of_step, (recipe, config, device), lengths).pop();
     let weights = memory::weight_bytes(recipe, config, device);
     let sampling =
         of_step.map(|it| SamplingWork::of(it, config, weights, lengths)).unwrap_or_default();
@@ -156,6 +159,7 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
         disk_bytes: checkpoint_bytes * checkpoints(recipe),
         changes,
         lengths,
+        sequences_at_once: of_step.map_or(0, |it| it.sequences),
         sampled_tokens: sampling.tokens,
         trained_tokens: training.tokens,
         sampling_flops: sampling.flops(),
@@ -188,14 +192,14 @@ fn evaluation(
     lengths: Lengths,
 ) -> Option<Evaluation> {
     let eval = recipe.eval()?;
-    let sets = Sampling::of_evaluation(recipe);
     // A mean below the limit of a response is taken for completions too.
     let longest = recipe.sampling().max_new_tokens as f64;
     let limit = recipe.eval_max_tokens() as f64;
     let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
     let weights = memory::weight_bytes(recipe, config, device);
-    let of_set =
-        |it: &Sampling| SamplingWork::of(*it, config, weights, Lengths { response, ..lengths });
+    let lengths = Lengths { response, ..lengths };
+    let sets = at_once(Sampling::of_evaluation(recipe), (recipe, config, device), lengths);
+    let of_set = |it: &Sampling| SamplingWork::of(*it, config, weights, lengths);
     let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
     Some(Evaluation {
         // There is one after the last step as well.

@@ -165,6 +165,9 @@ fn require_same_recipe(
     Ok(())
 }
 
+/// Keys on which no result depends: a run may be resumed with others, and one of a version without them too.
+const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
+
 /// Keys whose values differ between two recipes, as `key: before → after`.
 fn differences(before: &str, after: &str) -> Vec<String> {
     let entries = |text: &str| {
@@ -178,7 +181,7 @@ fn differences(before: &str, after: &str) -> Vec<String> {
         of.get(key).cloned().unwrap_or_else(|| "absent".to_owned())
     };
     keys.into_iter()
-        .filter(|it| before.get(*it) != after.get(*it))
+        .filter(|it| before.get(*it) != after.get(*it) && !OF_THE_MACHINE.contains(&it.as_str()))
         .map(|it| format!("{it}: {} → {}", value(&before, it), value(&after, it)))
         .collect()
 }
@@ -197,5 +200,7 @@ mod tests {
             ["hapo.gate: absent → \"never\"", "optim.lr: 0.0001 → 0.0002"]
         );
         assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
+        let memory = "steps = 10\noptim.lr = 1e-4\nsampling.kv_memory = \"6GB\"";
+        assert!(differences(before, memory).is_empty(), "nothing depends on it");
     }
 }

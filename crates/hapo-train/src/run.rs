@@ -6,9 +6,9 @@ use std::sync::Arc;
 use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::folder::AdapterNote;
-use hapo_model::{Dtype, LoadedModel, Model, config_json};
+use hapo_model::{Config, Dtype, LoadedModel, Model, config_json};
 use hapo_run::{Metrics, RunFolder};
-use hapo_sampler::{ChatFormat, choose_template};
+use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
@@ -20,6 +20,7 @@ use crate::init::init_model;
 use crate::inputs::Inputs;
 use crate::lora::{self, Opened};
 use crate::meter::Meter;
+use crate::plan::longest_sequences;
 use crate::recipe::{ModelSource, Recipe, Truncated};
 use crate::rollouts::RolloutLog;
 use crate::settle::settled;
@@ -113,6 +114,7 @@ impl<D: Device> Run<Trainer<D>> {
             }
         };
         let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
+        check_kv_memory::<D>(recipe, model.config())?;
         let name = match recipe.model() {
             ModelSource::Folder(path) => path,
             _ => "the model",
@@ -167,6 +169,22 @@ impl<D: Device> Run<Trainer<D>> {
     }
 }
 
+/// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
+fn check_kv_memory<D: Device>(recipe: &Recipe, config: &Config) -> Result<()> {
+    let KvMemory::Bytes(bytes) = recipe.sampling().kv_memory else {
+        return Ok(());
+    };
+    for one in longest_sequences(recipe) {
+        KvMemory::fit::<D>(config, usize::MAX, bytes, one).map_err(|it| Error::Recipe {
+            origin: recipe.name().to_owned(),
+            field: "sampling.kv_memory".to_owned(),
+            problem: it.to_string(),
+            hint: "give keys and values more memory, or lower sampling.max_new_tokens".to_owned(),
+        })?;
+    }
+    Ok(())
+}
+
 /// Hashes of a model as it was loaded.
 fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> Inputs {
     let (mut inputs, config) = (Inputs::default(), model.config());
@@ -202,6 +220,7 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         decoding: recipe.decoding(),
         max_new_tokens: sampling.max_new_tokens,
         max_sequences: sampling.max_sequences,
+        kv_memory: sampling.kv_memory,
         masks_truncated: recipe.data().truncated == Truncated::Mask,
         dynamic_sampling: sampling.dynamic_sampling as u64,
         kl_every: recipe.metrics().kl_every,

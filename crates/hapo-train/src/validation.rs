@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use hapo_core::{PromptId, RngStream, ScoredGroup, SlotRule, Step};
 use hapo_run::{Metrics, metric_of_set};
-use hapo_sampler::{ChatFormat, Decoding, SampleSettings};
+use hapo_sampler::{ChatFormat, Decoding, KvMemory, SampleSettings};
 use hapo_verify::Grader;
 
 use crate::duplicates::Texts;
@@ -27,6 +27,7 @@ pub(crate) struct Validation {
     decoding: Decoding,
     max_new_tokens: usize,
     max_sequences: usize,
+    kv_memory: KvMemory,
     seed: u64,
 }
 
@@ -73,6 +74,7 @@ impl Validation {
             decoding: recipe.eval_decoding(),
             max_new_tokens,
             max_sequences: recipe.sampling().max_sequences,
+            kv_memory: recipe.sampling().kv_memory,
             seed: recipe.seed(),
         }))
     }
@@ -114,6 +116,7 @@ impl Validation {
             stop: &verifier.chat_format.stop,
             max_new_tokens: self.max_new_tokens,
             max_sequences: self.max_sequences,
+            kv_memory: self.kv_memory,
             usable_vocab: verifier.chat_format.tokenizer.vocab_size(),
             seed: self.seed,
             rng_stream: RngStream::Validate,

@@ -1,8 +1,10 @@
 //! The ready recipes are planned: their second line says what a run takes. `UPDATE_EXPECT=1` rewrites it.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_model::Config;
 use hapo_train::plan::{DeviceSpec, Lengths, plan};
 use hapo_train::recipe::BUILTIN_RECIPES;
 use hapo_train::{Overrides, Recipe};
@@ -55,6 +57,63 @@ fn ready_recipes_say_what_they_take() {
         seen += 1;
     }
     assert_eq!(seen, 8);
+}
+
+/// The shape of the base models of the paper's rows.
+fn shape_of(size: &str) -> Config {
+    let [hidden, layers, heads, kv_heads, ffn, vocabulary, tied] = match size {
+        "3b" => [2048, 36, 16, 2, 11008, 151_936, 1],
+        _ => [3584, 28, 28, 4, 18944, 152_064, 0],
+    };
+    let text = format!(
+        "{{\"architectures\": [\"Qwen2ForCausalLM\"], \"model_type\": \"qwen2\", \"hidden_size\": {hidden}, \
+        \"num_hidden_layers\": {layers}, \"num_attention_heads\": {heads}, \"num_key_value_heads\": {kv_heads}, \
+        \"intermediate_size\": {ffn}, \"vocab_size\": {vocabulary}, \"max_position_embeddings\": 32768, \
+        \"rms_norm_eps\": 1e-6, \"rope_theta\": 1000000.0, \"tie_word_embeddings\": {}, \
+        \"eos_token_id\": 151643, \"hidden_act\": \"silu\"}}",
+        tied == 1
+    );
+    hapo_model::config_json::parse(Path::new("config.json"), text.as_bytes(), None).unwrap().config
+}
+
+/// A recipe names its GPU in its second line, fits there, and samples at least 64 sequences at once at a mean of 200 and
+/// 1,000 tokens.
+#[test]
+fn paper_recipes_fit_the_gpu_that_they_name() {
+    let mut seen = 0;
+    for size in ["3b", "7b"] {
+        let config = shape_of(size);
+        for entry in fs::read_dir(repository("recipes/paper").join(size)).unwrap() {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            let line = text.lines().nth(1).unwrap();
+            let gpu = line.strip_prefix("# GPU: ").and_then(|it| it.split(['.', ',', ';']).next());
+            let gpu = gpu.unwrap_or_else(|| panic!("{} names its GPU", path.display()));
+            let device = DeviceSpec::gpu(gpu).unwrap();
+            let mut expected = format!("# GPU: {gpu};");
+            for recipe in Recipe::load_stages(&path, &Overrides::default()).unwrap() {
+                let lengths = Lengths { prompt: 200.0, response: 1000.0 };
+                let it = plan(&recipe, &config, &device, lengths);
+                let name = format!("{} on {gpu}", recipe.name());
+                assert!(it.fits, "{name}: {} bytes", it.total_bytes);
+                let samples = it.sampled_tokens > 0.0;
+                assert!(!samples || it.sequences_at_once >= 64, "{name}: {}", it.sequences_at_once);
+                let _ = write!(expected, " {:.0} GB", it.total_bytes as f64 / 1e9);
+                if samples {
+                    let _ = write!(expected, ", {} sequences at once", it.sequences_at_once);
+                }
+                expected.push(';');
+            }
+            expected = format!("{}.", expected.trim_end_matches(';'));
+            if std::env::var_os("UPDATE_EXPECT").is_some() {
+                fs::write(&path, text.replacen(line, &expected, 1)).unwrap();
+            } else {
+                assert_eq!(line, expected, "{}: run with UPDATE_EXPECT=1", path.display());
+            }
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 32);
 }
 
 #[test]

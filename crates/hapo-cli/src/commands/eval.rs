@@ -20,7 +20,9 @@ use hapo_verify::{Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
-use crate::support::arguments::{ColumnsArg, RewardArgs, count, decoding, one_of, wait_for};
+use crate::support::arguments::{
+    ColumnsArg, KvMemoryArg, RewardArgs, count, decoding, one_of, wait_for,
+};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -66,9 +68,11 @@ pub(crate) struct Args {
     /// Longest completion in tokens [default: the suite's own, else 96]
     #[arg(long)]
     max_tokens: Option<usize>,
-    /// Sequences decoded at once by a local model; scores do not depend on it [default: 256, or as many as 8 GiB of keys and values hold]
-    #[arg(long, value_name = "N", conflicts_with = "endpoint")]
-    max_sequences: Option<usize>,
+    /// Sequences decoded at once by a local model; scores do not depend on it
+    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "endpoint")]
+    max_sequences: usize,
+    #[command(flatten)]
+    kv_memory: KvMemoryArg,
     /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
     #[arg(long)]
     template: Option<String>,
@@ -177,8 +181,8 @@ impl Args {
     fn plan(&self) -> Result<(EvalPlan, Option<ChosenTemplate>)> {
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
-        let zero = Some(0);
-        if [self.k, self.max_tokens, self.max_sequences].contains(&zero) || self.problems == 0 {
+        let zeros = [Some(self.max_sequences), Some(self.problems), self.k, self.max_tokens];
+        if zeros.contains(&Some(0)) {
             return Err(bad_input(
                 "--k, --problems, --max-tokens and --max-sequences: expected at least 1, got 0",
                 "ask for one",
@@ -206,6 +210,7 @@ impl Args {
             truncated: self.truncated,
             seed: self.seed,
             max_sequences: self.max_sequences,
+            kv_memory: self.kv_memory.kv_memory,
         };
         Ok((plan, template))
     }

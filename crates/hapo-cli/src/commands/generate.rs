@@ -6,11 +6,11 @@ use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
 use hapo_data::Example;
 use hapo_kernels::Device;
-use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
+use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings, Truncation};
 use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{count, decoding};
+use crate::support::arguments::{KvMemoryArg, count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -68,6 +68,8 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    kv_memory: KvMemoryArg,
+    #[command(flatten)]
     device: DeviceArg,
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         decoding,
         max_new_tokens: args.max_tokens,
         stop: &args.stop,
+        kv_memory: args.kv_memory.kv_memory,
         seed: args.seed,
         json: args.json,
     };
@@ -118,6 +121,7 @@ struct GeneratePlan<'a> {
     max_new_tokens: usize,
     /// Strings that end a completion.
     stop: &'a [String],
+    kv_memory: KvMemory,
     seed: u64,
     json: bool,
 }
@@ -148,6 +152,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         stop: &chat_format.stop,
         max_new_tokens: plan.max_new_tokens,
         max_sequences: 64,
+        kv_memory: plan.kv_memory,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: plan.seed,
         rng_stream: RngStream::Generate,
@@ -157,7 +162,10 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         hapo_sampler::sample_until(&model, &requests, &settings, &chat_format.tokenizer, plan.stop)
             .map_err(|it| {
                 if it.is_out_of_memory() {
-                    bad_input(it.to_string(), "lower --max-tokens or -n, or ask for fewer prompts")
+                    bad_input(
+                        it.to_string(),
+                        "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts",
+                    )
                 } else {
                     it.into()
                 }

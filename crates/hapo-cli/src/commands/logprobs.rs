@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use hapo_core::{PromptId, RngStream};
 use hapo_kernels::Device;
 use hapo_model::{Model, Tape};
-use hapo_sampler::{Decoding, GroupRequest, SampleSettings};
+use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::bad_input;
@@ -158,6 +158,7 @@ fn greedy<D: Device>(model: &Model<D>, ids: &[u32], max_new_tokens: usize) -> Re
         stop: &[],
         max_new_tokens,
         max_sequences: 1,
+        kv_memory: KvMemory::Auto,
         usable_vocab: model.config().vocab_size,
         seed: 0,
         rng_stream: RngStream::Generate,

@@ -133,6 +133,9 @@ fn print(plan: &Plan) -> Result<()> {
         plan.lengths.prompt,
         plan.lengths.response
     );
+    if plan.sequences_at_once > 0 {
+        outln!("  {} sequences at once", grouped(plan.sequences_at_once as u64));
+    }
     outln!(
         "  sampling  {:>12} tokens  {:>10.3} TFLOP  {:>9}",
         grouped(plan.sampled_tokens as u64),

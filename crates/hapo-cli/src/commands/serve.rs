@@ -10,7 +10,7 @@ use hapo_serve::{LEAST_CACHE_TOKENS, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
-use crate::support::arguments::at_least_one;
+use crate::support::arguments::{KvMemoryArg, at_least_one};
 use crate::support::device::DeviceArg;
 use crate::support::model;
 
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Sequences decoded at once
     #[arg(long, default_value_t = 16)]
     max_sequences: usize,
-    /// Tokens of the key/value cache, over all sequences
+    /// Tokens of the key/value cache at most, over all sequences
     #[arg(long, default_value_t = 32_768)]
     max_tokens_total: usize,
     /// Requests running and waiting; more are rejected with status 429
@@ -53,6 +53,8 @@ pub(crate) struct Args {
     /// Another name under which requests may ask: of a proxy, or of this machine
     #[arg(long, value_name = "NAME")]
     allowed_host: Vec<String>,
+    #[command(flatten)]
+    kv_memory: KvMemoryArg,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -99,6 +101,7 @@ impl Args {
             name: name.unwrap_or(&self.model).clone(),
             max_sequences: self.max_sequences,
             cache_tokens: self.max_tokens_total,
+            kv_memory: self.kv_memory.kv_memory,
             prefill_tokens: 512,
             max_requests: self.max_requests,
             default_max_tokens: self.max_tokens,

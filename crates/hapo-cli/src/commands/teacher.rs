@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use hapo_core::{PromptId, RngStream};
-use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
+use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings, Truncation};
 use hapo_teacher::{
     Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
     PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
@@ -423,6 +423,7 @@ fn local(
         stop: &chat_format.stop,
         max_new_tokens,
         max_sequences: 64,
+        kv_memory: KvMemory::Auto,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed,
         rng_stream: RngStream::Generate,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use hapo_data::Columns;
 use hapo_reward::{OwnReward, RewardSettings};
-use hapo_sampler::{Decoding, Truncation};
+use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extraction, Grader};
 
 use crate::failure::bad_input;
@@ -24,6 +24,14 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
 /// A number from 1 to `most`: what is above it a machine would only find out by itself.
 pub(crate) fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
+}
+
+/// The option of the commands that sample from a local model.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct KvMemoryArg {
+    /// Memory of keys and values of a local model, such as 6GB; what is sampled does not depend on it
+    #[arg(long, value_name = "SIZE", default_value_t = KvMemory::Auto)]
+    pub(crate) kv_memory: KvMemory,
 }
 
 /// How a reward of one's own is asked.

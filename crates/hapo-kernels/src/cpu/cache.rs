@@ -1,6 +1,6 @@
 //! The key/value cache: append, and attention of one new row per sequence.
 //!
-//! Purpose: read the shared prompt and the own tokens without copying them, the query heads of a key/value
+//! Purpose: read the pages of the shared prompt and of the own tokens without copying them, the query heads of a key/value
 //! head together, in the order of [`super::attention`], so that a decoded row has its bits.
 //!
 //! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements.
@@ -8,7 +8,7 @@
 use super::attention::{parts, softmax_row, with_scratch};
 use super::matmul::CHAIN;
 use super::{Cpu, LINE, share::Shared};
-use crate::device::{AttentionShape, CacheRow, CacheSpan};
+use crate::device::{AttentionShape, CacheLayer, CacheRow, PAGE};
 use crate::isa::{fma, kernel};
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
 
@@ -17,30 +17,30 @@ const HEADS: usize = 8;
 
 pub(super) fn append(
     shape: AttentionShape,
-    layer: usize,
-    span: CacheSpan,
-    k: &[f32],
-    v: &[f32],
+    first: CacheLayer,
+    cells: &[u32],
+    [k, v]: [&[f32]; 2],
     cache: &mut [f32],
 ) {
-    let width = shape.head_dim;
-    let (capacity, len) = (span.capacity as usize, span.len as usize);
-    let tokens = k.len() / shape.kv_dim();
+    let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
+    let one = cells.len() * kv_dim;
     assert!(
-        k.len() == tokens * shape.kv_dim() && v.len() == k.len(),
-        "k and v are [tokens, kv_heads · head_dim]"
+        k.len() == v.len() && k.len().is_multiple_of(one.max(1)),
+        "k and v are [layers, cells, kv_heads · head_dim]"
     );
-    assert!(len + tokens <= capacity, "a region holds its tokens");
-    for head in 0..shape.kv_heads {
-        let region = Region::of(shape, layer, head, span);
-        let (keys, values) =
-            cache[region.base..region.base + 2 * width * capacity].split_at_mut(width * capacity);
-        for t in 0..tokens {
-            let at = t * shape.kv_dim() + head * width;
-            for (d, &value) in k[at..at + width].iter().enumerate() {
-                keys[d * capacity + len + t] = value;
+    for (i, (k, v)) in k.chunks_exact(one.max(1)).zip(v.chunks_exact(one.max(1))).enumerate() {
+        let layer = CacheLayer { index: first.index + i, ..first };
+        for (token, &cell) in cells.iter().enumerate() {
+            let (page, slot) = (cell as usize / PAGE, cell as usize % PAGE);
+            for head in 0..shape.kv_heads {
+                let at = HeadOffset::of(shape, layer, head).of_page(page);
+                let (keys, values) = cache[at..at + 2 * width * PAGE].split_at_mut(width * PAGE);
+                let from = token * kv_dim + head * width;
+                for (d, &value) in k[from..from + width].iter().enumerate() {
+                    keys[d * PAGE + slot] = value;
+                }
+                values[slot * width..][..width].copy_from_slice(&v[from..from + width]);
             }
-            values[(len + t) * width..][..width].copy_from_slice(&v[at..at + width]);
         }
     }
 }
@@ -48,8 +48,8 @@ pub(super) fn append(
 pub(super) fn attention_decode(
     cpu: &Cpu,
     shape: AttentionShape,
-    layer: usize,
-    rows: &[CacheRow],
+    layer: CacheLayer,
+    (rows, pages): (&[CacheRow], &[u32]),
     cache: &[f32],
     [q, k, v]: [&[f32]; 3],
     out: &mut [f32],
@@ -67,12 +67,18 @@ pub(super) fn attention_decode(
     cpu.for_tasks(rows.len() * shape.kv_heads, |task| {
         let (i, head) = (task / shape.kv_heads, task % shape.kv_heads);
         let row = rows[i];
-        let spans = [row.prompt, row.own].map(|span| Region::of(shape, layer, head, span));
-        let keys = spans[0].len + spans[1].len + 1;
-        let stride = keys.next_multiple_of(LINE);
+        let stride = row.positions().next_multiple_of(LINE);
         let at = i * shape.q_dim() + head * group * width;
         let kv_at = i * shape.kv_dim() + head * width;
-        let (k, v) = (&k[kv_at..kv_at + width], &v[kv_at..kv_at + width]);
+        let task = HeadTask {
+            row,
+            pages: &pages[row.first_page as usize..],
+            offset: HeadOffset::of(shape, layer, head),
+            cache,
+            k: &k[kv_at..kv_at + width],
+            v: &v[kv_at..kv_at + width],
+            stride,
+        };
         // SAFETY: a row and a head belong to one task.
         let out = unsafe { out.part(at, group * width) };
         with_scratch(|scratch| {
@@ -85,7 +91,6 @@ pub(super) fn attention_decode(
                 let scaled = &scaled[first * width..(first + heads) * width];
                 let scores = &mut scores[first * stride..(first + heads) * stride];
                 let out = &mut out[first * width..(first + heads) * width];
-                let task = HeadTask { spans, cache, k, v, width, stride, keys };
                 match heads {
                     1 => attend::<1>(&task, scaled, scores, out),
                     2 => attend::<2>(&task, scaled, scores, out),
@@ -101,101 +106,115 @@ pub(super) fn attention_decode(
     });
 }
 
-/// One layer and one head of a cache region.
+/// One layer and one head of every page.
 #[derive(Clone, Copy)]
-struct Region {
-    base: usize,
-    capacity: usize,
-    len: usize,
+struct HeadOffset {
+    /// Elements of a page.
+    page: usize,
+    /// Where the layer and the head begin in it.
+    at: usize,
 }
 
-impl Region {
-    fn of(shape: AttentionShape, layer: usize, head: usize, span: CacheSpan) -> Self {
-        let capacity = span.capacity as usize;
-        let one = 2 * shape.head_dim * capacity;
+impl HeadOffset {
+    fn of(shape: AttentionShape, layer: CacheLayer, head: usize) -> Self {
+        let one = 2 * shape.head_dim * PAGE;
         Self {
-            base: span.base as usize + (layer * shape.kv_heads + head) * one,
-            capacity,
-            len: span.len as usize,
+            page: layer.count * shape.kv_heads * one,
+            at: (layer.index * shape.kv_heads + head) * one,
         }
+    }
+
+    fn of_page(self, page: usize) -> usize {
+        page * self.page + self.at
     }
 }
 
 /// What the query heads of one key/value head share.
 struct HeadTask<'a> {
-    spans: [Region; 2],
+    row: CacheRow,
+    pages: &'a [u32],
+    offset: HeadOffset,
     cache: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
-    width: usize,
     stride: usize,
-    keys: usize,
+}
+
+/// The keys and values of a page, and how many of them are the row's.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    keys: &'a [f32],
+    values: &'a [f32],
+    len: usize,
+}
+
+impl<'a> HeadTask<'a> {
+    fn runs(&self) -> usize {
+        self.row.prompt_pages() + self.row.own_pages()
+    }
+
+    #[inline(always)]
+    fn run(&self, i: usize) -> Run<'a> {
+        let (width, of_prompt) = (self.k.len(), self.row.prompt_pages());
+        let left = if i < of_prompt {
+            self.row.prompt_len as usize - i * PAGE
+        } else {
+            self.row.own_len as usize - (i - of_prompt) * PAGE
+        };
+        let (at, len) = (self.offset.of_page(self.pages[i] as usize), left.min(PAGE));
+        let (keys, values) = self.cache[at..at + 2 * width * PAGE].split_at(width * PAGE);
+        Run { keys, values: &values[..len * width], len }
+    }
 }
 
 fn attend<const G: usize>(task: &HeadTask, q: &[f32], scores: &mut [f32], out: &mut [f32]) {
-    let mut first = 0;
-    for span in task.spans {
-        let keys = &task.cache[span.base..span.base + task.width * span.capacity];
-        span_scores::<G>(q, keys, span.capacity, span.len, task.stride, first, scores);
-        first += span.len;
-    }
-    new_scores::<G>(q, task.k, task.stride, first, scores);
+    let keys = task.row.positions();
+    cached_scores::<G>(task, q, scores);
+    new_scores::<G>(q, task.k, task.stride, keys - 1, scores);
     let mut inverse = [0.0_f32; G];
     for (g, inverse) in inverse.iter_mut().enumerate() {
-        let (_, sum) = softmax_row(&mut scores[g * task.stride..][..task.keys]);
+        let (_, sum) = softmax_row(&mut scores[g * task.stride..][..keys]);
         *inverse = 1.0 / sum;
     }
-    let [prompt, own] = task.spans.map(|span| {
-        let base = span.base + task.width * span.capacity;
-        &task.cache[base..base + task.width * span.len]
-    });
-    weighted_values::<G>(scores, task.stride, [prompt, own, task.v], task.width, &inverse, out);
+    weighted_values::<G>(task, scores, &inverse, out);
 }
 
 wide_kernel! {
-    /// Scores of `G` heads against the keys of a span, one chain over the width of a head.
-    fn span_scores<V, const G: usize>(
+    /// Scores of `G` heads against the keys of all pages, one chain over the width of a head.
+    fn cached_scores<V, const G: usize>(
+        task: &HeadTask,
         q: &[f32],
-        keys: &[f32],
-        capacity: usize,
-        len: usize,
-        stride: usize,
-        first: usize,
         scores: &mut [f32],
-    ) = span_scores_body
+    ) = cached_scores_body
 }
 
 #[inline(always)]
-fn span_scores_body<V: Lanes, const G: usize>(
-    q: &[f32],
-    keys: &[f32],
-    capacity: usize,
-    len: usize,
-    stride: usize,
-    first: usize,
-    scores: &mut [f32],
-) {
-    let mut j = 0;
-    while j < len {
-        let part = ScorePart { q, keys, capacity, first: j, len };
+fn cached_scores_body<V: Lanes, const G: usize>(task: &HeadTask, q: &[f32], scores: &mut [f32]) {
+    let mut first = 0;
+    for i in 0..task.runs() {
+        let Run { keys, len, .. } = task.run(i);
         let scores = &mut scores[first..];
-        // Regions are a multiple of 16 long; what is beyond `len` is computed and dropped.
-        j += if G <= 4 && capacity - j >= 4 * WIDTH {
-            score_block::<V, G, 4>(part, stride, scores)
-        } else if capacity - j >= 2 * WIDTH {
-            score_block::<V, G, 2>(part, stride, scores)
-        } else {
-            score_block::<V, G, 1>(part, stride, scores)
-        };
+        let mut j = 0;
+        while j < len {
+            let part = ScorePart { q, keys, first: j, len };
+            // What is beyond `len` in a page is computed and dropped.
+            j += match len - j {
+                left if G <= 4 && left > 2 * WIDTH => {
+                    score_block::<V, G, 4>(part, task.stride, scores)
+                }
+                left if left > WIDTH => score_block::<V, G, 2>(part, task.stride, scores),
+                _ => score_block::<V, G, 1>(part, task.stride, scores),
+            };
+        }
+        first += len;
     }
 }
 
-/// Location of a block of keys.
+/// Location of a block of keys in a page.
 #[derive(Clone, Copy)]
 struct ScorePart<'a> {
     q: &'a [f32],
     keys: &'a [f32],
-    capacity: usize,
     first: usize,
     len: usize,
 }
@@ -210,7 +229,7 @@ fn score_block<V: Lanes, const G: usize, const N: usize>(
     let mut sums = [[V::splat(0.0); N]; G];
     let width = part.q.len() / G;
     for d in 0..width {
-        let k = &part.keys[d * part.capacity + part.first..][..N * WIDTH];
+        let k = &part.keys[d * PAGE + part.first..][..N * WIDTH];
         let k: [V; N] = std::array::from_fn(|n| V::load_part(&k[n * WIDTH..]));
         for g in 0..G {
             let factor = V::splat(part.q[g * width + d]);
@@ -254,10 +273,8 @@ kernel! {
 wide_kernel! {
     /// `out [G, width]` = Σ weight · value over all positions, one chain broken every [`CHAIN`].
     fn weighted_values<V, const G: usize>(
+        task: &HeadTask,
         weights: &[f32],
-        stride: usize,
-        spans: [&[f32]; 3],
-        width: usize,
         inverse: &[f32; G],
         out: &mut [f32],
     ) = weighted_values_body
@@ -265,16 +282,15 @@ wide_kernel! {
 
 #[inline(always)]
 fn weighted_values_body<V: Lanes, const G: usize>(
+    task: &HeadTask,
     weights: &[f32],
-    stride: usize,
-    spans: [&[f32]; 3],
-    width: usize,
     inverse: &[f32; G],
     out: &mut [f32],
 ) {
     let mut column = 0;
+    let width = task.v.len();
     while column < width {
-        let part = ValuePart { weights, stride, spans, width, column };
+        let part = ValuePart { task, weights, column };
         column += match width - column {
             64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, out),
             32.. => value_block::<V, G, 2>(part, inverse, out),
@@ -286,10 +302,8 @@ fn weighted_values_body<V: Lanes, const G: usize>(
 /// Which columns of the values are summed.
 #[derive(Clone, Copy)]
 struct ValuePart<'a> {
+    task: &'a HeadTask<'a>,
     weights: &'a [f32],
-    stride: usize,
-    spans: [&'a [f32]; 3],
-    width: usize,
     column: usize,
 }
 
@@ -300,20 +314,23 @@ fn value_block<V: Lanes, const G: usize, const N: usize>(
     inverse: &[f32; G],
     out: &mut [f32],
 ) -> usize {
-    let columns = (N * WIDTH).min(part.width - part.column);
+    let ValuePart { task, weights, column } = part;
+    let (width, runs) = (task.v.len(), task.runs());
+    let columns = (N * WIDTH).min(width - column);
     let mut sums = [[V::splat(0.0); N]; G];
     let mut chain = sums;
     let mut position = 0;
-    for values in part.spans {
-        let rows = values.len() / part.width;
+    for run in 0..=runs {
+        let values = if run < runs { task.run(run).values } else { task.v };
+        let rows = values.len() / width;
         let mut row = 0;
         while row < rows {
             let steps = (rows - row).min(CHAIN - position % CHAIN);
             let heads: [&[f32]; G] =
-                std::array::from_fn(|g| &part.weights[g * part.stride + position..][..steps]);
+                std::array::from_fn(|g| &weights[g * task.stride + position..][..steps]);
             let mut now = chain;
             for i in 0..steps {
-                let v = &values[(row + i) * part.width + part.column..][..columns];
+                let v = &values[(row + i) * width + column..][..columns];
                 let v: [V; N] = std::array::from_fn(|n| V::load_part(&v[n * WIDTH..]));
                 for g in 0..G {
                     let weight = V::splat(heads[g][i]);
@@ -336,7 +353,7 @@ fn value_block<V: Lanes, const G: usize, const N: usize>(
         }
     }
     for g in 0..G {
-        let out = &mut out[g * part.width + part.column..][..columns];
+        let out = &mut out[g * width + column..][..columns];
         for n in 0..N {
             let sum = sums[g][n].add(chain[g][n]).times(V::splat(inverse[g]));
             let end = columns.min((n + 1) * WIDTH);

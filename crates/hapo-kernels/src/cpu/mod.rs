@@ -11,6 +11,7 @@ mod cache;
 mod embedding;
 mod head;
 mod matmul;
+mod memory;
 mod norm;
 mod packed;
 mod rope;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 
 use crate::device::{
-    Accumulate, AdamW, AttentionShape, Buffer, CacheRow, CacheSpan, Device, DeviceError,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Device, DeviceError,
     EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
 
@@ -171,6 +172,10 @@ impl Device for Cpu {
 
     fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
         items.to_vec()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        memory::free_bytes()
     }
 
     fn upload(&self, src: &[f32], dst: SpanMut<CpuBuf>) {
@@ -426,8 +431,9 @@ impl Device for Cpu {
     fn attention_decode(
         &self,
         shape: AttentionShape,
-        layer: usize,
+        layer: CacheLayer,
         rows: &Vec<CacheRow>,
+        pages: &Vec<u32>,
         cache: &CpuBuf,
         q: Span<CpuBuf>,
         k: Span<CpuBuf>,
@@ -438,7 +444,7 @@ impl Device for Cpu {
             self,
             shape,
             layer,
-            rows,
+            (rows, pages),
             cache.as_slice(),
             [q.read(), k.read(), v.read()],
             out.write(),
@@ -448,13 +454,13 @@ impl Device for Cpu {
     fn cache_append(
         &self,
         shape: AttentionShape,
-        layer: usize,
-        span: CacheSpan,
+        first: CacheLayer,
+        cells: &Vec<u32>,
         k: Span<CpuBuf>,
         v: Span<CpuBuf>,
         cache: &mut CpuBuf,
     ) {
-        cache::append(shape, layer, span, k.read(), v.read(), cache.as_mut_slice());
+        cache::append(shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
     }
 
     fn swiglu(&self, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {

@@ -3,9 +3,12 @@
 use hapo_core::GroupPlan;
 use hapo_kernels::Cpu;
 use hapo_model::memory::GenerationRows;
-use hapo_model::{ActivationCheckpointing, Config, Dtype, KvCache, memory};
+use hapo_model::{
+    ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
+};
+use hapo_sampler::KvMemory;
 
-use super::{Change, DeviceSpec, Part};
+use super::{Change, DeviceSpec, Lengths, Part};
 use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// Resident bytes of the program before it opens a model.
@@ -74,21 +77,59 @@ impl Sampling {
         problems.into_iter().map(set).collect()
     }
 
-    /// Tokens of the cache that it reserves, and what it has buffers for.
+    /// Tokens of the cache with which nothing is preempted, and what it has buffers for.
     pub(super) fn buffers(self) -> (usize, GenerationRows) {
         let Self { prompts, sequences: rows, prompt, response, .. } = self;
         let room = hapo_sampler::cache_tokens::<Cpu>(rows, prompts, prompt, response);
         let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
-        let prefill = prompts * prompt;
+        let prefill = (prompts * prompt).min(PREFILL_TOKENS.max(prompt));
+        let prefill = prefill.max(REREAD_TOKENS.min(response));
         (room, GenerationRows { rows, decoded: rows.next_multiple_of(4), prefill, prompts })
     }
 
-    /// Bytes of its cache, and of its buffers; `rank` is that of an adapter, or 0.
-    fn bytes(self, config: &Config, rank: usize) -> (u64, u64) {
-        let (room, rows) = self.buffers();
-        let cache = KvCache::<Cpu>::bytes(config, room) as u64;
-        (cache, memory::generation_bytes(config, rows, rank))
+    /// What it takes of memory of which `free` bytes are left to it; `rank` is that of an adapter, or 0.
+    fn memory(self, config: &Config, kv_memory: KvMemory, free: u64, rank: usize) -> SampledMemory {
+        let (most, rows) = self.buffers();
+        let generation = memory::generation_bytes(config, rows, rank);
+        let one = (self.prompt, self.response);
+        let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
+        // One sequence is the least there is.
+        let tokens = KvMemory::fit::<Cpu>(config, most, bytes, one)
+            .unwrap_or_else(|_| KvCache::<Cpu>::cost(one.0) + KvCache::<Cpu>::cost(one.1));
+        SampledMemory { tokens, cache: KvCache::<Cpu>::bytes(config, tokens) as u64, generation }
     }
+
+    /// The same with as many sequences as a cache of `tokens` tokens holds at these mean lengths.
+    fn at_once(self, tokens: usize, lengths: Lengths) -> Self {
+        let pages = |tokens: f64| KvCache::<Cpu>::cost(tokens.ceil() as usize) as f64;
+        let one = pages(lengths.response) + pages(lengths.prompt) / self.completions.max(1) as f64;
+        let held = (tokens as f64 / one.max(1.0)) as usize;
+        Self { sequences: self.sequences.min(held.max(1)), ..self }
+    }
+}
+
+/// What sampling takes.
+#[derive(Clone, Copy)]
+struct SampledMemory {
+    /// Tokens of the cache.
+    tokens: usize,
+    /// Bytes of the cache.
+    cache: u64,
+    /// Bytes of the other buffers.
+    generation: u64,
+}
+
+/// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
+pub(super) fn at_once(
+    all: Vec<Sampling>,
+    (recipe, config, device): (&Recipe, &Config, &DeviceSpec),
+    lengths: Lengths,
+) -> Vec<Sampling> {
+    let free =
+        device.memory_bytes.saturating_sub(total(&parts_beside_sampling(recipe, config, device)));
+    let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
+    let one = |it: Sampling| it.at_once(it.memory(config, kv_memory, free, rank).tokens, lengths);
+    all.into_iter().map(one).collect()
 }
 
 /// The tape outlives the update and the cache is there while the policy samples, so that from the
@@ -98,6 +139,37 @@ pub(super) fn total(parts: &[Part]) -> u64 {
 }
 
 pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
+    let mut parts = parts_beside_sampling(recipe, config, device);
+    let free = device.memory_bytes.saturating_sub(total(&parts));
+    let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
+    let all = sampled(recipe).into_iter().map(|it| it.memory(config, kv_memory, free, rank));
+    let sampled = all.max_by_key(|it| it.cache + it.generation);
+    if let Some(SampledMemory { cache, generation, .. }) = sampled {
+        parts.push(Part { name: "keys and values", bytes: cache });
+        parts.push(Part { name: "generation", bytes: generation });
+    }
+    if device.is_cpu {
+        // A checkpoint is written when nothing is sampled.
+        let tensor = memory::largest_tensor_bytes(config);
+        match tensor.saturating_sub(sampled.map_or(0, |it| it.cache + it.generation)) {
+            0 => {}
+            bytes => parts.push(Part { name: "checkpoint", bytes }),
+        }
+    }
+    parts
+}
+
+/// What a step and an evaluation sample.
+fn sampled(recipe: &Recipe) -> Vec<Sampling> {
+    Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe)).collect()
+}
+
+/// The longest prompt and completion of each.
+pub(crate) fn longest_sequences(recipe: &Recipe) -> impl Iterator<Item = (usize, usize)> {
+    sampled(recipe).into_iter().map(|it| (it.prompt, it.response))
+}
+
+fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     let (copy, rank) = (trained_bytes(recipe, config), rank(recipe));
     let mut parts = if recipe.lora().is_some() {
         let bytes = frozen_bytes(recipe, config, device);
@@ -124,26 +196,11 @@ pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Ve
         let bytes = memory::copied_bytes(config, rows, rows);
         parts.push(Part { name: "transposed copy", bytes });
     }
-    let all: Vec<Sampling> =
-        Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe)).collect();
-    if !device.is_cpu {
-        parts.push(Part { name: "scratch", bytes: scratch(config, rows, &all) });
-    }
-    let largest = all.iter().map(|it| it.bytes(config, rank)).max_by_key(|it| it.0 + it.1);
-    let (cache, generation) = largest.unwrap_or_default();
-    if largest.is_some() {
-        parts.push(Part { name: "keys and values", bytes: cache });
-        parts.push(Part { name: "generation", bytes: generation });
-    }
     if device.is_cpu {
-        // A checkpoint is written when nothing is sampled.
-        let tensor = memory::largest_tensor_bytes(config);
-        match tensor.saturating_sub(cache + generation) {
-            0 => {}
-            bytes => parts.push(Part { name: "checkpoint", bytes }),
-        }
         let bytes = PROGRAM + PER_TOKEN * config.vocab_size as u64;
         parts.push(Part { name: "program", bytes });
+    } else {
+        parts.push(Part { name: "scratch", bytes: scratch(config, rows, &sampled(recipe)) });
     }
     parts
 }
@@ -188,7 +245,8 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling]) -> u64 {
     const PART: usize = 256;
     let decoded = sampled.iter().map(|it| {
         let parts = (it.prompt + it.response).div_ceil(PART);
-        it.sequences * config.heads * parts * (config.head_dim + 2)
+        let rows = it.sequences.max(REREAD_TOKENS.min(it.response));
+        rows * config.heads * parts * (config.head_dim + 2)
     });
     let numbers = decoded.chain([rows * config.heads]).max().unwrap_or_default() as u64;
     (4 * numbers).next_multiple_of(1 << 20)
@@ -274,6 +332,7 @@ pub(super) fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> 
     consider(format!("optim.micro_batch_tokens={fewer}"));
     let fewer = (recipe.sampling().max_sequences / 4).max(1);
     consider(format!("sampling.max_sequences={fewer}"));
+    consider("sampling.kv_memory=auto".to_owned());
     consider("metrics.kl_every=0".to_owned());
     changes
 }

@@ -25,7 +25,7 @@ fn a_known_model_has_its_known_numbers() {
     let config = qwen25_3b();
     let device = DeviceSpec::gpu("h200").unwrap();
     let lengths = Lengths { prompt: 200.0, response: 1000.0 };
-    let sets = ["metrics.kl_every=5", "sampling.max_sequences=128"];
+    let sets = ["metrics.kl_every=5", "sampling.max_sequences=128", "sampling.kv_memory=90GB"];
     let it = plan(&recipe(&sets), &config, &device, lengths);
     assert_eq!(it.parameters, 3_085_938_688);
     assert_eq!(kv_bytes_per_token(&config), 73_728);
@@ -53,6 +53,32 @@ fn a_known_model_has_its_known_numbers() {
     assert_eq!(rounded.training_flops, it.training_flops);
     assert!(rounded.training_seconds < it.training_seconds / 5.0);
     assert!(rounded.total_bytes > it.total_bytes);
+}
+
+/// By hand: 9 tenths of what is free beside the rest, by pages of 64 tokens; a mean response of 1,000 takes 16 pages,
+/// and an eighth of a prompt's 4 on top.
+#[test]
+fn keys_and_values_take_what_is_left() {
+    let config = qwen25_3b();
+    let device = DeviceSpec::gpu("h200").unwrap();
+    let lengths = Lengths { prompt: 200.0, response: 1000.0 };
+    let it = plan(&recipe(&[]), &config, &device, lengths);
+    let generation = bytes_of(&it.memory, "generation");
+    let cache = bytes_of(&it.memory, "keys and values");
+    let free = device.memory_bytes - (it.total_bytes - cache);
+    let page = 64 * 73_728;
+    assert_eq!(cache, free / 10 * 9 / page * page, "{generation}");
+    assert!(it.fits);
+    assert_eq!(it.sequences_at_once, 256.min((cache / page) as usize * 64 / (1024 + 256 / 8)));
+    let little = plan(&recipe(&["sampling.kv_memory=2GB"]), &config, &device, lengths);
+    let cache = bytes_of(&little.memory, "keys and values");
+    assert_eq!((cache, little.sequences_at_once), (423 * page, 423 * 64 / 1056));
+    assert!(little.sampling_seconds > it.sampling_seconds);
+    // One sequence is the least: a device without room for it is one that does not fit.
+    let least = plan(&recipe(&["sampling.kv_memory=1MB"]), &config, &device, lengths);
+    assert_eq!(bytes_of(&least.memory, "keys and values"), (1024 + 8192) * 73_728);
+    let small = DeviceSpec::gpu("rtx4090").unwrap();
+    assert!(!plan(&recipe(&[]), &config, &small, lengths).fits);
 }
 
 /// A step of three prompts with four responses, all at their longest.
@@ -220,10 +246,10 @@ fn an_evaluation_counts_with_its_draws_its_time_and_its_memory() {
     assert!((evaluation.seconds / seconds - 1.0).abs() < 1e-12, "{evaluation:?}, {seconds}");
     let without = plan(&recipe(&small), &config, &device, lengths);
     let part = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
-    // 8 sequences of 10 tokens and a prompt of 1,024 against 30 of 7 and 10 prompts, by 16 tokens.
+    // 8 sequences of 10 tokens and a prompt of 1,024 against 30 of 7 and 10 prompts, by pages of 64 tokens.
     let bytes = kv_bytes_per_token(&config);
-    assert_eq!(part(&without), (8 * 16 + 1024) * bytes);
-    assert_eq!(part(&it), (30 * 16 + 10 * 1024) * bytes);
+    assert_eq!(part(&without), (8 * 64 + 1024) * bytes);
+    assert_eq!(part(&it), (30 * 64 + 10 * 1024) * bytes);
     assert_eq!(without.evaluation, None);
     assert_eq!(without.seconds(), without.step_seconds() * 50.0);
 }

@@ -52,7 +52,7 @@ fn of_method(it: &Settings, method: &dyn Method, add: &mut impl FnMut(bool, &[&s
     ];
     add(imitates(method), &sampled, &with("samples no rollouts"));
     // An evaluation samples.
-    let of_any_sample = ["sampling.stop", "sampling.max_sequences"];
+    let of_any_sample = ["sampling.stop", "sampling.max_sequences", "sampling.kv_memory"];
     let none = imitates(method) && it.eval.is_none();
     add(none, &of_any_sample, &with("samples no rollouts"));
     let teacher = ["teacher", "advantage.group", "guard.beta_rise"];

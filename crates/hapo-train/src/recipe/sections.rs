@@ -14,6 +14,7 @@ use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_model::{ActivationCheckpointing, Dtype, Projection};
 use hapo_reward::OnFailure;
+use hapo_sampler::KvMemory;
 use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -335,6 +336,10 @@ section! {
         max_new_tokens: usize = 8192,
         /// Sequences decoded at once.
         max_sequences: usize = 256,
+        /// Memory of keys and values: a size such as `6GB`, or `auto` for nine tenths of what is free beside the rest,
+        /// the limits of control groups included; never more than the sequences can use. It decides how many of them
+        /// run at once and how often one is read again, not what is sampled.
+        kv_memory: KvMemory = KvMemory::Auto,
         /// Rounds in which groups without signal are replaced by groups of fresh prompts; 0 = they stay.
         dynamic_sampling: usize = 0,
     }

@@ -1,7 +1,7 @@
 //! What the stages of a step are told.
 
 use hapo_core::{Gated, RngStream, Slot, Step};
-use hapo_sampler::{Decoding, SampleSettings};
+use hapo_sampler::{Decoding, KvMemory, SampleSettings};
 
 use crate::prompts::{Order, PromptTable};
 use crate::update::UpdateSettings;
@@ -26,6 +26,7 @@ pub(crate) struct StepSettings {
     pub(crate) decoding: Decoding,
     pub(crate) max_new_tokens: usize,
     pub(crate) max_sequences: usize,
+    pub(crate) kv_memory: KvMemory,
     /// Whether the tokens of rollouts without an end token are left out of the loss (D27).
     pub(crate) masks_truncated: bool,
     /// Rounds in which groups without signal are replaced.
@@ -50,6 +51,7 @@ impl StepSettings {
             stop: &verifier.chat_format.stop,
             max_new_tokens: self.max_new_tokens,
             max_sequences: self.max_sequences,
+            kv_memory: self.kv_memory,
             usable_vocab: verifier.chat_format.tokenizer.vocab_size(),
             seed: self.seed,
             rng_stream,

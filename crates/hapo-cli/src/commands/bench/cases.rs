@@ -13,8 +13,8 @@ use hapo_model::{
     Rope, Tape, Target,
 };
 use hapo_sampler::{
-    Decoding, Engine, EngineLimits, GroupRequest, Request, RngKey, SampleSettings, Truncation,
-    sample,
+    Decoding, Engine, EngineLimits, GroupRequest, KvMemory, Request, RngKey, SampleSettings,
+    Truncation, sample,
 };
 use hapo_train::{Batching, Learner, Trainer, pack::token_group};
 
@@ -171,6 +171,7 @@ fn settings(sequences: usize, vocabulary: usize, step: u64) -> SampleSettings<'s
         stop: &[],
         max_new_tokens: NEW,
         max_sequences: sequences,
+        kv_memory: KvMemory::Auto,
         usable_vocab: vocabulary,
         seed: 0,
         rng_stream: RngStream::Generate,
@@ -210,7 +211,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
     let new = if c.hidden < 512 { NEW } else { 24 };
     let limits = EngineLimits {
         max_sequences: sequences,
-        cache_tokens: sequences * (PROMPT + NEW),
+        cache_tokens: hapo_sampler::cache_tokens::<Cpu>(sequences, sequences, PROMPT, NEW),
         prefill_tokens: sequences * PROMPT,
         usable_vocab: c.vocab_size,
     };

@@ -1,0 +1,80 @@
+//! Memory that this process may still take: the machine's, and that of its control groups.
+
+use std::fs::read_to_string;
+use std::path::Path;
+
+/// Bytes that are free for this process; `None` where the system does not say.
+pub(super) fn free_bytes() -> Option<u64> {
+    let machine = available(&read_to_string("/proc/meminfo").ok()?)?;
+    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
+    Some(of_groups(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |it| it.min(machine)))
+}
+
+/// `MemAvailable` of `/proc/meminfo`.
+fn available(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    let kilobytes = line.trim().strip_suffix("kB")?.trim();
+    Some(kilobytes.parse::<u64>().ok()? * 1024)
+}
+
+/// The least that is left to the control groups of `/proc/self/cgroup` and to those above them; `None` without limits.
+fn of_groups(groups: &str, root: &Path) -> Option<u64> {
+    let of_line = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let (root, limit, used) = if controllers.is_empty() {
+            (root.to_owned(), "memory.max", "memory.current")
+        } else if controllers.split(',').any(|it| it == "memory") {
+            (root.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+        } else {
+            return None;
+        };
+        // In a container the path may be that of the host: its root is then the group.
+        let inner = root.join(path);
+        let all = inner.ancestors().take_while(|it| it.starts_with(&root));
+        all.filter_map(|it| left(&it.join(limit), &it.join(used), &it.join("memory.stat"))).min()
+    };
+    groups.lines().filter_map(of_line).min()
+}
+
+/// What a group may still take; pages of files that can be dropped do not count as used.
+fn left(limit: &Path, used: &Path, stat: &Path) -> Option<u64> {
+    let number = |path: &Path| read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let stat = read_to_string(stat).unwrap_or_default();
+    let cached = stat.lines().find_map(|it| it.strip_prefix("inactive_file ")?.parse::<u64>().ok());
+    let used = number(used)?.saturating_sub(cached.unwrap_or(0));
+    Some(number(limit)?.saturating_sub(used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_says_what_is_available() {
+        let text = "MemTotal:       24689652 kB\nMemFree: 12 kB\nMemAvailable:   1024 kB\n";
+        assert_eq!(available(text), Some(1 << 20));
+        assert_eq!(available("MemTotal: 3 kB\n"), None);
+    }
+
+    #[test]
+    fn the_smallest_group_above_the_process_decides() {
+        let root = std::env::temp_dir().join(format!("hapo-cgroup-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "700\n");
+        write("a/memory.stat", "anon 1\ninactive_file 200\n");
+        write("a/b/memory.max", "max\n");
+        write("a/b/memory.current", "5\n");
+        write("memory/x/memory.limit_in_bytes", "300\n");
+        write("memory/x/memory.usage_in_bytes", "400\n");
+        assert_eq!(of_groups("0::/a/b\n", &root), Some(500));
+        assert_eq!(of_groups("4:cpu,memory:/x\n3:cpu:/a\n", &root), Some(0));
+        assert_eq!(of_groups("0::/elsewhere\n", &root), None);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+}
