@@ -280,26 +280,20 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
         // SAFETY: both factors are in bounds by the assertions above, the destination by the contract
         // of this function; strides are those of these slices.
         unsafe {
-            gemm::gemm(
-                m,
-                n,
-                steps,
-                dst,
-                1,
-                stride as isize,
+            fused_product(
+                [m, n, steps],
+                (dst, stride),
                 add,
-                left.data.as_ptr().add(first * left.step_stride),
-                left.step_stride as isize,
-                left.row_stride as isize,
-                right.data.as_ptr().add(first * right.step_stride),
-                right.column_stride as isize,
-                right.step_stride as isize,
-                1.0,
-                1.0,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
+                (
+                    left.data.as_ptr().add(first * left.step_stride),
+                    left.step_stride,
+                    left.row_stride,
+                ),
+                (
+                    right.data.as_ptr().add(first * right.step_stride),
+                    right.column_stride,
+                    right.step_stride,
+                ),
             );
         }
         add = true;
@@ -307,6 +301,53 @@ pub(super) fn product(p: Product, dst: *mut f32, stride: usize) {
         if first >= k {
             return;
         }
+    }
+}
+
+/// `dst [m, n] (+)= left [m, k] × right [k, n]` in one chain per element; factors are `(start, stride of
+/// columns, stride of rows)`.
+///
+/// The microkernels prefer columns, so a destination of rows is computed as its transpose. The crate
+/// `gemm` does the same for every number type, and compiles the kernels of all of them.
+///
+/// # Safety
+/// Every element of the three matrices lies inside its allocation.
+unsafe fn fused_product(
+    [m, n, k]: [usize; 3],
+    (dst, stride): (*mut f32, usize),
+    add: bool,
+    left: (*const f32, usize, usize),
+    right: (*const f32, usize, usize),
+) {
+    let transposed = |(start, columns, rows)| (start, rows, columns);
+    let ([m, n], (dst_columns, dst_rows), left, right) = if stride > 1 {
+        ([n, m], (stride, 1), transposed(right), transposed(left))
+    } else {
+        ([m, n], (1, stride), left, right)
+    };
+    // SAFETY: the caller's.
+    unsafe {
+        gemm_f32::gemm::f32::get_gemm_fn()(
+            m,
+            n,
+            k,
+            dst,
+            dst_columns as isize,
+            dst_rows as isize,
+            add,
+            left.0,
+            left.1 as isize,
+            left.2 as isize,
+            right.0,
+            right.1 as isize,
+            right.2 as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm_common::Parallelism::None,
+        );
     }
 }
 
