@@ -1,0 +1,218 @@
+"""A GRPO step with an adapter: `hapo train`, all weights beside it, and TRL with PEFT, on one machine.
+
+    cargo build --release -p hapo-cli
+    python scripts/speed/lora_side_by_side.py [--shape 135m] [--only hapo-lora hapo-full trl-lora] [--steps 3]
+
+Needs torch, transformers, trl, peft and datasets (python/tests/trl-requirements.txt), for the weights as well:
+they are random, in bf16, with a byte-level tokenizer. 8 prompts of 64 tokens with 8 responses of 128 tokens each;
+rank 16, alpha 32, every matrix of the layers. Every program runs in a process of its own, one after the other;
+seconds are the median of the steps after the first, of the clock and of the processor (the latter say more where
+other work runs beside), memory is the largest resident set of the process.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROMPTS, GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 8, 64, 128
+# hidden, layers, heads, key/value heads, inner width, vocabulary
+SHAPES = {
+    "135m": (576, 30, 9, 3, 1536, 49152),
+    "0.5b": (896, 24, 14, 2, 4864, 151936),
+    "1.5b": (1536, 28, 12, 2, 8960, 151936),
+}
+WORDS = [chr(letter) for letter in range(ord("a"), ord("z") + 1)]
+
+RECIPE = """
+name = "{name}"
+method = "grpo"
+steps = {steps}
+
+[model]
+path = "{model}"
+{dtype}
+
+[data]
+train = "{data}"
+template = "none"
+grader = "command:{python} {reward}"
+truncated = "grade"
+max_prompt_tokens = {prompt_tokens}
+
+[sampling]
+group_size = {group}
+prompts_per_step = {prompts}
+max_new_tokens = {new_tokens}
+
+[optim]
+lr = 1e-6
+micro_batch_tokens = 1024
+activation_checkpointing = "layers"
+
+[checkpoint]
+every = 0
+
+[metrics]
+rollouts_every = 0
+{lora}
+"""
+
+REWARD = """
+import sys, zlib
+for line in sys.stdin:
+    print(zlib.crc32(line.encode()) % 2, flush=True)
+"""
+
+
+def make_model(shape: str, folder: Path) -> None:
+    """Random weights in bf16 and a tokenizer of single letters: a prompt of n words has n tokens."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    hidden, layers, heads, kv_heads, inner, vocabulary = SHAPES[shape]
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    config = Qwen2Config(
+        vocab_size=vocabulary, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=layers,
+        num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=2048,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=0, pad_token_id=0, rope_theta=1e6,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    vocab = {"<end>": 0} | {word: index + 1 for index, word in enumerate(WORDS)}
+    vocab |= {f"t{index}": index for index in range(len(vocab), vocabulary)}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="a"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>", unk_token="a"
+    ).save_pretrained(folder)
+
+
+def prompts(count: int) -> list[str]:
+    """Problems of `PROMPT_TOKENS` words."""
+    draw = random.Random(0)
+    return [" ".join(draw.choices(WORDS, k=PROMPT_TOKENS)) for _ in range(count)]
+
+
+def trl_side(model: Path, steps: int, threads: int, out: Path) -> None:
+    """Seconds and CPU seconds of every step, in TRL's own bf16: bf16 weights, an adapter in f32, autocast."""
+    import torch
+    import transformers
+    from datasets import Dataset
+    from peft import LoraConfig
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(threads)
+    times: list[tuple[float, float]] = []
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            self.start = (time.perf_counter(), time.process_time())
+
+        def on_step_end(self, *_, **__):
+            times.append((time.perf_counter() - self.start[0], time.process_time() - self.start[1]))
+
+    def reward(completions, **_):
+        return [float(index % 2) for index in range(len(completions))]
+
+    trainer = GRPOTrainer(
+        model=transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16),
+        processing_class=transformers.AutoTokenizer.from_pretrained(model),
+        args=GRPOConfig(
+            output_dir=str(out), use_cpu=True, bf16=True, gradient_checkpointing=False, report_to="none",
+            loss_type="dr_grpo", scale_rewards="none", beta=0.0, num_generations=GROUP,
+            max_completion_length=NEW_TOKENS, temperature=1.0, num_iterations=1,
+            per_device_train_batch_size=PROMPTS * GROUP, learning_rate=1e-6, lr_scheduler_type="constant",
+            max_steps=steps, save_strategy="no", logging_steps=1000, disable_tqdm=True, seed=0,
+            generation_kwargs={"suppress_tokens": [0], "top_k": 0},
+        ),
+        reward_funcs=reward,
+        train_dataset=Dataset.from_dict({"prompt": prompts(PROMPTS * steps)}),
+        peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+        callbacks=[Clock()],
+    )  # fmt: skip
+    trainer.train()
+    (out / "times.json").write_text(json.dumps(times))
+
+
+def hapo_command(which: str, hapo: str, model: Path, steps: int, threads: int, out: Path) -> list[str]:
+    data, reward, recipe = out / "prompts.jsonl", out / "reward.py", out / f"{which}.toml"
+    rows = [json.dumps({"problem": text, "answer": "1"}) for text in prompts(PROMPTS * steps)]
+    data.write_text("\n".join(rows) + "\n")
+    reward.write_text(REWARD)
+    lora = "[lora]\nrank = 16\nalpha = 32" if which == "hapo-lora" else ""
+    dtype = 'dtype = "bf16"' if which == "hapo-full" else ""
+    recipe.write_text(
+        RECIPE.format(
+            name=which, steps=steps, model=model, dtype=dtype, data=data, python=sys.executable, reward=reward,
+            prompt_tokens=PROMPT_TOKENS, group=GROUP, prompts=PROMPTS, new_tokens=NEW_TOKENS, lora=lora,
+        )
+    )  # fmt: skip
+    return [hapo, "train", str(recipe), "--run-dir", str(out / which), "--threads", str(threads), "--no-preflight"]
+
+
+def processor_seconds(pid: int) -> float:
+    """What a running process has used, its own threads alone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measured(command: list[str], log: Path, metrics: Path) -> tuple[float, list[float]]:
+    """Runs a command: its largest resident set in GB, and the CPU seconds between the lines of `metrics`."""
+    marks = [0.0]
+    with log.open("w") as written:
+        process = subprocess.Popen(command, stdout=written, stderr=written)
+        while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= len(marks):
+                marks.append(processor_seconds(process.pid))
+            time.sleep(0.1)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"{' '.join(command)} failed: {log.read_text()[-2000:]}")
+    marks = marks if len(marks) > 1 else [0.0, usage.ru_utime + usage.ru_stime]
+    return usage.ru_maxrss * 1024 / 1e9, [after - before for before, after in zip(marks, marks[1:])]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hapo", default="target/release/hapo")
+    parser.add_argument("--shape", choices=SHAPES, default="135m")
+    parser.add_argument("--only", nargs="+", default=["hapo-lora", "hapo-full", "trl-lora"])
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=Path("runs/lora-side-by-side"))
+    parser.add_argument("--trl-side", action="store_true", help=argparse.SUPPRESS)
+    it = parser.parse_args()
+    model, out = (it.out / f"random-{it.shape}").resolve(), (it.out / time.strftime("%H%M%S")).resolve()
+    if it.trl_side:
+        trl_side(model, it.steps, it.threads, it.out)
+        return
+    if not (model / "model.safetensors").exists():
+        make_model(it.shape, model)
+    out.mkdir(parents=True)
+    print(f"| {it.shape}, {it.threads} threads | seconds a step | CPU seconds a step | peak memory, GB |")
+    print("|---|---|---|---|", flush=True)
+    for which in it.only:
+        if which == "trl-lora":
+            (out / f"random-{it.shape}").symlink_to(model)
+            command = [sys.executable, __file__, "--trl-side", "--shape", it.shape, "--out", str(out)]
+            command += ["--steps", str(it.steps), "--threads", str(it.threads)]
+            memory, _ = measured(command, out / f"{which}.log", out / "none")
+            times, processor = zip(*json.loads((out / "times.json").read_text()))
+        else:
+            command = hapo_command(which, it.hapo, model, it.steps, it.threads, out)
+            metrics = out / which / "metrics.jsonl"
+            memory, processor = measured(command, out / f"{which}.log", metrics)
+            times = [json.loads(line)["time/step"] for line in metrics.read_text().splitlines()]
+        columns = [f"{statistics.median(t[1:] or t):.1f} ({', '.join(f'{x:.1f}' for x in t)})" for t in (times, processor)]
+        print(f"| {which} | {' | '.join(columns)} | {memory:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
