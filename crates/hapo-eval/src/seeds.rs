@@ -199,7 +199,7 @@ fn t_tail(angle: f64, freedom: u32) -> f64 {
     let odd = freedom % 2 == 1;
     // The terms are cos^k with growing k, each with its own product of ratios.
     let (mut term, mut sum) = if odd { (cos, 0.0) } else { (1.0, 0.0) };
-    let mut k = if odd { 1 } else { 0 };
+    let mut k = u32::from(odd);
     while k + 2 <= freedom {
         sum += term;
         term *= cos * cos * f64::from(k + 1) / f64::from(k + 2);
@@ -245,8 +245,8 @@ mod tests {
 
     /// Share of 95 % intervals that hold the true mean, 0, where seeds, problems and completions vary by so much.
     fn coverage(seeds: usize, deviations: [f64; 3]) -> f64 {
-        let [of_seeds, of_problems, of_completions] = deviations;
         const REPEATS: u64 = 1500;
+        let [of_seeds, of_problems, of_completions] = deviations;
         let held = (0..REPEATS).filter(|repeat| {
             let counter =
                 RngCounter { step: *repeat, prompt: seeds as u64, ..RngCounter::default() };
@@ -329,7 +329,7 @@ mod tests {
         let uneven = estimate_over_seeds(&[three.clone(), two.clone()]).unwrap_err();
         assert_eq!(uneven.to_string(), "seed 1: expected 3, 3 problems as in the others, got 2, 2");
         assert_eq!(
-            message(&[three.clone()], &[two.clone()]),
+            message(std::slice::from_ref(&three), std::slice::from_ref(&two)),
             "seed 0: expected 2, 2 problems as in the others, got 3, 3"
         );
         assert!(difference_over_seeds(&[three], &[]).is_err());

@@ -159,9 +159,8 @@ impl Pusher<'_> {
         let body = json!({ "name": name, "organization": organization, "private": private });
         let url = format!("{}/api/repos/create", self.hub.endpoint);
         match self.post(&url, "application/json", &body, progress) {
-            Ok(_) => Ok(()),
-            // It is there. A token that may not make one may still write to one that is.
-            Err(Error::NotPushed { status: Some(409), .. }) => Ok(()),
+            // 409: it is there. A token that may not make one (403) may still write to one that is.
+            Ok(_) | Err(Error::NotPushed { status: Some(409), .. }) => Ok(()),
             Err(error @ Error::NotPushed { status: Some(403), .. }) => {
                 let url = format!("{}/api/models/{}", self.hub.endpoint, self.repo.id);
                 let is_there =

@@ -114,7 +114,7 @@ pub(crate) fn read<D: Device>(
     let mut echo = echoes.then(Vec::new);
     for (index, Prompt { tokens: prompt, text }) in prompts.into_iter().enumerate() {
         if let Some(echo) = &mut echo {
-            let decode = |_| served.chat_format.tokenizer.decode(&prompt);
+            let decode = |()| served.chat_format.tokenizer.decode(&prompt);
             echo.push(text.map_or_else(|| decode(()), Ok).map_err(hapo_sampler::Error::from)?);
         }
         let max_tokens = completion_length(served, prompt.len(), wanted, endpoint, param)?;

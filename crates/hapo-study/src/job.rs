@@ -202,8 +202,8 @@ impl Job {
             let best = hapo_train::checkpoint::best(&folder);
             let (step, best) = best.unwrap_or((outcome.steps, outcome.checkpoint.clone()));
             (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
-            trained.best = model_name(&best)?.to_owned();
-            trained.last = model_name(&outcome.checkpoint)?.to_owned();
+            model_name(&best)?.clone_into(&mut trained.best);
+            model_name(&outcome.checkpoint)?.clone_into(&mut trained.last);
         }
         Ok(Some(trained))
     }

@@ -221,7 +221,9 @@ fn scores(table: &Table) -> String {
 fn of_seeds(table: &Table) -> String {
     let most = table.rows.iter().map(|it| it.seeds).max().unwrap_or(0);
     let mut text = String::from("\nAverages of the single seeds:\n\n| |");
-    text += &(0..most).map(|it| format!(" {it} |")).collect::<String>();
+    for seed in 0..most {
+        text += &format!(" {seed} |");
+    }
     text += &format!("\n|---|{}\n", "---|".repeat(most));
     for row in &table.rows {
         let values = row.average.of_seeds.iter().map(|it| format!(" {it:.3} |"));

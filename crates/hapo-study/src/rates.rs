@@ -9,6 +9,7 @@ use crate::arms::{SEARCH_SEED, SEARCHES, find};
 use crate::error::Result;
 use crate::job::Job;
 use crate::plan::StudyPlan;
+use crate::scores::Scores;
 
 /// The runs of the searches that the tables need.
 pub(crate) fn jobs(plan: &StudyPlan) -> Vec<Job> {
@@ -44,7 +45,7 @@ pub(crate) fn best(plan: &StudyPlan) -> Result<BTreeMap<String, f64>> {
             let Some(scores) = scores else {
                 continue;
             };
-            let mean = scores.iter().map(|it| it.mean()).sum::<f64>() / scores.len() as f64;
+            let mean = scores.iter().map(Scores::mean).sum::<f64>() / scores.len() as f64;
             let entry = best.entry(search.name.clone()).or_insert((*rate, f64::NEG_INFINITY));
             if mean > entry.1 {
                 *entry = (*rate, mean);

@@ -211,7 +211,7 @@ pub(crate) fn problem_sets(
     levels.iter().map(set).collect()
 }
 
-/// A model on every level of its target. DrawKeys differ from benchmark to benchmark.
+/// A model on every level of its target. `DrawKey`s differ from benchmark to benchmark.
 pub(crate) fn score(
     model: &str,
     target: &Target<'_>,

@@ -184,7 +184,7 @@ fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>
     let Some(first) = scores.first() else {
         return Ok(None);
     };
-    let all: Vec<Vec<Vec<f64>>> = scores.iter().map(|it| it.sets()).collect();
+    let all: Vec<Sets> = scores.iter().map(|it| it.sets()).collect();
     let Some(mut average) = estimate_over_seeds(&all)? else {
         return Ok(None);
     };
@@ -248,8 +248,11 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / f64::from(count)
 }
 
+/// Scores of each problem, by benchmark.
+type Sets = Vec<Vec<f64>>;
+
 /// The problems of the seeds that both have.
-fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Vec<Vec<f64>>>, Vec<Vec<Vec<f64>>>) {
+fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Sets>, Vec<Sets>) {
     ours.iter()
         .filter_map(|it| {
             let other = theirs.iter().find(|other| other.seed == it.seed)?;

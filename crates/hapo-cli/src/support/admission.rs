@@ -19,7 +19,7 @@ use crate::support::{hub, model};
 /// What decides which solution of a row is admitted.
 #[derive(clap::Args)]
 pub(crate) struct AdmissionArgs {
-    /// Model of the engine, a folder or a name on the hub: with it the layout `verl` has a column hapo_teacher_ids, the tokens of each row's first
+    /// Model of the engine, a folder or a name on the hub: with it the layout `verl` has a column `hapo_teacher_ids`, the tokens of each row's first
     /// solution that is correct and fits, its end token last
     #[arg(long, requires = "max_response")]
     pub(crate) model: Option<String>,

@@ -18,11 +18,12 @@ const TOKENS: &str = "hapo_teacher_ids";
 
 /// The columns of a file in which a row has at most so many teachers.
 pub(super) fn schema(teachers: usize, tokens: bool) -> String {
-    let tokens = match tokens {
-        false => String::new(),
-        true => format!(
+    let tokens = if tokens {
+        format!(
             "optional group {TOKENS} (LIST) {{ repeated group list {{ optional int64 element; }} }}"
-        ),
+        )
+    } else {
+        String::new()
     };
     let target = match teachers {
         0 => String::new(),

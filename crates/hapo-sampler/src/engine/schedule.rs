@@ -39,12 +39,11 @@ impl<D: Device> Engine<'_, D> {
             self.require_room(KvCache::<D>::cost(prompt) + KvCache::<D>::cost(fed + 1))?;
             return Ok(self.read_prompts(vec![id], budget)? && self.read_again(budget)?);
         };
-        let slot = match self.preempted[0].reading {
-            Some(it) => it,
-            None => {
-                self.require_room(KvCache::<D>::cost(fed + 1))?;
-                self.cache.fork(prompt, self.jobs[&id].request.max_tokens)?
-            }
+        let slot = if let Some(it) = self.preempted[0].reading {
+            it
+        } else {
+            self.require_room(KvCache::<D>::cost(fed + 1))?;
+            self.cache.fork(prompt, self.jobs[&id].request.max_tokens)?
         };
         self.preempted[0].reading = Some(slot);
         let rest = &self.preempted[0].sequence.tokens[self.cache.fed(slot)?..fed];
@@ -214,8 +213,8 @@ impl<D: Device> Engine<'_, D> {
     /// Frees pages that no running sequence uses, of one thing at a time, but nothing of the request `keep`; whether
     /// there was any. What they held is read again.
     fn evict(&mut self, keep: Option<RequestId>) -> Result<bool, ComputeError> {
-        let reading = self.preempted.iter_mut().filter(|it| Some(it.sequence.id) != keep);
-        if let Some(slot) = reading.filter_map(|it| it.reading.take()).next() {
+        let mut reading = self.preempted.iter_mut().filter(|it| Some(it.sequence.id) != keep);
+        if let Some(slot) = reading.find_map(|it| it.reading.take()) {
             self.cache.release(slot)?;
             return Ok(true);
         }
