@@ -4,9 +4,9 @@
     python scripts/speed/lora_side_by_side.py [--shape 135m] [--only hapo-lora hapo-full trl-lora] [--steps 3]
 
 Needs torch, transformers, trl, peft and datasets (python/tests/trl-requirements.txt), for the weights as well:
-they are random, in bf16, with a byte-level tokenizer. 8 prompts of 64 tokens with 8 responses of 128 tokens each;
+they are random, in bf16, with a tokenizer of single letters. 8 prompts of 64 tokens with 8 responses of 128 tokens each;
 rank 16, alpha 32, every matrix of the layers. Every program runs in a process of its own, one after the other;
-seconds are the median of the steps after the first, of the clock and of the processor (the latter say more where
+seconds are the median of the steps after the first, of the clock and of the CPU (the latter say more where
 other work runs beside), memory is the largest resident set of the process.
 """
 
@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-PROMPTS, GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 8, 64, 128
+GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 64, 128
 # hidden, layers, heads, key/value heads, inner width, vocabulary
 SHAPES = {
     "135m": (576, 30, 9, 3, 1536, 49152),
@@ -100,7 +100,7 @@ def prompts(count: int) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=PROMPT_TOKENS)) for _ in range(count)]
 
 
-def trl_side(model: Path, steps: int, threads: int, out: Path) -> None:
+def trl_side(model: Path, prompts_per_step: int, steps: int, threads: int, out: Path) -> None:
     """Seconds and CPU seconds of every step, in TRL's own bf16: bf16 weights, an adapter in f32, autocast."""
     import torch
     import transformers
@@ -128,12 +128,12 @@ def trl_side(model: Path, steps: int, threads: int, out: Path) -> None:
             output_dir=str(out), use_cpu=True, bf16=True, gradient_checkpointing=False, report_to="none",
             loss_type="dr_grpo", scale_rewards="none", beta=0.0, num_generations=GROUP,
             max_completion_length=NEW_TOKENS, temperature=1.0, num_iterations=1,
-            per_device_train_batch_size=PROMPTS * GROUP, learning_rate=1e-6, lr_scheduler_type="constant",
+            per_device_train_batch_size=prompts_per_step * GROUP, learning_rate=1e-6, lr_scheduler_type="constant",
             max_steps=steps, save_strategy="no", logging_steps=1000, disable_tqdm=True, seed=0,
             generation_kwargs={"suppress_tokens": [0], "top_k": 0},
         ),
         reward_funcs=reward,
-        train_dataset=Dataset.from_dict({"prompt": prompts(PROMPTS * steps)}),
+        train_dataset=Dataset.from_dict({"prompt": prompts(prompts_per_step * steps)}),
         peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
         callbacks=[Clock()],
     )  # fmt: skip
@@ -141,23 +141,24 @@ def trl_side(model: Path, steps: int, threads: int, out: Path) -> None:
     (out / "times.json").write_text(json.dumps(times))
 
 
-def hapo_command(which: str, hapo: str, model: Path, steps: int, threads: int, out: Path) -> list[str]:
+def hapo_command(which: str, it: argparse.Namespace, model: Path, out: Path) -> list[str]:
     data, reward, recipe = out / "prompts.jsonl", out / "reward.py", out / f"{which}.toml"
-    rows = [json.dumps({"problem": text, "answer": "1"}) for text in prompts(PROMPTS * steps)]
+    rows = [json.dumps({"problem": text, "answer": "1"}) for text in prompts(it.prompts * it.steps)]
     data.write_text("\n".join(rows) + "\n")
     reward.write_text(REWARD)
     lora = "[lora]\nrank = 16\nalpha = 32" if which == "hapo-lora" else ""
     dtype = 'dtype = "bf16"' if which == "hapo-full" else ""
     recipe.write_text(
         RECIPE.format(
-            name=which, steps=steps, model=model, dtype=dtype, data=data, python=sys.executable, reward=reward,
-            prompt_tokens=PROMPT_TOKENS, group=GROUP, prompts=PROMPTS, new_tokens=NEW_TOKENS, lora=lora,
+            name=which, steps=it.steps, model=model, dtype=dtype, data=data, python=sys.executable, reward=reward,
+            prompt_tokens=PROMPT_TOKENS, group=GROUP, prompts=it.prompts, new_tokens=NEW_TOKENS, lora=lora,
         )
     )  # fmt: skip
-    return [hapo, "train", str(recipe), "--run-dir", str(out / which), "--threads", str(threads), "--no-preflight"]
+    options = ["--run-dir", str(out / which), "--threads", str(it.threads), "--no-preflight"]
+    return [it.hapo, "train", str(recipe), *options]
 
 
-def processor_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """What a running process has used, its own threads alone."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -170,7 +171,7 @@ def measured(command: list[str], log: Path, metrics: Path) -> tuple[float, list[
         process = subprocess.Popen(command, stdout=written, stderr=written)
         while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             if metrics.exists() and metrics.read_bytes().count(b"\n") >= len(marks):
-                marks.append(processor_seconds(process.pid))
+                marks.append(cpu_seconds(process.pid))
             time.sleep(0.1)
         _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
@@ -184,6 +185,7 @@ def main() -> None:
     parser.add_argument("--hapo", default="target/release/hapo")
     parser.add_argument("--shape", choices=SHAPES, default="135m")
     parser.add_argument("--only", nargs="+", default=["hapo-lora", "hapo-full", "trl-lora"])
+    parser.add_argument("--prompts", type=int, default=8, help="prompts of a step")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("runs/lora-side-by-side"))
@@ -191,26 +193,26 @@ def main() -> None:
     it = parser.parse_args()
     model, out = (it.out / f"random-{it.shape}").resolve(), (it.out / time.strftime("%H%M%S")).resolve()
     if it.trl_side:
-        trl_side(model, it.steps, it.threads, it.out)
+        trl_side(model, it.prompts, it.steps, it.threads, it.out)
         return
     if not (model / "model.safetensors").exists():
         make_model(it.shape, model)
     out.mkdir(parents=True)
-    print(f"| {it.shape}, {it.threads} threads | seconds a step | CPU seconds a step | peak memory, GB |")
+    print(f"| {it.shape}, {it.prompts} prompts, {it.threads} threads | seconds a step | CPU seconds a step | peak memory, GB |")
     print("|---|---|---|---|", flush=True)
     for which in it.only:
         if which == "trl-lora":
             (out / f"random-{it.shape}").symlink_to(model)
             command = [sys.executable, __file__, "--trl-side", "--shape", it.shape, "--out", str(out)]
-            command += ["--steps", str(it.steps), "--threads", str(it.threads)]
+            command += ["--prompts", str(it.prompts), "--steps", str(it.steps), "--threads", str(it.threads)]
             memory, _ = measured(command, out / f"{which}.log", out / "none")
-            times, processor = zip(*json.loads((out / "times.json").read_text()))
+            times, cpu = zip(*json.loads((out / "times.json").read_text()))
         else:
-            command = hapo_command(which, it.hapo, model, it.steps, it.threads, out)
+            command = hapo_command(which, it, model, out)
             metrics = out / which / "metrics.jsonl"
-            memory, processor = measured(command, out / f"{which}.log", metrics)
+            memory, cpu = measured(command, out / f"{which}.log", metrics)
             times = [json.loads(line)["time/step"] for line in metrics.read_text().splitlines()]
-        columns = [f"{statistics.median(t[1:] or t):.1f} ({', '.join(f'{x:.1f}' for x in t)})" for t in (times, processor)]
+        columns = [f"{statistics.median(t[1:] or t):.1f} ({', '.join(f'{x:.1f}' for x in t)})" for t in (times, cpu)]
         print(f"| {which} | {' | '.join(columns)} | {memory:.2f} |", flush=True)
 
 

@@ -153,6 +153,12 @@ fn solutions_that_nobody_reads_are_said_by_new_and_by_train() {
     ];
     let output = support::hapo(dir.path(), &train);
     let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!said.contains("looks like solutions"), "GRPO reads none: {said}");
+    let output = support::hapo(
+        dir.path(),
+        &[&train[..], &["--set", "method=luffy", "--run-dir", "runs/luffy"]].concat(),
+    );
+    let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains(warning), "{said}");
     assert!(
         said.contains(
