@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("verl")
+pytest.importorskip("verl.trainer")
 import torch
 from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import agg_loss

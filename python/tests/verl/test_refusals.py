@@ -8,7 +8,7 @@ import sys
 import pytest
 import small
 
-pytest.importorskip("verl")
+pytest.importorskip("verl.trainer")
 from omegaconf import OmegaConf
 
 import hapo.verl.settings as settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import small
 
-pytest.importorskip("verl")
+pytest.importorskip("verl.trainer")
 
 import hapo
 
