@@ -1,4 +1,4 @@
-"""Adapters of rank 1, 8 and 32 against all weights on the built-in task: docs/results/lora.md.
+"""Adapters of rank 1, 8 and 32 against all weights on the built-in task, three seeds each.
 
     python scripts/lora_ranks.py --hapo target/release/hapo --out runs/lora-ranks
 
@@ -10,6 +10,7 @@ run again, and a run that was cut off resumes.
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 from pathlib import Path
@@ -37,8 +38,10 @@ def train(hapo: str, out: Path, rank: int, rate: float, seed: int) -> Path:
         command += ["--set", f"{key}={value}"]
     if rank:
         command += ["--set", f"lora.rank={rank}", "--unset", "model.dtype"]
-    if (folder / "metrics.jsonl").exists():
+    if any((folder / "checkpoints").glob("step-*")):
         command.append("--resume")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (folder / "done").touch()
     return folder
