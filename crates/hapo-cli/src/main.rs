@@ -83,7 +83,7 @@ enum Command {
     Serve(serve::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),
-    /// Look at files of problems, check them, convert them
+    /// Look at files of problems, check them, convert them, make those of the built-in task
     Data(data::Args),
     /// Log-probabilities, entropies and greedy continuations of token sequences
     Logprobs(logprobs::Args),

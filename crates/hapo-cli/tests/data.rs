@@ -288,3 +288,27 @@ fn a_gold_that_can_never_be_answered_is_a_bad_row() {
     let rows: Vec<&str> = named.lines().map(|it| it.split(": ").next().unwrap()).collect();
     assert_eq!(rows, [1, 2, 3, 4].map(|it| format!("golds.jsonl:{it}")), "{named}");
 }
+
+/// What is written is what the recipe trains on: the same bits come out of it.
+#[test]
+fn the_built_in_task_as_a_file_trains_to_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let recipe = repository("recipes/smoke.toml");
+    let recipe = recipe.to_str().unwrap();
+    succeed(dir.path(), &["data", "make", recipe, "-o", "task.jsonl"]);
+    let stats = succeed(dir.path(), &["data", "stats", "task.jsonl"]);
+    assert!(stats.contains("rows                   64, 0 of them bad"), "{stats}");
+    let train = |run: &str, data: &[&str]| {
+        let options = ["--run-dir", run, "--set", "steps=2", "--set", "checkpoint.every=2"];
+        succeed(dir.path(), &[&["train", recipe][..], &options, data].concat());
+        fs::read(dir.path().join(run).join("checkpoints/step-000002/model.safetensors")).unwrap()
+    };
+    // What draws problems has nothing to say of a file.
+    let unset = ["prompts", "teacher_coverage", "levels"].map(|it| format!("--unset=data.{it}"));
+    let file = [&["--set=data.train=task.jsonl"], &unset.each_ref().map(String::as_str)[..]].concat();
+    assert!(train("builtin-run", &[]) == train("file-run", &file));
+    let other = repository("recipes/ready/smollm2-135m-gsm8k.toml");
+    let message = refuse(dir.path(), &["data", "make", other.to_str().unwrap(), "-o", "no.jsonl"]);
+    assert!(message.contains("only a recipe with data.train = \"builtin\""), "{message}");
+    assert!(!dir.path().join("no.jsonl").exists());
+}

@@ -51,6 +51,7 @@ pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs,
 pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
 pub use resume::ResumePolicy;
 pub use run::{Run, inputs_of_recipe, open_model, open_model_on};
+pub use source::builtin_prompts;
 pub use stats::{Over, Stats};
 pub use template::{ChosenTemplate, TemplateRequest, template_of};
 pub use train::{Observer, Outcome, require_no_run, stage_folder, train, train_on};

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{GroupPlan, Step, demonstration as imitated};
+use hapo_data::Dataset;
 use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
@@ -129,6 +130,23 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
     }
 }
 
+/// The built-in task's problems with their traces, as `[data]` of a recipe has them.
+///
+/// # Errors
+/// A family or level that is none.
+pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
+    let data = recipe.data();
+    let set = TaskSet {
+        seed: data.seed,
+        levels: levels(&data.levels)?,
+        split: Split::Train,
+        count: data.prompts,
+        teacher_coverage: data.teacher_coverage,
+        teacher_steps: data.teacher_steps,
+    };
+    Ok(hapo_data::task::make_set(&set)?)
+}
+
 pub(crate) fn load_source(
     recipe: &Recipe,
     chat_format: &ChatFormat,
@@ -144,14 +162,7 @@ pub(crate) fn load_source(
                 per_step: recipe.sampling().prompts_per_step as u64,
             });
         }
-        DataSource::Builtin => hapo_data::task::make_set(&TaskSet {
-            seed: recipe.data().seed,
-            levels: levels(&recipe.data().levels)?,
-            split: Split::Train,
-            count: recipe.data().prompts,
-            teacher_coverage: recipe.data().teacher_coverage,
-            teacher_steps: recipe.data().teacher_steps,
-        })?,
+        DataSource::Builtin => builtin_prompts(recipe)?,
         DataSource::Files(_) => {
             let read_as = ReadAs {
                 columns: recipe.data().columns.as_ref(),

@@ -1,4 +1,7 @@
-//! `hapo data`: what a file of problems holds, which of its rows are bad, and the same in another layout.
+//! `hapo data`: what a file of problems holds, which of its rows are bad, the same in another layout, and the built-in
+//! task as a file.
+
+mod make;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -17,7 +20,7 @@ use crate::support::admission::AdmissionArgs;
 use crate::support::arguments::{ColumnsArg, RewardArgs, not_an_input, one_of};
 use crate::support::model;
 
-/// Look at files of problems, check them, convert them.
+/// Look at files of problems, check them, convert them, make those of the built-in task.
 ///
 /// Every layout of `hapo list layouts` is read, from JSON lines, a JSON array, Parquet, Arrow IPC, CSV or TSV, also inside
 /// gzip or zstd: the content says which it is. A folder as `datasets` or the hub leave it, and a pattern such as
@@ -37,6 +40,8 @@ enum Command {
     Check(Check),
     /// Write a file in another layout
     Convert(Convert),
+    /// Write the built-in task's problems, as a recipe trains on them
+    Make(make::Args),
 }
 
 #[derive(clap::Args)]
@@ -137,17 +142,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             if let Some(it) = &admission {
                 it.say();
             }
-            if args.json {
-                let Written { rows, teachers_left_out, without_source } = written;
-                outln!(
-                    "{}",
-                    serde_json::json!({"output": args.output, "rows": rows,
-                        "teachers_left_out": teachers_left_out, "without_source": without_source})
-                );
-            }
-            Ok(())
+            say_written(&written, &args.output, args.json)
         }
+        Command::Make(args) => make::run(args),
     }
+}
+
+fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
+    if json {
+        let Written { rows, teachers_left_out, without_source } = written;
+        outln!(
+            "{}",
+            serde_json::json!({"output": output, "rows": rows,
+                "teachers_left_out": teachers_left_out, "without_source": without_source})
+        );
+    }
+    Ok(())
 }
 
 fn stats(args: &Stats) -> Result<()> {
