@@ -30,5 +30,5 @@ pub use metrics::{
     metric_of_set,
 };
 pub use preflight::Preflight;
-pub use recipe::{recipe_entries, recipe_value};
+pub use recipe::{RecipeDifference, recipe_differences, recipe_entries, recipe_value};
 pub use rollouts::{Role, RolloutLine, RolloutWriter, each_rollout, read_rollouts};

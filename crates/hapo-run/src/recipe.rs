@@ -1,6 +1,6 @@
 //! A recipe as text, key by key, for what compares recipes and does not run them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The entries of a TOML text, `section.key` to its value as TOML, or why there are none.
 ///
@@ -18,6 +18,40 @@ pub fn recipe_value(text: &str) -> toml::Value {
     let table = format!("it = {text}").parse::<toml::Table>();
     let value = table.ok().and_then(|mut it| it.remove("it"));
     value.unwrap_or_else(|| toml::Value::String(text.to_owned()))
+}
+
+/// A key whose value differs between two recipes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecipeDifference {
+    /// `section.key`; `recipe` for a text that is no TOML.
+    pub key: String,
+    /// The first recipe's value as TOML; `None` where it has no such key.
+    pub before: Option<String>,
+    /// The second recipe's.
+    pub now: Option<String>,
+}
+
+impl RecipeDifference {
+    /// Both values, `absent` where there is none.
+    pub fn values(&self) -> [&str; 2] {
+        [&self.before, &self.now].map(|it| it.as_deref().unwrap_or("absent"))
+    }
+}
+
+/// The keys whose values differ, in their order.
+pub fn recipe_differences(before: &str, now: &str) -> Vec<RecipeDifference> {
+    let entries = |text: &str| {
+        recipe_entries(text).unwrap_or_else(|it| {
+            BTreeMap::from([("recipe".to_owned(), format!("unreadable: {it}"))])
+        })
+    };
+    let (before, now) = (entries(before), entries(now));
+    let keys: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let difference = |key: &String| {
+        let (before, now) = (before.get(key).cloned(), now.get(key).cloned());
+        (before != now).then(|| RecipeDifference { key: key.clone(), before, now })
+    };
+    keys.into_iter().filter_map(difference).collect()
 }
 
 fn flatten(path: &str, table: toml::Table, entries: &mut BTreeMap<String, String>) {

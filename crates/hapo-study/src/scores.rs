@@ -113,19 +113,12 @@ fn different_keys(before: &[String], now: &[String]) -> Vec<String> {
     if before.len() != now.len() {
         return vec![format!("stages ({}, now {})", before.len(), now.len())];
     }
-    let entries = |it: &String| hapo_run::recipe_entries(it).unwrap_or_default();
-    let mut all = Vec::new();
-    for (before, now) in before.iter().zip(now) {
-        let (before, now) = (entries(before), entries(now));
-        for key in before.keys().chain(now.keys().filter(|it| !before.contains_key(*it))) {
-            let show = |it: Option<&String>| it.map_or("absent", String::as_str).to_owned();
-            let (a, b) = (before.get(key), now.get(key));
-            if a != b {
-                all.push(format!("{key} ({}, now {})", show(a), show(b)));
-            }
-        }
-    }
-    all
+    let of_stage = |(before, now): (&String, &String)| hapo_run::recipe_differences(before, now);
+    let show = |it: hapo_run::RecipeDifference| {
+        let [before, now] = it.values();
+        format!("{} ({before}, now {now})", it.key)
+    };
+    before.iter().zip(now).flat_map(of_stage).map(show).collect()
 }
 
 impl Scores {

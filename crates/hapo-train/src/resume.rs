@@ -1,10 +1,9 @@
 //! What a run folder holds when its run is to be resumed, and whether that is the same run.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_run::{MetricsFile, RunFolder, recipe_entries};
+use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};
@@ -168,22 +167,22 @@ fn require_same_recipe(
 /// Keys on which no result depends: a run may be resumed with others, and one of a version without them too.
 const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
 
+/// What versions without a key did, as the value that says it: their runs are resumed with it.
+const BEFORE_THE_KEY: [(&str, &str); 1] = [("data.teacher_steps", "\"exact\"")];
+
 /// Keys whose values differ between two recipes, as `key: before → after`.
 fn differences(before: &str, after: &str) -> Vec<String> {
-    let entries = |text: &str| {
-        recipe_entries(text).unwrap_or_else(|it| {
-            BTreeMap::from([("recipe".to_owned(), format!("unreadable: {it}"))])
-        })
+    let matters = |it: &RecipeDifference| {
+        let as_before_the_key = |(key, value): &(&str, &str)| {
+            it.key == *key && it.before.is_none() && it.now.as_deref() == Some(*value)
+        };
+        !OF_THE_MACHINE.contains(&it.key.as_str()) && !BEFORE_THE_KEY.iter().any(as_before_the_key)
     };
-    let (before, after) = (entries(before), entries(after));
-    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let value = |of: &BTreeMap<String, String>, key: &str| {
-        of.get(key).cloned().unwrap_or_else(|| "absent".to_owned())
+    let show = |it: RecipeDifference| {
+        let [before, after] = it.values();
+        format!("{}: {before} → {after}", it.key)
     };
-    keys.into_iter()
-        .filter(|it| before.get(*it) != after.get(*it) && !OF_THE_MACHINE.contains(&it.as_str()))
-        .map(|it| format!("{it}: {} → {}", value(&before, it), value(&after, it)))
-        .collect()
+    recipe_differences(before, after).into_iter().filter(matters).map(show).collect()
 }
 
 #[cfg(test)]
@@ -202,5 +201,13 @@ mod tests {
         assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
         let memory = "steps = 10\noptim.lr = 1e-4\nsampling.kv_memory = \"6GB\"";
         assert!(differences(before, memory).is_empty(), "nothing depends on it");
+        let steps =
+            |it: &str| format!("steps = 10\noptim.lr = 1e-4\ndata.teacher_steps = \"{it}\"");
+        assert!(differences(before, &steps("exact")).is_empty(), "what was done without the key");
+        assert_eq!(differences(before, &steps("skip")), ["data.teacher_steps: absent → \"skip\""]);
+        assert_eq!(
+            differences(&steps("exact"), before),
+            ["data.teacher_steps: \"exact\" → absent"]
+        );
     }
 }
