@@ -12,6 +12,7 @@ use crate::ladder;
 use crate::mini::model_name;
 use crate::plan::{StudyObserver, StudyPlan};
 use crate::scores::{Last, Made, Scores, Target, problem_sets, score, success, truncated};
+use crate::tables::metrics_of;
 
 /// A run to make.
 #[derive(Clone, Debug)]
@@ -238,12 +239,11 @@ fn of_stage(stage: &Recipe, user: &Overrides) -> Vec<String> {
     keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-/// Wall time of a run's steps and evaluations, whatever number of calls made them.
+/// Wall time of a stage's steps and evaluations, whatever number of calls made them.
 fn seconds_of(folder: &Path) -> f64 {
-    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
-    let lines = text.lines().filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
     let seconds = |it: &serde_json::Value, key: &str| it[key].as_f64().unwrap_or(0.0);
-    lines.map(|it| seconds(&it, "time/step") + seconds(&it, "time/eval")).sum()
+    let lines = metrics_of(folder);
+    lines.iter().map(|it| seconds(it, "time/step") + seconds(it, "time/eval")).sum()
 }
 
 #[cfg(test)]
@@ -252,19 +252,8 @@ mod tests {
     use crate::arms::{ARMS, find};
 
     fn plan(set: &[&str]) -> StudyPlan {
-        StudyPlan {
-            sections: Vec::new(),
-            seeds: 5,
-            jobs: 2,
-            threads: 2,
-            out: PathBuf::from("out"),
-            problems: 200,
-            search: true,
-            overrides: Overrides::set(set.iter().map(|it| (*it).to_owned())),
-            train: true,
-            build: String::new(),
-            cpu: String::new(),
-        }
+        let overrides = Overrides::set(set.iter().map(|it| (*it).to_owned()));
+        StudyPlan { overrides, ..StudyPlan::of_tests(Vec::new()) }
     }
 
     fn stages(arm: &str, seed: u64, rate: Option<f64>, set: &[&str]) -> Vec<Recipe> {

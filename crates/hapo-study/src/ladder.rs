@@ -91,8 +91,12 @@ pub(crate) fn seconds(bases: usize) -> f64 {
 
 /// The checkpoint of a rung's base.
 pub(crate) fn folder_of(out: &Path, rung: usize) -> PathBuf {
-    let run = out.join("bases").join(format!("rung-{}", RUNGS[rung]));
-    RunFolder(&run).checkpoint_of(SECOND_STEPS)
+    RunFolder(&run_of(out, rung)).checkpoint_of(SECOND_STEPS)
+}
+
+/// The run that makes it.
+fn run_of(out: &Path, rung: usize) -> PathBuf {
+    out.join("bases").join(format!("rung-{}", RUNGS[rung]))
 }
 
 /// Makes a rung's base, or resumes it. Whether it is there now.
@@ -102,8 +106,7 @@ pub(crate) fn make<'a>(
     threads: usize,
     observe: &dyn Fn(&str, u64) -> Box<dyn Observer + 'a>,
 ) -> Result<bool> {
-    let bases = out.join("bases");
-    let first = bases.join("first");
+    let first = out.join("bases").join("first");
     let started = RunFolder(&first).checkpoint_of(FIRST_STEPS);
     if !started.join("config.json").exists() {
         let recipe = Recipe::parse(FIRST, "study recipe base", &Overrides::default())?;
@@ -117,8 +120,7 @@ pub(crate) fn make<'a>(
     }
     let recipe = second_stage(rung, &started)?;
     let mut observer = observe(&format!("base, {} %", RUNGS[rung]), SECOND_STEPS);
-    let folder = bases.join(format!("rung-{}", RUNGS[rung]));
-    let policy = ResumePolicy::Resume;
+    let (folder, policy) = (run_of(out, rung), ResumePolicy::Resume);
     Ok(hapo_train::train(&recipe, &folder, policy, threads, &mut *observer)?.finished)
 }
 

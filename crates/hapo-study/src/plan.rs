@@ -39,6 +39,24 @@ impl StudyPlan {
     pub(crate) fn threads_of_a_run(&self) -> usize {
         (self.threads / self.jobs).max(1)
     }
+
+    /// As the command makes it without options, in a folder without runs.
+    #[cfg(test)]
+    pub(crate) fn of_tests(sections: Vec<&'static Section>) -> Self {
+        Self {
+            sections,
+            seeds: 5,
+            jobs: 2,
+            threads: 2,
+            out: PathBuf::from("out"),
+            problems: 200,
+            search: true,
+            overrides: Overrides::default(),
+            train: true,
+            build: String::new(),
+            cpu: String::new(),
+        }
+    }
 }
 
 /// Receives a study's progress and may stop it. Runs are made on several threads.

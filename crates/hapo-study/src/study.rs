@@ -196,28 +196,11 @@ fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
-    use hapo_train::Overrides;
-
     use super::*;
 
     fn cost_of(study: StudyName, only: &[&str]) -> Cost {
         let only: Vec<String> = only.iter().map(|it| (*it).to_owned()).collect();
-        cost(&StudyPlan {
-            sections: sections(study, &only).unwrap(),
-            seeds: 5,
-            jobs: 2,
-            threads: 2,
-            out: PathBuf::from("no such folder"),
-            problems: 200,
-            search: true,
-            overrides: Overrides::default(),
-            train: true,
-            build: String::new(),
-            cpu: String::new(),
-        })
-        .unwrap()
+        cost(&StudyPlan::of_tests(sections(study, &only).unwrap())).unwrap()
     }
 
     /// Ten regimes of five methods and five seeds are 250 runs, of which five regimes share 20 of GRPO's.

@@ -219,7 +219,7 @@ fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>
 }
 
 /// What a run logged, step by step; of its last stage, where it has several.
-fn metrics_of(folder: &Path) -> Vec<Value> {
+pub(crate) fn metrics_of(folder: &Path) -> Vec<Value> {
     let read = |folder: &Path| std::fs::read_to_string(folder.join("metrics.jsonl")).ok();
     let text = read(folder).or_else(|| read(&folder.join("grpo"))).unwrap_or_default();
     text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
