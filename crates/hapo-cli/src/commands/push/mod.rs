@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
-use hapo_run::{MetricsFile, RunFolder};
+use hapo_run::{MetricsFile, RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
 
 use crate::commands::train_summary::Summary;
@@ -145,7 +145,7 @@ impl Source {
                 files.push(Upload { path: file, content: Content::File(path) });
             }
         }
-        let own = files.iter().find(|it| it.path == "README.md").is_some();
+        let own = files.iter().any(|it| it.path == "README.md");
         let mut run = None;
         if let Some((folder, step)) = &self.run {
             run = Some(of_run(folder, *step, &mut files)?);
@@ -153,7 +153,7 @@ impl Source {
         let adapter = self.json("adapter_config.json");
         let base = match &adapter {
             Some(it) => it["base_model_name_or_path"].as_str().map(str::to_owned),
-            None => run.as_ref().and_then(|it| model_of(&it.recipe)),
+            None => run.as_ref().and_then(|it| text_of(&it.recipe, "model.path")),
         };
         let readme = ModelReadme {
             repo: &repo.id,
@@ -193,7 +193,7 @@ fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
     }
     let last = MetricsFile::history_until(&run.metrics(), step)?;
     let last = last.into_iter().next_back().and_then(|it| it.as_object().cloned());
-    let method = text_of(&recipe, &["method"]);
+    let method = text_of(&recipe, "method");
     Ok(OfRun {
         recipe,
         method,
@@ -205,17 +205,9 @@ fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
 }
 
 /// A text of a recipe.
-fn text_of(recipe: &str, path: &[&str]) -> Option<String> {
-    let table: toml::Table = recipe.parse().ok()?;
-    let mut value = &toml::Value::Table(table);
-    for it in path {
-        value = value.get(it)?;
-    }
+fn text_of(recipe: &str, key: &str) -> Option<String> {
+    let value = recipe_value(recipe_entries(recipe).ok()?.get(key)?);
     value.as_str().map(str::to_owned)
-}
-
-fn model_of(recipe: &str) -> Option<String> {
-    text_of(recipe, &["model", "path"])
 }
 
 /// The name on the hub of a model that was named so, or whose folder is one of the hub's cache.
