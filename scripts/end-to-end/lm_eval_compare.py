@@ -8,14 +8,12 @@ needs lm_eval, torch and transformers (scripts/end-to-end/lm_eval makes an envir
 import argparse
 import json
 import random
-import re
-import signal
-import subprocess
 import tempfile
 from pathlib import Path
 
 import lm_eval
 from lm_eval.tasks import TaskManager
+from serving import serve
 
 # Sums of log-probabilities in f32, by two orders of addition.
 TOLERANCE = 2e-3
@@ -109,18 +107,6 @@ def evaluate(folder, model, arguments):
     )
 
 
-def serve(binary, model):
-    server = subprocess.Popen(
-        [binary, "serve", "--model", model, "--port", "0", "--served-model-name", "local"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for line in server.stderr:
-        if found := re.search(r"(http://\S+)/v1", line):
-            return server, found[1]
-    raise SystemExit(f"the server ended with {server.wait()}")
-
-
 def compare(ours, theirs):
     widest = 0.0
     for task, rows in theirs["samples"].items():
@@ -157,13 +143,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         write_tasks(folder, args.problems)
-        server, address = serve(args.binary, args.model)
-        try:
+        with serve(args.binary, args.model, "--served-model-name", "local") as address:
             own = f"tokenizer={args.model},tokenizer_backend=huggingface,num_concurrent=4,max_length=512"
             ours = evaluate(folder, "local-completions", f"model=local,base_url={address}/v1/completions,{own}")
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(timeout=60)
         theirs = evaluate(folder, "hf", f"pretrained={args.model},dtype=float32,device=cpu,max_length=512")
     compare(ours, theirs)
 

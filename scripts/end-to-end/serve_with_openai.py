@@ -8,25 +8,11 @@ needs the package openai. Starts a server of its own on a free port, asserts, an
 
 import argparse
 import concurrent.futures
-import re
-import signal
-import subprocess
 import time
 import urllib.request
 
 import openai
-
-
-def start(binary, model):
-    server = subprocess.Popen(
-        [binary, "serve", "--model", model, "--port", "0", "--served-model-name", "tiny", "--max-requests", "64"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for line in server.stderr:
-        if found := re.search(r"(http://\S+)/v1", line):
-            return server, found[1]
-    raise SystemExit(f"the server ended with {server.wait()}")
+from serving import serve
 
 
 def main():
@@ -34,12 +20,8 @@ def main():
     parser.add_argument("--binary", default="target/release/hapo")
     parser.add_argument("--model", default="builtin:base")
     args = parser.parse_args()
-    server, address = start(args.binary, args.model)
-    try:
+    with serve(args.binary, args.model, "--served-model-name", "tiny", "--max-requests", "64") as address:
         drive(openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0), address)
-    finally:
-        server.send_signal(signal.SIGINT)
-        print("server ended with", server.wait(timeout=30))
 
 
 def drive(client, address):
