@@ -16,6 +16,14 @@ from hapo._hapo import Method
 TRUNCATION = ("wrong", "mask", "grade")
 
 
+def number_or_word(it: object) -> str | float:
+    """An option that is a number or a word, as a configuration has it."""
+    try:
+        return float(it)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return str(it)
+
+
 @dataclass(frozen=True, eq=False)
 class Decision:
     """What becomes of the rows of a step. Arrays have one entry for each row, or for each group where said."""

@@ -24,7 +24,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 import hapo
-from hapo._decide import Decision
+from hapo._decide import Decision, number_or_word
 from hapo._teachers import Teachers
 from hapo._writer import RunWriter, Sampled, rollout_lines
 from hapo.torch import teacher_loss
@@ -119,7 +119,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self.num_generations,
             schedule=self.hapo_schedule,
             slot=config.slot,
-            teacher_weight=_number_or_word(config.teacher_weight),
+            teacher_weight=number_or_word(config.teacher_weight),
             d=config.operator_d,
             advantage_group=config.advantage_group,
             advantage_std=config.scale_rewards in ("group", True),
@@ -376,13 +376,6 @@ def _last_turn(prompt: str | list[dict[str, Any]]) -> str:
     """The problem of a prompt: the text, or the last turn of a conversation."""
     it = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     return it if isinstance(it, str) else json.dumps(it)
-
-
-def _number_or_word(it: str) -> str | float:
-    try:
-        return float(it)
-    except ValueError:
-        return it
 
 
 def _check_trl() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hapo
+from hapo._decide import number_or_word
 
 TESTED = "0.9"
 """The minor version of verl that the tests run."""
@@ -37,6 +38,12 @@ REFUSED = {
     "chord-mu": "its teacher has a mean of its own",
     "chord-phi": "its teacher has a mean of its own",
 }
+
+REFUSED_SECTIONS = {
+    "srft": "weights by a step's entropy are not in verl's loss, `hapo train` has them",
+    "trapo": "prefixes that the policy continues are no rollouts of verl, `hapo train` has them",
+}
+"""Sections of a recipe that make a method the one of its own paper."""
 
 WITHOUT_TEACHER = ("grpo", "maxrl")
 
@@ -68,6 +75,8 @@ class Settings:
         names = {it.name for it in fields(cls)}
         given = dict(_flat(config.get("hapo") or {}))
         for key in given:
+            if (section := key.partition(".")[0]) in REFUSED_SECTIONS:
+                raise ValueError(f"hapo.{key}: {REFUSED_SECTIONS[section]}")
             if key.replace(".", "_") not in names or (key not in names and key not in NESTED):
                 known = sorted({NAMES.get(it, it) for it in names})
                 raise ValueError(f"hapo.{key}: expected one of {', '.join(known)}")
@@ -118,7 +127,7 @@ class Settings:
                 group_size,
                 schedule=schedule,
                 slot=self.slot,
-                teacher_weight=_number_or_word(self.teacher_weight),
+                teacher_weight=number_or_word(self.teacher_weight),
                 d=self.teacher_d,
                 advantage_group=self.advantage_group,
                 advantage_std=std,
@@ -176,7 +185,7 @@ def check_columns(files: list[Path], longest: int) -> None:
                 raise ValueError(f"{path}: column {name}: verl's distillation takes it, expected {TEACHER}")
         if TEACHER not in names:
             raise ValueError(
-                f"{path}: expected a column {TEACHER}: `hapo data convert --to verl --tokenizer MODEL` writes it"
+                f"{path}: expected a column {TEACHER}: `hapo data convert --to verl --model DIR --max-response N` writes it"
             )
         for row, ids in enumerate(parquet.read_table(path, columns=[TEACHER])[TEACHER].to_pylist()):
             if ids is not None and len(ids) > longest:
@@ -238,13 +247,6 @@ def _at(config: Any, key: str) -> Any:
 
 def _files(it: Any) -> list[Path]:
     return [Path(it)] if isinstance(it, str) else [Path(str(path)) for path in it]
-
-
-def _number_or_word(it: Any) -> str | float:
-    try:
-        return float(it)
-    except (TypeError, ValueError):
-        return str(it)
 
 
 @contextmanager
