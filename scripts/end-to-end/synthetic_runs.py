@@ -88,8 +88,8 @@ def make_run(folder, name, seed, steps, lr):
     draw = random.Random(seed * 1000 + lr)
     extinct = max(2, steps // 4)
     (folder / "recipe.toml").write_text(recipe(name, seed, steps, lr))
-    gate = {"gate": "confidence", "success_limit": 2, "gamma0": 0.35, "turn_off_epoch": 1.5, "steps_per_epoch": 62, "extinct_at_step": extinct,
-            "rungs": [{"successes": s, "first_closed_step": extinct - 60 * s} for s in range(3)], "steps": []}
+    gate = {"gate": "confidence", "group_size": 8, "success_limit": 2, "gamma0": 0.35, "turn_off_epoch": 1.5, "steepness": 10, "steps_per_epoch": 62, "extinct_at_step": extinct,
+            "rungs": [{"successes": s, "closes_at_epoch": 1.5 - s / 2, "first_closed_step": max(1, extinct - extinct // 4 * s)} for s in range(3)], "steps": []}
     (folder / "gate.json").write_text(json.dumps(gate))
     with open(folder / "metrics.jsonl", "w") as file:
         for step in range(1, steps + 1):

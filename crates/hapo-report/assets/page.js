@@ -1,9 +1,8 @@
 "use strict";
-// Draws a report from its block of data. Whatever comes from a run is set as text, never as markup.
+// Shows a report from its block of data. Figures come drawn, in every variant that the page offers; whatever else comes from a run is set as text, never as markup.
 (() => {
   const CUT = 2000;
-  const SVG = "http://www.w3.org/2000/svg";
-  const state = { data: null, hidden: new Set(), step: null, follow: true, smoothing: null, bands: true, run: 0, rolloutStep: null, axis: "step", search: "", verdict: "all", group: 0, member: 0, rollouts: null, opened: new Set() };
+  const state = { data: null, hidden: new Set(), off: new Set(), step: null, follow: true, axis: "", smoothing: "", grouping: "", run: 0, rolloutStep: null, search: "", verdict: "all", group: 0, member: 0, rollouts: null, opened: new Set() };
   const $ = (id) => document.getElementById(id);
 
   function add(node, attributes, children) {
@@ -18,7 +17,8 @@
     return node;
   }
   const h = (tag, attributes, ...children) => add(document.createElement(tag), attributes, children);
-  const s = (tag, attributes, ...children) => add(document.createElementNS(SVG, tag), attributes, children);
+  // Markup of a figure, as it was drawn.
+  const drawn = (svg) => document.createRange().createContextualFragment(svg);
   const name = (text, attributes) => h("bdi", { ...attributes, title: text }, text);
 
   // Numbers: whole ones as they are, others with `digits` significant digits.
@@ -43,15 +43,9 @@
       run.column = {};
       run.columns.forEach((it, i) => { run.column[it] = numbers.subarray(run.offset + i * run.rows, run.offset + (i + 1) * run.rows); });
       run.steps = run.column.step || new Float64Array(0);
-      run.at = { step: run.steps, tokens: summed(run, (column, i) => column["tokens_per_second/train"]?.[i] * column["time/train"]?.[i]), hours: summed(run, (column, i) => column["time/step"]?.[i] / 3600) };
     }
     data.lastStep = Math.max(0, ...data.runs.map((it) => (it.rows ? it.steps[it.rows - 1] : 0)));
     return data;
-  }
-  // Sums of a number of each row up to that row; what was not measured adds nothing.
-  function summed(run, of) {
-    let sum = 0;
-    return run.steps.map((_, i) => (sum += of(run.column, i) || 0));
   }
   // Row of a step, or -1.
   function rowOf(run, step) {
@@ -69,325 +63,156 @@
   };
   const shownRuns = () => state.data.runs.map((_, i) => i).filter((it) => !state.hidden.has(state.data.runs[it].name));
 
-  // Runs drawn as one: each by itself, or the seeds of a recipe.
-  function sets() {
-    const shown = new Set(shownRuns());
-    const groups = state.bands ? state.data.seed_groups : state.data.runs.map((_, i) => [i]);
-    const all = groups.map((group, colour) => ({ colour: state.bands ? colour : group[0], runs: group.filter((it) => shown.has(it)) })).filter((it) => it.runs.length);
-    for (const it of all) it.name = it.runs.length === 1 ? state.data.runs[it.runs[0]].name : `${state.data.runs[it.runs[0]].name} (${it.runs.length} seeds)`;
-    return all;
-  }
-  // Steps, their places on the chosen axis, means, lowest and highest of a metric over the runs of a set.
-  function curve(set, metric) {
-    const runs = set.runs.map((it) => state.data.runs[it]).filter((it) => it.column[metric]);
-    const by = new Map();
-    for (const run of runs) {
-      const values = run.column[metric], at = run.at[state.axis];
-      for (let i = 0; i < values.length; i++) {
-        const value = values[i];
-        if (!Number.isFinite(value)) continue;
-        const it = by.get(run.steps[i]);
-        if (!it) by.set(run.steps[i], [value, 1, value, value, at[i]]);
-        else { it[0] += value; it[1]++; it[2] = Math.min(it[2], value); it[3] = Math.max(it[3], value); it[4] += at[i]; }
-      }
-    }
-    const steps = [...by.keys()].sort((a, b) => a - b);
-    const rows = steps.map((it) => by.get(it));
-    const found = { steps, x: rows.map((it) => it[4] / it[1]), y: rows.map((it) => it[0] / it[1]) };
-    return runs.length === 1 ? found : { ...found, low: rows.map((it) => it[2]), high: rows.map((it) => it[3]) };
-  }
-  function smoothed(values, window) {
-    if (window <= 1 || !values) return values;
-    const out = new Array(values.length);
-    let sum = 0;
-    for (let i = 0; i < values.length; i++) {
-      sum += values[i];
-      if (i >= window) sum -= values[i - window];
-      out[i] = sum / Math.min(i + 1, window);
-    }
-    return out;
-  }
-
-  // ---- charts ----
-  const M = { left: 46, right: 10, top: 14, bottom: 36, height: 226 };
-  const AXES = { step: "step", tokens: "trained tokens", hours: "hours of wall clock" };
-  function linearTicks(low, high, n) {
-    const rough = Math.max(high - low, 1e-300) / n;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((it) => it * power).find((it) => it >= rough * 0.999999);
-    const ticks = [];
-    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9 && ticks.length < 3 * n; i++) ticks.push(Number((i * step).toPrecision(12)));
-    return ticks;
-  }
-  function axisOf(scale, curves) {
-    let low = Infinity, high = -Infinity;
-    for (const it of curves) for (const values of [it.low || it.y, it.high || it.y]) for (const value of values) {
-      if (scale === "log" && !(value > 0)) continue;
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-    if (low > high) { low = scale === "log" ? 0.1 : 0; high = 1; }
-    if (scale === "log") {
-      let a = Math.floor(Math.log10(low)), b = Math.ceil(Math.log10(high));
-      if (b <= a) b = a + 1;
-      const every = Math.max(1, Math.ceil((b - a) / 5));
-      const ticks = [];
-      for (let i = a; i <= b; i += every) ticks.push(10 ** i);
-      return { place: (it) => (it > 0 ? (Math.log10(it) - a) / (b - a) : NaN), ticks };
-    }
-    if (scale === "from-zero") { low = Math.min(low, 0); high = Math.max(high, 0); }
-    // Equal values lie in the middle, zeros at the bottom.
-    const room = high > low ? (high - low) * 0.05 : Math.abs(high) * 0.1 || 1;
-    if (low !== 0) low -= room;
-    if (high !== 0 || low === 0) high += room;
-    return { place: (it) => (it - low) / (high - low), ticks: linearTicks(low, high, 5) };
-  }
-  function tickText(it) {
-    const size = Math.abs(it);
-    if (size >= 1e5 && size < 1e12) { const power = size >= 1e9 ? 9 : size >= 1e6 ? 6 : 3; return `${Number((it / 10 ** power).toPrecision(3))}${{ 3: "k", 6: "M", 9: "G" }[power]}`; }
-    return it !== 0 && (size >= 1e12 || size < 1e-3) ? it.toExponential(0).replace("e+", "e") : String(Number(it.toPrecision(6)));
-  }
-  const round = (it) => Math.round(it * 10) / 10;
-  // The horizontal axis of curves: first and last value, pixels, steps and ticks.
-  function axisX(curves, width) {
-    const byStep = state.axis === "step";
-    const longest = curves.reduce((a, b) => (b.x[b.x.length - 1] > a.x[a.x.length - 1] ? b : a));
-    const first = byStep ? 1 : 0;
-    const last = Math.max(byStep ? 2 : 1e-9, longest.x[longest.x.length - 1]);
-    const inner = width - M.left - M.right;
-    const toX = (it) => M.left + (inner * (it - first)) / (last - first);
-    // Index of the longest curve's point at a step, the last one before it.
-    const indexOf = (step) => { let i = 0; while (i + 1 < longest.steps.length && longest.steps[i + 1] <= step) i++; return i; };
-    const ofStep = (step) => toX(byStep ? Math.min(last, Math.max(first, step)) : longest.x[indexOf(step)]);
-    const toStep = (pixel) => {
-      const value = Math.min(last, Math.max(first, first + ((pixel - M.left) * (last - first)) / inner));
-      if (byStep) return Math.round(value);
-      let low = 0, high = longest.x.length - 1;
-      while (low < high) { const middle = (low + high) >> 1; if (longest.x[middle] < value) low = middle + 1; else high = middle; }
-      return longest.steps[low];
-    };
-    const round = linearTicks(first, last, width < 420 ? 4 : 6).filter((it) => it >= first && (!byStep || Number.isInteger(it)));
-    const apart = inner / 9;
-    const ticks = [first, ...(byStep ? [last] : [])];
-    for (const it of round) if (ticks.every((other) => Math.abs(toX(it) - toX(other)) > apart)) ticks.push(it);
-    return { first, last, toX, ofStep, toStep, ticks };
-  }
-  function drawAxisX(axis, width, height) {
-    const parts = [];
-    for (const it of axis.ticks) {
-      const x = round(axis.toX(it));
-      parts.push(s("line", { class: "tick", x1: x, x2: x, y1: height - M.bottom, y2: height - M.bottom + 4 }), s("text", { x, y: height - M.bottom + 15, "text-anchor": it === axis.last && it !== axis.first ? "end" : "middle" }, tickText(it)));
-    }
-    parts.push(s("line", { class: "tick", x1: M.left, x2: width - M.right, y1: height - M.bottom, y2: height - M.bottom }), s("text", { x: (M.left + width - M.right) / 2, y: height - 4, "text-anchor": "middle" }, AXES[state.axis]));
-    return parts;
-  }
-
-  // A path of points; where there are more than pixels, the lowest and highest of each pixel. What the axis cannot show is a gap.
-  function path(x, y, toX, toY, width) {
-    if (!x.length) return "";
-    let out = "", pen = "M";
-    if (x.length <= 2 * width) {
-      for (let i = 0; i < x.length; i++) {
-        const place = toY(y[i]);
-        if (!Number.isFinite(place)) { pen = "M"; continue; }
-        out += `${pen}${round(toX(x[i]))} ${round(place)}${pen === "M" ? "h0.1" : ""}`; pen = "L";
-      }
-      return out;
-    }
-    for (let i = 0; i < x.length;) {
-      const pixel = Math.floor(toX(x[i]));
-      let low = Infinity, high = -Infinity, last = NaN;
-      for (; i < x.length && Math.floor(toX(x[i])) === pixel; i++) { if (Number.isFinite(toY(y[i]))) { low = Math.min(low, y[i]); high = Math.max(high, y[i]); last = y[i]; } }
-      if (low > high) { pen = "M"; continue; }
-      out += `${pen}${pixel} ${round(toY(low))}`; pen = "L";
-      if (high > low) out += `L${pixel} ${round(toY(high))}L${pixel} ${round(toY(last))}`;
-    }
-    return out;
-  }
-
-  const stacked = (figure) => figure.scale === "stacked";
-  function curvesOf(figure, all) {
-    const curves = [];
-    all.forEach((set) => figure.lines.forEach((line, dash) => {
-      const it = curve(set, line.metric);
-      if (!it.x.length) return;
-      const alone = all.length === 1 || stacked(figure);
-      const window = state.smoothing;
-      curves.push({ ...it, set, line, dash, colour: (alone ? dash : set.colour) % 7, label: all.length === 1 ? line.label : `${set.name}: ${line.label}`, raw: it.y, y: smoothed(it.y, window), low: smoothed(it.low, window), high: smoothed(it.high, window) });
-    }));
-    // A line that is zero throughout says nothing beside others that are not.
-    const alive = curves.filter((it) => it.raw.some((value) => value !== 0));
-    return stacked(figure) || !alive.length ? curves : alive;
-  }
-  function drawChart(chart) {
-    const { figure } = chart;
-    const all = sets();
-    const curves = curvesOf(figure, all);
-    chart.curves = curves;
-    chart.node.hidden = !curves.length;
-    if (!curves.length) return;
-    const width = Math.max(260, chart.svg.clientWidth || 400);
-    chart.x = axisX(curves, width);
-    const frames = stacked(figure) ? all.filter((set) => curves.some((it) => it.set === set)) : [null];
-    const height = stacked(figure) ? Math.max(M.height, frames.length * 96 + M.top + M.bottom) : M.height;
-    const parts = stacked(figure) ? drawStacks(chart, curves, frames, width, height) : drawLines(chart, curves, all, width);
-    parts.push(...drawAxisX(chart.x, width, height));
-    chart.cursor = s("line", { class: "cursor", y1: M.top, y2: height - M.bottom });
-    parts.push(chart.cursor);
-    chart.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    chart.svg.style.height = `${height}px`;
-    chart.svg.replaceChildren(...parts);
-    chart.legend.replaceChildren(...curves.map((it) => {
-      it.output = h("output", {});
-      const mark = stacked(figure) ? s("rect", { class: `f${it.colour}`, width: 28, height: 8 }) : s("line", { class: `c${it.colour} d${it.dash}`, x1: 0, x2: 28, y1: 4, y2: 4 });
-      return h("li", {}, s("svg", { viewBox: "0 0 28 8", "aria-hidden": "true" }, mark), name(it.label), it.output);
-    }));
-    readOut(chart);
-  }
-  function drawLines(chart, curves, all, width) {
-    const { toX } = chart.x;
-    const axis = axisOf(chart.figure.scale, curves);
-    const toY = (it) => M.top + (M.height - M.top - M.bottom) * (1 - axis.place(it));
-    const parts = [];
-    const gated = chart.figure.phases ? all.map((it) => state.data.runs[it.runs[0]].gate).find((it) => it) : null;
-    if (gated) parts.push(...phases(gated, chart.x));
-    for (const tick of axis.ticks) parts.push(s("line", { class: "grid", x1: M.left, x2: width - M.right, y1: round(toY(tick)), y2: round(toY(tick)) }), s("text", { x: M.left - 5, y: round(toY(tick)) + 4, "text-anchor": "end" }, tickText(tick)));
-    for (const it of curves) {
-      if (it.low) parts.push(s("path", { class: `band f${it.colour}`, d: `${path(it.x, it.high, toX, toY, 1e9)}L${path([...it.x].reverse(), [...it.low].reverse(), toX, toY, 1e9).slice(1)}Z` }));
-      if (state.smoothing > 1 && all.length === 1) parts.push(s("path", { class: `raw c${it.colour}`, d: path(it.x, it.raw, toX, toY, width) }));
-    }
-    for (const it of curves) parts.push(s("path", { class: `line c${it.colour} d${it.dash}`, d: path(it.x, it.y, toX, toY, width) }));
-    return parts;
-  }
-  // A frame for each run, in it its lines on top of each other as areas.
-  function drawStacks(chart, curves, frames, width, height) {
-    const { toX } = chart.x;
-    const each = (height - M.top - M.bottom) / frames.length;
-    return frames.flatMap((set, at) => {
-      const lines = curves.filter((it) => it.set === set);
-      const below = M.top + each * (at + 1) - 4, inner = each - 18;
-      const steps = lines[0].steps.map((_, i) => lines.reduce((sum, it) => sum + (it.y[i] || 0), 0));
-      const most = Math.max(1e-9, ...steps);
-      const toY = (it) => below - (inner * it) / most;
-      const parts = [s("text", { x: M.left, y: below - inner - 4 }, frames.length > 1 ? set.name : ""), s("text", { x: M.left - 5, y: round(toY(most)) + 4, "text-anchor": "end" }, tickText(Number(most.toPrecision(3)))), s("text", { x: M.left - 5, y: below + 4, "text-anchor": "end" }, 0)];
-      let floor = lines[0].x.map(() => 0);
-      for (const it of lines) {
-        const top = floor.map((value, i) => value + (it.y[i] || 0));
-        parts.push(s("path", { class: `stack f${it.colour}`, d: `${path(it.x, top, toX, toY, 1e9)}L${path([...it.x].reverse(), [...floor].reverse(), toX, toY, 1e9).slice(1)}Z` }));
-        floor = top;
-      }
-      return parts;
-    });
-  }
-  function phases(gate, axis) {
-    const parts = [];
-    const { ofStep } = axis;
-    const lastStep = axis.toStep(1e9);
-    const end = gate.extinct_at_step ?? lastStep + 1;
-    const anneal = gate.annealing_from ?? end;
-    const area = (className, from, to, label) => {
-      const [a, b] = [ofStep(Math.max(1, from)), ofStep(Math.min(lastStep, to))];
-      if (b <= a) return;
-      parts.push(s("rect", { class: className, x: round(a), y: M.top, width: round(b - a), height: M.height - M.top - M.bottom }));
-      if (b - a > 34) parts.push(s("text", { x: round(a) + 3, y: M.top - 3 }, label));
-    };
-    area("open", 1, Math.min(anneal, end), "open");
-    area("annealing", anneal, end, "annealing");
-    if (gate.extinct_at_step && gate.extinct_at_step <= lastStep) {
-      const x = round(ofStep(gate.extinct_at_step));
-      const right = axis.toX(axis.last) - x > 90;
-      parts.push(s("line", { class: "extinct", x1: x, x2: x, y1: M.top - 10, y2: M.height - M.bottom }), s("text", { x: right ? x + 3 : x - 3, y: M.top - 3, "text-anchor": right ? "start" : "end" }, right ? `extinct, e* = ${gate.extinct_at_step}` : ""));
-    }
-    return parts;
-  }
-  function readOut(chart) {
-    if (!chart.curves || !chart.curves.length) return;
-    const x = round(chart.x.ofStep(Math.max(1, state.step)));
-    chart.cursor.setAttribute("x1", x);
-    chart.cursor.setAttribute("x2", x);
-    const said = [];
-    for (const it of chart.curves) {
-      const values = it.set.runs.map((run) => valueAt(state.data.runs[run], it.line.metric, state.step)).filter((value) => Number.isFinite(value));
-      let text = "–";
-      if (values.length === 1) text = num(values[0]);
-      else if (values.length) text = `${num(values.reduce((a, b) => a + b) / values.length)} [${num(Math.min(...values))}, ${num(Math.max(...values))}]`;
-      it.output.textContent = text;
-      said.push(`${it.label} ${text}`);
-    }
-    if (chart.pointed) showTip(chart, x);
-    chart.svg.setAttribute("aria-valuetext", `step ${state.step}: ${said.join(", ")}`);
-    chart.svg.setAttribute("aria-valuenow", state.step);
-    chart.svg.setAttribute("aria-valuemax", state.data.lastStep);
-  }
-  // What lies under the pointer: the step and the value of each line.
-  function showTip(chart, x) {
-    chart.tip.replaceChildren(h("b", {}, `step ${state.step}`), ...chart.curves.map((it) => h("div", {}, h("i", { class: `swatch f${it.colour}` }), h("bdi", {}, it.label), h("span", {}, it.output.textContent))));
-    chart.tip.hidden = false;
-    const share = x / chart.svg.viewBox.baseVal.width;
-    chart.tip.style.left = share < 0.5 ? `${share * 100}%` : "auto";
-    chart.tip.style.right = share < 0.5 ? "auto" : `${(1 - share) * 100}%`;
-  }
+  // ---- figures ----
+  const shownVariant = () => `${state.axis}-${state.smoothing}-${state.grouping}`;
   const charts = [];
+  // Charts for the figures there are, in their order; a run may begin to log a metric late.
   function buildCharts() {
-    near.disconnect();
-    charts.length = 0;
-    $("charts").append(...state.data.figures.map(chartOf));
-  }
-  // A figure of its own for every metric that no other shows; a run may begin to log one late.
-  function moreCharts() {
-    const known = new Set(charts.map((it) => it.figure.id));
-    const drawn = new Set(state.data.figures.flatMap((it) => it.lines.map((line) => line.metric)));
-    const others = [...new Set(state.data.runs.flatMap((it) => it.columns))].filter((it) => !drawn.has(it) && it !== "step" && it !== "epoch" && it !== "time/unix");
-    for (const metric of others) if (!known.has(`metric-${metric}`)) $("more-charts").append(chartOf({ id: `metric-${metric}`, title: metric, unit: "", help: "", lines: [{ metric, label: metric }], scale: "fitted", phases: false }));
+    const inBox = { charts: 0, "more-charts": 0 };
+    for (const it of charts) it.figure = null;
+    for (const figure of state.data.drawn.figures) {
+      const box = figure.more ? "more-charts" : "charts";
+      let chart = charts.find((it) => it.id === figure.id);
+      if (!chart) {
+        chart = chartOf(figure);
+        $(box).insertBefore(chart.node, $(box).children[inBox[box]] || null);
+      }
+      chart.figure = figure;
+      inBox[box] = [...$(box).children].indexOf(chart.node) + 1;
+    }
+    for (const it of charts) it.node.hidden = !it.figure;
+    $("more").hidden = !inBox["more-charts"];
   }
   function chartOf(figure) {
-    const svg = s("svg", { class: "chart", tabindex: 0, role: "slider", "aria-label": `${figure.title} by step`, "aria-valuemin": 1, "aria-valuenow": 1, "aria-orientation": "horizontal" });
-    const legend = h("ul", { class: "legend" });
+    const plot = h("div", { class: "plot" });
     const tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
-    const node = h("figure", { id: `figure-${figure.id}` }, h("figcaption", {}, figure.title, figure.unit ? h("small", {}, ` · ${figure.unit}`) : null), figure.help ? h("p", { class: "help" }, figure.help) : null, h("div", { class: "frame" }, svg, tip), legend);
-    const chart = { figure, svg, tip, legend, node, drawn: -1, pointed: false };
-    svg.addEventListener("pointermove", (event) => {
-      if (!chart.x) return;
+    const frame = h("div", { class: "frame", tabindex: 0, role: "slider", "aria-label": `${figure.title} by step`, "aria-valuemin": 1, "aria-valuenow": 1, "aria-orientation": "horizontal" }, plot, tip);
+    const legend = h("ul", { class: "legend" });
+    const node = h("figure", { id: `figure-${figure.id}` }, h("figcaption", {}, figure.title, figure.unit ? h("small", {}, ` · ${figure.unit}`) : null), figure.help ? h("p", { class: "help" }, figure.help) : null, frame, legend);
+    const chart = { id: figure.id, figure, frame, plot, tip, legend, node, lines: [], shown: -1, pointed: false, seen: false };
+    frame.addEventListener("pointermove", (event) => {
+      if (!chart.svg) return;
       chart.pointed = true;
-      const box = svg.getBoundingClientRect();
-      setStep(chart.x.toStep(((event.clientX - box.left) / box.width) * svg.viewBox.baseVal.width));
+      const box = chart.svg.getBoundingClientRect();
+      setStep(nearest(chart, stepAt((event.clientX - box.left) / box.width)));
     });
-    svg.addEventListener("pointerleave", () => { chart.pointed = false; tip.hidden = true; });
-    svg.addEventListener("keydown", (event) => {
+    frame.addEventListener("pointerleave", () => { chart.pointed = false; tip.hidden = true; });
+    frame.addEventListener("keydown", (event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageDown: -10, PageUp: 10, Home: -1e9, End: 1e9 }[event.key];
       if (by === undefined) return;
       event.preventDefault();
-      setStep(state.step + by);
+      const steps = stepsOf(chart);
+      const at = steps.indexOf(nearest(chart, state.step)) + by;
+      setStep(steps[Math.min(steps.length - 1, Math.max(0, at))] ?? state.step);
     });
-    chart.seen = false;
     charts.push(chart);
     near.observe(node);
-    return node;
+    return chart;
   }
-  // Only figures near the screen are drawn; the others when they come near.
+  // Only figures near the screen are shown; the others when they come near.
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       const chart = charts.find((it) => it.node === entry.target);
       if (!chart) continue;
       chart.seen = entry.isIntersecting;
-      if (chart.seen && chart.drawn !== version) draw(chart);
+      if (chart.seen && chart.shown !== version) show(chart);
     }
   }, { rootMargin: "600px" });
   let version = 0;
   // Printing, and a jump down the page, want the figures that were never near.
-  function drawAll() { for (const it of charts) if (!it.node.hidden && it.drawn !== version && !it.node.closest("details:not([open])")) draw(it); }
-  addEventListener("beforeprint", drawAll);
-  addEventListener("click", (event) => { if (state.data && event.target.closest("nav a")) drawAll(); });
-  function draw(chart) { chart.drawn = version; drawChart(chart); }
+  function showAll() { for (const it of charts) if (it.shown !== version && !it.node.closest("details:not([open])")) show(it); }
+  addEventListener("beforeprint", showAll);
+  addEventListener("click", (event) => { if (state.data && event.target.closest("nav a")) showAll(); });
   function redraw() {
     version++;
-    for (const chart of charts) {
-      // A figure without numbers is hidden, and one that is hidden never comes near.
-      const any = chart.figure.lines.some((line) => state.data.runs.some((run) => run.column[line.metric] && run.column[line.metric].some(Number.isFinite)));
-      if (!any) { chart.node.hidden = true; continue; }
-      if (chart.node.hidden) chart.node.hidden = false;
-      if (chart.seen) draw(chart);
+    for (const it of charts) if (it.seen) show(it);
+  }
+  function show(chart) {
+    const { figure } = chart;
+    const svg = figure?.svg[shownVariant()];
+    // Another variant of a live page is on its way.
+    if (svg === undefined) return;
+    chart.shown = version;
+    chart.lines = figure.curves[state.grouping].map((it, at) => ({ ...it, at, key: JSON.stringify([figure.id, it.label]) })).filter((it) => it.runs.some((run) => !state.hidden.has(state.data.runs[run].name)));
+    chart.steps = null;
+    chart.plot.replaceChildren(drawn(svg));
+    chart.svg = chart.plot.firstChild;
+    chart.cursor = chart.svg.querySelector(".cursor");
+    chart.legend.replaceChildren(...chart.lines.map((it) => {
+      it.output = h("output", {});
+      const mark = h("span", { class: "mark" }, drawn(it.mark));
+      if (figure.stacked) return h("li", {}, h("span", { class: "toggle" }, mark, name(it.label)), it.output);
+      const toggle = h("button", { class: "toggle", "aria-pressed": String(!state.off.has(it.key)), onclick: () => {
+        if (!state.off.delete(it.key)) state.off.add(it.key);
+        toggle.setAttribute("aria-pressed", String(!state.off.has(it.key)));
+        hideLines(chart);
+        readOut(chart);
+      } }, mark, name(it.label));
+      return h("li", {}, toggle, it.output);
+    }));
+    hideLines(chart);
+    readOut(chart);
+  }
+  function hideLines(chart) {
+    const on = new Map(chart.lines.map((it) => [it.at, !state.off.has(it.key)]));
+    for (const it of chart.svg.querySelectorAll("[data-line]")) it.classList.toggle("off", !on.get(Number(it.dataset.line)));
+  }
+  // Steps at which a line of the chart has a value.
+  function stepsOf(chart) {
+    if (chart.steps) return chart.steps;
+    const found = new Set();
+    for (const line of chart.lines) for (const at of line.runs) {
+      const run = state.data.runs[at];
+      run.column[line.metric]?.forEach((value, row) => { if (Number.isFinite(value)) found.add(run.steps[row]); });
     }
+    return (chart.steps = [...found].sort((a, b) => a - b));
+  }
+  // Index of the last number that is no greater, of numbers in order.
+  function before(numbers, value) {
+    let low = 0, high = numbers.length - 1;
+    while (low < high) { const middle = (low + high + 1) >> 1; if (numbers[middle] <= value) low = middle; else high = middle - 1; }
+    return low;
+  }
+  function nearest(chart, step) {
+    const steps = stepsOf(chart), at = before(steps, step);
+    return at + 1 < steps.length && steps[at + 1] - step < step - steps[at] ? steps[at + 1] : steps[at] ?? step;
+  }
+  // The table of the axis tells steps and their places; between its entries lie straight lines.
+  function looked(from, to, value) {
+    if (!from.length) return 0;
+    const i = before(from, value);
+    if (i + 1 >= from.length || value <= from[i]) return to[i];
+    return to[i] + ((to[i + 1] - to[i]) * (value - from[i])) / (from[i + 1] - from[i]);
+  }
+  const stepAt = (place) => { const it = state.data.drawn.tables[state.axis]; return looked(it.at, it.steps, place); };
+  const placeOf = (step) => { const it = state.data.drawn.tables[state.axis]; return looked(it.steps, it.at, step); };
+  function readOut(chart) {
+    if (!chart.svg || !state.data.drawn.tables[state.axis]) return;
+    const place = placeOf(Math.max(1, state.step));
+    for (const it of ["x1", "x2"]) chart.cursor.setAttribute(it, `${100 * place}%`);
+    const said = [];
+    for (const it of chart.lines) {
+      const values = it.runs.map((run) => valueAt(state.data.runs[run], it.metric, state.step)).filter((value) => Number.isFinite(value));
+      it.mean = values.length ? num(values.reduce((a, b) => a + b) / values.length) : "–";
+      const [low, high] = [Math.min(...values), Math.max(...values)];
+      const text = low < high ? `${it.mean} [${num(low)}, ${num(high)}]` : it.mean;
+      it.output.textContent = text;
+      said.push(`${it.label} ${text}`);
+    }
+    if (chart.pointed) showTip(chart, place);
+    chart.frame.setAttribute("aria-valuetext", `step ${state.step}: ${said.join(", ")}`);
+    chart.frame.setAttribute("aria-valuenow", state.step);
+    chart.frame.setAttribute("aria-valuemax", state.data.lastStep);
+  }
+  // What lies under the pointer: the step and the value of each line.
+  function showTip(chart, place) {
+    const lines = chart.lines.filter((it) => !state.off.has(it.key));
+    chart.tip.replaceChildren(h("b", {}, `step ${state.step}`), ...lines.map((it) => h("div", {}, h("i", { class: `swatch f${it.colour}` }), h("bdi", {}, it.label), h("span", {}, it.mean))));
+    chart.tip.hidden = false;
+    const [frame, plot] = [chart.frame.getBoundingClientRect(), chart.svg.getBoundingClientRect()];
+    const x = plot.left - frame.left + place * plot.width;
+    chart.tip.style.left = place < 0.5 ? `${x}px` : "auto";
+    chart.tip.style.right = place < 0.5 ? "auto" : `${frame.width - x}px`;
   }
 
   // ---- the step at hand ----
@@ -398,7 +223,7 @@
     $("step").value = state.step;
     $("step").max = $("step-range").max = last;
     $("step-range").value = state.step;
-    for (const it of charts) if (it.seen && it.drawn === version) readOut(it);
+    for (const it of charts) if (it.seen && it.shown === version) readOut(it);
     numbers();
   }
   let numbersDue = false;
@@ -422,15 +247,17 @@
   // ---- sections ----
   const section = (id, title, ...children) => h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), ...children);
   function build() {
-    const spread = state.data.seed_groups.some((it) => it.length > 1);
+    near.disconnect();
+    charts.length = 0;
+    const choice = (id, label, of) => h("label", {}, label, h("select", { id, onchange: (event) => { state[of] = event.target.value; chosen(); } }));
     $("main").replaceChildren(
       section("runs", "Runs", h("div", { class: "cards", id: "cards" })),
       section("figures", "Figures",
         h("div", { class: "controls" },
-          h("label", {}, "Smoothing", h("select", { id: "smoothing", onchange: (event) => { state.smoothing = Number(event.target.value); redraw(); } }, [1, 5, 10, 20, 50].map((it) => h("option", { value: it }, it === 1 ? "none" : `mean over ${it} steps`)))),
-          h("label", {}, "Axis", h("select", { id: "axis", onchange: (event) => { state.axis = event.target.value; redraw(); } }, Object.entries(AXES).map(([value, text]) => h("option", { value }, text)))),
-          spread ? h("label", {}, h("input", { type: "checkbox", id: "bands", checked: state.bands, onchange: (event) => { state.bands = event.target.checked; redraw(); } }), "Seeds as bands: mean, lowest, highest") : null,
-          h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step.")),
+          choice("axis", "Axis", "axis"),
+          choice("smoothing", "Smoothing", "smoothing"),
+          h("label", {}, h("input", { type: "checkbox", id: "bands", checked: true, onchange: (event) => { state.grouping = event.target.checked ? "bands" : "runs"; chosen(); } }), "Seeds as bands: mean, lowest, highest"),
+          h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step. Click a line's name to hide it.")),
         h("div", { class: "charts", id: "charts" }),
         h("figure", { id: "time" }),
         h("details", { id: "more" }, h("summary", {}, "More metrics"), h("div", { class: "charts", id: "more-charts" }))),
@@ -445,32 +272,60 @@
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of the step" }, h("table", { id: "numbers-table" }))),
       section("recipe", "Recipe", h("div", { id: "recipes" })),
       section("rollouts", "Rollouts", h("div", { id: "browser" })));
-    const longest = Math.max(0, ...state.data.runs.map((it) => it.rows));
-    state.smoothing ??= longest >= 800 ? 20 : longest >= 200 ? 5 : 1;
-    $("smoothing").value = state.smoothing;
-    $("axis").value = state.axis;
-    buildCharts();
     buildBrowser();
   }
-  let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width && state.data) { width = innerWidth; redraw(); } });
+  // Another variant of the figures: a stored page has it, a live one asks for it.
+  function chosen() {
+    swatches();
+    redraw();
+    if (!state.data.drawn.all) state.load();
+  }
+  // The controls offer what there is; a choice that is gone falls back to the first.
+  function offer() {
+    const { axes, smoothing, groupings } = state.data.drawn;
+    for (const [id, pairs] of [["axis", axes], ["smoothing", smoothing], ["grouping", groupings.map((it) => [it, it])]]) {
+      if (!pairs.some((it) => it[0] === state[id])) state[id] = pairs[0]?.[0] ?? "";
+      if (id === "grouping") continue;
+      options($(id), pairs, state[id]);
+      $(id).parentNode.hidden = pairs.length < 2;
+    }
+    $("bands").checked = state.grouping === "bands";
+    $("bands").parentNode.hidden = groupings.length < 2;
+  }
+  // Runs that are shown and hidden together: the seeds of a band.
+  const together = (run) => (state.grouping === "bands" ? state.data.seed_groups.find((it) => it.includes(run)) : [run]);
+  function hideRuns(runs, hide) {
+    for (const it of runs.map((run) => state.data.runs[run].name)) if (hide) state.hidden.add(it); else state.hidden.delete(it);
+    document.querySelectorAll("#cards input").forEach((box, i) => { box.checked = !state.hidden.has(state.data.runs[i].name); });
+    redraw();
+    numbers();
+  }
+  // Colours of the runs beside their names, where lines have them.
+  function swatches() {
+    const groups = state.data.seed_groups, bands = state.grouping === "bands";
+    document.querySelectorAll("#cards .swatch").forEach((it, i) => {
+      it.hidden = bands && groups.length === 1;
+      it.setAttribute("class", `swatch f${(bands ? groups.findIndex((group) => group.includes(i)) : i) % 7}`);
+    });
+  }
   function refresh() {
     const { runs } = state.data;
     $("subtitle").textContent = runs.length === 1 ? runs[0].path : `${runs.length} runs`;
     $("cards").replaceChildren(...runs.map((run, i) => {
-      const set = state.data.seed_groups.findIndex((it) => it.includes(i));
       return h("article", { class: "card" },
-        h("h3", {}, runs.length > 1 ? h("input", { type: "checkbox", checked: !state.hidden.has(run.name), "aria-label": `Show ${run.name}`, onchange: (event) => { if (event.target.checked) state.hidden.delete(run.name); else state.hidden.add(run.name); redraw(); numbers(); } }) : null,
-          runs.length > 1 ? h("span", { class: `swatch f${(state.bands ? set : i) % 7}`, "aria-hidden": "true" }) : null, name(run.name)),
+        h("h3", {}, runs.length > 1 ? h("input", { type: "checkbox", checked: !state.hidden.has(run.name), "aria-label": `Show ${run.name}`, onchange: (event) => hideRuns(together(i), !event.target.checked) }) : null,
+          runs.length > 1 ? h("span", { class: "swatch", "aria-hidden": "true" }) : null, name(run.name)),
         h("div", { class: "help" }, [run.method, run.seed === null ? null : `seed ${run.seed}`].filter((it) => it).join(" · ")),
         h("dl", {}, [...run.facts, ...dates(run)].map((it) => [h("dt", {}, it.label), h("dd", {}, it.text)])),
         run.notes.map((it) => h("p", { class: "note" }, it)));
     }));
+    offer();
+    swatches();
     timeBars();
     tables();
     answers();
     recipes();
-    moreCharts();
+    buildCharts();
     if (state.step === null || state.follow) setStep(state.data.lastStep || 1, true); else setStep(state.step, false);
     redraw();
     refreshBrowser();
@@ -484,23 +339,12 @@
     return [{ label: "date", text: from === to ? from : `${from} – ${to}` }];
   }
   function timeBars() {
-    const runs = state.data.runs.filter((it) => it.time.some((part) => part.seconds > 0));
-    $("time").hidden = !runs.length;
-    if (!runs.length) return;
-    const labels = runs[0].time.map((it) => it.label);
+    const { time } = state.data;
+    $("time").hidden = !time;
+    if (!time) return;
     $("time").replaceChildren(
-      h("figcaption", {}, "Where the time went"),
-      h("div", { class: "bars" }, runs.map((run) => {
-        const total = run.time.reduce((sum, it) => sum + it.seconds, 0);
-        const text = run.time.map((it) => `${it.label} ${num((100 * it.seconds) / total, 3)} %`).join(", ");
-        return [name(run.name), h("div", { class: "bar", role: "img", "aria-label": text, title: text }, run.time.map((it) => {
-          const share = (100 * it.seconds) / total;
-          const part = h("span", { class: `f${labels.indexOf(it.label) % 7}` }, share >= 8 ? `${share.toFixed(0)} %` : "");
-          part.style.width = `${share}%`;
-          return part;
-        }))];
-      })),
-      h("div", { class: "keys" }, labels.map((it, i) => h("span", {}, h("i", { class: `swatch f${i % 7}` }), it))));
+      h("figcaption", {}, "Where the time went"), drawn(time.svg),
+      h("div", { class: "keys" }, time.legend.map((it) => h("span", {}, h("i", { class: `swatch f${it.colour}` }), it.label))));
   }
   function cell(it) {
     if (typeof it === "number") return h("td", { class: "n", title: String(it) }, num(it));
@@ -754,6 +598,8 @@
     const shape = (it) => it && JSON.stringify([it.runs.map((run) => run.name), it.seed_groups]);
     if (shape(before) !== shape(state.data)) build();
     refresh();
+    const { all, shown } = state.data.drawn;
+    if (!all && shown !== shownVariant()) state.load();
     document.body.dataset.ready = state.data.lastStep;
   }
   async function live() {
@@ -764,7 +610,7 @@
       if (busy) { again = true; return; }
       busy = true;
       try {
-        const answer = await fetch("data", { cache: "no-store" });
+        const answer = await fetch(`data?variant=${encodeURIComponent(shownVariant())}`, { cache: "no-store" });
         if (answer.status === 204) { status.textContent = "waiting for a run"; } else if (answer.ok) {
           take(await answer.arrayBuffer());
           const states = state.data.runs.map((it) => it.state);
@@ -774,6 +620,7 @@
       busy = false;
       if (again) { again = false; setTimeout(load, 300); }
     };
+    state.load = load;
     const events = new EventSource("events");
     events.addEventListener("changed", load);
     events.addEventListener("error", () => { status.textContent = "connection lost, trying again"; });

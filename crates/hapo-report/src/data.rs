@@ -8,25 +8,30 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::answers;
+use crate::drawing::{Drawing, time};
 use crate::evaluation::Table;
-use crate::figures::FIGURES;
 use crate::folder::{Run, annealing_from, differences, seed_groups};
-use crate::summary::{facts, time_parts};
+use crate::summary::facts;
 
 /// Most rows of all runs together; longer runs are thinned, and the page says so.
 const ROWS: usize = 20_000;
 
-/// Where a page takes rollouts from.
+/// Where a page takes rollouts and figures from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// They are stored in the page, a sample of them.
+pub(crate) enum Mode<'a> {
+    /// They are stored in the page: a sample of the rollouts, every variant of the figures.
     Stored,
-    /// The page asks for them.
-    Live,
+    /// The page asks for them, for the variant of that name.
+    Live(&'a str),
 }
 
 /// The block of bytes for `runs`. `browsed` are the steps of each run whose rollouts can be browsed.
-pub(crate) fn block(runs: &[Run], tables: &[Table], browsed: &[Vec<u64>], mode: Mode) -> Vec<u8> {
+pub(crate) fn block(
+    runs: &[Run],
+    tables: &[Table],
+    browsed: &[Vec<u64>],
+    mode: Mode<'_>,
+) -> Vec<u8> {
     let share = (ROWS / runs.len().max(1)).max(2);
     let mut columns: Vec<Columns> = Vec::new();
     let mut described = Vec::new();
@@ -40,9 +45,14 @@ pub(crate) fn block(runs: &[Run], tables: &[Table], browsed: &[Vec<u64>], mode: 
     }
     let keys =
         differences(runs).into_iter().map(|(key, values)| json!({ "key": key, "values": values }));
+    let wanted = match mode {
+        Mode::Stored => None,
+        Mode::Live(it) => Some(it),
+    };
     let manifest = json!({
-        "live": mode == Mode::Live,
-        "figures": FIGURES,
+        "live": wanted.is_some(),
+        "drawn": Drawing::new(runs).page(wanted),
+        "time": time(runs, true).map(|(svg, legend)| json!({ "svg": svg, "legend": legend })),
         "runs": described,
         "seed_groups": seed_groups(runs),
         "differences": keys.collect::<Vec<Value>>(),
@@ -55,7 +65,10 @@ pub(crate) fn block(runs: &[Run], tables: &[Table], browsed: &[Vec<u64>], mode: 
 fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[u64]) -> Value {
     let mut notes = run.notes.clone();
     if every > 1 {
-        notes.push(format!("Every {every}th of {} logged steps is drawn.", run.columns.rows()));
+        notes.push(format!(
+            "Every {every}th of {} logged steps has its numbers here.",
+            run.columns.rows()
+        ));
     }
     json!({
         "name": run.name,
@@ -65,7 +78,6 @@ fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[
         "planned": run.planned(),
         "state": run.state,
         "facts": facts(run),
-        "time": time_parts(run),
         "notes": notes,
         "columns": columns.names(),
         "rows": columns.rows(),

@@ -1,50 +1,47 @@
 //! What is drawn: one entry per figure, for the page and for papers alike.
 
-use serde::Serialize;
-
 /// A chart over the steps of a run.
-#[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+#[derive(Debug)]
+pub(crate) struct Figure<'a> {
     /// Name of its file, and its anchor on the page.
-    pub(crate) id: &'static str,
-    pub(crate) title: &'static str,
+    pub(crate) id: &'a str,
+    pub(crate) title: &'a str,
     /// What the vertical axis counts; empty for a share.
-    pub(crate) unit: &'static str,
+    pub(crate) unit: &'a str,
     /// What a reader should look for.
-    pub(crate) help: &'static str,
-    pub(crate) lines: &'static [Line],
+    pub(crate) help: &'a str,
+    pub(crate) lines: &'a [Line<'a>],
     pub(crate) scale: Scale,
     /// Whether the gate's phases lie behind the lines.
     pub(crate) phases: bool,
 }
 
 /// One metric of a figure.
-#[derive(Debug, Serialize)]
-pub(crate) struct Line {
-    pub(crate) metric: &'static str,
-    pub(crate) label: &'static str,
+#[derive(Debug)]
+pub(crate) struct Line<'a> {
+    pub(crate) metric: &'a str,
+    pub(crate) label: &'a str,
 }
 
 /// How the vertical axis runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// From zero, or below where values are negative.
     FromZero,
     /// Around the values.
     Fitted,
-    /// From zero, the lines on top of each other; on the page a frame for each run.
+    /// From zero, the lines on top of each other; a frame for each run.
     Stacked,
     /// Powers of ten.
     Log,
 }
 
-const fn line(metric: &'static str, label: &'static str) -> Line {
+const fn line(metric: &'static str, label: &'static str) -> Line<'static> {
     Line { metric, label }
 }
 
 /// Every figure, in the order of the page. The first line of each is drawn solid, the others dashed.
-pub(crate) const FIGURES: &[Figure] = &[
+pub(crate) const FIGURES: &[Figure<'static>] = &[
     Figure {
         id: "reward",
         title: "Reward",
@@ -75,7 +72,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     Figure {
         id: "groups",
         title: "Groups",
-        unit: "groups",
+        unit: "",
         help: "Groups by their sampled answers. All fail and all solved teach nothing by themselves.",
         lines: &[
             line("groups/partially_solved", "partially solved"),
@@ -198,3 +195,21 @@ pub(crate) const FIGURES: &[Figure] = &[
 /// Parts of a step's time, as `time/NAME`, and how they are called; the rest is `other`.
 pub(crate) const TIME_PARTS: &[(&str, &str)] =
     &[("time/sample", "sampling"), ("time/train", "training"), ("time/verify", "grading")];
+
+/// Metrics that are places on an axis, not lines.
+const NO_LINES: &[&str] = &["step", "epoch", "time/unix"];
+
+/// The metrics among `names` that no figure shows, each once: every one gets a figure of its own.
+pub(crate) fn others<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let shown = |name: &str| {
+        NO_LINES.contains(&name)
+            || FIGURES.iter().flat_map(|it| it.lines).any(|it| it.metric == name)
+    };
+    let mut found: Vec<&str> = Vec::new();
+    for name in names.filter(|it| !shown(it)) {
+        if !found.contains(&name.as_str()) {
+            found.push(name);
+        }
+    }
+    found
+}

@@ -49,7 +49,7 @@ pub fn require_runs(folders: &[PathBuf]) -> Result<()> {
 /// As [`report`].
 pub fn figure(run: &Path, id: &str) -> Result<Option<String>> {
     let runs = folder::read_all(&folder::find(&[run.to_owned()])?)?;
-    Ok(drawing::all(&runs).into_iter().find(|it| it.id == id).map(|it| it.svg))
+    Ok(drawing::files(&runs).into_iter().find(|it| it.id == id).map(|it| it.svg))
 }
 
 /// Writes every figure of the runs in `folders` as SVG into `out`, and gives the files' names.
@@ -60,7 +60,7 @@ pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let runs = folder::read_all(&folder::find(folders)?)?;
     std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
     let mut written = Vec::new();
-    for it in drawing::all(&runs) {
+    for it in drawing::files(&runs) {
         let path = out.join(format!("{}.svg", it.id));
         write_atomically(&path, it.svg.as_bytes())?;
         written.push(path);

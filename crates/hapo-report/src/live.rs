@@ -22,6 +22,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use futures_util::Stream;
 use hapo_run::{RunFolder, is_locked};
+use serde::Deserialize;
 use tokio::sync::watch;
 
 use crate::data::{self, Mode};
@@ -101,8 +102,15 @@ impl LiveView {
     }
 }
 
-/// The last block of data, and the fingerprint of the files that it was made of.
-type Cached = Option<(u64, Vec<u8>)>;
+/// The last block of data, the fingerprint of the files that it was made of, and the variant of its figures.
+type Cached = Option<(u64, String, Vec<u8>)>;
+
+/// Which variant of the figures a page shows; it asks for another when its reader chooses one.
+#[derive(Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    variant: String,
+}
 
 #[derive(Clone)]
 struct Shared {
@@ -188,12 +196,15 @@ fn events(
     Sse::new(stream).keep_alive(KeepAlive::default())
 }
 
-async fn data(State(shared): State<Shared>) -> Response {
+async fn data(
+    State(shared): State<Shared>,
+    extract::Query(Wanted { variant }): extract::Query<Wanted>,
+) -> Response {
     blocking(move || {
         let now = fingerprint(&shared.folders);
         let mut cached = shared.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((of, block)) = &*cached
-            && *of == now
+        if let Some((of, shown, block)) = &*cached
+            && (*of, shown) == (now, &variant)
         {
             return Ok(bytes(block.clone()));
         }
@@ -204,8 +215,8 @@ async fn data(State(shared): State<Shared>) -> Response {
         let mut runs = folder::read_all(&paths)?;
         let tables = evaluation::tables(&mut runs);
         let browsed: Vec<Vec<u64>> = runs.iter().map(|it| it.rollout_steps.clone()).collect();
-        let block = data::block(&runs, &tables, &browsed, Mode::Live);
-        *cached = Some((now, block.clone()));
+        let block = data::block(&runs, &tables, &browsed, Mode::Live(&variant));
+        *cached = Some((now, variant, block.clone()));
         Ok(bytes(block))
     })
     .await

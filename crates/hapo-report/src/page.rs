@@ -1,7 +1,7 @@
 //! The page: one HTML file with its style, its script and, when it is stored, its data.
 //!
-//! Everything that comes from a run travels as compressed data and is set as text by the script; nothing of
-//! it is ever markup. The page's policy lets no other script run and no address be fetched.
+//! Everything that comes from a run travels as compressed data and is set as text by the script, or stands escaped in a
+//! figure; nothing of it is ever markup. The page's policy lets no other script run and no address be fetched.
 
 use std::io::Write;
 

@@ -1,0 +1,243 @@
+//! The lines of a figure: numbers of runs, or of the seeds of a recipe, over the steps.
+
+use std::collections::BTreeMap;
+
+use super::axis::{Across, places};
+use crate::figures::{Figure, Scale};
+use crate::folder::{Run, seed_groups};
+
+/// Lengths of the means that a line is drawn as.
+const WINDOWS: [usize; 4] = [50, 20, 10, 5];
+
+/// Runs, with the place of each of their steps on every axis.
+pub(super) struct Placed<'a> {
+    pub(super) runs: &'a [Run],
+    pub(super) places: Vec<[Vec<f64>; 3]>,
+    /// Runs drawn as one, by themselves or with their seeds as bands.
+    sets: [Vec<Set>; 2],
+}
+
+/// Runs drawn as one: a run, or the seeds of a recipe.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    pub(super) name: String,
+    pub(super) runs: Vec<usize>,
+}
+
+impl<'a> Placed<'a> {
+    pub(super) fn new(runs: &'a [Run]) -> Self {
+        let named = |group: Vec<usize>| Set {
+            name: match group.as_slice() {
+                [one] => runs[*one].name.clone(),
+                many => format!("{} ({} seeds)", runs[many[0]].name, many.len()),
+            },
+            runs: group,
+        };
+        let each = (0..runs.len()).map(|it| named(vec![it])).collect();
+        let bands = seed_groups(runs).into_iter().map(named).collect();
+        Self { runs, places: runs.iter().map(places).collect(), sets: [each, bands] }
+    }
+
+    pub(super) fn sets(&self, bands: bool) -> &[Set] {
+        &self.sets[usize::from(bands)]
+    }
+
+    /// Whether any recipe ran with several seeds.
+    pub(super) fn has_seeds(&self) -> bool {
+        self.sets[0].len() > self.sets[1].len()
+    }
+
+    /// The curves of a figure. A line that is zero throughout says nothing beside others that are not.
+    pub(super) fn curves(&self, figure: &Figure<'_>, bands: bool) -> Vec<Curve> {
+        let sets = self.sets(bands);
+        let mut curves = Vec::new();
+        for (at, set) in sets.iter().enumerate() {
+            for (line, of) in figure.lines.iter().enumerate() {
+                let points = self.points(set, of.metric);
+                if points.is_empty() {
+                    continue;
+                }
+                let label = if sets.len() == 1 {
+                    of.label.to_owned()
+                } else {
+                    format!("{}: {}", set.name, of.label)
+                };
+                // One run, or a frame for each: its metrics are told apart by colour as well.
+                let is_alone = sets.len() == 1 || figure.scale == Scale::Stacked;
+                curves.push(Curve {
+                    set: at,
+                    runs: set.runs.clone(),
+                    metric: of.metric.to_owned(),
+                    label,
+                    line,
+                    colour: if is_alone { line } else { at } % COLOURS,
+                    smoothed: smoothed(&points, window(points.len())),
+                    points,
+                });
+            }
+        }
+        let is_zero = |it: &Curve| it.points.iter().all(|it| it.values == [0.0; 3]);
+        if figure.scale != Scale::Stacked && !curves.iter().all(is_zero) {
+            curves.retain(|it| !is_zero(it));
+        }
+        curves
+    }
+
+    fn points(&self, set: &Set, metric: &str) -> Vec<Point> {
+        let mut by_step: BTreeMap<u64, (Vec<f64>, [f64; 3])> = BTreeMap::new();
+        for it in &set.runs {
+            let columns = &self.runs[*it].columns;
+            let values = columns.get(metric).unwrap_or_default();
+            for (row, value) in values.iter().enumerate().filter(|it| it.1.is_finite()) {
+                let (all, at) = by_step.entry(columns.steps()[row] as u64).or_default();
+                all.push(*value);
+                for (sum, column) in at.iter_mut().zip(&self.places[*it]) {
+                    *sum += column[row];
+                }
+            }
+        }
+        let points = by_step.into_iter().map(|(step, (all, at))| {
+            let n = all.len() as f64;
+            let low = all.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mean = all.iter().sum::<f64>() / n;
+            Point { step, at: at.map(|it| it / n), values: [mean, low, high] }
+        });
+        points.collect()
+    }
+}
+
+/// Colours and dashes of the style.
+const COLOURS: usize = 7;
+pub(super) const DASHES: usize = 4;
+
+/// One metric of one set.
+#[derive(Debug)]
+pub(crate) struct Curve {
+    pub(super) set: usize,
+    pub(super) runs: Vec<usize>,
+    pub(super) metric: String,
+    pub(super) label: String,
+    /// Which line of the figure it is.
+    pub(super) line: usize,
+    pub(super) colour: usize,
+    pub(super) points: Vec<Point>,
+    /// Means of the points' values over a few that end at each.
+    pub(super) smoothed: Vec<[f64; 3]>,
+}
+
+/// The values of a set at a step.
+#[derive(Debug)]
+pub(super) struct Point {
+    pub(super) step: u64,
+    /// Its place on every axis.
+    at: [f64; 3],
+    /// Mean, lowest and highest.
+    pub(super) values: [f64; 3],
+}
+
+impl Curve {
+    pub(super) fn window(&self) -> usize {
+        window(self.points.len())
+    }
+
+    pub(super) fn is_band(&self) -> bool {
+        self.points.iter().any(|it| it.values[1] < it.values[2])
+    }
+
+    /// Value on the axis, and mean, lowest and highest, of each point.
+    pub(super) fn drawn(
+        &self,
+        across: Across,
+        smooth: bool,
+    ) -> impl DoubleEndedIterator<Item = (f64, [f64; 3])> {
+        let values = self.points.iter().zip(&self.smoothed);
+        values.map(move |(point, mean)| {
+            (point.at[across as usize], if smooth { *mean } else { point.values })
+        })
+    }
+}
+
+/// Points over whose mean a curve of `n` points is drawn.
+fn window(n: usize) -> usize {
+    WINDOWS.into_iter().find(|it| n / 40 >= *it).unwrap_or(1)
+}
+
+/// Means over `window` points that end at each.
+fn smoothed(points: &[Point], window: usize) -> Vec<[f64; 3]> {
+    (0..points.len())
+        .map(|at| {
+            let part = &points[(at + 1).saturating_sub(window)..=at];
+            let mean =
+                |k: usize| part.iter().map(|it| it.values[k]).sum::<f64>() / part.len() as f64;
+            [mean(0), mean(1), mean(2)]
+        })
+        .collect()
+}
+
+/// Which points `columns` columns can show: the lowest and the highest of each, the first and the last, and one of each gap.
+pub(super) fn thinned(points: &[(f64, Option<f64>)], columns: usize) -> Vec<usize> {
+    if points.len() <= 2 * columns {
+        return (0..points.len()).collect();
+    }
+    let column = |at: usize| (points[at].0 * columns as f64) as usize;
+    let mut kept = vec![0, points.len() - 1];
+    let mut at = 0;
+    while at < points.len() {
+        let is_same = |it: &usize| {
+            column(*it) == column(at) && points[*it].1.is_some() == points[at].1.is_some()
+        };
+        let end = (at..points.len()).take_while(is_same).last().unwrap_or(at);
+        let by = |a: &usize, b: &usize| points[*a].1.partial_cmp(&points[*b].1).expect("finite");
+        kept.extend((at..=end).min_by(by));
+        kept.extend((at..=end).max_by(by));
+        at = end + 1;
+    }
+    kept.sort_unstable();
+    kept.dedup();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten thousand points with one spike and one gap, for a hundred columns.
+    #[test]
+    fn what_is_thinned_keeps_its_extremes() {
+        let value = |it: usize| match it {
+            1234 => 7.0,
+            5678 => -7.0,
+            _ => (it % 10) as f64 / 10.0,
+        };
+        let mut points: Vec<(f64, Option<f64>)> =
+            (0..10_000).map(|it| (it as f64 / 10_000.0, Some(value(it)))).collect();
+        for it in &mut points[8000..8100] {
+            it.1 = None;
+        }
+        let kept = thinned(&points, 100);
+        assert!(kept.contains(&1234) && kept.contains(&5678));
+        assert!(kept.is_sorted() && kept[0] == 0 && kept[kept.len() - 1] == 9999);
+        assert!(kept.iter().any(|it| points[*it].1.is_none()));
+        // Two of each column, the ends among them, and the gap's.
+        assert!((198..=203).contains(&kept.len()), "{}", kept.len());
+        for column in (0..80).chain(81..100) {
+            let all = || points[column * 100..][..100].iter().filter_map(|it| it.1);
+            let left =
+                || kept.iter().filter(|it| **it / 100 == column).filter_map(|it| points[*it].1);
+            for fold in [f64::min, f64::max] {
+                assert_eq!(all().reduce(fold), left().reduce(fold), "column {column}");
+            }
+        }
+        assert_eq!(thinned(&points[..200], 100).len(), 200);
+    }
+
+    #[test]
+    fn long_curves_are_drawn_as_means() {
+        assert_eq!([1, 199, 200, 400, 800, 2000, 1 << 20].map(window), [1, 1, 5, 10, 20, 50, 50]);
+        let point = |it: u64| Point { step: it, at: [it as f64; 3], values: [it as f64; 3] };
+        let points: Vec<Point> = [1, 2, 3, 4].map(point).into();
+        let means: Vec<f64> = smoothed(&points, 2).iter().map(|it| it[0]).collect();
+        assert_eq!(means, [1.0, 1.5, 2.5, 3.5]);
+    }
+}
