@@ -305,7 +305,8 @@ fn the_built_in_task_as_a_file_trains_to_the_same_bits() {
     };
     // What draws problems has nothing to say of a file.
     let unset = ["prompts", "teacher_coverage", "levels"].map(|it| format!("--unset=data.{it}"));
-    let file = [&["--set=data.train=task.jsonl"], &unset.each_ref().map(String::as_str)[..]].concat();
+    let file =
+        [&["--set=data.train=task.jsonl"], &unset.each_ref().map(String::as_str)[..]].concat();
     assert!(train("builtin-run", &[]) == train("file-run", &file));
     let other = repository("recipes/ready/smollm2-135m-gsm8k.toml");
     let message = refuse(dir.path(), &["data", "make", other.to_str().unwrap(), "-o", "no.jsonl"]);

@@ -67,7 +67,7 @@ pub(crate) struct XAxis {
     first: f64,
     last: f64,
     /// What one unit of the ticks is, and its name.
-    unit: (f64, String),
+    unit: (f64, &'static str),
     table: Table,
 }
 
@@ -84,26 +84,20 @@ impl XAxis {
         let of = |run: &[Vec<f64>; 3]| run[across as usize].last().copied();
         let ends = runs.iter().filter_map(|it| Some((it, of(it).filter(|it| it.is_finite())?)));
         let (longest, last) = ends.max_by(|a, b| a.1.total_cmp(&b.1))?;
-        let mut axis =
-            Self { across, first: 0.0, last, unit: (1.0, String::new()), table: Table::empty() };
-        match across {
-            Across::Step => {
-                let firsts = runs.iter().filter_map(|it| it[0].first().copied());
-                axis.first = firsts.fold(1.0, f64::min);
-                axis.last = last.max(axis.first + 1.0);
-                axis.unit.1 = "step".to_owned();
-                axis.table = Table { steps: vec![axis.first, axis.last], at: vec![0.0, 1.0] };
-                return Some(axis);
-            }
-            Across::Tokens => axis.unit.1 = "trained tokens".to_owned(),
-            Across::Time => {
-                let (size, name) = match last {
-                    it if it < 120.0 => (1.0, "seconds"),
-                    it if it < 7200.0 => (60.0, "minutes"),
-                    _ => (3600.0, "hours"),
-                };
-                axis.unit = (size, format!("{name} of wall clock"));
-            }
+        let unit = match across {
+            Across::Step => (1.0, "step"),
+            Across::Tokens => (1.0, "trained tokens"),
+            Across::Time if last < 120.0 => (1.0, "seconds of wall clock"),
+            Across::Time if last < 7200.0 => (60.0, "minutes of wall clock"),
+            Across::Time => (3600.0, "hours of wall clock"),
+        };
+        let mut axis = Self { across, first: 0.0, last, unit, table: Table::empty() };
+        if across == Across::Step {
+            let firsts = runs.iter().filter_map(|it| it[0].first().copied());
+            axis.first = firsts.fold(1.0, f64::min);
+            axis.last = last.max(axis.first + 1.0);
+            axis.table = Table { steps: vec![axis.first, axis.last], at: vec![0.0, 1.0] };
+            return Some(axis);
         }
         let every = longest[0].len().div_ceil(TABLE);
         let rows = (0..longest[0].len()).filter(|it| it % every == 0 || it + 1 == longest[0].len());
@@ -123,8 +117,8 @@ impl XAxis {
         &self.table
     }
 
-    pub(super) fn label(&self) -> &str {
-        &self.unit.1
+    pub(super) fn label(&self) -> &'static str {
+        self.unit.1
     }
 
     /// Where a value lies, 0 at the left and 1 at the right; NaN for NaN.

@@ -15,7 +15,7 @@ pub(super) const STYLE: &str = include_str!("../../assets/figure.css");
 /// Height of a line of a file's legend.
 const LEGEND_LINE: f64 = 18.0;
 /// A line whose points lie so far apart shows each of them.
-const APART: f64 = 0.03;
+const APART: f64 = 0.05;
 
 impl Drawing<'_> {
     /// A figure as a file: titled, with its legend.
@@ -125,7 +125,7 @@ impl Drawing<'_> {
                 );
             }
             let y = areas(svg, (first, of), variant, x, &part);
-            vertical(svg, &y.ticks(if several { 2 } else { 5 }), &y, &part);
+            vertical(svg, &y.ticks(if several { 3 } else { 5 }), &y, &part);
             first += of.len();
         }
     }
@@ -194,8 +194,8 @@ impl Drawing<'_> {
     }
 
     fn gated(&self, variant: Variant) -> Option<(usize, &hapo_core::ScheduleTable)> {
-        let firsts = self.placed.sets(variant.bands).iter().map(|it| it.runs[0]);
-        firsts.filter_map(|it| Some((it, self.placed.runs[it].gate.as_ref()?))).next()
+        let mut firsts = self.placed.sets(variant.bands).iter().map(|it| it.runs[0]);
+        firsts.find_map(|it| Some((it, self.placed.runs[it].gate.as_ref()?)))
     }
 }
 
