@@ -8,6 +8,8 @@
 
 use std::fmt::Debug;
 
+use crate::compute::Compute;
+
 /// What a device can refuse.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -25,6 +27,14 @@ pub enum DeviceError {
         threads: usize,
         /// What the system said.
         reason: String,
+    },
+    /// The device has no products of the factors that were asked for.
+    #[error("{problem}")]
+    Compute {
+        /// What was asked for, and what is missing.
+        problem: String,
+        /// What can be done about it.
+        hint: &'static str,
     },
     /// A GPU has no free memory for a buffer.
     #[error(
@@ -63,6 +73,7 @@ impl DeviceError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Gpu { hint, .. } => Some(hint),
+            Self::Compute { hint, .. } => Some(hint),
             Self::Allocation { .. } | Self::OutOfMemory { .. } => Some(
                 "smaller batches and activation checkpointing need less memory in training, fewer or \
                  shorter sequences at once need less in sampling",
@@ -384,6 +395,11 @@ pub trait Device: Send + Sync + Sized + Debug {
     /// Multiplies every element.
     fn scale(&self, x: SpanMut<Self::Buf>, factor: f32);
 
+    /// What the factors of its products are rounded to.
+    fn compute(&self) -> Compute {
+        Compute::F32
+    }
+
     /// Bytes of memory that this process may still take there; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64>;
 
@@ -432,6 +448,50 @@ pub trait Device: Send + Sync + Sized + Debug {
     /// matrix is that of its first outputs, a multiple of 64, followed by that of the others.
     fn computes_packed(&self) -> bool {
         false
+    }
+    /// Whether the matrices of a model that is trained are held split: packed, as the nearest bf16 numbers, ties away from
+    /// zero, and in a second buffer of that length what these lack, 16 bits each. Together they are exactly the f32.
+    fn splits_weights(&self) -> bool {
+        false
+    }
+    /// Host to device: the elements of a split `w [inputs, outputs]` from `first` on.
+    fn upload_split(
+        &self,
+        _shape: [usize; 2],
+        _first: usize,
+        _src: &[f32],
+        _packed: SpanMut<Self::Buf>,
+        _tails: SpanMut<Self::Buf>,
+    ) {
+        unreachable!("only where the device splits weights")
+    }
+    /// Device to host: the same.
+    fn download_split(
+        &self,
+        _shape: [usize; 2],
+        _first: usize,
+        _packed: Span<Self::Buf>,
+        _tails: Span<Self::Buf>,
+        _dst: &mut [f32],
+    ) {
+        unreachable!("only where the device splits weights")
+    }
+    /// [`Device::squared_norm`] of a split matrix.
+    fn squared_norm_split(&self, _packed: Span<Self::Buf>, _tails: Span<Self::Buf>) -> f64 {
+        unreachable!("only where the device splits weights")
+    }
+    /// [`Device::adamw`] of a split matrix `[inputs, outputs]`; the gradient and the moments are not packed.
+    fn adamw_split(
+        &self,
+        _step: AdamW,
+        _shape: [usize; 2],
+        _gradient: Span<Self::Buf>,
+        _packed: SpanMut<Self::Buf>,
+        _tails: SpanMut<Self::Buf>,
+        _first_moment: SpanMut<Self::Buf>,
+        _second_moment: SpanMut<Self::Buf>,
+    ) {
+        unreachable!("only where the device splits weights")
     }
     /// From packed weights to `w [inputs, outputs]`.
     fn unpack(

@@ -13,6 +13,9 @@
 //! same bits whatever the number of other rows, so decoding one token and re-reading it in
 //! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
 //! products, the portable path has no fused multiply-add).
+//!
+//! [`Compute`] says what the factors of products are rounded to. In bf16 the CPU holds weights as the numbers that
+//! products read and tails, together exactly f32, and everything but products stays f32.
 
 #![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 #![expect(
@@ -24,17 +27,19 @@
     reason = "kernels index several arrays of one length; that form is what vectorises"
 )]
 
+mod compute;
 mod cpu;
 mod device;
 mod isa;
 mod lanes;
 mod row;
 
+pub use compute::Compute;
 pub use cpu::{Cpu, CpuBuf};
 pub use device::{
     Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CacheLayer, CacheRow, Device,
     DeviceError, EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
     TableItem,
 };
-pub use isa::Isa;
+pub use isa::{Isa, multiplies_bf16};
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};

@@ -34,13 +34,25 @@ pub(super) fn squared_norm(cpu: &Cpu, x: &[f32]) -> f64 {
 kernel! {
     fn update<FMA>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
         for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
-            let g = g * f.gradient;
-            *m = fma::<FMA>(f.beta1, *m, f.one_less_beta1 * g);
-            *v = fma::<FMA>(f.beta2, *v, f.one_less_beta2 * g * g);
-            let root = fma::<FMA>(v.sqrt(), f.root_correction, f.epsilon);
-            *p = fma::<FMA>(*p, f.decay, -(f.rate * *m / root));
+            *p = updated::<FMA>(f, g, *p, m, v);
         }
     }
+}
+
+/// A parameter after its step.
+#[inline(always)]
+pub(super) fn updated<const FMA: bool>(
+    f: AdamWFactors,
+    g: f32,
+    p: f32,
+    m: &mut f32,
+    v: &mut f32,
+) -> f32 {
+    let g = g * f.gradient;
+    *m = fma::<FMA>(f.beta1, *m, f.one_less_beta1 * g);
+    *v = fma::<FMA>(f.beta2, *v, f.one_less_beta2 * g * g);
+    let root = fma::<FMA>(v.sqrt(), f.root_correction, f.epsilon);
+    fma::<FMA>(p, f.decay, -(f.rate * *m / root))
 }
 
 kernel! {

@@ -471,7 +471,7 @@ kernel! {
 
 /// Runs `work` on a buffer that is kept between calls, one for all threads. It is taken out while in use: what asks
 /// for one meanwhile makes its own.
-fn with_copy<R>(cpu: &Cpu, len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+pub(super) fn with_copy<R>(cpu: &Cpu, len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
     let kept = || cpu.copy.lock().unwrap_or_else(PoisonError::into_inner);
     let held = kept().take().filter(|it| it.as_slice().len() >= len);
     let mut buf =

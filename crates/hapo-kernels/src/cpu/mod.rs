@@ -7,6 +7,7 @@
 
 mod adamw;
 mod attention;
+mod bf16;
 mod cache;
 mod embedding;
 mod head;
@@ -16,16 +17,19 @@ mod norm;
 mod packed;
 mod rope;
 mod share;
+mod split;
 mod swiglu;
 
 use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
+use crate::compute::Compute;
 use crate::device::{
     Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Device, DeviceError,
     EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
+use crate::isa::multiplies_bf16;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -36,13 +40,28 @@ pub struct Cpu {
     pool: Arc<rayon::ThreadPool>,
     threads: usize,
     serial: bool,
+    compute: Compute,
     /// The largest copy that a product has made.
     copy: Arc<Mutex<Option<CpuBuf>>>,
 }
 
 impl Cpu {
-    /// A device with `threads` workers; 0 takes one per available core.
+    /// A device with `threads` workers, whose products are of f32 factors; 0 takes one per available core.
     pub fn new(threads: usize) -> Result<Self, DeviceError> {
+        Self::computing(threads, Compute::F32)
+    }
+
+    /// The same, with products of factors that are rounded so.
+    ///
+    /// # Errors
+    /// Products that the CPU has no instructions for.
+    pub fn computing(threads: usize, compute: Compute) -> Result<Self, DeviceError> {
+        if let Some((problem, hint)) = refusal(compute) {
+            return Err(DeviceError::Compute {
+                problem: format!("compute = \"{compute}\": {problem}"),
+                hint,
+            });
+        }
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
@@ -52,7 +71,8 @@ impl Cpu {
             .thread_name(|i| format!("hapo-cpu-{i}"))
             .build()
             .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
-        Ok(Self { pool: Arc::new(pool), threads, serial: threads == 1, copy: Arc::default() })
+        let (pool, serial) = (Arc::new(pool), threads == 1);
+        Ok(Self { pool, threads, serial, compute, copy: Arc::default() })
     }
 
     /// Number of workers.
@@ -61,13 +81,20 @@ impl Cpu {
     }
 
     /// Numbers of `f32` that a packed matrix `[inputs, outputs]` takes.
-    pub fn packed_words(inputs: usize, outputs: usize) -> usize {
-        packed::words(inputs, outputs)
+    pub fn packed_words(compute: Compute, inputs: usize, outputs: usize) -> usize {
+        match compute {
+            Compute::Bf16 => bf16::words(inputs, outputs),
+            _ => packed::words(inputs, outputs),
+        }
     }
 
-    /// Bytes that the gradient of a product's input takes beside its result; kept for the next one.
-    pub fn copied_bytes(shape: MatShape) -> usize {
-        matmul::copied(shape) * size_of::<f32>()
+    /// Bytes that a product and its gradients take beside their results, one at a time; kept for the next one.
+    pub fn copied_bytes(compute: Compute, shape: MatShape) -> usize {
+        let numbers = match compute {
+            Compute::Bf16 => bf16::copied(shape),
+            _ => matmul::copied(shape),
+        };
+        numbers * size_of::<f32>()
     }
 
     /// Runs `task(0..tasks)`, on the pool unless this handle is serial.
@@ -88,6 +115,21 @@ impl Cpu {
         } else {
             self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
         }
+    }
+}
+
+/// Why the CPU has no such products, and what can be done.
+fn refusal(compute: Compute) -> Option<(&'static str, &'static str)> {
+    match compute {
+        Compute::Bf16 if !multiplies_bf16() => Some((
+            "the CPU has no products of bf16 numbers (AVX-512 BF16, the feature avx512_bf16)",
+            "compute = \"f32\" runs on every CPU, and reads weights that are stored in bf16 as bf16 where it decodes",
+        )),
+        Compute::Tf32 => Some((
+            "the CPU has no TF32 products",
+            "compute = \"f32\" and compute = \"bf16\" are what a CPU has",
+        )),
+        Compute::F32 | Compute::Bf16 => None,
     }
 }
 
@@ -174,6 +216,10 @@ impl Device for Cpu {
         items.to_vec()
     }
 
+    fn compute(&self) -> Compute {
+        self.compute
+    }
+
     fn free_bytes(&self) -> Option<u64> {
         memory::free_bytes()
     }
@@ -244,11 +290,12 @@ impl Device for Cpu {
     }
 
     fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
-        Some(Self::packed_words(inputs, outputs))
+        Some(Self::packed_words(self.compute, inputs, outputs))
     }
 
     fn pack(&self, inputs: usize, outputs: usize, w: Span<CpuBuf>, to: SpanMut<CpuBuf>) {
-        packed::pack(self, inputs, outputs, w.read(), to.write());
+        let pack = if self.splits_weights() { bf16::pack } else { packed::pack };
+        pack(self, inputs, outputs, w.read(), to.write());
     }
 
     fn is_bf16(&self, x: Span<CpuBuf>) -> bool {
@@ -264,15 +311,62 @@ impl Device for Cpu {
         y: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
-        packed::forward(self, shape, x.read(), packed.read(), onto, y.write());
+        let forward = if self.splits_weights() { bf16::forward } else { packed::forward };
+        forward(self, shape, x.read(), packed.read(), onto, y.write());
     }
 
     fn computes_packed(&self) -> bool {
         true
     }
 
+    fn splits_weights(&self) -> bool {
+        self.compute == Compute::Bf16
+    }
+
+    fn upload_split(
+        &self,
+        shape: [usize; 2],
+        first: usize,
+        src: &[f32],
+        packed: SpanMut<CpuBuf>,
+        tails: SpanMut<CpuBuf>,
+    ) {
+        split::upload(shape, first, src, packed.write(), tails.write());
+    }
+
+    fn download_split(
+        &self,
+        shape: [usize; 2],
+        first: usize,
+        packed: Span<CpuBuf>,
+        tails: Span<CpuBuf>,
+        dst: &mut [f32],
+    ) {
+        split::download(shape, first, packed.read(), tails.read(), dst);
+    }
+
+    fn squared_norm_split(&self, packed: Span<CpuBuf>, tails: Span<CpuBuf>) -> f64 {
+        split::squared_norm(self, packed.read(), tails.read())
+    }
+
+    fn adamw_split(
+        &self,
+        step: AdamW,
+        shape: [usize; 2],
+        gradient: Span<CpuBuf>,
+        packed: SpanMut<CpuBuf>,
+        tails: SpanMut<CpuBuf>,
+        first_moment: SpanMut<CpuBuf>,
+        second_moment: SpanMut<CpuBuf>,
+    ) {
+        let (weights, moments) =
+            ([packed.write(), tails.write()], [first_moment.write(), second_moment.write()]);
+        split::adamw(self, step, shape, gradient.read(), weights, moments);
+    }
+
     fn unpack(&self, inputs: usize, outputs: usize, from: Span<CpuBuf>, w: SpanMut<CpuBuf>) {
-        packed::unpack(self, inputs, outputs, from.read(), w.write());
+        let unpack = if self.splits_weights() { bf16::unpack } else { packed::unpack };
+        unpack(self, inputs, outputs, from.read(), w.write());
     }
 
     fn matmul_packed_input_grad(
@@ -284,7 +378,8 @@ impl Device for Cpu {
         dx: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
-        packed::input_grad(self, shape, dy.read(), packed.read(), onto, dx.write());
+        let grad = if self.splits_weights() { bf16::input_grad } else { packed::input_grad };
+        grad(self, shape, dy.read(), packed.read(), onto, dx.write());
     }
 
     fn embed_packed(
@@ -294,7 +389,8 @@ impl Device for Cpu {
         packed: Span<CpuBuf>,
         x: SpanMut<CpuBuf>,
     ) {
-        packed::embed(self, width, tokens, packed.read(), x.write());
+        let embed = if self.splits_weights() { bf16::embed } else { packed::embed };
+        embed(self, width, tokens, packed.read(), x.write());
     }
 
     fn matmul_input_grad(
@@ -318,7 +414,8 @@ impl Device for Cpu {
         dw: SpanMut<CpuBuf>,
     ) {
         let onto = matmul::Start::of(&onto);
-        matmul::weight_grad(self, shape, x.read(), dy.read(), onto, dw.write());
+        let grad = if self.splits_weights() { bf16::weight_grad } else { matmul::weight_grad };
+        grad(self, shape, x.read(), dy.read(), onto, dw.write());
     }
 
     fn add_column_sums(&self, width: usize, dy: Span<CpuBuf>, out: SpanMut<CpuBuf>) {

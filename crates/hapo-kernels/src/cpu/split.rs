@@ -1,0 +1,178 @@
+//! Weights under training where products are of bf16 factors: the packed numbers that products read, and tails.
+//!
+//! A weight's upper half is rounded to the nearest bf16, ties away from zero, so that what it lacks fits into 16 bits
+//! with a sign: they are the lower half of the f32, and negative where the upper half was rounded up. Tails are laid
+//! out as the packed numbers are. Purpose: 4 bytes per weight for both, and no copy to keep in step.
+//!
+//! Price: gradients and moments are laid out by rows, so an update walks along both layouts.
+
+use super::adamw::updated;
+use super::bf16::{PANEL, pairs, words};
+use super::{Cpu, share::Shared};
+use crate::device::{AdamW, AdamWFactors};
+use crate::isa::kernel;
+
+/// Two weights as the word that products read and the word of their tails.
+#[inline(always)]
+fn split(both: [f32; 2]) -> [u32; 2] {
+    let [even, odd] = both.map(f32::to_bits);
+    let upper = |bits: u32| bits.wrapping_add(0x8000) >> 16;
+    [upper(even) | upper(odd) << 16, even & 0xffff | odd << 16]
+}
+
+/// [`split`] undone.
+#[inline(always)]
+fn join(word: u32, tails: u32) -> [f32; 2] {
+    let below = |tail: u32| (tail.cast_signed() >> 16).cast_unsigned();
+    [
+        f32::from_bits((word << 16).wrapping_add(below(tails << 16))),
+        f32::from_bits((word & 0xffff_0000).wrapping_add(below(tails))),
+    ]
+}
+
+/// Where an element of a matrix is: its word, and whether it is the odd one.
+fn place([inputs, outputs]: [usize; 2], element: usize) -> (usize, usize) {
+    let (step, column) = (element / outputs, element % outputs);
+    let panel = column / PANEL;
+    ((panel * pairs(inputs) + step / 2) * PANEL + column % PANEL, step % 2)
+}
+
+/// The elements of a matrix from `first` on.
+pub(super) fn upload(
+    shape: [usize; 2],
+    first: usize,
+    src: &[f32],
+    packed: &mut [f32],
+    tails: &mut [f32],
+) {
+    assert_eq!(packed.len(), words(shape[0], shape[1]), "a word for two weights");
+    assert_eq!(tails.len(), packed.len(), "as many tails");
+    let packed: &mut [u32] = bytemuck::cast_slice_mut(packed);
+    let tails: &mut [u32] = bytemuck::cast_slice_mut(tails);
+    for (element, value) in (first..).zip(src) {
+        let (at, odd) = place(shape, element);
+        let mut both = join(packed[at], tails[at]);
+        both[odd] = *value;
+        [packed[at], tails[at]] = split(both);
+    }
+}
+
+/// The same to the host.
+pub(super) fn download(
+    shape: [usize; 2],
+    first: usize,
+    packed: &[f32],
+    tails: &[f32],
+    dst: &mut [f32],
+) {
+    assert_eq!(packed.len(), words(shape[0], shape[1]), "a word for two weights");
+    assert_eq!(tails.len(), packed.len(), "as many tails");
+    for (element, value) in (first..).zip(dst) {
+        let (at, odd) = place(shape, element);
+        *value = join(packed[at].to_bits(), tails[at].to_bits())[odd];
+    }
+}
+
+/// Σ x² in f64, in an order fixed by the shape.
+pub(super) fn squared_norm(cpu: &Cpu, packed: &[f32], tails: &[f32]) -> f64 {
+    const BLOCK: usize = 64 * 1024;
+    assert_eq!(tails.len(), packed.len(), "as many tails");
+    cpu.map_tasks(packed.len().div_ceil(BLOCK), |task| {
+        let block = task * BLOCK..packed.len().min((task + 1) * BLOCK);
+        let (packed, tails) = (&packed[block.clone()], &tails[block]);
+        sum_of_squares(bytemuck::cast_slice(packed), bytemuck::cast_slice(tails))
+    })
+    .into_iter()
+    .sum()
+}
+
+kernel! {
+    fn sum_of_squares<FMA>(packed: &[u32], tails: &[u32]) -> f64 {
+        const LANES: usize = 8;
+        let mut sums = [0.0_f64; LANES];
+        for (words, tails) in packed.chunks(LANES).zip(tails.chunks(LANES)) {
+            for (sum, (word, tails)) in sums.iter_mut().zip(words.iter().zip(tails)) {
+                let [even, odd] = join(*word, *tails).map(f64::from);
+                *sum += even * even + odd * odd;
+            }
+        }
+        sums.iter().sum()
+    }
+}
+
+/// One step of a matrix `[inputs, outputs]`; the gradient and the moments are laid out by rows.
+pub(super) fn adamw(
+    cpu: &Cpu,
+    step: AdamW,
+    [inputs, outputs]: [usize; 2],
+    gradient: &[f32],
+    [packed, tails]: [&mut [f32]; 2],
+    moments: [&mut [f32]; 2],
+) {
+    /// Panels of a task: 1 KB of each row.
+    const BAND: usize = 8;
+    assert_eq!(gradient.len(), inputs * outputs, "the gradient is [inputs, outputs]");
+    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
+    assert_eq!(tails.len(), packed.len(), "as many tails");
+    for part in &moments {
+        assert_eq!(part.len(), gradient.len(), "moments as long as the gradient");
+    }
+    let factors = step.factors();
+    let (all, panels) = (pairs(inputs), outputs.div_ceil(PANEL));
+    let [packed, tails] = [packed, tails].map(Shared::new);
+    let [m, v] = moments.map(Shared::new);
+    cpu.for_tasks(panels.div_ceil(BAND), |band| {
+        for pair in 0..all {
+            for panel in band * BAND..panels.min((band + 1) * BAND) {
+                let (at, column) = ((panel * all + pair) * PANEL, panel * PANEL);
+                let width = PANEL.min(outputs - column);
+                // The step that an odd number of inputs lacks has no columns.
+                let row = |odd: usize| {
+                    let step = 2 * pair + odd;
+                    if step < inputs { (step * outputs + column, width) } else { (0, 0) }
+                };
+                let rows = [row(0), row(1)];
+                // SAFETY: panels are disjoint, and so are the rows of one.
+                unsafe {
+                    update(
+                        factors,
+                        rows.map(|(at, n)| &gradient[at..at + n]),
+                        packed.part(at, PANEL),
+                        tails.part(at, PANEL),
+                        rows.map(|(at, n)| m.part(at, n)),
+                        rows.map(|(at, n)| v.part(at, n)),
+                    );
+                }
+            }
+        }
+    });
+}
+
+kernel! {
+    /// A pair of steps of a panel.
+    fn update<FMA>(
+        f: AdamWFactors,
+        g: [&[f32]; 2],
+        packed: &mut [f32],
+        tails: &mut [f32],
+        m: [&mut [f32]; 2],
+        v: [&mut [f32]; 2],
+    ) {
+        let (mut p, mut words) = ([[0.0_f32; PANEL]; 2], [[0_u32; PANEL]; 2]);
+        for j in 0..PANEL {
+            [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
+        }
+        for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+            for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+                *p = updated::<FMA>(f, *g, *p, m, v);
+            }
+        }
+        for j in 0..PANEL {
+            [words[0][j], words[1][j]] = split([p[0][j], p[1][j]]);
+        }
+        for j in 0..PANEL {
+            packed[j] = f32::from_bits(words[0][j]);
+            tails[j] = f32::from_bits(words[1][j]);
+        }
+    }
+}
