@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Compute, Device, DeviceError,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -96,6 +96,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let add = self.start(&onto, to(&y), rows, outputs)?;
             self.product(forward_product(shape, at(x), at(w), add, to(&y)), w.len, x.len)
         });
+    }
+
+    fn compute(&self) -> Compute {
+        match self.inner.products {
+            MatmulPrecision::F32 => Compute::F32,
+            MatmulPrecision::Bf16 => Compute::Bf16,
+        }
     }
 
     fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {

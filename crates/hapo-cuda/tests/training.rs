@@ -6,6 +6,7 @@ mod support;
 use std::path::Path;
 
 use hapo_cuda::MatmulPrecision;
+use hapo_kernels::Compute;
 use hapo_train::plan::{DeviceSpec, Lengths, config_of, plan};
 use hapo_train::{Metrics, Overrides, Recipe, Run, is_clock};
 
@@ -48,8 +49,8 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
 /// What is planned for a GPU is what a run of that mode allocates on it, to a tenth.
 #[test]
 fn planned_bytes_are_the_devices() {
-    let modes = [("h200", MatmulPrecision::F32), ("h200:bf16", MatmulPrecision::Bf16)];
-    for (name, products) in modes {
+    let modes = [(Compute::F32, MatmulPrecision::F32), (Compute::Bf16, MatmulPrecision::Bf16)];
+    for (compute, products) in modes {
         let Some(gpu) = support::gpu(products) else {
             return;
         };
@@ -58,15 +59,16 @@ fn planned_bytes_are_the_devices() {
             model.init = { hidden = 64, layers = 2, heads = 4, kv_heads = 2, ffn = 192 }\n\
             data = { prompts = 2, levels = [\"multiply:6\"], max_prompt_tokens = 20 }\n\
             sampling = { group_size = 6, prompts_per_step = 2, max_new_tokens = 6 }\n";
-        let recipe = Recipe::parse(text, "r", &Overrides::default()).unwrap();
+        let set = format!("compute={compute}");
+        let recipe = Recipe::parse(text, "r", &Overrides::set([&set])).unwrap();
         let config = config_of(&recipe).unwrap();
-        let device = DeviceSpec::gpu(name).unwrap();
+        let device = DeviceSpec::gpu("h200", compute).unwrap();
         let planned = plan(&recipe, &config, &device, Lengths { prompt: 20.0, response: 6.0 });
         let mut run = Run::on(gpu.clone(), &recipe).unwrap();
         for _ in 0..2 {
             run.step().unwrap();
         }
         let (most, planned) = (gpu.launcher().most_held() as u64, planned.total_bytes);
-        assert!(most.abs_diff(planned) < most / 10, "{name}: {most} held, {planned} planned");
+        assert!(most.abs_diff(planned) < most / 10, "{compute}: {most} held, {planned} planned");
     }
 }

@@ -134,12 +134,15 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// No memory, or weights that are held in bf16 alone and cannot take the sum.
     pub fn merge_adapter(&mut self) -> Result<(), ComputeError> {
-        if self.packed_alone().is_some() {
+        if self.packed_alone().is_some() && self.split().is_none() {
             return Err(ComputeError::Frozen);
         }
         let Some(adapter) = self.adapter.take() else {
             return Ok(());
         };
+        if self.split().is_some() {
+            return self.merge_into_split(&adapter);
+        }
         let rank = adapter.rank();
         let widest = Projection::ALL.into_iter().map(|it| it.shape(&self.config).0).max();
         let mut scaled = self.device.alloc(widest.unwrap_or(0) * rank)?;
@@ -163,6 +166,34 @@ impl<D: Device> Model<D> {
             }
         });
         self.invalidate_packed();
+        Ok(self.device.check()?)
+    }
+
+    /// Adds an adapter to weights that are split: each matrix is put together, and split again.
+    fn merge_into_split(&mut self, adapter: &Adapter<D>) -> Result<(), ComputeError> {
+        for layer in 0..self.config.layers {
+            for which in Projection::ALL {
+                let Some(pair) = adapter.pairs[layer][which as usize] else { continue };
+                let (inputs, outputs) = which.shape(&self.config);
+                let (at, len) = self.roles.layers[layer].matrices[which as usize];
+                let mut numbers = vec![0.0; len];
+                self.read_params(at, &mut numbers);
+                let device = &self.device;
+                let (mut scaled, mut w) = (device.alloc(pair.a.1)?, device.alloc(len)?);
+                device.upload(&numbers, w.first_mut(len));
+                device.copy(adapter.at(pair.a), scaled.first_mut(pair.a.1));
+                device.scale(scaled.first_mut(pair.a.1), adapter.scale());
+                device.matmul(
+                    mat(inputs, adapter.rank(), outputs),
+                    scaled.first(pair.a.1),
+                    adapter.at(pair.b),
+                    hapo_kernels::Accumulate::Existing,
+                    w.first_mut(len),
+                );
+                device.download(w.first(len), &mut numbers);
+                self.write_split(at, &numbers);
+            }
+        }
         Ok(self.device.check()?)
     }
 }

@@ -142,6 +142,6 @@ impl Explain for ComputeError {
     }
 
     fn is_bad_input(&self) -> bool {
-        false
+        matches!(self, Self::Device(DeviceError::Compute { .. }))
     }
 }

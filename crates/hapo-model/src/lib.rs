@@ -27,6 +27,7 @@ mod product;
 mod rope;
 mod tape;
 mod tokenizer;
+mod weights;
 mod workspace;
 
 pub use adapter::LoraShape;
@@ -50,3 +51,4 @@ pub use params::{Param, ParamLayout, Projection};
 pub use prefill::{PREFILL_TOKENS, PartialPrompt, Prefill};
 pub use tape::Tape;
 pub use tokenizer::Tokenizer;
+pub use weights::WeightsCopy;

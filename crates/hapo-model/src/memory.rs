@@ -2,11 +2,12 @@
 //!
 //! The formulas follow the buffers one by one; a test holds them against what a tape really holds.
 
-use hapo_kernels::{Cpu, MatShape};
+use hapo_kernels::{Compute, Cpu, MatShape};
 
 use crate::config::Config;
 use crate::packed;
 use crate::params::ParamLayout;
+use crate::weights::Locations;
 
 const F32: u64 = size_of::<f32>() as u64;
 
@@ -58,10 +59,31 @@ pub fn parameter_bytes(config: &Config) -> u64 {
     ParamLayout::of(config).len() as u64 * F32
 }
 
+/// Bytes of the weights of a model that is trained, as the CPU holds them: beside an adapter too, where its folder is not
+/// in bf16.
+pub fn weight_bytes(config: &Config, compute: Compute) -> u64 {
+    if compute != Compute::Bf16 {
+        return parameter_bytes(config);
+    }
+    2 * packed::bytes_split(config) + unpacked_bytes(config)
+}
+
+/// Bytes of the copy of a model's weights that the KL is measured from.
+pub fn initial_bytes(config: &Config, compute: Compute) -> u64 {
+    if compute != Compute::Bf16 {
+        return parameter_bytes(config);
+    }
+    packed::bytes_split(config) + unpacked_bytes(config)
+}
+
+/// Bytes of what is not held packed where products are of bf16 factors.
+fn unpacked_bytes(config: &Config) -> u64 {
+    Locations::split(config, &ParamLayout::of(config)).len() as u64 * F32
+}
+
 /// Bytes of weights that an adapter leaves as they are, with their matrices held in bf16 alone as the CPU does.
-pub fn frozen_bytes(config: &Config) -> u64 {
-    packed::bytes_alone(config, Cpu::packed_words)
-        + ParamLayout::without_matrices(config).len() as u64 * F32
+pub fn frozen_bytes(config: &Config, compute: Compute) -> u64 {
+    packed::bytes_alone(config, compute) + ParamLayout::without_matrices(config).len() as u64 * F32
 }
 
 /// Bytes of the tape of a batch of `rows` packed tokens, of which `head_rows` predict `targets`
@@ -102,11 +124,12 @@ pub fn keeps_logits(config: &Config, head_rows: usize) -> bool {
 
 /// Bytes of what the backward pass of a batch of `rows` packed tokens, of which `head_rows` predict some, copies on the
 /// CPU, one matrix at a time.
-pub fn copied_bytes(config: &Config, rows: usize, head_rows: usize) -> u64 {
+pub fn copied_bytes(config: &Config, compute: Compute, rows: usize, head_rows: usize) -> u64 {
     let (hidden, ffn) = (config.hidden, config.ffn);
     let (q_dim, _) = attention_dims(config);
     let logit_rows = chunk_rows(config.vocab_size, KEEP_LOGITS).min(head_rows);
-    let product = |rows, inputs, outputs| Cpu::copied_bytes(MatShape { rows, inputs, outputs });
+    let product =
+        |rows, inputs, outputs| Cpu::copied_bytes(compute, MatShape { rows, inputs, outputs });
     let matrices = [
         product(rows, hidden, ffn),
         product(rows, ffn, hidden),

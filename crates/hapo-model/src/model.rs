@@ -1,7 +1,8 @@
 //! A decoder on a device: shape, weights, and the bf16 copy of them.
 //!
-//! Price: weights are plain `f32`; sampler and trainer borrow the same ones, but for the bf16 copy that
-//! decoding may read ([`crate::Packed`]). Weights that do not change, beside an adapter, may be held in bf16 alone.
+//! Price: sampler and trainer borrow the same weights, but for the bf16 copy that decoding may read
+//! ([`crate::Packed`]). They are plain `f32`; those that do not change, beside an adapter, may be held in bf16 alone, and
+//! where products are of bf16 factors matrices are split into bf16 numbers and tails.
 
 use hapo_kernels::{Buffer, Device, EmbeddingLayout, MatShape, Span, SpanMut};
 
@@ -9,8 +10,9 @@ use crate::adapter::Adapter;
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::packed::{Packed, PackedWeights, is_exact};
-use crate::params::{Param, ParamLayout, Range, Roles, transpose_pieces};
+use crate::params::{Param, ParamLayout, Range, Roles};
 use crate::rope::{self, rope_frequencies};
+use crate::weights::Locations;
 
 /// A decoder: shape, weights, device.
 #[derive(Debug)]
@@ -19,6 +21,7 @@ pub struct Model<D: Device> {
     pub(crate) config: Config,
     pub(crate) layout: ParamLayout,
     pub(crate) roles: Roles,
+    pub(crate) locations: Locations,
     pub(crate) params: D::Buf,
     pub(crate) angles: D::Buf,
     pub(crate) positions: usize,
@@ -29,7 +32,7 @@ pub struct Model<D: Device> {
 /// How the matrices of a model are held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
-    /// In f32, to be trained or merged with an adapter.
+    /// In f32, or in two parts that together are exactly that, to be trained or merged with an adapter.
     #[default]
     F32,
     /// In bf16 alone, rounded where they are no bf16 numbers, where the device can; they never change.
@@ -58,20 +61,34 @@ impl<D: Device> Model<D> {
     ) -> Result<Self, ComputeError> {
         check(&config)?;
         let packed = match storage {
-            Storage::F32 => None,
+            Storage::F32 => PackedWeights::split(&device, &config)?,
             Storage::Bf16 => PackedWeights::alone(&device, &config)?,
         };
+        let is_split = packed.as_ref().is_some_and(|it| it.tails().is_some());
         let layout = match packed {
-            None => ParamLayout::of(&config),
-            Some(_) => ParamLayout::without_matrices(&config),
+            Some(_) if !is_split => ParamLayout::without_matrices(&config),
+            _ => ParamLayout::of(&config),
         };
         let roles = Roles::of(&config, &layout)?;
-        let params = device.alloc(layout.len())?;
+        let locations =
+            if is_split { Locations::split(&config, &layout) } else { Locations::flat(&layout) };
+        let params = device.alloc(locations.len())?;
         let mut angles = device.alloc(positions * config.head_dim)?;
         let table = rope::angles(&rope_frequencies(&config), positions);
         device.upload(&table, angles.first_mut(table.len()));
         let adapter = None;
-        Ok(Self { device, config, layout, roles, params, angles, positions, packed, adapter })
+        Ok(Self {
+            device,
+            config,
+            layout,
+            roles,
+            locations,
+            params,
+            angles,
+            positions,
+            packed,
+            adapter,
+        })
     }
 
     /// The shape.
@@ -99,17 +116,9 @@ impl<D: Device> Model<D> {
         self.adapter.as_ref().map_or(&self.layout, |it| &it.layout)
     }
 
-    /// The weights that are trained, laid out as [`Model::trained_layout`] says.
+    /// The weights that are trained, laid out as [`Model::trained_layout`] says but for matrices that are split.
     pub fn trained(&self) -> &D::Buf {
         self.adapter.as_ref().map_or(&self.params, |it| &it.params)
-    }
-
-    /// The weights that are trained, to write.
-    pub fn trained_mut(&mut self) -> &mut D::Buf {
-        if self.adapter.is_none() {
-            self.invalidate_packed();
-        }
-        self.adapter.as_mut().map_or(&mut self.params, |it| &mut it.params)
     }
 
     /// Overwrites the trained weights from `offset` on that `part` has.
@@ -127,19 +136,21 @@ impl<D: Device> Model<D> {
     pub fn frozen(&self) -> Vec<&D::Buf> {
         match &self.adapter {
             None => Vec::new(),
-            Some(_) => [Some(&self.params), self.packed_alone().map(PackedWeights::buf)]
-                .into_iter()
-                .flatten()
-                .collect(),
+            Some(_) => {
+                let packed = self.packed_alone();
+                let (matrices, tails) =
+                    (packed.map(PackedWeights::buf), packed.and_then(PackedWeights::tails));
+                [Some(&self.params), matrices, tails].into_iter().flatten().collect()
+            }
         }
     }
 
-    /// All weights, laid out as [`Model::layout`] says.
+    /// All weights, laid out as [`Model::layout`] says but for matrices that are split.
     pub fn params(&self) -> &D::Buf {
         &self.params
     }
 
-    /// All weights, to write.
+    /// The same, to write.
     pub fn params_mut(&mut self) -> &mut D::Buf {
         self.invalidate_packed();
         &mut self.params
@@ -150,7 +161,7 @@ impl<D: Device> Model<D> {
     /// # Panics
     /// When the buffer has another length.
     pub fn set_params(&mut self, flat: &[f32]) {
-        assert_eq!(flat.len(), self.params.len(), "one number per weight");
+        assert_eq!(flat.len(), self.layout.len(), "one number per weight");
         self.set_params_at(0, flat);
     }
 
@@ -159,6 +170,9 @@ impl<D: Device> Model<D> {
     /// # Panics
     /// When the part goes beyond the buffer.
     pub fn set_params_at(&mut self, offset: usize, part: &[f32]) {
+        if self.split().is_some() {
+            return self.write_split(offset, part);
+        }
         self.invalidate_packed();
         let to = self.params.at_mut(offset, part.len());
         self.device.upload(part, to);
@@ -176,16 +190,15 @@ impl<D: Device> Model<D> {
             self.device.upload(&param.to_buffer(published)?, to);
             return Ok(());
         }
-        if let Some(packed) = self.packed.as_mut().filter(|it| it.state == Packed::Alone)
+        if self.split().is_none()
+            && let Some(packed) = self.packed.as_mut().filter(|it| it.state == Packed::Alone)
             && packed.set_rows(&self.device, &self.config, (name, 0), published)?
         {
             return Ok(());
         }
         let param = self.layout.get(name)?;
-        let data = param.to_buffer(published)?;
-        let to = self.params.at_mut(param.offset, param.len);
-        self.device.upload(&data, to);
-        self.invalidate_packed();
+        let (offset, data) = (param.offset, param.to_buffer(published)?);
+        self.set_params_at(offset, &data);
         Ok(())
     }
 
@@ -199,12 +212,14 @@ impl<D: Device> Model<D> {
         {
             return Ok(self.read(&adapter.params, param));
         }
-        if let Some(packed) = self.packed_alone()
+        if self.split().is_none()
+            && let Some(packed) = self.packed_alone()
             && let Some(it) = packed.published(&self.device, &self.config, name)?
         {
             return Ok(it);
         }
-        Ok(self.read(&self.params, self.layout.get(name)?))
+        let param = self.layout.get(name)?;
+        Ok(param.published(|first, to| self.read_params(param.offset + first, to)))
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
@@ -216,20 +231,17 @@ impl<D: Device> Model<D> {
     }
 
     fn read(&self, buffer: &D::Buf, param: &Param) -> Vec<f32> {
-        let mut all = vec![0.0; param.len];
-        let read = |first, to: &mut [f32]| {
+        param.published(|first, to| {
             self.device.download(buffer.at(param.offset + first, to.len()), to);
-        };
-        if param.transposed {
-            transpose_pieces(&mut all, (param.shape[1], param.shape[0]), read);
-        } else {
-            read(0, &mut all);
-        }
-        all
+        })
     }
 
     pub(crate) fn param(&self, range: Range) -> Span<'_, D::Buf> {
-        self.params.at(range.0, range.1)
+        let (at, len) = match self.split() {
+            Some(_) => self.locations.flat_range(&self.layout, range),
+            None => range,
+        };
+        self.params.at(at, len)
     }
 
     pub(crate) fn embedding_layout(&self) -> EmbeddingLayout {
@@ -246,7 +258,9 @@ impl<D: Device> Model<D> {
 
     /// Embeddings of tokens, the input of the first layer.
     pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, x: SpanMut<D::Buf>) {
-        if let Some(it) = self.packed_alone() {
+        // A split one that is no product's factor is held in f32.
+        if let Some(it) = self.packed_alone().filter(|_| self.config.tied || self.split().is_none())
+        {
             return device.embed_packed(self.config.hidden, tokens, it.at(it.embedding), x);
         }
         let embedding = self.param(self.roles.embedding);
@@ -310,7 +324,7 @@ impl<D: Device> Model<D> {
     /// Bytes of the weights that a step of decoding reads.
     pub(crate) fn weight_bytes(&self) -> usize {
         let packed = self.packed_alone().map_or(0, |it| it.buf().len());
-        (self.layout.len() + packed) * size_of::<f32>()
+        (self.params.len() + packed) * size_of::<f32>()
     }
 
     /// The copy, where sampling `rows` rows is to read it.

@@ -1,4 +1,4 @@
-//! The matrices in bf16: a second copy for decoding, or all that a model with an adapter has.
+//! The matrices in bf16: a second copy for decoding, or all that products read.
 //!
 //! Purpose: a decode step reads every weight once, so its time is their memory traffic; bf16 halves it.
 //! Sums stay in f32 and in the order of every other product. Where all matrices are bf16 numbers (a
@@ -6,10 +6,13 @@
 //! tokens stay those of [`Model::forward`](crate::Model::forward). Otherwise weights are rounded, and what is sampled is
 //! another, nearby model; only who asks for it gets it.
 //!
-//! Price: 2 bytes per parameter. Norms and biases stay f32, and in a copy the look-up of embeddings does. Weights that
-//! change make a copy stale; it is not used until it is made again.
+//! Where products are of bf16 factors there is no copy: the matrices are held packed, and beside them tails with what a
+//! bf16 number lacks of the f32 that an update moves (`Device::splits_weights`).
+//!
+//! Price: 2 bytes per parameter. Norms and biases stay f32, and so does an embedding that is no product's factor, but
+//! beside an adapter. Weights that change make a copy stale; it is not used until it is made again.
 
-use hapo_kernels::{Buffer, Device, Span};
+use hapo_kernels::{Buffer, Compute, Cpu, Device, Span, SpanMut};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -32,6 +35,10 @@ pub enum Packed {
 #[derive(Debug)]
 pub(crate) struct PackedWeights<D: Device> {
     buf: D::Buf,
+    /// What the packed numbers lack of f32, laid out as they are, where they are trained.
+    tails: Option<D::Buf>,
+    /// Inputs and outputs of all matrices.
+    shapes: Vec<[usize; 2]>,
     /// Of all matrices, in the order of [`matrices`].
     ranges: Vec<Range>,
     pub(crate) layers: Vec<Matrices>,
@@ -83,6 +90,19 @@ impl<D: Device> PackedWeights<D> {
         Self::zeros(device, config, &matrices(config), Packed::Alone, None)
     }
 
+    /// Zeros that stand for the matrices of products of a model under training. Is `None` where the device does not split
+    /// weights.
+    pub(crate) fn split(device: &D, config: &Config) -> Result<Option<Self>, ComputeError> {
+        if !device.splits_weights() {
+            return Ok(None);
+        }
+        let mut packed = Self::zeros(device, config, &products(config), Packed::Alone, None)?;
+        if let Some(it) = &mut packed {
+            it.tails = Some(device.alloc(it.buf.len())?);
+        }
+        Ok(packed)
+    }
+
     fn zeros(
         device: &D,
         config: &Config,
@@ -106,7 +126,8 @@ impl<D: Device> PackedWeights<D> {
         let layers = ranges.as_chunks::<7>().0[..config.layers].to_vec();
         let head = ranges[7 * config.layers];
         let embedding = ranges.get(7 * config.layers + 1).copied().unwrap_or(head);
-        Ok(Some(Self { buf, ranges, layers, head, embedding, state }))
+        let shapes = matrices.iter().map(|it| [it.inputs, it.outputs]).collect();
+        Ok(Some(Self { buf, tails: None, shapes, ranges, layers, head, embedding, state }))
     }
 
     pub(crate) fn at(&self, range: Range) -> Span<'_, D::Buf> {
@@ -116,6 +137,34 @@ impl<D: Device> PackedWeights<D> {
     /// The whole buffer.
     pub(crate) fn buf(&self) -> &D::Buf {
         &self.buf
+    }
+
+    /// The whole buffer, to write.
+    pub(crate) fn buf_mut(&mut self) -> &mut D::Buf {
+        &mut self.buf
+    }
+
+    /// The tails, where they are trained.
+    pub(crate) fn tails(&self) -> Option<&D::Buf> {
+        self.tails.as_ref()
+    }
+
+    /// A split matrix: its shape, its packed numbers and its tails.
+    pub(crate) fn matrix(&self, index: usize) -> Split<Span<'_, D::Buf>> {
+        let (at, len) = self.ranges[index];
+        let tails = self.tails.as_ref().expect("weights that are split have tails");
+        Split { shape: self.shapes[index], packed: self.buf.at(at, len), tails: tails.at(at, len) }
+    }
+
+    /// The same to write.
+    pub(crate) fn matrix_mut(&mut self, index: usize) -> Split<SpanMut<'_, D::Buf>> {
+        let (at, len) = self.ranges[index];
+        let tails = self.tails.as_mut().expect("weights that are split have tails");
+        Split {
+            shape: self.shapes[index],
+            packed: self.buf.at_mut(at, len),
+            tails: tails.at_mut(at, len),
+        }
     }
 
     /// Whether sampling `rows` rows reads the copy.
@@ -177,11 +226,33 @@ impl<D: Device> PackedWeights<D> {
     }
 }
 
+/// A matrix that is split.
+pub(crate) struct Split<S> {
+    /// Inputs and outputs.
+    pub(crate) shape: [usize; 2],
+    pub(crate) packed: S,
+    pub(crate) tails: S,
+}
+
 /// Bytes of the matrices of a model that are held in bf16 alone, as the CPU packs them.
-pub(crate) fn bytes_alone(config: &Config, words: impl Fn(usize, usize) -> usize) -> u64 {
-    let all = matrices(config);
-    let words = all.iter().map(|it| words(it.inputs, it.outputs).next_multiple_of(16));
-    (words.sum::<usize>() * size_of::<f32>()) as u64
+pub(crate) fn bytes_alone(config: &Config, compute: Compute) -> u64 {
+    bytes_of(&matrices(config), compute)
+}
+
+/// Bytes of the packed matrices of a model under training, and of their tails again.
+pub(crate) fn bytes_split(config: &Config) -> u64 {
+    bytes_of(&products(config), Compute::Bf16)
+}
+
+fn bytes_of(all: &[Matrix], compute: Compute) -> u64 {
+    let words = |it: &Matrix| Cpu::packed_words(compute, it.inputs, it.outputs);
+    let words: usize = all.iter().map(|it| words(it).next_multiple_of(16)).sum();
+    (words * size_of::<f32>()) as u64
+}
+
+/// The published names of the matrices of products, in the order of [`PackedWeights::matrix`].
+pub(crate) fn product_names(config: &Config) -> impl Iterator<Item = String> {
+    products(config).into_iter().map(|it| it.name)
 }
 
 /// Whether every matrix consists of bf16 numbers.

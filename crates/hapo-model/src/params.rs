@@ -58,7 +58,7 @@ impl ParamLayout {
             .map(|spec| {
                 let elements = spec.shape.iter().product();
                 let offset = len;
-                len += usize::next_multiple_of(elements, ALIGN);
+                len += Self::aligned(elements);
                 Param {
                     transposed: spec.shape.len() == 2 && is_product(&spec),
                     name: spec.name,
@@ -69,6 +69,11 @@ impl ParamLayout {
             })
             .collect();
         Self { params, len }
+    }
+
+    /// Elements that a tensor takes, padding included.
+    pub(crate) fn aligned(elements: usize) -> usize {
+        elements.next_multiple_of(ALIGN)
     }
 
     /// The tensors, in order.
@@ -112,6 +117,17 @@ impl Param {
         } else {
             published.to_vec()
         })
+    }
+
+    /// In the published order, from elements of the buffer that `read` hands over from one of the tensor's on.
+    pub(crate) fn published(&self, mut read: impl FnMut(usize, &mut [f32])) -> Vec<f32> {
+        let mut all = vec![0.0; self.len];
+        if self.transposed {
+            transpose_pieces(&mut all, (self.shape[1], self.shape[0]), read);
+        } else {
+            read(0, &mut all);
+        }
+        all
     }
 
     fn check(&self, got: usize) -> Result<(), ComputeError> {

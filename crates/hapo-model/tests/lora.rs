@@ -5,7 +5,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Explain;
-use hapo_kernels::{AdamW, Buffer, Cpu};
+use hapo_kernels::{AdamW, Buffer, Compute, Cpu, multiplies_bf16};
 use hapo_model::folder::{AdapterNote, open_adapter, write_adapter};
 use hapo_model::memory::{frozen_bytes, tape_bytes};
 use hapo_model::{
@@ -234,7 +234,7 @@ fn bf16_weights_are_held_in_bf16_alone_and_computed_with_the_same_bits() {
     let model = adapted(name, 1);
     assert_eq!(model.packed(), Packed::Alone);
     let bytes: usize = model.frozen().iter().map(|it| 4 * it.len()).sum();
-    assert_eq!(frozen_bytes(model.config()), bytes as u64);
+    assert_eq!(frozen_bytes(model.config(), Compute::F32), bytes as u64);
     let parameters: usize =
         model.config().tensors().iter().map(|it| it.shape.iter().product::<usize>()).sum();
     assert!(bytes < parameters * 2 + 8192, "{bytes} bytes of {parameters} parameters");
@@ -287,6 +287,27 @@ fn a_merged_model_is_the_model_with_its_adapter() {
         refused.to_string(),
         "the weights are held in bf16 alone and take no sum with an adapter"
     );
+}
+
+#[test]
+fn an_adapter_merges_into_the_same_weights_whatever_products_round_to() {
+    if !multiplies_bf16() {
+        return;
+    }
+    for name in MODELS {
+        let merged = |compute| {
+            let cpu = Cpu::computing(2, compute).unwrap();
+            let loaded = hapo_model::load(&model_dir(name), cpu, |_| 256).unwrap();
+            let mut model = loaded.model;
+            let adapter = open_adapter(&adapter_dir(name)).unwrap();
+            adapter.add_to(&mut model, &loaded.fingerprint).unwrap();
+            model.merge_adapter().unwrap();
+            let mut all = vec![0.0; model.trained_len()];
+            model.read_trained(0, &mut all);
+            all
+        };
+        assert_eq!(merged(Compute::Bf16), merged(Compute::F32), "{name}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 use hapo_kernels::{log_prob, row_stats};
 use hapo_model::{ActivationCheckpointing, KvCache, PackedBatch, Tape, Target};
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, expected};
-use support::{MODELS, model};
+use support::{MODELS, computes, computing, model};
 
 #[test]
 fn logits_are_those_of_transformers() {
@@ -41,9 +41,10 @@ fn greedy_continuations_are_those_of_transformers() {
 /// the trainer packs the prompt with the response or shares it as a prefix.
 #[test]
 fn decoding_has_the_bits_of_training() {
-    for name in MODELS {
+    let all = computes().flat_map(|it| MODELS.map(|name| (name, it)));
+    for (name, compute) in all {
         for threads in [1, 2, 3] {
-            let model = model(name, threads);
+            let model = computing(name, threads, compute);
             let vocabulary = model.config().vocab_size;
             let e = &expected(name)[1];
             let inverse_temperature = 1.0 / 0.7_f32;

@@ -2,13 +2,13 @@
 
 mod support;
 
-use hapo_kernels::{AdamW, Buffer, Cpu};
+use hapo_kernels::{AdamW, Compute, Cpu};
 use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, PackedBatch,
     Segment, Tape, Target,
 };
 use hapo_testing::reference::{expected, gap};
-use support::model;
+use support::{computes, computing, model};
 
 fn batch(name: &str) -> PackedBatch {
     let mut batch = PackedBatch::default();
@@ -24,8 +24,12 @@ fn batch(name: &str) -> PackedBatch {
 }
 
 /// Two optimiser steps; all bits of the parameters and of what led to them.
-fn train(name: &str, threads: usize, recompute: ActivationCheckpointing) -> (Vec<u32>, Vec<u32>) {
-    let mut model = model(name, threads);
+fn train(
+    name: &str,
+    (threads, compute): (usize, Compute),
+    recompute: ActivationCheckpointing,
+) -> (Vec<u32>, Vec<u32>) {
+    let mut model = computing(name, threads, compute);
     let batch = batch(name);
     let mut tape = Tape::new(recompute);
     let mut gradients = Gradients::new(&model).unwrap();
@@ -50,18 +54,21 @@ fn train(name: &str, threads: usize, recompute: ActivationCheckpointing) -> (Vec
         model.adamw(step, &gradients, &mut moments);
         seen.extend(out.log_probs.iter().chain(&out.entropies).map(|v| v.to_bits()));
     }
-    let params = model.params().as_slice().iter().map(|v| v.to_bits()).collect();
-    (seen, params)
+    let mut params = vec![0.0; model.trained_len()];
+    model.read_trained(0, &mut params);
+    (seen, params.iter().map(|v| v.to_bits()).collect())
 }
 
 #[test]
 fn training_has_the_same_bits_on_any_number_of_threads() {
-    for name in ["tiny-qwen2", "tiny-qwen3"] {
-        let one = train(name, 1, ActivationCheckpointing::None);
+    let all = computes().flat_map(|it| ["tiny-qwen2", "tiny-qwen3"].map(|name| (name, it)));
+    for (name, compute) in all {
+        let train = |threads, recompute| train(name, (threads, compute), recompute);
+        let one = train(1, ActivationCheckpointing::None);
         for threads in [2, 3, 5] {
-            assert!(one == train(name, threads, ActivationCheckpointing::None), "{threads}");
+            assert!(one == train(threads, ActivationCheckpointing::None), "{threads}");
         }
-        assert!(one == train(name, 2, ActivationCheckpointing::Layers), "recomputed");
+        assert!(one == train(2, ActivationCheckpointing::Layers), "recomputed");
     }
 }
 
@@ -89,8 +96,13 @@ fn gradients_of_two_batches_add_up() {
 
 #[test]
 fn tensors_survive_the_way_in_and_out() {
-    let mut model =
-        Model::new(Cpu::new(1).unwrap(), model("tiny-qwen3", 1).config().clone(), 64).unwrap();
+    for compute in computes() {
+        assert_tensors_survive(Cpu::computing(1, compute).unwrap());
+    }
+}
+
+fn assert_tensors_survive(cpu: Cpu) {
+    let mut model = Model::new(cpu, model("tiny-qwen3", 1).config().clone(), 64).unwrap();
     for p in model.layout().params().to_vec() {
         let values: Vec<f32> = (0..p.len).map(|i| i as f32 + 0.5).collect();
         model.set_tensor(&p.name, &values).unwrap();
@@ -103,9 +115,10 @@ fn tensors_survive_the_way_in_and_out() {
     assert!(matches!(model.tensor("model.nothing"), Err(ComputeError::UnknownTensor { .. })));
     // Padding stays zero.
     let used: usize = model.layout().params().iter().map(|p| p.len).sum();
-    let nonzero = model.params().as_slice().iter().filter(|v| **v != 0.0).count();
-    assert_eq!(used, nonzero);
-    assert!(model.params().len() >= used);
+    let mut all = vec![0.0; model.trained_len()];
+    model.read_trained(0, &mut all);
+    assert_eq!(used, all.iter().filter(|v| **v != 0.0).count());
+    assert!(all.len() >= used);
 }
 
 #[test]
