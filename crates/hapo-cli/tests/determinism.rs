@@ -75,9 +75,23 @@ fn checkpoint(folder: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
+/// What this CPU multiplies, by the recipe's word.
+fn computes() -> impl Iterator<Item = &'static str> {
+    [Some("f32"), hapo_kernels::multiplies_bf16().then_some("bf16")].into_iter().flatten()
+}
+
 #[test]
 fn same_seed_same_bits_with_one_thread_or_two() {
+    for compute in computes() {
+        same_bits(&format!("compute={compute}"));
+    }
+}
+
+fn same_bits(compute: &str) {
     let dir = tempfile::tempdir().unwrap();
+    let train = |folder: &Path, run_dir: &str, threads: &str, more: &[&str]| {
+        train(folder, run_dir, threads, &[&["--set", compute], more].concat());
+    };
     train(dir.path(), "a", "1", &[]);
     train(dir.path(), "b", "2", &[]);
     train(dir.path(), "c", "2", &[]);
@@ -96,7 +110,16 @@ fn same_seed_same_bits_with_one_thread_or_two() {
 
 #[test]
 fn a_resumed_run_is_the_unbroken_one() {
+    for compute in computes() {
+        resumed_bits(&format!("compute={compute}"));
+    }
+}
+
+fn resumed_bits(compute: &str) {
     let dir = tempfile::tempdir().unwrap();
+    let train = |folder: &Path, run_dir: &str, threads: &str, more: &[&str]| {
+        train(folder, run_dir, threads, &[&["--set", compute], more].concat());
+    };
     train(dir.path(), "whole", "2", &[]);
     train(dir.path(), "cut", "2", &[]);
     // Back to what was on disk when step 3 was running.

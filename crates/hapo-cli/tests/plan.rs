@@ -63,12 +63,14 @@ fn what_does_not_fit_is_told_what_to_change() {
 fn the_papers_run_does_not_fit_without_preemption() {
     let folder = tempfile::tempdir().unwrap();
     let model = config_of_3b(folder.path());
-    for device in ["h200", "h200:bf16"] {
+    for (compute, device) in [("f32", "h200"), ("bf16", "h200, bf16 products")] {
         let it = plan(
             "recipes/paper/3b/hapo-method.toml",
             &[
                 "--device",
-                device,
+                "h200",
+                "--compute",
+                compute,
                 "--set",
                 "sampling.max_sequences=128",
                 "--set",

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_kernels::Compute;
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
@@ -184,6 +185,8 @@ pub struct EvalPlan {
     pub max_sequences: usize,
     /// Memory of its keys and values.
     pub kv_memory: KvMemory,
+    /// What factors of its products are rounded to.
+    pub compute: Compute,
 }
 
 impl EvalPlan {
@@ -217,12 +220,17 @@ impl EvalPlan {
             .iter()
             .map(|it| (it.name.clone(), text_checksum(&it.dataset).into()))
             .collect();
-        json!({
+        let mut settings = json!({
             "texts": texts, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
             "k": self.completions, "temperature": decimal(self.temperature), "top_p": decimal(self.top_p),
             "max_tokens": self.max_tokens, "grader": self.grader.name(),
             "extraction": self.grader.extraction(), "truncated": self.truncated, "prompt": self.prompt, "seed": self.seed,
-        })
+        });
+        // A record without it is of f32.
+        if self.compute != Compute::F32 {
+            settings["compute"] = json!(self.compute);
+        }
+        settings
     }
 }
 

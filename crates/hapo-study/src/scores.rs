@@ -113,7 +113,7 @@ fn different_keys(before: &[String], now: &[String]) -> Vec<String> {
     if before.len() != now.len() {
         return vec![format!("stages ({}, now {})", before.len(), now.len())];
     }
-    let of_stage = |(before, now): (&String, &String)| hapo_run::recipe_differences(before, now);
+    let of_stage = |(before, now): (&String, &String)| hapo_train::changed_keys(before, now);
     let show = |it: hapo_run::RecipeDifference| {
         let [before, now] = it.values();
         format!("{} ({before}, now {now})", it.key)

@@ -49,7 +49,7 @@ pub use inputs::Inputs;
 pub use meter::Meter;
 pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file};
 pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
-pub use resume::ResumePolicy;
+pub use resume::{ResumePolicy, changed_keys};
 pub use run::{Run, inputs_of_recipe, open_model, open_model_on};
 pub use source::builtin_prompts;
 pub use stats::{Over, Stats};

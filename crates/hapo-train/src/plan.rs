@@ -2,7 +2,7 @@
 //! a recipe and a model's shape alone.
 //!
 //! Memory is that of the functions which the allocators themselves use ([`hapo_model::memory`],
-//! [`hapo_sampler::cache_tokens`], [`hapo_sampler::KvMemory`]): f32 throughout, on every device and in every mode. Time is operations at a share of the
+//! [`hapo_sampler::cache_tokens`], [`hapo_sampler::KvMemory`]), on every device and for every `compute`. Time is operations at a share of the
 //! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
 //! are stated with each device.
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
 use hapo_data::Dataset;
+use hapo_kernels::Compute;
 use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
 use hapo_verify::Extracting;
@@ -399,6 +400,11 @@ impl Recipe {
     /// Seed of every random draw.
     pub fn seed(&self) -> u64 {
         self.settings.seed
+    }
+
+    /// What factors of products are rounded to.
+    pub fn compute(&self) -> Compute {
+        self.settings.compute
     }
 
     /// Batches to train on.

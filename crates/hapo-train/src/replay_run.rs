@@ -66,7 +66,8 @@ fn read(path: &Path) -> Result<String> {
 /// # Errors
 /// A folder that holds no run, a step that is not logged or whose rollouts are not kept.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
-    replay_run_on(cpu(threads)?, &recipe_of(run_dir)?, run_dir, step)
+    let recipe = recipe_of(run_dir)?;
+    replay_run_on(cpu(threads, recipe.compute())?, &recipe, run_dir, step)
 }
 
 /// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `recipe` is that of

@@ -168,21 +168,27 @@ fn require_same_recipe(
 const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
 
 /// What versions without a key did, as the value that says it: their runs are resumed with it.
-const BEFORE_THE_KEY: [(&str, &str); 1] = [("data.teacher_steps", "\"exact\"")];
+const BEFORE_THE_KEY: [(&str, &str); 2] =
+    [("compute", "\"f32\""), ("data.teacher_steps", "\"exact\"")];
 
-/// Keys whose values differ between two recipes, as `key: before → after`.
-fn differences(before: &str, after: &str) -> Vec<String> {
+/// The keys in which two resolved recipes differ so that a run by the one is no run by the other.
+pub fn changed_keys(before: &str, after: &str) -> Vec<RecipeDifference> {
     let matters = |it: &RecipeDifference| {
         let as_before_the_key = |(key, value): &(&str, &str)| {
             it.key == *key && it.before.is_none() && it.now.as_deref() == Some(*value)
         };
         !OF_THE_MACHINE.contains(&it.key.as_str()) && !BEFORE_THE_KEY.iter().any(as_before_the_key)
     };
+    recipe_differences(before, after).into_iter().filter(matters).collect()
+}
+
+/// The same as `key: before → after`.
+fn differences(before: &str, after: &str) -> Vec<String> {
     let show = |it: RecipeDifference| {
         let [before, after] = it.values();
         format!("{}: {before} → {after}", it.key)
     };
-    recipe_differences(before, after).into_iter().filter(matters).map(show).collect()
+    changed_keys(before, after).into_iter().map(show).collect()
 }
 
 #[cfg(test)]
@@ -204,6 +210,10 @@ mod tests {
         let steps =
             |it: &str| format!("steps = 10\noptim.lr = 1e-4\ndata.teacher_steps = \"{it}\"");
         assert!(differences(before, &steps("exact")).is_empty(), "what was done without the key");
+        let compute = |it: &str| format!("compute = \"{it}\"\nsteps = 10\noptim.lr = 1e-4\n");
+        assert!(differences(before, &compute("f32")).is_empty(), "likewise");
+        assert_eq!(differences(before, &compute("bf16")), ["compute: absent → \"bf16\""]);
+        assert_eq!(differences(&compute("f32"), &compute("bf16")), ["compute: \"f32\" → \"bf16\""]);
         assert_eq!(differences(before, &steps("skip")), ["data.teacher_steps: absent → \"skip\""]);
         assert_eq!(
             differences(&steps("exact"), before),

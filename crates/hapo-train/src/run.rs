@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
-use hapo_kernels::{AdamW, Cpu, Device};
+use hapo_kernels::{AdamW, Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Config, Dtype, LoadedModel, Model, config_json};
 use hapo_run::{Metrics, RunFolder};
@@ -38,7 +38,7 @@ use crate::verifier::{VerdictNoise, Verifier};
 ///
 /// `context` is the longest sequence it will see, prompt and response together.
 pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
-    open_model_on(path, context, cpu(threads)?)
+    open_model_on(path, context, cpu(threads, Compute::F32)?)
 }
 
 /// As [`open_model`], on any device.
@@ -46,8 +46,8 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
     Ok(lora::open(path, context, device, None)?.loaded)
 }
 
-pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
-    Ok(Cpu::new(threads).map_err(hapo_model::ComputeError::from)?)
+pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
+    Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
 }
 
 /// Hashes of what a run by this recipe would read besides it, but for the problems of its evaluation.
@@ -55,7 +55,7 @@ pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
 /// # Errors
 /// A model or data that cannot be read.
 pub fn inputs_of_recipe(recipe: &Recipe) -> Result<Inputs> {
-    Ok(Run::on(cpu(1)?, recipe)?.inputs().clone())
+    Ok(Run::on(cpu(1, recipe.compute())?, recipe)?.inputs().clone())
 }
 
 /// A run in memory.
@@ -82,13 +82,14 @@ pub struct Run<L: Learner = Trainer> {
 impl Run {
     /// Loads model and data and puts the method together, on the CPU.
     pub fn new(recipe: &Recipe, threads: usize) -> Result<Self> {
-        Self::on(cpu(threads)?, recipe)
+        Self::on(cpu(threads, recipe.compute())?, recipe)
     }
 }
 
 impl<D: Device> Run<Trainer<D>> {
-    /// As [`Run::new`], on any device.
+    /// As [`Run::new`], on any device that computes as the recipe says.
     pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
+        check_compute(&device, recipe)?;
         recipe.check_files()?;
         let (recipe, _) = &settled(recipe)?;
         let mut context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
@@ -167,6 +168,22 @@ impl<D: Device> Run<Trainer<D>> {
             recipe: recipe.clone(),
         })
     }
+}
+
+/// Refuses a device whose products are of other factors.
+fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
+    let (asked, got) = (recipe.compute(), device.compute());
+    if asked == got {
+        return Ok(());
+    }
+    Err(Error::Recipe {
+        origin: recipe.name().to_owned(),
+        field: "compute".to_owned(),
+        problem: format!(
+            "expected a device whose products are of {asked} factors, got one of {got}"
+        ),
+        hint: "open the device as the recipe says".to_owned(),
+    })
 }
 
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.

@@ -95,7 +95,7 @@ pub fn train(
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    train_on(cpu(threads)?, recipe, run_dir, resume, observer)
+    train_on(cpu(threads, recipe.compute())?, recipe, run_dir, resume, observer)
 }
 
 /// As [`train`], on any device.

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens};
-use hapo_kernels::{AdamW, Buffer, Cpu, Device};
-use hapo_model::{ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape};
+use hapo_kernels::{AdamW, Cpu, Device};
+use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
 
 use crate::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub struct Trainer<D: Device = Cpu> {
     /// Updates made.
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
-    initial: Option<D::Buf>,
+    initial: Option<WeightsCopy<D>>,
     meter: Meter,
     /// Targets of the mini-batch at hand that have their gradient.
     trained: usize,
@@ -129,13 +129,7 @@ impl<D: Device> Trainer<D> {
 
     /// Keeps the weights of this moment as those that [`Trainer::kl_to_initial`] measures from.
     pub(crate) fn keep_initial(&mut self) -> Result<()> {
-        let weights = self.model.trained();
-        let device = self.model.device();
-        let mut kept = device.alloc(weights.len()).map_err(ComputeError::from)?;
-        let len = weights.len();
-        device.copy(weights.first(len), kept.first_mut(len));
-        device.check().map_err(ComputeError::from)?;
-        self.initial = Some(kept);
+        self.initial = Some(self.model.copy_trained()?);
         Ok(())
     }
 
@@ -188,15 +182,9 @@ impl<D: Device> Trainer<D> {
 
     /// Norm of each trained tensor, by its published name.
     pub fn parameter_norms(&self) -> Vec<(String, f64)> {
-        let norm = |offset, len| {
-            self.model.device().squared_norm(self.model.trained().at(offset, len)).sqrt()
-        };
-        self.model
-            .trained_layout()
-            .params()
-            .iter()
-            .map(|it| (it.name.clone(), norm(it.offset, it.len)))
-            .collect()
+        let squares = self.model.trained_squared_norms();
+        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
+        names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
 }
 
@@ -250,8 +238,7 @@ impl<D: Device> Learner for Trainer<D> {
     }
 
     fn weights_are_finite(&self) -> bool {
-        let weights = self.model.trained();
-        self.model.device().squared_norm(weights.first(weights.len())).is_finite()
+        self.model.trained_squared_norms().iter().sum::<f64>().is_finite()
     }
 
     // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at
@@ -260,9 +247,9 @@ impl<D: Device> Learner for Trainer<D> {
         let Some(mut initial) = self.initial.take() else {
             return Ok(None);
         };
-        std::mem::swap(self.model.trained_mut(), &mut initial);
+        self.model.swap_trained(&mut initial);
         let measured = self.mean_k3(groups, batching);
-        std::mem::swap(self.model.trained_mut(), &mut initial);
+        self.model.swap_trained(&mut initial);
         self.initial = Some(initial);
         measured
     }
@@ -281,9 +268,10 @@ impl<D: Device> Learner for Trainer<D> {
     }
 
     fn state_bytes(&self) -> u64 {
-        let copies = if self.initial.is_some() { 5 } else { 4 };
-        let frozen: usize = self.model.frozen().iter().map(|it| it.len()).sum();
-        4 * (self.model.trained_layout().len() as u64 * copies + frozen as u64)
+        // Gradient and moments are f32.
+        let trained = 3 * (self.model.trained_len() * size_of::<f32>()) as u64;
+        let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
+        self.model.held_bytes() + trained + initial
     }
 
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {

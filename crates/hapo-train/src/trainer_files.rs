@@ -39,12 +39,15 @@ pub(crate) fn write_state<D: Device>(
         })?;
     }
     // Trained weights in f32, whatever the folder's number format, and moments.
-    for (name, buffer) in [
-        ("parameters.f32", model.trained()),
-        ("first_moments.f32", &moments.first),
-        ("second_moments.f32", &moments.second),
-    ] {
-        write_buffer(&folder.join("trainer_state").join(name), model, buffer)?;
+    let state = folder.join("trainer_state");
+    let len = model.trained_len();
+    write_numbers(&state.join("parameters.f32"), len, |at, to| model.read_trained(at, to))?;
+    for (name, buffer) in
+        [("first_moments.f32", &moments.first), ("second_moments.f32", &moments.second)]
+    {
+        write_numbers(&state.join(name), len, |at, to| {
+            model.device().download(buffer.at(at, to.len()), to);
+        })?;
     }
     Ok(())
 }
@@ -53,9 +56,9 @@ pub(crate) fn write_state<D: Device>(
 /// what training holds.
 const PIECE: usize = 1 << 20;
 
-fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Result<()> {
+fn write_numbers(path: &Path, len: usize, read: impl Fn(usize, &mut [f32])) -> Result<()> {
     write_atomically_with(path, |file| {
-        each_piece(model, buffer, |bytes| {
+        each_piece(len, &read, |bytes| {
             file.write_all(bytes).map_err(|source| Error::Io {
                 action: "write",
                 path: path.to_owned(),
@@ -65,17 +68,17 @@ fn write_buffer<D: Device>(path: &Path, model: &Model<D>, buffer: &D::Buf) -> Re
     })
 }
 
-/// Hands over a buffer's numbers as little-endian bytes, piece by piece.
-fn each_piece<D: Device, E>(
-    model: &Model<D>,
-    buffer: &D::Buf,
+/// Hands over `len` numbers as little-endian bytes, piece by piece; `read` gives those from one on.
+fn each_piece<E>(
+    len: usize,
+    read: impl Fn(usize, &mut [f32]),
     mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let mut values = vec![0.0_f32; PIECE.min(buffer.len())];
+    let mut values = vec![0.0_f32; PIECE.min(len)];
     let mut bytes = Vec::with_capacity(4 * values.len());
-    for start in (0..buffer.len()).step_by(PIECE) {
-        let values = &mut values[..PIECE.min(buffer.len() - start)];
-        model.device().download(buffer.at(start, values.len()), values);
+    for start in (0..len).step_by(PIECE) {
+        let values = &mut values[..PIECE.min(len - start)];
+        read(start, values);
         bytes.clear();
         bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
         take(&bytes)?;
@@ -86,13 +89,17 @@ fn each_piece<D: Device, E>(
 /// SHA-256 of a model's weights as they are held, its adapter's last.
 pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     let mut hash = Sha256::new();
-    for buffer in model.frozen().into_iter().chain([model.trained()]) {
-        each_piece(model, buffer, |bytes| {
+    let mut add = |len, read: &dyn Fn(usize, &mut [f32])| {
+        each_piece(len, read, |bytes| {
             hash.update(bytes);
             Ok::<_, Infallible>(())
         })
         .unwrap_or_else(|it| match it {});
+    };
+    for buffer in model.frozen() {
+        add(buffer.len(), &|at, to| model.device().download(buffer.at(at, to.len()), to));
     }
+    add(model.trained_len(), &|at, to| model.read_trained(at, to));
     hex(hash.finalize())
 }
 
@@ -127,7 +134,7 @@ pub(crate) fn read_state<D: Device>(
     (model, moments): (&mut Model<D>, &mut Moments<D>),
 ) -> Result<()> {
     let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
-    let n = model.trained().len();
+    let n = model.trained_len();
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
         read_pieces(&folder.join("trainer_state").join(name), n, take)
             .map_err(|it| refuse(format!("{name}: {it}")))

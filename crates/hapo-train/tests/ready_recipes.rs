@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_kernels::Compute;
 use hapo_model::Config;
 use hapo_train::plan::{DeviceSpec, Lengths, plan};
 use hapo_train::recipe::BUILTIN_RECIPES;
@@ -89,7 +90,7 @@ fn paper_recipes_fit_the_gpu_that_they_name() {
             let line = text.lines().nth(1).unwrap();
             let gpu = line.strip_prefix("# GPU: ").and_then(|it| it.split(['.', ',', ';']).next());
             let gpu = gpu.unwrap_or_else(|| panic!("{} names its GPU", path.display()));
-            let device = DeviceSpec::gpu(gpu).unwrap();
+            let device = DeviceSpec::gpu(gpu, Compute::F32).unwrap();
             let mut expected = format!("# GPU: {gpu};");
             for recipe in Recipe::load_stages(&path, &Overrides::default()).unwrap() {
                 let lengths = Lengths { prompt: 200.0, response: 1000.0 };

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     adapter: model::AdapterArg,
     /// Base address of an OpenAI-compatible server to ask instead of a local model
-    #[arg(long, value_name = "URL", conflicts_with = "device")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["device", "compute"])]
     endpoint: Option<String>,
     #[command(flatten)]
     device: DeviceArg,
@@ -159,12 +159,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             let client = args.client(endpoint)?;
             wait_for(session.request(&client), client.retry_policy().concurrency)??;
         }
-        (None, Some(template)) => on_device!(args.device.device, threads, |device| sample(
-            &mut session,
-            args.named(),
-            template,
-            device
-        ))?,
+        (None, Some(template)) => on_device!(
+            args.device.device,
+            plan.compute,
+            threads,
+            |device| sample(&mut session, args.named(), template, device)
+        )?,
         (None, None) => unreachable!("a local model has its template"),
     }
     progress.finish();
@@ -211,6 +211,7 @@ impl Args {
             seed: self.seed,
             max_sequences: self.max_sequences,
             kv_memory: self.kv_memory.kv_memory,
+            compute: self.device.compute.or_f32(),
         };
         Ok((plan, template))
     }

@@ -108,7 +108,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         seed: args.seed,
         json: args.json,
     };
-    on_device!(args.device.device, threads, |device| sample(&plan, device))
+    let DeviceArg { device, compute } = args.device;
+    on_device!(device, compute.or_f32(), threads, |device| sample(&plan, device))
 }
 
 /// What is sampled, and how it is printed.

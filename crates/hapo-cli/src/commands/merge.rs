@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hapo_kernels::Compute;
 use hapo_model::folder;
 
 use crate::support::{device, hub};
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let built_in = (model == hapo_train::BUILTIN_BASE).then(hapo_train::base_folder).transpose()?;
     let model = built_in.as_ref().map_or(Path::new(&model), |it| it.path());
     let (model, adapter) = (folder::open(model)?, folder::open_adapter(&args.adapter)?);
-    folder::merge(&args.output, &model, &adapter, &device::cpu(threads)?)?;
+    folder::merge(&args.output, &model, &adapter, &device::cpu(threads, Compute::F32)?)?;
     eprintln!("written {}", args.output.display());
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_core::GroupPlan;
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
+use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
 use hapo_train::plan::{DeviceSpec, Plan, plan};
 use hapo_train::{Overrides, Recipe};
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let found = Found::look(args)?;
     let draft = found.draft(args);
-    let device = machine::device_spec(threads, &found.config)?;
+    let device = machine::device_spec(threads, Compute::F32, &found.config)?;
     let (text, planned) = found.settle(&draft, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     let summary = &found.summary;

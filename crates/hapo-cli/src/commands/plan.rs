@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use hapo_kernels::Compute;
 use hapo_train::Recipe;
 use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
 
 use crate::commands::train;
 use crate::failure::bad_input;
+use crate::support::device::ComputeArg;
 use crate::support::machine;
 use crate::support::overrides::OverrideArgs;
 
@@ -15,8 +17,7 @@ use crate::support::overrides::OverrideArgs;
 ///
 /// Memory is that of the longest prompts and responses the recipe allows. Time is operations at a share of the
 /// device's peak, and the bytes that decoding and the optimiser move at a share of its bandwidth: of a GPU's data
-/// sheet, or of what is measured on this machine. A GPU is planned as --device cuda:N computes on it: f32 in
-/// memory and in products; NAME:bf16 as --device cuda:N:bf16 does.
+/// sheet, or of what is measured on this machine. Products are those of the recipe's `compute`.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo plan builtin:qwen2.5-0.5b-gsm8k --device h200")]
 pub(crate) struct Args {
@@ -24,9 +25,11 @@ pub(crate) struct Args {
     recipe: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// cpu (this machine, measured), b200, h200, h100, a100-80gb, a100-40gb, l40s, rtx4090, rtx3090, each also as NAME:bf16
+    /// cpu (this machine, measured), b200, h200, h100, a100-80gb, a100-40gb, l40s, rtx4090, rtx3090
     #[arg(long, default_value = "cpu")]
     device: String,
+    #[command(flatten)]
+    compute: ComputeArg,
     /// Mean prompt in tokens, for the times [default: the longest allowed]
     #[arg(long)]
     prompt_tokens: Option<f64>,
@@ -42,11 +45,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
-    let gpu = match args.device.as_str() {
-        "cpu" => None,
-        name => Some(DeviceSpec::gpu(name).ok_or_else(|| unknown_device(name))?),
+    let stages = Recipe::load_stages(&args.recipe, &args.overrides.computing(args.compute))?;
+    let gpu = |compute| match args.device.as_str() {
+        "cpu" => Ok(None),
+        name => DeviceSpec::gpu(name, compute).map(Some).ok_or_else(|| unknown_device(name)),
     };
+    gpu(Compute::F32)?;
     for (option, value) in
         [("--prompt-tokens", args.prompt_tokens), ("--response-tokens", args.response_tokens)]
     {
@@ -71,9 +75,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let Some(config) = &config else {
             continue;
         };
-        let device = match &gpu {
-            Some(it) => it.clone(),
-            None => machine::device_spec(threads, config)?,
+        let device = match gpu(recipe.compute())? {
+            Some(it) => it,
+            None => machine::device_spec(threads, recipe.compute(), config)?,
         };
         let recipe = &with_eval_sets(recipe);
         let lengths = Lengths {
@@ -93,11 +97,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 }
 
 fn unknown_device(name: &str) -> anyhow::Error {
+    let problem = format!("--device: expected cpu or a known GPU, got `{name}`");
+    if let Some((name, format)) = name.split_once(':') {
+        return bad_input(problem, format!("write --device {name} --compute {format}"));
+    }
     let known: Vec<&str> = DeviceSpec::gpus().collect();
-    bad_input(
-        format!("--device: expected cpu or a known GPU, got `{name}`"),
-        format!("known GPUs are {}, each also as NAME:bf16", known.join(", ")),
-    )
+    bad_input(problem, format!("known GPUs are {}", known.join(", ")))
 }
 
 /// The recipe with the problems of its `[eval]`, as far as they are on the disk or built in.
@@ -112,7 +117,11 @@ fn with_eval_sets(recipe: &Recipe) -> Recipe {
 
 fn print(plan: &Plan) -> Result<()> {
     let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
-    outln!("{}: {} parameters on {}", plan.name, grouped(plan.parameters), plan.device.name);
+    let device = match plan.device.compute {
+        Compute::F32 => plan.device.name.clone(),
+        other => format!("{}, {other} products", plan.device.name),
+    };
+    outln!("{}: {} parameters on {device}", plan.name, grouped(plan.parameters));
     outln!("\nmemory");
     for it in &plan.memory {
         outln!("  {:<20} {:>12}", it.name, gb(it.bytes));

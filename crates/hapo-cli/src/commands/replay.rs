@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_train::{Trainer, replay};
+use hapo_train::{Overrides, Recipe, Trainer, replay};
 
 use crate::commands::train::on_disk;
 use crate::failure::bad_input;
-use crate::support::device::DeviceArg;
+use crate::support::device::{ComputeArg, DeviceArg};
 use crate::support::model::{Named, open_beside};
 
 /// Recompute a recorded batch, or a step of a run from the rollouts it kept.
@@ -40,14 +40,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let device = args.device.device;
+    let DeviceArg { device, compute } = args.device;
     match (&args.run, args.step, &args.model, &args.batch) {
         (Some(run), Some(step), _, _) => {
-            on_device!(device, threads, |device| step_of_run(run, step, args.json, device))
+            let recipe = recipe_of(run, compute)?;
+            on_device!(device, recipe.compute(), threads, |device| step_of_run(
+                (run, &recipe),
+                step,
+                args.json,
+                device
+            ))
         }
         (_, _, Some(model), Some(batch)) => {
             let named = Named { model, adapter: args.adapter.as_deref() };
-            on_device!(device, threads, |device| recorded(named, batch, args.json, &device))
+            on_device!(device, compute.or_f32(), threads, |device| recorded(
+                named, batch, args.json, &device
+            ))
         }
         _ => Err(bad_input(
             "nothing to replay",
@@ -56,10 +64,23 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
 }
 
-/// A step of a run, from its kept rollouts, next to what was logged.
-fn step_of_run<D: Device>(run: &Path, step: u64, json: bool, device: D) -> Result<()> {
+/// The recipe of a run, to be computed with what is asked for.
+fn recipe_of(run: &Path, compute: ComputeArg) -> Result<Recipe> {
     let recipe = on_disk(hapo_train::replay_run::recipe_of(run)?)?;
-    let it = hapo_train::replay_run::replay_run_on(device, &recipe, run, step)?;
+    Ok(match compute.set() {
+        Some(it) => recipe.with(&Overrides::set([&it]))?,
+        None => recipe,
+    })
+}
+
+/// A step of a run, from its kept rollouts, next to what was logged.
+fn step_of_run<D: Device>(
+    (run, recipe): (&Path, &Recipe),
+    step: u64,
+    json: bool,
+    device: D,
+) -> Result<()> {
+    let it = hapo_train::replay_run::replay_run_on(device, recipe, run, step)?;
     if json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {

@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         port: args.port,
         settings: args.settings(),
     };
-    on_device!(args.device.device, threads, |device| serve(plan, device))
+    let DeviceArg { device, compute } = args.device;
+    on_device!(device, compute.or_f32(), threads, |device| serve(plan, device))
 }
 
 /// A model, and how it is served.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use hapo_core::{PromptId, RngStream};
+use hapo_kernels::Compute;
 use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings, Truncation};
 use hapo_teacher::{
     Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
@@ -416,7 +417,7 @@ fn local(
 ) -> Result<()> {
     let max_new_tokens = session.origin().max_tokens.unwrap_or(LOCAL_MAX_TOKENS) as usize;
     let Origin { model, seed, .. } = session.origin().clone();
-    let cpu = crate::support::device::cpu(threads)?;
+    let cpu = crate::support::device::cpu(threads, Compute::F32)?;
     let (model, chat_format) = model::open((&model).into(), template, max_new_tokens, cpu)?;
     let settings = SampleSettings {
         decoding,

@@ -16,6 +16,7 @@ use hapo_train::{
 
 use crate::commands::train_summary::Summary;
 use crate::commands::watch;
+use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
 use crate::support::device::DeviceArg;
 use crate::support::overrides::OverrideArgs;
@@ -70,11 +71,21 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if args.log == Log::Json {
         speak_json();
     }
-    on_device!(args.device.device, threads, |device| train(args, &device))
+    let stages = Recipe::load_stages(&args.recipe, &args.overrides.computing(args.device.compute))?;
+    let compute = stages[0].compute();
+    if let Some(it) = stages.iter().find(|it| it.compute() != compute) {
+        let (other, name) = (it.compute(), it.name());
+        return Err(bad_input(
+            format!(
+                "compute: the stages of a recipe compute alike, got {compute} and, in {name}, {other}"
+            ),
+            "write `compute` once, above the stages",
+        ));
+    }
+    on_device!(args.device.device, compute, threads, |device| train(args, stages, &device))
 }
 
-fn train<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides.overrides())?;
+fn train<D: Device + Clone>(args: &Args, stages: Vec<Recipe>, device: &D) -> Result<()> {
     let run_dir = args.run_dir(&stages);
     let begin = match (args.resume, args.force_recipe) {
         (true, true) => ResumePolicy::ResumeWithRecipe,

@@ -1,61 +1,76 @@
-//! `--device`: where a command computes.
+//! `--device` and `--compute`: where a command computes, and with what.
 
 use anyhow::Result;
 use hapo_cuda::{Cuda, MatmulPrecision};
-use hapo_kernels::{Cpu, DeviceError};
+use hapo_kernels::{Compute, Cpu, DeviceError};
 
 use crate::failure::bad_input;
+use crate::support::arguments::one_of;
 
 /// Where a model is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceChoice {
     /// The CPU.
     Cpu,
-    /// An NVIDIA GPU.
-    Cuda {
-        /// Its number.
-        ordinal: usize,
-        /// What the inputs of matmuls are rounded to.
-        products: MatmulPrecision,
-    },
+    /// The NVIDIA GPU of this number.
+    Cuda(usize),
 }
 
-/// The option of the commands that compute with a model.
+/// The options of the commands that compute with a model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct DeviceArg {
-    /// Where to compute: cpu, cuda:N, or cuda:N:bf16 for matmuls of bf16 inputs
+    /// Where to compute: cpu or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = parse)]
     pub(crate) device: DeviceChoice,
+    #[command(flatten)]
+    pub(crate) compute: ComputeArg,
+}
+
+/// What is computed with.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct ComputeArg {
+    /// What factors of matrix products are rounded to, on any device; sums are f32 [default: the recipe's where there is one,
+    /// else f32]
+    #[arg(long, value_name = "FORMAT", value_parser = one_of(Compute::ALL))]
+    compute: Option<Compute>,
+}
+
+impl ComputeArg {
+    /// What is asked for, else f32.
+    pub(crate) fn or_f32(self) -> Compute {
+        self.compute.unwrap_or_default()
+    }
+
+    /// As an override of a recipe's key.
+    pub(crate) fn set(self) -> Option<String> {
+        self.compute.map(|it| format!("compute={it}"))
+    }
 }
 
 fn parse(text: &str) -> Result<DeviceChoice, String> {
-    let wrong = || "expected cpu, cuda:N or cuda:N:bf16, N a number from 0".to_owned();
+    let wrong = || "expected cpu or cuda:N, N a number from 0".to_owned();
     if text == "cpu" {
         return Ok(DeviceChoice::Cpu);
     }
-    let gpu = text.strip_prefix("cuda:").ok_or_else(wrong)?;
-    let (number, products) = match gpu.split_once(':') {
-        None => (gpu, MatmulPrecision::F32),
-        Some((number, "bf16")) => (number, MatmulPrecision::Bf16),
-        Some(_) => return Err(wrong()),
-    };
+    let number = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+    if let Some((number, format)) = number.split_once(':')
+        && let Some((format, _)) = Compute::ALL.iter().find(|it| it.0 == format)
+    {
+        return Err(format!(
+            "it names the device alone: --device cuda:{number} --compute {format}, or `compute = \"{format}\"` in the recipe"
+        ));
+    }
     if number.is_empty() || !number.bytes().all(|it| it.is_ascii_digit()) {
         return Err(wrong());
     }
-    Ok(DeviceChoice::Cuda { ordinal: number.parse().map_err(|_| wrong())?, products })
+    number.parse().map(DeviceChoice::Cuda).map_err(|_| wrong())
 }
 
 impl std::fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
-            Self::Cuda { ordinal, products } => {
-                let products = match products {
-                    MatmulPrecision::F32 => "",
-                    MatmulPrecision::Bf16 => ":bf16",
-                };
-                write!(f, "cuda:{ordinal}{products}")
-            }
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
 }
@@ -65,7 +80,7 @@ impl DeviceArg {
     pub(crate) fn require_cpu(self, command: &str) -> Result<()> {
         match self.device {
             DeviceChoice::Cpu => Ok(()),
-            DeviceChoice::Cuda { .. } => Err(bad_input(
+            DeviceChoice::Cuda(_) => Err(bad_input(
                 format!("--device {}: hapo {command} runs on cpu only", self.device),
                 "GPUs work with train, eval, generate, serve, logprobs and replay",
             )),
@@ -73,13 +88,26 @@ impl DeviceArg {
     }
 }
 
-/// The CPU.
-pub(crate) fn cpu(threads: usize) -> Result<Cpu> {
-    Ok(Cpu::new(threads)?)
+/// The CPU; products that it does not have are bad input.
+pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
+    Cpu::computing(threads, compute).map_err(|it| match it {
+        DeviceError::Compute { problem, hint } => bad_input(problem, hint),
+        _ => it.into(),
+    })
 }
 
 /// A GPU; one that cannot be opened is bad input.
-pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
+pub(crate) fn cuda(ordinal: usize, compute: Compute) -> Result<Cuda> {
+    let products = match compute {
+        Compute::F32 => MatmulPrecision::F32,
+        Compute::Tf32 => {
+            return Err(bad_input(
+                "compute = \"tf32\": the GPU's products are of f32 or bf16 factors",
+                "compute = \"f32\" is exact, compute = \"bf16\" is the fastest",
+            ));
+        }
+        Compute::Bf16 => MatmulPrecision::Bf16,
+    };
     hapo_cuda::open(ordinal, products).map_err(|it| match &it {
         DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
         _ => it.into(),
@@ -88,14 +116,14 @@ pub(crate) fn cuda(ordinal: usize, products: MatmulPrecision) -> Result<Cuda> {
 
 /// Runs `$body` with a device of either type.
 macro_rules! on_device {
-    ($choice:expr, $threads:expr, |$device:ident| $body:expr) => {
+    ($choice:expr, $compute:expr, $threads:expr, |$device:ident| $body:expr) => {
         match $choice {
             $crate::support::device::DeviceChoice::Cpu => {
-                let $device = $crate::support::device::cpu($threads)?;
+                let $device = $crate::support::device::cpu($threads, $compute)?;
                 $body
             }
-            $crate::support::device::DeviceChoice::Cuda { ordinal, products } => {
-                let $device = $crate::support::device::cuda(ordinal, products)?;
+            $crate::support::device::DeviceChoice::Cuda(ordinal) => {
+                let $device = $crate::support::device::cuda(ordinal, $compute)?;
                 $body
             }
         }
@@ -108,11 +136,14 @@ mod tests {
 
     #[test]
     fn devices_are_read_and_written() {
-        for text in ["cpu", "cuda:0", "cuda:12", "cuda:3:bf16"] {
+        for text in ["cpu", "cuda:0", "cuda:12"] {
             assert_eq!(parse(text).unwrap().to_string(), text);
         }
         for text in ["", "gpu", "cuda", "cuda:", "cuda:+1", "cuda:x", "cuda:0:f16", "cuda:-1"] {
             assert!(parse(text).is_err(), "{text}");
         }
+        let old = parse("cuda:3:bf16").unwrap_err();
+        assert!(old.contains("--device cuda:3 --compute bf16"), "{old}");
+        assert!(old.contains("`compute = \"bf16\"`"), "{old}");
     }
 }

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_kernels::{Accumulate, Buffer, Cpu, Device, MatShape};
+use hapo_kernels::{Accumulate, Buffer, Compute, Cpu, Device, MatShape};
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
+
+use crate::support::device::cpu;
 
 /// The rates that a CPU reaches.
 #[derive(Clone, Copy, Debug)]
@@ -28,19 +30,22 @@ pub(crate) const LARGE_PRODUCT: MatShape = MatShape { rows: 1024, inputs: 896, o
 /// A product of a decoder of a million parameters.
 pub(crate) const SMALL_PRODUCT: MatShape = MatShape { rows: 6144, inputs: 192, outputs: 512 };
 
-fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
+/// Operations per second of a product, of factors as the CPU rounds them: the best of several.
+pub(crate) fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
     let (x, w) = (cpu.alloc(m * k)?, cpu.alloc(k * n)?);
     let mut y = cpu.alloc(m * n)?;
+    let splits = cpu.splits_weights();
+    let len = Cpu::packed_words(cpu.compute(), k, n);
+    let packed = cpu.alloc(if splits { len } else { 0 })?;
     let best = best_of(20, || {
         cpu.enter(|| {
-            cpu.matmul(
-                shape,
-                x.first(m * k),
-                w.first(k * n),
-                Accumulate::Nothing,
-                y.first_mut(m * n),
-            );
+            let (x, y) = (x.first(m * k), y.first_mut(m * n));
+            if splits {
+                cpu.matmul_packed(shape, x, packed.first(len), Accumulate::Nothing, y);
+            } else {
+                cpu.matmul(shape, x, w.first(k * n), Accumulate::Nothing, y);
+            }
         });
     });
     Ok(2.0 * (m * n * k) as f64 / best)
@@ -68,12 +73,17 @@ fn best_of(times: usize, mut work: impl FnMut()) -> f64 {
 }
 
 /// This machine for a plan, with the rates that it reaches: of a product of the model's width, and of reading memory.
-pub(crate) fn device_spec(threads: usize, config: &Config) -> Result<DeviceSpec> {
+pub(crate) fn device_spec(threads: usize, compute: Compute, config: &Config) -> Result<DeviceSpec> {
     let product = MatShape { rows: 1024, inputs: config.hidden, outputs: config.ffn };
     let rates = rates(&Cpu::new(threads)?, product)?;
     let memory = memory_bytes().unwrap_or(u64::MAX);
     let name = format!("{}, {threads} threads", cpu_name());
-    Ok(DeviceSpec::cpu(&name, memory, rates.flops, rates.bandwidth))
+    let spec = DeviceSpec::cpu(&name, memory, rates.flops, rates.bandwidth);
+    if compute == Compute::F32 {
+        return Ok(spec);
+    }
+    let flops = product_rate(&cpu(threads, compute)?, product)?;
+    Ok(spec.computing(compute, flops))
 }
 
 /// The CPU's name, where the system says.

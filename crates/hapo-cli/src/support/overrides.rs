@@ -3,6 +3,8 @@
 use hapo_train::Overrides;
 use hapo_train::recipe::WrittenAs;
 
+use crate::support::device::ComputeArg;
+
 /// The two flags of every command that reads a recipe.
 #[derive(clap::Args)]
 pub(crate) struct OverrideArgs {
@@ -15,6 +17,13 @@ pub(crate) struct OverrideArgs {
 }
 
 impl OverrideArgs {
+    /// With what the option for a recipe's `compute` says.
+    pub(crate) fn computing(&self, compute: ComputeArg) -> Overrides {
+        let mut overrides = self.overrides();
+        overrides.set.extend(compute.set());
+        overrides
+    }
+
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
             set: self.set.clone(),

@@ -1,5 +1,6 @@
 //! Devices to plan for: this machine's CPU as it is measured, and GPUs by their data sheets.
 
+use hapo_kernels::Compute;
 use serde::Serialize;
 
 /// A device to plan for.
@@ -23,11 +24,11 @@ pub struct DeviceSpec {
     pub bandwidth_share: f64,
     /// Whether it is the CPU, whose products copy a matrix.
     pub is_cpu: bool,
-    /// Whether products round their inputs to bf16, for which a copy is made.
-    pub bf16_products: bool,
+    /// What the factors of products are rounded to.
+    pub compute: Compute,
 }
 
-/// A GPU: name, GB of memory, dense bf16 TFLOP/s of its tensor cores, TFLOP/s of plain f32, and GB/s, of its
+/// A GPU: name, GB of memory, dense bf16 TFLOP/s of its tensor cores (twice those of TF32), TFLOP/s of plain f32, and GB/s, of its
 /// data sheet.
 type Gpu = (&'static str, f64, f64, f64, f64);
 
@@ -50,25 +51,25 @@ const GPU_SHARES: (f64, f64, f64) = (0.40, 0.40, 0.60);
 const CPU_SHARES: (f64, f64, f64) = (0.80, 0.75, 1.00);
 
 impl DeviceSpec {
-    /// A GPU by name, as the backend computes on it: f32 in memory and in products, or with products of inputs
-    /// rounded to bf16 as `NAME:bf16`.
-    pub fn gpu(name: &str) -> Option<Self> {
-        let (known, bf16_products) = match name.strip_suffix(":bf16") {
-            Some(it) => (it, true),
-            None => (name, false),
+    /// A GPU by name, as the backend computes on it: f32 in memory, and products of factors that are rounded so.
+    pub fn gpu(name: &str, compute: Compute) -> Option<Self> {
+        let &(_, memory, bf16, f32, bandwidth) = GPUS.iter().find(|it| it.0 == name)?;
+        let flops = match compute {
+            Compute::F32 => f32,
+            Compute::Tf32 => bf16 / 2.0,
+            Compute::Bf16 => bf16,
         };
-        let &(_, memory, bf16, f32, bandwidth) = GPUS.iter().find(|it| it.0 == known)?;
         Some(Self {
             name: name.to_owned(),
             memory_bytes: (memory * 1e9) as u64,
-            flops: 1e12 * if bf16_products { bf16 } else { f32 },
+            flops: 1e12 * flops,
             attention_flops: 1e12 * f32,
             bandwidth: bandwidth * 1e9,
             training_share: GPU_SHARES.0,
             decoding_share: GPU_SHARES.1,
             bandwidth_share: GPU_SHARES.2,
             is_cpu: false,
-            bf16_products,
+            compute,
         })
     }
 
@@ -89,7 +90,13 @@ impl DeviceSpec {
             decoding_share: CPU_SHARES.1,
             bandwidth_share: CPU_SHARES.2,
             is_cpu: true,
-            bf16_products: false,
+            compute: Compute::F32,
         }
+    }
+
+    /// The same CPU with products of factors that are rounded so, at a rate of their own.
+    #[must_use]
+    pub fn computing(self, compute: Compute, flops: f64) -> Self {
+        Self { compute, flops, ..self }
     }
 }

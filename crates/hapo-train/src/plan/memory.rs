@@ -1,7 +1,7 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::GroupPlan;
-use hapo_kernels::Cpu;
+use hapo_kernels::{Compute, Cpu};
 use hapo_model::memory::GenerationRows;
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
@@ -175,26 +175,32 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
         let bytes = frozen_bytes(recipe, config, device);
         vec![Part { name: "frozen weights", bytes }, Part { name: "adapter", bytes: copy }]
     } else {
-        vec![Part { name: "weights", bytes: copy }]
+        vec![Part { name: "weights", bytes: whole_bytes(config, device) }]
     };
     parts.extend([
         Part { name: "gradients", bytes: copy },
         Part { name: "moments", bytes: 2 * copy },
     ]);
     if recipe.metrics().kl_every > 0 {
-        parts.push(Part { name: "initial weights", bytes: copy });
+        let bytes = match recipe.lora() {
+            None if device.is_cpu => memory::initial_bytes(config, device.compute),
+            _ => copy,
+        };
+        parts.push(Part { name: "initial weights", bytes });
     }
     let rows = rows(recipe, config);
     let checkpointing = recipe.optim().activation_checkpointing;
     let tape = memory::tape_bytes(config, rows, rows, rows, checkpointing, rank);
     parts.push(Part { name: "activations", bytes: tape.activations + tape.gradients + tape.head });
     parts.push(Part { name: "logits", bytes: tape.logits });
-    if device.bf16_products {
+    let rounds = device.compute == Compute::Bf16;
+    if rounds && !device.is_cpu {
         parts.push(Part { name: "bf16 inputs", bytes: rounded_inputs(config, rows) });
     }
     if device.is_cpu {
-        let bytes = memory::copied_bytes(config, rows, rows);
-        parts.push(Part { name: "transposed copy", bytes });
+        let bytes = memory::copied_bytes(config, device.compute, rows, rows);
+        let name = if rounds { "bf16 inputs" } else { "transposed copy" };
+        parts.push(Part { name, bytes });
     }
     if device.is_cpu {
         let bytes = PROGRAM + PER_TOKEN * config.vocab_size as u64;
@@ -218,15 +224,31 @@ pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
 
 /// Bytes of all weights that are read to decode a token.
 pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
-    frozen_bytes(recipe, config, device) + trained_bytes(recipe, config)
+    let trained = trained_bytes(recipe, config);
+    match recipe.lora() {
+        None if device.is_cpu => memory::initial_bytes(config, device.compute),
+        None => trained,
+        Some(_) if device.is_cpu && !is_bf16(recipe) => {
+            memory::initial_bytes(config, device.compute) + trained
+        }
+        Some(_) => frozen_bytes(recipe, config, device) + trained,
+    }
 }
 
 /// Bytes of weights that are not trained: of a folder in bf16 in bf16, where the device computes with those alone.
 fn frozen_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
-    match recipe.lora() {
-        None => 0,
-        Some(_) if device.is_cpu && is_bf16(recipe) => memory::frozen_bytes(config),
-        Some(_) => memory::parameter_bytes(config),
+    if device.is_cpu && is_bf16(recipe) {
+        return memory::frozen_bytes(config, device.compute);
+    }
+    whole_bytes(config, device)
+}
+
+/// Bytes of weights that can be trained.
+fn whole_bytes(config: &Config, device: &DeviceSpec) -> u64 {
+    if device.is_cpu {
+        memory::weight_bytes(config, device.compute)
+    } else {
+        memory::parameter_bytes(config)
     }
 }
 

@@ -1,4 +1,4 @@
-use hapo_kernels::Cpu;
+use hapo_kernels::{Compute, Cpu};
 use hapo_model::memory::kv_bytes_per_token;
 use hapo_model::{ActivationCheckpointing, memory};
 
@@ -23,7 +23,7 @@ fn qwen25_3b() -> Config {
 #[test]
 fn a_known_model_has_its_known_numbers() {
     let config = qwen25_3b();
-    let device = DeviceSpec::gpu("h200").unwrap();
+    let device = DeviceSpec::gpu("h200", Compute::F32).unwrap();
     let lengths = Lengths { prompt: 200.0, response: 1000.0 };
     let sets = ["metrics.kl_every=5", "sampling.max_sequences=128", "sampling.kv_memory=90GB"];
     let it = plan(&recipe(&sets), &config, &device, lengths);
@@ -48,7 +48,7 @@ fn a_known_model_has_its_known_numbers() {
     let moved = 36.0 * it.parameters as f64 / 4.8e12 / 0.6;
     let products = (it.training_seconds - moved) * 67e12 * 0.4;
     assert!((products / it.training_flops - 1.0).abs() < 1e-4, "{products}");
-    let rounded = DeviceSpec::gpu("h200:bf16").unwrap();
+    let rounded = DeviceSpec::gpu("h200", Compute::Bf16).unwrap();
     let rounded = plan(&recipe(&sets), &config, &rounded, lengths);
     assert_eq!(rounded.training_flops, it.training_flops);
     assert!(rounded.training_seconds < it.training_seconds / 5.0);
@@ -60,7 +60,7 @@ fn a_known_model_has_its_known_numbers() {
 #[test]
 fn keys_and_values_take_what_is_left() {
     let config = qwen25_3b();
-    let device = DeviceSpec::gpu("h200").unwrap();
+    let device = DeviceSpec::gpu("h200", Compute::F32).unwrap();
     let lengths = Lengths { prompt: 200.0, response: 1000.0 };
     let it = plan(&recipe(&[]), &config, &device, lengths);
     let generation = bytes_of(&it.memory, "generation");
@@ -77,7 +77,7 @@ fn keys_and_values_take_what_is_left() {
     // One sequence is the least: a device without room for it is one that does not fit.
     let least = plan(&recipe(&["sampling.kv_memory=1MB"]), &config, &device, lengths);
     assert_eq!(bytes_of(&least.memory, "keys and values"), (1024 + 8192) * 73_728);
-    let small = DeviceSpec::gpu("rtx4090").unwrap();
+    let small = DeviceSpec::gpu("rtx4090", Compute::F32).unwrap();
     assert!(!plan(&recipe(&[]), &config, &small, lengths).fits);
 }
 
@@ -126,16 +126,27 @@ fn assert_trained(
     trainer.model
 }
 
+/// What this CPU computes with.
+fn computes() -> impl Iterator<Item = Compute> {
+    [Some(Compute::F32), hapo_kernels::multiplies_bf16().then_some(Compute::Bf16)]
+        .into_iter()
+        .flatten()
+}
+
 /// Every part is what its owner allocates. A further device, cache or mode joins here.
 #[test]
 fn planned_bytes_are_the_allocators() {
-    for more in ["optim.passes=1", "optim.activation_checkpointing=layers"] {
+    let all = computes().flat_map(|it| {
+        ["optim.passes=1", "optim.activation_checkpointing=layers"].map(|more| (more, it))
+    });
+    for (more, compute) in all {
         let recipe = recipe(&[STEP, &[more]].concat());
         let config = config_of(&recipe).unwrap();
-        let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
+        let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10).computing(compute, 2e11);
         let parts = parts(&recipe, &config, &device);
         let ModelSource::Init(init) = recipe.model() else { panic!("{recipe:?}") };
-        let model = init::init_model(init, 64, 0, Cpu::new(1).unwrap()).unwrap().model;
+        let model =
+            init::init_model(init, 64, 0, Cpu::computing(1, compute).unwrap()).unwrap().model;
         let checkpointing = recipe.optim().activation_checkpointing;
         let model = assert_trained(model, checkpointing, (&parts, &["weights"]));
 
@@ -157,18 +168,21 @@ fn planned_bytes_are_the_allocators() {
 /// As above, of an adapter beside a folder in bf16 and beside one in f32.
 #[test]
 fn planned_bytes_of_an_adapter_are_the_allocators() {
-    for (name, alone) in [("tiny-qwen2-bf16-sharded", true), ("tiny-qwen3", false)] {
+    let folders = [("tiny-qwen2-bf16-sharded", true), ("tiny-qwen3", false)];
+    let all = computes().flat_map(|it| folders.map(|(name, alone)| (name, alone, it)));
+    for (name, alone, compute) in all {
         let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/fixtures/models");
         let path = std::path::Path::new(fixtures).join(name).display().to_string();
         let text = format!("method = \"grpo\"\nmodel.path = {path:?}\nlora.rank = 5\n");
         let sets = [STEP, &["optim.micro_batch_tokens=8192"]].concat();
         let recipe = Recipe::parse(&text, "test", &Overrides::set(sets)).unwrap();
         let config = config_of(&recipe).unwrap();
-        let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
+        let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10).computing(compute, 2e11);
         let parts = parts(&recipe, &config, &device);
         let lora = recipe.lora().map(|it| (it, 0));
-        let model = lora::open(&path, 64, Cpu::new(1).unwrap(), lora).unwrap().loaded.model;
-        assert_eq!(model.packed() == hapo_model::Packed::Alone, alone);
+        let cpu = Cpu::computing(1, compute).unwrap();
+        let model = lora::open(&path, 64, cpu, lora).unwrap().loaded.model;
+        assert_eq!(model.packed() == hapo_model::Packed::Alone, alone || compute == Compute::Bf16);
         let weights = ["frozen weights", "adapter"];
         assert_trained(model, ActivationCheckpointing::None, (&parts, &weights));
     }

@@ -12,6 +12,7 @@ use hapo_core::{
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
+use hapo_kernels::Compute;
 use hapo_model::{ActivationCheckpointing, Dtype, Projection};
 use hapo_reward::OnFailure;
 use hapo_sampler::KvMemory;
@@ -96,6 +97,10 @@ section! {
         seed: u64 = 0,
         /// Batches of rollouts to train on (`sft`: of demonstrations).
         steps: u64 = 200,
+        /// What both factors of matrix products are rounded to, their sums being f32: `f32`, nothing is rounded; `bf16`, on
+        /// GPUs and on CPUs with AVX-512 BF16; `tf32`, on GPUs. Everything else is f32, the weights that updates move
+        /// included.
+        compute: Compute = Compute::F32,
         /// The model to start from, see below.
         model: ModelSection = ModelSection::default(),
         /// A low-rank adapter; absent = all weights are trained.
@@ -135,7 +140,7 @@ section! {
         path: Option<String> = None,
         /// Random weights of this shape, see below.
         init: Option<InitSection> = None,
-        /// Number format of the weights in checkpoints: `f32`, `bf16` or `f16`; computing is in f32.
+        /// Number format of the weights in checkpoints: `f32`, `bf16` or `f16`; `compute` says what is computed with.
         dtype: Dtype = Dtype::F32,
     }
 }

@@ -6,13 +6,13 @@
 mod cases;
 
 use anyhow::Result;
-use hapo_kernels::{Cpu, Isa};
+use hapo_kernels::{Compute, Cpu, Device, Isa};
 use hapo_model::{Config, Model, Packed};
 use serde::Serialize;
 
 use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
 use crate::support::device::DeviceArg;
-use crate::support::machine;
+use crate::support::{device, machine};
 
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
 #[derive(clap::Args)]
@@ -67,6 +67,9 @@ struct Report {
     threads: usize,
     /// Rate of a large product in f32, in 10⁹ operations per second.
     product_gflops: f64,
+    /// The same of factors that are rounded as was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounded_product_gflops: Option<f64>,
     /// Rate of reading memory, in 10⁹ bytes per second.
     memory_gb_per_s: f64,
     results: Vec<Measured>,
@@ -75,6 +78,8 @@ struct Report {
 #[derive(Serialize)]
 struct Measured {
     part: &'static str,
+    /// What factors of products were rounded to.
+    compute: Compute,
     case: String,
     /// Median of a repetition.
     seconds: f64,
@@ -95,7 +100,12 @@ struct Measured {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     args.device.require_cpu("bench")?;
-    let cpu = Cpu::new(threads)?;
+    let compute = args.device.compute.or_f32();
+    let cpu = device::cpu(threads, Compute::F32)?;
+    let rounding = match compute {
+        Compute::F32 => None,
+        _ => Some(device::cpu(threads, compute)?),
+    };
     let name = args.shape.name();
     eprintln!(
         "bench: {name} on {threads} threads; about {}",
@@ -109,15 +119,22 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         instructions: format!("{:?}", Isa::current()).to_lowercase(),
         threads: cpu.threads(),
         product_gflops: rates.flops / 1e9,
+        rounded_product_gflops: match &rounding {
+            Some(it) => Some(machine::product_rate(it, args.shape.product())? / 1e9),
+            None => None,
+        },
         memory_gb_per_s: rates.bandwidth / 1e9,
         results: Vec::new(),
     };
     let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
     if args.only != [Part::Grading] {
         report.measure_model(cpu, args.shape, &wanted)?;
+        if let Some(it) = rounding {
+            report.measure_model(it, args.shape, &wanted)?;
+        }
     }
     if wanted(Part::Grading) {
-        report.add("grading", grading()?);
+        report.add(("grading", Compute::F32), grading()?);
     }
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&report)?);
@@ -158,23 +175,26 @@ impl Report {
         wanted: &dyn Fn(Part) -> bool,
     ) -> Result<()> {
         let tiny = shape == Shape::BenchTiny;
-        let (gflops, gb_per_s) = (self.product_gflops, self.memory_gb_per_s);
+        let compute = cpu.compute();
+        let rounded = self.rounded_product_gflops.filter(|_| compute != Compute::F32);
+        let gflops = rounded.unwrap_or(self.product_gflops);
+        let gb_per_s = self.memory_gb_per_s;
         let mut model = Model::new(cpu, shape.config(), 1024)?;
         randomise(&mut model)?;
         self.parameters = model.layout().parameters();
         // Decoding comes first: training changes the weights.
         if wanted(Part::Sampling) && tiny {
             for sequences in [64, 256] {
-                self.add("sampling", sampling(&model, sequences)?);
+                self.add(("sampling", compute), sampling(&model, sequences)?);
             }
         }
         if wanted(Part::Decoding) {
             for sequences in [8, 64] {
-                self.add("decoding", decoding(&model, sequences, gb_per_s)?);
+                self.add(("decoding", compute), decoding(&model, sequences, gb_per_s)?);
             }
-            if model.pack_exact()? == Packed::Exact {
+            if compute == Compute::F32 && model.pack_exact()? == Packed::Exact {
                 for sequences in [8, 64] {
-                    self.add("decoding", decoding(&model, sequences, gb_per_s)?);
+                    self.add(("decoding", compute), decoding(&model, sequences, gb_per_s)?);
                 }
             }
         }
@@ -182,11 +202,11 @@ impl Report {
         if wanted(Part::Training) {
             let cases: &[(usize, usize)] = if tiny { &[(64, 96)] } else { &[(1, 128), (4, 512)] };
             for case in cases {
-                self.add("training", training(&mut model, *case, gflops)?);
+                self.add(("training", compute), training(&mut model, *case, gflops)?);
             }
         }
         if wanted(Part::Step) && tiny {
-            self.add("step", grpo_step(model)?);
+            self.add(("step", compute), grpo_step(model)?);
         }
         Ok(())
     }
@@ -201,8 +221,9 @@ impl Report {
             self.instructions
         );
         outln!(
-            "product {:.0} GFLOP/s, memory {:.1} GB/s",
+            "product {:.0} GFLOP/s{}, memory {:.1} GB/s",
             self.product_gflops,
+            self.rounded_product_gflops.map_or(String::new(), |it| format!(", rounded {it:.0}")),
             self.memory_gb_per_s
         );
         for it in &self.results {
@@ -210,8 +231,9 @@ impl Report {
                 share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
             };
             outln!(
-                "{:<9} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
+                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
                 it.part,
+                it.compute.name(),
                 it.case,
                 it.seconds,
                 it.per_second,
@@ -224,13 +246,14 @@ impl Report {
         Ok(())
     }
 
-    fn add(&mut self, part: &'static str, it: Case) {
+    fn add(&mut self, (part, compute): (&'static str, Compute), it: Case) {
         let mut times = it.times;
         times.sort_by(f64::total_cmp);
         let seconds = times[times.len() / 2];
-        eprintln!("bench: {part}, {}: {seconds:.4} s", it.name);
+        eprintln!("bench: {part}, {compute}, {}: {seconds:.4} s", it.name);
         self.results.push(Measured {
             part,
+            compute,
             case: it.name,
             seconds,
             best_seconds: times[0],
