@@ -40,6 +40,22 @@ def write_data(path: Path, prompts: int = 8, teachers: bool = True) -> Path:
     return path
 
 
+ON_A_CPU = [
+    "actor_rollout_ref.model.use_remove_padding=False", "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+    "+actor_rollout_ref.model.override_config.attn_implementation=eager", "actor_rollout_ref.actor.strategy=fsdp2",
+    "actor_rollout_ref.actor.use_dynamic_bsz=False", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32",
+    "actor_rollout_ref.actor.fsdp_config.dtype=float32",
+    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False", "actor_rollout_ref.actor.use_torch_compile=False",
+    "actor_rollout_ref.rollout.name=hapo_cpu", "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32",
+    "actor_rollout_ref.rollout.agent.num_workers=1", "actor_rollout_ref.rollout.free_cache_engine=False",
+    "reward.num_workers=1", "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", "trainer.device=cpu",
+    "data.dataloader_num_workers=0", "+ray_kwargs.ray_init.num_gpus=1", "ray_kwargs.ray_init.num_cpus=32",
+    "+ray_kwargs.ray_init.include_dashboard=false",
+]  # fmt: skip
+"""What a run of verl needs without a GPU, on one rank."""
+
+
 def options(data: Path, out: Path, ranks: int = 1, steps: int = 2, reward: str = "nothing") -> list[str]:
     """verl's options of a run on this machine: 4 prompts of 4 rollouts a step."""
     return [
