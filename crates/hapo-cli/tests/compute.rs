@@ -125,5 +125,8 @@ fn bf16_trains_samples_and_scores_with_the_same_arithmetic() {
     succeed(folder.path(), &[&eval[..], &["--compute", "bf16"]].concat());
     let other = hapo(folder.path(), &eval);
     let message = String::from_utf8(other.stderr).unwrap();
-    assert!(!other.status.success() && message.contains("compute was bf16"), "{message}");
+    assert!(
+        !other.status.success() && message.contains("compute was \"bf16\", is nothing"),
+        "{message}"
+    );
 }

@@ -40,9 +40,16 @@ impl Isa {
 
 /// Whether products of bf16 factors have an instruction here (AVX-512 BF16); not where `HAPO_CPU` lowers the set.
 pub fn multiplies_bf16() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return Isa::current() == Isa::Avx512 && is_x86_feature_detected!("avx512bf16");
-    #[cfg(not(target_arch = "x86_64"))]
+    Isa::current() == Isa::Avx512 && has_bf16()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_bf16() -> bool {
+    is_x86_feature_detected!("avx512bf16")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_bf16() -> bool {
     false
 }
 
