@@ -67,8 +67,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             groups.push(token_group(members, prompt.tokens.clone(), &loss));
         }
         let stats = trainer.gradient(&loss, &groups, batching)?;
-        let norm = trainer.gradient_norm();
-        trainer.apply(optimizer, norm, 1.0);
+        let norm = trainer.gradient_norm()?;
+        trainer.apply(optimizer, norm, 1.0)?;
         rewards.push(successes as f64 / (GROUP_SIZE * PROMPTS_PER_STEP) as f64);
         println!("step {:2}: reward {:.3}, loss {:+.4}", step.0, rewards[rewards.len() - 1], loss_of(&stats));
     }

@@ -23,6 +23,7 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
         &["eval", "--model", "builtin:base"],
         &["serve", "--model", "builtin:base"],
         &["replay", "--model", model, "--batch", cases],
+        &["bench", "--shape", "bench-tiny"],
         &["train", recipe],
     ] {
         let message = refuse(folder.path(), &[args, &["--device", NO_GPU]].concat());
@@ -37,13 +38,13 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
 }
 
 #[test]
-fn commands_that_run_on_the_cpu_only_say_so() {
+fn shapes_that_no_cpu_is_measured_with_say_so() {
     let folder = tempfile::tempdir().unwrap();
-    let message = refuse(folder.path(), &["bench", "--device", "cuda:0"]);
+    let message = refuse(folder.path(), &["bench", "--shape", "qwen2.5-7b"]);
     assert_eq!(
         message,
-        "error: --device cuda:0: hapo bench runs on cpu only\n\
-         hint: GPUs work with train, eval, generate, serve, logprobs and replay\n"
+        "error: --shape qwen2.5-7b is measured on a GPU\n\
+         hint: add --device cuda:0, or take a smaller shape\n"
     );
 }
 

@@ -5,42 +5,38 @@
 // head of d columns runs in the kernel of the next larger D, its columns beyond d being zeros.
 //
 // A segment's keys are those of its prefix and then its own. The gradient of keys and values is one block
-// per tile of keys that goes through all queries that see it, in order: no atomics.
+// per tile of keys, query head and chunk of the queries that see it; a second kernel adds these up in order: no atomics.
 
-struct Segment {
-    u32 start, len, prefix_start, prefix_len, prefix_group;
+// Packed rows row..row + rows, the segments of their prefix group, and of the tiles of queries that see these rows
+// those numbered from..to; the sums go to `part`.
+struct KeyChunk {
+    u32 row, rows, first_segment, end_segment, from, to, part;
 };
 
-// Queries first.. of a segment.
-struct QueryTile {
-    u32 segment, first;
+// The parts of the packed rows row..row + rows.
+struct KeyParts {
+    u32 row, rows, first_part, end_part;
 };
 
-// Packed rows row..row + rows, and the segments of their prefix group.
-struct KeyTile {
-    u32 row, rows, first_segment, end_segment;
-};
-
-// The packed row of key j of a segment.
-__device__ inline usize key_row(Segment s, u32 j) {
-    return j < s.prefix_len ? s.prefix_start + j : s.start + (j - s.prefix_len);
-}
-
-// to [T][D + 1] = rows of one head, zero beyond the n-th row and the d-th column.
+// to [T][D + 1] = rows of one head, zero beyond the n-th row and the d-th column; rounded to bf16 where the forward pass
+// does it.
 template <int D, int T>
-__device__ inline void load_rows(float* to, const float* x, usize first_row, u32 n, u32 stride, u32 d, float scale) {
+__device__ inline void load_rows(float* to, const float* x, usize first_row, u32 n, u32 stride, u32 d, float scale,
+                                 u32 round) {
     for (u32 i = threadIdx.x; i < T * D; i += THREADS) {
         u32 row = i / D, column = i % D;
-        to[row * (D + 1) + column] = row < n && column < d ? x[(first_row + row) * stride + column] * scale : 0.0f;
+        to[row * (D + 1) + column] =
+            row < n && column < d ? rounded(x[(first_row + row) * stride + column], round) * scale : 0.0f;
     }
 }
 
 // As load_rows, of the keys base.. of a segment, n in all.
 template <int D, int T>
-__device__ inline void load_keys(float* to, const float* x, Segment s, u32 base, u32 n, u32 stride, u32 d) {
+__device__ inline void load_keys(float* to, const float* x, Segment s, u32 base, u32 n, u32 stride, u32 d, u32 round) {
     for (u32 i = threadIdx.x; i < T * D; i += THREADS) {
         u32 row = i / D, column = i % D;
-        to[row * (D + 1) + column] = base + row < n && column < d ? x[key_row(s, base + row) * stride + column] : 0.0f;
+        to[row * (D + 1) + column] =
+            base + row < n && column < d ? rounded(x[key_row(s, base + row) * stride + column], round) : 0.0f;
     }
 }
 
@@ -108,7 +104,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
     u32 q_stride = heads * d, kv_stride = kv_heads * d;
     k += kv_head * d;
     v += kv_head * d;
-    load_rows<D, T>(q_tile, q + head * d, s.start + tile.first, n, q_stride, d, scale);
+    load_rows<D, T>(q_tile, q + head * d, s.start + tile.first, n, q_stride, d, scale, 0);
     float o[R][C] = {}, most[R], sum[R];
     for (int i = 0; i < R; i++) {
         most[i] = MINUS_INFINITY;
@@ -117,7 +113,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
     u32 keys = s.prefix_len + tile.first + n;
     for (u32 base = 0; base < keys; base += T) {
         __syncthreads();
-        load_keys<D, T>(kv_tile, k, s, base, keys, kv_stride, d);
+        load_keys<D, T>(kv_tile, k, s, base, keys, kv_stride, d, 0);
         __syncthreads();
         float score[R][R] = {};
         add_products<D, R>(score, q_tile, kv_tile, ty, tx);
@@ -146,7 +142,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
             for (int c = 0; c < C; c++) o[i][c] *= shrink;
         }
         __syncthreads();
-        load_keys<D, T>(kv_tile, v, s, base, keys, kv_stride, d);
+        load_keys<D, T>(kv_tile, v, s, base, keys, kv_stride, d, 0);
         __syncthreads();
         add_weighted<D, T, R>(o, p_tile, T + 1, 1, kv_tile, ty, tx);
     }
@@ -199,7 +195,7 @@ __device__ inline void load_row_numbers(float* to, const float* x, usize first_r
 template <int D, int T>
 __device__ inline void grad_q(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
                               float scale, const float* q, const float* k, const float* v, const float* log_sums,
-                              const float* deltas, const float* dout, float* dq) {
+                              const float* deltas, const float* dout, u32 round, float* dq) {
     HAPO_SHARED(float, shared);
     const int R = T / 16, C = D / 16;
     float* q_tile = shared;
@@ -216,16 +212,16 @@ __device__ inline void grad_q(const Segment* segments, const QueryTile* tiles, u
     u32 n = min((u32)T, s.len - tile.first);
     u32 q_stride = heads * d, kv_stride = kv_heads * d;
     usize first_row = s.start + tile.first;
-    load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale);
-    load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f);
+    load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale, round);
+    load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f, 0);
     load_row_numbers<T>(row_log_sums, log_sums, first_row, n, heads, head);
     load_row_numbers<T>(row_deltas, deltas, first_row, n, heads, head);
     float sums[R][C] = {};
     u32 keys = s.prefix_len + tile.first + n;
     for (u32 base = 0; base < keys; base += T) {
         __syncthreads();
-        load_keys<D, T>(k_tile, k + kv_head * d, s, base, keys, kv_stride, d);
-        load_keys<D, T>(v_tile, v + kv_head * d, s, base, keys, kv_stride, d);
+        load_keys<D, T>(k_tile, k + kv_head * d, s, base, keys, kv_stride, d, round);
+        load_keys<D, T>(v_tile, v + kv_head * d, s, base, keys, kv_stride, d, round);
         __syncthreads();
         float score[R][R] = {}, dp[R][R] = {};
         add_products<D, R>(score, q_tile, k_tile, ty, tx);
@@ -246,10 +242,15 @@ __device__ inline void grad_q(const Segment* segments, const QueryTile* tiles, u
     }
 }
 
+// The sums of one head and chunk: keys' gradients, then values', each [T][d].
+__device__ inline usize part_of(u32 part, u32 heads, u32 head, u32 tile, u32 d) {
+    return ((usize)part * heads + head) * 2 * tile * d;
+}
+
 template <int D, int T>
-__device__ inline void grad_kv(const Segment* segments, const KeyTile* tiles, u32 heads, u32 kv_heads, u32 d,
+__device__ inline void grad_kv(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,
                                float scale, const float* q, const float* k, const float* v, const float* log_sums,
-                               const float* deltas, const float* dout, float* dk, float* dv) {
+                               const float* deltas, const float* dout, u32 round, float* parts) {
     HAPO_SHARED(float, shared);
     const int R = T / 16, C = D / 16;
     float* k_tile = shared;
@@ -260,62 +261,81 @@ __device__ inline void grad_kv(const Segment* segments, const KeyTile* tiles, u3
     float* ds_tile = p_tile + T * (T + 1);
     float* row_log_sums = ds_tile + T * (T + 1);
     float* row_deltas = row_log_sums + T;
-    KeyTile tile = tiles[blockIdx.x];
-    u32 kv_head = blockIdx.y, group = heads / kv_heads;
+    KeyChunk tile = chunks[blockIdx.x];
+    u32 head = blockIdx.y, kv_head = head / (heads / kv_heads);
     u32 ty = threadIdx.x / 16, tx = threadIdx.x % 16;
     u32 q_stride = heads * d, kv_stride = kv_heads * d;
-    load_rows<D, T>(k_tile, k + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f);
-    load_rows<D, T>(v_tile, v + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f);
+    load_rows<D, T>(k_tile, k + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f, round);
+    load_rows<D, T>(v_tile, v + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f, round);
     float k_sums[R][C] = {}, v_sums[R][C] = {};
-    u32 end = tile.row + tile.rows;
-    for (u32 index = tile.first_segment; index < tile.end_segment; index++) {
+    u32 end = tile.row + tile.rows, number = 0;
+    for (u32 index = tile.first_segment; index < tile.end_segment && number < tile.to; index++) {
         Segment s = segments[index];
         bool as_prefix = tile.row < s.prefix_start + s.prefix_len && end > s.prefix_start;
         bool as_own = tile.row < s.start + s.len && end > s.start;
         if (!as_prefix && !as_own) continue;
         // Own keys are seen from their own row on.
         u32 first = as_prefix || tile.row < s.start ? 0 : (tile.row - s.start) / T * T;
-        for (; first < s.len; first += T) {
+        for (; first < s.len && number < tile.to; first += T, number++) {
+            if (number < tile.from) continue;
             u32 n = min((u32)T, s.len - first);
             usize first_row = s.start + first;
-            for (u32 head = kv_head * group; head < (kv_head + 1) * group; head++) {
-                __syncthreads();
-                load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale);
-                load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f);
-                load_row_numbers<T>(row_log_sums, log_sums, first_row, n, heads, head);
-                load_row_numbers<T>(row_deltas, deltas, first_row, n, heads, head);
-                __syncthreads();
-                float score[R][R] = {}, dp[R][R] = {};
-                add_products<D, R>(score, q_tile, k_tile, ty, tx);
-                add_products<D, R>(dp, dout_tile, v_tile, ty, tx);
-                score_grads<R, T>(score, dp, row_log_sums, row_deltas, p_tile, ds_tile, ty, tx,
-                                  [=](u32 row, u32 key) {
-                                      u32 at = tile.row + key;
-                                      if (row >= n || at >= end) return false;
-                                      if (at >= s.prefix_start && at < s.prefix_start + s.prefix_len) return true;
-                                      return at >= s.start && at <= s.start + first + row;
-                                  });
-                __syncthreads();
-                add_weighted<D, T, R>(v_sums, p_tile, 1, T + 1, dout_tile, ty, tx);
-                add_weighted<D, T, R>(k_sums, ds_tile, 1, T + 1, q_tile, ty, tx);
-            }
+            __syncthreads();
+            load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale, round);
+            load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f, 0);
+            load_row_numbers<T>(row_log_sums, log_sums, first_row, n, heads, head);
+            load_row_numbers<T>(row_deltas, deltas, first_row, n, heads, head);
+            __syncthreads();
+            float score[R][R] = {}, dp[R][R] = {};
+            add_products<D, R>(score, q_tile, k_tile, ty, tx);
+            add_products<D, R>(dp, dout_tile, v_tile, ty, tx);
+            score_grads<R, T>(score, dp, row_log_sums, row_deltas, p_tile, ds_tile, ty, tx,
+                              [=](u32 row, u32 key) {
+                                  u32 at = tile.row + key;
+                                  if (row >= n || at >= end) return false;
+                                  if (at >= s.prefix_start && at < s.prefix_start + s.prefix_len) return true;
+                                  return at >= s.start && at - s.start <= first + row;
+                              });
+            __syncthreads();
+            add_weighted<D, T, R>(v_sums, p_tile, 1, T + 1, dout_tile, ty, tx);
+            add_weighted<D, T, R>(k_sums, ds_tile, 1, T + 1, q_tile, ty, tx);
         }
     }
+    parts += part_of(tile.part, heads, head, T, d);
     for (int i = 0; i < R; i++) {
         u32 row = ty + 16 * i;
         if (row >= tile.rows) continue;
         for (int c = 0; c < C; c++) {
             u32 column = tx + 16 * c;
-            usize at = (usize)(tile.row + row) * kv_stride + kv_head * d + column;
-            if (column < d) {
-                dk[at] = k_sums[i][c];
-                dv[at] = v_sums[i][c];
-            }
+            if (column >= d) continue;
+            parts[row * d + column] = k_sums[i][c];
+            parts[T * d + row * d + column] = v_sums[i][c];
         }
     }
 }
 
-// One kernel per width of a head; the tiles are those of `launch.rs`.
+// dk, dv [rows, kv_heads, d] from the parts: chunk by chunk, in each the query heads of the group in order. Grid: tiles
+// of keys, key/value heads.
+extern "C" __global__ void attention_add_kv(const KeyParts* tiles, u32 tile_rows, u32 heads, u32 kv_heads, u32 d,
+                                            const float* parts, float* dk, float* dv) {
+    KeyParts tile = tiles[blockIdx.x];
+    u32 kv_head = blockIdx.y, group = heads / kv_heads;
+    for (u32 i = threadIdx.x; i < tile.rows * d; i += THREADS) {
+        float k_sum = 0, v_sum = 0;
+        for (u32 part = tile.first_part; part < tile.end_part; part++) {
+            for (u32 head = kv_head * group; head < (kv_head + 1) * group; head++) {
+                const float* from = parts + part_of(part, heads, head, tile_rows, d);
+                k_sum += from[i];
+                v_sum += from[tile_rows * d + i];
+            }
+        }
+        usize at = ((usize)(tile.row + i / d) * kv_heads + kv_head) * d + i % d;
+        dk[at] = k_sum;
+        dv[at] = v_sum;
+    }
+}
+
+// One kernel per width of a head; the tiles are those of `plan.rs`. `round` is whether q, k and v are rounded to bf16.
 #define ATTENTION(D, FORWARD, BACKWARD)                                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d, float scale,   \
@@ -325,14 +345,15 @@ __device__ inline void grad_kv(const Segment* segments, const KeyTile* tiles, u3
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_grad_q_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,         \
                              float scale, const float* q, const float* k, const float* v, const float* log_sums,      \
-                             const float* deltas, const float* dout, float* dq) {                                     \
-        grad_q<D, BACKWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, dq);         \
+                             const float* deltas, const float* dout, u32 round, float* dq) {                          \
+        grad_q<D, BACKWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, round, dq);  \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
-        attention_grad_kv_##D(const Segment* segments, const KeyTile* tiles, u32 heads, u32 kv_heads, u32 d,          \
+        attention_grad_kv_##D(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,        \
                               float scale, const float* q, const float* k, const float* v, const float* log_sums,     \
-                              const float* deltas, const float* dout, float* dk, float* dv) {                         \
-        grad_kv<D, BACKWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, dk, dv);    \
+                              const float* deltas, const float* dout, u32 round, float* parts) {                      \
+        grad_kv<D, BACKWARD>(segments, chunks, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, round,     \
+                             parts);                                                                                  \
     }
 
 ATTENTION(32, 64, 32)

@@ -1,10 +1,4 @@
-// Numbers of 16 bits: the upper half of an f32, rounded to the nearest, ties to even.
-
-__device__ inline u16 to_bf16(float x) {
-    u32 bits = __float_as_uint(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)((bits >> 16) | 0x40);
-    return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
+// Numbers of 16 bits.
 
 extern "C" __global__ void round_to_bf16(usize n, const float* x, u16* y) {
     FOR_EACH(i, n) y[i] = to_bf16(x[i]);

@@ -19,12 +19,13 @@ __device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u
 }
 
 // k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
-extern "C" __global__ void cache_append(usize n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads,
-                                        u32 d, const float* k, const float* v, float* cache) {
-    FOR_EACH(i, n) {
-        u32 column = i % d, head = i / d % kv_heads, cell = cells[i / d / kv_heads % n_cells];
-        u32 layer = first + i / d / kv_heads / n_cells, at = cell % PAGE;
-        usize keys = keys_of(cell / PAGE, layer, layers, kv_heads, head, d);
+extern "C" __global__ void cache_append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
+                                        const float* k, const float* v, float* cache) {
+    FOR_EACH_32(i, n) {
+        u32 row = i / d, column = i - row * d;
+        u32 token = row / kv_heads, head = row - token * kv_heads;
+        u32 layer = token / n_cells, cell = cells[token - layer * n_cells], at = cell % PAGE;
+        usize keys = keys_of(cell / PAGE, first + layer, layers, kv_heads, head, d);
         cache[keys + column * PAGE + at] = k[i];
         cache[keys + (d * PAGE + at * d + column)] = v[i];
     }
@@ -54,7 +55,7 @@ __device__ inline usize part_at(u32 row, u32 heads, u32 head, u32 parts, u32 par
 // Grid: rows, blocks of query heads, parts of the longest row.
 extern "C" __global__ void __launch_bounds__(THREADS)
     decode_parts(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
-                 float scale, const float* cache, const float* q, const float* k, const float* v, float* parts) {
+                 float scale, u32 round, const float* cache, const float* q, const float* k, const float* v, float* parts) {
     HAPO_SHARED(float, shared);
     float* q_tile = shared;                // [GROUP][d], scaled
     float* p_tile = q_tile + GROUP * d;    // [GROUP][PART]
@@ -70,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (first >= positions) return;
     u32 n = min((u32)PART, positions - first);
     for (u32 i = threadIdx.x; i < n_heads * d; i += THREADS)
-        q_tile[i] = q[((usize)row * heads + first_head) * d + i] * scale;
+        q_tile[i] = rounded(q[((usize)row * heads + first_head) * d + i], round) * scale;
     __syncthreads();
 
     // A thread has one position: scores of all heads against its key.
@@ -88,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             stride = PAGE;
         }
         for (u32 c = 0; c < d; c++) {
-            float value = key[c * stride];
+            float value = rounded(key[c * stride], round);
 #pragma unroll
             for (int g = 0; g < GROUP; g++)
                 if (g < n_heads) scores[g] += q_tile[g * d + c] * value;
@@ -127,6 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             } else {
                 value = v[new_at + column];
             }
+            value = rounded(value, round);
 #pragma unroll
             for (int g = 0; g < GROUP; g++)
                 if (g < n_heads) sums[g] += p_tile[g * PART + i] * value;

@@ -24,6 +24,9 @@ typedef unsigned long long usize;
     for (usize i = (usize)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
          i += (usize)gridDim.x * blockDim.x)
 
+// The same for fewer than 2^31 elements, whose indices are divided: a division of 64 bits is a call.
+#define FOR_EACH_32(i, n) for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
+
 template <typename T>
 __device__ inline T warp_sum(T value) {
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(ALL_LANES, value, step);
@@ -55,4 +58,31 @@ __device__ inline float block_max(float value, float* scratch) {
     for (int warp = 1; warp < WARPS; warp++) most = fmaxf(most, scratch[warp]);
     __syncthreads();
     return most;
+}
+
+// The upper half of an f32, rounded to the nearest, ties to even.
+__device__ inline u16 to_bf16(float x) {
+    u32 bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)((bits >> 16) | 0x40);
+    return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// The same as an f32, or the number as it is.
+__device__ inline float rounded(float x, u32 round) {
+    return round ? __int_as_float((int)((u32)to_bf16(x) << 16)) : x;
+}
+
+// Tables of attention: rows start..start + len, which see the rows of a prefix and then their own.
+struct Segment {
+    u32 start, len, prefix_start, prefix_len, prefix_group;
+};
+
+// Queries first.. of a segment.
+struct QueryTile {
+    u32 segment, first;
+};
+
+// The packed row of key j of a segment.
+__device__ inline usize key_row(Segment s, u32 j) {
+    return j < s.prefix_len ? s.prefix_start + j : s.start + (j - s.prefix_len);
 }

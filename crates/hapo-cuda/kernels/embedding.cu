@@ -1,8 +1,11 @@
 // The embedding, as rows [vocabulary, width] or as columns [width, vocabulary].
 
-extern "C" __global__ void embed_columns(usize n, u32 width, u32 vocabulary, const u32* tokens, const float* embedding,
+extern "C" __global__ void embed_columns(u32 n, u32 width, u32 vocabulary, const u32* tokens, const float* embedding,
                                          float* x) {
-    FOR_EACH(i, n) x[i] = embedding[(i % width) * vocabulary + tokens[i / width]];
+    FOR_EACH_32(i, n) {
+        u32 row = i / width;
+        x[i] = embedding[(usize)(i - row * width) * vocabulary + tokens[row]];
+    }
 }
 
 // Adds dx to the gradient, in token order: a block owns one token id and goes through its rows.

@@ -21,8 +21,9 @@ extern "C" __global__ void head(u32 vocabulary, u32 first_row, u32 first_target,
     float inverse = target.inverse_temperature;
     double plain = 0, weighted = 0, tempered = 0;
     for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) {
-        // A logit of minus infinity has no weight, not NaN.
-        float d = fmaxf(z[i] - most, -1e4f);
+        // A logit of minus infinity has no weight. One that is NaN stays it, and all statistics with it.
+        float d = z[i] - most;
+        if (d < -1e4f) d = -1e4f;
         float e = expf(d);
         plain += e;
         weighted += e * d;

@@ -9,14 +9,20 @@ extern "C" __global__ void scale(usize n, float factor, float* x) {
 }
 
 // y [rows, width] = the same row everywhere.
-extern "C" __global__ void repeat_row(usize n, u32 width, const float* row, float* y) {
-    FOR_EACH(i, n) y[i] = row[i % width];
+extern "C" __global__ void repeat_row(u32 n, u32 width, const float* row, float* y) {
+    FOR_EACH_32(i, n) y[i] = row[i % width];
 }
 
-extern "C" __global__ void gather_rows(usize n, u32 width, const u32* rows, const float* x, float* y) {
-    FOR_EACH(i, n) y[i] = x[(usize)rows[i / width] * width + i % width];
+extern "C" __global__ void gather_rows(u32 n, u32 width, const u32* rows, const float* x, float* y) {
+    FOR_EACH_32(i, n) {
+        u32 row = i / width;
+        y[i] = x[(usize)rows[row] * width + (i - row * width)];
+    }
 }
 
-extern "C" __global__ void scatter_rows(usize n, u32 width, const u32* rows, const float* y, float* x) {
-    FOR_EACH(i, n) x[(usize)rows[i / width] * width + i % width] = y[i];
+extern "C" __global__ void scatter_rows(u32 n, u32 width, const u32* rows, const float* y, float* x) {
+    FOR_EACH_32(i, n) {
+        u32 row = i / width;
+        x[(usize)rows[row] * width + (i - row * width)] = y[i];
+    }
 }

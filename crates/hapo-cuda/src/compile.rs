@@ -2,21 +2,20 @@
 //!
 //! NVRTC needs no GPU. An image is kept under the hash of its source, the options and the version of
 //! NVRTC, in a file that appears completely or not at all; where the folder cannot be written, kernels are
-//! compiled at every start.
+//! compiled at every start. An image that the driver refuses is compiled anew once, then as PTX, which the driver
+//! compiles itself.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Arc;
 
-use cudarc::nvrtc::{result, sys};
 use hapo_kernels::DeviceError;
 use hapo_run::{create_folder, write_atomically};
 use sha2::{Digest, Sha256};
 
+use crate::libraries::{FOLDERS, Nvrtc, Program};
 use crate::sources::Source;
 
-/// Folders, separated as in `PATH`, with CUDA libraries, searched in addition to those of the system.
-pub(crate) const LIBRARIES: &str = "HAPO_CUDA_LIBRARIES";
 /// Folder of compiled kernels.
 const CACHE: &str = "HAPO_KERNEL_CACHE";
 
@@ -29,12 +28,28 @@ pub struct Arch {
     pub minor: u32,
 }
 
+/// What a source is compiled to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Code of one architecture.
+    Image,
+    /// Text that the driver compiles for the GPU at hand.
+    Ptx,
+}
+
 /// NVRTC.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Compiler {
+    nvrtc: Arc<Nvrtc>,
     version: (i32, i32),
     /// How it is called in messages.
     device: String,
+}
+
+impl std::fmt::Debug for Compiler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Compiler").field("version", &self.version).finish_non_exhaustive()
+    }
 }
 
 impl Compiler {
@@ -43,17 +58,15 @@ impl Compiler {
     /// # Errors
     /// It is not there.
     pub fn find(device: &str) -> Result<Self, DeviceError> {
-        load_named_libraries();
-        // SAFETY: only opens and closes libraries.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(missing(device, "libnvrtc.so, which compiles the kernels,"));
-        }
+        let nvrtc = Nvrtc::find()
+            .ok_or_else(|| missing(device, "libnvrtc.so, which compiles the kernels,"))?;
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: the library is there, and the numbers outlive the call.
-        unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) }
-            .result()
-            .map_err(|it| failed(device, &format!("NVRTC does not say its version: {it}")))?;
-        Ok(Self { version: (major, minor), device: device.to_owned() })
+        // SAFETY: the numbers outlive the call.
+        let status = unsafe { (nvrtc.nvrtcVersion)(&raw mut major, &raw mut minor) };
+        if status != 0 {
+            return Err(failed(device, &format!("NVRTC does not say its version: {status}")));
+        }
+        Ok(Self { nvrtc: Arc::new(nvrtc), version: (major, minor), device: device.to_owned() })
     }
 
     /// Its version, such as 12.9.
@@ -61,86 +74,156 @@ impl Compiler {
         self.version
     }
 
-    /// A file of kernels as an image for GPUs of one architecture, from the folder of images where it is
-    /// there.
+    /// The file that was opened.
+    pub fn path(&self) -> &Path {
+        &self.nvrtc.path
+    }
+
+    /// Loads a file of kernels: the image that was kept, a new one where that is not there or `load` refuses it, and
+    /// PTX where it refuses the new one too.
     ///
     /// # Errors
-    /// NVRTC refuses: the message holds its log.
-    pub fn image(&self, source: &Source, arch: Arch) -> Result<Vec<u8>, DeviceError> {
-        let program = source.program();
-        let options = options(arch);
-        let Some(path) = cache_folder().map(|it| it.join(self.image_name(&program, &options)))
-        else {
-            return self.compile(source, arch);
-        };
-        if let Ok(image) = std::fs::read(&path) {
-            return Ok(image);
+    /// NVRTC refuses the source, or `load` refuses all of them.
+    pub fn load<M>(
+        &self,
+        source: &Source,
+        arch: Arch,
+        mut load: impl FnMut(&[u8]) -> Result<M, String>,
+    ) -> Result<M, DeviceError> {
+        let options = options(arch, Form::Image);
+        let name = self.image_name(&source.program(), &options);
+        let kept = cache_folder().map(|it| it.join(name));
+        let made = || self.compile(source, arch, Form::Image);
+        match load_kept(kept.as_deref(), made, &mut load)? {
+            Ok(it) => Ok(it),
+            Err(refused) => load(&self.compile(source, arch, Form::Ptx)?).map_err(|it| {
+                let problem = format!("{} cannot be loaded: {refused}", source.file);
+                failed(&self.device, &format!("{problem}; as PTX: {it}"))
+            }),
         }
-        let image = self.compile(source, arch)?;
-        // Without the file the next start compiles again, nothing else.
-        let _ = path
-            .parent()
-            .map(create_folder)
-            .map(|it| it.and_then(|()| write_atomically(&path, &image)));
-        Ok(image)
     }
 
     /// Compiles a file of kernels.
     ///
     /// # Errors
     /// NVRTC refuses: the message holds its log.
-    pub fn compile(&self, source: &Source, arch: Arch) -> Result<Vec<u8>, DeviceError> {
+    pub fn compile(&self, source: &Source, arch: Arch, form: Form) -> Result<Vec<u8>, DeviceError> {
         let text = CString::new(source.program()).expect("a source has no zero byte");
         let name = CString::new(source.file).expect("a file name has no zero byte");
+        let options: Vec<CString> = options(arch, form)
+            .into_iter()
+            .map(|it| CString::new(it).expect("an option has no zero byte"))
+            .collect();
+        let options: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
         let refused = |what: &str| failed(&self.device, &format!("{}: {what}", source.file));
-        let program = result::create_program(&text, Some(&name))
-            .map_err(|it| refused(&format!("NVRTC cannot start: {it}")))?;
-        // SAFETY: the program was just made and is destroyed once, below.
-        let image = unsafe {
-            match result::compile_program(program, &options(arch)) {
-                Ok(()) => image_of(program).map_err(|it| refused(&it.to_string())),
-                Err(it) => Err(refused(&format!("{it}\n{}", log_of(program)))),
-            }
+        let mut program: Program = std::ptr::null_mut();
+        let none = std::ptr::null();
+        // SAFETY: all texts outlive the calls; the program is destroyed once, below.
+        unsafe {
+            let (text, name) = (text.as_ptr(), name.as_ptr());
+            let status =
+                (self.nvrtc.nvrtcCreateProgram)(&raw mut program, text, name, 0, none, none);
+            self.ok(status).map_err(|it| refused(&format!("NVRTC cannot start: {it}")))?;
+            let count = options.len() as c_int;
+            let status = (self.nvrtc.nvrtcCompileProgram)(program, count, options.as_ptr());
+            let image = match self.ok(status) {
+                Ok(()) => self.made(program, form).map_err(|it| refused(&it)),
+                Err(it) => Err(refused(&format!("{it}\n{}", self.log_of(program)))),
+            };
+            let _ = (self.nvrtc.nvrtcDestroyProgram)(&raw mut program);
+            image
+        }
+    }
+
+    fn ok(&self, status: c_int) -> Result<(), String> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: NVRTC's texts are there as long as it is.
+        let text = unsafe { CStr::from_ptr((self.nvrtc.nvrtcGetErrorString)(status)) };
+        Err(text.to_string_lossy().into_owned())
+    }
+
+    /// # Safety
+    /// `program` is alive and compiled.
+    unsafe fn made(&self, program: Program, form: Form) -> Result<Vec<u8>, String> {
+        let (size_of, get) = match form {
+            Form::Image => (self.nvrtc.nvrtcGetCUBINSize, self.nvrtc.nvrtcGetCUBIN),
+            Form::Ptx => (self.nvrtc.nvrtcGetPTXSize, self.nvrtc.nvrtcGetPTX),
         };
         // SAFETY: as above.
-        let _ = unsafe { result::destroy_program(program) };
-        image
+        unsafe { self.bytes_of(program, size_of, get) }
+    }
+
+    /// # Safety
+    /// `program` is alive.
+    unsafe fn log_of(&self, program: Program) -> String {
+        let (size_of, get) = (self.nvrtc.nvrtcGetProgramLogSize, self.nvrtc.nvrtcGetProgramLog);
+        // SAFETY: as above.
+        let log = unsafe { self.bytes_of(program, size_of, get) }.unwrap_or_default();
+        CStr::from_bytes_until_nul(&log)
+            .map_or_else(|_| String::new(), |it| it.to_string_lossy().trim_end().to_owned())
+    }
+
+    /// # Safety
+    /// `program` is alive; the functions say the size of a text of it and write it.
+    unsafe fn bytes_of(
+        &self,
+        program: Program,
+        size_of: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+        get: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>, String> {
+        let mut size = 0;
+        // SAFETY: as above; the buffer has the size that was asked for.
+        unsafe {
+            self.ok(size_of(program, &raw mut size))?;
+            let mut bytes = vec![0_u8; size];
+            self.ok(get(program, bytes.as_mut_ptr().cast()))?;
+            Ok(bytes)
+        }
     }
 
     fn image_name(&self, program: &str, options: &[String]) -> String {
-        let mut hash = Sha256::new();
-        hash.update(program);
-        hash.update(options.join(" "));
-        hash.update(format!("{:?}", self.version));
-        format!("{}.cubin", hapo_core::hex(hash.finalize()))
+        image_name(program, options, self.version)
     }
 }
 
-fn options(arch: Arch) -> Vec<String> {
-    vec![format!("--gpu-architecture=sm_{}{}", arch.major, arch.minor), "--std=c++17".to_owned()]
+fn image_name(program: &str, options: &[String], version: (i32, i32)) -> String {
+    let mut hash = Sha256::new();
+    hash.update(program);
+    hash.update(options.join(" "));
+    hash.update(format!("{version:?}"));
+    format!("{}.cubin", hapo_core::hex(hash.finalize()))
 }
 
-/// # Safety
-/// `program` is alive and compiled.
-unsafe fn image_of(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
-    let mut size = 0;
-    // SAFETY: as above; the buffer has the size that was asked for.
-    unsafe {
-        sys::nvrtcGetCUBINSize(program, &raw mut size).result()?;
-        let mut image = vec![0_u8; size];
-        sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast::<c_char>()).result()?;
-        Ok(image)
+/// What `load` says of the image in the file `kept`, or of a new one, which is kept where it is taken.
+fn load_kept<M>(
+    kept: Option<&Path>,
+    made: impl FnOnce() -> Result<Vec<u8>, DeviceError>,
+    load: &mut impl FnMut(&[u8]) -> Result<M, String>,
+) -> Result<Result<M, String>, DeviceError> {
+    if let Some(image) = kept.and_then(|it| std::fs::read(it).ok())
+        && let Ok(it) = load(&image)
+    {
+        return Ok(Ok(it));
     }
+    let image = made()?;
+    let loaded = load(&image);
+    if let (Ok(_), Some(path)) = (&loaded, kept) {
+        // Without the file the next start compiles again, nothing else.
+        let folder = path.parent().map(create_folder);
+        let _ = folder.map(|it| it.and_then(|()| write_atomically(path, &image)));
+    }
+    Ok(loaded)
 }
 
-/// # Safety
-/// `program` is alive.
-unsafe fn log_of(program: sys::nvrtcProgram) -> String {
-    // SAFETY: as above.
-    let log = unsafe { result::get_program_log(program) }.unwrap_or_default();
-    let bytes: Vec<u8> = log.into_iter().map(|it| it as u8).collect();
-    CStr::from_bytes_until_nul(&bytes)
-        .map_or_else(|_| String::new(), |it| it.to_string_lossy().trim_end().to_owned())
+fn options(arch: Arch, form: Form) -> Vec<String> {
+    let of = match form {
+        Form::Image => "sm",
+        Form::Ptx => "compute",
+    };
+    let arch = format!("--gpu-architecture={of}_{}{}", arch.major, arch.minor);
+    vec![arch, "--std=c++17".to_owned()]
 }
 
 /// `HAPO_KERNEL_CACHE`, else `hapo/kernels` in the user's folder for caches.
@@ -155,47 +238,13 @@ fn cache_folder() -> Option<PathBuf> {
     Some(caches.join("hapo").join("kernels"))
 }
 
-/// Opens the libraries of the named folders once, so that they are found by their names afterwards.
-pub(crate) fn load_named_libraries() {
-    static ONCE: OnceLock<()> = OnceLock::new();
-    ONCE.get_or_init(|| {
-        let folders = std::env::var_os(LIBRARIES).unwrap_or_default();
-        for folder in std::env::split_paths(&folders) {
-            // cublas needs cublasLt.
-            for stem in ["libnvrtc.so", "libcublasLt.so", "libcublas.so"] {
-                let Ok(entries) = std::fs::read_dir(&folder) else {
-                    continue;
-                };
-                let mut files: Vec<PathBuf> = entries
-                    .filter_map(|it| Some(it.ok()?.path()))
-                    .filter(|it| is_version_of(it, stem))
-                    .collect();
-                files.sort();
-                for file in files {
-                    // SAFETY: these are NVIDIA's libraries, in a folder the user named.
-                    if let Ok(library) = unsafe { libloading::Library::new(&file) } {
-                        std::mem::forget(library);
-                        break;
-                    }
-                }
-            }
-        }
-    });
-}
-
-/// `libnvrtc.so` or `libnvrtc.so.12`, not `libnvrtc-builtins.so.12.9`.
-fn is_version_of(path: &Path, stem: &str) -> bool {
-    let name = path.file_name().and_then(|it| it.to_str()).unwrap_or("");
-    name.strip_prefix(stem).is_some_and(|it| it.is_empty() || it.starts_with('.'))
-}
-
 /// A library that is not there.
 pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
     DeviceError::Gpu {
         device: device.to_owned(),
         problem: format!("{what} was not found"),
         hint: format!(
-            "install CUDA 11.8 or later, or name the folders of its libraries in {LIBRARIES}; or compute on the CPU"
+            "install CUDA 11.8 or later, or name the folders of its libraries in {FOLDERS}; or compute on the CPU"
         ),
     }
 }
@@ -214,21 +263,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_of_a_library() {
-        let is = |name: &str| is_version_of(Path::new(name), "libnvrtc.so");
-        assert!(is("/a/libnvrtc.so") && is("libnvrtc.so.12"));
-        assert!(!is("libnvrtc-builtins.so.12.9") && !is("libnvrtc.alt.so.12"));
+    fn images_have_names_of_what_they_were_made_from() {
+        let hopper = options(Arch { major: 9, minor: 0 }, Form::Image);
+        let name = image_name("a", &hopper, (12, 9));
+        assert_eq!(name.len(), 64 + 6);
+        assert_ne!(name, image_name("a", &hopper, (12, 8)));
+        assert_ne!(name, image_name("b", &hopper, (12, 9)));
+        let ampere = options(Arch { major: 8, minor: 0 }, Form::Image);
+        assert_ne!(name, image_name("a", &ampere, (12, 9)));
     }
 
     #[test]
-    fn images_have_names_of_what_they_were_made_from() {
-        let compiler = |minor| Compiler { version: (12, minor), device: "cuda:0".to_owned() };
-        let hopper = options(Arch { major: 9, minor: 0 });
-        let name = compiler(9).image_name("a", &hopper);
-        assert_eq!(name.len(), 64 + 6);
-        assert_ne!(name, compiler(8).image_name("a", &hopper));
-        assert_ne!(name, compiler(9).image_name("b", &hopper));
-        let ampere = options(Arch { major: 8, minor: 0 });
-        assert_ne!(name, compiler(9).image_name("a", &ampere));
+    fn an_image_that_is_refused_is_made_anew_once_and_kept_when_it_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.cubin");
+        std::fs::write(&path, "torn").unwrap();
+        let mut seen: Vec<String> = Vec::new();
+        let mut load = |image: &[u8]| {
+            seen.push(String::from_utf8(image.to_vec()).unwrap());
+            if image == b"new" { Ok(7) } else { Err("refused".to_owned()) }
+        };
+        let made = || Ok(b"new".to_vec());
+        assert_eq!(load_kept(Some(&path), made, &mut load).unwrap(), Ok(7));
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        // The kept one is taken, nothing is made.
+        assert_eq!(load_kept(Some(&path), || unreachable!(), &mut load).unwrap(), Ok(7));
+        assert_eq!(seen, ["torn", "new", "new"]);
+        // What is refused is not kept.
+        let other = folder.path().join("b.cubin");
+        let mut refuse = |_: &[u8]| Err::<(), _>("an older driver".to_owned());
+        let loaded = load_kept(Some(&other), || Ok(b"new".to_vec()), &mut refuse).unwrap();
+        assert_eq!(loaded, Err("an older driver".to_owned()));
+        assert!(!other.exists());
     }
 }

@@ -4,6 +4,7 @@
 //! skipped. Tables keep their items on the host too: tiles of attention and groups of equal tokens are
 //! computed from them once and stay next to them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{
@@ -11,7 +12,7 @@ use hapo_kernels::{
 };
 
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
-use crate::plan::{self, AttentionPlan, TooLarge};
+use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
 
 /// What the inputs of matrix products are rounded to; sums are in f32 either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +20,9 @@ pub enum MatmulPrecision {
     /// Nothing: f32 in (no TF32).
     #[default]
     F32,
-    /// bf16 in, on the tensor cores; weights, activations and gradients stay f32 in memory.
+    /// Ten bits of mantissa, on the tensor cores; nothing is copied for it.
+    Tf32,
+    /// bf16 in, on the tensor cores; weights, activations and gradients stay f32 in memory, and weights have a copy.
     Bf16,
 }
 
@@ -49,6 +52,10 @@ pub(crate) struct Inner<L: Launcher> {
 pub struct CudaBuf<L: Launcher> {
     pub(crate) memory: L::Memory,
     pub(crate) len: usize,
+    /// The whole in bf16, of a buffer whose parts are weights of rounded products.
+    pub(crate) copy: Mutex<Option<L::Memory>>,
+    /// Whether the copy is that of the numbers of this moment.
+    pub(crate) copy_is_fresh: AtomicBool,
 }
 
 impl<L: Launcher> Buffer for CudaBuf<L> {
@@ -61,8 +68,8 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
 #[derive(Debug)]
 pub struct CudaTable<L: Launcher, T> {
     pub(crate) items: Vec<T>,
-    /// `None` when there was not enough memory; [`check`](hapo_kernels::Device::check) says so.
-    pub(crate) memory: Option<L::Memory>,
+    /// Why there is none: [`check`](hapo_kernels::Device::check) says so, and so does every operation that needs it.
+    pub(crate) memory: Result<L::Memory, DeviceError>,
     pub(crate) derived: Mutex<Vec<(Derived, Arc<Uploaded<L>>)>>,
 }
 
@@ -70,6 +77,7 @@ pub struct CudaTable<L: Launcher, T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Derived {
     QueryTiles(usize),
+    KeyChunks(usize),
     KeyTiles(usize),
     TokenGroups,
 }
@@ -79,7 +87,7 @@ pub(crate) enum Derived {
 pub(crate) struct Uploaded<L: Launcher> {
     pub(crate) memory: L::Memory,
     pub(crate) words: usize,
-    /// Number of groups, for [`Derived::TokenGroups`].
+    /// Number of groups, for [`Derived::TokenGroups`], or of parts, for [`Derived::KeyChunks`].
     pub(crate) groups: usize,
 }
 
@@ -92,12 +100,31 @@ pub(crate) fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
 
 /// Address of the first element of a span to write.
 pub(crate) fn to<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
+    span.buf.copy_is_fresh.store(false, Ordering::Relaxed);
     span.buf.memory.address() + (span.offset * size_of::<f32>()) as u64
 }
 
 /// An f32 as an argument.
 pub(crate) fn f32_arg(x: f32) -> u64 {
     u64::from(x.to_bits())
+}
+
+/// A factor of a product.
+pub(crate) enum Factor<'a, L: Launcher> {
+    /// Part of a buffer of weights.
+    Weights(Span<'a, CudaBuf<L>>),
+    /// So many numbers.
+    Numbers(usize),
+}
+
+impl<L: Launcher> Factor<'_, L> {
+    /// Numbers that are rounded into scratch memory.
+    fn scratch_len(&self) -> usize {
+        match self {
+            Self::Weights(_) => 0,
+            Self::Numbers(len) => *len,
+        }
+    }
 }
 
 impl<L: Launcher> CudaDevice<L> {
@@ -135,7 +162,7 @@ impl<L: Launcher> CudaDevice<L> {
     pub(crate) fn too_large(&self, it: TooLarge) -> DeviceError {
         DeviceError::Gpu {
             device: self.inner.launcher.name(),
-            problem: format!("{} {}, the limit is {}", it.got, it.what, it.limit),
+            problem: it.to_string(),
             hint: "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences"
                 .to_owned(),
         }
@@ -157,6 +184,16 @@ impl<L: Launcher> CudaDevice<L> {
         let mut all = vec![n as u64];
         all.extend_from_slice(args);
         self.launch(kernel, plan::elements(n), 0, &all)
+    }
+
+    /// As [`Self::over`], of a kernel that counts its elements in 32 bits.
+    pub(crate) fn over_32(&self, kernel: &'static str, n: usize, args: &[u64]) -> Done {
+        // The last block's index plus a whole grid must fit as well.
+        let limit = i32::MAX as usize;
+        if n > limit {
+            return Err(self.too_large(TooLarge { what: "elements", got: n, limit }));
+        }
+        self.over(kernel, n, args)
     }
 
     pub(crate) fn launch(
@@ -185,13 +222,6 @@ impl<L: Launcher> CudaDevice<L> {
         work(address)
     }
 
-    pub(crate) fn upload_words(&self, words: &[u32]) -> Result<L::Memory, DeviceError> {
-        let bytes: &[u8] = bytemuck::cast_slice(words);
-        let memory = self.inner.launcher.alloc(bytes.len())?;
-        self.inner.launcher.upload(bytes, memory.address())?;
-        Ok(memory)
-    }
-
     /// What `make` works out from a table's items, uploaded once.
     pub(crate) fn derived<T: TableItem>(
         &self,
@@ -205,14 +235,29 @@ impl<L: Launcher> CudaDevice<L> {
         }
         let (words, groups) = make(&table.items);
         let made =
-            Arc::new(Uploaded { memory: self.upload_words(&words)?, words: words.len(), groups });
+            Arc::new(Uploaded { memory: self.upload_items(&words)?, words: words.len(), groups });
         all.push((which, Arc::clone(&made)));
         Ok(made)
     }
 
-    /// Address of a table; one without memory has left a fault, so nothing runs.
-    pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> u64 {
-        table.memory.as_ref().map_or(0, Memory::address)
+    /// Address of a table.
+    pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64, DeviceError> {
+        table.memory.as_ref().map(Memory::address).map_err(Clone::clone)
+    }
+
+    /// Address of weights in bf16, in the copy of their buffer, which is made where it is not there and made again where
+    /// the buffer was written to since.
+    fn rounded_weights(&self, w: Span<CudaBuf<L>>) -> Result<u64, DeviceError> {
+        let mut copy = w.buf.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        if copy.is_none() {
+            *copy = Some(self.inner.launcher.alloc(w.buf.len * size_of::<u16>())?);
+        }
+        let address = copy.as_ref().map_or(0, Memory::address);
+        if !w.buf.copy_is_fresh.load(Ordering::Relaxed) {
+            self.over("round_to_bf16", w.buf.len, &[w.buf.memory.address(), address])?;
+            w.buf.copy_is_fresh.store(true, Ordering::Relaxed);
+        }
+        Ok(address + (w.offset * size_of::<u16>()) as u64)
     }
 
     /// Puts a bias or nothing where the product goes; whether it is added to that.
@@ -229,14 +274,20 @@ impl<L: Launcher> CudaDevice<L> {
             Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, width, "a bias is [outputs]");
                 let width = self.word("outputs", width)?;
-                self.over("repeat_row", rows * bias.len, &[width, at(*bias), out])?;
+                self.over_32("repeat_row", rows * bias.len, &[width, at(*bias), out])?;
                 Ok(true)
             }
         }
     }
 
-    /// A product whose factors are f32 in memory.
-    pub(crate) fn product(&self, product: Product, left_len: usize, right_len: usize) -> Done {
+    /// A product whose factors are f32 in memory: weights, which have a copy in bf16 where products round them, and
+    /// numbers that are rounded for this product alone.
+    pub(crate) fn product(
+        &self,
+        product: Product,
+        left: Factor<'_, L>,
+        right: Factor<'_, L>,
+    ) -> Done {
         let Product { m, n, k, add, .. } = product;
         if m == 0 || n == 0 {
             return Ok(());
@@ -253,20 +304,32 @@ impl<L: Launcher> CudaDevice<L> {
                 return Err(self.too_large(TooLarge { what, got: n, limit: i32::MAX as usize }));
             }
         }
-        if self.inner.products == MatmulPrecision::F32 {
-            return self.inner.launcher.product(&product);
-        }
-        // Both factors in bf16, the second on a boundary of 256 bytes.
-        let right_at = (left_len * 2).next_multiple_of(256);
-        self.with_scratch(right_at + right_len * 2, |scratch| {
-            let right_to = scratch + right_at as u64;
-            self.over("round_to_bf16", left_len, &[product.left.address, scratch])?;
-            self.over("round_to_bf16", right_len, &[product.right.address, right_to])?;
+        let number = match self.inner.products {
+            MatmulPrecision::F32 => Number::F32,
+            MatmulPrecision::Tf32 => Number::Tf32,
+            MatmulPrecision::Bf16 => return self.rounded_product(product, left, right),
+        };
+        self.inner.launcher.product(&Product { number, ..product })
+    }
+
+    fn rounded_product(&self, product: Product, left: Factor<'_, L>, right: Factor<'_, L>) -> Done {
+        // Numbers that are rounded here, the second on a boundary of 256 bytes.
+        let right_at = (left.scratch_len() * 2).next_multiple_of(256);
+        self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
+            let rounded = |factor: Factor<'_, L>, address: u64, to: u64| match factor {
+                Factor::Weights(w) => self.rounded_weights(w),
+                Factor::Numbers(len) => {
+                    self.over("round_to_bf16", len, &[address, to])?;
+                    Ok(to)
+                }
+            };
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
+            let left_at = rounded(left, product.left.address, scratch)?;
+            let right_at = rounded(right, product.right.address, scratch + right_at as u64)?;
             self.inner.launcher.product(&Product {
                 number: Number::Bf16,
-                left: moved(product.left, scratch),
-                right: moved(product.right, right_to),
+                left: moved(product.left, left_at),
+                right: moved(product.right, right_at),
                 ..product
             })
         })
@@ -304,6 +367,37 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
+    /// The tensor cores' attention, where products are of bf16 numbers and heads fit: then everything that reads
+    /// queries, keys and values rounds them.
+    pub(crate) fn tile_plan(&self, shape: AttentionShape) -> Option<TilePlan> {
+        let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
+        TilePlan::of(shape.head_dim).filter(|_| is_bf16)
+    }
+
+    /// Attention on the tensor cores, of keys and values that are rounded before.
+    pub(crate) fn attention_tiles(
+        &self,
+        plan: TilePlan,
+        shape: AttentionShape,
+        segments: &CudaTable<L, SegmentRow>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
+        [out, log_sums]: [u64; 2],
+    ) -> Done {
+        let tiles = self.query_tiles(segments, TilePlan::QUERIES)?;
+        let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
+        let values_at = (k.len * size_of::<u16>()).next_multiple_of(256);
+        self.with_scratch(values_at + v.len * size_of::<u16>(), |keys| {
+            let values = keys + values_at as u64;
+            self.over("round_to_bf16", k.len, &[at(k), keys])?;
+            self.over("round_to_bf16", v.len, &[at(v), values])?;
+            let (table, work) = (Self::table_at(segments)?, tiles.memory.address());
+            let args =
+                [table, work, heads, kv_heads, head_dim, scale, at(q), keys, values, out, log_sums];
+            let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
+            self.launch(plan.kernel, grid, plan.bytes(), &args)
+        })
+    }
+
     pub(crate) fn query_tiles(
         &self,
         segments: &CudaTable<L, SegmentRow>,
@@ -317,23 +411,34 @@ impl<L: Launcher> CudaDevice<L> {
         [shape.heads as u64, shape.kv_heads as u64, shape.head_dim as u64, f32_arg(shape.scale())]
     }
 
-    /// Downloads one number per block of `kernel`, which is given the elements of a block.
-    pub(crate) fn numbers_of_blocks<T: bytemuck::Pod>(
+    /// Downloads what `kernel` gives for each of `n` blocks, whose arguments end with where it goes.
+    pub(crate) fn of_blocks<T: bytemuck::Pod>(
         &self,
         kernel: &'static str,
+        n: usize,
         shared: u32,
-        x: Span<CudaBuf<L>>,
+        args: &[u64],
     ) -> Result<Vec<T>, DeviceError> {
-        let blocks = x.len.div_ceil(plan::PER_BLOCK);
-        let mut numbers = vec![T::zeroed(); blocks];
-        if blocks > 0 {
-            let grid = self.grid(blocks, 1, 1)?;
-            self.with_scratch(size_of_val(&numbers[..]), |scratch| {
-                let args = [x.len as u64, plan::PER_BLOCK as u64, at(x), scratch];
+        let mut found = vec![T::zeroed(); n];
+        if n > 0 {
+            let grid = self.grid(n, 1, 1)?;
+            self.with_scratch(size_of_val(&found[..]), |scratch| {
+                let args = [args, &[scratch]].concat();
                 self.launch(kernel, grid, shared, &args)?;
-                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut numbers))
+                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut found))
             })?;
         }
-        Ok(numbers)
+        Ok(found)
+    }
+
+    /// Items for one kernel.
+    pub(crate) fn upload_items<T: bytemuck::Pod>(
+        &self,
+        items: &[T],
+    ) -> Result<L::Memory, DeviceError> {
+        let bytes: &[u8] = bytemuck::cast_slice(items);
+        let memory = self.inner.launcher.alloc(bytes.len())?;
+        self.inner.launcher.upload(bytes, memory.address())?;
+        Ok(memory)
     }
 }

@@ -1,18 +1,23 @@
 //! The launcher of a real GPU: the driver, one stream, cuBLAS.
 
 use std::collections::HashMap;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use cudarc::cublas::{result as blas, sys as blas_sys};
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::DeviceError;
 
-use crate::compile::{Arch, Compiler, failed, load_named_libraries, missing};
+use crate::compile::{Arch, Compiler, failed, missing};
 use crate::device::{CudaDevice, MatmulPrecision};
 use crate::launch::{Launch, Launcher, Memory, Number, Product, THREADS};
-use crate::sources::sources;
+use crate::libraries::{Cublas, Handle, blas};
+use crate::plan;
+use crate::sources::{Source, sources};
+use crate::staging::{RING, Staging};
+use crate::trace::Trace;
 
 /// Symbols of the driver that are looked for before anything is called.
 const SYMBOLS: &[&str] = &[
@@ -25,12 +30,19 @@ const SYMBOLS: &[&str] = &[
     "cuMemPoolSetAttribute",
     "cuMemPoolTrimTo",
     "cuModuleLoadData",
+    "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuLaunchKernel",
 ];
 
-/// The earliest architecture: memory pools and the shared memory that tiles of attention take.
+/// The earliest architecture: the shared memory that tiles of attention take, and bf16.
 const LEAST_MAJOR: i32 = 8;
+
+/// Bytes of cuBLAS's workspace, which would otherwise be its own: 32 MiB on Hopper, beside the pool.
+const WORKSPACE: usize = 64 << 20;
+
+/// What turns f32 products into TF32 behind every program's back.
+const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
 /// Opens GPU `ordinal`, compiling its kernels where they were not compiled before.
 ///
@@ -49,13 +61,30 @@ pub struct Driver {
 
 struct Open {
     name: String,
+    about: Vec<String>,
     context: Arc<CudaContext>,
     stream: sys::CUstream,
-    pool: sys::CUmemoryPool,
-    functions: HashMap<&'static str, sys::CUfunction>,
+    /// Is `None` where the device has no memory pools.
+    pool: Option<sys::CUmemoryPool>,
+    functions: HashMap<&'static str, Function>,
     modules: Vec<sys::CUmodule>,
+    /// Shared memory that a block may ask for.
+    shared: u32,
+    cublas: Cublas,
     /// One call at a time: a handle has a workspace.
-    blas: Mutex<blas_sys::cublasHandle_t>,
+    blas: Mutex<Handle>,
+    workspace: u64,
+    staging: Mutex<Option<Staging>>,
+    trace: Option<Trace>,
+}
+
+/// A kernel.
+struct Function {
+    handle: sys::CUfunction,
+    /// Bytes of shared memory that it has in any case.
+    fixed: u32,
+    /// Bytes it was allowed to be launched with; 0 for those that every kernel is.
+    allowed: AtomicU32,
 }
 
 // SAFETY: the driver's handles may be used from any thread that has the context current, which `bind`
@@ -73,6 +102,7 @@ impl std::fmt::Debug for Open {
 impl Drop for Open {
     fn drop(&mut self) {
         let blas = *self.blas.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.context.bind_to_thread().is_err() {
             return;
         }
@@ -80,7 +110,11 @@ impl Drop for Open {
         // no caller left to report a failure to.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream);
-            let _ = blas::destroy_handle(blas);
+            let _ = (self.cublas.cublasDestroy_v2)(blas);
+            let _ = free(self.pool, self.workspace, self.stream);
+            if let Some(it) = staging {
+                it.free();
+            }
             for &module in &self.modules {
                 let _ = cuda::module::unload(module);
             }
@@ -90,14 +124,16 @@ impl Drop for Open {
 }
 
 impl Driver {
-    fn open(ordinal: usize) -> Result<Self, DeviceError> {
+    /// Opens GPU `ordinal`.
+    ///
+    /// # Errors
+    /// Those of [`open`].
+    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;
-        load_named_libraries();
-        cuda::init().map_err(|it| failed(&name, &describe("the driver does not start", it)))?;
-        let count = cuda::device::get_count().map_err(|it| {
-            failed(&name, &describe("the driver does not report the number of GPUs", it))
-        })?;
+        cuda::init().map_err(|it| refused(&name, "the driver does not start", it))?;
+        let count = cuda::device::get_count()
+            .map_err(|it| refused(&name, "the driver does not report the number of GPUs", it))?;
         if ordinal >= count as usize {
             return Err(DeviceError::Gpu {
                 device: name,
@@ -106,15 +142,13 @@ impl Driver {
             });
         }
         let compiler = Compiler::find(&name)?;
-        // SAFETY: only opens and closes libraries.
-        if !unsafe { blas_sys::is_culib_present() } {
-            return Err(missing(&name, "libcublas.so, which multiplies matrices,"));
-        }
+        let cublas = Cublas::find()
+            .ok_or_else(|| missing(&name, "libcublas.so, which multiplies matrices,"))?;
         let context = CudaContext::new(ordinal)
-            .map_err(|it| failed(&name, &describe("the GPU cannot be opened", it)))?;
+            .map_err(|it| refused(&name, "the GPU cannot be opened", it))?;
         let (major, minor) = context
             .compute_capability()
-            .map_err(|it| failed(&name, &describe("the GPU does not report its properties", it)))?;
+            .map_err(|it| refused(&name, "the GPU does not report its properties", it))?;
         if major < LEAST_MAJOR {
             return Err(DeviceError::Gpu {
                 device: name,
@@ -125,81 +159,94 @@ impl Driver {
             });
         }
         let arch = Arch { major: major as u32, minor: minor as u32 };
-        let images =
-            sources().iter().map(|it| compiler.image(it, arch)).collect::<Result<Vec<_>, _>>()?;
-        // SAFETY: the context is current on this thread (`CudaContext::new` binds it), images are those
-        // of NVRTC for this GPU, and every handle is kept by `Open`, which gives it back.
-        unsafe { Self::with_images(name.clone(), context, &images) }
+        let (mut functions, mut modules) = (HashMap::new(), Vec::new());
+        for source in sources() {
+            // SAFETY: the context is current on this thread (`CudaContext::new` binds it), and images are NVRTC's.
+            let (module, of_file) =
+                compiler.load(source, arch, |image| unsafe { load(source, image) })?;
+            modules.push(module);
+            functions.extend(of_file);
+        }
+        // SAFETY: the context is current, the handles are its own, and `Open` gives them back.
+        unsafe { Self::with_functions(name.clone(), context, cublas, functions, modules) }
             .map_err(|it| failed(&name, &it))
+            .map(|mut it| {
+                let open = Arc::get_mut(&mut it.open).expect("nothing shares a driver yet");
+                open.about.extend(about(&compiler, arch));
+                it
+            })
     }
 
     /// # Safety
-    /// The context is current; `images` are cubins of [`sources`], in order.
-    unsafe fn with_images(
+    /// The context is current; functions and modules are its own.
+    unsafe fn with_functions(
         name: String,
         context: Arc<CudaContext>,
-        images: &[Vec<u8>],
+        cublas: Cublas,
+        functions: HashMap<&'static str, Function>,
+        modules: Vec<sys::CUmodule>,
     ) -> Result<Self, String> {
-        let shared = context
-            .attribute(
-                sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-            )
-            .map_err(|it| describe("the GPU does not report its shared memory", it))?;
-        let (mut functions, mut modules) = (HashMap::new(), Vec::new());
-        for (source, image) in sources().iter().zip(images) {
-            let refused = |it| describe(&format!("{} cannot be loaded", source.file), it);
-            // SAFETY: a complete cubin, as the caller promises.
-            let module =
-                unsafe { cuda::module::load_data(image.as_ptr().cast()) }.map_err(refused)?;
-            modules.push(module);
-            for &kernel in source.kernels {
-                let symbol = CString::new(kernel).expect("a kernel's name has no zero byte");
-                // SAFETY: the module was just loaded.
-                let function =
-                    unsafe { cuda::module::get_function(module, symbol) }.map_err(refused)?;
-                // SAFETY: the function is of a loaded module.
-                unsafe {
-                    cuda::function::set_function_attribute(
-                        function,
-                        sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                        shared,
-                    )
-                }
-                .map_err(refused)?;
-                functions.insert(kernel, function);
-            }
-        }
+        use sys::CUdevice_attribute as Attribute;
+        let attribute = |which| {
+            (context.attribute(which))
+                .map_err(|it| describe("the GPU does not say what it has", it))
+        };
+        let shared =
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32;
+        let has_pools = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0;
         let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking)
             .map_err(|it| describe("no stream", it))?;
         // SAFETY: the device is that of the context.
-        let pool = unsafe { cuda::device::get_default_mem_pool(context.cu_device()) }
-            .map_err(|it| describe("no memory pool", it))?;
-        // Memory that was given back stays in the pool for the next buffer.
-        let mut threshold = u64::MAX;
-        // SAFETY: the attribute is a number of 64 bits.
-        unsafe {
-            cuda::mem_pool::set_attribute(
-                pool,
-                sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                (&raw mut threshold).cast(),
-            )
-        }
-        .map_err(|it| describe("the memory pool cannot be set", it))?;
-        let blas = blas::create_handle().map_err(|it| format!("cuBLAS does not start: {it}"))?;
-        // SAFETY: both handles were just made.
-        unsafe { blas::set_stream(blas, stream.cast()) }
-            .map_err(|it| format!("cuBLAS refuses the stream: {it}"))?;
+        let pool = if has_pools { Some(unsafe { pool_of(&context) }?) } else { None };
+        // SAFETY: the stream was just made.
+        let workspace = unsafe { allocate(pool, WORKSPACE, stream) }
+            .map_err(|it| describe("no memory for cuBLAS's workspace", it))?;
+        // SAFETY: as above.
+        let (blas, version) = unsafe { handle_of(&cublas, stream, workspace) }?;
+        let about = vec![format!("cuBLAS {version} at {}", cublas.path.display())];
+        // SAFETY: the context is current.
+        let staging = Mutex::new(unsafe { Staging::new() });
         Ok(Self {
             open: Arc::new(Open {
                 name,
+                about,
                 context,
                 stream,
                 pool,
                 functions,
                 modules,
+                shared,
+                cublas,
                 blas: Mutex::new(blas),
+                workspace,
+                staging,
+                trace: Trace::asked(),
             }),
         })
+    }
+
+    /// The GPU, the driver and the libraries, with their versions and files.
+    pub fn about(&self) -> Vec<String> {
+        // SAFETY: the device is that of the context.
+        let gpu = cuda::device::get_name(self.open.context.cu_device()).unwrap_or_default();
+        let pool = if self.open.pool.is_some() { "" } else { ", without memory pools" };
+        let mut lines = vec![format!("{}: {gpu}{pool}", self.open.name)];
+        lines.extend(self.open.about.iter().cloned());
+        lines
+    }
+
+    /// What in the environment changes results.
+    pub fn warnings(&self) -> Vec<String> {
+        let set = std::env::var(TF32_OVERRIDE).ok().filter(|it| it != "0");
+        let warning = |it: String| {
+            format!("{TF32_OVERRIDE}={it}: cuBLAS may round the inputs of f32 products to TF32")
+        };
+        set.map(warning).into_iter().collect()
+    }
+
+    /// Times by operation, where `HAPO_CUDA_TRACE` asked for them.
+    pub fn trace(&self) -> Option<String> {
+        self.open.trace.as_ref().map(Trace::table)
     }
 
     /// Makes the GPU's context current on this thread.
@@ -208,7 +255,7 @@ impl Driver {
     }
 
     fn checked<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T, DeviceError> {
-        result.map_err(|it| failed(&self.open.name, &describe(what, it)))
+        result.map_err(|it| refused(&self.open.name, what, it))
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
@@ -218,6 +265,177 @@ impl Driver {
             "work on the GPU failed",
         )
     }
+
+    /// Begins `work`; where times are kept, waits for it.
+    fn timed(
+        &self,
+        name: impl FnOnce() -> String,
+        work: impl FnOnce() -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let Some(trace) = &self.open.trace else {
+            return work();
+        };
+        let start = Instant::now();
+        work()?;
+        self.wait()?;
+        trace.add(name(), start);
+        Ok(())
+    }
+
+    /// There is no memory for `bytes` more.
+    fn full(&self, bytes: usize) -> DeviceError {
+        let (free, total) = cuda::mem_get_info().unwrap_or_default();
+        DeviceError::OutOfMemory {
+            device: self.open.name.clone(),
+            asked: bytes as u64,
+            free: free as u64,
+            total: total as u64,
+        }
+    }
+
+    /// The kernel, allowed to be launched with so much shared memory.
+    fn function(&self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
+        let it = &self.open.functions[launch.kernel];
+        let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared).map_err(
+            |too_large| {
+                let problem = format!("{}: {too_large}", launch.kernel);
+                failed(&self.open.name, &problem)
+            },
+        )?;
+        if let Some(bytes) = needed.filter(|it_| *it_ > it.allowed.load(Ordering::Relaxed)) {
+            let attribute =
+                sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a loaded module.
+            let set = unsafe {
+                cuda::function::set_function_attribute(it.handle, attribute, bytes as c_int)
+            };
+            self.checked(
+                set,
+                &format!("{} is refused {bytes} bytes of shared memory", launch.kernel),
+            )?;
+            it.allowed.store(bytes, Ordering::Relaxed);
+        }
+        Ok(it.handle)
+    }
+}
+
+/// The file of kernels and what of it is called. Asking a function for an attribute brings its code to the GPU now, not
+/// at its first launch, when the memory may be full.
+///
+/// # Safety
+/// The context is current; `image` is NVRTC's.
+unsafe fn load(
+    source: &Source,
+    image: &[u8],
+) -> Result<(sys::CUmodule, Vec<(&'static str, Function)>), String> {
+    // SAFETY: a complete image, as the caller promises.
+    let module = unsafe { cuda::module::load_data(image.as_ptr().cast()) }
+        .map_err(|it| describe("the driver refuses the image", it))?;
+    let function = |&kernel: &&'static str| {
+        let symbol = CString::new(kernel).expect("a kernel's name has no zero byte");
+        // SAFETY: the module was just loaded.
+        let handle = unsafe { cuda::module::get_function(module, symbol) }?;
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        // SAFETY: the function is of this module.
+        let fixed = unsafe { cuda::function::get_function_attribute(handle, attribute) }?;
+        Ok((kernel, Function { handle, fixed: fixed as u32, allowed: AtomicU32::new(0) }))
+    };
+    let found: Result<Vec<_>, DriverError> = source.kernels.iter().map(function).collect();
+    found.map(|it| (module, it)).map_err(|it| {
+        // SAFETY: nothing uses the module.
+        let _ = unsafe { cuda::module::unload(module) };
+        describe("a kernel is not in the image", it)
+    })
+}
+
+/// The device's memory pool, where what was given back stays for the next buffer.
+///
+/// # Safety
+/// The context is current.
+unsafe fn pool_of(context: &CudaContext) -> Result<sys::CUmemoryPool, String> {
+    // SAFETY: the device is that of the context.
+    let pool = unsafe { cuda::device::get_default_mem_pool(context.cu_device()) }
+        .map_err(|it| describe("no memory pool", it))?;
+    let mut threshold = u64::MAX;
+    let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+    // SAFETY: the attribute is a number of 64 bits.
+    unsafe { cuda::mem_pool::set_attribute(pool, attribute, (&raw mut threshold).cast()) }
+        .map_err(|it| describe("the memory pool cannot be set", it))?;
+    Ok(pool)
+}
+
+/// A handle that works on the stream in the given workspace, and cuBLAS's version.
+///
+/// # Safety
+/// The stream is alive, and the workspace as long as the handle.
+unsafe fn handle_of(
+    cublas: &Cublas,
+    stream: sys::CUstream,
+    workspace: u64,
+) -> Result<(Handle, c_int), String> {
+    let ok = |what: &str, status: c_int| match status {
+        blas::SUCCESS => Ok(()),
+        it => Err(format!("cuBLAS {what}: status {it}")),
+    };
+    let (mut handle, mut version): (Handle, c_int) = (std::ptr::null_mut(), 0);
+    // SAFETY: as the caller promises. A stream takes the workspace away, so it comes first.
+    unsafe {
+        ok("does not start", (cublas.cublasCreate_v2)(&raw mut handle))?;
+        ok("does not say its version", (cublas.cublasGetVersion_v2)(handle, &raw mut version))?;
+        ok("refuses the stream", (cublas.cublasSetStream_v2)(handle, stream.cast()))?;
+        let memory = workspace as *mut c_void;
+        ok("refuses its workspace", (cublas.cublasSetWorkspace_v2)(handle, memory, WORKSPACE))?;
+    }
+    Ok((handle, version))
+}
+
+/// Memory of the pool, or of the device where it has none.
+///
+/// # Safety
+/// The context is current, the stream its own.
+unsafe fn allocate(
+    pool: Option<sys::CUmemoryPool>,
+    bytes: usize,
+    stream: sys::CUstream,
+) -> Result<u64, DriverError> {
+    match pool {
+        // SAFETY: as above.
+        Some(_) => unsafe { cuda::malloc_async(stream, bytes) },
+        // SAFETY: as above.
+        None => unsafe { cuda::malloc_sync(bytes) },
+    }
+}
+
+/// Gives memory back after all work on the stream.
+///
+/// # Safety
+/// As in [`allocate`]; the memory is its own and given back once.
+unsafe fn free(
+    pool: Option<sys::CUmemoryPool>,
+    address: u64,
+    stream: sys::CUstream,
+) -> Result<(), DriverError> {
+    // SAFETY: as above.
+    unsafe {
+        if pool.is_some() {
+            return cuda::free_async(address, stream);
+        }
+        cuda::stream::synchronize(stream)?;
+        cuda::free_sync(address)
+    }
+}
+
+/// The driver's version and NVRTC's.
+fn about(compiler: &Compiler, arch: Arch) -> Vec<String> {
+    let mut version = 0;
+    // SAFETY: the number outlives the call.
+    let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
+    let (major, minor) = compiler.version();
+    vec![
+        format!("driver for CUDA {}.{}", version / 1000, version % 1000 / 10),
+        format!("NVRTC {major}.{minor} at {}", compiler.path().display()),
+        format!("kernels for compute capability {}.{}", arch.major, arch.minor),
+    ]
 }
 
 /// Whether the driver's library is there and new enough.
@@ -248,12 +466,24 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
 
 /// What was done, and what the driver says about it.
 fn describe(what: &str, error: DriverError) -> String {
-    let text =
-        error.error_string().ok().and_then(|it| it.to_str().ok()).unwrap_or("an unknown error");
+    let text = error.error_string().ok().map(CStr::to_string_lossy);
+    let text = text.unwrap_or("an unknown error".into());
     format!("{what}: {text} ({:?})", error.0)
 }
 
-/// Memory of a GPU's pool.
+/// The same as an error; a stub of a toolkit, which stands before the driver in the loader's path, is named.
+fn refused(device: &str, what: &str, error: DriverError) -> DeviceError {
+    let mut it = failed(device, &describe(what, error));
+    if let (DeviceError::Gpu { hint, .. }, sys::CUresult::CUDA_ERROR_STUB_LIBRARY) =
+        (&mut it, error.0)
+    {
+        "libcuda.so is a toolkit's stub: take its folder of stubs out of LD_LIBRARY_PATH"
+            .clone_into(hint);
+    }
+    it
+}
+
+/// Memory of a GPU.
 #[derive(Debug)]
 pub struct CudaMemory {
     address: u64,
@@ -269,8 +499,9 @@ impl Memory for CudaMemory {
 impl Drop for CudaMemory {
     fn drop(&mut self) {
         if self.driver.bind().is_ok() {
-            // SAFETY: of this pool, given back once, after all work on the stream that uses it.
-            let _ = unsafe { cuda::free_async(self.address, self.driver.open.stream) };
+            let open = &self.driver.open;
+            // SAFETY: given back once, after all work on the stream that uses it.
+            let _ = unsafe { free(open.pool, self.address, open.stream) };
         }
     }
 }
@@ -280,27 +511,21 @@ impl Launcher for Driver {
 
     fn alloc(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         self.bind()?;
-        let stream = self.open.stream;
+        let (pool, stream) = (self.open.pool, self.open.stream);
         let size = bytes.max(1).next_multiple_of(256);
         // SAFETY: the stream is alive; the memory is set before anything reads it.
-        let allocate = || unsafe { cuda::malloc_async(stream, size) };
+        let allocate = || unsafe { allocate(pool, size, stream) };
         let full = |it: &DriverError| it.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let address = match allocate() {
             Err(it) if full(&it) => {
                 // What the pool holds may be fragmented: free it and try once more.
                 self.wait()?;
-                // SAFETY: the pool is that of the device.
-                let _ = unsafe { cuda::mem_pool::trim_to(self.open.pool, 0) };
+                if let Some(pool) = pool {
+                    // SAFETY: the pool is that of the device.
+                    let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
+                }
                 match allocate() {
-                    Err(it) if full(&it) => {
-                        let (free, total) = cuda::mem_get_info().unwrap_or_default();
-                        return Err(DeviceError::OutOfMemory {
-                            device: self.open.name.clone(),
-                            asked: size as u64,
-                            free: free as u64,
-                            total: total as u64,
-                        });
-                    }
+                    Err(it) if full(&it) => return Err(self.full(size)),
                     again => again,
                 }
             }
@@ -317,10 +542,29 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: the caller's address holds the bytes, which stay until the wait below.
-        let copied = unsafe { cuda::memcpy_htod_async(to, from, self.open.stream) };
-        self.checked(copied, "a copy to the GPU failed")?;
-        self.wait()
+        let name = || "copy to the GPU".to_owned();
+        let begin = |from: &[u8]| {
+            // SAFETY: the caller's address holds the bytes.
+            let copied = unsafe { cuda::memcpy_htod_async(to, from, self.open.stream) };
+            self.checked(copied, "a copy to the GPU failed")
+        };
+        let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(ring) = staging.as_mut().filter(|_| from.len() <= RING) else {
+            return self.timed(name, || {
+                begin(from)?;
+                // The bytes are the caller's again.
+                self.wait()
+            });
+        };
+        self.timed(name, || {
+            let room = ring.room(from.len(), || self.wait())?;
+            // SAFETY: the room has as many bytes, and no copy uses them.
+            let held = unsafe {
+                std::ptr::copy_nonoverlapping(from.as_ptr(), room, from.len());
+                std::slice::from_raw_parts(room, from.len())
+            };
+            begin(held)
+        })
     }
 
     fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError> {
@@ -328,10 +572,26 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: as in `upload`.
-        let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
-        self.checked(copied, "a copy from the GPU failed")?;
-        self.wait()
+        let name = || "copy from the GPU".to_owned();
+        let copy = |to: &mut [u8]| {
+            // SAFETY: the caller's address has the bytes, and what is written stays until the wait.
+            let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
+            self.checked(copied, "a copy from the GPU failed")?;
+            self.wait()
+        };
+        let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(ring) = staging.as_mut().filter(|_| to.len() <= RING) else {
+            return self.timed(name, || copy(to));
+        };
+        self.timed(name, || {
+            let room = ring.room(to.len(), || self.wait())?;
+            // SAFETY: the room has as many bytes, and no other copy uses them.
+            let held = unsafe { std::slice::from_raw_parts_mut(room, to.len()) };
+            copy(held)?;
+            to.copy_from_slice(held);
+            ring.forget();
+            Ok(())
+        })
     }
 
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
@@ -339,9 +599,14 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: both ranges are memory of this GPU.
-        let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
-        self.checked(copied, "a copy on the GPU failed")
+        self.timed(
+            || "copy on the GPU".to_owned(),
+            || {
+                // SAFETY: both ranges are memory of this GPU.
+                let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
+                self.checked(copied, "a copy on the GPU failed")
+            },
+        )
     }
 
     fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
@@ -349,86 +614,100 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        // SAFETY: the range is memory of this GPU.
-        let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
-        self.checked(set, "memory cannot be set")
+        self.timed(
+            || "zeros".to_owned(),
+            || {
+                // SAFETY: the range is memory of this GPU.
+                let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
+                self.checked(set, "memory cannot be set")
+            },
+        )
     }
 
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
         self.bind()?;
-        let function = self.open.functions[launch.kernel];
+        let function = self.function(launch)?;
         let mut args: Vec<*mut c_void> =
             launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
         let [x, y, z] = launch.grid;
-        // SAFETY: the arguments are those of the kernel, in order (the tests run the same calls); the
-        // driver copies them before it returns and does not write to them.
-        let begun = unsafe {
-            cuda::launch_kernel(
-                function,
-                (x, y, z),
-                (THREADS, 1, 1),
-                launch.shared,
-                self.open.stream,
-                &mut args,
-            )
-        };
-        self.checked(begun, &format!("kernel {} did not start", launch.kernel))
+        self.timed(
+            || launch.kernel.to_owned(),
+            || {
+                // SAFETY: the arguments are those of the kernel, in order (the tests run the same calls); the
+                // driver copies them before it returns and does not write to them.
+                let begun = unsafe {
+                    cuda::launch_kernel(
+                        function,
+                        (x, y, z),
+                        (THREADS, 1, 1),
+                        launch.shared,
+                        self.open.stream,
+                        &mut args,
+                    )
+                };
+                self.checked(begun, &format!("kernel {} did not start", launch.kernel))
+            },
+        )
     }
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
         let Product { m, n, k, number, left, right, add, out } = *product;
-        let operation = |transposed| {
-            if transposed {
-                blas_sys::cublasOperation_t::CUBLAS_OP_T
-            } else {
-                blas_sys::cublasOperation_t::CUBLAS_OP_N
-            }
-        };
-        let of = match number {
-            Number::F32 => blas_sys::cudaDataType_t::CUDA_R_32F,
-            Number::Bf16 => blas_sys::cudaDataType_t::CUDA_R_16BF,
+        let operation = |transposed| if transposed { blas::OP_T } else { blas::OP_N };
+        let (of, compute) = match number {
+            Number::F32 => (blas::R_32F, blas::COMPUTE_32F),
+            Number::Tf32 => (blas::R_32F, blas::COMPUTE_32F_FAST_TF32),
+            Number::Bf16 => (blas::R_16BF, blas::COMPUTE_32F),
         };
         let (one, beta) = (1.0_f32, if add { 1.0_f32 } else { 0.0 });
-        let blas = self.open.blas.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
-        // without FAST_TF32 keeps f32 factors as they are.
-        let begun = unsafe {
-            blas::gemm_ex(
-                *blas,
-                operation(left.transposed),
-                operation(right.transposed),
-                m as c_int,
-                n as c_int,
-                k as c_int,
-                (&raw const one).cast(),
-                left.address as *const c_void,
-                of,
-                left.stride as c_int,
-                right.address as *const c_void,
-                of,
-                right.stride as c_int,
-                (&raw const beta).cast(),
-                out.address as *mut c_void,
-                blas_sys::cudaDataType_t::CUDA_R_32F,
-                out.stride as c_int,
-                blas_sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
-                blas_sys::cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
-            )
+        let handle = self.open.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = || {
+            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
+            // without FAST_TF32 keeps f32 factors as they are.
+            let status = unsafe {
+                (self.open.cublas.cublasGemmEx)(
+                    *handle,
+                    operation(left.transposed),
+                    operation(right.transposed),
+                    m as c_int,
+                    n as c_int,
+                    k as c_int,
+                    (&raw const one).cast(),
+                    left.address as *const c_void,
+                    of,
+                    left.stride as c_int,
+                    right.address as *const c_void,
+                    of,
+                    right.stride as c_int,
+                    (&raw const beta).cast(),
+                    out.address as *mut c_void,
+                    blas::R_32F,
+                    out.stride as c_int,
+                    compute,
+                    blas::GEMM_DEFAULT,
+                )
+            };
+            match status {
+                blas::SUCCESS => Ok(()),
+                blas::ALLOC_FAILED => Err(self.full(m * n * size_of::<f32>())),
+                it => {
+                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]");
+                    Err(failed(&self.open.name, &format!("{what} did not start: status {it}")))
+                }
+            }
         };
-        begun.map_err(|it| {
-            failed(
-                &self.open.name,
-                &format!("a product of [{m}, {k}] and [{k}, {n}] did not start: {it}"),
-            )
-        })
+        let order = |transposed| if transposed { "T" } else { "N" };
+        let (a, b) = (order(left.transposed), order(right.transposed));
+        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}"), begin)
     }
 
     fn free_bytes(&self) -> Option<u64> {
         self.bind().and_then(|()| self.wait()).ok()?;
-        // What the pool holds and nothing uses is free as well.
-        // SAFETY: the pool is that of the device.
-        let _ = unsafe { cuda::mem_pool::trim_to(self.open.pool, 0) };
+        if let Some(pool) = self.open.pool {
+            // What the pool holds and nothing uses is free as well.
+            // SAFETY: the pool is that of the device.
+            let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
+        }
         Some(cuda::mem_get_info().ok()?.0 as u64)
     }
 

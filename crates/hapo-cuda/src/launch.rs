@@ -25,7 +25,9 @@ pub struct Launch<'a> {
 pub enum Number {
     /// 32 bits.
     F32,
-    /// The upper 16 of them.
+    /// 32 bits, of which a product reads the upper 19: ten bits of mantissa.
+    Tf32,
+    /// The upper 16 of 32.
     Bf16,
 }
 

@@ -7,8 +7,8 @@
 //! have one that runs the same kernels on the CPU, so that argument order, grids and offsets are
 //! checked where there is no GPU.
 //!
-//! Price: one stream and no overlap of copies with work; attention runs in f32 without tensor cores;
-//! logits are downloaded for the sampler. What was checked and what was not is in `docs/cuda.md`.
+//! Price: one stream and no overlap of copies with work; the backward pass of attention runs in f32 without tensor
+//! cores. What was checked and what was not is in `docs/cuda.md`.
 //!
 //! Bits: no atomics, and every reduction has an order fixed by shapes, so the same program gives the
 //! same bits on the same GPU, as far as cuBLAS does (it does with one stream). They are not those of
@@ -20,11 +20,14 @@ mod compile;
 mod device;
 mod driver;
 mod launch;
+mod libraries;
 mod operations;
 mod plan;
 mod sources;
+mod staging;
+mod trace;
 
-pub use compile::{Arch, Compiler};
+pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
 pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};

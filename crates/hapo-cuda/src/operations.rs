@@ -1,14 +1,16 @@
 //! [`Device`] over a [`Launcher`]: which kernels an operation is, on which grid, with which arguments.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Compute, Device, DeviceError,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Compute, Device, DeviceError, DrawRow,
+    DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart, HeadTarget, MatShape, SegmentRow, Span,
+    SpanMut, TableItem,
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, MatmulPrecision, Uploaded, at, f32_arg, to,
+    CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, Uploaded, at, f32_arg, to,
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
 use crate::plan::{self, Rows};
@@ -20,7 +22,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
         let bytes = len.checked_mul(size_of::<f32>());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
-        Ok(CudaBuf { memory: self.inner.launcher.alloc(bytes)?, len })
+        let memory = self.inner.launcher.alloc(bytes)?;
+        Ok(CudaBuf { memory, len, copy: Mutex::new(None), copy_is_fresh: AtomicBool::new(false) })
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -28,14 +31,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
     }
 
     fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
-        let mut memory = None;
-        self.run(|| {
-            let bytes: &[u8] = bytemuck::cast_slice(items);
-            let made = self.inner.launcher.alloc(bytes.len())?;
-            self.inner.launcher.upload(bytes, made.address())?;
-            memory = Some(made);
-            Ok(())
-        });
+        let pending = self.fault().clone();
+        let memory = pending.map_or_else(|| self.upload_items(items), Err);
+        if let Err(error) = &memory {
+            self.fault().get_or_insert_with(|| error.clone());
+        }
         CudaTable { items: items.to_vec(), memory, derived: Mutex::new(Vec::new()) }
     }
 
@@ -47,6 +47,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
     fn download(&self, src: Span<CudaBuf<L>>, dst: &mut [f32]) {
         assert_eq!(src.len, dst.len(), "equal lengths");
         self.run(|| self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(dst)));
+        if self.fault().is_some() {
+            // What was there before must not pass for what was asked for.
+            dst.fill(f32::NAN);
+        }
     }
 
     fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
@@ -60,6 +64,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn scale(&self, x: SpanMut<CudaBuf<L>>, factor: f32) {
         self.run(|| self.over("scale", x.len, &[f32_arg(factor), to(&x)]));
+    }
+
+    fn logit_bytes(&self) -> usize {
+        GPU_LOGIT_BYTES
+    }
+
+    fn lends_memory(&self) -> bool {
+        true
     }
 
     fn check(&self) -> Result<(), DeviceError> {
@@ -94,71 +106,66 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
         self.run(|| {
             let add = self.start(&onto, to(&y), rows, outputs)?;
-            self.product(forward_product(shape, at(x), at(w), add, to(&y)), w.len, x.len)
+            let product = Product {
+                // By columns: yᵀ = wᵀ · xᵀ.
+                m: outputs,
+                n: rows,
+                k: inputs,
+                number: Number::F32,
+                left: plain(at(w), outputs),
+                right: plain(at(x), inputs),
+                add,
+                out: plain(to(&y), outputs),
+            };
+            self.product(product, Factor::Weights(w), Factor::Numbers(x.len))
         });
     }
 
     fn compute(&self) -> Compute {
         match self.inner.products {
             MatmulPrecision::F32 => Compute::F32,
+            MatmulPrecision::Tf32 => Compute::Tf32,
             MatmulPrecision::Bf16 => Compute::Bf16,
         }
     }
 
-    fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
-        match self.inner.products {
-            // A product of f32 factors has other bits than one of packed weights could promise.
-            MatmulPrecision::F32 => None,
-            MatmulPrecision::Bf16 => Some((inputs * outputs).div_ceil(2)),
-        }
+    // Where products round weights, their buffer has a copy that every product reads: there is no other form.
+    fn packed_len(&self, _inputs: usize, _outputs: usize) -> Option<usize> {
+        None
     }
 
     fn pack(
         &self,
-        inputs: usize,
-        outputs: usize,
-        w: Span<CudaBuf<L>>,
-        packed: SpanMut<CudaBuf<L>>,
+        _inputs: usize,
+        _outputs: usize,
+        _w: Span<CudaBuf<L>>,
+        _packed: SpanMut<CudaBuf<L>>,
     ) {
-        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
-        assert_eq!(packed.len, w.len.div_ceil(2), "half a word per weight");
-        self.run(|| self.over("round_to_bf16", w.len, &[at(w), to(&packed)]));
-    }
-
-    fn is_bf16(&self, x: Span<CudaBuf<L>>) -> bool {
-        let mut all = true;
-        self.run(|| {
-            let found: Vec<u32> =
-                self.numbers_of_blocks("find_wider", plan::reduction_bytes(4), x)?;
-            all = found.iter().all(|&it| it == 0);
-            Ok(())
-        });
-        all
+        unreachable!("a GPU has no packed weights")
     }
 
     fn matmul_packed(
         &self,
-        shape: MatShape,
-        x: Span<CudaBuf<L>>,
-        packed: Span<CudaBuf<L>>,
-        onto: Accumulate<CudaBuf<L>>,
-        y: SpanMut<CudaBuf<L>>,
+        _shape: MatShape,
+        _x: Span<CudaBuf<L>>,
+        _packed: Span<CudaBuf<L>>,
+        _onto: Accumulate<CudaBuf<L>>,
+        _y: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape { rows, inputs, outputs } = shape;
-        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
-        assert_eq!(packed.len, (inputs * outputs).div_ceil(2), "half a word per weight");
-        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        unreachable!("a GPU has no packed weights")
+    }
+
+    fn is_bf16(&self, x: Span<CudaBuf<L>>) -> bool {
+        let mut all = false;
         self.run(|| {
-            if y.len == 0 {
-                return Ok(());
-            }
-            let add = self.start(&onto, to(&y), rows, outputs)?;
-            self.with_scratch(x.len * 2, |scratch| {
-                self.over("round_to_bf16", x.len, &[at(x), scratch])?;
-                let product = forward_product(shape, scratch, at(packed), add, to(&y));
-                self.inner.launcher.product(&Product { number: Number::Bf16, ..product })
-            })
+            let n = x.len.div_ceil(plan::PER_BLOCK);
+            let args = [x.len as u64, plan::PER_BLOCK as u64, at(x)];
+            let found: Vec<u32> =
+                self.of_blocks("find_wider", n, plan::reduction_bytes(4), &args)?;
+            all = found.iter().all(|&it| it == 0);
+            Ok(())
         });
+        all
     }
 
     fn matmul_input_grad(
@@ -185,7 +192,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 add: self.start(&onto, to(&dx), rows, inputs)?,
                 out: plain(to(&dx), inputs),
             };
-            self.product(product, w.len, dy.len)
+            self.product(product, Factor::Weights(w), Factor::Numbers(dy.len))
         });
     }
 
@@ -213,7 +220,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 add: self.start(&onto, to(&dw), inputs, outputs)?,
                 out: plain(to(&dw), outputs),
             };
-            self.product(product, dy.len, x.len)
+            self.product(product, Factor::Numbers(dy.len), Factor::Numbers(x.len))
         });
     }
 
@@ -322,10 +329,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 self.word("columns", head_dim / 2)?,
                 f32_arg(direction),
                 at(angles),
-                Self::table_at(positions),
+                Self::table_at(positions)?,
                 to(&x),
             ];
-            self.over("rope", x.len / 2, &args)
+            self.over_32("rope", x.len / 2, &args)
         });
     }
 
@@ -349,11 +356,20 @@ impl<L: Launcher> Device for CudaDevice<L> {
             "k and v are [rows, kv_heads · head_dim]"
         );
         self.run(|| {
+            if let Some(plan) = self.tile_plan(shape) {
+                return self.attention_tiles(
+                    plan,
+                    shape,
+                    segments,
+                    [q, k, v],
+                    [to(&out), to(&log_sums)],
+                );
+            }
             let plan = self.attention_plan(shape)?;
             let tiles = self.query_tiles(segments, plan.forward)?;
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
             let args = [
-                Self::table_at(segments),
+                Self::table_at(segments)?,
                 tiles.memory.address(),
                 heads,
                 kv_heads,
@@ -402,20 +418,33 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| {
             let plan = self.attention_plan(shape)?;
             let queries = self.query_tiles(segments, plan.backward)?;
-            let keys = self.derived(segments, Derived::KeyTiles(plan.backward), |it| {
-                (plan::key_tiles(it, plan.backward), 0)
+            let tile = plan.backward;
+            let chunks = self.derived(segments, Derived::KeyChunks(tile), |it| {
+                let made = plan::key_chunks(it, tile);
+                (made.chunks, made.parts)
+            })?;
+            let tiles = self.derived(segments, Derived::KeyTiles(tile), |it| {
+                (plan::key_chunks(it, tile).tiles, 0)
             })?;
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
+            let table = Self::table_at(segments)?;
             let row_heads = rows * shape.heads;
-            self.with_scratch(row_heads * size_of::<f32>(), |deltas| {
+            let round = u64::from(self.tile_plan(shape).is_some());
+            // A number for each row and head, then the parts of keys' and values' gradients.
+            let parts_at = (row_heads * size_of::<f32>()).next_multiple_of(256);
+            let part_len = 2 * shape.heads * tile * shape.head_dim;
+            let bytes = parts_at + chunks.groups * part_len * size_of::<f32>();
+            self.with_scratch(bytes, |deltas| {
+                let parts = deltas + parts_at as u64;
                 let warps = THREADS as usize / 32;
                 let grid = self.grid(row_heads.div_ceil(warps), 1, 1)?;
                 let args = [row_heads as u64, head_dim, at(out), at(dout), deltas];
                 self.launch("attention_deltas", grid, 0, &args)?;
-                let common = |tiles: &Uploaded<L>| {
-                    vec![
-                        Self::table_at(segments),
-                        tiles.memory.address(),
+                let args = |work: &Uploaded<L>, to: &[u64]| {
+                    let work = work.memory.address();
+                    let common = [
+                        table,
+                        work,
                         heads,
                         kv_heads,
                         head_dim,
@@ -426,16 +455,28 @@ impl<L: Launcher> Device for CudaDevice<L> {
                         at(log_sums),
                         deltas,
                         at(dout),
-                    ]
+                        round,
+                    ];
+                    [&common[..], to].concat()
                 };
-                let mut args = common(&queries);
-                args.push(to(&dq));
                 let grid = self.grid(queries.words / 2, shape.heads, 1)?;
-                self.launch(plan.kernels[1], grid, plan.backward_bytes(), &args)?;
-                let mut args = common(&keys);
-                args.extend([to(&dk), to(&dv)]);
-                let grid = self.grid(keys.words / 4, shape.kv_heads, 1)?;
-                self.launch(plan.kernels[2], grid, plan.backward_bytes(), &args)
+                let of_queries = args(&queries, &[to(&dq)]);
+                self.launch(plan.kernels[1], grid, plan.backward_bytes(), &of_queries)?;
+                let grid = self.grid(chunks.words / 7, shape.heads, 1)?;
+                let of_keys = args(&chunks, &[parts]);
+                self.launch(plan.kernels[2], grid, plan.backward_bytes(), &of_keys)?;
+                let grid = self.grid(tiles.words / 4, shape.kv_heads, 1)?;
+                let args = [
+                    tiles.memory.address(),
+                    tile as u64,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    parts,
+                    to(&dk),
+                    to(&dv),
+                ];
+                self.launch("attention_add_kv", grid, 0, &args)
             })
         });
     }
@@ -470,18 +511,19 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let parts = plan::decode_parts(&rows.items);
             let blocks = shape.kv_heads * shape.group().div_ceil(plan::DECODE_GROUP);
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
-            let table = Self::table_at(rows);
+            let table = Self::table_at(rows)?;
             let bytes = n * shape.heads * parts * (shape.head_dim + 2) * size_of::<f32>();
             self.with_scratch(bytes, |scratch| {
                 let args = [
                     table,
-                    Self::table_at(pages),
+                    Self::table_at(pages)?,
                     layer.index as u64,
                     layer.count as u64,
                     heads,
                     kv_heads,
                     head_dim,
                     scale,
+                    u64::from(self.tile_plan(shape).is_some()),
                     cache.memory.address(),
                     at(q),
                     at(k),
@@ -512,7 +554,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         );
         self.run(|| {
             let args = [
-                Self::table_at(cells),
+                Self::table_at(cells)?,
                 self.word("cells", cells.items.len())?,
                 first.index as u64,
                 first.count as u64,
@@ -522,7 +564,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 at(v),
                 cache.memory.address(),
             ];
-            self.over("cache_append", k.len, &args)
+            self.over_32("cache_append", k.len, &args)
         });
     }
 
@@ -557,11 +599,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
                     let args = [
                         self.word("columns", width)?,
                         self.word("tokens", vocabulary)?,
-                        Self::table_at(tokens),
+                        Self::table_at(tokens)?,
                         at(embedding),
                         to(&x),
                     ];
-                    self.over("embed_columns", x.len, &args)
+                    self.over_32("embed_columns", x.len, &args)
                 });
             }
         }
@@ -613,8 +655,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
             let width = self.word("columns", width)?;
-            let args = [width, Self::table_at(rows), at(x), to(&y)];
-            self.over("gather_rows", y.len, &args)
+            let args = [width, Self::table_at(rows)?, at(x), to(&y)];
+            self.over_32("gather_rows", y.len, &args)
         });
     }
 
@@ -629,8 +671,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| {
             self.inner.launcher.zero(to(&x), x.len * size_of::<f32>())?;
             let width = self.word("columns", width)?;
-            let args = [width, Self::table_at(rows), at(y), to(&x)];
-            self.over("scatter_rows", y.len, &args)
+            let args = [width, Self::table_at(rows)?, at(y), to(&x)];
+            self.over_32("scatter_rows", y.len, &args)
         });
     }
 
@@ -649,7 +691,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 self.word("tokens", vocabulary)?,
                 part.first_row as u64,
                 part.first_target as u64,
-                Self::table_at(targets),
+                Self::table_at(targets)?,
                 at(logits),
                 to(&stats),
             ];
@@ -674,7 +716,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 part.first_row as u64,
                 part.first_target as u64,
                 part.targets as u64,
-                Self::table_at(targets),
+                Self::table_at(targets)?,
                 at(stats),
                 at(gradients),
                 to(&logits),
@@ -683,15 +725,55 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn squared_norm(&self, x: Span<CudaBuf<L>>) -> f64 {
-        let mut sum = 0.0;
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn draw(
+        &self,
+        vocabulary: usize,
+        usable: usize,
+        rows: &[DrawRow],
+        logits: Span<CudaBuf<L>>,
+    ) -> Vec<DrawnToken> {
+        assert!(
+            rows.iter().all(|it| (it.row as usize + 1) * vocabulary <= logits.len),
+            "logits are [rows, vocabulary]"
+        );
+        let mut drawn = Vec::new();
         self.run(|| {
-            let parts: Vec<f64> =
-                self.numbers_of_blocks("squared_norm", plan::reduction_bytes(8), x)?;
-            sum = parts.into_iter().sum();
+            let usable = usable.min(vocabulary);
+            let words = [self.word("tokens", vocabulary)?, self.word("tokens", usable)?];
+            let table = self.upload_items(rows)?;
+            let args = [words[0], words[1], table.address(), at(logits)];
+            drawn = self.of_blocks("draw", rows.len(), plan::draw_bytes(usable), &args)?;
             Ok(())
         });
-        sum
+        // After a failure no token was drawn; the pass ends with its error.
+        drawn.resize(rows.len(), DrawnToken { log_prob: f32::NAN, ..DrawnToken::default() });
+        drawn
+    }
+
+    fn squared_norm(&self, x: Span<CudaBuf<L>>) -> f64 {
+        self.squared_norms(x.buf, &[(x.offset, x.len)])[0]
+    }
+
+    fn squared_norms(&self, x: &CudaBuf<L>, ranges: &[(usize, usize)]) -> Vec<f64> {
+        // What was not computed is no number, so that nobody takes it for a small one.
+        let mut norms = vec![f64::NAN; ranges.len()];
+        self.run(|| {
+            let blocks = plan::blocks_of_ranges(ranges);
+            let table = self.upload_items(&blocks)?;
+            let args = [table.address(), x.memory.address()];
+            let shared = plan::reduction_bytes(8);
+            let parts: Vec<f64> = self.of_blocks("squared_norms", blocks.len(), shared, &args)?;
+            let mut parts = parts.into_iter();
+            for (norm, &(_, len)) in norms.iter_mut().zip(ranges) {
+                *norm = parts.by_ref().take(len.div_ceil(plan::PER_BLOCK)).sum();
+            }
+            Ok(())
+        });
+        norms
     }
 
     fn adamw(
@@ -720,26 +802,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
         .into_iter()
         .map(f32_arg)
         .collect();
-        args.extend([at(gradient), to(&parameter), to(&first_moment), to(&second_moment)]);
-        self.run(|| self.over("adamw", gradient.len, &args));
+        self.run(|| {
+            let copy = parameter.buf.copy.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let copy = copy.as_ref().map(Memory::address);
+            let whole = parameter.len == parameter.buf.len;
+            let was_fresh = parameter.buf.copy_is_fresh.load(Ordering::Relaxed);
+            let copy_at = copy.map_or(0, |it| it + (parameter.offset * size_of::<u16>()) as u64);
+            args.extend([at(gradient), to(&parameter), to(&first_moment), to(&second_moment)]);
+            args.push(copy_at);
+            self.over("adamw", gradient.len, &args)?;
+            let is_fresh = copy.is_some() && (whole || was_fresh);
+            parameter.buf.copy_is_fresh.store(is_fresh, Ordering::Relaxed);
+            Ok(())
+        });
     }
 }
 
 /// A matrix in its stored order.
 fn plain(address: u64, stride: usize) -> Matrix {
     Matrix { address, stride, transposed: false }
-}
-
-/// `y = x · w`, by columns: yᵀ = wᵀ · xᵀ.
-fn forward_product(shape: MatShape, x: u64, w: u64, add: bool, y: u64) -> Product {
-    Product {
-        m: shape.outputs,
-        n: shape.rows,
-        k: shape.inputs,
-        number: Number::F32,
-        left: plain(w, shape.outputs),
-        right: plain(x, shape.inputs),
-        add,
-        out: plain(y, shape.outputs),
-    }
 }

@@ -12,6 +12,29 @@ pub(crate) struct TooLarge {
     pub(crate) limit: usize,
 }
 
+impl std::fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}, the limit is {}", self.got, self.what, self.limit)
+    }
+}
+
+/// Shared memory that every kernel may be launched with, what it has in any case included.
+const ALWAYS_SHARED: u32 = 48 * 1024;
+
+/// What a kernel with `fixed` bytes of shared memory of its own must be allowed before a launch with `asked` more, of
+/// `limit` bytes that a block may have in all; nothing for the 48 KiB that each may.
+pub(crate) fn shared_to_allow(asked: u32, fixed: u32, limit: u32) -> Result<Option<u32>, TooLarge> {
+    if asked + fixed <= ALWAYS_SHARED {
+        return Ok(None);
+    }
+    let limit = limit.saturating_sub(fixed);
+    if asked > limit {
+        let (got, limit) = (asked as usize, limit as usize);
+        return Err(TooLarge { what: "bytes of shared memory", got, limit });
+    }
+    Ok(Some(asked))
+}
+
 /// `n` in 32 bits.
 pub(crate) fn narrow(what: &'static str, n: usize) -> Result<u32, TooLarge> {
     u32::try_from(n).map_err(|_| TooLarge { what, got: n, limit: u32::MAX as usize })
@@ -67,8 +90,26 @@ pub(crate) fn column_parts(rows: usize) -> (usize, usize) {
     (per_part, rows.div_ceil(per_part))
 }
 
-/// Elements that a block of `squared_norm` and of `find_wider` takes.
+/// Elements that a block of `squared_norms` and of `find_wider` takes.
 pub(crate) const PER_BLOCK: usize = 1 << 16;
+
+/// Blocks of ranges of a buffer, each an offset and a length, as first elements and counts.
+pub(crate) fn blocks_of_ranges(ranges: &[(usize, usize)]) -> Vec<[u64; 2]> {
+    let of_range = |&(offset, len): &(usize, usize)| {
+        (0..len)
+            .step_by(PER_BLOCK)
+            .map(move |at| [(offset + at) as u64, PER_BLOCK.min(len - at) as u64])
+    };
+    ranges.iter().flat_map(of_range).collect()
+}
+
+/// Tokens whose weights a draw adds up at a time.
+const DRAW_BLOCK: usize = 256;
+
+/// Bytes of shared memory of a draw of so many tokens: a sum for each block of them.
+pub(crate) fn draw_bytes(usable: usize) -> u32 {
+    reduction_bytes(8) + (usable.div_ceil(DRAW_BLOCK) * 8) as u32
+}
 
 /// Tiles of the attention kernels of one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +168,36 @@ impl AttentionPlan {
     }
 }
 
+/// The attention of the tensor cores for one width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TilePlan {
+    /// Columns the kernel is made for.
+    width: usize,
+    pub(crate) kernel: &'static str,
+}
+
+impl TilePlan {
+    /// Queries of a block.
+    pub(crate) const QUERIES: usize = 128;
+    /// Keys that are worked on at a time.
+    const KEYS: usize = 64;
+
+    /// The smallest kernel that holds a head; `None` for widths whose rows are not made of 16 bytes, or beyond 128.
+    pub(crate) fn of(head_dim: usize) -> Option<Self> {
+        const PLANS: [TilePlan; 3] = [
+            TilePlan { width: 32, kernel: "attention_tiles_32" },
+            TilePlan { width: 64, kernel: "attention_tiles_64" },
+            TilePlan { width: 128, kernel: "attention_tiles_128" },
+        ];
+        PLANS.into_iter().find(|it| head_dim <= it.width).filter(|_| head_dim.is_multiple_of(8))
+    }
+
+    /// Bytes of shared memory: keys and values of two stages, in bf16, with rows longer by eight numbers.
+    pub(crate) fn bytes(self) -> u32 {
+        (2 * 2 * Self::KEYS * (self.width + 8) * 2) as u32
+    }
+}
+
 /// Tiles of `tile` queries as `[segment, first query]`, those with the most keys first: the GPU works
 /// through them in this order, which changes no bits.
 pub(crate) fn query_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
@@ -140,10 +211,27 @@ pub(crate) fn query_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
     tiles.concat()
 }
 
-/// Tiles of `tile` keys as `[row, rows, first segment, end segment]`, those seen by the most queries
-/// first. The segments are those of the prefix group, which are adjacent.
-pub(crate) fn key_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
-    let mut tiles: Vec<(u64, [u32; 4])> = Vec::new();
+/// Queries of a chunk of [`key_chunks`].
+const CHUNK_QUERIES: usize = 4096;
+
+/// The work of the gradients of keys and values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyChunks {
+    /// `[row, rows, first segment, end segment, first tile of queries, end, part]`: a tile of keys and a part of the
+    /// queries that see it. The segments are those of the prefix group, which are adjacent. Those with the most tiles
+    /// of queries come first.
+    pub(crate) chunks: Vec<u32>,
+    /// `[row, rows, first part, end part]` of every tile of keys.
+    pub(crate) tiles: Vec<u32>,
+    /// Parts of all tiles.
+    pub(crate) parts: usize,
+}
+
+/// Tiles of `tile` keys, each with the queries that see it in chunks: a prompt's tile is seen by every response of its
+/// group, and one block for all of them would be what a backward pass waits for.
+pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize) -> KeyChunks {
+    let most = (CHUNK_QUERIES / tile) as u32;
+    let (mut chunks, mut all): (Vec<[u32; 7]>, KeyChunks) = (Vec::new(), KeyChunks::default());
     let mut first = 0;
     for prefix_group in segments.chunk_by(|a, b| a.prefix_group == b.prefix_group) {
         let end = first + prefix_group.len() as u32;
@@ -151,26 +239,34 @@ pub(crate) fn key_tiles(segments: &[SegmentRow], tile: usize) -> Vec<u32> {
             for at in (0..segment.len).step_by(tile) {
                 let row = segment.start + at;
                 let rows = (segment.len - at).min(tile as u32);
-                let seen = prefix_group.iter().map(|it| queries_of(it, row)).sum();
-                tiles.push((seen, [row, rows, first, end]));
+                let seen: u32 = prefix_group.iter().map(|it| tiles_of(it, row, rows, tile)).sum();
+                let first_part = all.parts as u32;
+                for from in (0..seen).step_by(most as usize) {
+                    let to = seen.min(from + most);
+                    chunks.push([row, rows, first, end, from, to, all.parts as u32]);
+                    all.parts += 1;
+                }
+                all.tiles.extend([row, rows, first_part, all.parts as u32]);
             }
         }
         first = end;
     }
-    tiles.sort_by_key(|it| std::cmp::Reverse(it.0));
-    tiles.into_iter().flat_map(|it| it.1).collect()
+    chunks.sort_by_key(|it| std::cmp::Reverse(it[5] - it[4]));
+    all.chunks = chunks.concat();
+    all
 }
 
-/// Queries of a segment that see the key at a packed row.
-fn queries_of(segment: &SegmentRow, row: u32) -> u64 {
-    let inside = |start: u32, len: u32| (start..start + len).contains(&row);
-    u64::from(if inside(segment.prefix_start, segment.prefix_len) {
-        segment.len
-    } else if inside(segment.start, segment.len) {
-        segment.start + segment.len - row
-    } else {
+/// Tiles of queries of a segment that see some of the keys at packed rows, counted as the kernel goes through them.
+fn tiles_of(segment: &SegmentRow, row: u32, rows: u32, tile: usize) -> u32 {
+    let meets = |start: u32, len: u32| row < start + len && row + rows > start;
+    let first = if meets(segment.prefix_start, segment.prefix_len) {
         0
-    })
+    } else if meets(segment.start, segment.len) {
+        row.saturating_sub(segment.start) / tile as u32 * tile as u32
+    } else {
+        return 0;
+    };
+    (segment.len - first).div_ceil(tile as u32)
 }
 
 /// Positions of a part of a decoded row's context.
@@ -273,6 +369,19 @@ mod tests {
     }
 
     #[test]
+    fn tensor_cores_take_heads_of_whole_16_bytes() {
+        let kernel = |head_dim| TilePlan::of(head_dim).map(|it| it.kernel);
+        assert_eq!(kernel(16), Some("attention_tiles_32"));
+        assert_eq!(kernel(80), Some("attention_tiles_128"));
+        assert_eq!((kernel(20), kernel(192)), (None, None));
+        let largest = TilePlan::of(128).unwrap();
+        assert_eq!(largest.bytes(), 69_632);
+        // The queries lie where the second stage comes to lie.
+        assert_eq!(TilePlan::QUERIES * (128 + 8) * 2, largest.bytes() as usize / 2);
+        assert!(largest.bytes() <= LEAST_SHARED);
+    }
+
+    #[test]
     fn decoding_fits_without_asking_for_more() {
         for head_dim in 1..=256 {
             assert!(decode_bytes(head_dim) <= 48 * 1024, "{head_dim}");
@@ -288,12 +397,70 @@ mod tests {
         let segments =
             [segment(0, 5, (0, 0), 0), segment(5, 3, (0, 5), 0), segment(8, 4, (0, 0), 2)];
         assert_eq!(query_tiles(&segments, 4), [1, 0, 0, 4, 0, 0, 2, 0], "the most keys first");
+        // Of the first segment rows 0..4 are seen by its two tiles of queries and one of the second's, row 4 by one of
+        // each; the other two by themselves.
+        let found = key_chunks(&segments, 4);
         assert_eq!(
-            key_tiles(&segments, 4),
-            // seen by 5 + 3, by 1 + 3, by 4, by 3 queries
-            [0, 4, 0, 2, 4, 1, 0, 2, 8, 4, 2, 3, 5, 3, 0, 2]
+            found.chunks.as_chunks::<7>().0,
+            [
+                [0, 4, 0, 2, 0, 3, 0],
+                [4, 1, 0, 2, 0, 2, 1],
+                [5, 3, 0, 2, 0, 1, 2],
+                [8, 4, 2, 3, 0, 1, 3]
+            ]
         );
-        assert!(query_tiles(&[], 4).is_empty() && key_tiles(&[], 4).is_empty());
+        assert_eq!(found.tiles, [0, 4, 0, 1, 4, 1, 1, 2, 5, 3, 2, 3, 8, 4, 3, 4]);
+        assert_eq!(found.parts, 4);
+        assert!(query_tiles(&[], 4).is_empty());
+        assert_eq!(key_chunks(&[], 4), KeyChunks::default());
+    }
+
+    #[test]
+    fn a_prompt_that_many_responses_see_is_in_chunks_of_equal_work() {
+        // Eight responses of 1,000 tokens on a prompt of 200.
+        let mut segments = vec![segment(0, 200, (0, 0), 0)];
+        segments.extend((0..8).map(|i| segment(200 + 1000 * i, 1000, (0, 200), 0)));
+        let found = key_chunks(&segments, 32);
+        let chunks = found.chunks.as_chunks::<7>().0;
+        let most = chunks.iter().map(|it| it[5] - it[4]).max();
+        assert_eq!(most, Some(128), "4,096 queries");
+        // Seven tiles of the prompt and 8 times 32 of the responses. The prompt's first tile is seen by 7 + 8 * 32
+        // tiles of queries.
+        assert_eq!(found.tiles.len() / 4, 7 + 8 * 32);
+        let of_first: Vec<_> =
+            chunks.iter().filter(|it| it[0] == 0).map(|it| (it[4], it[5])).collect();
+        assert_eq!(of_first, [(0, 128), (128, 256), (256, 263)]);
+        let parts: Vec<u32> = chunks.iter().map(|it| it[6]).collect();
+        let mut sorted = parts.clone();
+        sorted.sort_unstable();
+        assert_eq!(
+            sorted,
+            (0..found.parts as u32).collect::<Vec<_>>(),
+            "each part is written once"
+        );
+    }
+
+    #[test]
+    fn ranges_are_cut_from_their_own_beginning() {
+        let blocks = blocks_of_ranges(&[(5, 65_537), (9, 0), (70_000, 3)]);
+        assert_eq!(blocks, [[5, 65_536], [65_541, 1], [70_000, 3]]);
+    }
+
+    #[test]
+    fn a_draw_of_the_largest_vocabularies_fits() {
+        assert_eq!(draw_bytes(151_936), 64 + 594 * 8);
+        assert!(draw_bytes(1_000_000) < 48 * 1024);
+    }
+
+    #[test]
+    fn shared_memory_is_allowed_where_it_is_needed() {
+        assert_eq!(shared_to_allow(48 * 1024, 0, 232_448), Ok(None));
+        // Hopper's system takes a kilobyte of every block.
+        assert_eq!(shared_to_allow(48 * 1024, 1024, 232_448), Ok(Some(48 * 1024)));
+        assert_eq!(shared_to_allow(82_688, 1024, 232_448), Ok(Some(82_688)));
+        assert_eq!(shared_to_allow(231_424, 1024, 232_448), Ok(Some(231_424)));
+        let refused = shared_to_allow(232_448, 1024, 232_448).unwrap_err();
+        assert_eq!(refused.to_string(), "232448 bytes of shared memory, the limit is 231424");
     }
 
     #[test]

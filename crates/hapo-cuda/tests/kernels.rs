@@ -5,16 +5,17 @@ mod support;
 
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device, DrawRow,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
 };
-use support::Fibers;
+use hapo_sampler::{Decoding, Truncation, draw};
+use support::Machine;
 
 fn cpu() -> Cpu {
     Cpu::new(1).unwrap()
 }
 
-fn fibers() -> Option<CudaDevice<Fibers>> {
+fn fibers() -> Option<CudaDevice<Machine>> {
     support::gpu(MatmulPrecision::F32)
 }
 
@@ -53,6 +54,7 @@ fn all_mut<B: Buffer>(buf: &mut B) -> SpanMut<'_, B> {
 
 fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     assert_eq!(ours.len(), theirs.len(), "{what}");
+    let tolerance = tolerance * support::slack();
     for (i, (a, b)) in ours.iter().zip(theirs).enumerate() {
         let off = (a - b).abs();
         assert!(off <= tolerance * b.abs().max(1.0), "{what}: element {i} is {a}, on the CPU {b}");
@@ -320,12 +322,24 @@ fn attend<D: Device>(
     rows: usize,
     backward: bool,
 ) -> Vec<Vec<f32>> {
+    attend_to(device, shape, segments, rows, backward, &|x| x)
+}
+
+/// The same of queries, keys and values that `prepare` makes of random numbers.
+fn attend_to<D: Device>(
+    device: &D,
+    shape: AttentionShape,
+    segments: &[SegmentRow],
+    rows: usize,
+    backward: bool,
+    prepare: &dyn Fn(Vec<f32>) -> Vec<f32>,
+) -> Vec<Vec<f32>> {
     let (wide, narrow) = (rows * shape.q_dim(), rows * shape.kv_dim());
     let table = device.table(segments);
     let (q, k, v) = (
-        buf(device, &numbers(wide, 1)),
-        buf(device, &numbers(narrow, 2)),
-        buf(device, &numbers(narrow, 3)),
+        buf(device, &prepare(numbers(wide, 1))),
+        buf(device, &prepare(numbers(narrow, 2))),
+        buf(device, &prepare(numbers(narrow, 3))),
     );
     let mut out = device.alloc(wide).unwrap();
     let mut log_sums = device.alloc(rows * shape.heads).unwrap();
@@ -379,6 +393,63 @@ fn attention_of_packed_segments() {
         let shape = AttentionShape { heads, kv_heads, head_dim };
         let (table, rows) = segments(lens);
         both!(format!("{shape:?}, {lens:?}"), 1e-5, |d: &_| attend(d, shape, &table, rows, true));
+    }
+}
+
+/// Five responses of 830 tokens see a prompt's tile: more queries than a chunk has.
+#[test]
+fn attention_of_a_prompt_that_many_queries_see() {
+    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 4 };
+    let lens: Vec<Cut> =
+        std::iter::once((9, None)).chain(std::iter::repeat_n((830, Some(0)), 5)).collect();
+    let (table, rows) = segments(&lens);
+    let Some(gpu) = fibers() else { return };
+    let (ours, theirs) =
+        (attend(&gpu, shape, &table, rows, true), attend(&cpu(), shape, &table, rows, true));
+    let largest = |it: &[f32]| it.iter().fold(1.0_f32, |most, it| most.max(it.abs()));
+    for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
+        // The prompt's gradients are sums of thousands of terms.
+        near(&format!("result {i}"), a, b, 1e-5 * largest(b));
+    }
+}
+
+/// With bf16 products attention runs on the tensor cores: on queries, keys and values that are rounded, which the
+/// backward pass and decoding round too, and on rounded probabilities.
+#[test]
+fn attention_on_the_tensor_cores() {
+    let cases: [(usize, usize, usize, &[Cut]); 6] = [
+        (1, 1, 16, &[(1, None)]),
+        (4, 2, 16, &[(5, None), (1, None), (270, None)]),
+        (6, 2, 32, &[(33, None), (165, Some(0)), (1, Some(0)), (20, Some(0)), (9, None)]),
+        (7, 1, 64, &[(140, None), (30, Some(0))]),
+        (2, 1, 80, &[(64, None), (128, Some(0))]),
+        (2, 2, 128, &[(66, None), (133, Some(0))]),
+    ];
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        return;
+    };
+    for (heads, kv_heads, head_dim, lens) in cases {
+        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let (table, rows) = segments(lens);
+        let ours = attend(&gpu, shape, &table, rows, true);
+        assert_eq!(ours, attend(&gpu, shape, &table, rows, true), "{shape:?}: the same bits");
+        let expected = attend_to(&cpu(), shape, &table, rows, true, &|x| rounded(&x));
+        let what = format!("{shape:?}, {lens:?}");
+        near(&format!("{what}: log-sums"), &ours[1], &expected[1], 1e-5);
+        // A probability is off by at most 2⁻⁹ of itself, and so is a mean of values below 1.
+        near(&format!("{what}: outputs"), &ours[0], &expected[0], 1.0 / 512.0);
+        for (i, (a, b)) in ours[2..].iter().zip(&expected[2..]).enumerate() {
+            near(&format!("{what}: gradient {i}"), a, b, 6e-3);
+        }
+    }
+    // Wider heads, and rows that are not made of 16 bytes, are not rounded.
+    for head_dim in [20, 192] {
+        let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim };
+        let (table, rows) = segments(&[(18, None), (35, Some(0))]);
+        let ours = attend(&gpu, shape, &table, rows, true);
+        for (a, b) in ours.iter().zip(attend(&cpu(), shape, &table, rows, true)) {
+            near("plain f32", a, &b, 1e-5);
+        }
     }
 }
 
@@ -538,7 +609,7 @@ fn the_optimiser() {
 }
 
 #[test]
-fn bf16_numbers_are_told_and_packed() {
+fn bf16_numbers_are_told() {
     let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
         return;
     };
@@ -553,26 +624,235 @@ fn bf16_numbers_are_told_and_packed() {
     values.push(1.001);
     assert!(!both(&values));
     assert!(both(&[]));
+}
 
-    let (rows, inputs, outputs) = (3, 20, 7);
-    let shape = MatShape { rows, inputs, outputs };
-    let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));
-    let round = |x: &[f32]| -> Vec<f32> {
-        let half = |v: f32| {
-            f32::from_bits((v.to_bits() + 0x7fff + ((v.to_bits() >> 16) & 1)) & 0xffff_0000)
-        };
-        x.iter().copied().map(half).collect()
+fn rounded(x: &[f32]) -> Vec<f32> {
+    let half =
+        |v: f32| f32::from_bits((v.to_bits() + 0x7fff + ((v.to_bits() >> 16) & 1)) & 0xffff_0000);
+    x.iter().copied().map(half).collect()
+}
+
+/// Products read a copy of the weights in bf16, and it is always that of the weights of this moment.
+#[test]
+fn the_rounded_copy_of_weights_follows_them() {
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        return;
     };
-    let mut exact = cpu.alloc(rows * outputs).unwrap();
-    let (rx, rw) = (buf(&cpu, &round(&x)), buf(&cpu, &round(&w)));
-    cpu.matmul(shape, all(&rx), all(&rw), Accumulate::Nothing, all_mut(&mut exact));
-    let (x, w) = (buf(&gpu, &x), buf(&gpu, &w));
-    let mut y = gpu.alloc(rows * outputs).unwrap();
-    gpu.matmul(shape, all(&x), all(&w), Accumulate::Nothing, all_mut(&mut y));
-    near("rounded factors", &read(&gpu, &y), &read(&cpu, &exact), 1e-5);
-    let mut packed = gpu.alloc(gpu.packed_len(inputs, outputs).unwrap()).unwrap();
-    gpu.pack(inputs, outputs, all(&w), all_mut(&mut packed));
-    let mut z = gpu.alloc(rows * outputs).unwrap();
-    gpu.matmul_packed(shape, all(&x), all(&packed), Accumulate::Nothing, all_mut(&mut z));
-    assert_eq!(read(&gpu, &y), read(&gpu, &z));
+    let cpu = cpu();
+    let (rows, inputs, outputs, at) = (3, 20, 7, 16);
+    let shape = MatShape { rows, inputs, outputs };
+    let len = inputs * outputs;
+    let (x, dy) = (numbers(rows * inputs, 1), numbers(rows * outputs, 3));
+    let mut params = buf(&gpu, &numbers(at + len, 2));
+    let (xs, dys) = (buf(&gpu, &x), buf(&gpu, &dy));
+    let (rx, rdy) = (buf(&cpu, &rounded(&x)), buf(&cpu, &rounded(&dy)));
+    let is_that_of_now = |params: &<CudaDevice<Machine> as Device>::Buf, when: &str| {
+        let w = rounded(&read(&gpu, params)[at..]);
+        let w = buf(&cpu, &w);
+        let (mut y, mut dx) = (gpu.alloc(dy.len()).unwrap(), gpu.alloc(x.len()).unwrap());
+        let of_gpu = params.at(at, len);
+        gpu.matmul(shape, all(&xs), of_gpu, Accumulate::Nothing, all_mut(&mut y));
+        gpu.matmul_input_grad(shape, all(&dys), of_gpu, Accumulate::Nothing, all_mut(&mut dx));
+        let (mut ty, mut tx) = (cpu.alloc(dy.len()).unwrap(), cpu.alloc(x.len()).unwrap());
+        cpu.matmul(shape, all(&rx), all(&w), Accumulate::Nothing, all_mut(&mut ty));
+        cpu.matmul_input_grad(shape, all(&rdy), all(&w), Accumulate::Nothing, all_mut(&mut tx));
+        near(&format!("{when}, forward"), &read(&gpu, &y), &read(&cpu, &ty), 1e-5);
+        near(&format!("{when}, backward"), &read(&gpu, &dx), &read(&cpu, &tx), 1e-5);
+    };
+    is_that_of_now(&params, "at first");
+    gpu.upload(&numbers(40, 9), params.at_mut(at + 30, 40));
+    is_that_of_now(&params, "after an upload");
+    let gradient = buf(&gpu, &numbers(at + len, 4));
+    let (mut first, mut second) = (gpu.alloc(at + len).unwrap(), gpu.alloc(at + len).unwrap());
+    let adamw = AdamW {
+        learning_rate: 0.3,
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        step: 1,
+        gradient_scale: 1.0,
+    };
+    for _ in 0..2 {
+        gpu.adamw(
+            adamw,
+            all(&gradient),
+            all_mut(&mut params),
+            all_mut(&mut first),
+            all_mut(&mut second),
+        );
+        is_that_of_now(&params, "after a step of the optimiser");
+    }
+    // A step of a part after a write elsewhere leaves no part old.
+    gpu.fill(params.at_mut(at, 10), 0.25);
+    gpu.adamw(
+        adamw,
+        gradient.at(0, 8),
+        params.at_mut(0, 8),
+        first.at_mut(0, 8),
+        second.at_mut(0, 8),
+    );
+    is_that_of_now(&params, "after a step of a part");
+}
+
+#[test]
+fn tf32_rounds_factors_to_ten_bits() {
+    let Some(gpu) = support::gpu(MatmulPrecision::Tf32) else {
+        return;
+    };
+    let shape = MatShape { rows: 5, inputs: 64, outputs: 9 };
+    let work = |device: &dyn Fn(&[f32], &[f32]) -> Vec<f32>| {
+        device(&numbers(5 * 64, 1), &numbers(64 * 9, 2))
+    };
+    fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<f32> {
+        let (x, w) = (buf(device, x), buf(device, w));
+        let mut y = device.alloc(shape.rows * shape.outputs).unwrap();
+        device.matmul(shape, all(&x), all(&w), Accumulate::Nothing, all_mut(&mut y));
+        read(device, &y)
+    }
+    let ours = work(&|x, w| product(&gpu, shape, x, w));
+    let exact = work(&|x, w| product(&cpu(), shape, x, w));
+    let off = ours.iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    // 64 products of numbers below 1, each off by at most 2⁻¹⁰.
+    assert!(off > 1e-5 && off < 64.0 / 1024.0, "{off}");
+    let ten_bits = |x: &[f32]| -> Vec<f32> {
+        x.iter().map(|it| f32::from_bits((it.to_bits() + 0x1000) & !0x1fff)).collect()
+    };
+    let expected = work(&|x, w| product(&cpu(), shape, &ten_bits(x), &ten_bits(w)));
+    near("rounded before", &ours, &expected, 1e-5);
+}
+
+#[test]
+fn norms_of_many_tensors_are_those_of_each() {
+    let ranges = [(0, 1), (16, 0), (16, 70_000), (70_016, 65_536), (140_000, 3)];
+    both!("norms", 1e-6, |d: &_| {
+        fn work<D: Device>(device: &D, ranges: &[(usize, usize)]) -> Vec<Vec<f32>> {
+            let x = buf(device, &numbers(140_003, 1));
+            let together = device.squared_norms(&x, ranges);
+            let each: Vec<f64> =
+                ranges.iter().map(|&(at, len)| device.squared_norm(x.at(at, len))).collect();
+            assert_eq!(together, each);
+            vec![together.iter().map(|it| *it as f32).collect()]
+        }
+        work(d, &ranges)
+    });
+}
+
+/// One NaN among the logits, which a largest element skips, is in every statistic.
+#[test]
+fn a_logit_that_is_nan_shows_in_the_statistics() {
+    fn work<D: Device>(device: &D) -> Vec<f32> {
+        let target = |row| HeadTarget {
+            row,
+            token: 1,
+            inverse_temperature: if row == 0 { 1.0 } else { 0.5 },
+        };
+        let table = device.table(&[target(0), target(1)]);
+        let mut logits = numbers(600, 1);
+        (logits[299], logits[300 + 17], logits[300 + 18]) = (f32::NAN, f32::NEG_INFINITY, 3.0);
+        let logits = buf(device, &logits);
+        let mut stats = device.alloc(12).unwrap();
+        let part = HeadPart { first_row: 0, rows: 2, first_target: 0, targets: 2 };
+        device.head(300, &table, part, all(&logits), all_mut(&mut stats));
+        read(device, &stats)
+    }
+    let of_cpu = work(&cpu());
+    assert!(of_cpu[..2].iter().all(|it| it.is_nan()), "{of_cpu:?}");
+    assert!(of_cpu[6..].iter().all(|it| it.is_finite()), "{of_cpu:?}");
+    let Some(gpu) = fibers() else { return };
+    let ours = work(&gpu);
+    assert!(ours[..2].iter().all(|it| it.is_nan()), "{ours:?}");
+    near("the row without", &ours[6..], &of_cpu[6..], 5e-6);
+}
+
+#[test]
+fn draws_are_those_of_the_cpu() {
+    let Some(gpu) = fibers() else { return };
+    for (vocabulary, usable) in [(7, 7), (300, 290), (5000, 4800)] {
+        let rows = 3;
+        let mut logits: Vec<f32> =
+            numbers(rows * vocabulary, 5).into_iter().map(|it| it * 6.0).collect();
+        // A row of few different logits: ties at every threshold.
+        for it in &mut logits[vocabulary..2 * vocabulary] {
+            *it = it.round();
+        }
+        logits[2 * vocabulary + 1] = f32::NEG_INFINITY;
+        let on_gpu = buf(&gpu, &logits);
+        let mut draws = Vec::new();
+        let mut expected = Vec::new();
+        for row in 0..rows {
+            let of_row = &logits[row * vocabulary..(row + 1) * vocabulary];
+            for (top_k, top_p, min_p) in [
+                (0, 1.0, 0.0),
+                (1, 1.0, 0.0),
+                (5, 1.0, 0.0),
+                (40, 0.9, 0.0),
+                (0, 0.3, 0.0),
+                (0, 0.95, 0.02),
+                (3, 0.5, 0.2),
+                (1 << 20, 0.999, 0.0),
+            ] {
+                let truncation = Truncation { top_k, top_p, min_p };
+                for (uniform, temperature) in [(0.0, 1.0), (0.37, 1.0), (0.61, 0.7), (0.999, 1.6)] {
+                    let decoding = Decoding::Sample { temperature, truncation };
+                    let inverse_temperature = 1.0 / temperature;
+                    draws.push(DrawRow {
+                        uniform,
+                        row: row as u32,
+                        inverse_temperature,
+                        top_k: top_k as u32,
+                        top_p,
+                        min_p,
+                        unused: 0,
+                    });
+                    expected.push(draw(of_row, decoding, uniform, usable));
+                }
+            }
+            let last = *draws.last().unwrap();
+            draws.push(DrawRow { inverse_temperature: 0.0, ..last });
+            expected.push(draw(of_row, Decoding::Greedy, 0.0, usable));
+        }
+        let got = gpu.draw(vocabulary, usable, &draws, all(&on_gpu));
+        gpu.check().unwrap();
+        for ((got, expected), of) in got.iter().zip(&expected).zip(&draws) {
+            assert_eq!(got.token, expected.token, "{vocabulary}: {of:?}");
+            for (ours, theirs) in [
+                (got.log_prob, expected.log_prob),
+                (got.log_prob_t1, expected.log_prob_t1),
+                (got.entropy, expected.entropy),
+            ] {
+                near(&format!("{of:?}"), &[ours], &[theirs], 5e-6);
+            }
+        }
+        // Bits do not depend on the rows that are drawn together.
+        let again = gpu.draw(vocabulary, usable, &draws[5..6], all(&on_gpu));
+        assert_eq!(again, got[5..6]);
+        assert!(gpu.draw(vocabulary, usable, &[], all(&on_gpu)).is_empty());
+    }
+}
+
+/// What was not computed is no number that could be taken for a result, and a table that has no memory is refused by
+/// every operation, also after its failure was told.
+#[test]
+fn a_failure_leaves_no_numbers_behind() {
+    let Some(gpu) = fibers() else { return };
+    let Some(machine) = gpu.launcher().fibers().cloned() else {
+        return;
+    };
+    let x = buf(&gpu, &[1.0; 100]);
+    let mut y = gpu.alloc(100).unwrap();
+    machine.set_full(true);
+    let table = gpu.table(&[3_u32, 1]);
+    machine.set_full(false);
+    let mut values = [0.0; 100];
+    gpu.download(all(&x), &mut values);
+    assert!(values.iter().all(|it| it.is_nan()), "not what was there before");
+    assert!(gpu.squared_norm(all(&x)).is_nan());
+    assert!(!gpu.is_bf16(all(&x)));
+    assert!(gpu.check().unwrap_err().is_out_of_memory());
+    gpu.gather_rows(10, &table, all(&x), y.first_mut(20));
+    assert!(gpu.check().unwrap_err().is_out_of_memory(), "there is no table to read");
+    // With it nothing else is wrong.
+    assert_eq!(read(&gpu, &x), [1.0; 100]);
+    assert_eq!(read(&gpu, &y), [0.0; 100]);
 }

@@ -1,6 +1,6 @@
 //! Every kernel compiles for the architectures we name, with NVRTC and without a GPU.
 
-use hapo_cuda::{Arch, Compiler, sources};
+use hapo_cuda::{Arch, Compiler, Form, sources};
 
 /// Where there is no NVRTC this says so and passes, unless `HAPO_REQUIRE_NVRTC` is set.
 #[test]
@@ -19,9 +19,15 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             return;
         }
     };
-    for (major, minor) in [(8, 0), (9, 0), (10, 0)] {
+    // What an older driver compiles itself.
+    for source in sources() {
+        let ptx = compiler.compile(source, Arch { major: 9, minor: 0 }, Form::Ptx).unwrap();
+        let text = String::from_utf8(ptx).unwrap();
+        assert!(text.contains(".target sm_90") && text.contains(".entry"), "{}", source.file);
+    }
+    for (major, minor) in [(8, 0), (8, 6), (9, 0), (10, 0)] {
         for source in sources() {
-            let image = compiler.compile(source, Arch { major, minor }).unwrap();
+            let image = compiler.compile(source, Arch { major, minor }, Form::Image).unwrap();
             assert!(
                 image.starts_with(b"\x7fELF"),
                 "{} is no cubin for sm_{major}{minor}",
@@ -29,9 +35,112 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             );
             // Their names are in the image as they are looked up.
             for kernel in source.kernels {
-                let found = image.windows(kernel.len()).any(|it| it == kernel.as_bytes());
-                assert!(found, "{kernel} for sm_{major}{minor}");
+                let it = resources(&image, kernel);
+                let it = it.unwrap_or_else(|| panic!("{kernel} for sm_{major}{minor}"));
+                // Two blocks of 256 threads on a multiprocessor; one where a warp holds 16 rows of 128 columns.
+                let most = if *kernel == "attention_tiles_128" { 255 } else { 128 };
+                assert!(it.registers <= most, "{kernel} for sm_{major}{minor}: {it:?}");
+                // By 16 queries, 8 keys and 16 columns, scores and values: 64 keys are there at a time.
+                if let Some(width) = kernel.strip_prefix("attention_tiles_") {
+                    let width: usize = width.parse().unwrap();
+                    let products = width / 16 * (64 / 8) + 64 / 16 * (width / 8);
+                    assert_eq!(it.products_of_tiles, products, "{kernel} for sm_{major}{minor}");
+                    let loads = width / 16 + width / 16 * (64 / 16) + 64 / 16 * (width / 16);
+                    assert_eq!(it.loads_of_tiles, loads, "{kernel} for sm_{major}{minor}");
+                }
+                // Nothing spills.
+                assert_eq!(it.stack, 0, "{kernel} for sm_{major}{minor}: {it:?}");
+                // The kilobyte of the system, beside what a launch asks for.
+                assert!(it.shared <= 1024, "{kernel} for sm_{major}{minor}: {it:?}");
             }
         }
     }
+}
+
+/// What a kernel takes of a multiprocessor.
+#[derive(Clone, Copy, Debug)]
+struct Resources {
+    /// Registers of a thread.
+    registers: u32,
+    /// Bytes of a thread's stack.
+    stack: u32,
+    /// Bytes of shared memory that a block has in any case.
+    shared: u64,
+    /// HMMA: products of the tensor cores.
+    products_of_tiles: usize,
+    /// LDSM: their tiles from shared memory.
+    loads_of_tiles: usize,
+}
+
+/// Reads them from an image: an ELF file whose section `.nv.info` has attributes by symbol.
+fn resources(image: &[u8], kernel: &str) -> Option<Resources> {
+    const REGISTERS: u8 = 0x2f;
+    const FRAME: u8 = 0x11;
+    let sections = sections(image);
+    let named = |name: &str| sections.iter().find(|it| it.name == name);
+    let symbols = named(".symtab")?.bytes;
+    let names = named(".strtab")?.bytes;
+    // Of 24 bytes, the first four are where the name begins.
+    let is_kernel = |it: &&[u8]| text(names, word(it, 0) as usize) == kernel && it[4] & 15 == 2;
+    let symbol = symbols.chunks_exact(24).position(|it| is_kernel(&it))? as u32;
+    let info = named(".nv.info")?.bytes;
+    let (mut at, mut registers, mut stack) = (0, None, None);
+    while at + 4 <= info.len() {
+        let (form, attribute) = (info[at], info[at + 1]);
+        let len = usize::from(u16::from_le_bytes([info[at + 2], info[at + 3]]));
+        at += 4;
+        if form != 4 {
+            continue;
+        }
+        let value = &info[at..at + len];
+        if len == 8 && word(value, 0) == symbol {
+            match attribute {
+                REGISTERS => registers = Some(word(value, 4)),
+                FRAME => stack = Some(word(value, 4)),
+                _ => {}
+            }
+        }
+        at += len;
+    }
+    let shared = named(&format!(".nv.shared.{kernel}")).map_or(0, |it| it.size);
+    // An instruction has 16 bytes, and its kind is in the lowest twelve bits.
+    let code = named(&format!(".text.{kernel}"))?.bytes;
+    let count = |kind| code.chunks_exact(16).filter(|it| word(it, 0) & 0xfff == kind).count();
+    let (products_of_tiles, loads_of_tiles) = (count(0x23c), count(0x83b));
+    let (registers, stack) = (registers?, stack?);
+    Some(Resources { registers, stack, shared, products_of_tiles, loads_of_tiles })
+}
+
+/// A section of an ELF file.
+struct Section<'a> {
+    name: String,
+    size: u64,
+    /// Nothing of one that takes no space in the file.
+    bytes: &'a [u8],
+}
+
+fn sections(image: &[u8]) -> Vec<Section<'_>> {
+    let number = |at: usize, n: usize| {
+        image[at..at + n].iter().rev().fold(0_u64, |all, it| all << 8 | u64::from(*it)) as usize
+    };
+    let (table, entry) = (number(0x28, 8), number(0x3a, 2));
+    let (count, names) = (number(0x3c, 2), number(0x3e, 2));
+    let names = number(table + names * entry + 24, 8);
+    (0..count)
+        .map(|i| {
+            let at = table + i * entry;
+            let (name, kind) = (number(at, 4), number(at + 4, 4));
+            let (offset, size) = (number(at + 24, 8), number(at + 32, 8));
+            let bytes = if kind == 8 { &[][..] } else { &image[offset..offset + size] };
+            Section { name: text(&image[names..], name).to_owned(), size: size as u64, bytes }
+        })
+        .collect()
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+fn text(bytes: &[u8], at: usize) -> &str {
+    std::ffi::CStr::from_bytes_until_nul(&bytes[at..]).unwrap().to_str().unwrap()
 }

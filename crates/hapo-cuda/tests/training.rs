@@ -5,10 +5,14 @@ mod support;
 
 use std::path::Path;
 
-use hapo_cuda::MatmulPrecision;
-use hapo_kernels::Compute;
+use hapo_cuda::{CudaDevice, MatmulPrecision};
+use hapo_kernels::{AdamW, Compute, Device};
+use hapo_model::ActivationCheckpointing;
 use hapo_train::plan::{DeviceSpec, Lengths, config_of, plan};
-use hapo_train::{Metrics, Overrides, Recipe, Run, is_clock};
+use hapo_train::{
+    Learner, Metrics, Observer, Overrides, Recipe, ResumePolicy, Run, Trainer, is_clock, train_on,
+};
+use support::Machine;
 
 #[test]
 fn steps_of_a_recipe_are_those_of_the_cpu() {
@@ -46,6 +50,79 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
     }
 }
 
+/// Leaves a failure of the GPU behind after a step, as an operation does that fails after its call came back.
+struct FailsAfterAStep(CudaDevice<Machine>);
+
+impl Observer for FailsAfterAStep {
+    fn step(&mut self, _step: u64, _metrics: &Metrics) {
+        let Some(fibers) = self.0.launcher().fibers() else {
+            return;
+        };
+        fibers.set_full(true);
+        self.0.table(&[1_u32]);
+        fibers.set_full(false);
+    }
+}
+
+/// A checkpoint of what could not be read would be one of zeros, with checksums that match.
+#[test]
+fn no_checkpoint_is_written_after_a_failure() {
+    let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+        return;
+    };
+    if gpu.launcher().fibers().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let text = "method = \"grpo\"\nsteps = 2\n\
+        model.init = { hidden = 16, layers = 1, heads = 2, kv_heads = 1, ffn = 32 }\n\
+        data = { prompts = 2, levels = [\"multiply:2\"], max_prompt_tokens = 20 }\n\
+        sampling = { group_size = 2, prompts_per_step = 2, max_new_tokens = 3 }\n\
+        checkpoint.every = 1\n";
+    let recipe = Recipe::parse(text, "r", &Overrides::default()).unwrap();
+    let mut observer = FailsAfterAStep(gpu.clone());
+    let error =
+        train_on(gpu, &recipe, folder.path(), ResumePolicy::Fresh, &mut observer).unwrap_err();
+    assert!(error.to_string().contains("fibers is out of memory"), "{error}");
+    let written = std::fs::read_dir(folder.path().join("checkpoints")).unwrap().count();
+    assert_eq!(written, 0, "no folder that could be taken for a checkpoint");
+}
+
+/// The same between backward and update: no update is made of it, and the failure is told as it is.
+#[test]
+fn no_update_is_made_after_a_failure() {
+    let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+        return;
+    };
+    let Some(fibers) = gpu.launcher().fibers().cloned() else {
+        return;
+    };
+    let model = hapo_testing::reference::load("tiny-qwen2", gpu.clone());
+    let mut trainer = Trainer::new(model, ActivationCheckpointing::None).unwrap();
+    let settings = AdamW {
+        learning_rate: 1e-2,
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        step: 0,
+        gradient_scale: 1.0,
+    };
+    let fail = || {
+        fibers.set_full(true);
+        gpu.table(&[1_u32]);
+        fibers.set_full(false);
+    };
+    fail();
+    let error = trainer.gradient_norm().unwrap_err();
+    assert!(error.to_string().contains("out of memory"), "{error}");
+    fail();
+    assert!(trainer.apply(settings, 1.0, 1.0).is_err());
+    fail();
+    assert!(trainer.weights_are_finite().is_err());
+    assert!(trainer.weights_are_finite().unwrap(), "with nothing wrong left behind");
+}
+
 /// What is planned for a GPU is what a run of that mode allocates on it, to a tenth.
 #[test]
 fn planned_bytes_are_the_devices() {
@@ -68,7 +145,10 @@ fn planned_bytes_are_the_devices() {
         for _ in 0..2 {
             run.step().unwrap();
         }
-        let (most, planned) = (gpu.launcher().most_held() as u64, planned.total_bytes);
+        let Some(fibers) = gpu.launcher().fibers() else {
+            return;
+        };
+        let (most, planned) = (fibers.most_held() as u64, planned.total_bytes);
         assert!(most.abs_diff(planned) < most / 10, "{compute}: {most} held, {planned} planned");
     }
 }

@@ -307,6 +307,48 @@ pub struct HeadTarget {
 
 impl TableItem for HeadTarget {}
 
+/// How a token is drawn from a row of logits.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct DrawRow {
+    /// In [0, 1): picks the token whose interval of the cumulative distribution holds it, tokens in id order.
+    pub uniform: f64,
+    /// Row of the logits.
+    pub row: u32,
+    /// 1 / temperature; 0 for the most likely token, the lowest id on ties.
+    pub inverse_temperature: f32,
+    /// Only so many of the most likely tokens, the lower ids of equal ones; 0 for all.
+    pub top_k: u32,
+    /// Of these only the fewest most likely ones that together have this share of their probability.
+    pub top_p: f32,
+    /// Of these only tokens at least this fraction as likely as the most likely one.
+    pub min_p: f32,
+    /// Zero.
+    pub unused: u32,
+}
+
+impl TableItem for DrawRow {}
+
+/// A token that was drawn, with its log-probabilities under the whole distribution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct DrawnToken {
+    /// The token.
+    pub token: u32,
+    /// At the temperature it was drawn at; 1 for the most likely token.
+    pub log_prob: f32,
+    /// At temperature 1.
+    pub log_prob_t1: f32,
+    /// Entropy in nats of the distribution at temperature 1.
+    pub entropy: f32,
+}
+
+/// Bytes of logits that the CPU holds at once.
+pub const CPU_LOGIT_BYTES: usize = 128 << 20;
+
+/// Bytes of logits that a GPU holds at once: fewer chunks read and write the gradient of the head's matrix less often.
+pub const GPU_LOGIT_BYTES: usize = 1 << 30;
+
 /// One `AdamW` step (Loshchilov and Hutter, decoupled decay; as `torch.optim.AdamW`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
@@ -402,6 +444,16 @@ pub trait Device: Send + Sync + Sized + Debug {
 
     /// Bytes of memory that this process may still take there; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64>;
+
+    /// Bytes of logits that are best held at once.
+    fn logit_bytes(&self) -> usize {
+        CPU_LOGIT_BYTES
+    }
+
+    /// Whether memory that is given back is cheap to take again, so that buffers are given back while they are idle.
+    fn lends_memory(&self) -> bool {
+        false
+    }
 
     /// What went wrong since the last call, which forgets it. Results up to here hold only if nothing
     /// did; on the CPU nothing can.
@@ -697,8 +749,27 @@ pub trait Device: Send + Sync + Sized + Debug {
         logits: SpanMut<Self::Buf>,
     );
 
+    /// Whether it draws tokens from logits where they lie, by [`Device::draw`]; else they are downloaded.
+    fn draws(&self) -> bool {
+        false
+    }
+    /// A token from a row of `logits [_, vocabulary]` for each of `rows`, of ids below `usable`.
+    fn draw(
+        &self,
+        _vocabulary: usize,
+        _usable: usize,
+        _rows: &[DrawRow],
+        _logits: Span<Self::Buf>,
+    ) -> Vec<DrawnToken> {
+        unreachable!("only where the device draws")
+    }
+
     /// Σ x² in f64, in an order fixed by the length.
     fn squared_norm(&self, x: Span<Self::Buf>) -> f64;
+    /// [`Device::squared_norm`] of every range of `x`, each an offset and a length.
+    fn squared_norms(&self, x: &Self::Buf, ranges: &[(usize, usize)]) -> Vec<f64> {
+        ranges.iter().map(|&(offset, len)| self.squared_norm(x.at(offset, len))).collect()
+    }
     /// One optimiser step over flat buffers.
     fn adamw(
         &self,

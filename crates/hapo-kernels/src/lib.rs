@@ -37,9 +37,9 @@ mod row;
 pub use compute::Compute;
 pub use cpu::{Cpu, CpuBuf};
 pub use device::{
-    Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CacheLayer, CacheRow, Device,
-    DeviceError, EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
-    TableItem,
+    Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CPU_LOGIT_BYTES, CacheLayer, CacheRow,
+    Device, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart,
+    HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut, TableItem,
 };
 pub use isa::{Isa, multiplies_bf16};
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};

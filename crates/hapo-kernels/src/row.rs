@@ -91,6 +91,12 @@ pub(crate) fn exp_of<const FMA: bool>(x: f32) -> f32 {
     if x < -87.336_54 { 0.0 } else { p * scale }
 }
 
+/// A logit of −∞ has no weight. One that is NaN stays it, and all statistics with it.
+#[inline(always)]
+fn above_least(d: f32) -> f32 {
+    if d < -1e4 { -1e4 } else { d }
+}
+
 /// Sum of the lanes in a fixed tree.
 #[inline(always)]
 pub(crate) fn reduce(lanes: [f32; LANES]) -> f32 {
@@ -132,15 +138,14 @@ kernel! {
             let (chunks, rest) = block.as_chunks::<LANES>();
             for chunk in chunks {
                 for i in 0..LANES {
-                    // A logit of −∞ has no weight, not NaN.
-                    let d = ((chunk[i] - max) * factor).max(-1e4);
+                    let d = above_least((chunk[i] - max) * factor);
                     let e = exp_of::<FMA>(d);
                     s[i] += e;
                     w[i] = fma::<FMA>(e, d, w[i]);
                 }
             }
             for (i, &v) in rest.iter().enumerate() {
-                let d = ((v - max) * factor).max(-1e4);
+                let d = above_least((v - max) * factor);
                 let e = exp_of::<FMA>(d);
                 s[i] += e;
                 w[i] = fma::<FMA>(e, d, w[i]);

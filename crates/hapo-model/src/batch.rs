@@ -128,7 +128,7 @@ pub(crate) fn prepare<D: Device>(
         });
     }
     target_starts.push(order.len());
-    Ok(Prepared {
+    let prepared = Prepared {
         rows: batch.tokens.len(),
         tokens: device.table(&batch.tokens),
         positions: device.table(&positions),
@@ -138,7 +138,10 @@ pub(crate) fn prepare<D: Device>(
         targets: device.table(&targets),
         target_starts,
         order,
-    })
+    };
+    // Whoever returns early because of something else would leave this to the next pass.
+    device.check()?;
+    Ok(prepared)
 }
 
 pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), ComputeError> {

@@ -3,7 +3,7 @@
 //! Bits: a decoded row equals that row of [`Model::forward`] over the same tokens on the CPU, and the row of a token
 //! that is read again is that token's decoded row on every device whose products do not depend on the other rows.
 
-use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device};
+use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken};
 
 use crate::batch::check_tokens;
 use crate::compute_error::ComputeError;
@@ -20,7 +20,24 @@ struct Task<'a, D: Device> {
     work: &'a mut Workspace<D>,
     rows: &'a [CacheRow],
     tokens: &'a [u32],
-    logits: &'a mut [f32],
+    out: Out<'a>,
+}
+
+/// What follows a decoded row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NextToken {
+    /// The logits of the vocabulary.
+    Logits(Vec<f32>),
+    /// The token drawn from them where they lie.
+    Drawn(DrawnToken),
+}
+
+/// What is made of a block's logits.
+enum Out<'a> {
+    /// They are downloaded.
+    Logits(&'a mut [f32]),
+    /// A token is drawn where that is asked for, of ids below a number.
+    Next(&'a [Option<DrawRow>], usize, &'a mut [NextToken]),
 }
 
 impl<D: Device> Model<D> {
@@ -37,6 +54,41 @@ impl<D: Device> Model<D> {
     ) -> Result<(), ComputeError> {
         let vocabulary = self.config.vocab_size;
         logits.resize(rows.len() * vocabulary, 0.0);
+        self.decode_step(cache, rows, |size| {
+            logits.chunks_mut(size * vocabulary).map(Out::Logits).collect()
+        })
+    }
+
+    /// As [`Model::decode`], and from the logits of every row for which `wanted` says how a token of an id below `usable`
+    /// is drawn on the device; of the others they are downloaded.
+    ///
+    /// # Errors
+    /// Those of [`Model::decode`].
+    ///
+    /// # Panics
+    /// When a draw is wanted of a device that has none.
+    pub fn decode_next(
+        &self,
+        cache: &mut KvCache<D>,
+        rows: &[(SeqSlot, u32)],
+        wanted: &[Option<DrawRow>],
+        usable: usize,
+    ) -> Result<Vec<NextToken>, ComputeError> {
+        let mut next = vec![NextToken::Logits(Vec::new()); rows.len()];
+        self.decode_step(cache, rows, |size| {
+            let parts = wanted.chunks(size).zip(next.chunks_mut(size));
+            parts.map(|(wanted, next)| Out::Next(wanted, usable, next)).collect()
+        })?;
+        Ok(next)
+    }
+
+    fn decode_step<'a>(
+        &self,
+        cache: &mut KvCache<D>,
+        rows: &[(SeqSlot, u32)],
+        outs: impl FnOnce(usize) -> Vec<Out<'a>>,
+    ) -> Result<(), ComputeError> {
+        let vocabulary = self.config.vocab_size;
         if rows.is_empty() {
             return Ok(());
         }
@@ -52,8 +104,8 @@ impl<D: Device> Model<D> {
                 .iter_mut()
                 .zip(step.rows.chunks(size))
                 .zip(tokens.chunks(size))
-                .zip(logits.chunks_mut(size * vocabulary))
-                .map(|(((work, rows), tokens), logits)| Task { work, rows, tokens, logits })
+                .zip(outs(size))
+                .map(|(((work, rows), tokens), out)| Task { work, rows, tokens, out })
                 .collect();
             let buf = &cache.buf;
             self.device.each(&mut tasks, |device, task| {
@@ -164,7 +216,7 @@ impl<D: Device> Model<D> {
         (cache, pages): (&D::Buf, &D::Table<u32>),
         task: &mut Task<'_, D>,
     ) {
-        let Task { work, rows, tokens, logits } = task;
+        let Task { work, rows, tokens, out } = task;
         let n = rows.len();
         let shape = self.config.attention_shape();
         let new_tokens = n * shape.kv_dim();
@@ -194,8 +246,37 @@ impl<D: Device> Model<D> {
             }
             let all = n * self.config.hidden;
             device.copy(work.x[0].first(all), work.last.first_mut(all));
-            self.head_rows(device, n, work, logits);
+            self.head_rows(device, n, work);
+            self.take(device, n, work, out);
         });
+    }
+
+    /// Makes of the logits of `n` rows what is asked for.
+    fn take(&self, device: &D, n: usize, work: &Workspace<D>, out: &mut Out<'_>) {
+        let vocabulary = self.config.vocab_size;
+        match out {
+            Out::Logits(logits) => device.download(work.logits.first(n * vocabulary), logits),
+            Out::Next(wanted, usable, next) => {
+                let placed = (0..).zip(wanted.iter());
+                let draws: Vec<DrawRow> =
+                    placed.filter_map(|(row, it)| Some(DrawRow { row, ..(*it)? })).collect();
+                let all = work.logits.first(n * vocabulary);
+                let drawn = match draws.is_empty() {
+                    true => Vec::new(),
+                    false => device.draw(vocabulary, *usable, &draws, all),
+                };
+                let mut drawn = drawn.into_iter();
+                for (row, (it, next)) in wanted.iter().zip(next.iter_mut()).enumerate() {
+                    *next = if it.is_some() {
+                        NextToken::Drawn(drawn.next().expect("a token for each draw"))
+                    } else {
+                        let mut logits = vec![0.0; vocabulary];
+                        device.download(work.logits.at(row * vocabulary, vocabulary), &mut logits);
+                        NextToken::Logits(logits)
+                    };
+                }
+            }
+        }
     }
 
     /// Writes the keys and values of a step into the cache.

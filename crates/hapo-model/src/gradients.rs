@@ -9,7 +9,8 @@ use crate::params::Range;
 /// The sum of gradients of the batches since [`Gradients::clear`], laid out as the trained parameters.
 #[derive(Debug)]
 pub struct Gradients<D: Device> {
-    buf: D::Buf,
+    /// Is `None` while its memory is given back.
+    buf: Option<D::Buf>,
     /// Takes the gradients of norms that are not trained, which the operation gives in any case.
     unread: Option<D::Buf>,
     /// Whether no backward pass was added since the last clear; the buffer's numbers mean nothing then.
@@ -27,7 +28,22 @@ impl<D: Device> Gradients<D> {
             Some(_) => Some(device.alloc(model.config.hidden.max(model.config.head_dim))?),
             None => None,
         };
-        Ok(Self { buf: device.alloc(model.trained_layout().len())?, unread, cleared: true })
+        let buf = Some(device.alloc(model.trained_layout().len())?);
+        Ok(Self { buf, unread, cleared: true })
+    }
+
+    /// Gives the memory back and forgets the sum; the next backward pass takes it again.
+    pub fn release(&mut self) {
+        self.buf = None;
+        self.cleared = true;
+    }
+
+    /// Takes memory where it was given back.
+    pub(crate) fn reserve(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
+        if self.buf.is_none() {
+            self.buf = Some(model.device.alloc(model.trained_layout().len())?);
+        }
+        Ok(())
     }
 
     /// Forgets the sum: the next backward pass overwrites it, which saves a pass over memory.
@@ -37,12 +53,17 @@ impl<D: Device> Gradients<D> {
 
     /// Writes the zeros that a cleared sum stands for: a batch in which no group has a signal still
     /// makes an optimiser step.
-    pub fn materialize(&mut self, model: &Model<D>) {
+    ///
+    /// # Errors
+    /// No memory, where it was given back.
+    pub fn materialize(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
         if self.cleared {
-            let len = self.buf.len();
-            model.device.fill(self.buf.first_mut(len), 0.0);
+            self.reserve(model)?;
+            let len = self.buf().len();
+            model.device.fill(self.at_mut((0, len)), 0.0);
             self.cleared = false;
         }
+        Ok(())
     }
 
     /// Whether no backward pass was added since [`Gradients::clear`]; the buffer is meaningless then.
@@ -51,20 +72,19 @@ impl<D: Device> Gradients<D> {
     }
 
     /// The flat buffer.
+    ///
+    /// # Panics
+    /// When its memory is given back.
     pub fn buf(&self) -> &D::Buf {
-        &self.buf
+        self.buf.as_ref().expect("gradients have memory")
     }
 
     /// Squared norm of every tensor, in the order of the layout; zeros when cleared.
     pub fn squared_norms(&self, model: &Model<D>) -> Vec<f64> {
-        let device = &model.device;
-        let params = model.trained_layout().params();
         if self.cleared {
-            return vec![0.0; params.len()];
+            return vec![0.0; model.trained_layout().params().len()];
         }
-        device.enter(|| {
-            params.iter().map(|p| device.squared_norm(self.buf.at(p.offset, p.len))).collect()
-        })
+        model.squared_norms(self.buf())
     }
 
     /// Adds the gradient `xᵀ · dy` of a matrix, once per backward pass.
@@ -110,7 +130,8 @@ impl<D: Device> Gradients<D> {
     }
 
     pub(crate) fn at_mut(&mut self, range: Range) -> SpanMut<'_, D::Buf> {
-        self.buf.at_mut(range.0, range.1)
+        let buf = self.buf.as_mut().expect("gradients have memory");
+        buf.at_mut(range.0, range.1)
     }
 
     /// Says that a backward pass was added.

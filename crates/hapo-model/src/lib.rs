@@ -35,7 +35,7 @@ pub use batch::{PackedBatch, Segment, Target};
 pub use chat::{ChatFiles, chat_files};
 pub use compute_error::ComputeError;
 pub use config::{Architecture, Config, Llama3Scaling, Rope, TensorSpec};
-pub use decode::REREAD_TOKENS;
+pub use decode::{NextToken, REREAD_TOKENS};
 pub use dtype::Dtype;
 pub use error::{Error, FieldProblem};
 pub use folder::ModelFolder;

@@ -2,7 +2,7 @@
 //!
 //! The formulas follow the buffers one by one; a test holds them against what a tape really holds.
 
-use hapo_kernels::{Compute, Cpu, MatShape};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, MatShape};
 
 use crate::config::Config;
 use crate::packed;
@@ -13,9 +13,6 @@ const F32: u64 = size_of::<f32>() as u64;
 
 /// Numbers per target in the statistics of the head.
 pub(crate) const STATS: usize = 6;
-
-/// Default bytes of logits held at once.
-pub(crate) const KEEP_LOGITS: usize = 128 << 20;
 
 /// Rows of logits that fit into `bytes`.
 pub(crate) fn chunk_rows(vocabulary: usize, bytes: usize) -> usize {
@@ -87,7 +84,7 @@ pub fn frozen_bytes(config: &Config, compute: Compute) -> u64 {
 }
 
 /// Bytes of the tape of a batch of `rows` packed tokens, of which `head_rows` predict `targets`
-/// tokens; `rank` is that of an adapter, or 0.
+/// tokens; `rank` is that of an adapter, or 0, and `logit_bytes` the most that logits take at once.
 pub fn tape_bytes(
     config: &Config,
     rows: usize,
@@ -95,6 +92,7 @@ pub fn tape_bytes(
     targets: usize,
     checkpointing: ActivationCheckpointing,
     rank: usize,
+    logit_bytes: usize,
 ) -> TapeBytes {
     let tokens = rows.next_multiple_of(16) as u64;
     let hidden = config.hidden as u64;
@@ -103,7 +101,7 @@ pub fn tape_bytes(
         ActivationCheckpointing::None => config.layers as u64,
         ActivationCheckpointing::Layers => 1,
     };
-    let logit_rows = chunk_rows(config.vocab_size, KEEP_LOGITS).min(head_rows.max(1)) as u64;
+    let logit_rows = chunk_rows(config.vocab_size, logit_bytes).min(head_rows.max(1)) as u64;
     let (head_rows, targets) =
         (head_rows.next_multiple_of(16) as u64, targets.next_multiple_of(16) as u64);
     let inputs = (config.layers as u64 + 1) * hidden;
@@ -116,10 +114,10 @@ pub fn tape_bytes(
     }
 }
 
-/// Whether a batch of which `head_rows` predict tokens keeps its logits for the backward pass; they are computed twice
-/// where it does not.
-pub fn keeps_logits(config: &Config, head_rows: usize) -> bool {
-    head_rows <= chunk_rows(config.vocab_size, KEEP_LOGITS)
+/// Whether a batch of which `head_rows` predict tokens keeps its logits, of which `logit_bytes` are held at once, for the
+/// backward pass; they are computed twice where it does not.
+pub fn keeps_logits(config: &Config, head_rows: usize, logit_bytes: usize) -> bool {
+    head_rows <= chunk_rows(config.vocab_size, logit_bytes)
 }
 
 /// Bytes of what the backward pass of a batch of `rows` packed tokens, of which `head_rows` predict some, copies on the
@@ -127,7 +125,7 @@ pub fn keeps_logits(config: &Config, head_rows: usize) -> bool {
 pub fn copied_bytes(config: &Config, compute: Compute, rows: usize, head_rows: usize) -> u64 {
     let (hidden, ffn) = (config.hidden, config.ffn);
     let (q_dim, _) = attention_dims(config);
-    let logit_rows = chunk_rows(config.vocab_size, KEEP_LOGITS).min(head_rows);
+    let logit_rows = chunk_rows(config.vocab_size, CPU_LOGIT_BYTES).min(head_rows);
     let product =
         |rows, inputs, outputs| Cpu::copied_bytes(compute, MatShape { rows, inputs, outputs });
     let matrices = [

@@ -230,6 +230,13 @@ impl<D: Device> Model<D> {
         Ok(self.read(buffer, self.trained_layout().get(name)?))
     }
 
+    /// Squared norm of every tensor of a buffer laid out as the trained parameters, in the order of the layout.
+    pub fn squared_norms(&self, buffer: &D::Buf) -> Vec<f64> {
+        let params = self.trained_layout().params().iter();
+        let ranges: Vec<Range> = params.map(|it| (it.offset, it.len)).collect();
+        self.device.enter(|| self.device.squared_norms(buffer, &ranges))
+    }
+
     fn read(&self, buffer: &D::Buf, param: &Param) -> Vec<f32> {
         param.published(|first, to| {
             self.device.download(buffer.at(param.offset + first, to.len()), to);

@@ -109,7 +109,8 @@ impl<D: Device> Model<D> {
                 let hidden = self.config.hidden;
                 self.device
                     .copy(work.x[0].at((rows - 1) * hidden, hidden), work.last.first_mut(hidden));
-                self.head_rows(&self.device, 1, &mut work, &mut logits);
+                self.head_rows(&self.device, 1, &mut work);
+                self.device.download(work.logits.first(logits.len()), &mut logits);
             }
         });
         cache.prefill = Some(work);
@@ -329,7 +330,8 @@ impl<D: Device> Model<D> {
             let x = work.x[0].first(rows * hidden);
             let last = work.last.first_mut(prompts.len() * hidden);
             device.gather_rows(hidden, &last_rows, x, last);
-            self.head_rows(device, prompts.len(), &mut work, logits);
+            self.head_rows(device, prompts.len(), &mut work);
+            device.download(work.logits.first(logits.len()), logits);
         });
         cache.prefill = Some(work);
         Ok(device.check()?)

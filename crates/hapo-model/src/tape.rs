@@ -15,7 +15,7 @@ use crate::compute_error::ComputeError;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs};
 use crate::layer::{Layer, LayerActivations, LayerGradients};
-use crate::memory::{ActivationCheckpointing, KEEP_LOGITS, TapeBytes, chunk_rows};
+use crate::memory::{ActivationCheckpointing, TapeBytes, chunk_rows};
 use crate::model::Model;
 use crate::product::Scratch;
 
@@ -23,7 +23,8 @@ use crate::product::Scratch;
 #[derive(Debug)]
 pub struct Tape<D: Device> {
     checkpointing: ActivationCheckpointing,
-    keep_logits: usize,
+    /// Is `None` for what is best on the device.
+    keep_logits: Option<usize>,
     body: Option<Body<D>>,
     head: Option<Head<D>>,
     prepared: Option<Prepared<D>>,
@@ -48,15 +49,20 @@ impl<D: Device> Default for Tape<D> {
 impl<D: Device> Tape<D> {
     /// An empty tape; buffers come with the first batch and grow with the largest.
     pub fn new(checkpointing: ActivationCheckpointing) -> Self {
-        Self { checkpointing, keep_logits: KEEP_LOGITS, body: None, head: None, prepared: None }
+        Self { checkpointing, keep_logits: None, body: None, head: None, prepared: None }
     }
 
-    /// Bytes of logits held at once (default 128 MiB). A batch within it keeps its logits for the
+    /// Bytes of logits held at once, where not those of [`Device::logit_bytes`]. A batch within it keeps its logits for the
     /// backward pass; a larger one goes through in chunks that are computed twice.
     #[must_use]
     pub fn with_logit_bytes(mut self, bytes: usize) -> Self {
-        self.keep_logits = bytes;
+        self.keep_logits = Some(bytes);
         self
+    }
+
+    /// Gives all buffers back; the next batch takes them again.
+    pub fn release(&mut self) {
+        (self.body, self.head, self.prepared) = (None, None, None);
     }
 
     /// Bytes of the buffers held now.
@@ -120,7 +126,8 @@ impl<D: Device> Tape<D> {
     }
 
     fn chunk_rows(&self, model: &Model<D>) -> usize {
-        chunk_rows(model.config.vocab_size, self.keep_logits)
+        let bytes = self.keep_logits.unwrap_or_else(|| model.device.logit_bytes());
+        chunk_rows(model.config.vocab_size, bytes)
     }
 }
 
@@ -176,6 +183,7 @@ impl<D: Device> Model<D> {
             }
         }
         tape.reserve_gradient(self)?;
+        gradients.reserve(self)?;
         let prepared = tape.prepared.take().ok_or(ComputeError::NoForward)?;
         let chunk = tape.chunk_rows(self);
         let pairs: Vec<f32> =

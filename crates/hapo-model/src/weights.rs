@@ -167,18 +167,22 @@ impl<D: Device> Model<D> {
     /// Squared norm of every tensor that is trained, in the order of the layout.
     pub fn trained_squared_norms(&self) -> Vec<f64> {
         let (device, layout) = (&self.device, self.trained_layout());
-        let flat = |buf: &D::Buf, at, it: &Param| device.squared_norm(buf.at(at, it.len));
-        let norm = |(param, location): (&Param, &Location)| match (&self.adapter, *location) {
-            (Some(it), _) => flat(&it.params, param.offset, param),
-            (None, Location::Flat(at)) => flat(&self.params, at, param),
-            (None, Location::Split(index)) => {
-                let m = self.split().expect("the weights are split").matrix(index);
+        let split = match &self.adapter {
+            Some(it) => return self.squared_norms(&it.params),
+            None => self.split(),
+        };
+        let Some(split) = split else {
+            return self.squared_norms(&self.params);
+        };
+        let norm = |(param, location): (&Param, &Location)| match *location {
+            Location::Flat(at) => device.squared_norm(self.params.at(at, param.len)),
+            Location::Split(index) => {
+                let m = split.matrix(index);
                 device.squared_norm_split(m.packed, m.tails)
             }
         };
-        let flat = Locations::flat(layout);
-        let locations = if self.adapter.is_some() { &flat } else { &self.locations };
-        device.enter(|| layout.params().iter().zip(&locations.locations).map(norm).collect())
+        let locations = &self.locations.locations;
+        device.enter(|| layout.params().iter().zip(locations).map(norm).collect())
     }
 
     /// A copy of the weights that are trained, for [`Model::swap_trained`].

@@ -19,7 +19,7 @@ pub(crate) struct Workspace<D: Device> {
     pub(crate) last: D::Buf,
     norm: D::Buf,
     norm_inverse: D::Buf,
-    logits: D::Buf,
+    pub(crate) logits: D::Buf,
     pub(crate) new_keys: D::Buf,
     pub(crate) new_values: D::Buf,
 }
@@ -89,14 +89,8 @@ impl<D: Device> Model<D> {
         generation_bytes(c, counts, self.rank()) as usize + piecewise * size_of::<f32>()
     }
 
-    /// Final norm and logits of the rows in `work.last`.
-    pub(crate) fn head_rows(
-        &self,
-        device: &D,
-        rows: usize,
-        work: &mut Workspace<D>,
-        logits: &mut [f32],
-    ) {
+    /// Final norm of the rows in `work.last`, and their logits in `work.logits`.
+    pub(crate) fn head_rows(&self, device: &D, rows: usize, work: &mut Workspace<D>) {
         let (hidden, vocabulary) = (self.config.hidden, self.config.vocab_size);
         device.rms_norm(
             self.config.rms_eps,
@@ -115,6 +109,5 @@ impl<D: Device> Model<D> {
             let head = self.param(self.roles.head);
             device.matmul(shape, x, head, Accumulate::Nothing, y);
         }
-        device.download(work.logits.first(rows * vocabulary), logits);
     }
 }

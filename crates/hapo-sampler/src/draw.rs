@@ -4,7 +4,7 @@
 //! whose interval of the cumulative distribution holds it, tokens in id order. The price against
 //! Gumbel noise is one pass more; in return a draw is one number and can be replayed by hand.
 
-use hapo_kernels::{exp, exp_sum, log_prob, max, row_stats};
+use hapo_kernels::{DrawRow, DrawnToken, exp, exp_sum, log_prob, max, row_stats};
 
 /// How the next token is chosen from the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +71,37 @@ impl Decoding {
         let valid = temperature.is_finite() && temperature > 0.0;
         in_range(valid, "temperature", "a number above 0", temperature)?;
         truncation.check()
+    }
+
+    /// The same for a device that draws.
+    pub(crate) fn row(self, uniform: f64) -> DrawRow {
+        let greedy = DrawRow {
+            uniform,
+            row: 0,
+            inverse_temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            unused: 0,
+        };
+        match self {
+            Self::Greedy => greedy,
+            Self::Sample { temperature, truncation } => DrawRow {
+                inverse_temperature: 1.0 / temperature,
+                // More than a vocabulary is all of it.
+                top_k: u32::try_from(truncation.top_k).unwrap_or(0),
+                top_p: truncation.top_p,
+                min_p: truncation.min_p,
+                ..greedy
+            },
+        }
+    }
+}
+
+impl From<DrawnToken> for Drawn {
+    fn from(it: DrawnToken) -> Self {
+        let DrawnToken { token, log_prob, log_prob_t1, entropy } = it;
+        Self { token, log_prob, log_prob_t1, entropy }
     }
 }
 
@@ -230,7 +261,7 @@ fn invert_truncated(
         order.truncate(truncation.top_k);
     }
     let max = logits[order[0]];
-    let mut weights: Vec<f64> = order
+    let weights: Vec<f64> = order
         .iter()
         .map(|it| f64::from(((logits[*it] - max) * inverse_temperature).exp()))
         .collect();
@@ -246,16 +277,16 @@ fn invert_truncated(
         mass += w;
         kept += 1;
     }
-    weights.truncate(kept);
-    let target = uniform * mass;
+    let mut kept: Vec<(usize, f64)> = order.into_iter().zip(weights).take(kept).collect();
+    kept.sort_unstable_by_key(|it| it.0);
+    let target = uniform * kept.iter().map(|it| it.1).sum::<f64>();
     let mut cumulative = 0.0;
-    for (i, w) in weights.iter().enumerate() {
-        cumulative += w;
-        if cumulative > target {
-            return order[i];
-        }
-    }
-    order[kept - 1]
+    let found = kept.iter().find(|it| {
+        cumulative += it.1;
+        cumulative > target
+    });
+    // Rounding can leave the last interval a hair short of 1.
+    found.or(kept.last()).expect("the most likely token is kept").0
 }
 
 #[cfg(test)]
@@ -357,6 +388,20 @@ mod tests {
         assert_eq!(drawn(Truncation { top_p: 0.35, ..Truncation::NONE }), [3]);
         assert_eq!(drawn(Truncation { top_p: 0.65, ..Truncation::NONE }), [2, 3]);
         assert_eq!(drawn(Truncation { min_p: 0.6, ..Truncation::NONE }), [2, 3]);
+    }
+
+    #[test]
+    fn a_truncated_row_is_inverted_in_id_order() {
+        let with = |top_k| Decoding::Sample {
+            temperature: 1.0,
+            truncation: Truncation { top_k, ..Truncation::NONE },
+        };
+        // Of 0.2, 0.3 and 0.4 the tokens 1, 2, 3 have the intervals up to 2/9, 5/9 and 1.
+        for (uniform, expected) in
+            [(0.0, 1), (0.21, 1), (0.23, 2), (0.55, 2), (0.56, 3), (0.999, 3)]
+        {
+            assert_eq!(token(with(3), uniform), expected, "at {uniform}");
+        }
     }
 
     #[test]

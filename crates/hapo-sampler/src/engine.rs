@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hapo_core::{RngCounter, uniform};
 use hapo_kernels::{Device, log_prob, row_stats};
-use hapo_model::{KvCache, Model, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
+use hapo_model::{KvCache, Model, NextToken, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
 use rayon::prelude::*;
 
 use crate::request::{
@@ -272,16 +272,64 @@ impl<'a, D: Device> Engine<'a, D> {
         }
         let last = |it: &Running| *it.sequence.tokens.last().expect("it has a first token");
         let step: Vec<(SeqSlot, u32)> = self.running.iter().map(|it| (it.slot, last(it))).collect();
-        let mut logits = std::mem::take(&mut self.logits);
-        self.model.decode(&mut self.cache, &step, &mut logits)?;
+        let drawn = if self.model.device().draws() {
+            self.decode_and_draw(&step)?
+        } else {
+            let mut logits = std::mem::take(&mut self.logits);
+            self.model.decode(&mut self.cache, &step, &mut logits)?;
+            let vocabulary = self.model.config().vocab_size;
+            let drawn = self.draw_all(&self.running, |i| &logits[i * vocabulary..][..vocabulary]);
+            self.logits = logits;
+            drawn
+        };
         let running = std::mem::take(&mut self.running);
-        let vocabulary = self.model.config().vocab_size;
-        let drawn = self.draw_all(&running, |i| &logits[i * vocabulary..][..vocabulary]);
-        self.logits = logits;
         for (it, drawn) in running.into_iter().zip(drawn) {
             self.push(it, drawn, events)?;
         }
         Ok(())
+    }
+
+    /// The next token of each running sequence, drawn on the device; the logits of those alone are downloaded of which
+    /// the most likely tokens are asked for too.
+    fn decode_and_draw(
+        &mut self,
+        step: &[(SeqSlot, u32)],
+    ) -> Result<Vec<(Drawn, Vec<(u32, f32)>)>, Error> {
+        let wanted: Vec<_> = (self.running.iter())
+            .map(|it| {
+                let request = &self.jobs[&it.sequence.id].request;
+                let uniform = self.uniform_of(&it.sequence);
+                (request.top_log_probs == 0).then(|| request.decoding.row(uniform))
+            })
+            .collect();
+        let usable = self.limits.usable_vocab;
+        let next = self.model.decode_next(&mut self.cache, step, &wanted, usable)?;
+        let one = |(it, next): (&Running, NextToken)| match next {
+            NextToken::Drawn(it) => (it.into(), Vec::new()),
+            NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),
+        };
+        Ok(self.running.iter().zip(next).map(one).collect())
+    }
+
+    /// The number that picks the next token of a sequence.
+    fn uniform_of(&self, it: &Sequence) -> f64 {
+        let key = self.jobs[&it.id].request.rng;
+        let counter = RngCounter {
+            step: key.step,
+            prompt: key.prompt.0,
+            rollout: it.completion as u64,
+            position: it.tokens.len() as u64,
+        };
+        uniform(key.seed, key.rng_stream, counter)
+    }
+
+    fn draw_one(&self, it: &Sequence, logits: &[f32]) -> (Drawn, Vec<(u32, f32)>) {
+        let request = &self.jobs[&it.id].request;
+        let number = self.uniform_of(it);
+        (
+            draw(logits, request.decoding, number, self.limits.usable_vocab),
+            top(logits, request.top_log_probs),
+        )
     }
 
     /// The next token of each sequence, from its row of logits.
@@ -290,23 +338,7 @@ impl<'a, D: Device> Engine<'a, D> {
         sequences: &[Running],
         row: impl Fn(usize) -> &'l [f32] + Sync,
     ) -> Vec<(Drawn, Vec<(u32, f32)>)> {
-        let one = |(i, it): (usize, &Running)| {
-            let it = &it.sequence;
-            let request = &self.jobs[&it.id].request;
-            let key = request.rng;
-            let counter = RngCounter {
-                step: key.step,
-                prompt: key.prompt.0,
-                rollout: it.completion as u64,
-                position: it.tokens.len() as u64,
-            };
-            let number = uniform(key.seed, key.rng_stream, counter);
-            let logits = row(i);
-            (
-                draw(logits, request.decoding, number, self.limits.usable_vocab),
-                top(logits, request.top_log_probs),
-            )
-        };
+        let one = |(i, it): (usize, &Running)| self.draw_one(&it.sequence, row(i));
         (self.model.device()).enter(|| sequences.par_iter().enumerate().map(one).collect())
     }
 

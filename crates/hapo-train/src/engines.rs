@@ -62,13 +62,25 @@ pub trait Learner {
     -> Result<Stats>;
 
     /// Global norm of the gradient.
-    fn gradient_norm(&self) -> f64;
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn gradient_norm(&self) -> Result<f64>;
 
     /// Clips the gradient, whose global norm is `norm`, and makes one update.
-    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64);
+    ///
+    /// # Errors
+    /// A device that failed: nothing may be made of the weights then.
+    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) -> Result<()>;
 
     /// Whether the norm of the weights is a finite number.
-    fn weights_are_finite(&self) -> bool;
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn weights_are_finite(&self) -> Result<bool>;
+
+    /// Gives back the memory that only training uses, where that is cheap: something is sampled next.
+    fn lend_memory(&mut self) {}
 
     /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
     /// was sampled.
@@ -141,6 +153,7 @@ impl<L: Learner> Engines<'_, L> {
         requests: &[GroupRequest<'_>],
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>> {
+        self.learner.lend_memory();
         self.sampler.sample(self.learner.weights(), requests, settings)
     }
 }

@@ -112,7 +112,7 @@ fn train(
         let stats = trainer.gradient(loss, groups, batching).unwrap();
         losses.push(loss_of(&stats));
         gradients.push(trainer.gradients.buf().as_slice().to_vec());
-        let norm = trainer.gradient_norm();
+        let norm = trainer.gradient_norm().unwrap();
         let settings = AdamW {
             learning_rate: 5e-6,
             beta1: 0.9,
@@ -122,7 +122,7 @@ fn train(
             step: 0,
             gradient_scale: 1.0,
         };
-        trainer.apply(settings, norm, 1.0);
+        trainer.apply(settings, norm, 1.0).unwrap();
     }
     Trained { losses, gradients, parameters: trainer.model.params().as_slice().to_vec() }
 }

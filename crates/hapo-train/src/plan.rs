@@ -40,6 +40,20 @@ pub struct Part {
     pub name: &'static str,
     /// Its bytes.
     pub bytes: u64,
+    /// When it is held.
+    #[serde(skip)]
+    pub held: Held,
+}
+
+/// When a part of the memory is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// From its first use on.
+    Always,
+    /// While something is trained, where idle memory is given back.
+    Training,
+    /// While something is sampled.
+    Sampling,
 }
 
 /// A change that lowers the memory.
@@ -133,7 +147,7 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
 /// prompts and responses that the recipe allows; time is that of `lengths`.
 pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Lengths) -> Plan {
     let memory = parts(recipe, config, device);
-    let total_bytes = total(&memory);
+    let total_bytes = total(&memory, device);
     let mut changes = changes(recipe, config, device);
     changes.retain(|it| it.total_bytes < total_bytes);
     changes.sort_by_key(|it| it.total_bytes);
@@ -142,7 +156,7 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
     let weights = memory::weight_bytes(recipe, config, device);
     let sampling =
         of_step.map(|it| SamplingWork::of(it, config, weights, lengths)).unwrap_or_default();
-    let training = TrainingWork::of(recipe, config, lengths);
+    let training = TrainingWork::of(recipe, config, device, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
     Plan {
         name: recipe.name().to_owned(),

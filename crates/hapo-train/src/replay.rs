@@ -105,7 +105,7 @@ pub fn replay<D: Device>(
     let mut steps = Vec::with_capacity(n_steps);
     for _ in 0..n_steps {
         let stats = trainer.gradient(&loss, &groups, batching)?;
-        let grad_norm = trainer.gradient_norm();
+        let grad_norm = trainer.gradient_norm()?;
         let grad_norms = trainer.gradient_norms().into_iter().collect();
         let it = &case.adamw;
         let settings = AdamW {
@@ -117,7 +117,7 @@ pub fn replay<D: Device>(
             step: 0,
             gradient_scale: 1.0,
         };
-        trainer.apply(settings, grad_norm, it.max_grad_norm);
+        trainer.apply(settings, grad_norm, it.max_grad_norm)?;
         let param_norms_after = trainer.parameter_norms().into_iter().collect();
         steps.push(ReplayedStep {
             loss: loss_of(&stats),

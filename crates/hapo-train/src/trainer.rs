@@ -4,7 +4,9 @@ use std::path::Path;
 
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens};
 use hapo_kernels::{AdamW, Cpu, Device};
-use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
+use hapo_model::{
+    ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
+};
 
 use crate::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::error::Result;
@@ -210,23 +212,33 @@ impl<D: Device> Learner for Trainer<D> {
         self.trained = 0;
         let mut stats = no_tokens();
         self.accumulate(loss, groups, batching, divisors, Sequence::is_teacher, &mut stats)?;
-        let norm = self.gradient_norm();
+        let norm = self.gradient_norm()?;
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
         self.accumulate(loss, groups, batching, divisors, is_policy, &mut stats)?;
         Ok(stats)
     }
 
-    fn gradient_norm(&self) -> f64 {
-        self.gradients.squared_norms(&self.model).iter().sum::<f64>().sqrt()
+    fn gradient_norm(&self) -> Result<f64> {
+        let norm = self.gradients.squared_norms(&self.model).iter().sum::<f64>().sqrt();
+        self.model.device().check().map_err(ComputeError::from)?;
+        Ok(norm)
     }
 
-    fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) {
+    fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) -> Result<()> {
         self.updates += 1;
         settings.step = self.updates;
         // As torch.nn.utils.clip_grad_norm_.
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
-        self.gradients.materialize(&self.model);
+        self.gradients.materialize(&self.model)?;
         self.model.adamw(settings, &self.gradients, &mut self.moments);
+        Ok(self.model.device().check().map_err(ComputeError::from)?)
+    }
+
+    fn lend_memory(&mut self) {
+        if self.model.device().lends_memory() {
+            self.gradients.release();
+            self.tape.release();
+        }
     }
 
     fn set_meter(&mut self, meter: Meter) {
@@ -237,8 +249,10 @@ impl<D: Device> Learner for Trainer<D> {
         self.meter.clone()
     }
 
-    fn weights_are_finite(&self) -> bool {
-        self.model.trained_squared_norms().iter().sum::<f64>().is_finite()
+    fn weights_are_finite(&self) -> Result<bool> {
+        let norm = self.model.trained_squared_norms().iter().sum::<f64>();
+        self.model.device().check().map_err(ComputeError::from)?;
+        Ok(norm.is_finite())
     }
 
     // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at

@@ -27,6 +27,17 @@ pub(crate) fn write_state<D: Device>(
     (model, moments): (&Model<D>, &Moments<D>),
     files: ModelFiles<'_>,
 ) -> Result<()> {
+    let written = write_files(folder, (model, moments), files);
+    // A device that failed gave numbers that are none, whatever was made of them.
+    model.device().check().map_err(ComputeError::from)?;
+    written
+}
+
+fn write_files<D: Device>(
+    folder: &Path,
+    (model, moments): (&Model<D>, &Moments<D>),
+    files: ModelFiles<'_>,
+) -> Result<()> {
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     if model.adapter().is_some() {

@@ -54,7 +54,7 @@ pub(crate) fn update<L: Learner>(
         for mini_batch in groups.chunks(per_mini_batch) {
             meter.part(updates as u64, parts as u64);
             let mut numbers = learner.gradient(&settings.loss, mini_batch, settings.batching)?;
-            let norm = learner.gradient_norm();
+            let norm = learner.gradient_norm()?;
             for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
                 if !value.is_finite() {
                     let step = step.0;
@@ -64,8 +64,8 @@ pub(crate) fn update<L: Learner>(
             numbers.total("grad_norm", Over::AllPasses, norm);
             let optimizer = settings.optimizer_of(learner.weights().version + 1);
             learning_rate = optimizer.learning_rate;
-            learner.apply(optimizer, norm, settings.max_grad_norm);
-            if !learner.weights_are_finite() {
+            learner.apply(optimizer, norm, settings.max_grad_norm)?;
+            if !learner.weights_are_finite()? {
                 return Err(Error::Overflow { step: step.0, learning_rate });
             }
             stats.merge_update(&numbers, pass, updates);

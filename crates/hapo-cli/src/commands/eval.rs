@@ -159,12 +159,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             let client = args.client(endpoint)?;
             wait_for(session.request(&client), client.retry_policy().concurrency)??;
         }
-        (None, Some(template)) => on_device!(
-            args.device.device,
-            plan.compute,
-            threads,
-            |device| sample(&mut session, args.named(), template, device)
-        )?,
+        (None, Some(template)) => on_device!(args.device, plan.compute, threads, |device| sample(
+            &mut session,
+            args.named(),
+            template,
+            device
+        ))?,
         (None, None) => unreachable!("a local model has its template"),
     }
     progress.finish();

@@ -108,8 +108,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         seed: args.seed,
         json: args.json,
     };
-    let DeviceArg { device, compute } = args.device;
-    on_device!(device, compute.or_f32(), threads, |device| sample(&plan, device))
+    on_device!(args.device, args.device.compute.or_f32(), threads, |device| sample(&plan, device))
 }
 
 /// What is sampled, and how it is printed.

@@ -59,8 +59,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let lines = read(&args.input)?;
     let wanted = Wanted { greedy: args.greedy, logits: args.logits };
     let named = args.adapter.of(&args.model);
-    let DeviceArg { device, compute } = args.device;
-    on_device!(device, compute.or_f32(), threads, |device| print(named, &lines, wanted, device))
+    on_device!(args.device, args.device.compute.or_f32(), threads, |device| print(
+        named, &lines, wanted, device
+    ))
 }
 
 /// What is wanted besides log-probabilities and entropies.

@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let DeviceArg { device, compute } = args.device;
+    let (device, compute) = (args.device, args.device.compute);
     match (&args.run, args.step, &args.model, &args.batch) {
         (Some(run), Some(step), _, _) => {
             let recipe = recipe_of(run, compute)?;

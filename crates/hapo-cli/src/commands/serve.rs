@@ -82,8 +82,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         port: args.port,
         settings: args.settings(),
     };
-    let DeviceArg { device, compute } = args.device;
-    on_device!(device, compute.or_f32(), threads, |device| serve(plan, device))
+    on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(plan, device))
 }
 
 /// A model, and how it is served.

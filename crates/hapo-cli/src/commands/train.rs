@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "write `compute` once, above the stages",
         ));
     }
-    on_device!(args.device.device, compute, threads, |device| train(args, stages, &device))
+    on_device!(args.device, compute, threads, |device| train(args, stages, &device))
 }
 
 fn train<D: Device + Clone>(args: &Args, stages: Vec<Recipe>, device: &D) -> Result<()> {

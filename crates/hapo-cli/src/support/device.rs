@@ -1,7 +1,7 @@
 //! `--device` and `--compute`: where a command computes, and with what.
 
 use anyhow::Result;
-use hapo_cuda::{Cuda, MatmulPrecision};
+use hapo_cuda::{Cuda, Driver, MatmulPrecision};
 use hapo_kernels::{Compute, Cpu, DeviceError};
 
 use crate::failure::bad_input;
@@ -24,6 +24,9 @@ pub(crate) struct DeviceArg {
     pub(crate) device: DeviceChoice,
     #[command(flatten)]
     pub(crate) compute: ComputeArg,
+    /// Say which GPU, driver and libraries are used
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
 }
 
 /// What is computed with.
@@ -75,19 +78,6 @@ impl std::fmt::Display for DeviceChoice {
     }
 }
 
-impl DeviceArg {
-    /// Refuses a GPU by name, for a command that runs on the CPU only.
-    pub(crate) fn require_cpu(self, command: &str) -> Result<()> {
-        match self.device {
-            DeviceChoice::Cpu => Ok(()),
-            DeviceChoice::Cuda(_) => Err(bad_input(
-                format!("--device {}: hapo {command} runs on cpu only", self.device),
-                "GPUs work with train, eval, generate, serve, logprobs and replay",
-            )),
-        }
-    }
-}
-
 /// The CPU; products that it does not have are bad input.
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Cpu::computing(threads, compute).map_err(|it| match it {
@@ -96,38 +86,52 @@ pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     })
 }
 
-/// A GPU; one that cannot be opened is bad input.
-pub(crate) fn cuda(ordinal: usize, compute: Compute) -> Result<Cuda> {
+/// A GPU; one that cannot be opened is bad input. What was opened is said where that is asked for, and what in the
+/// environment changes results in any case.
+pub(crate) fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
     let products = match compute {
         Compute::F32 => MatmulPrecision::F32,
-        Compute::Tf32 => {
-            return Err(bad_input(
-                "compute = \"tf32\": the GPU's products are of f32 or bf16 factors",
-                "compute = \"f32\" is exact, compute = \"bf16\" is the fastest",
-            ));
-        }
+        Compute::Tf32 => MatmulPrecision::Tf32,
         Compute::Bf16 => MatmulPrecision::Bf16,
     };
-    hapo_cuda::open(ordinal, products).map_err(|it| match &it {
+    let gpu = hapo_cuda::open(ordinal, products).map_err(|it| match &it {
         DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
         _ => it.into(),
-    })
+    })?;
+    for it in gpu.launcher().warnings() {
+        eprintln!("warning: {it}");
+    }
+    for it in gpu.launcher().about().iter().filter(|_| verbose) {
+        eprintln!("{it}");
+    }
+    Ok(gpu)
+}
+
+/// Prints the times of a GPU's operations, where they were kept.
+pub(crate) fn print_trace(driver: &Driver) {
+    if let Some(it) = driver.trace() {
+        eprint!("{it}");
+    }
 }
 
 /// Runs `$body` with a device of either type.
 macro_rules! on_device {
-    ($choice:expr, $compute:expr, $threads:expr, |$device:ident| $body:expr) => {
-        match $choice {
+    ($choice:expr, $compute:expr, $threads:expr, |$device:ident| $body:expr) => {{
+        let choice = $choice;
+        match choice.device {
             $crate::support::device::DeviceChoice::Cpu => {
                 let $device = $crate::support::device::cpu($threads, $compute)?;
                 $body
             }
             $crate::support::device::DeviceChoice::Cuda(ordinal) => {
-                let $device = $crate::support::device::cuda(ordinal, $compute)?;
-                $body
+                let $device = $crate::support::device::cuda(ordinal, $compute, choice.verbose)?;
+                let driver = $device.launcher().clone();
+                let result = $body;
+                $crate::support::device::print_trace(&driver);
+                result
             }
         }
-    };
+    }};
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -94,6 +95,102 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int with) {
     return other;
 }
 
+// What a warp does together on the tensor cores, with the layouts that NVIDIA documents.
+#define HAPO_WARP_TILES
+static unsigned tile_words[MOST / LANES][2][LANES][6];
+
+// Lanes deposit and meet, as in a shuffle; the words of all are there then.
+static unsigned (*meet(const unsigned* words, unsigned n))[6] {
+    unsigned warp = current / LANES, lane = current % LANES;
+    unsigned parity = fibers[current].parity ^= 1;
+    memcpy(tile_words[warp][parity][lane], words, n * 4);
+    pause(AT_SHUFFLE);
+    return tile_words[warp][parity];
+}
+
+static void load_tiles_of(unsigned (&to)[4], const uint16_t* row, bool transposed) {
+    unsigned words[2];
+    memcpy(words, &row, 8);
+    if ((uintptr_t)row % 16) abort();
+    auto all = meet(words, 2);
+    unsigned lane = current % LANES;
+    for (unsigned tile = 0; tile < 4; tile++) {
+        uint16_t pair[2];
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned r = transposed ? lane % 4 * 2 + i : lane / 4, c = transposed ? lane / 4 : lane % 4 * 2 + i;
+            const uint16_t* from;
+            memcpy(&from, all[tile * 8 + r], 8);
+            pair[i] = from[c];
+        }
+        memcpy(&to[tile], pair, 4);
+    }
+}
+
+static inline void load_tiles(unsigned (&to)[4], const uint16_t* row) { load_tiles_of(to, row, false); }
+static inline void load_tiles_transposed(unsigned (&to)[4], const uint16_t* row) { load_tiles_of(to, row, true); }
+
+static inline float half_of(unsigned word, unsigned half) {
+    unsigned bits = half ? word & 0xffff0000u : word << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static void multiply_tiles(float (&sums)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    unsigned words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    auto all = meet(words, 6);
+    unsigned lane = current % LANES;
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = lane / 4, below = i / 2, column = lane % 4 * 2 + i % 2;
+        float sum = 0;
+        for (unsigned k = 0; k < 16; k++) {
+            unsigned with = k % 8 / 2, later = k / 8;
+            sum += half_of(all[row * 4 + with][later * 2 + below], k % 2) * half_of(all[column * 4 + with][4 + later], k % 2);
+        }
+        sums[i] += sum;
+    }
+}
+
+// A copy is done when it was waited for and not before.
+struct Copy {
+    uint16_t* to;
+    const uint16_t* from;
+    bool there;
+    unsigned group;
+};
+static std::vector<Copy> copies[MOST];
+static unsigned groups[MOST];
+
+static inline void begin_copy(uint16_t* to, const uint16_t* from, bool there) {
+    if ((uintptr_t)to % 16 || (there && (uintptr_t)from % 16)) abort();
+    copies[current].push_back({to, from, there, groups[current]});
+}
+static inline void end_group() { groups[current]++; }
+template <int N>
+static inline void wait_for_groups() {
+    auto& mine = copies[current];
+    size_t kept = 0;
+    for (auto& it : mine) {
+        if (it.group + N >= groups[current]) {
+            mine[kept++] = it;
+        } else if (it.there) {
+            memcpy(it.to, it.from, 16);
+        } else {
+            memset(it.to, 0, 16);
+        }
+    }
+    mine.resize(kept);
+}
+
+static inline unsigned pack(float low, float high) {
+    auto rounded = [](float x) {
+        unsigned bits;
+        memcpy(&bits, &x, 4);
+        return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    };
+    return rounded(low) | rounded(high) << 16;
+}
+
 static void fiber_main() {
     for (;;) {
         body(body_args);
@@ -155,7 +252,15 @@ static int run_block(bool backwards) {
             at_barrier += fibers[i].state == AT_BARRIER;
             done += fibers[i].state == DONE;
         }
-        if (done == n_threads) return 0;
+        if (done == n_threads) {
+            for (unsigned i = 0; i < n_threads; i++) {
+                if (copies[i].empty()) continue;
+                snprintf(message, sizeof message, "thread %u: a copy that nobody waits for", i);
+                copies[i].clear();
+                return 1;
+            }
+            return 0;
+        }
         if (at_barrier > 0 && done > 0) {
             snprintf(message, sizeof message, "%u threads at a barrier, %u gone", at_barrier, done);
             return 1;
@@ -234,16 +339,24 @@ extern "C" int fibers_launch(const char* name, const unsigned* grid, unsigned th
     return failed;
 }
 
-static float element(const void* data, int bf16, size_t at) {
-    if (!bf16) return ((const float*)data)[at];
-    unsigned bits = (unsigned)((const uint16_t*)data)[at] << 16;
+// Kinds of factors: f32, bf16, and f32 of which a product reads ten bits of mantissa.
+enum Kind { F32, BF16, TF32 };
+
+static float element(const void* data, int kind, size_t at) {
+    unsigned bits;
+    if (kind == BF16) {
+        bits = (unsigned)((const uint16_t*)data)[at] << 16;
+    } else {
+        memcpy(&bits, (const float*)data + at, 4);
+        if (kind == TF32) bits = (bits + 0x1000) & ~0x1fffu;
+    }
     float value;
     memcpy(&value, &bits, 4);
     return value;
 }
 
 // A product as BLAS has it: matrices by columns, `stride` elements apart.
-extern "C" void fibers_product(size_t m, size_t n, size_t k, int bf16, const void* left, size_t left_stride,
+extern "C" void fibers_product(size_t m, size_t n, size_t k, int kind, const void* left, size_t left_stride,
                                int left_transposed, const void* right, size_t right_stride, int right_transposed,
                                int add, float* out, size_t out_stride) {
     // Columns of the left factor, one after the other.
@@ -251,12 +364,12 @@ extern "C" void fibers_product(size_t m, size_t n, size_t k, int bf16, const voi
     float* sums = (float*)malloc(m * sizeof(float));
     for (size_t i = 0; i < k; i++)
         for (size_t row = 0; row < m; row++)
-            columns[i * m + row] = element(left, bf16, left_transposed ? row * left_stride + i : i * left_stride + row);
+            columns[i * m + row] = element(left, kind, left_transposed ? row * left_stride + i : i * left_stride + row);
     for (size_t column = 0; column < n; column++) {
         for (size_t row = 0; row < m; row++) sums[row] = 0;
         for (size_t i = 0; i < k; i++) {
             size_t at = right_transposed ? i * right_stride + column : column * right_stride + i;
-            float factor = element(right, bf16, at);
+            float factor = element(right, kind, at);
             for (size_t row = 0; row < m; row++) sums[row] += columns[i * m + row] * factor;
         }
         for (size_t row = 0; row < m; row++) {

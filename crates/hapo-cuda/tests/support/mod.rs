@@ -1,20 +1,25 @@
-//! A launcher that runs the kernels' sources on the CPU.
+//! A launcher that runs the kernels' sources on the CPU, or a GPU where `HAPO_TEST_GPU` has its number.
 //!
-//! The sources are compiled by the system's C++ compiler against `fibers.hpp`, into a library in a
-//! temporary folder. Memory has guards of NaN around it, which are looked at when it is given back.
+//! The sources are compiled by the system's C++ compiler against `fibers.hpp`, into a library that is kept under the hash
+//! of its text. Memory has guards of NaN around it, which are looked at when it is given back. The same library has what
+//! stands in for the driver, NVRTC and cuBLAS (`driver.hpp`), so that `src/driver.rs` runs too.
 
 #![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Debug;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use hapo_core::hex;
 use hapo_cuda::{
-    CudaDevice, Launch, Launcher, MatmulPrecision, Memory, Number, Product, THREADS, sources,
+    CudaDevice, Driver, Launch, Launcher, MatmulPrecision, Memory, Number, Product, THREADS,
+    sources,
 };
 use hapo_kernels::DeviceError;
+use sha2::{Digest, Sha256};
 
 type LaunchFn = unsafe extern "C" fn(
     *const c_char,
@@ -43,9 +48,7 @@ type ProductFn = unsafe extern "C" fn(
 );
 
 struct Library {
-    // Before the folder, so that it is closed first.
     code: libloading::Library,
-    _folder: tempfile::TempDir,
     /// Fibers are one machine: one launch at a time.
     turn: Mutex<()>,
 }
@@ -84,16 +87,144 @@ impl Debug for Fibers {
     }
 }
 
-/// A GPU of fibers; `None`, and a line that says so, where there is no C++ compiler.
-pub(crate) fn gpu(products: MatmulPrecision) -> Option<CudaDevice<Fibers>> {
-    static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
-    let library = LIBRARY.get_or_init(build).clone()?;
-    let (full, used) = (Arc::default(), Arc::default());
-    Some(CudaDevice::new(Fibers { library, full, used }, products))
+/// What the tests run on.
+#[derive(Clone, Debug)]
+pub(crate) enum Machine {
+    /// The CPU.
+    Fibers(Fibers),
+    /// A GPU.
+    Gpu(Driver),
 }
 
-fn build() -> Option<Arc<Library>> {
+/// Its memory.
+#[derive(Debug)]
+pub(crate) enum Room {
+    Fibers(Guarded),
+    Gpu(<Driver as Launcher>::Memory),
+}
+
+impl Memory for Room {
+    fn address(&self) -> u64 {
+        match self {
+            Self::Fibers(it) => it.address(),
+            Self::Gpu(it) => it.address(),
+        }
+    }
+}
+
+/// Runs the same on either.
+macro_rules! on {
+    ($machine:expr, $it:ident => $work:expr) => {
+        match $machine {
+            Self::Fibers($it) => $work,
+            Self::Gpu($it) => $work,
+        }
+    };
+}
+
+impl Launcher for Machine {
+    type Memory = Room;
+
+    fn alloc(&self, bytes: usize) -> Result<Room, DeviceError> {
+        match self {
+            Self::Fibers(it) => it.alloc(bytes).map(Room::Fibers),
+            Self::Gpu(it) => it.alloc(bytes).map(Room::Gpu),
+        }
+    }
+
+    fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError> {
+        on!(self, it => it.upload(from, to))
+    }
+
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+        on!(self, it => it.download(from, to))
+    }
+
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        on!(self, it => it.copy(from, to, bytes))
+    }
+
+    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
+        on!(self, it => it.zero(at, bytes))
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
+        on!(self, it => it.launch(launch))
+    }
+
+    fn product(&self, product: &Product) -> Result<(), DeviceError> {
+        on!(self, it => it.product(product))
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        on!(self, it => it.free_bytes())
+    }
+
+    fn name(&self) -> String {
+        on!(self, it => it.name())
+    }
+}
+
+impl Machine {
+    /// The fibers; `None`, and a line that says so, on a GPU, whose memory no test fills.
+    #[expect(clippy::print_stderr, reason = "a skipped test says so")]
+    pub(crate) fn fibers(&self) -> Option<&Fibers> {
+        match self {
+            Self::Fibers(it) => Some(it),
+            Self::Gpu(_) => {
+                eprintln!("skipped on a GPU");
+                None
+            }
+        }
+    }
+}
+
+/// How many times further than the fibers a GPU may be from the CPU: its exponential and its fused multiply-adds round
+/// otherwise.
+pub(crate) fn slack() -> f32 {
+    if std::env::var_os(GPU).is_some() { 4.0 } else { 1.0 }
+}
+
+/// Names the GPU to test on.
+const GPU: &str = "HAPO_TEST_GPU";
+
+/// The machine to test on; `None`, and a line that says so, where there is no C++ compiler.
+pub(crate) fn gpu(products: MatmulPrecision) -> Option<CudaDevice<Machine>> {
+    if let Ok(number) = std::env::var(GPU) {
+        static DRIVER: OnceLock<Driver> = OnceLock::new();
+        let number = number.parse().expect("HAPO_TEST_GPU is the number of a GPU");
+        let driver = DRIVER.get_or_init(|| Driver::open(number).expect("a GPU"));
+        return Some(CudaDevice::new(Machine::Gpu(driver.clone()), products));
+    }
+    static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
+    let library = LIBRARY.get_or_init(load).clone()?;
+    let (full, used) = (Arc::default(), Arc::default());
+    Some(CudaDevice::new(Machine::Fibers(Fibers { library, full, used }), products))
+}
+
+fn load() -> Option<Arc<Library>> {
+    let path = build()?.join(LIBRARY_FILE);
+    // SAFETY: the library was built from the text below and has no initialiser of consequence.
+    let code = unsafe { libloading::Library::new(path) }.unwrap();
+    Some(Arc::new(Library { code, turn: Mutex::new(()) }))
+}
+
+/// The library of kernels.
+const LIBRARY_FILE: &str = "kernels.so";
+
+/// The names under which the library stands in for the driver, NVRTC and cuBLAS.
+const STAND_INS: [&str; 3] = ["libcuda.so", "libnvrtc.so.12", "libcublas.so.12"];
+
+/// The folder of the library, built where it is not there; `None`, and a line that says so, where there is no C++
+/// compiler.
+pub(crate) fn build() -> Option<PathBuf> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let text = program();
+    let name = format!("fibers-{}", &hex(Sha256::digest(&text))[..16]);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if folder.exists() {
+        return Some(folder);
+    }
     if Command::new(&compiler).arg("--version").output().is_err() {
         assert!(
             std::env::var_os("HAPO_REQUIRE_CXX").is_none(),
@@ -105,7 +236,29 @@ fn build() -> Option<Arc<Library>> {
         }
         return None;
     }
-    let folder = tempfile::tempdir().unwrap();
+    // Made aside: several tests may build it at the same time, and the first one's stays.
+    let aside = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (source, object) = (aside.path().join("kernels.cpp"), aside.path().join(LIBRARY_FILE));
+    std::fs::write(&source, text).unwrap();
+    let output = Command::new(&compiler)
+        .args(["-std=c++17", "-O2", "-ftree-vectorize", "-fPIC", "-shared", "-w"])
+        .args(["-fno-strict-aliasing", "-U_FORTIFY_SOURCE"])
+        .arg("-o")
+        .args([&object, &source])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in STAND_INS {
+        std::os::unix::fs::symlink(LIBRARY_FILE, aside.path().join(name)).unwrap();
+    }
+    if std::fs::rename(aside.path(), &folder).is_ok() {
+        let _ = aside.keep();
+    }
+    Some(folder)
+}
+
+/// The kernels, the machine that runs them, and what stands in for NVIDIA's libraries.
+fn program() -> String {
     let mut text = format!("{}\n", include_str!("fibers.hpp"));
     for (i, source) in sources().iter().enumerate() {
         // The common part is in front of every one, once for the compiler.
@@ -122,20 +275,13 @@ fn build() -> Option<Arc<Library>> {
         text += &format!("    {{\"{name}\", Unpack<&{name}>::run, Unpack<&{name}>::count}},\n");
     }
     text += &format!("}};\nconst size_t n_entries = {};\n", names.len());
-    let (source, object) = (folder.path().join("kernels.cpp"), folder.path().join("kernels.so"));
-    std::fs::write(&source, text).unwrap();
-    let output = Command::new(&compiler)
-        .args(["-std=c++17", "-O2", "-ftree-vectorize", "-fPIC", "-shared", "-w"])
-        .args(["-fno-strict-aliasing", "-U_FORTIFY_SOURCE"])
-        .arg("-o")
-        .args([&object, &source])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // SAFETY: the library was just built and has no initialiser of consequence.
-    let code = unsafe { libloading::Library::new(&object) }.unwrap();
-    Some(Arc::new(Library { code, _folder: folder, turn: Mutex::new(()) }))
+    text + include_str!("driver.hpp")
 }
+
+/// Eight words: buffers begin on such boundaries.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable, Debug)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
 
 /// Words around every buffer.
 const GUARD: usize = 32;
@@ -144,8 +290,7 @@ const GUARD_WORD: u64 = 0x7fc0_dead_7fc0_dead;
 /// Memory of the CPU between two guards.
 #[derive(Debug)]
 pub(crate) struct Guarded {
-    /// 8-byte words; addresses of whole lines are not needed by the kernels.
-    words: *mut [u64],
+    lines: *mut [Line],
     bytes: usize,
     used: Arc<Used>,
 }
@@ -157,7 +302,7 @@ unsafe impl Sync for Guarded {}
 
 impl Memory for Guarded {
     fn address(&self) -> u64 {
-        self.words.cast::<u64>().addr() as u64 + (GUARD * 8) as u64
+        self.lines.cast::<u64>().addr() as u64 + (GUARD * 8) as u64
     }
 }
 
@@ -165,14 +310,14 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         self.used.held.fetch_sub(self.bytes, Ordering::Relaxed);
         // SAFETY: made by `alloc` and dropped once.
-        let words = unsafe { Box::from_raw(self.words) };
-        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        let lines = unsafe { Box::from_raw(self.lines) };
+        let bytes: &[u8] = bytemuck::cast_slice(&lines);
         let guard: Vec<u8> = [GUARD_WORD; GUARD].iter().flat_map(|it| it.to_ne_bytes()).collect();
         let start = GUARD * 8;
-        // A buffer may end in the middle of a word, whose rest is the guard's as well.
+        // A buffer may end in the middle of a line, whose rest is the guard's as well.
         let whole = bytes[..start] == guard[..]
-            && bytes[start + self.bytes.next_multiple_of(8)..] == guard[..]
-            && bytes[start + self.bytes..start + self.bytes.next_multiple_of(8)]
+            && bytes[start + self.bytes.next_multiple_of(64)..] == guard[..]
+            && bytes[start + self.bytes..start + self.bytes.next_multiple_of(64)]
                 .iter()
                 .all(|&it| it == 0xee);
         if !std::thread::panicking() {
@@ -204,17 +349,18 @@ impl Launcher for Fibers {
                 total: 24_000_000_000,
             });
         }
-        let mut words = vec![0_u64; bytes.div_ceil(8) + 2 * GUARD];
+        let mut lines = vec![Line([0; 8]); bytes.div_ceil(64) + 2 * GUARD / 8];
+        let words: &mut [u64] = bytemuck::cast_slice_mut(&mut lines);
         let end = words.len() - GUARD;
         words[..GUARD].fill(GUARD_WORD);
         words[end..].fill(GUARD_WORD);
-        let all: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
+        let all: &mut [u8] = bytemuck::cast_slice_mut(words);
         all[GUARD * 8 + bytes..end * 8].fill(0xee);
-        let words = Box::into_raw(words.into_boxed_slice());
-        words.cast::<u64>().expose_provenance();
+        let lines = Box::into_raw(lines.into_boxed_slice());
+        lines.cast::<u64>().expose_provenance();
         let held = self.used.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.used.most.fetch_max(held, Ordering::Relaxed);
-        Ok(Guarded { words, bytes, used: Arc::clone(&self.used) })
+        Ok(Guarded { lines, bytes, used: Arc::clone(&self.used) })
     }
 
     fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError> {
@@ -283,7 +429,11 @@ impl Launcher for Fibers {
                 m,
                 n,
                 k,
-                c_int::from(number == Number::Bf16),
+                match number {
+                    Number::F32 => 0,
+                    Number::Bf16 => 1,
+                    Number::Tf32 => 2,
+                },
                 pointer(left.address).cast(),
                 left.stride,
                 c_int::from(left.transposed),

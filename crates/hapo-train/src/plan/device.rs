@@ -1,6 +1,6 @@
 //! Devices to plan for: this machine's CPU as it is measured, and GPUs by their data sheets.
 
-use hapo_kernels::Compute;
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, GPU_LOGIT_BYTES};
 use serde::Serialize;
 
 /// A device to plan for.
@@ -26,6 +26,8 @@ pub struct DeviceSpec {
     pub is_cpu: bool,
     /// What the factors of products are rounded to.
     pub compute: Compute,
+    /// Bytes of logits held at once.
+    pub logit_bytes: usize,
 }
 
 /// A GPU: name, GB of memory, dense bf16 TFLOP/s of its tensor cores (twice those of TF32), TFLOP/s of plain f32, and GB/s, of its
@@ -70,6 +72,7 @@ impl DeviceSpec {
             bandwidth_share: GPU_SHARES.2,
             is_cpu: false,
             compute,
+            logit_bytes: GPU_LOGIT_BYTES,
         })
     }
 
@@ -91,6 +94,7 @@ impl DeviceSpec {
             bandwidth_share: CPU_SHARES.2,
             is_cpu: true,
             compute: Compute::F32,
+            logit_bytes: CPU_LOGIT_BYTES,
         }
     }
 

@@ -1,14 +1,14 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::GroupPlan;
-use hapo_kernels::{Compute, Cpu};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu};
 use hapo_model::memory::GenerationRows;
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
 };
 use hapo_sampler::KvMemory;
 
-use super::{Change, DeviceSpec, Lengths, Part};
+use super::{Change, DeviceSpec, Held, Lengths, Part};
 use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// Resident bytes of the program before it opens a model.
@@ -125,35 +125,49 @@ pub(super) fn at_once(
     (recipe, config, device): (&Recipe, &Config, &DeviceSpec),
     lengths: Lengths,
 ) -> Vec<Sampling> {
-    let free =
-        device.memory_bytes.saturating_sub(total(&parts_beside_sampling(recipe, config, device)));
+    let free = beside_sampling(&parts_beside_sampling(recipe, config, device), device);
+    let free = device.memory_bytes.saturating_sub(free);
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
     let one = |it: Sampling| it.at_once(it.memory(config, kv_memory, free, rank).tokens, lengths);
     all.into_iter().map(one).collect()
 }
 
 /// The tape outlives the update and the cache is there while the policy samples, so that from the
-/// second step on all parts are held at once.
-pub(super) fn total(parts: &[Part]) -> u64 {
-    parts.iter().map(|it| it.bytes).sum()
+/// second step on all parts are held at once; but a GPU gives gradients and tape back before it samples.
+pub(super) fn total(parts: &[Part], device: &DeviceSpec) -> u64 {
+    let of = |held| bytes_held(parts, held);
+    let (training, sampling) = (of(Held::Training), of(Held::Sampling));
+    let at_once = if device.is_cpu { training + sampling } else { training.max(sampling) };
+    of(Held::Always) + at_once
+}
+
+fn bytes_held(parts: &[Part], held: Held) -> u64 {
+    parts.iter().filter(|it| it.held == held).map(|it| it.bytes).sum()
+}
+
+/// Bytes that are held while something is sampled, but for what that takes.
+fn beside_sampling(parts: &[Part], device: &DeviceSpec) -> u64 {
+    let training = if device.is_cpu { bytes_held(parts, Held::Training) } else { 0 };
+    bytes_held(parts, Held::Always) + training
 }
 
 pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     let mut parts = parts_beside_sampling(recipe, config, device);
-    let free = device.memory_bytes.saturating_sub(total(&parts));
+    let free = device.memory_bytes.saturating_sub(beside_sampling(&parts, device));
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
     let all = sampled(recipe).into_iter().map(|it| it.memory(config, kv_memory, free, rank));
     let sampled = all.max_by_key(|it| it.cache + it.generation);
     if let Some(SampledMemory { cache, generation, .. }) = sampled {
-        parts.push(Part { name: "keys and values", bytes: cache });
-        parts.push(Part { name: "generation", bytes: generation });
+        let held = Held::Sampling;
+        parts.push(Part { name: "keys and values", bytes: cache, held });
+        parts.push(Part { name: "generation", bytes: generation, held });
     }
     if device.is_cpu {
         // A checkpoint is written when nothing is sampled.
         let tensor = memory::largest_tensor_bytes(config);
         match tensor.saturating_sub(sampled.map_or(0, |it| it.cache + it.generation)) {
             0 => {}
-            bytes => parts.push(Part { name: "checkpoint", bytes }),
+            bytes => parts.push(Part { name: "checkpoint", bytes, held: Held::Always }),
         }
     }
     parts
@@ -171,42 +185,43 @@ pub(crate) fn longest_sequences(recipe: &Recipe) -> impl Iterator<Item = (usize,
 
 fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
     let (copy, rank) = (trained_bytes(recipe, config), rank(recipe));
-    let mut parts = if recipe.lora().is_some() {
-        let bytes = frozen_bytes(recipe, config, device);
-        vec![Part { name: "frozen weights", bytes }, Part { name: "adapter", bytes: copy }]
-    } else {
-        vec![Part { name: "weights", bytes: whole_bytes(config, device) }]
+    let always = |name, bytes| Part { name, bytes, held: Held::Always };
+    let training = |name, bytes| Part { name, bytes, held: Held::Training };
+    let frozen = frozen_bytes(recipe, config, device);
+    let mut parts = match recipe.lora() {
+        Some(_) => vec![always("frozen weights", frozen), always("adapter", copy)],
+        None => vec![always("weights", whole_bytes(config, device))],
     };
-    parts.extend([
-        Part { name: "gradients", bytes: copy },
-        Part { name: "moments", bytes: 2 * copy },
-    ]);
-    if recipe.metrics().kl_every > 0 {
+    parts.extend([training("gradients", copy), always("moments", 2 * copy)]);
+    let keeps_initial = recipe.metrics().kl_every > 0;
+    if keeps_initial {
         let bytes = match recipe.lora() {
             None if device.is_cpu => memory::initial_bytes(config, device.compute),
             _ => copy,
         };
-        parts.push(Part { name: "initial weights", bytes });
+        parts.push(always("initial weights", bytes));
     }
     let rows = rows(recipe, config);
     let checkpointing = recipe.optim().activation_checkpointing;
-    let tape = memory::tape_bytes(config, rows, rows, rows, checkpointing, rank);
-    parts.push(Part { name: "activations", bytes: tape.activations + tape.gradients + tape.head });
-    parts.push(Part { name: "logits", bytes: tape.logits });
+    let tape =
+        memory::tape_bytes(config, rows, rows, rows, checkpointing, rank, device.logit_bytes);
+    parts.push(training("activations", tape.activations + tape.gradients + tape.head));
+    parts.push(training("logits", tape.logits));
     let rounds = device.compute == Compute::Bf16;
     if rounds && !device.is_cpu {
-        parts.push(Part { name: "bf16 inputs", bytes: rounded_inputs(config, rows) });
+        // Half a word of every number that products read as weights.
+        let initial = if keeps_initial { copy } else { 0 };
+        parts.push(always("bf16 weights", (frozen + copy + initial) / 2));
     }
     if device.is_cpu {
         let bytes = memory::copied_bytes(config, device.compute, rows, rows);
         let name = if rounds { "bf16 inputs" } else { "transposed copy" };
-        parts.push(Part { name, bytes });
-    }
-    if device.is_cpu {
-        let bytes = PROGRAM + PER_TOKEN * config.vocab_size as u64;
-        parts.push(Part { name: "program", bytes });
+        parts.push(always(name, bytes));
+        parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
-        parts.push(Part { name: "scratch", bytes: scratch(config, rows, &sampled(recipe)) });
+        let rounded = if rounds { rounded_inputs(config, rows, device) } else { 0 };
+        let bytes = scratch(config, rows, &sampled(recipe)).max(rounded);
+        parts.push(always("scratch", bytes.next_multiple_of(1 << 20)));
     }
     parts
 }
@@ -261,8 +276,9 @@ fn is_bf16(recipe: &Recipe) -> bool {
     parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }
 
-/// What a GPU's attention holds between its kernels, by whole MiB: a number for each row and head of a backward pass,
-/// or the sums of parts of 256 positions of every sequence that is decoded.
+/// What a GPU's attention holds between its kernels: of a backward pass a number for each row and head, and the
+/// gradients of keys and values by query head, which are added up after; or the sums of parts of 256 positions of every
+/// sequence that is decoded.
 fn scratch(config: &Config, rows: usize, sampled: &[Sampling]) -> u64 {
     const PART: usize = 256;
     let decoded = sampled.iter().map(|it| {
@@ -270,15 +286,17 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling]) -> u64 {
         let rows = it.sequences.max(REREAD_TOKENS.min(it.response));
         rows * config.heads * parts * (config.head_dim + 2)
     });
-    let numbers = decoded.chain([rows * config.heads]).max().unwrap_or_default() as u64;
-    (4 * numbers).next_multiple_of(1 << 20)
+    let trained = rows * config.heads * (1 + 2 * config.head_dim);
+    let numbers = decoded.chain([trained]).max().unwrap_or_default() as u64;
+    4 * numbers
 }
 
-/// The inputs of the largest product as bf16, which are held next to the f32 ones.
-fn rounded_inputs(config: &Config, rows: usize) -> u64 {
+/// The inputs of the largest product as bf16: both of one whose result is the gradient of a matrix.
+fn rounded_inputs(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
     let (hidden, ffn) = (config.hidden as u64, config.ffn as u64);
-    let layer = ffn * hidden + rows as u64 * hidden.max(ffn);
-    let head = config.vocab_size as u64 * hidden + rows as u64 * hidden;
+    let logit_rows = (device.logit_bytes / (4 * config.vocab_size)).min(rows) as u64;
+    let layer = rows as u64 * (hidden + ffn);
+    let head = logit_rows * (hidden + config.vocab_size as u64);
     2 * layer.max(head)
 }
 
@@ -331,7 +349,9 @@ pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
     let room = (4 * trained_bytes(recipe, config)).max(1 << 30);
     let checkpointing = recipe.optim().activation_checkpointing;
     let fits = |rows: &usize| {
-        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing, rank(recipe));
+        let rank = rank(recipe);
+        let bytes = CPU_LOGIT_BYTES;
+        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing, rank, bytes);
         tape.total() <= room
     };
     SIZES.into_iter().find(fits).unwrap_or(LEAST)
@@ -343,7 +363,7 @@ pub(super) fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> 
     let mut consider = |set: String| {
         let changed = recipe.with(&Overrides::set([&set]));
         let changed = changed.expect("the value is one of the key's");
-        let total_bytes = total(&parts(&changed, config, device));
+        let total_bytes = total(&parts(&changed, config, device), device);
         changes.push(Change { set, total_bytes });
     };
     if recipe.optim().activation_checkpointing == ActivationCheckpointing::None {

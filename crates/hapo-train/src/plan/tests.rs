@@ -19,20 +19,20 @@ fn qwen25_3b() -> Config {
 }
 
 /// Reckoned by hand for Qwen2.5-3B: 3.09 billion parameters of 4 bytes, 73,728 bytes of f32 keys and values
-/// per token, 128 sequences of 8,192 tokens and the step's 128 prompts of 1,024.
+/// per token, 160 sequences of 8,192 tokens and the step's 128 prompts of 1,024.
 #[test]
 fn a_known_model_has_its_known_numbers() {
     let config = qwen25_3b();
     let device = DeviceSpec::gpu("h200", Compute::F32).unwrap();
     let lengths = Lengths { prompt: 200.0, response: 1000.0 };
-    let sets = ["metrics.kl_every=5", "sampling.max_sequences=128", "sampling.kv_memory=90GB"];
+    let sets = ["metrics.kl_every=5", "sampling.max_sequences=160", "sampling.kv_memory=110GB"];
     let it = plan(&recipe(&sets), &config, &device, lengths);
     assert_eq!(it.parameters, 3_085_938_688);
     assert_eq!(kv_bytes_per_token(&config), 73_728);
     let part = |name: &str| it.memory.iter().find(|it| it.name == name).unwrap().bytes;
     assert_eq!(part("weights") / it.parameters, 4);
     assert_eq!(part("moments") / it.parameters, 8);
-    assert_eq!(part("keys and values"), (128 * 8192 + 128 * 1024) * 73_728);
+    assert_eq!(part("keys and values"), (160 * 8192 + 128 * 1024) * 73_728);
     assert!(!it.fits && it.total_bytes > 150_000_000_000, "{}", it.total_bytes);
     // f32 weights, f32 parameters and moments; three kept, the best, and one being written: one is made.
     assert_eq!(it.checkpoint_bytes / it.parameters, 16);
@@ -65,7 +65,11 @@ fn keys_and_values_take_what_is_left() {
     let it = plan(&recipe(&[]), &config, &device, lengths);
     let generation = bytes_of(&it.memory, "generation");
     let cache = bytes_of(&it.memory, "keys and values");
-    let free = device.memory_bytes - (it.total_bytes - cache);
+    // Gradients and tape are given back before something is sampled.
+    let beside = ["weights", "moments", "scratch", "generation"];
+    let mut beside: u64 = beside.iter().map(|name| bytes_of(&it.memory, name)).sum();
+    beside += it.memory.iter().find(|it| it.name == "initial weights").map_or(0, |it| it.bytes);
+    let free = device.memory_bytes - beside;
     let page = 64 * 73_728;
     assert_eq!(cache, free / 10 * 9 / page * page, "{generation}");
     assert!(it.fits);

@@ -96,7 +96,12 @@ pub(super) struct TrainingWork {
 }
 
 impl TrainingWork {
-    pub(super) fn of(recipe: &Recipe, config: &Config, lengths: Lengths) -> Self {
+    pub(super) fn of(
+        recipe: &Recipe,
+        config: &Config,
+        device: &DeviceSpec,
+        lengths: Lengths,
+    ) -> Self {
         let Lengths { prompt, response } = lengths;
         let prompts = recipe.sampling().prompts_per_step as f64;
         let members = if samples(recipe) { recipe.sampling().group_size as f64 } else { 1.0 };
@@ -119,7 +124,7 @@ impl TrainingWork {
         }
         let longest = (prompt.ceil() as usize, response.ceil() as usize);
         let rows = rows_of(recipe, config, mini_batch(recipe), longest);
-        if !memory::keeps_logits(config, rows) {
+        if !memory::keeps_logits(config, rows, device.logit_bytes) {
             flops = flops.plus(head);
         }
         let passes = recipe.optim().passes as f64;

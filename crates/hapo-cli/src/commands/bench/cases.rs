@@ -139,13 +139,13 @@ pub(super) fn training(
 }
 
 /// Elements of all matrices, the head included.
-fn matrices(c: &Config) -> usize {
+pub(super) fn matrices(c: &Config) -> usize {
     let (q_dim, kv_dim) = (c.heads * c.head_dim, c.kv_heads * c.head_dim);
     let layer = c.hidden * (2 * q_dim + 2 * kv_dim) + 3 * c.hidden * c.ffn;
     c.layers * layer + c.hidden * c.vocab_size
 }
 
-fn adamw(step: u64, gradient_scale: f64) -> AdamW {
+pub(super) fn adamw(step: u64, gradient_scale: f64) -> AdamW {
     AdamW {
         learning_rate: 1e-6,
         beta1: 0.9,
@@ -159,7 +159,8 @@ fn adamw(step: u64, gradient_scale: f64) -> AdamW {
 
 const PROMPT: usize = 32;
 const NEW: usize = 64;
-const DECODING: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
+pub(super) const DECODING: Decoding =
+    Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
 
 fn prompts(n: usize, vocabulary: usize) -> Vec<Vec<u32>> {
     (0..n).map(|s| (0..PROMPT).map(|i| ((i * 31 + s * 17) % vocabulary) as u32).collect()).collect()
@@ -285,8 +286,8 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
             })
             .collect();
         trainer.gradient(&loss, &groups, batching)?;
-        let norm = trainer.gradient_norm();
-        trainer.apply(adamw(0, 1.0), norm, 1.0);
+        let norm = trainer.gradient_norm()?;
+        trainer.apply(adamw(0, 1.0), norm, 1.0)?;
         Ok(())
     })?;
     Ok(Case {

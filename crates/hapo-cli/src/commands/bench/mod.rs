@@ -4,6 +4,7 @@
 //! rate of reading memory. Absolute numbers of a busy machine say little, shares of those two do.
 
 mod cases;
+mod gpu;
 
 use anyhow::Result;
 use hapo_kernels::{Compute, Cpu, Device, Isa};
@@ -11,7 +12,8 @@ use hapo_model::{Config, Model, Packed};
 use serde::Serialize;
 
 use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
-use crate::support::device::DeviceArg;
+use crate::failure::bad_input;
+use crate::support::device::{DeviceArg, DeviceChoice};
 use crate::support::{device, machine};
 
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
@@ -41,6 +43,12 @@ enum Shape {
     /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
     #[value(name = "qwen2.5-0.5b")]
     Qwen05b,
+    /// Hidden 2048, 36 layers, 16 heads and 2 key/value heads of 128, ffn 11008, vocabulary 151936
+    #[value(name = "qwen2.5-3b")]
+    Qwen3b,
+    /// Hidden 3584, 28 layers, 28 heads and 4 key/value heads of 128, ffn 18944, vocabulary 152064
+    #[value(name = "qwen2.5-7b")]
+    Qwen7b,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -62,6 +70,8 @@ enum Part {
 struct Report {
     shape: &'static str,
     parameters: usize,
+    /// Where the model is computed.
+    device: String,
     cpu: String,
     instructions: String,
     threads: usize,
@@ -99,7 +109,17 @@ struct Measured {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    args.device.require_cpu("bench")?;
+    if let DeviceChoice::Cuda(ordinal) = args.device.device {
+        let gpu = device::cuda(ordinal, args.device.compute.or_f32(), args.device.verbose)?;
+        let driver = gpu.launcher().clone();
+        let result = bench_gpu(args, gpu);
+        device::print_trace(&driver);
+        return result;
+    }
+    if matches!(args.shape, Shape::Qwen3b | Shape::Qwen7b) {
+        let problem = format!("--shape {} is measured on a GPU", args.shape.name());
+        return Err(bad_input(problem, "add --device cuda:0, or take a smaller shape"));
+    }
     let compute = args.device.compute.or_f32();
     let cpu = device::cpu(threads, Compute::F32)?;
     let rounding = match compute {
@@ -115,6 +135,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut report = Report {
         shape: name,
         parameters: 0,
+        device: "cpu".to_owned(),
         cpu: machine::cpu_name(),
         instructions: format!("{:?}", Isa::current()).to_lowercase(),
         threads: cpu.threads(),
@@ -143,11 +164,56 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     report.print()
 }
 
+/// The cases of a GPU. Times are those of work that is done, not begun.
+fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
+    let tiny = args.shape == Shape::BenchTiny;
+    let (config, lengths) = (args.shape.config(), if tiny { gpu::TINY } else { gpu::FULL });
+    let (name, compute) = (args.device.device.to_string(), args.device.compute.or_f32());
+    eprintln!("bench: {} on {name}", args.shape.name());
+    let numbers = if tiny { 1 << 18 } else { 1 << 28 };
+    let (flops, bandwidth) = gpu::rates(&device, gpu::product(&config, lengths), numbers)?;
+    let mut model = Model::new(device, config, lengths.positions())?;
+    gpu::randomise(&mut model)?;
+    let mut report = Report {
+        shape: args.shape.name(),
+        parameters: model.layout().parameters(),
+        device: name,
+        cpu: machine::cpu_name(),
+        instructions: format!("{:?}", Isa::current()).to_lowercase(),
+        threads: 1,
+        product_gflops: flops / 1e9,
+        rounded_product_gflops: None,
+        memory_gb_per_s: bandwidth / 1e9,
+        results: Vec::new(),
+    };
+    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
+    if wanted(Part::Decoding) {
+        for &rows in lengths.decoded {
+            for draws in [true, false] {
+                let case = gpu::decoding(&model, (rows, draws), lengths, bandwidth)?;
+                report.add(("decoding", compute), case);
+            }
+        }
+    }
+    if wanted(Part::Training) {
+        for batch in [gpu::Batch::Independent, gpu::Batch::One, gpu::Batch::Group] {
+            report.add(("training", compute), gpu::training(&mut model, &batch, lengths, flops)?);
+        }
+    }
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    report.print()
+}
+
 impl Shape {
     fn name(self) -> &'static str {
         match self {
             Self::BenchTiny => "bench-tiny",
             Self::Qwen05b => "qwen2.5-0.5b",
+            Self::Qwen3b => "qwen2.5-3b",
+            Self::Qwen7b => "qwen2.5-7b",
         }
     }
 
@@ -155,6 +221,8 @@ impl Shape {
         match self {
             Self::BenchTiny => shape(192, 4, 6, 2, 32, 512, 512),
             Self::Qwen05b => shape(896, 24, 14, 2, 64, 4864, 151_936),
+            Self::Qwen3b => shape(2048, 36, 16, 2, 128, 11_008, 151_936),
+            Self::Qwen7b => Config { tied: false, ..shape(3584, 28, 28, 4, 128, 18_944, 152_064) },
         }
     }
 
@@ -162,7 +230,7 @@ impl Shape {
     fn product(self) -> hapo_kernels::MatShape {
         match self {
             Self::BenchTiny => machine::SMALL_PRODUCT,
-            Self::Qwen05b => machine::LARGE_PRODUCT,
+            Self::Qwen05b | Self::Qwen3b | Self::Qwen7b => machine::LARGE_PRODUCT,
         }
     }
 }
@@ -213,9 +281,10 @@ impl Report {
 
     fn print(&self) -> Result<()> {
         outln!(
-            "{} ({} parameters), {}, {} threads, {}",
+            "{} ({} parameters) on {}, {}, {} threads, {}",
             self.shape,
             self.parameters,
+            self.device,
             self.cpu,
             self.threads,
             self.instructions

@@ -1,0 +1,214 @@
+//! NVRTC and cuBLAS: which files are opened, and the few of their functions that are called.
+//!
+//! Purpose: one file of each library, known by path and version. Folders that the user names come first, the newest
+//! version first; then the names under which the system knows a version (`libcublas.so.13`); the name without a version,
+//! which only a toolkit for building has, comes last.
+//!
+//! Price: the functions are declared here, with integers for NVIDIA's enumerations.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+
+use libloading::Library;
+
+/// Folders, separated as in `PATH`, with CUDA libraries, searched before those of the system.
+pub(crate) const FOLDERS: &str = "HAPO_CUDA_LIBRARIES";
+
+/// Declares a library: its functions, each found when it is opened.
+macro_rules! library {
+    ($(#[$doc:meta])* $name:ident { $($function:ident: fn($($arg:ty),* $(,)?) -> $result:ty,)* }) => {
+        $(#[$doc])*
+        #[allow(non_snake_case, reason = "the functions have NVIDIA's names")]
+        pub(crate) struct $name {
+            pub(crate) path: PathBuf,
+            $(pub(crate) $function: unsafe extern "C" fn($($arg),*) -> $result,)*
+        }
+
+        impl $name {
+            /// # Safety
+            /// The library is the one whose functions are declared.
+            unsafe fn of(library: &'static Library, path: PathBuf) -> Option<Self> {
+                Some(Self {
+                    path,
+                    $(
+                        // SAFETY: the function has the declared type, as the caller promises.
+                        $function: *unsafe {
+                            library.get(concat!(stringify!($function), "\0").as_bytes())
+                        }
+                        .ok()?,
+                    )*
+                })
+            }
+        }
+    };
+}
+
+/// A program of NVRTC.
+pub(crate) type Program = *mut c_void;
+
+library! {
+    /// NVRTC, which compiles kernels.
+    Nvrtc {
+        nvrtcVersion: fn(*mut c_int, *mut c_int) -> c_int,
+        nvrtcGetErrorString: fn(c_int) -> *const c_char,
+        nvrtcCreateProgram: fn(
+            *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char,
+        ) -> c_int,
+        nvrtcDestroyProgram: fn(*mut Program) -> c_int,
+        nvrtcCompileProgram: fn(Program, c_int, *const *const c_char) -> c_int,
+        nvrtcGetCUBINSize: fn(Program, *mut usize) -> c_int,
+        nvrtcGetCUBIN: fn(Program, *mut c_char) -> c_int,
+        nvrtcGetPTXSize: fn(Program, *mut usize) -> c_int,
+        nvrtcGetPTX: fn(Program, *mut c_char) -> c_int,
+        nvrtcGetProgramLogSize: fn(Program, *mut usize) -> c_int,
+        nvrtcGetProgramLog: fn(Program, *mut c_char) -> c_int,
+    }
+}
+
+/// A handle of cuBLAS.
+pub(crate) type Handle = *mut c_void;
+
+library! {
+    /// cuBLAS, which multiplies matrices.
+    Cublas {
+        cublasCreate_v2: fn(*mut Handle) -> c_int,
+        cublasDestroy_v2: fn(Handle) -> c_int,
+        cublasGetVersion_v2: fn(Handle, *mut c_int) -> c_int,
+        cublasSetStream_v2: fn(Handle, *mut c_void) -> c_int,
+        cublasSetWorkspace_v2: fn(Handle, *mut c_void, usize) -> c_int,
+        cublasGemmEx: fn(
+            Handle, c_int, c_int, c_int, c_int, c_int,
+            *const c_void, *const c_void, c_int, c_int,
+            *const c_void, c_int, c_int,
+            *const c_void, *mut c_void, c_int, c_int,
+            c_int, c_int,
+        ) -> c_int,
+    }
+}
+
+/// Values of cuBLAS's enumerations.
+pub(crate) mod blas {
+    use std::ffi::c_int;
+
+    pub(crate) const SUCCESS: c_int = 0;
+    pub(crate) const ALLOC_FAILED: c_int = 3;
+    pub(crate) const OP_N: c_int = 0;
+    pub(crate) const OP_T: c_int = 1;
+    pub(crate) const R_32F: c_int = 0;
+    pub(crate) const R_16BF: c_int = 14;
+    pub(crate) const COMPUTE_32F: c_int = 68;
+    pub(crate) const COMPUTE_32F_FAST_TF32: c_int = 77;
+    pub(crate) const GEMM_DEFAULT: c_int = -1;
+}
+
+impl Nvrtc {
+    /// The first NVRTC that can be opened.
+    pub(crate) fn find() -> Option<Self> {
+        const NAMES: &[&str] =
+            &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"];
+        open(NAMES).find_map(|(library, path)| {
+            // SAFETY: it has NVRTC's name.
+            unsafe { Self::of(library, path) }
+        })
+    }
+}
+
+impl Cublas {
+    /// The first cuBLAS that can be opened.
+    pub(crate) fn find() -> Option<Self> {
+        const NAMES: &[&str] =
+            &["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
+        open(NAMES).find_map(|(library, path)| {
+            // SAFETY: it has cuBLAS's name.
+            unsafe { Self::of(library, path) }
+        })
+    }
+}
+
+/// Libraries of these names that open: of the named folders, then of the system.
+fn open(names: &'static [&'static str]) -> impl Iterator<Item = (&'static Library, PathBuf)> {
+    let folders = std::env::var_os(FOLDERS).unwrap_or_default();
+    let stem = names.last().copied().unwrap_or_default();
+    let named: Vec<PathBuf> =
+        std::env::split_paths(&folders).flat_map(|it| versions_in(&it, stem)).collect();
+    named.into_iter().chain(names.iter().map(PathBuf::from)).filter_map(|it| {
+        open_dependency(&it);
+        // SAFETY: the library has the name of one of NVIDIA's, in a folder of the user's or the system's.
+        let library: &'static Library = Box::leak(Box::new(unsafe { Library::new(&it) }.ok()?));
+        let path = if it.is_absolute() { it } else { mapped(&it).unwrap_or(it) };
+        Some((library, path))
+    })
+}
+
+/// cuBLAS needs the cublasLt that lies next to it, of the same version.
+fn open_dependency(path: &Path) {
+    let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+    let Some(version) = name.strip_prefix("libcublas.so") else {
+        return;
+    };
+    let beside = path.with_file_name(format!("libcublasLt.so{version}"));
+    if beside.is_file() {
+        // SAFETY: as in `open`.
+        if let Ok(library) = unsafe { Library::new(&beside) } {
+            std::mem::forget(library);
+        }
+    }
+}
+
+/// The versions of a library in a folder, the newest first, the one without a version last.
+fn versions_in(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let mut found: Vec<(Vec<u32>, PathBuf)> = entries
+        .filter_map(|it| {
+            let path = it.ok()?.path();
+            Some((version_of(path.file_name()?.to_str()?, stem)?, path))
+        })
+        .collect();
+    found.sort_by(|a, b| b.cmp(a));
+    found.into_iter().map(|it| it.1).collect()
+}
+
+/// `[12, 9]` of `libnvrtc.so.12.9`, nothing of `libnvrtc-builtins.so.12.9`.
+fn version_of(name: &str, stem: &str) -> Option<Vec<u32>> {
+    let rest = name.strip_prefix(stem)?;
+    if rest.is_empty() {
+        return Some(Vec::new());
+    }
+    rest.strip_prefix('.')?.split('.').map(|it| it.parse().ok()).collect()
+}
+
+/// Where the system found a library that was opened by its name.
+fn mapped(name: &Path) -> Option<PathBuf> {
+    let name = name.to_str()?;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let paths = maps.lines().filter_map(|it| it.find('/').map(|at| &it[at..]));
+    let mut here = paths.filter(|it| it.rsplit('/').next().is_some_and(|it| it.starts_with(name)));
+    here.next().map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_a_library() {
+        let version = |name: &str| version_of(name, "libnvrtc.so");
+        assert_eq!(version("libnvrtc.so"), Some(vec![]));
+        assert_eq!(version("libnvrtc.so.12.9"), Some(vec![12, 9]));
+        for other in ["libnvrtc-builtins.so.12.9", "libnvrtc.alt.so.12", "libnvrtc.so.12.a"] {
+            assert_eq!(version(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_newest_version_of_a_folder_comes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libcublas.so.9", "libcublas.so", "libcublas.so.12", "libcublasLt.so.12"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = versions_in(folder.path(), "libcublas.so");
+        let names: Vec<_> = found.iter().map(|it| it.file_name().unwrap()).collect();
+        assert_eq!(names, ["libcublas.so.12", "libcublas.so.9", "libcublas.so"]);
+        assert!(versions_in(&folder.path().join("none"), "libcublas.so").is_empty());
+    }
+}

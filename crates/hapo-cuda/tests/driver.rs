@@ -1,0 +1,399 @@
+//! The launcher of a real GPU on what stands in for the driver, NVRTC and cuBLAS: its calls, their order, and what it does
+//! when they fail.
+//!
+//! Libraries are found when a process starts, so every test runs its body in a process of its own.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use hapo_cuda::{CudaDevice, Driver, Launcher, MatmulPrecision, Memory, Number, Product};
+use hapo_kernels::{Accumulate, Buffer, Device, DeviceError, MatShape};
+use hapo_testing::reference::{assert_greedy, assert_logits, load};
+
+/// Set in the process of a test's body.
+const CHILD: &str = "HAPO_TEST_STAND_IN";
+
+/// The library behind the names of NVIDIA's.
+struct StandIn(libloading::Library);
+
+impl StandIn {
+    fn open() -> Self {
+        // SAFETY: the name is in the loader's path, which has the library of fibers.
+        Self(unsafe { libloading::Library::new("libcuda.so") }.unwrap())
+    }
+
+    fn get(&self, name: &str) -> i64 {
+        let name = std::ffi::CString::new(name).unwrap();
+        // SAFETY: the library has this function.
+        unsafe {
+            let get =
+                self.0.get::<unsafe extern "C" fn(*const std::ffi::c_char) -> i64>(b"stand_in_get");
+            get.unwrap()(name.as_ptr())
+        }
+    }
+
+    fn set(&self, name: &str, value: i64) {
+        let name = std::ffi::CString::new(name).unwrap();
+        // SAFETY: as above.
+        unsafe {
+            let set =
+                self.0.get::<unsafe extern "C" fn(*const std::ffi::c_char, i64)>(b"stand_in_set");
+            set.unwrap()(name.as_ptr(), value);
+        }
+    }
+}
+
+/// Runs `test` in a process with these settings of the GPU, and again where it says how often.
+fn child(test: &str, settings: &str, cache: &Path, more: &[(&str, &str)]) -> Option<Output> {
+    let folder = support::build()?;
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, test)
+        .env("LD_LIBRARY_PATH", &folder)
+        .env("HAPO_CUDA_LIBRARIES", &folder)
+        .env("HAPO_KERNEL_CACHE", cache)
+        .env("FAKE_DRIVER", settings)
+        .envs(more.iter().copied())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{test}, {settings}: {text}\n{errors}");
+    Some(output)
+}
+
+fn is_child(test: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|it| it == test)
+}
+
+/// A test whose body runs in a process with each of the settings.
+macro_rules! on_stand_in {
+    ($name:ident, [$($settings:literal),* $(,)?], $body:expr) => {
+        #[test]
+        fn $name() {
+            if is_child(stringify!($name)) {
+                let body: fn() = $body;
+                return body();
+            }
+            let cache = tempfile::tempdir().unwrap();
+            for settings in [$($settings),*] {
+                child(stringify!($name), settings, cache.path(), &[]);
+            }
+        }
+    };
+}
+
+fn open(products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
+    hapo_cuda::open(0, products)
+}
+
+fn numbers(n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 300.0).collect()
+}
+
+/// One product by the device.
+fn multiply(gpu: &CudaDevice<Driver>) -> Vec<f32> {
+    let shape = MatShape { rows: 5, inputs: 33, outputs: 7 };
+    let (x, w) = (numbers(5 * 33), numbers(33 * 7));
+    let (mut xs, mut ws) = (gpu.alloc(x.len()).unwrap(), gpu.alloc(w.len()).unwrap());
+    gpu.upload(&x, xs.first_mut(x.len()));
+    gpu.upload(&w, ws.first_mut(w.len()));
+    let mut y = gpu.alloc(35).unwrap();
+    let (x, w) = (xs.first(x.len()), ws.first(w.len()));
+    gpu.matmul(shape, x, w, Accumulate::Nothing, y.first_mut(35));
+    let mut values = vec![0.0; 35];
+    gpu.download(y.first(35), &mut values);
+    values
+}
+
+// Shared memory that is fixed, as Hopper may count its system's kilobyte; no memory pools; no page-locked memory.
+on_stand_in!(
+    reference_models_run_through_the_driver,
+    ["", "fixed=1024", "pools=0", "pinned=0"],
+    || {
+        let gpu = open(MatmulPrecision::F32).unwrap();
+        let model = load("tiny-qwen3", gpu.clone());
+        let mut tape = hapo_model::Tape::default();
+        assert_logits(&model, "tiny-qwen3", &mut tape, 1e-4);
+        assert_greedy(&model, "tiny-qwen3");
+        let it = StandIn::open();
+        assert!(it.get("launches") > 100 && it.get("products") > 50);
+        assert_eq!(it.get("without_workspace"), 0, "cuBLAS works in memory that it was given");
+        assert_eq!(it.get("workspace"), 64 << 20);
+        let has_pools = it.get("pools") == 1;
+        assert_eq!(it.get("plain_allocations") == 0, has_pools);
+        assert_eq!(it.get("pool_allocations") > 0, has_pools);
+        // Small uploads are begun and not waited for.
+        assert_eq!(it.get("locked_uploads") > 100, it.get("pinned") == 1);
+        drop((model, tape, gpu));
+        assert_eq!(it.get("held"), 0, "all memory was given back");
+    }
+);
+
+on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=1024"], || {
+    let gpu = open(MatmulPrecision::F32).unwrap();
+    let it = StandIn::open();
+    assert_eq!(it.get("attributes_set"), 0, "opening sets none");
+    multiply(&gpu);
+    let mut x = gpu.alloc(100).unwrap();
+    gpu.fill(x.first_mut(100), 1.0);
+    assert_eq!(it.get("attributes_set"), 0, "nor do kernels that need little");
+    let shape = hapo_kernels::AttentionShape { heads: 1, kv_heads: 1, head_dim: 128 };
+    let segment = hapo_kernels::SegmentRow {
+        start: 0,
+        len: 3,
+        prefix_start: 0,
+        prefix_len: 0,
+        prefix_group: 0,
+    };
+    let table = gpu.table(&[segment]);
+    let q = gpu.alloc(3 * 128).unwrap();
+    let (mut out, mut sums) = (gpu.alloc(3 * 128).unwrap(), gpu.alloc(3).unwrap());
+    for _ in 0..3 {
+        let (q, k, v) = (q.first(384), q.first(384), q.first(384));
+        gpu.attention(shape, &table, q, k, v, out.first_mut(384), sums.first_mut(3));
+    }
+    let mut values = [0.0; 3];
+    gpu.download(sums.first(3), &mut values);
+    gpu.check().unwrap();
+    assert_eq!(values, [0.0, 2.0_f32.ln(), 3.0_f32.ln()]);
+    assert_eq!(it.get("attributes_set"), 1, "once for the kernel that needs 82,688 bytes");
+});
+
+on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
+    let gpu = open(MatmulPrecision::F32).unwrap();
+    let shape = hapo_kernels::AttentionShape { heads: 1, kv_heads: 1, head_dim: 128 };
+    let segment = hapo_kernels::SegmentRow {
+        start: 0,
+        len: 1,
+        prefix_start: 0,
+        prefix_len: 0,
+        prefix_group: 0,
+    };
+    let table = gpu.table(&[segment]);
+    let q = gpu.alloc(128).unwrap();
+    let (mut out, mut sums) = (gpu.alloc(128).unwrap(), gpu.alloc(1).unwrap());
+    let x = || q.first(128);
+    gpu.attention(shape, &table, x(), x(), x(), out.first_mut(128), sums.first_mut(1));
+    let error = gpu.check().unwrap_err().to_string();
+    assert_eq!(error, "cuda:0: attention_128: 82688 bytes of shared memory, the limit is 65536");
+});
+
+/// A kept image that the driver refuses is compiled anew, once; one it takes is not compiled at all.
+#[test]
+fn a_stale_image_is_compiled_anew() {
+    const NAME: &str = "a_stale_image_is_compiled_anew";
+    if is_child(NAME) {
+        let gpu = open(MatmulPrecision::F32).unwrap();
+        assert_eq!(multiply(&gpu).len(), 35);
+        let it = StandIn::open();
+        println!("images {} ptx {}", it.get("images_compiled"), it.get("ptx_compiled"));
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let compiled = |settings: &str| {
+        let output = child(NAME, settings, cache.path(), &[])?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let at = text.find("images ").unwrap();
+        Some(text[at..].lines().next().unwrap().to_owned())
+    };
+    let Some(first) = compiled("") else {
+        return;
+    };
+    let n = hapo_cuda::sources().len();
+    assert_eq!(first, format!("images {n} ptx 0"));
+    assert_eq!(compiled("").unwrap(), "images 0 ptx 0");
+    // Two images are torn.
+    let images: Vec<_> = std::fs::read_dir(cache.path()).unwrap().map(|it| it.unwrap()).collect();
+    assert_eq!(images.len(), n);
+    for it in &images[..2] {
+        std::fs::write(it.path(), "torn").unwrap();
+    }
+    assert_eq!(compiled("").unwrap(), "images 2 ptx 0");
+    assert_eq!(compiled("").unwrap(), "images 0 ptx 0");
+    // A driver older than NVRTC takes no image of it, and compiles the text.
+    assert_eq!(compiled("refuse_images=1").unwrap(), format!("images {n} ptx {n}"));
+}
+
+on_stand_in!(
+    a_driver_that_takes_neither_image_nor_text_says_both,
+    ["refuse_images=1,refuse_ptx=1"],
+    || {
+        let error = open(MatmulPrecision::F32).unwrap_err().to_string();
+        assert!(error.starts_with(
+            "cuda:0: rows.cu cannot be loaded: the driver refuses the image: no kernel image"
+        ));
+        assert!(
+            error.contains("; as PTX: the driver refuses the image: no kernel image"),
+            "{error}"
+        );
+    }
+);
+
+on_stand_in!(memory_that_cublas_does_not_get_is_out_of_memory, [""], || {
+    let gpu = open(MatmulPrecision::F32).unwrap();
+    let it = StandIn::open();
+    it.set("gemm", 3);
+    assert!(multiply(&gpu).iter().all(|it| it.is_nan()), "what failed gives no numbers");
+    let error = gpu.check().unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
+    it.set("gemm", 7);
+    multiply(&gpu);
+    let error = gpu.check().unwrap_err().to_string();
+    assert_eq!(error, "cuda:0: a product of [7, 33] and [33, 5] did not start: status 7");
+});
+
+on_stand_in!(
+    full_memory_is_said_with_what_is_free,
+    ["memory=100000000", "memory=100000000,pools=0"],
+    || {
+        let gpu = open(MatmulPrecision::F32).unwrap();
+        let held = gpu.alloc(5_000_000).unwrap();
+        let error = gpu.alloc(5_000_000).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("cuda:0 is out of memory: 0.020 GB asked for, 0.013 of its 0.100 GB"),
+            "{text}"
+        );
+        drop(held);
+        gpu.alloc(5_000_000).unwrap();
+        assert!(gpu.free_bytes().unwrap() > 30_000_000);
+    }
+);
+
+on_stand_in!(work_that_fails_on_the_gpu_gives_no_numbers, [""], || {
+    let gpu = open(MatmulPrecision::F32).unwrap();
+    let mut x = gpu.alloc(4).unwrap();
+    gpu.fill(x.first_mut(4), 1.0);
+    // The next operation that runs on the GPU fails there, after its call came back.
+    StandIn::open().set("fault_in", 1);
+    assert!(gpu.squared_norm(x.first(4)).is_nan());
+    assert!(!gpu.is_bf16(x.first(4)));
+    let mut values = [0.5; 4];
+    gpu.download(x.first(4), &mut values);
+    assert!(values.iter().all(|it| it.is_nan()), "{values:?}");
+    let error = gpu.check().unwrap_err().to_string();
+    assert!(error.contains("unspecified launch failure"), "{error}");
+});
+
+on_stand_in!(tables_and_uploads_pass_through_a_ring, ["", "pinned=0"], || {
+    let driver = Driver::open(0).unwrap();
+    let it = StandIn::open();
+    let n = 3 << 20;
+    let rooms: Vec<_> = (0..4).map(|_| driver.alloc(n).unwrap()).collect();
+    let waits = it.get("waits");
+    for (i, room) in (0_u8..).zip(&rooms) {
+        driver.upload(&vec![i + 1; n], room.address()).unwrap();
+    }
+    // Of four times 3 MiB two fit into 8 MiB: one wait; without locked memory each waits.
+    let expected = if it.get("pinned") == 1 { 1 } else { 4 };
+    assert_eq!(it.get("waits") - waits, expected);
+    for (i, room) in (0_u8..).zip(&rooms) {
+        let mut bytes = vec![0; n];
+        driver.download(room.address(), &mut bytes).unwrap();
+        assert!(bytes.iter().all(|&it| it == i + 1), "room {i}");
+    }
+    // What is larger than the ring goes directly.
+    let large = driver.alloc(9 << 20).unwrap();
+    driver.upload(&vec![7; 9 << 20], large.address()).unwrap();
+    let mut bytes = vec![0; 9 << 20];
+    driver.download(large.address(), &mut bytes).unwrap();
+    assert!(bytes.iter().all(|&it| it == 7));
+});
+
+on_stand_in!(tf32_is_cublas_own_and_copies_nothing, [""], || {
+    let exact = multiply(&open(MatmulPrecision::F32).unwrap());
+    let gpu = open(MatmulPrecision::Tf32).unwrap();
+    let launches = StandIn::open().get("launches");
+    let rounded = multiply(&gpu);
+    assert_eq!(StandIn::open().get("launches"), launches, "no kernel rounds");
+    let off = exact.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(off > 0.0 && off < 0.05, "{off}");
+});
+
+#[test]
+fn libraries_are_named_with_versions_and_files() {
+    const NAME: &str = "libraries_are_named_with_versions_and_files";
+    if is_child(NAME) {
+        let gpu = open(MatmulPrecision::F32).unwrap();
+        let about = gpu.launcher().about();
+        let folder = std::env::var("HAPO_CUDA_LIBRARIES").unwrap();
+        assert_eq!(
+            about,
+            [
+                "cuda:0: a GPU of fibers".to_owned(),
+                format!("cuBLAS 120900 at {folder}/libcublas.so.12"),
+                "driver for CUDA 12.9".to_owned(),
+                format!("NVRTC 12.9 at {folder}/libnvrtc.so.12"),
+                "kernels for compute capability 9.0".to_owned(),
+            ]
+        );
+        let warnings = gpu.launcher().warnings();
+        let expected =
+            "NVIDIA_TF32_OVERRIDE=1: cuBLAS may round the inputs of f32 products to TF32";
+        assert_eq!(warnings, [expected]);
+        multiply(&gpu);
+        let trace = gpu.launcher().trace().unwrap();
+        assert!(trace.contains("product NN 7 x 5 x 33, F32"), "{trace}");
+        assert!(trace.contains("copy to the GPU") && trace.contains("zeros"), "{trace}");
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let set = [("NVIDIA_TF32_OVERRIDE", "1"), ("HAPO_CUDA_TRACE", "1")];
+    child(NAME, "", cache.path(), &set);
+}
+
+on_stand_in!(a_toolkits_stub_is_named, ["init=34"], || {
+    let error = open(MatmulPrecision::F32).unwrap_err();
+    assert!(error.to_string().contains("the driver does not start: CUDA driver is a stub library"));
+    assert!(error.hint().unwrap().contains("LD_LIBRARY_PATH"));
+});
+
+on_stand_in!(an_old_gpu_is_refused, ["major=7,minor=5"], || {
+    let error = open(MatmulPrecision::F32).unwrap_err().to_string();
+    assert_eq!(error, "cuda:0: compute capability 7.5, the kernels need 8.0");
+});
+
+/// The order of a product's arguments, by the stand-in's cuBLAS.
+#[test]
+fn products_of_the_driver_are_those_of_the_fibers() {
+    const NAME: &str = "products_of_the_driver_are_those_of_the_fibers";
+    if is_child(NAME) {
+        let driver = Driver::open(0).unwrap();
+        let bytes = |n: usize| driver.alloc(4 * n).unwrap();
+        let (a, b, c) = (bytes(6), bytes(6), bytes(4));
+        driver.upload(bytemuck_of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), a.address()).unwrap();
+        driver.upload(bytemuck_of(&[1.0, 0.0, 2.0, 0.0, 1.0, 3.0]), b.address()).unwrap();
+        let matrix =
+            |address, stride, transposed| hapo_cuda::Matrix { address, stride, transposed };
+        // [2, 3] by columns times [3, 2].
+        let product = Product {
+            m: 2,
+            n: 2,
+            k: 3,
+            number: Number::F32,
+            left: matrix(a.address(), 2, false),
+            right: matrix(b.address(), 3, false),
+            add: false,
+            out: matrix(c.address(), 2, false),
+        };
+        let mut out = [0_u8; 16];
+        let mut run = |product: &Product| {
+            driver.product(product).unwrap();
+            driver.download(c.address(), &mut out).unwrap();
+            out.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(&product), [11.0, 14.0, 18.0, 22.0]);
+        let transposed = Product { left: matrix(a.address(), 3, true), add: true, ..product };
+        assert_eq!(run(&transposed), [18.0, 30.0, 29.0, 45.0]);
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    child(NAME, "", cache.path(), &[]);
+}
+
+fn bytemuck_of(values: &[f32]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
