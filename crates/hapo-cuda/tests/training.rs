@@ -132,7 +132,7 @@ fn planned_bytes_are_the_devices() {
             return;
         };
         // Six tokens seldom end; were all responses short, the test would say so.
-        let text = "method = \"grpo\"\nsteps = 1\nloss.entropy_coef = 0.001\n\
+        let text = "method = \"grpo\"\nsteps = 1\nloss.entropy_coef = 0.001\nmetrics.kl_every = 1\n\
             model.init = { hidden = 64, layers = 2, heads = 4, kv_heads = 2, ffn = 192 }\n\
             data = { prompts = 2, levels = [\"multiply:6\"], max_prompt_tokens = 20 }\n\
             sampling = { group_size = 6, prompts_per_step = 2, max_new_tokens = 6 }\n";
