@@ -319,15 +319,15 @@ impl Driver {
     }
 }
 
+/// A module, and its kernels by their names.
+type Loaded = (sys::CUmodule, Vec<(&'static str, Function)>);
+
 /// The file of kernels and what of it is called. Asking a function for an attribute brings its code to the GPU now, not
 /// at its first launch, when the memory may be full.
 ///
 /// # Safety
 /// The context is current; `image` is NVRTC's.
-unsafe fn load(
-    source: &Source,
-    image: &[u8],
-) -> Result<(sys::CUmodule, Vec<(&'static str, Function)>), String> {
+unsafe fn load(source: &Source, image: &[u8]) -> Result<Loaded, String> {
     // SAFETY: a complete image, as the caller promises.
     let module = unsafe { cuda::module::load_data(image.as_ptr().cast()) }
         .map_err(|it| describe("the driver refuses the image", it))?;

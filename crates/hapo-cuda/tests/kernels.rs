@@ -695,30 +695,29 @@ fn the_rounded_copy_of_weights_follows_them() {
     is_that_of_now(&params, "after a step of a part");
 }
 
+fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<f32> {
+    let (x, w) = (buf(device, x), buf(device, w));
+    let mut y = device.alloc(shape.rows * shape.outputs).unwrap();
+    device.matmul(shape, all(&x), all(&w), Accumulate::Nothing, all_mut(&mut y));
+    read(device, &y)
+}
+
 #[test]
 fn tf32_rounds_factors_to_ten_bits() {
     let Some(gpu) = support::gpu(MatmulPrecision::Tf32) else {
         return;
     };
     let shape = MatShape { rows: 5, inputs: 64, outputs: 9 };
-    let work = |device: &dyn Fn(&[f32], &[f32]) -> Vec<f32>| {
-        device(&numbers(5 * 64, 1), &numbers(64 * 9, 2))
-    };
-    fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<f32> {
-        let (x, w) = (buf(device, x), buf(device, w));
-        let mut y = device.alloc(shape.rows * shape.outputs).unwrap();
-        device.matmul(shape, all(&x), all(&w), Accumulate::Nothing, all_mut(&mut y));
-        read(device, &y)
-    }
-    let ours = work(&|x, w| product(&gpu, shape, x, w));
-    let exact = work(&|x, w| product(&cpu(), shape, x, w));
+    let (x, w) = (numbers(5 * 64, 1), numbers(64 * 9, 2));
+    let ours = product(&gpu, shape, &x, &w);
+    let exact = product(&cpu(), shape, &x, &w);
     let off = ours.iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     // 64 products of numbers below 1, each off by at most 2⁻¹⁰.
     assert!(off > 1e-5 && off < 64.0 / 1024.0, "{off}");
     let ten_bits = |x: &[f32]| -> Vec<f32> {
         x.iter().map(|it| f32::from_bits((it.to_bits() + 0x1000) & !0x1fff)).collect()
     };
-    let expected = work(&|x, w| product(&cpu(), shape, &ten_bits(x), &ten_bits(w)));
+    let expected = product(&cpu(), shape, &ten_bits(&x), &ten_bits(&w));
     near("rounded before", &ours, &expected, 1e-5);
 }
 

@@ -261,9 +261,10 @@ impl<D: Device> Model<D> {
                 let draws: Vec<DrawRow> =
                     placed.filter_map(|(row, it)| Some(DrawRow { row, ..(*it)? })).collect();
                 let all = work.logits.first(n * vocabulary);
-                let drawn = match draws.is_empty() {
-                    true => Vec::new(),
-                    false => device.draw(vocabulary, *usable, &draws, all),
+                let drawn = if draws.is_empty() {
+                    Vec::new()
+                } else {
+                    device.draw(vocabulary, *usable, &draws, all)
                 };
                 let mut drawn = drawn.into_iter();
                 for (row, (it, next)) in wanted.iter().zip(next.iter_mut()).enumerate() {

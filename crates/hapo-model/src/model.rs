@@ -134,15 +134,13 @@ impl<D: Device> Model<D> {
 
     /// Buffers with every weight that is not trained: none without an adapter.
     pub fn frozen(&self) -> Vec<&D::Buf> {
-        match &self.adapter {
-            None => Vec::new(),
-            Some(_) => {
-                let packed = self.packed_alone();
-                let (matrices, tails) =
-                    (packed.map(PackedWeights::buf), packed.and_then(PackedWeights::tails));
-                [Some(&self.params), matrices, tails].into_iter().flatten().collect()
-            }
+        if self.adapter.is_none() {
+            return Vec::new();
         }
+        let packed = self.packed_alone();
+        let (matrices, tails) =
+            (packed.map(PackedWeights::buf), packed.and_then(PackedWeights::tails));
+        [Some(&self.params), matrices, tails].into_iter().flatten().collect()
     }
 
     /// All weights, laid out as [`Model::layout`] says but for matrices that are split.

@@ -132,7 +132,7 @@ impl<D: Device> Model<D> {
             let to = &mut to[it.within];
             match it.location {
                 Location::Flat(at) => {
-                    self.device.download(self.params.at(at + it.first, to.len()), to)
+                    self.device.download(self.params.at(at + it.first, to.len()), to);
                 }
                 Location::Split(index) => {
                     let m = split.matrix(index);

@@ -96,6 +96,9 @@ struct Preempted {
 /// Prompts in one prefill.
 pub const MAX_PREFILL_PROMPTS: usize = 64;
 
+/// A token, and the most likely ones with their log-probabilities where they are asked for.
+type WithMostLikely = (Drawn, Vec<(u32, f32)>);
+
 impl<'a, D: Device> Engine<'a, D> {
     /// An engine on a model. Requests with text or stop strings need the tokenizer.
     ///
@@ -291,10 +294,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// The next token of each running sequence, drawn on the device; the logits of those alone are downloaded of which
     /// the most likely tokens are asked for too.
-    fn decode_and_draw(
-        &mut self,
-        step: &[(SeqSlot, u32)],
-    ) -> Result<Vec<(Drawn, Vec<(u32, f32)>)>, Error> {
+    fn decode_and_draw(&mut self, step: &[(SeqSlot, u32)]) -> Result<Vec<WithMostLikely>, Error> {
         let wanted: Vec<_> = (self.running.iter())
             .map(|it| {
                 let request = &self.jobs[&it.sequence.id].request;
@@ -323,7 +323,7 @@ impl<'a, D: Device> Engine<'a, D> {
         uniform(key.seed, key.rng_stream, counter)
     }
 
-    fn draw_one(&self, it: &Sequence, logits: &[f32]) -> (Drawn, Vec<(u32, f32)>) {
+    fn draw_one(&self, it: &Sequence, logits: &[f32]) -> WithMostLikely {
         let request = &self.jobs[&it.id].request;
         let number = self.uniform_of(it);
         (
@@ -337,7 +337,7 @@ impl<'a, D: Device> Engine<'a, D> {
         &self,
         sequences: &[Running],
         row: impl Fn(usize) -> &'l [f32] + Sync,
-    ) -> Vec<(Drawn, Vec<(u32, f32)>)> {
+    ) -> Vec<WithMostLikely> {
         let one = |(i, it): (usize, &Running)| self.draw_one(&it.sequence, row(i));
         (self.model.device()).enter(|| sequences.par_iter().enumerate().map(one).collect())
     }
@@ -346,7 +346,7 @@ impl<'a, D: Device> Engine<'a, D> {
     fn push(
         &mut self,
         Running { sequence: mut it, slot }: Running,
-        (drawn, top): (Drawn, Vec<(u32, f32)>),
+        (drawn, top): WithMostLikely,
         events: &mut Vec<Event>,
     ) -> Result<(), Error> {
         let request = &self.jobs[&it.id].request;

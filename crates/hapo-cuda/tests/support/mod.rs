@@ -190,13 +190,13 @@ const GPU: &str = "HAPO_TEST_GPU";
 
 /// The machine to test on; `None`, and a line that says so, where there is no C++ compiler.
 pub(crate) fn gpu(products: MatmulPrecision) -> Option<CudaDevice<Machine>> {
+    static DRIVER: OnceLock<Driver> = OnceLock::new();
+    static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     if let Ok(number) = std::env::var(GPU) {
-        static DRIVER: OnceLock<Driver> = OnceLock::new();
         let number = number.parse().expect("HAPO_TEST_GPU is the number of a GPU");
         let driver = DRIVER.get_or_init(|| Driver::open(number).expect("a GPU"));
         return Some(CudaDevice::new(Machine::Gpu(driver.clone()), products));
     }
-    static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     let library = LIBRARY.get_or_init(load).clone()?;
     let (full, used) = (Arc::default(), Arc::default());
     Some(CudaDevice::new(Machine::Fibers(Fibers { library, full, used }), products))

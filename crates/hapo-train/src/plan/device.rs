@@ -101,6 +101,6 @@ impl DeviceSpec {
     /// The same CPU with products of factors that are rounded so, at a rate of their own.
     #[must_use]
     pub fn computing(self, compute: Compute, flops: f64) -> Self {
-        Self { compute, flops, ..self }
+        Self { flops, compute, ..self }
     }
 }

@@ -155,9 +155,10 @@ pub(super) fn training<D: Device>(
 ) -> Result<Case> {
     let (batch, name) = batch(which, of, model.config().vocab_size);
     let n = batch.targets.len();
-    let checkpointing = match model.layout().parameters() > 1_000_000_000 {
-        true => ActivationCheckpointing::Layers,
-        false => ActivationCheckpointing::None,
+    let checkpointing = if model.layout().parameters() > 1_000_000_000 {
+        ActivationCheckpointing::Layers
+    } else {
+        ActivationCheckpointing::None
     };
     let mut tape = Tape::new(checkpointing);
     let (mut gradients, mut moments) = (Gradients::new(model)?, Moments::new(model)?);
@@ -203,9 +204,10 @@ pub(super) fn decoding<D: Device>(
 ) -> Result<Case> {
     let c = model.config();
     let prompt = tokens(of.context, 7, c.vocab_size);
-    let times = match draws {
-        true => drawn_steps(model, rows, of, prompt)?,
-        false => logit_steps(model, rows, of, &prompt)?,
+    let times = if draws {
+        drawn_steps(model, rows, of, prompt)?
+    } else {
+        logit_steps(model, rows, of, &prompt)?
     };
     let keys = 2 * c.layers * c.kv_heads * c.head_dim * (of.context + of.steps / 2);
     let bytes = (2 * matrices(c) + 4 * rows * keys) as f64;

@@ -250,7 +250,9 @@ fn split_weights_are_exactly_the_f32_and_move_as_they_do() {
             assert_eq!(upper.to_bits(), nearest, "{value:e}");
         }
         // The update and the norm of the same numbers, split and not.
-        values.iter_mut().for_each(|it| *it = it.clamp(-1e4, 1e4));
+        for it in &mut values {
+            *it = it.clamp(-1e4, 1e4);
+        }
         let (p, t) = (packed.first_mut(len), tails.first_mut(len));
         cpu.upload_split(shape, 0, &values, p, t);
         let [g, m, v] = [5, 6, 7].map(|seed| numbers(n, seed));
