@@ -183,6 +183,7 @@ on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
 
 /// A kept image that the driver refuses is compiled anew, once; one it takes is not compiled at all.
 #[test]
+#[expect(clippy::print_stdout, reason = "its own child says what it compiled")]
 fn a_stale_image_is_compiled_anew() {
     const NAME: &str = "a_stale_image_is_compiled_anew";
     if is_child(NAME) {
