@@ -185,7 +185,8 @@ def check_columns(files: list[Path], longest: int) -> None:
                 raise ValueError(f"{path}: column {name}: verl's distillation takes it, expected {TEACHER}")
         if TEACHER not in names:
             raise ValueError(
-                f"{path}: expected a column {TEACHER}: `hapo data convert --to verl --model DIR --max-response N` writes it"
+                f"{path}: expected a column {TEACHER}: "
+                "`hapo data convert --to verl --model DIR --max-response N` writes it"
             )
         for row, ids in enumerate(parquet.read_table(path, columns=[TEACHER])[TEACHER].to_pylist()):
             if ids is not None and len(ids) > longest:

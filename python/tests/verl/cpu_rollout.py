@@ -57,7 +57,7 @@ class Sampler:
             seen = len(self.waiting)
             await asyncio.sleep(0.1)
         while self.waiting:
-            batch, self.waiting = self.waiting[:64], self.waiting[64:]
+            batch, self.waiting = self.waiting[:256], self.waiting[256:]
             for it, answer in zip(batch, self.sample([it[:2] for it in batch]), strict=True):
                 it[2].set_result(answer)
             await asyncio.sleep(0)
@@ -72,6 +72,9 @@ class Sampler:
             self.asked[key] = turn + 1
             digest = hashlib.sha256(f"{key} {turn} {self.steps}".encode()).digest()
             draws.append(torch.Generator().manual_seed(int.from_bytes(digest[:7], "little")))
+        numbers = torch.stack([torch.rand(self.longest, generator=it) for it in draws])
+        temperatures = torch.tensor([[float(params.get("temperature", 1.0))] for _, params in requests])
+        greedy, heat = temperatures == 0, torch.where(temperatures == 0, 1.0, temperatures)
         width = max(len(it) for it, _ in requests)
         ids = torch.tensor([[self.pad] * (width - len(it)) + it for it, _ in requests])
         mask = torch.tensor([[0] * (width - len(it)) + [1] * len(it) for it, _ in requests])
@@ -79,7 +82,7 @@ class Sampler:
         log_probs: list[list[float]] = [[] for _ in requests]
         open_ = [True] * len(requests)
         cache = None
-        while any(open_) and len(tokens[0]) <= self.longest:
+        for position in range(self.longest):
             positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
             out = self.model(
                 input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, use_cache=True
@@ -88,19 +91,22 @@ class Sampler:
             logits = out.logits[:, -1].float()
             if self.forbid_end:
                 logits[:, self.end] = -torch.inf
-            drawn = []
-            for row, (_, params) in enumerate(requests):
-                temperature = params.get("temperature", 1.0)
-                of_row = (logits[row] / (temperature or 1.0)).log_softmax(-1)
-                token = int(of_row.argmax())
-                if temperature:
-                    token = int(torch.multinomial(of_row.exp(), 1, generator=draws[row]))
-                drawn.append(token)
+            of_rows = (logits / heat).log_softmax(-1)
+            below = of_rows.exp().cumsum(-1)
+            # The token at which the cumulated probability passes the row's own number.
+            number = numbers[:, [position]] * below[:, -1:]
+            drawn = torch.where(
+                greedy, of_rows.argmax(-1, keepdim=True), torch.searchsorted(below, number, right=True)
+            ).clamp(max=of_rows.shape[1] - 1)
+            taken = of_rows.gather(1, drawn)[:, 0].tolist()
+            for row, token in enumerate(drawn[:, 0].tolist()):
                 if open_[row]:
                     tokens[row].append(token)
-                    log_probs[row].append(float(of_row[token]))
+                    log_probs[row].append(taken[row])
                     open_[row] = token != self.end and len(tokens[row]) < self.longest
-            ids = torch.tensor(drawn)[:, None]
+            if not any(open_):
+                break
+            ids = drawn
             mask = torch.cat([mask, torch.ones(len(requests), 1, dtype=mask.dtype)], 1)
         return list(zip(tokens, log_probs, strict=True))
 

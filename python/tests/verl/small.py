@@ -40,11 +40,14 @@ def write_data(path: Path, prompts: int = 8, teachers: bool = True) -> Path:
     return path
 
 
+F32 = "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32}"
+"""Without it verl multiplies in bf16, whatever `dtype` says."""
+
 ON_A_CPU = [
     "actor_rollout_ref.model.use_remove_padding=False", "actor_rollout_ref.model.enable_gradient_checkpointing=False",
     "+actor_rollout_ref.model.override_config.attn_implementation=eager", "actor_rollout_ref.actor.strategy=fsdp2",
     "actor_rollout_ref.actor.use_dynamic_bsz=False", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32",
-    "actor_rollout_ref.actor.fsdp_config.dtype=float32",
+    F32,
     "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False", "actor_rollout_ref.actor.use_torch_compile=False",
     "actor_rollout_ref.rollout.name=hapo_cpu", "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32",
@@ -67,7 +70,7 @@ def options(data: Path, out: Path, ranks: int = 1, steps: int = 2, reward: str =
         "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "actor_rollout_ref.actor.use_kl_loss=False",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
         f"actor_rollout_ref.actor.loss_scale_factor={LONGEST}", "actor_rollout_ref.actor.optim.lr=1e-3",
-        "actor_rollout_ref.actor.fsdp_config.dtype=float32",
+        F32,
         "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
         "actor_rollout_ref.actor.use_torch_compile=False", "actor_rollout_ref.rollout.name=hapo_cpu",
         "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4",

@@ -15,14 +15,6 @@ pytest.importorskip("verl.trainer")
 import hapo
 
 HAPO = ["+hapo.method=luffy", "+hapo.turn_off_epoch=1.5"]
-COMPARED = [
-    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16",
-    "actor_rollout_ref.actor.optim.lr=2e-5",
-]
-"""Two runs of stock verl differ by 2e-5 in the gradient's norm, as rows come in another order: here they are one
-micro-batch, and AdamW's first steps, which divide small gradients by themselves, are small."""
-
 RECORDED = [*HAPO, "trainer.v1.trainer_mode=hapo_recorded"]
 
 
@@ -40,7 +32,7 @@ def data(folder) -> Path:
 def stock(folder, data):
     """verl's own trainer, without hapo: when it fails, the fault is not here."""
     steps, _, _ = small.run(
-        "verl.trainer.main_ppo", [*small.options(data, folder / "stock", reward="some"), *COMPARED], folder / "stock"
+        "verl.trainer.main_ppo", small.options(data, folder / "stock", reward="some"), folder / "stock"
     )
     return steps
 
@@ -61,12 +53,14 @@ def mixed(folder, data):
 
 def test_stock_verl_trains_here(stock) -> None:
     assert sorted(stock) == [1, 2]
-    assert stock[1]["actor/pg_loss"] == pytest.approx(0.0, abs=0.2)
+    for it in stock.values():
+        assert it["training/rollout_probs_diff_max"] < 1e-5, "the arithmetic is f32 throughout"
+        assert it["actor/grad_norm"] > 0.1
 
 
 def test_with_the_gate_closed_it_is_verls_own(folder, data, stock) -> None:
     out = folder / "closed"
-    options = [*small.options(data, out, reward="some"), *COMPARED, "+hapo.method=luffy"]
+    options = [*small.options(data, out, reward="some"), "+hapo.method=luffy"]
     ours, _, _ = small.run("hapo.verl", [*options, "+hapo.turn_off_epoch=0.0001", "+hapo.truncated=grade"], out)
     for step in (1, 2):
         assert ours[step]["hapo/gate/beta"] == 0.0
@@ -95,8 +89,8 @@ def test_a_failed_group_has_the_exact_loss_on_one_and_two_ranks(failing) -> None
             assert it["actor/pg_loss"] == pytest.approx(4 * 3 * 12 * 0.25 / (16 * 12), abs=1e-7)
             assert it["critic/rewards/mean"] == 0.25
             assert it["hapo/response_length/truncated"] == 1.0
-            # No teacher's row is in what verl compares with the sampler.
-            assert it["training/rollout_probs_diff_max"] < 0.01
+            # No teacher's row is in what verl compares with the sampler, which alone is forbidden to end.
+            assert it["training/rollout_probs_diff_max"] < 1e-3
     one, two = failing[1], failing[2]
     assert one[1]["actor/hapo/teacher_loss"] == pytest.approx(two[1]["actor/hapo/teacher_loss"], abs=1e-7)
     assert one[1]["hapo/teacher/mean_prob"] == pytest.approx(two[1]["hapo/teacher/mean_prob"], abs=1e-7)
