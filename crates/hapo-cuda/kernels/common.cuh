@@ -60,6 +60,30 @@ __device__ inline float block_max(float value, float* scratch) {
     return most;
 }
 
+// Of a row of logits that lie d below its largest: the sums of e^d, of e^d d, and of e^d at another temperature.
+struct SoftmaxSums {
+    double plain, weighted, tempered;
+};
+
+// The same in every thread. `scratch` holds WARPS.
+__device__ inline SoftmaxSums softmax_sums(const float* z, u32 vocabulary, float most, float inverse,
+                                           double* scratch) {
+    double plain = 0, weighted = 0, tempered = 0;
+    for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) {
+        // A logit of minus infinity has no weight. One that is NaN stays it, and all statistics with it.
+        float d = z[i] - most;
+        if (d < -1e4f) d = -1e4f;
+        float e = expf(d);
+        plain += e;
+        weighted += e * d;
+        tempered += inverse == 1.0f ? e : expf(d * inverse);
+    }
+    plain = block_sum(plain, scratch);
+    weighted = block_sum(weighted, scratch);
+    tempered = block_sum(tempered, scratch);
+    return {plain, weighted, tempered};
+}
+
 // The upper half of an f32, rounded to the nearest, ties to even.
 __device__ inline u16 to_bf16(float x) {
     u32 bits = __float_as_uint(x);

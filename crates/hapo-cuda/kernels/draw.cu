@@ -230,19 +230,7 @@ extern "C" __global__ void draw(u32 vocabulary, u32 usable, const DrawRow* rows,
     most = block_max(most, (float*)scratch);
     most_usable = block_max(most_usable, (float*)scratch);
     float inverse = it.inverse_temperature == 0 ? 1.0f : it.inverse_temperature;
-    double plain = 0, weighted = 0, tempered = 0;
-    for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) {
-        // As in the head: minus infinity has no weight, NaN stays it.
-        float d = z[i] - most;
-        if (d < -1e4f) d = -1e4f;
-        float e = expf(d);
-        plain += e;
-        weighted += e * d;
-        tempered += inverse == 1.0f ? e : expf(d * inverse);
-    }
-    plain = block_sum(plain, scratch);
-    weighted = block_sum(weighted, scratch);
-    tempered = block_sum(tempered, scratch);
+    SoftmaxSums all = softmax_sums(z, vocabulary, most, inverse, scratch);
     u32 token;
     if (it.inverse_temperature == 0) {
         token = most_likely(z, usable, most_usable, (u32*)scratch);
@@ -252,12 +240,12 @@ extern "C" __global__ void draw(u32 vocabulary, u32 usable, const DrawRow* rows,
     }
     if (threadIdx.x == 0) {
         float d = z[token] - most;
-        double log_plain = log(plain);
+        double log_plain = log(all.plain);
         DrawnToken to;
         to.token = token;
-        to.log_prob = d * inverse - (float)log(tempered);
+        to.log_prob = d * inverse - (float)log(all.tempered);
         to.log_prob_t1 = d - (float)log_plain;
-        to.entropy = (float)fmax(log_plain - weighted / plain, 0.0);
+        to.entropy = (float)fmax(log_plain - all.weighted / all.plain, 0.0);
         drawn[blockIdx.x] = to;
     }
 }

@@ -19,27 +19,15 @@ extern "C" __global__ void head(u32 vocabulary, u32 first_row, u32 first_target,
     for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) most = fmaxf(most, z[i]);
     most = block_max(most, (float*)scratch);
     float inverse = target.inverse_temperature;
-    double plain = 0, weighted = 0, tempered = 0;
-    for (u32 i = threadIdx.x; i < vocabulary; i += THREADS) {
-        // A logit of minus infinity has no weight. One that is NaN stays it, and all statistics with it.
-        float d = z[i] - most;
-        if (d < -1e4f) d = -1e4f;
-        float e = expf(d);
-        plain += e;
-        weighted += e * d;
-        tempered += expf(d * inverse);
-    }
-    plain = block_sum(plain, scratch);
-    weighted = block_sum(weighted, scratch);
-    tempered = block_sum(tempered, scratch);
+    SoftmaxSums sums = softmax_sums(z, vocabulary, most, inverse, scratch);
     if (threadIdx.x == 0) {
         float* to = stats + (usize)t * STATS;
         float d = z[target.token] - most;
-        double log_plain = log(plain);
-        float log_tempered = (float)log(tempered);
+        double log_plain = log(sums.plain);
+        float log_tempered = (float)log(sums.tempered);
         to[0] = d * inverse - log_tempered;
         to[1] = d - (float)log_plain;
-        to[2] = (float)fmax(log_plain - weighted / plain, 0.0);
+        to[2] = (float)fmax(log_plain - sums.weighted / sums.plain, 0.0);
         to[3] = most;
         to[4] = log_tempered;
         to[5] = (float)log_plain;

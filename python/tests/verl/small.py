@@ -43,48 +43,41 @@ def write_data(path: Path, prompts: int = 8, teachers: bool = True) -> Path:
 F32 = "+actor_rollout_ref.actor.fsdp_config.mixed_precision={param_dtype:fp32}"
 """Without it verl multiplies in bf16, whatever `dtype` says."""
 
-ON_A_CPU = [
-    "actor_rollout_ref.model.use_remove_padding=False", "actor_rollout_ref.model.enable_gradient_checkpointing=False",
-    "+actor_rollout_ref.model.override_config.attn_implementation=eager", "actor_rollout_ref.actor.strategy=fsdp2",
-    "actor_rollout_ref.actor.use_dynamic_bsz=False", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32",
-    F32,
-    "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False", "actor_rollout_ref.actor.use_torch_compile=False",
-    "actor_rollout_ref.rollout.name=hapo_cpu", "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
-    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32",
-    "actor_rollout_ref.rollout.agent.num_workers=1", "actor_rollout_ref.rollout.free_cache_engine=False",
-    "reward.num_workers=1", "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", "trainer.device=cpu",
-    "data.dataloader_num_workers=0", "+ray_kwargs.ray_init.num_gpus=1", "ray_kwargs.ray_init.num_cpus=32",
-    "+ray_kwargs.ray_init.include_dashboard=false",
-]  # fmt: skip
-"""What a run of verl needs without a GPU, on one rank."""
+
+def on_a_cpu(ranks: int = 1, rows: int = 32) -> list[str]:
+    """What a run of verl needs without a GPU, with so many rows in a micro-batch."""
+    return [
+        "actor_rollout_ref.model.use_remove_padding=False",
+        "+actor_rollout_ref.model.override_config.attn_implementation=eager",
+        "actor_rollout_ref.actor.strategy=fsdp2", F32,
+        "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
+        "actor_rollout_ref.actor.use_torch_compile=False", "actor_rollout_ref.rollout.name=hapo_cpu",
+        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
+        "actor_rollout_ref.rollout.agent.num_workers=1", "actor_rollout_ref.rollout.free_cache_engine=False",
+        "reward.num_workers=1", "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", "trainer.device=cpu",
+        "data.dataloader_num_workers=0", f"+ray_kwargs.ray_init.num_gpus={ranks}", "ray_kwargs.ray_init.num_cpus=32",
+        "+ray_kwargs.ray_init.include_dashboard=false",
+    ]  # fmt: skip
 
 
 def options(data: Path, out: Path, ranks: int = 1, steps: int = 2, reward: str = "nothing") -> list[str]:
     """verl's options of a run on this machine: 4 prompts of 4 rollouts a step."""
     return [
+        *on_a_cpu(ranks, rows=4),
         f"data.train_files={data}", f"data.val_files={data}", "data.train_batch_size=4", "data.max_prompt_length=64",
-        f"data.max_response_length={LONGEST}", "data.dataloader_num_workers=0", "data.shuffle=False",
-        f"actor_rollout_ref.model.path={MODEL}", "actor_rollout_ref.model.use_remove_padding=False",
-        "+actor_rollout_ref.model.override_config.attn_implementation=eager",
-        "actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.actor.ppo_mini_batch_size=4",
-        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "actor_rollout_ref.actor.use_kl_loss=False",
+        f"data.max_response_length={LONGEST}", "data.shuffle=False", f"actor_rollout_ref.model.path={MODEL}",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.actor.use_kl_loss=False",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
         f"actor_rollout_ref.actor.loss_scale_factor={LONGEST}", "actor_rollout_ref.actor.optim.lr=1e-3",
-        F32,
-        "actor_rollout_ref.actor.fsdp_config.use_torch_compile=False",
-        "actor_rollout_ref.actor.use_torch_compile=False", "actor_rollout_ref.rollout.name=hapo_cpu",
-        "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4",
-        "actor_rollout_ref.rollout.tensor_model_parallel_size=1", "actor_rollout_ref.rollout.agent.num_workers=1",
-        "actor_rollout_ref.rollout.calculate_log_probs=True", "actor_rollout_ref.rollout.free_cache_engine=False",
+        "actor_rollout_ref.rollout.n=4", "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.calculate_log_probs=True",
         "algorithm.adv_estimator=grpo", "algorithm.norm_adv_by_std_in_grpo=False", "algorithm.use_kl_in_reward=False",
-        "reward.num_workers=1", "reward.custom_reward_function.path=pkg://rewards",
-        f"reward.custom_reward_function.name={reward}",
-        "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", "trainer.device=cpu", "trainer.nnodes=1",
-        f"trainer.n_gpus_per_node={ranks}", "trainer.val_before_train=False", "trainer.test_freq=-1",
-        "trainer.save_freq=-1", "trainer.logger=[console,file]", "trainer.total_epochs=100",
+        "reward.custom_reward_function.path=pkg://rewards", f"reward.custom_reward_function.name={reward}",
+        "trainer.nnodes=1", f"trainer.n_gpus_per_node={ranks}", "trainer.val_before_train=False",
+        "trainer.test_freq=-1", "trainer.save_freq=-1", "trainer.logger=[console,file]", "trainer.total_epochs=100",
         f"trainer.total_training_steps={steps}", f"trainer.default_local_dir={out}/checkpoints",
-        "trainer.resume_mode=disable", f"+ray_kwargs.ray_init.num_gpus={ranks}", "ray_kwargs.ray_init.num_cpus=32",
-        "+ray_kwargs.ray_init.include_dashboard=false",
+        "trainer.resume_mode=disable",
     ]  # fmt: skip
 
 

@@ -37,9 +37,14 @@ def test_a_run_learns_as_the_command_does(binary, tmp_path) -> None:
     own = tmp_path / "own"
     command = [binary, "train", f"{small.ROOT}/recipes/mini/{ROW}.toml", "--run-dir", own, "--quiet", *sets]
     subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    # What scripts/paper says of a GPU, said again of a CPU.
+    of_verl = [
+        *small.on_a_cpu(), "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+        "actor_rollout_ref.actor.use_dynamic_bsz=False", "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False",
+    ]  # fmt: skip
     paper = [
         sys.executable, small.ROOT / "scripts/paper", "--size", "mini", "--rows", ROW, "--hapo", binary, "--gpus", "1",
-        "--out", tmp_path / "paper", *sets, *(part for it in small.ON_A_CPU for part in ("--option", it)),
+        "--out", tmp_path / "paper", *sets, *(part for it in of_verl for part in ("--option", it)),
         "--server", f"{binary} serve --model {{model}} --served-model-name {{name}} --port {{port}}",
         "--eval-option=--problems=20",
     ]  # fmt: skip

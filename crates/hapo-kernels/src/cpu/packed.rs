@@ -11,6 +11,7 @@
 
 use half::bf16;
 
+use super::bf16::halves;
 use super::matmul::{CHAIN, Left, Product, Right, Start, TILE, for_tiles, product, transpose_band};
 use super::{Cpu, share::Shared};
 use crate::device::MatShape;
@@ -219,8 +220,7 @@ fn widen(words: &[u32], stride: usize, to: &mut [f32]) {
         let to = &mut to[row * stride..][..PANEL];
         let (low, high) = to.split_at_mut(WIDTH);
         for ((low, high), word) in low.iter_mut().zip(high).zip(words) {
-            *low = f32::from_bits(word << 16);
-            *high = f32::from_bits(word & 0xffff_0000);
+            [*low, *high] = halves(*word);
         }
     }
 }
@@ -255,8 +255,7 @@ pub(super) fn embed(cpu: &Cpu, width: usize, tokens: &[u32], packed: &[f32], x: 
         // SAFETY: rows are disjoint.
         let x = unsafe { x.part(row * width, width) };
         for (x, words) in x.iter_mut().zip(words.as_chunks::<WIDTH>().0) {
-            let word = words[column % WIDTH];
-            *x = f32::from_bits(if column < WIDTH { word << 16 } else { word & 0xffff_0000 });
+            *x = halves(words[column % WIDTH])[column / WIDTH];
         }
     });
 }
