@@ -9,7 +9,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-verify", &[]),
     ("hapo-reward", &["hapo-core", "hapo-verify"]),
     ("hapo-run", &["hapo-core"]),
-    ("hapo-kernels", &[]),
+    ("hapo-kernels", &["hapo-core"]),
     ("hapo-cuda", &["hapo-core", "hapo-kernels", "hapo-run"]),
     ("hapo-data", &["hapo-core"]),
     ("hapo-model", &["hapo-core", "hapo-kernels"]),

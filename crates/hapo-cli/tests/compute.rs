@@ -130,3 +130,29 @@ fn bf16_trains_samples_and_scores_with_the_same_arithmetic() {
         "{message}"
     );
 }
+
+/// Keys and values in bf16: the same on one thread and on two, in half the memory, and another record.
+#[test]
+fn keys_and_values_in_bf16_belong_to_a_record_and_take_half_the_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = |more: &[&str]| {
+        let base = ["generate", "--model", "builtin:base", "--prompt", "13*27=?", "-n", "3"];
+        hapo(folder.path(), &[&base[..], &["--max-tokens", "300", "--json"], more].concat())
+    };
+    let bf16 = generate(&["--kv-dtype", "bf16", "--threads", "1"]);
+    assert!(bf16.status.success(), "{}", String::from_utf8_lossy(&bf16.stderr));
+    let again = generate(&["--kv-dtype", "bf16", "--threads", "2", "--kv-memory", "500kB"]);
+    assert_eq!(String::from_utf8(bf16.stdout), String::from_utf8(again.stdout));
+    // A prompt of 15 tokens and a completion of up to 300: 1 + 5 pages.
+    let small = generate(&["--kv-memory", "500kB"]);
+    let message = String::from_utf8(small.stderr).unwrap();
+    assert!(!small.status.success() && message.contains("needs 0.786 MB"), "{message}");
+    let eval =
+        ["eval", "--model", "builtin:base", "--suite", "add:3", "--problems", "2", "--k", "1"];
+    let eval = [&eval[..], &["--out", "e.jsonl"]].concat();
+    succeed(folder.path(), &[&eval[..], &["--kv-dtype", "bf16"]].concat());
+    let other = hapo(folder.path(), &eval);
+    let message = String::from_utf8(other.stderr).unwrap();
+    let refused = message.contains("kv_dtype was \"bf16\", is nothing");
+    assert!(!other.status.success() && refused, "{message}");
+}

@@ -75,22 +75,25 @@ fn checkpoint(folder: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// What this CPU multiplies, by the recipe's word.
-fn computes() -> impl Iterator<Item = &'static str> {
-    [Some("f32"), hapo_kernels::multiplies_bf16().then_some("bf16")].into_iter().flatten()
+/// Number formats of products and moments that this CPU has.
+fn formats() -> impl Iterator<Item = [&'static str; 4]> {
+    let bf16 = ["compute=bf16"].into_iter().filter(|_| hapo_kernels::multiplies_bf16());
+    let computes = ["compute=f32"].into_iter().chain(bf16);
+    let moments = ["optim.moments=f32", "optim.moments=bf16"];
+    computes.flat_map(move |compute| moments.map(|it| ["--set", compute, "--set", it]))
 }
 
 #[test]
 fn same_seed_same_bits_with_one_thread_or_two() {
-    for compute in computes() {
-        same_bits(&format!("compute={compute}"));
+    for formats in formats() {
+        same_bits(formats);
     }
 }
 
-fn same_bits(compute: &str) {
+fn same_bits(formats: [&str; 4]) {
     let dir = tempfile::tempdir().unwrap();
     let train = |folder: &Path, run_dir: &str, threads: &str, more: &[&str]| {
-        train(folder, run_dir, threads, &[&["--set", compute], more].concat());
+        train(folder, run_dir, threads, &[&formats, more].concat());
     };
     train(dir.path(), "a", "1", &[]);
     train(dir.path(), "b", "2", &[]);
@@ -110,15 +113,15 @@ fn same_bits(compute: &str) {
 
 #[test]
 fn a_resumed_run_is_the_unbroken_one() {
-    for compute in computes() {
-        resumed_bits(&format!("compute={compute}"));
+    for formats in formats() {
+        resumed_bits(formats);
     }
 }
 
-fn resumed_bits(compute: &str) {
+fn resumed_bits(formats: [&str; 4]) {
     let dir = tempfile::tempdir().unwrap();
     let train = |folder: &Path, run_dir: &str, threads: &str, more: &[&str]| {
-        train(folder, run_dir, threads, &[&["--set", compute], more].concat());
+        train(folder, run_dir, threads, &[&formats, more].concat());
     };
     train(dir.path(), "whole", "2", &[]);
     train(dir.path(), "cut", "2", &[]);

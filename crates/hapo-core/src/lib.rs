@@ -71,7 +71,7 @@ pub use methods::{
     method,
 };
 pub use operators::{OPERATORS, Operator, operator};
-pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, uniform};
+pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
     PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict,
     admit_graded_teacher, admit_teacher,

@@ -41,6 +41,8 @@ pub enum RngStream {
     Validate = 13,
     /// The initial A of an adapter.
     Adapter = 14,
+    /// Rounding of the optimiser's moments; a counter has the draws of eight elements.
+    Moments = 15,
 }
 
 /// Where a draw is made; fields that do not apply are 0.
@@ -59,6 +61,12 @@ pub struct RngCounter {
 /// One uniform number in [0, 1), a multiple of 2⁻⁵³: the first that [`CounterRng`] gives at this counter.
 pub fn uniform(seed: u64, stream: RngStream, counter: RngCounter) -> f64 {
     unit_interval(block(seed, stream, counter, 0)[0])
+}
+
+/// The first four words that [`CounterRng`] gives at this counter.
+#[inline]
+pub fn random_words(seed: u64, stream: RngStream, counter: RngCounter) -> [u64; 4] {
+    block(seed, stream, counter, 0)
 }
 
 /// The sequence of draws at one counter, as long as needed.
@@ -137,6 +145,7 @@ impl CounterRng {
 }
 
 /// Philox4x64 with ten rounds: four words from a counter and a key.
+#[inline]
 pub fn philox4x64(mut counter: [u64; 4], mut key: [u64; 2]) -> [u64; 4] {
     const MULTIPLIERS: [u64; 2] = [0xD2E7_470E_E14C_6C93, 0xCA5A_8263_9512_1157];
     const WEYL: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0xBB67_AE85_84CA_A73B];
@@ -157,6 +166,7 @@ pub fn philox4x64(mut counter: [u64; 4], mut key: [u64; 2]) -> [u64; 4] {
 }
 
 /// The counter is full, so further blocks of a counter go into the upper half of the key's second word.
+#[inline]
 fn block(seed: u64, stream: RngStream, counter: RngCounter, index: u64) -> [u64; 4] {
     assert!(u32::try_from(index).is_ok(), "a counter gives at most 2^34 words");
     let RngCounter { step, prompt, rollout, position } = counter;

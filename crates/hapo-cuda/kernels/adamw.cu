@@ -16,6 +16,47 @@ extern "C" __global__ void adamw(usize n, float gradient_scale, float decay, flo
     }
 }
 
+// The generator of hapo_core::rng: Philox4x64 with ten rounds.
+__device__ inline void philox4x64(u64 counter[4], u64 key0, u64 key1) {
+    for (int round = 0; round < 10; round++) {
+        u64 a = 0xD2E7470EE14C6C93ull, b = 0xCA5A826395121157ull;
+        u64 high_a = __umul64hi(a, counter[0]), high_b = __umul64hi(b, counter[2]);
+        u64 low_a = a * counter[0], low_b = b * counter[2];
+        counter[0] = high_b ^ counter[1] ^ key0;
+        counter[1] = low_b;
+        counter[2] = high_a ^ counter[3] ^ key1;
+        counter[3] = low_a;
+        key0 += 0x9E3779B97F4A7C15ull;
+        key1 += 0xBB67AE8584CAA73Bull;
+    }
+}
+
+// Moments in bf16: elements from..from + count of the buffers of both; gradient and parameter begin with the first.
+// A counter has the draws of eight elements, so a thread has them all: the n counters of the elements.
+extern "C" __global__ void adamw_bf16(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
+                                      float beta2, float one_less_beta2, float rate, float root_correction,
+                                      float epsilon, const float* gradient, float* parameter, u16* first, u16* second,
+                                      u16* copy, usize from, usize count, u64 seed, u64 stream, u64 update) {
+    FOR_EACH(i, n) {
+        u64 counter = from / 8 + i, words[4] = {update, counter, 0, 0};
+        philox4x64(words, seed, stream);
+        for (int j = 0; j < 8; j++) {
+            usize element = counter * 8 + j;
+            if (element < from || element >= from + count) continue;
+            u32 draw = (u32)(words[j / 2] >> (32 * (j % 2)));
+            usize at = element - from;
+            float g = gradient[at] * gradient_scale;
+            float m = beta1 * from_bf16(first[element]) + one_less_beta1 * g;
+            float v = beta2 * from_bf16(second[element]) + one_less_beta2 * g * g;
+            first[element] = to_bf16_randomly(m, draw & 0xffff);
+            second[element] = to_bf16_randomly(v, draw >> 16);
+            float p = parameter[at] * decay - rate * m / (sqrtf(v) * root_correction + epsilon);
+            parameter[at] = p;
+            if (copy) copy[at] = to_bf16(p);
+        }
+    }
+}
+
 // Elements first..first + count of x.
 struct Range {
     usize first, count;

@@ -4,6 +4,10 @@ extern "C" __global__ void round_to_bf16(usize n, const float* x, u16* y) {
     FOR_EACH(i, n) y[i] = to_bf16(x[i]);
 }
 
+extern "C" __global__ void round_in_place(usize n, float* x) {
+    FOR_EACH(i, n) x[i] = rounded(x[i], 1);
+}
+
 // found [blocks] = whether a block's part has an element that is no bf16 number.
 extern "C" __global__ void find_wider(usize n, u32 per_block, const float* x, u32* found) {
     HAPO_SHARED(float, scratch);

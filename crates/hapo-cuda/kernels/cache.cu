@@ -18,17 +18,35 @@ __device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u
     return (((usize)page * layers + layer) * kv_heads + head) * 2 * d * PAGE;
 }
 
+// A number of the cache, which holds f32 or bf16.
+__device__ inline float cached_number(float x) { return x; }
+__device__ inline float cached_number(u16 x) { return from_bf16(x); }
+// What the cache keeps of a number: a cache in bf16 is given bf16 numbers.
+__device__ inline void store(float& to, float x) { to = x; }
+__device__ inline void store(u16& to, float x) { to = (u16)(__float_as_uint(x) >> 16); }
+
 // k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
-extern "C" __global__ void cache_append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
-                                        const float* k, const float* v, float* cache) {
+template <typename T>
+__device__ inline void append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
+                              const float* k, const float* v, T* cache) {
     FOR_EACH_32(i, n) {
         u32 row = i / d, column = i - row * d;
         u32 token = row / kv_heads, head = row - token * kv_heads;
         u32 layer = token / n_cells, cell = cells[token - layer * n_cells], at = cell % PAGE;
         usize keys = keys_of(cell / PAGE, first + layer, layers, kv_heads, head, d);
-        cache[keys + column * PAGE + at] = k[i];
-        cache[keys + (d * PAGE + at * d + column)] = v[i];
+        store(cache[keys + column * PAGE + at], k[i]);
+        store(cache[keys + (d * PAGE + at * d + column)], v[i]);
     }
+}
+
+extern "C" __global__ void cache_append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
+                                        const float* k, const float* v, float* cache) {
+    append(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);
+}
+
+extern "C" __global__ void cache_append_bf16(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads,
+                                             u32 d, const float* k, const float* v, u16* cache) {
+    append(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);
 }
 
 // Where a position of a row's context is: the keys of its page, and its place in the page.
@@ -52,10 +70,23 @@ __device__ inline usize part_at(u32 row, u32 heads, u32 head, u32 parts, u32 par
     return (((usize)row * heads + head) * parts + part) * (d + 2);
 }
 
+// Scores of all heads of q_tile [GROUP][d] against a key, whose numbers are `stride` apart.
+template <typename T>
+__device__ inline void add_scores(const float* q_tile, u32 n_heads, u32 d, const T* key, u32 stride, u32 round,
+                                  float* scores) {
+    for (u32 c = 0; c < d; c++) {
+        float value = rounded(cached_number(key[c * stride]), round);
+#pragma unroll
+        for (int g = 0; g < GROUP; g++)
+            if (g < n_heads) scores[g] += q_tile[g * d + c] * value;
+    }
+}
+
 // Grid: rows, blocks of query heads, parts of the longest row.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    decode_parts(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
-                 float scale, u32 round, const float* cache, const float* q, const float* k, const float* v, float* parts) {
+template <typename T>
+__device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,
+                                     u32 kv_heads, u32 d, float scale, u32 round, const T* cache, const float* q,
+                                     const float* k, const float* v, float* parts) {
     HAPO_SHARED(float, shared);
     float* q_tile = shared;                // [GROUP][d], scaled
     float* p_tile = q_tile + GROUP * d;    // [GROUP][PART]
@@ -81,18 +112,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int g = 0; g < GROUP; g++) scores[g] = 0;
     if (threadIdx.x < n) {
-        const float* key = k + new_at;
-        u32 stride = 1;
         if (position < written) {
             Cached place = cached(it, pages, position, layer, layers, kv_heads, kv_head, d);
-            key = cache + place.keys + place.at;
-            stride = PAGE;
-        }
-        for (u32 c = 0; c < d; c++) {
-            float value = rounded(key[c * stride], round);
-#pragma unroll
-            for (int g = 0; g < GROUP; g++)
-                if (g < n_heads) scores[g] += q_tile[g * d + c] * value;
+            add_scores(q_tile, n_heads, d, cache + place.keys + place.at, PAGE, round, scores);
+        } else {
+            add_scores(q_tile, n_heads, d, k + new_at, 1, round, scores);
         }
     }
     // The loop runs for all heads in all threads: the reductions need every lane.
@@ -124,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             float value;
             if (first + i < written) {
                 Cached place = cached(it, pages, first + i, layer, layers, kv_heads, kv_head, d);
-                value = cache[place.keys + (d * PAGE + place.at * d + column)];
+                value = cached_number(cache[place.keys + (d * PAGE + place.at * d + column)]);
             } else {
                 value = v[new_at + column];
             }
@@ -143,6 +167,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (u32 j = 0; j < chains; j++) total += scratch[(j * GROUP + g) * d + c];
         parts[part_at(row, heads, first_head + g, gridDim.z, part, d) + c] = total;
     }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    decode_parts(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
+                 float scale, u32 round, const float* cache, const float* q, const float* k, const float* v, float* parts) {
+    parts_of_rows(rows, pages, layer, layers, heads, kv_heads, d, scale, round, cache, q, k, v, parts);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    decode_parts_bf16(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
+                      float scale, u32 round, const u16* cache, const float* q, const float* k, const float* v,
+                      float* parts) {
+    parts_of_rows(rows, pages, layer, layers, heads, kv_heads, d, scale, round, cache, q, k, v, parts);
 }
 
 // out [rows, heads, d] from the parts of each row. Grid: rows, heads.

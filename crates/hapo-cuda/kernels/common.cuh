@@ -5,6 +5,7 @@
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned long long usize;
+typedef unsigned long long u64;
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
@@ -90,6 +91,15 @@ __device__ inline u16 to_bf16(float x) {
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (u16)((bits >> 16) | 0x40);
     return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
+
+// The upper half of an f32 after 16 random bits are added: rounded up with the probability of what the lower half is
+// of a unit of the upper one. What is not finite stays what it is.
+__device__ inline u16 to_bf16_randomly(float x, u32 draw) {
+    u32 bits = __float_as_uint(x);
+    return (u16)(((bits & 0x7f800000u) == 0x7f800000u ? bits : bits + draw) >> 16);
+}
+
+__device__ inline float from_bf16(u16 x) { return __int_as_float((int)((u32)x << 16)); }
 
 // The same as an f32, or the number as it is.
 __device__ inline float rounded(float x, u32 round) {

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use hapo_core::RngStream;
 use hapo_kernels::{
     Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Compute, Device, DeviceError, DrawRow,
-    DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart, HeadTarget, MatShape, SegmentRow, Span,
-    SpanMut, TableItem,
+    DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart, HeadTarget, MatShape, MomentsMut,
+    NumberFormat, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -532,7 +533,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 ];
                 let grid = self.grid(n, blocks, parts)?;
                 let shared = plan::decode_bytes(shape.head_dim);
-                self.launch("decode_parts", grid, shared, &args)?;
+                let kernel = match layer.format {
+                    NumberFormat::F32 => "decode_parts",
+                    NumberFormat::Bf16 => "decode_parts_bf16",
+                };
+                self.launch(kernel, grid, shared, &args)?;
                 let args = [table, heads, head_dim, parts as u64, scratch, to(&out)];
                 self.launch("decode_sum", self.grid(n, shape.heads, 1)?, 0, &args)
             })
@@ -564,8 +569,16 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 at(v),
                 cache.memory.address(),
             ];
-            self.over_32("cache_append", k.len, &args)
+            let kernel = match first.format {
+                NumberFormat::F32 => "cache_append",
+                NumberFormat::Bf16 => "cache_append_bf16",
+            };
+            self.over_32(kernel, k.len, &args)
         });
+    }
+
+    fn round_to_bf16(&self, x: SpanMut<CudaBuf<L>>) {
+        self.run(|| self.over("round_in_place", x.len, &[to(&x)]));
     }
 
     fn swiglu(&self, gate: Span<CudaBuf<L>>, up: Span<CudaBuf<L>>, h: SpanMut<CudaBuf<L>>) {
@@ -781,12 +794,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         step: AdamW,
         gradient: Span<CudaBuf<L>>,
         parameter: SpanMut<CudaBuf<L>>,
-        first_moment: SpanMut<CudaBuf<L>>,
-        second_moment: SpanMut<CudaBuf<L>>,
+        moments: MomentsMut<CudaBuf<L>>,
     ) {
-        for part in [&parameter, &first_moment, &second_moment] {
-            assert_eq!(part.len, gradient.len, "parameters and moments as long as the gradient");
-        }
+        let len = gradient.len;
+        assert_eq!(parameter.len, len, "parameters as long as the gradient");
         let f = step.factors();
         let mut args: Vec<u64> = [
             f.gradient,
@@ -808,9 +819,27 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let whole = parameter.len == parameter.buf.len;
             let was_fresh = parameter.buf.copy_is_fresh.load(Ordering::Relaxed);
             let copy_at = copy.map_or(0, |it| it + (parameter.offset * size_of::<u16>()) as u64);
-            args.extend([at(gradient), to(&parameter), to(&first_moment), to(&second_moment)]);
-            args.push(copy_at);
-            self.over("adamw", gradient.len, &args)?;
+            args.extend([at(gradient), to(&parameter)]);
+            match moments {
+                MomentsMut::F32([first, second]) => {
+                    assert!(
+                        first.len == len && second.len == len,
+                        "moments as long as the gradient"
+                    );
+                    args.extend([to(&first), to(&second), copy_at]);
+                    self.over("adamw", len, &args)?;
+                }
+                MomentsMut::Bf16 { buffers, first, seed } => {
+                    let end = first + len;
+                    let held = buffers.each_ref().map(|it| 2 * it.len);
+                    assert!(held.iter().all(|it| end <= *it), "moments of all elements");
+                    args.extend(buffers.map(|it| it.memory.address()));
+                    args.extend([copy_at, first as u64, len as u64]);
+                    args.extend([seed, RngStream::Moments as u64, step.step]);
+                    let counters = end.div_ceil(8) - first / 8;
+                    self.over("adamw_bf16", if len == 0 { 0 } else { counters }, &args)?;
+                }
+            }
             let is_fresh = copy.is_some() && (whole || was_fresh);
             parameter.buf.copy_is_fresh.store(is_fresh, Ordering::Relaxed);
             Ok(())

@@ -75,10 +75,13 @@ const SOURCES: &[Source] = &[
         "attention_tiles.cu",
         ["attention_tiles_32", "attention_tiles_64", "attention_tiles_128"]
     ),
-    source!("cache.cu", ["cache_append", "decode_parts", "decode_sum"]),
+    source!(
+        "cache.cu",
+        ["cache_append", "cache_append_bf16", "decode_parts", "decode_parts_bf16", "decode_sum"]
+    ),
     source!("draw.cu", ["draw"]),
-    source!("adamw.cu", ["adamw", "squared_norms"]),
-    source!("bf16.cu", ["round_to_bf16", "find_wider"]),
+    source!("adamw.cu", ["adamw", "adamw_bf16", "squared_norms"]),
+    source!("bf16.cu", ["round_to_bf16", "round_in_place", "find_wider"]),
 ];
 
 #[cfg(test)]

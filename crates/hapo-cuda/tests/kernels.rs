@@ -6,7 +6,8 @@ mod support;
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
     Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device, DrawRow,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, NumberFormat, PAGE, SegmentRow,
+    Span, SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -41,6 +42,11 @@ fn read<D: Device>(device: &D, buf: &D::Buf) -> Vec<f32> {
     device.download(all(buf), &mut values);
     device.check().unwrap();
     values
+}
+
+/// Two bf16 numbers of a word.
+fn halves(word: f32) -> [f32; 2] {
+    [word.to_bits() << 16, word.to_bits() & 0xffff_0000].map(f32::from_bits)
 }
 
 fn all<B: Buffer>(buf: &B) -> Span<'_, B> {
@@ -490,10 +496,23 @@ fn the_cache_and_decoding() {
     for (heads, kv_heads, head_dim, layers) in
         [(2, 2, 16, 2), (16, 2, 32, 1), (11, 1, 64, 1), (14, 2, 128, 2)]
     {
-        fn work<D: Device>(device: &D, shape: AttentionShape, layers: usize) -> Vec<Vec<f32>> {
+        fn work<D: Device>(
+            device: &D,
+            shape: AttentionShape,
+            layers: usize,
+            format: NumberFormat,
+        ) -> Vec<Vec<f32>> {
             let width = shape.kv_dim();
-            let layer = |index| CacheLayer { index, count: layers };
-            let mut cache = device.alloc(10 * PAGE * layers * width * 2).unwrap();
+            let layer = |index| CacheLayer { index, count: layers, format };
+            let mut cache = device.alloc(format.words(10 * PAGE * layers * width * 2)).unwrap();
+            // A cache in bf16 is given bf16 numbers.
+            let buf = |device: &D, values: &[f32]| {
+                let mut it = buf(device, values);
+                if format == NumberFormat::Bf16 {
+                    device.round_to_bf16(all_mut(&mut it));
+                }
+                it
+            };
             // Two prompts whose pages are not in order; the first is one token, the second 300.
             let prompts: [(&[u32], usize); 2] = [(&[4], 1), (&[7, 2, 9, 0, 5], 300)];
             let cell =
@@ -563,11 +582,60 @@ fn the_cache_and_decoding() {
                     *it += 1;
                 }
             }
-            results.push(read(device, &cache));
+            let cache = read(device, &cache).into_iter();
+            results.push(match format {
+                NumberFormat::F32 => cache.collect(),
+                NumberFormat::Bf16 => cache.flat_map(halves).collect(),
+            });
             results
         }
         let shape = AttentionShape { heads, kv_heads, head_dim };
-        both!(format!("{shape:?}"), 1e-5, |d: &_| work(d, shape, layers));
+        for format in [NumberFormat::F32, NumberFormat::Bf16] {
+            both!(format!("{shape:?} {format:?}"), 1e-5, |d: &_| work(d, shape, layers, format));
+        }
+    }
+}
+
+/// The draws are the same numbers on both, but a sum may differ in its last bit, and with it the number that is rounded.
+#[test]
+fn moments_in_bf16() {
+    fn work<D: Device>(device: &D, (first, n): (usize, usize)) -> [Vec<f32>; 3] {
+        let gradient = buf(device, &numbers(n, 1));
+        let mut parameter = buf(device, &numbers(n, 2));
+        let words = NumberFormat::Bf16.words(first + n);
+        let mut moments = [device.alloc(words).unwrap(), device.alloc(words).unwrap()];
+        for step in 1..=2 {
+            let settings = AdamW {
+                learning_rate: 1e-2,
+                beta1: 0.9,
+                beta2: 0.99,
+                epsilon: 1e-8,
+                weight_decay: 0.1,
+                step,
+                gradient_scale: 0.5,
+            };
+            let part = MomentsMut::Bf16 { buffers: moments.each_mut(), first, seed: 77 };
+            device.adamw(settings, all(&gradient), all_mut(&mut parameter), part);
+        }
+        let moments = moments.map(|it| read(device, &it).into_iter().flat_map(halves).collect());
+        let [first, second] = moments;
+        [read(device, &parameter), first, second]
+    }
+    let Some(gpu) = fibers() else { return };
+    for part in [(0, 0), (0, 1), (5, 2), (3, 5), (7, 70_001)] {
+        let (expected, got) = (work(&cpu(), part), work(&gpu, part));
+        assert_eq!(work(&gpu, part), got, "{part:?}: bits depend on the schedule");
+        near(&format!("{part:?}, parameters"), &got[0], &expected[0], 1e-3);
+        for moment in [1, 2] {
+            let (got, expected) = (&got[moment], &expected[moment]);
+            assert_eq!(got.len(), expected.len());
+            let others = got.iter().zip(expected).filter(|(got, expected)| {
+                let unit = expected.abs() / 64.0;
+                assert!((*got - *expected).abs() <= unit, "{part:?}: {got} and {expected}");
+                got.to_bits() != expected.to_bits()
+            });
+            assert!(others.count() * 100 <= got.len(), "{part:?}: another draw");
+        }
     }
 }
 
@@ -591,8 +659,7 @@ fn the_optimiser() {
                     },
                     all(&gradient),
                     all_mut(&mut parameter),
-                    all_mut(&mut first),
-                    all_mut(&mut second),
+                    MomentsMut::F32([all_mut(&mut first), all_mut(&mut second)]),
                 );
             }
             // Spans that begin in the middle.
@@ -678,8 +745,7 @@ fn the_rounded_copy_of_weights_follows_them() {
             adamw,
             all(&gradient),
             all_mut(&mut params),
-            all_mut(&mut first),
-            all_mut(&mut second),
+            MomentsMut::F32([all_mut(&mut first), all_mut(&mut second)]),
         );
         is_that_of_now(&params, "after a step of the optimiser");
     }
@@ -689,8 +755,7 @@ fn the_rounded_copy_of_weights_follows_them() {
         adamw,
         gradient.at(0, 8),
         params.at_mut(0, 8),
-        first.at_mut(0, 8),
-        second.at_mut(0, 8),
+        MomentsMut::F32([first.at_mut(0, 8), second.at_mut(0, 8)]),
     );
     is_that_of_now(&params, "after a step of a part");
 }

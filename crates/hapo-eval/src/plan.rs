@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
-use hapo_kernels::Compute;
+use hapo_kernels::{Compute, NumberFormat};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
@@ -185,6 +185,8 @@ pub struct EvalPlan {
     pub max_sequences: usize,
     /// Memory of its keys and values.
     pub kv_memory: KvMemory,
+    /// Their number format.
+    pub kv_dtype: NumberFormat,
     /// What factors of its products are rounded to.
     pub compute: Compute,
 }
@@ -226,9 +228,12 @@ impl EvalPlan {
             "max_tokens": self.max_tokens, "grader": self.grader.name(),
             "extraction": self.grader.extraction(), "truncated": self.truncated, "prompt": self.prompt, "seed": self.seed,
         });
-        // A record without it is of f32.
+        // A record without them is of f32.
         if self.compute != Compute::F32 {
             settings["compute"] = json!(self.compute);
+        }
+        if self.kv_dtype != NumberFormat::F32 {
+            settings["kv_dtype"] = json!(self.kv_dtype);
         }
         settings
     }

@@ -5,7 +5,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
     Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart,
-    HeadTarget, MatShape, SegmentRow, SpanMut, row_stats,
+    HeadTarget, MatShape, MomentsMut, SegmentRow, SpanMut, row_stats,
 };
 
 const ROWS: usize = 96;
@@ -170,7 +170,9 @@ fn optimiser(c: &mut Criterion) {
     group.bench_function("adamw", |b| {
         b.iter_batched_ref(
             || [0; 3].map(|_| numbers(&cpu, len)),
-            |[p, m, v]| cpu.adamw(step, gradient.first(len), all(p), all(m), all(v)),
+            |[p, m, v]| {
+                cpu.adamw(step, gradient.first(len), all(p), MomentsMut::F32([all(m), all(v)]))
+            },
             BatchSize::LargeInput,
         );
     });

@@ -9,6 +9,8 @@
 use std::fmt::Debug;
 
 use crate::compute::Compute;
+use crate::moments::MomentsMut;
+use crate::number_format::NumberFormat;
 
 /// What a device can refuse.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -257,6 +259,8 @@ pub struct CacheLayer {
     pub index: usize,
     /// Layers of the cache.
     pub count: usize,
+    /// What its numbers are; offsets count numbers.
+    pub format: NumberFormat,
 }
 
 /// What one decoded row may look at: a shared prompt, then its own tokens.
@@ -540,8 +544,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         _gradient: Span<Self::Buf>,
         _packed: SpanMut<Self::Buf>,
         _tails: SpanMut<Self::Buf>,
-        _first_moment: SpanMut<Self::Buf>,
-        _second_moment: SpanMut<Self::Buf>,
+        _moments: MomentsMut<Self::Buf>,
     ) {
         unreachable!("only where the device splits weights")
     }
@@ -673,7 +676,9 @@ pub trait Device: Send + Sync + Sized + Debug {
         v: Span<Self::Buf>,
         out: SpanMut<Self::Buf>,
     );
-    /// Writes `k, v [layers, cells, kv_heads · head_dim]` into the layers of a cache from `first` on. A cell is a
+    /// Rounds every number to the nearest bf16, ties to even.
+    fn round_to_bf16(&self, x: SpanMut<Self::Buf>);
+    /// Writes `k, v [layers, cells, kv_heads · head_dim]`, of which a cache in bf16 keeps the upper halves, into the layers of a cache from `first` on. A cell is a
     /// token's place: its page times [`PAGE`], plus its place in the page.
     fn cache_append(
         &self,
@@ -776,8 +781,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         step: AdamW,
         gradient: Span<Self::Buf>,
         parameter: SpanMut<Self::Buf>,
-        first_moment: SpanMut<Self::Buf>,
-        second_moment: SpanMut<Self::Buf>,
+        moments: MomentsMut<Self::Buf>,
     );
 }
 

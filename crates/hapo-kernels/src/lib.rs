@@ -32,6 +32,8 @@ mod cpu;
 mod device;
 mod isa;
 mod lanes;
+mod moments;
+mod number_format;
 mod row;
 
 pub use compute::Compute;
@@ -42,4 +44,6 @@ pub use device::{
     HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut, TableItem,
 };
 pub use isa::{Isa, multiplies_bf16};
+pub use moments::MomentsMut;
+pub use number_format::NumberFormat;
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};

@@ -2,7 +2,7 @@
 
 use hapo_kernels::{
     Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart,
-    HeadTarget, MatShape, SegmentRow,
+    HeadTarget, MatShape, MomentsMut, SegmentRow,
 };
 
 /// A deterministic stream of numbers in (−1, 1).
@@ -444,7 +444,12 @@ fn adamw_and_norm() {
         step: 3,
         gradient_scale: 0.5,
     };
-    cpu.adamw(step, gb.first(n), pb.first_mut(n), mb.first_mut(n), vb.first_mut(n));
+    cpu.adamw(
+        step,
+        gb.first(n),
+        pb.first_mut(n),
+        MomentsMut::F32([mb.first_mut(n), vb.first_mut(n)]),
+    );
     let (mut pw, mut mw, mut vw) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..n {
         let g = f64::from(g[i]) * 0.5;

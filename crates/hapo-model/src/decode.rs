@@ -232,12 +232,14 @@ impl<D: Device> Model<D> {
                     index,
                     rows: n,
                     positions: &positions,
+                    kv_format: self.kv_format,
                 };
                 let Workspace { x: [x, x_next], saved, scratch, new_keys, new_values, .. } =
                     &mut **work;
                 layer.forward(x, x_next, saved, scratch, |device, a| {
                     let out = a.out.first_mut(n * shape.q_dim());
-                    let at = CacheLayer { index, count: self.config.layers };
+                    let at =
+                        CacheLayer { index, count: self.config.layers, format: self.kv_format };
                     device.attention_decode(shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
                     device.copy(a.k, new_keys.at_mut(index * new_tokens, new_tokens));
                     device.copy(a.v, new_values.at_mut(index * new_tokens, new_tokens));

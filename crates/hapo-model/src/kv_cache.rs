@@ -8,7 +8,7 @@
 //! still read whole: what is shared is memory. When no page is free a step is refused by
 //! [`ComputeError::CacheFull`]; who is to wait is the caller's decision.
 
-use hapo_kernels::{CacheLayer, CacheRow, Device, PAGE};
+use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -36,6 +36,7 @@ pub struct SeqSlot {
 pub struct KvCache<D: Device> {
     pub(crate) buf: D::Buf,
     layers: usize,
+    format: NumberFormat,
     pages: Pages,
     prompts: Vec<Option<Prompt>>,
     sequences: Vec<Option<Sequence>>,
@@ -82,16 +83,19 @@ pub(crate) struct StepRows {
 }
 
 impl<D: Device> KvCache<D> {
-    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages.
+    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages, in the format of
+    /// [`Model::hold_keys_and_values_in`].
     ///
     /// # Errors
     /// No memory.
     pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, ComputeError> {
-        let shape = model.config.attention_shape();
+        let (shape, format) = (model.config.attention_shape(), model.kv_format);
         let pages = tokens.div_ceil(PAGE);
+        let numbers = pages * PAGE * model.config.layers * shape.kv_dim() * 2;
         Ok(Self {
-            buf: model.device.alloc(pages * PAGE * model.config.layers * shape.kv_dim() * 2)?,
+            buf: model.device.alloc(format.words(numbers))?,
             layers: model.config.layers,
+            format,
             pages: Pages::new(pages),
             prompts: Vec::new(),
             sequences: Vec::new(),
@@ -101,10 +105,10 @@ impl<D: Device> KvCache<D> {
         })
     }
 
-    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim · 4`, the tokens rounded up
+    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim` numbers, the tokens rounded up
     /// to full pages.
-    pub fn bytes(config: &Config, tokens: usize) -> usize {
-        tokens.next_multiple_of(PAGE) * kv_bytes_per_token(config) as usize
+    pub fn bytes(config: &Config, format: NumberFormat, tokens: usize) -> usize {
+        tokens.next_multiple_of(PAGE) * kv_bytes_per_token(config, format) as usize
     }
 
     /// Tokens the cache can hold.
@@ -292,7 +296,7 @@ impl<D: Device> KvCache<D> {
     }
 
     pub(crate) fn layer(&self, index: usize) -> CacheLayer {
-        CacheLayer { index, count: self.layers }
+        CacheLayer { index, count: self.layers, format: self.format }
     }
 }
 

@@ -7,7 +7,7 @@
 //! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
 //! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
 
-use hapo_kernels::{Accumulate, Buffer, Device, SegmentRow, Span};
+use hapo_kernels::{Accumulate, Buffer, Device, NumberFormat, SegmentRow, Span};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -27,6 +27,8 @@ pub(crate) struct Layer<'a, D: Device> {
     pub(crate) index: usize,
     pub(crate) rows: usize,
     pub(crate) positions: &'a D::Table<u32>,
+    /// What keys and values are rounded to before they are read.
+    pub(crate) kv_format: NumberFormat,
 }
 
 /// What the attention of one layer reads and writes.
@@ -87,6 +89,10 @@ impl<D: Device> Layer<'_, D> {
             Some(saved.resid_mid.first_mut(all)),
         );
         self.qkv(saved, &mut scratch.low);
+        if self.kv_format == NumberFormat::Bf16 {
+            self.device.round_to_bf16(saved.k.first_mut(rows * kv_dim));
+            self.device.round_to_bf16(saved.v.first_mut(rows * kv_dim));
+        }
         attend(
             self.device,
             AttentionArgs {

@@ -2,7 +2,7 @@
 //!
 //! The formulas follow the buffers one by one; a test holds them against what a tape really holds.
 
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, MatShape};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, MatShape, NumberFormat};
 
 use crate::config::Config;
 use crate::packed;
@@ -145,8 +145,8 @@ pub fn largest_tensor_bytes(config: &Config) -> u64 {
 }
 
 /// Bytes of the keys and values of one token, all layers.
-pub fn kv_bytes_per_token(config: &Config) -> u64 {
-    2 * F32 * config.layers as u64 * attention_dims(config).1
+pub fn kv_bytes_per_token(config: &Config, format: NumberFormat) -> u64 {
+    2 * format.bytes() as u64 * config.layers as u64 * attention_dims(config).1
 }
 
 /// What generation has buffers for.

@@ -4,7 +4,7 @@
 //! ([`crate::Packed`]). They are plain `f32`; those that do not change, beside an adapter, may be held in bf16 alone, and
 //! where products are of bf16 factors matrices are split into bf16 numbers and tails.
 
-use hapo_kernels::{Buffer, Device, EmbeddingLayout, MatShape, Span, SpanMut};
+use hapo_kernels::{Buffer, Device, EmbeddingLayout, MatShape, NumberFormat, Span, SpanMut};
 
 use crate::adapter::Adapter;
 use crate::compute_error::ComputeError;
@@ -27,6 +27,7 @@ pub struct Model<D: Device> {
     pub(crate) positions: usize,
     pub(crate) packed: Option<PackedWeights<D>>,
     pub(crate) adapter: Option<Adapter<D>>,
+    pub(crate) kv_format: NumberFormat,
 }
 
 /// How the matrices of a model are held.
@@ -88,12 +89,25 @@ impl<D: Device> Model<D> {
             positions,
             packed,
             adapter,
+            kv_format: NumberFormat::F32,
         })
     }
 
     /// The shape.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Holds keys and values of caches that are made from now on in a format. Where it is bf16, every key and value is
+    /// rounded before anything reads it, so that what is sampled does not depend on what was in the cache already;
+    /// [`Model::forward`] reads them as they are, and its log-probabilities are others than the sampler's.
+    pub fn hold_keys_and_values_in(&mut self, format: NumberFormat) {
+        self.kv_format = format;
+    }
+
+    /// The format of keys and values.
+    pub fn kv_format(&self) -> NumberFormat {
+        self.kv_format
     }
 
     /// Location of every parameter but matrices that are held in bf16 alone.

@@ -1,6 +1,6 @@
 //! `AdamW` over the flat buffer.
 
-use hapo_kernels::{AdamW, Buffer, Device};
+use hapo_kernels::{AdamW, Buffer, Device, MomentsMut, NumberFormat};
 
 use crate::compute_error::ComputeError;
 use crate::gradients::Gradients;
@@ -10,20 +10,88 @@ use crate::weights::Location;
 /// First and second moments, laid out as the trained parameters.
 #[derive(Debug)]
 pub struct Moments<D: Device> {
-    /// Mean of the gradient.
-    pub first: D::Buf,
-    /// Mean of its square.
-    pub second: D::Buf,
+    /// The mean of the gradient, and that of its square.
+    buffers: [D::Buf; 2],
+    format: NumberFormat,
+    seed: u64,
 }
 
 impl<D: Device> Moments<D> {
-    /// Zeros.
+    /// Zeros in f32.
     ///
     /// # Errors
     /// No memory.
     pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
-        let len = model.trained_layout().len();
-        Ok(Self { first: model.device.alloc(len)?, second: model.device.alloc(len)? })
+        Self::held_in(NumberFormat::F32, model, 0)
+    }
+
+    /// Zeros in a format; `seed` is that of the draws by which bf16 is rounded.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn held_in(
+        format: NumberFormat,
+        model: &Model<D>,
+        seed: u64,
+    ) -> Result<Self, ComputeError> {
+        let words = format.words(model.trained_layout().len());
+        Ok(Self { buffers: [model.device.alloc(words)?, model.device.alloc(words)?], format, seed })
+    }
+
+    /// Their format.
+    pub fn format(&self) -> NumberFormat {
+        self.format
+    }
+
+    /// Bytes of both.
+    pub fn bytes(&self) -> u64 {
+        self.buffers.iter().map(|it| (it.len() * size_of::<f32>()) as u64).sum()
+    }
+
+    /// Those of the elements from `first` on, to update.
+    fn at(&mut self, first: usize, len: usize) -> MomentsMut<'_, D::Buf> {
+        match self.format {
+            NumberFormat::F32 => {
+                MomentsMut::F32(self.buffers.each_mut().map(|it| it.at_mut(first, len)))
+            }
+            NumberFormat::Bf16 => {
+                MomentsMut::Bf16 { buffers: self.buffers.each_mut(), first, seed: self.seed }
+            }
+        }
+    }
+
+    /// Copies the first moments (0) or the second (1) of the elements from `first` on to the host; `first` is even.
+    pub fn read(&self, device: &D, moment: usize, first: usize, to: &mut [f32]) {
+        let buffer = &self.buffers[moment];
+        match self.format {
+            NumberFormat::F32 => device.download(buffer.at(first, to.len()), to),
+            NumberFormat::Bf16 => {
+                let mut words = vec![0.0; to.len().div_ceil(2)];
+                device.download(buffer.at(first / 2, words.len()), &mut words);
+                for (to, word) in to.chunks_mut(2).zip(words) {
+                    let halves = [word.to_bits() << 16, word.to_bits() & 0xffff_0000];
+                    for (to, half) in to.iter_mut().zip(halves) {
+                        *to = f32::from_bits(half);
+                    }
+                }
+            }
+        }
+    }
+
+    /// [`Moments::read`] the other way; a number that bf16 has not becomes the nearest.
+    pub fn set(&mut self, device: &D, moment: usize, first: usize, from: &[f32]) {
+        let buffer = &mut self.buffers[moment];
+        match self.format {
+            NumberFormat::F32 => device.upload(from, buffer.at_mut(first, from.len())),
+            NumberFormat::Bf16 => {
+                let bits = |it: f32| u32::from(half::bf16::from_f32(it).to_bits());
+                let word = |pair: &[f32]| {
+                    f32::from_bits(bits(pair[0]) | pair.get(1).map_or(0, |it| bits(*it)) << 16)
+                };
+                let words: Vec<f32> = from.chunks(2).map(word).collect();
+                device.upload(&words, buffer.at_mut(first / 2, words.len()));
+            }
+        }
     }
 }
 
@@ -48,8 +116,7 @@ impl<D: Device> Model<D> {
                 step,
                 gradients.buf().first(len),
                 params.first_mut(len),
-                moments.first.first_mut(len),
-                moments.second.first_mut(len),
+                moments.at(0, len),
             );
         });
     }
@@ -58,16 +125,15 @@ impl<D: Device> Model<D> {
     fn adamw_split(&mut self, step: AdamW, gradients: &Gradients<D>, moments: &mut Moments<D>) {
         let Self { device, layout, locations, params, packed, .. } = self;
         let split = packed.as_mut().expect("the weights are split");
-        let (g, m, v) = (gradients.buf(), &mut moments.first, &mut moments.second);
         device.enter(|| {
             for (param, location) in layout.params().iter().zip(locations.all()) {
                 let (at, len) = (param.offset, param.len);
-                let (g, m, v) = (g.at(at, len), m.at_mut(at, len), v.at_mut(at, len));
+                let (g, moments) = (gradients.buf().at(at, len), moments.at(at, len));
                 match *location {
-                    Location::Flat(at) => device.adamw(step, g, params.at_mut(at, len), m, v),
+                    Location::Flat(at) => device.adamw(step, g, params.at_mut(at, len), moments),
                     Location::Split(index) => {
                         let it = split.matrix_mut(index);
-                        device.adamw_split(step, it.shape, g, it.packed, it.tails, m, v);
+                        device.adamw_split(step, it.shape, g, it.packed, it.tails, moments);
                     }
                 }
             }

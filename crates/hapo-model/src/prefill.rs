@@ -189,6 +189,7 @@ impl<D: Device> Model<D> {
             index,
             rows,
             positions,
+            kv_format: self.kv_format,
         }
     }
 

@@ -140,7 +140,7 @@ impl<'a, D: Device> Engine<'a, D> {
     /// 4 bytes per token on top.
     pub fn memory_bytes(model: &Model<D>, limits: EngineLimits) -> usize {
         let prompts = MAX_PREFILL_PROMPTS.min(limits.prefill_tokens).min(limits.max_sequences);
-        KvCache::<D>::bytes(model.config(), limits.cache_tokens)
+        KvCache::<D>::bytes(model.config(), model.kv_format(), limits.cache_tokens)
             + model.workspace_bytes(limits.max_sequences, limits.prefill_tokens, prompts)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hapo_kernels::{Device, PAGE};
+use hapo_kernels::{Device, NumberFormat, PAGE};
 use hapo_model::memory::kv_bytes_per_token;
 use hapo_model::{Config, KvCache, Model, PREFILL_TOKENS};
 
@@ -50,17 +50,17 @@ impl KvMemory {
     /// # Errors
     /// [`Error::KvMemory`] where they do not.
     pub fn fit<D: Device>(
-        config: &Config,
+        (config, format): (&Config, NumberFormat),
         most: usize,
         bytes: u64,
         (prompt, completion): (usize, usize),
     ) -> Result<usize, Error> {
-        let of_page = PAGE as u64 * kv_bytes_per_token(config);
+        let of_page = PAGE as u64 * kv_bytes_per_token(config, format);
         let pages = usize::try_from(bytes / of_page).unwrap_or(usize::MAX);
         let tokens = most.min(pages.saturating_mul(PAGE));
         let one = KvCache::<D>::cost(prompt) + KvCache::<D>::cost(completion);
         if tokens < one {
-            let needed = KvCache::<D>::bytes(config, one) as u64;
+            let needed = KvCache::<D>::bytes(config, format, one) as u64;
             return Err(Error::KvMemory { needed, prompt, completion, bytes });
         }
         Ok(tokens)
@@ -82,7 +82,7 @@ impl KvMemory {
         let beside = EngineLimits { cache_tokens: 0, prefill_tokens: prefill, ..limits };
         let others = Engine::memory_bytes(model, beside) as u64;
         match self.limit(model.device().free_bytes(), others) {
-            Some(bytes) => Self::fit::<D>(model.config(), most, bytes, one),
+            Some(bytes) => Self::fit::<D>((model.config(), model.kv_format()), most, bytes, one),
             None => Ok(most),
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hapo_core::{PromptId, RngStream};
-use hapo_kernels::Cpu;
+use hapo_kernels::{Cpu, NumberFormat};
 use hapo_model::{KvCache, Model, Tokenizer};
 use hapo_sampler::{
     Decoding, Drawn, Engine, EngineLimits, EventKind, FinishReason, GroupRequest, KvMemory,
@@ -25,9 +25,11 @@ fn model(threads: usize) -> Model<Cpu> {
 }
 
 /// The model, open for sequences of several pages.
-fn long_model(threads: usize) -> Model<Cpu> {
+fn long_model(threads: usize, keys_and_values: NumberFormat) -> Model<Cpu> {
     let cpu = Cpu::new(threads).unwrap();
-    hapo_model::load(&folder(), cpu, |_| 400).unwrap().model
+    let mut model = hapo_model::load(&folder(), cpu, |_| 400).unwrap().model;
+    model.hold_keys_and_values_in(keys_and_values);
+    model
 }
 
 fn request(i: u64) -> Request {
@@ -103,12 +105,28 @@ fn long_request(i: u64) -> Request {
 /// log-probability is that of a run that never was.
 #[test]
 fn completions_do_not_depend_on_memory_or_preemption() {
+    let f32 = do_not_depend_on_memory(NumberFormat::F32);
+    let bf16 = do_not_depend_on_memory(NumberFormat::Bf16);
+    // As far as both drew the same tokens, they were drawn from nearly the same distribution.
+    let (mut compared, mut largest) = (0, 0.0_f32);
+    for (key, (of_f32, _)) in &f32 {
+        let both = of_f32.iter().zip(&bf16[key].0).take_while(|(a, b)| a.token == b.token);
+        for (a, b) in both {
+            compared += 1;
+            largest = largest.max((a.log_prob_t1 - b.log_prob_t1).abs());
+        }
+    }
+    assert!(compared > 1000, "{compared}");
+    assert!(0.0 < largest && largest < 0.1, "{largest}");
+}
+
+fn do_not_depend_on_memory(format: NumberFormat) -> Completions {
     let all: Vec<(usize, u64)> = (0..8).map(|i| (0, i)).collect();
     // A page and a half of each prompt, and four of each completion.
     let most = 8 * 128 + 32 * 256;
     let ample = EngineLimits { cache_tokens: most, prefill_tokens: usize::MAX, ..LARGE };
     let never_ends = |i| Request { stop_tokens: vec![3], ..long_request(i) };
-    let (expected, none) = serve_some(&long_model(1), ample, &all, never_ends);
+    let (expected, none) = serve_some(&long_model(1, format), ample, &all, never_ends);
     assert_eq!((expected.len(), none), (32, 0));
     let lengths = expected.values().map(|it| it.0.len());
     assert!(lengths.clone().max().unwrap() > 128 && lengths.sum::<usize>() > 32 * 64);
@@ -119,16 +137,18 @@ fn completions_do_not_depend_on_memory_or_preemption() {
     for (threads, limits, arrivals) in
         [(2, tenth, &all), (1, tenth, &late), (2, pieces, &all), (1, pieces, &late), (2, few, &all)]
     {
-        let (got, preemptions) = serve_some(&long_model(threads), limits, arrivals, never_ends);
+        let (got, preemptions) =
+            serve_some(&long_model(threads, format), limits, arrivals, never_ends);
         assert!(got == expected, "{threads} threads, {limits:?}, {arrivals:?}");
         assert!(preemptions > 0, "{limits:?}, {arrivals:?}");
     }
+    expected
 }
 
 /// A request that is cancelled while its completion waits for pages, or is read again, leaves nothing behind.
 #[test]
 fn a_preempted_request_can_be_cancelled() {
-    let model = long_model(1);
+    let model = long_model(1, NumberFormat::F32);
     for (prefill_tokens, is_read) in [(9, false), (9, true), (1024, false)] {
         // Two prompts of a page, and five pages: the second completion loses the two it has.
         let limits = EngineLimits { cache_tokens: 448, prefill_tokens, ..LARGE };
@@ -397,7 +417,7 @@ fn what_could_never_be_served_is_refused_by_field() {
 fn the_stated_memory_covers_the_cache_and_the_logits() {
     let model = model(1);
     let bytes = Engine::memory_bytes(&model, LARGE);
-    let cache = KvCache::<Cpu>::bytes(model.config(), LARGE.cache_tokens);
+    let cache = KvCache::<Cpu>::bytes(model.config(), model.kv_format(), LARGE.cache_tokens);
     let logits = 2 * 64 * model.config().vocab_size * size_of::<f32>();
     assert!(bytes > cache + logits);
     let more = EngineLimits { cache_tokens: LARGE.cache_tokens + 1600, ..LARGE };

@@ -168,8 +168,8 @@ fn require_same_recipe(
 const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
 
 /// What versions without a key did, as the value that says it: their runs are resumed with it.
-const BEFORE_THE_KEY: [(&str, &str); 2] =
-    [("compute", "\"f32\""), ("data.teacher_steps", "\"exact\"")];
+const BEFORE_THE_KEY: [(&str, &str); 3] =
+    [("compute", "\"f32\""), ("data.teacher_steps", "\"exact\""), ("optim.moments", "\"f32\"")];
 
 /// The keys in which two resolved recipes differ so that a run by the one is no run by the other.
 pub fn changed_keys(before: &str, after: &str) -> Vec<RecipeDifference> {

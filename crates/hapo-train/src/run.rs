@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
-use hapo_kernels::{AdamW, Compute, Cpu, Device};
+use hapo_kernels::{AdamW, Compute, Cpu, Device, NumberFormat};
 use hapo_model::folder::AdapterNote;
-use hapo_model::{Config, Dtype, LoadedModel, Model, config_json};
+use hapo_model::{Config, Dtype, LoadedModel, Model, Moments, config_json};
 use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
@@ -134,7 +134,9 @@ impl<D: Device> Run<Trainer<D>> {
             inputs = inputs.and(&table.inputs);
         }
         let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
-        let mut learner = Trainer::new(model, recipe.optim().activation_checkpointing)?;
+        let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
+        let checkpointing = recipe.optim().activation_checkpointing;
+        let mut learner = Trainer::with_moments(model, checkpointing, moments)?;
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
@@ -192,11 +194,14 @@ fn check_kv_memory<D: Device>(recipe: &Recipe, config: &Config) -> Result<()> {
         return Ok(());
     };
     for one in longest_sequences(recipe) {
-        KvMemory::fit::<D>(config, usize::MAX, bytes, one).map_err(|it| Error::Recipe {
-            origin: recipe.name().to_owned(),
-            field: "sampling.kv_memory".to_owned(),
-            problem: it.to_string(),
-            hint: "give keys and values more memory, or lower sampling.max_new_tokens".to_owned(),
+        KvMemory::fit::<D>((config, NumberFormat::F32), usize::MAX, bytes, one).map_err(|it| {
+            Error::Recipe {
+                origin: recipe.name().to_owned(),
+                field: "sampling.kv_memory".to_owned(),
+                problem: it.to_string(),
+                hint: "give keys and values more memory, or lower sampling.max_new_tokens"
+                    .to_owned(),
+            }
         })?;
     }
     Ok(())

@@ -78,8 +78,17 @@ pub fn loss_of(stats: &Stats) -> f64 {
 impl<D: Device> Trainer<D> {
     /// A trainer at step 0.
     pub fn new(model: Model<D>, recompute: ActivationCheckpointing) -> Result<Self> {
-        let gradients = Gradients::new(&model)?;
         let moments = Moments::new(&model)?;
+        Self::with_moments(model, recompute, moments)
+    }
+
+    /// The same, with moments in a format of the caller's.
+    pub fn with_moments(
+        model: Model<D>,
+        recompute: ActivationCheckpointing,
+        moments: Moments<D>,
+    ) -> Result<Self> {
+        let gradients = Gradients::new(&model)?;
         Ok(Self {
             model,
             tape: Tape::new(recompute),
@@ -282,10 +291,9 @@ impl<D: Device> Learner for Trainer<D> {
     }
 
     fn state_bytes(&self) -> u64 {
-        // Gradient and moments are f32.
-        let trained = 3 * (self.model.trained_len() * size_of::<f32>()) as u64;
+        let gradient = (self.model.trained_len() * size_of::<f32>()) as u64;
         let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
-        self.model.held_bytes() + trained + initial
+        self.model.held_bytes() + gradient + self.moments.bytes() + initial
     }
 
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {

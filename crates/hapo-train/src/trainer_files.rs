@@ -53,15 +53,15 @@ fn write_files<D: Device>(
     let state = folder.join("trainer_state");
     let len = model.trained_len();
     write_numbers(&state.join("parameters.f32"), len, |at, to| model.read_trained(at, to))?;
-    for (name, buffer) in
-        [("first_moments.f32", &moments.first), ("second_moments.f32", &moments.second)]
-    {
-        write_numbers(&state.join(name), len, |at, to| {
-            model.device().download(buffer.at(at, to.len()), to);
-        })?;
+    for (moment, name) in MOMENTS.iter().enumerate() {
+        let read = |at, to: &mut [f32]| moments.read(model.device(), moment, at, to);
+        write_numbers(&state.join(name), len, read)?;
     }
     Ok(())
 }
+
+/// The files of both moments, in f32 whatever they are held in.
+const MOMENTS: [&str; 2] = ["first_moments.f32", "second_moments.f32"];
 
 /// Numbers of a buffer that are on their way to or from a file at a time: a copy of a whole one would be a quarter of
 /// what training holds.
@@ -154,12 +154,8 @@ pub(crate) fn read_state<D: Device>(
         model.set_trained_at(at, part);
     })?;
     let device = model.device();
-    let (first, second) = (&mut moments.first, &mut moments.second);
-    read("first_moments.f32", &mut |at, part| {
-        device.upload(part, first.at_mut(at, part.len()));
-    })?;
-    read("second_moments.f32", &mut |at, part| {
-        device.upload(part, second.at_mut(at, part.len()));
-    })?;
+    for (moment, name) in MOMENTS.iter().enumerate() {
+        read(name, &mut |at, part| moments.set(device, moment, at, part))?;
+    }
     Ok(device.check().map_err(ComputeError::from)?)
 }

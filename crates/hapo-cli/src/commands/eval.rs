@@ -21,7 +21,7 @@ use hapo_verify::{Extracting, Extraction, Grader};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, KvMemoryArg, RewardArgs, count, decoding, one_of, wait_for,
+    ColumnsArg, KvArgs, RewardArgs, count, decoding, one_of, wait_for,
 };
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
@@ -72,7 +72,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "endpoint")]
     max_sequences: usize,
     #[command(flatten)]
-    kv_memory: KvMemoryArg,
+    kv: KvArgs,
     /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
     #[arg(long)]
     template: Option<String>,
@@ -210,7 +210,8 @@ impl Args {
             truncated: self.truncated,
             seed: self.seed,
             max_sequences: self.max_sequences,
-            kv_memory: self.kv_memory.kv_memory,
+            kv_memory: self.kv.kv_memory,
+            kv_dtype: self.kv.kv_dtype,
             compute: self.device.compute.or_f32(),
         };
         Ok((plan, template))
@@ -285,7 +286,8 @@ fn sample<D: Device>(
     device: D,
 ) -> Result<()> {
     let max_tokens = session.plan().max_tokens;
-    let (opened, chat_format) = model::open(named, template, max_tokens, device)?;
+    let (mut opened, chat_format) = model::open(named, template, max_tokens, device)?;
+    opened.hold_keys_and_values_in(session.plan().kv_dtype);
     model::warn_of_another_template(named, &chat_format);
     let model = EvalModel { model: &opened, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {

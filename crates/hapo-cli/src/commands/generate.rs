@@ -6,11 +6,11 @@ use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
 use hapo_data::Example;
 use hapo_kernels::Device;
-use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings, Truncation};
+use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvMemoryArg, count, decoding};
+use crate::support::arguments::{KvArgs, count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    kv_memory: KvMemoryArg,
+    kv: KvArgs,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         decoding,
         max_new_tokens: args.max_tokens,
         stop: &args.stop,
-        kv_memory: args.kv_memory.kv_memory,
+        kv: args.kv,
         seed: args.seed,
         json: args.json,
     };
@@ -121,14 +121,15 @@ struct GeneratePlan<'a> {
     max_new_tokens: usize,
     /// Strings that end a completion.
     stop: &'a [String],
-    kv_memory: KvMemory,
+    kv: KvArgs,
     seed: u64,
     json: bool,
 }
 
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
-    let (model, chat_format) =
+    let (mut model, chat_format) =
         model::open(plan.model, &plan.template, plan.max_new_tokens, device)?;
+    model.hold_keys_and_values_in(plan.kv.kv_dtype);
     let prompts = plan
         .problems
         .iter()
@@ -152,7 +153,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         stop: &chat_format.stop,
         max_new_tokens: plan.max_new_tokens,
         max_sequences: 64,
-        kv_memory: plan.kv_memory,
+        kv_memory: plan.kv.kv_memory,
         usable_vocab: chat_format.tokenizer.vocab_size(),
         seed: plan.seed,
         rng_stream: RngStream::Generate,

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use hapo_kernels::Device;
+use hapo_kernels::{Device, NumberFormat};
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::{LEAST_CACHE_TOKENS, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvMemoryArg, at_least_one};
+use crate::support::arguments::{KvArgs, at_least_one};
 use crate::support::device::DeviceArg;
 use crate::support::model;
 
@@ -54,7 +54,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     allowed_host: Vec<String>,
     #[command(flatten)]
-    kv_memory: KvMemoryArg,
+    kv: KvArgs,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -80,6 +80,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         template: model::template(asked, args.adapter.of(&args.model))?,
         host: &args.host,
         port: args.port,
+        kv_dtype: args.kv.kv_dtype,
         settings: args.settings(),
     };
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(plan, device))
@@ -91,6 +92,7 @@ struct ServePlan<'a> {
     template: ChosenTemplate,
     host: &'a str,
     port: u16,
+    kv_dtype: NumberFormat,
     settings: Settings,
 }
 
@@ -101,7 +103,7 @@ impl Args {
             name: name.unwrap_or(&self.model).clone(),
             max_sequences: self.max_sequences,
             cache_tokens: self.max_tokens_total,
-            kv_memory: self.kv_memory.kv_memory,
+            kv_memory: self.kv.kv_memory,
             prefill_tokens: 512,
             max_requests: self.max_requests,
             default_max_tokens: self.max_tokens,
@@ -118,8 +120,9 @@ impl Args {
 }
 
 fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
-    let ServePlan { model, template, host, port, settings } = plan;
-    let loaded = model::open_loaded(model, settings.cache_tokens, device)?;
+    let ServePlan { model, template, host, port, kv_dtype, settings } = plan;
+    let mut loaded = model::open_loaded(model, settings.cache_tokens, device)?;
+    loaded.model.hold_keys_and_values_in(kv_dtype);
     let template = choose_template(template.choice(), model.model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     // The engine has threads of its own.

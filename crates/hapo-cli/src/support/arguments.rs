@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use hapo_data::Columns;
+use hapo_kernels::NumberFormat;
 use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extraction, Grader};
@@ -26,12 +27,15 @@ pub(crate) fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
-/// The option of the commands that sample from a local model.
+/// Keys and values of the commands that sample from a local model.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub(crate) struct KvMemoryArg {
+pub(crate) struct KvArgs {
     /// Memory of keys and values of a local model, such as 6GB; what is sampled does not depend on it
     #[arg(long, value_name = "SIZE", default_value_t = KvMemory::Auto)]
     pub(crate) kv_memory: KvMemory,
+    /// Number format of keys and values of a local model; in bf16 twice as many fit, and what is sampled is near that of f32
+    #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = one_of(NumberFormat::ALL))]
+    pub(crate) kv_dtype: NumberFormat,
 }
 
 /// How a reward of one's own is asked.

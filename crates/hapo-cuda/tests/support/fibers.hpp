@@ -46,6 +46,10 @@ static inline unsigned __float_as_uint(float value) {
     return bits;
 }
 
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
 enum State { READY, AT_BARRIER, AT_SHUFFLE, DONE };
 
 struct Fiber {

@@ -1,5 +1,7 @@
 //! The optimiser: one pass over the flat buffers.
 
+use super::bf16::widen;
+use super::moments::{Moments, Rounding, narrow};
 use super::{Cpu, share::Shared};
 use crate::device::{AdamW, AdamWFactors};
 use crate::isa::{fma, kernel};
@@ -7,19 +9,38 @@ use crate::row::{LANES, reduce};
 
 const BLOCK: usize = 64 * 1024;
 
-pub(super) fn adamw(cpu: &Cpu, step: AdamW, gradient: &[f32], state: [&mut [f32]; 3]) {
+pub(super) fn adamw(
+    cpu: &Cpu,
+    step: AdamW,
+    gradient: &[f32],
+    parameter: &mut [f32],
+    moments: Moments,
+) {
     let len = gradient.len();
-    for part in &state {
-        assert_eq!(part.len(), len, "parameters and moments as long as the gradient");
+    assert_eq!(parameter.len(), len, "parameters as long as the gradient");
+    let (factors, p) = (step.factors(), Shared::new(parameter));
+    let blocks = |task: usize| (task * BLOCK, BLOCK.min(len - task * BLOCK));
+    match moments {
+        Moments::F32(moments) => {
+            let [m, v] = moments.map(Shared::new);
+            cpu.for_tasks(len.div_ceil(BLOCK), |task| {
+                let (first, n) = blocks(task);
+                // SAFETY: blocks are disjoint, and the three slices are different ones.
+                let (p, m, v) = unsafe { (p.part(first, n), m.part(first, n), v.part(first, n)) };
+                update(factors, &gradient[first..first + n], p, m, v);
+            });
+        }
+        Moments::Bf16 { moments, rounding } => {
+            let [m, v] = moments.map(Shared::new);
+            cpu.for_tasks(len.div_ceil(BLOCK), |task| {
+                let (first, n) = blocks(task);
+                // SAFETY: as above.
+                let (p, m, v) = unsafe { (p.part(first, n), m.part(first, n), v.part(first, n)) };
+                let gradient = &gradient[first..first + n];
+                update_rounded(factors, rounding.from(first), gradient, p, m, v);
+            });
+        }
     }
-    let factors = step.factors();
-    let [p, m, v] = state.map(Shared::new);
-    cpu.for_tasks(len.div_ceil(BLOCK), |task| {
-        let (first, n) = (task * BLOCK, BLOCK.min(len - task * BLOCK));
-        // SAFETY: blocks are disjoint, and the three slices are different ones.
-        let (p, m, v) = unsafe { (p.part(first, n), m.part(first, n), v.part(first, n)) };
-        update(factors, &gradient[first..first + n], p, m, v);
-    });
 }
 
 /// Σ x² in f64: lanes of 16 in blocks of 256, blocks in order.
@@ -35,6 +56,31 @@ kernel! {
     fn update<FMA>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
         for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
             *p = updated::<FMA>(f, g, *p, m, v);
+        }
+    }
+}
+
+kernel! {
+    fn update_rounded<FMA>(
+        f: AdamWFactors,
+        rounding: Rounding,
+        g: &[f32],
+        p: &mut [f32],
+        m: &mut [u16],
+        v: &mut [u16],
+    ) {
+        const PIECE: usize = 256;
+        let (mut wide_m, mut wide_v) = ([0.0_f32; PIECE], [0.0_f32; PIECE]);
+        let pieces = g.chunks(PIECE).zip(p.chunks_mut(PIECE));
+        for (piece, ((g, p), (m, v))) in
+            pieces.zip(m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE))).enumerate()
+        {
+            widen(m, &mut wide_m);
+            widen(v, &mut wide_v);
+            for (((&g, p), m), v) in g.iter().zip(p).zip(&mut wide_m).zip(&mut wide_v) {
+                *p = updated::<FMA>(f, g, *p, m, v);
+            }
+            narrow::<PIECE>(rounding.from(piece * PIECE), [&wide_m, &wide_v], [m, v]);
         }
     }
 }

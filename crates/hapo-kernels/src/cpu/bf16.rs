@@ -50,6 +50,33 @@ fn nearest(x: f32) -> u32 {
     if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
 }
 
+/// Every number rounded so.
+pub(super) fn round(cpu: &Cpu, x: &mut [f32]) {
+    const BLOCK: usize = 64 * 1024;
+    let (len, x) = (x.len(), Shared::new(x));
+    cpu.for_tasks(len.div_ceil(BLOCK), |task| {
+        // SAFETY: blocks are disjoint.
+        let x = unsafe { x.part(task * BLOCK, BLOCK.min(len - task * BLOCK)) };
+        round_block(x);
+    });
+}
+
+kernel! {
+    fn round_block<FMA>(x: &mut [f32]) {
+        for it in x {
+            *it = f32::from_bits(nearest(*it) << 16);
+        }
+    }
+}
+
+/// Bf16 numbers as f32.
+#[inline(always)]
+pub(super) fn widen(from: &[u16], to: &mut [f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = f32::from_bits(u32::from(*from) << 16);
+    }
+}
+
 /// The two halves of a word.
 #[inline(always)]
 pub(super) fn halves(word: u32) -> [f32; 2] {
@@ -339,7 +366,7 @@ fn with_left<R>(cpu: &Cpu, words: usize, work: impl FnOnce(&mut [u32]) -> R) -> 
 
 /// `x [rows, steps]` as the left factor of a product.
 fn pack_rows(cpu: &Cpu, x: &[f32], [rows, steps]: [usize; 2], left: &mut [u32]) {
-    let left = Shared::new(bytemuck::cast_slice_mut(left));
+    let left: Shared<u32> = Shared::new(bytemuck::cast_slice_mut(left));
     cpu.for_tasks(rows.div_ceil(ROWS), |block| {
         let first = block * ROWS;
         let height = ROWS.min(rows - first);
@@ -393,7 +420,7 @@ fn pack_columns(cpu: &Cpu, x: &[f32], [steps, rows]: [usize; 2], left: &mut [u32
     /// Pairs of a task.
     const BAND: usize = 32;
     let all = pairs(steps);
-    let left = Shared::new(bytemuck::cast_slice_mut(left));
+    let left: Shared<u32> = Shared::new(bytemuck::cast_slice_mut(left));
     cpu.for_tasks(all.div_ceil(BAND), |band| {
         let first = band * BAND;
         let n = BAND.min(all - first);

@@ -3,14 +3,17 @@
 //! Purpose: read the pages of the shared prompt and of the own tokens without copying them, the query heads of a key/value
 //! head together, in the order of [`super::attention`], so that a decoded row has its bits.
 //!
-//! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements.
+//! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements. What a cache holds in
+//! bf16 is widened a page at a time, into memory that stays close to the CPU.
 
 use super::attention::{parts, softmax_row, with_scratch};
+use super::bf16::widen;
 use super::matmul::CHAIN;
 use super::{Cpu, LINE, share::Shared};
 use crate::device::{AttentionShape, CacheLayer, CacheRow, PAGE};
 use crate::isa::{fma, kernel};
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
+use crate::number_format::NumberFormat;
 
 /// Query heads a kernel walks through together.
 const HEADS: usize = 8;
@@ -22,13 +25,31 @@ pub(super) fn append(
     [k, v]: [&[f32]; 2],
     cache: &mut [f32],
 ) {
-    let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
-    let one = cells.len() * kv_dim;
+    let one = cells.len() * shape.kv_dim();
     assert!(
         k.len() == v.len() && k.len().is_multiple_of(one.max(1)),
         "k and v are [layers, cells, kv_heads · head_dim]"
     );
-    for (i, (k, v)) in k.chunks_exact(one.max(1)).zip(v.chunks_exact(one.max(1))).enumerate() {
+    match first.format {
+        NumberFormat::F32 => append_as(shape, first, cells, [k, v], cache, |it| it),
+        NumberFormat::Bf16 => {
+            let cache: &mut [u16] = bytemuck::cast_slice_mut(cache);
+            append_as(shape, first, cells, [k, v], cache, |it| (it.to_bits() >> 16) as u16);
+        }
+    }
+}
+
+fn append_as<T: Copy>(
+    shape: AttentionShape,
+    first: CacheLayer,
+    cells: &[u32],
+    [k, v]: [&[f32]; 2],
+    cache: &mut [T],
+    stored: impl Fn(f32) -> T,
+) {
+    let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
+    let one = (cells.len() * kv_dim).max(1);
+    for (i, (k, v)) in k.chunks_exact(one).zip(v.chunks_exact(one)).enumerate() {
         let layer = CacheLayer { index: first.index + i, ..first };
         for (token, &cell) in cells.iter().enumerate() {
             let (page, slot) = (cell as usize / PAGE, cell as usize % PAGE);
@@ -37,9 +58,11 @@ pub(super) fn append(
                 let (keys, values) = cache[at..at + 2 * width * PAGE].split_at_mut(width * PAGE);
                 let from = token * kv_dim + head * width;
                 for (d, &value) in k[from..from + width].iter().enumerate() {
-                    keys[d * PAGE + slot] = value;
+                    keys[d * PAGE + slot] = stored(value);
                 }
-                values[slot * width..][..width].copy_from_slice(&v[from..from + width]);
+                for (to, &value) in values[slot * width..][..width].iter_mut().zip(&v[from..]) {
+                    *to = stored(value);
+                }
             }
         }
     }
@@ -74,6 +97,7 @@ pub(super) fn attention_decode(
             row,
             pages: &pages[row.first_page as usize..],
             offset: HeadOffset::of(shape, layer, head),
+            format: layer.format,
             cache,
             k: &k[kv_at..kv_at + width],
             v: &v[kv_at..kv_at + width],
@@ -82,7 +106,8 @@ pub(super) fn attention_decode(
         // SAFETY: a row and a head belong to one task.
         let out = unsafe { out.part(at, group * width) };
         with_scratch(|scratch| {
-            let [scaled, scores] = parts(scratch, [group * width, group * stride]);
+            let lengths = [group * width, group * stride, width * PAGE];
+            let [scaled, scores, wide] = parts(scratch, lengths);
             for (s, &q) in scaled.iter_mut().zip(&q[at..]) {
                 *s = q * shape.scale();
             }
@@ -92,14 +117,14 @@ pub(super) fn attention_decode(
                 let scores = &mut scores[first * stride..(first + heads) * stride];
                 let out = &mut out[first * width..(first + heads) * width];
                 match heads {
-                    1 => attend::<1>(&task, scaled, scores, out),
-                    2 => attend::<2>(&task, scaled, scores, out),
-                    3 => attend::<3>(&task, scaled, scores, out),
-                    4 => attend::<4>(&task, scaled, scores, out),
-                    5 => attend::<5>(&task, scaled, scores, out),
-                    6 => attend::<6>(&task, scaled, scores, out),
-                    7 => attend::<7>(&task, scaled, scores, out),
-                    _ => attend::<8>(&task, scaled, scores, out),
+                    1 => attend::<1>(&task, scaled, scores, wide, out),
+                    2 => attend::<2>(&task, scaled, scores, wide, out),
+                    3 => attend::<3>(&task, scaled, scores, wide, out),
+                    4 => attend::<4>(&task, scaled, scores, wide, out),
+                    5 => attend::<5>(&task, scaled, scores, wide, out),
+                    6 => attend::<6>(&task, scaled, scores, wide, out),
+                    7 => attend::<7>(&task, scaled, scores, wide, out),
+                    _ => attend::<8>(&task, scaled, scores, wide, out),
                 }
             }
         });
@@ -134,13 +159,14 @@ struct HeadTask<'a> {
     row: CacheRow,
     pages: &'a [u32],
     offset: HeadOffset,
+    format: NumberFormat,
     cache: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
     stride: usize,
 }
 
-/// The keys and values of a page, and how many of them are the row's.
+/// The keys and values of a page in the cache's format, and how many of them are the row's.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     keys: &'a [f32],
@@ -161,22 +187,71 @@ impl<'a> HeadTask<'a> {
         } else {
             self.row.own_len as usize - (i - of_prompt) * PAGE
         };
-        let (at, len) = (self.offset.of_page(self.pages[i] as usize), left.min(PAGE));
-        let (keys, values) = self.cache[at..at + 2 * width * PAGE].split_at(width * PAGE);
-        Run { keys, values: &values[..len * width], len }
+        let at = self.format.words(self.offset.of_page(self.pages[i] as usize));
+        let half = self.format.words(width * PAGE);
+        let (keys, values) = self.cache[at..at + 2 * half].split_at(half);
+        Run { keys, values, len: left.min(PAGE) }
+    }
+
+    /// The keys of a page in f32: where they are, or in `wide`.
+    #[inline(always)]
+    fn keys<'b>(&self, run: Run<'b>, wide: &'b mut [f32]) -> &'b [f32] {
+        match self.format {
+            NumberFormat::F32 => run.keys,
+            NumberFormat::Bf16 => {
+                widen_rows(run.keys, PAGE, (0, PAGE), wide);
+                wide
+            }
+        }
+    }
+
+    /// Columns of the values of a page in f32, and the distance between their rows.
+    #[inline(always)]
+    fn values<'b>(
+        &self,
+        run: Run<'b>,
+        (column, columns): (usize, usize),
+        wide: &'b mut [f32],
+    ) -> (&'b [f32], usize) {
+        let width = self.v.len();
+        match self.format {
+            NumberFormat::F32 => (&run.values[column..], width),
+            NumberFormat::Bf16 => {
+                let values = &run.values[..(run.len * width).div_ceil(2)];
+                widen_rows(values, width, (column, columns), wide);
+                (wide, columns)
+            }
+        }
     }
 }
 
-fn attend<const G: usize>(task: &HeadTask, q: &[f32], scores: &mut [f32], out: &mut [f32]) {
+kernel! {
+    /// Columns of rows of bf16 numbers that are `width` long.
+    fn widen_rows<FMA>(from: &[f32], width: usize, columns: (usize, usize), to: &mut [f32]) {
+        let from: &[u16] = bytemuck::cast_slice(from);
+        let (column, columns) = columns;
+        for (to, from) in to.chunks_exact_mut(columns).zip(from.chunks_exact(width)) {
+            widen(&from[column..column + columns], to);
+        }
+    }
+}
+
+fn attend<const G: usize>(
+    task: &HeadTask,
+    q: &[f32],
+    scores: &mut [f32],
+    wide: &mut [f32],
+    out: &mut [f32],
+) {
     let keys = task.row.positions();
-    cached_scores::<G>(task, q, scores);
+    cached_scores::<G>(task, q, scores, wide);
     new_scores::<G>(q, task.k, task.stride, keys - 1, scores);
     let mut inverse = [0.0_f32; G];
     for (g, inverse) in inverse.iter_mut().enumerate() {
         let (_, sum) = softmax_row(&mut scores[g * task.stride..][..keys]);
         *inverse = 1.0 / sum;
     }
-    weighted_values::<G>(task, scores, &inverse, out);
+    weighted_values::<G>(task, scores, &inverse, wide, out);
 }
 
 wide_kernel! {
@@ -185,14 +260,21 @@ wide_kernel! {
         task: &HeadTask,
         q: &[f32],
         scores: &mut [f32],
+        wide: &mut [f32],
     ) = cached_scores_body
 }
 
 #[inline(always)]
-fn cached_scores_body<V: Lanes, const G: usize>(task: &HeadTask, q: &[f32], scores: &mut [f32]) {
+fn cached_scores_body<V: Lanes, const G: usize>(
+    task: &HeadTask,
+    q: &[f32],
+    scores: &mut [f32],
+    wide: &mut [f32],
+) {
     let mut first = 0;
     for i in 0..task.runs() {
-        let Run { keys, len, .. } = task.run(i);
+        let run = task.run(i);
+        let (keys, len) = (task.keys(run, wide), run.len);
         let scores = &mut scores[first..];
         let mut j = 0;
         while j < len {
@@ -276,6 +358,7 @@ wide_kernel! {
         task: &HeadTask,
         weights: &[f32],
         inverse: &[f32; G],
+        wide: &mut [f32],
         out: &mut [f32],
     ) = weighted_values_body
 }
@@ -285,6 +368,7 @@ fn weighted_values_body<V: Lanes, const G: usize>(
     task: &HeadTask,
     weights: &[f32],
     inverse: &[f32; G],
+    wide: &mut [f32],
     out: &mut [f32],
 ) {
     let mut column = 0;
@@ -292,9 +376,9 @@ fn weighted_values_body<V: Lanes, const G: usize>(
     while column < width {
         let part = ValuePart { task, weights, column };
         column += match width - column {
-            64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, out),
-            32.. => value_block::<V, G, 2>(part, inverse, out),
-            _ => value_block::<V, G, 1>(part, inverse, out),
+            64.. if G <= 7 => value_block::<V, G, 4>(part, inverse, wide, out),
+            32.. => value_block::<V, G, 2>(part, inverse, wide, out),
+            _ => value_block::<V, G, 1>(part, inverse, wide, out),
         };
     }
 }
@@ -312,6 +396,7 @@ struct ValuePart<'a> {
 fn value_block<V: Lanes, const G: usize, const N: usize>(
     part: ValuePart,
     inverse: &[f32; G],
+    wide: &mut [f32],
     out: &mut [f32],
 ) -> usize {
     let ValuePart { task, weights, column } = part;
@@ -321,8 +406,13 @@ fn value_block<V: Lanes, const G: usize, const N: usize>(
     let mut chain = sums;
     let mut position = 0;
     for run in 0..=runs {
-        let values = if run < runs { task.run(run).values } else { task.v };
-        let rows = values.len() / width;
+        let (values, stride, rows) = if run < runs {
+            let run = task.run(run);
+            let (values, stride) = task.values(run, (column, columns), wide);
+            (values, stride, run.len)
+        } else {
+            (&task.v[column..], width, 1)
+        };
         let mut row = 0;
         while row < rows {
             let steps = (rows - row).min(CHAIN - position % CHAIN);
@@ -330,7 +420,7 @@ fn value_block<V: Lanes, const G: usize, const N: usize>(
                 std::array::from_fn(|g| &weights[g * task.stride + position..][..steps]);
             let mut now = chain;
             for i in 0..steps {
-                let v = &values[(row + i) * width + column..][..columns];
+                let v = &values[(row + i) * stride..][..columns];
                 let v: [V; N] = std::array::from_fn(|n| V::load_part(&v[n * WIDTH..]));
                 for g in 0..G {
                     let weight = V::splat(heads[g][i]);

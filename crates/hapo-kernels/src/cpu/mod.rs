@@ -13,6 +13,7 @@ mod embedding;
 mod head;
 mod matmul;
 mod memory;
+mod moments;
 mod norm;
 mod packed;
 mod rope;
@@ -30,6 +31,8 @@ use crate::device::{
     EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
 };
 use crate::isa::multiplies_bf16;
+use crate::moments::MomentsMut;
+use moments::Moments;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -356,11 +359,10 @@ impl Device for Cpu {
         gradient: Span<CpuBuf>,
         packed: SpanMut<CpuBuf>,
         tails: SpanMut<CpuBuf>,
-        first_moment: SpanMut<CpuBuf>,
-        second_moment: SpanMut<CpuBuf>,
+        moments: MomentsMut<CpuBuf>,
     ) {
-        let (weights, moments) =
-            ([packed.write(), tails.write()], [first_moment.write(), second_moment.write()]);
+        let moments = Moments::of(moments, gradient.len, step.step);
+        let weights = [packed.write(), tails.write()];
         split::adamw(self, step, shape, gradient.read(), weights, moments);
     }
 
@@ -548,6 +550,10 @@ impl Device for Cpu {
         );
     }
 
+    fn round_to_bf16(&self, x: SpanMut<CpuBuf>) {
+        bf16::round(self, x.write());
+    }
+
     fn cache_append(
         &self,
         shape: AttentionShape,
@@ -636,14 +642,9 @@ impl Device for Cpu {
         step: AdamW,
         gradient: Span<CpuBuf>,
         parameter: SpanMut<CpuBuf>,
-        first_moment: SpanMut<CpuBuf>,
-        second_moment: SpanMut<CpuBuf>,
+        moments: MomentsMut<CpuBuf>,
     ) {
-        adamw::adamw(
-            self,
-            step,
-            gradient.read(),
-            [parameter.write(), first_moment.write(), second_moment.write()],
-        );
+        let moments = Moments::of(moments, gradient.len, step.step);
+        adamw::adamw(self, step, gradient.read(), parameter.write(), moments);
     }
 }

@@ -9,19 +9,19 @@ use std::marker::PhantomData;
 
 /// A mutable slice that tasks share.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<'a> {
-    pointer: *mut f32,
+pub(super) struct Shared<'a, T = f32> {
+    pointer: *mut T,
     len: usize,
-    slice: PhantomData<&'a mut [f32]>,
+    slice: PhantomData<&'a mut [T]>,
 }
 
 // SAFETY: the only access is `part`, whose callers promise disjoint ranges between threads.
-unsafe impl Send for Shared<'_> {}
+unsafe impl<T: Send> Send for Shared<'_, T> {}
 // SAFETY: as above.
-unsafe impl Sync for Shared<'_> {}
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
-impl<'a> Shared<'a> {
-    pub(super) fn new(slice: &'a mut [f32]) -> Self {
+impl<'a, T> Shared<'a, T> {
+    pub(super) fn new(slice: &'a mut [T]) -> Self {
         Self { pointer: slice.as_mut_ptr(), len: slice.len(), slice: PhantomData }
     }
 
@@ -29,7 +29,7 @@ impl<'a> Shared<'a> {
     ///
     /// # Safety
     /// No other reference to any of these elements is alive while the result is.
-    pub(super) unsafe fn part(&self, offset: usize, len: usize) -> &'a mut [f32] {
+    pub(super) unsafe fn part(&self, offset: usize, len: usize) -> &'a mut [T] {
         assert!(
             offset.checked_add(len).is_some_and(|end| end <= self.len),
             "a part inside the shared slice"
@@ -40,7 +40,7 @@ impl<'a> Shared<'a> {
 
     /// A pointer to element `offset`, for a product that writes a tile of `rows` rows `stride` apart,
     /// each `width` long.
-    pub(super) fn tile(&self, offset: usize, rows: usize, stride: usize, width: usize) -> *mut f32 {
+    pub(super) fn tile(&self, offset: usize, rows: usize, stride: usize, width: usize) -> *mut T {
         assert!(
             rows == 0 || offset + (rows - 1) * stride + width <= self.len,
             "a tile inside the shared slice"

@@ -7,7 +7,8 @@
 //! Price: gradients and moments are laid out by rows, so an update walks along both layouts.
 
 use super::adamw::updated;
-use super::bf16::{PANEL, pairs, words};
+use super::bf16::{PANEL, pairs, widen, words};
+use super::moments::{Moments, Rounding, narrow};
 use super::{Cpu, share::Shared};
 use crate::device::{AdamW, AdamWFactors};
 use crate::isa::kernel;
@@ -104,23 +105,55 @@ kernel! {
 pub(super) fn adamw(
     cpu: &Cpu,
     step: AdamW,
-    [inputs, outputs]: [usize; 2],
+    shape @ [inputs, outputs]: [usize; 2],
     gradient: &[f32],
     [packed, tails]: [&mut [f32]; 2],
-    moments: [&mut [f32]; 2],
+    moments: Moments,
 ) {
-    /// Panels of a task: 1 KB of each row.
-    const BAND: usize = 8;
     assert_eq!(gradient.len(), inputs * outputs, "the gradient is [inputs, outputs]");
     assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
     assert_eq!(tails.len(), packed.len(), "as many tails");
-    for part in &moments {
-        assert_eq!(part.len(), gradient.len(), "moments as long as the gradient");
-    }
     let factors = step.factors();
-    let (all, panels) = (pairs(inputs), outputs.div_ceil(PANEL));
     let [packed, tails] = [packed, tails].map(Shared::new);
-    let [m, v] = moments.map(Shared::new);
+    match moments {
+        Moments::F32(moments) => {
+            let [m, v] = moments.map(Shared::new);
+            for_pairs(cpu, shape, |at, rows| {
+                // SAFETY: panels are disjoint, and so are the rows of one.
+                let (p, t, m, v) = unsafe {
+                    let (m, v) =
+                        (rows.map(|(at, n)| m.part(at, n)), rows.map(|(at, n)| v.part(at, n)));
+                    (packed.part(at, PANEL), tails.part(at, PANEL), m, v)
+                };
+                update(factors, rows.map(|(at, n)| &gradient[at..at + n]), p, t, m, v);
+            });
+        }
+        Moments::Bf16 { moments, rounding } => {
+            let [m, v] = moments.map(Shared::new);
+            for_pairs(cpu, shape, |at, rows| {
+                // SAFETY: as above.
+                let (p, t, m, v) = unsafe {
+                    let (m, v) =
+                        (rows.map(|(at, n)| m.part(at, n)), rows.map(|(at, n)| v.part(at, n)));
+                    (packed.part(at, PANEL), tails.part(at, PANEL), m, v)
+                };
+                let rounding = rows.map(|(at, _)| rounding.from(at));
+                let gradient = rows.map(|(at, n)| &gradient[at..at + n]);
+                update_rounded(factors, rounding, gradient, p, t, m, v);
+            });
+        }
+    }
+}
+
+/// Hands over the first word of every pair of rows of a panel, with the first element and the number of each row.
+fn for_pairs(
+    cpu: &Cpu,
+    [inputs, outputs]: [usize; 2],
+    work: impl Fn(usize, [(usize, usize); 2]) + Sync + Send,
+) {
+    /// Panels of a task: 1 KB of each row.
+    const BAND: usize = 8;
+    let (all, panels) = (pairs(inputs), outputs.div_ceil(PANEL));
     cpu.for_tasks(panels.div_ceil(BAND), |band| {
         for pair in 0..all {
             for panel in band * BAND..panels.min((band + 1) * BAND) {
@@ -131,18 +164,7 @@ pub(super) fn adamw(
                     let step = 2 * pair + odd;
                     if step < inputs { (step * outputs + column, width) } else { (0, 0) }
                 };
-                let rows = [row(0), row(1)];
-                // SAFETY: panels are disjoint, and so are the rows of one.
-                unsafe {
-                    update(
-                        factors,
-                        rows.map(|(at, n)| &gradient[at..at + n]),
-                        packed.part(at, PANEL),
-                        tails.part(at, PANEL),
-                        rows.map(|(at, n)| m.part(at, n)),
-                        rows.map(|(at, n)| v.part(at, n)),
-                    );
-                }
+                work(at, [row(0), row(1)]);
             }
         }
     });
@@ -158,21 +180,58 @@ kernel! {
         m: [&mut [f32]; 2],
         v: [&mut [f32]; 2],
     ) {
-        let (mut p, mut words) = ([[0.0_f32; PANEL]; 2], [[0_u32; PANEL]; 2]);
-        for j in 0..PANEL {
-            [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
+        update_pair::<FMA>(f, g, packed, tails, m, v);
+    }
+}
+
+kernel! {
+    /// The same with moments in bf16.
+    fn update_rounded<FMA>(
+        f: AdamWFactors,
+        rounding: [Rounding; 2],
+        g: [&[f32]; 2],
+        packed: &mut [f32],
+        tails: &mut [f32],
+        m: [&mut [u16]; 2],
+        v: [&mut [u16]; 2],
+    ) {
+        let (mut wide_m, mut wide_v) = ([[0.0_f32; PANEL]; 2], [[0.0_f32; PANEL]; 2]);
+        for odd in 0..2 {
+            widen(m[odd], &mut wide_m[odd]);
+            widen(v[odd], &mut wide_v[odd]);
         }
+        let rows_m = wide_m.each_mut().map(<[f32; PANEL]>::as_mut_slice);
+        let rows_v = wide_v.each_mut().map(<[f32; PANEL]>::as_mut_slice);
+        update_pair::<FMA>(f, g, packed, tails, rows_m, rows_v);
+        for (odd, (m, v)) in m.into_iter().zip(v).enumerate() {
+            narrow::<PANEL>(rounding[odd], [&wide_m[odd], &wide_v[odd]], [m, v]);
+        }
+    }
+}
+
+#[inline(always)]
+fn update_pair<const FMA: bool>(
+    f: AdamWFactors,
+    g: [&[f32]; 2],
+    packed: &mut [f32],
+    tails: &mut [f32],
+    m: [&mut [f32]; 2],
+    v: [&mut [f32]; 2],
+) {
+    let (mut p, mut words) = ([[0.0_f32; PANEL]; 2], [[0_u32; PANEL]; 2]);
+    for j in 0..PANEL {
+        [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
+    }
+    for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
         for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-            for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-                *p = updated::<FMA>(f, *g, *p, m, v);
-            }
+            *p = updated::<FMA>(f, *g, *p, m, v);
         }
-        for j in 0..PANEL {
-            [words[0][j], words[1][j]] = split([p[0][j], p[1][j]]);
-        }
-        for j in 0..PANEL {
-            packed[j] = f32::from_bits(words[0][j]);
-            tails[j] = f32::from_bits(words[1][j]);
-        }
+    }
+    for j in 0..PANEL {
+        [words[0][j], words[1][j]] = split([p[0][j], p[1][j]]);
+    }
+    for j in 0..PANEL {
+        packed[j] = f32::from_bits(words[0][j]);
+        tails[j] = f32::from_bits(words[1][j]);
     }
 }

@@ -1,7 +1,7 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::GroupPlan;
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, NumberFormat};
 use hapo_model::memory::GenerationRows;
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
@@ -12,6 +12,9 @@ use super::{Change, DeviceSpec, Held, Lengths, Part};
 use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// Resident bytes of the program before it opens a model.
+/// Training samples with the keys and values that its forward pass reads.
+pub(super) const KV_FORMAT: NumberFormat = NumberFormat::F32;
+
 const PROGRAM: u64 = 14_000_000;
 
 /// Bytes of a tokenizer for each token of the vocabulary.
@@ -94,9 +97,13 @@ impl Sampling {
         let one = (self.prompt, self.response);
         let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
-        let tokens = KvMemory::fit::<Cpu>(config, most, bytes, one)
+        let tokens = KvMemory::fit::<Cpu>((config, KV_FORMAT), most, bytes, one)
             .unwrap_or_else(|_| KvCache::<Cpu>::cost(one.0) + KvCache::<Cpu>::cost(one.1));
-        SampledMemory { tokens, cache: KvCache::<Cpu>::bytes(config, tokens) as u64, generation }
+        SampledMemory {
+            tokens,
+            cache: KvCache::<Cpu>::bytes(config, KV_FORMAT, tokens) as u64,
+            generation,
+        }
     }
 
     /// The same with as many sequences as a cache of `tokens` tokens holds at these mean lengths.
@@ -188,11 +195,13 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
     let always = |name, bytes| Part { name, bytes, held: Held::Always };
     let training = |name, bytes| Part { name, bytes, held: Held::Training };
     let frozen = frozen_bytes(recipe, config, device);
+    let elements = copy as usize / size_of::<f32>();
+    let moments = (2 * recipe.optim().moments.words(elements) * size_of::<f32>()) as u64;
     let mut parts = match recipe.lora() {
         Some(_) => vec![always("frozen weights", frozen), always("adapter", copy)],
         None => vec![always("weights", whole_bytes(config, device))],
     };
-    parts.extend([training("gradients", copy), always("moments", 2 * copy)]);
+    parts.extend([training("gradients", copy), always("moments", moments)]);
     let keeps_initial = recipe.metrics().kl_every > 0;
     if keeps_initial {
         let bytes = match recipe.lora() {

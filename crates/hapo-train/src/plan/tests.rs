@@ -1,9 +1,8 @@
-use hapo_kernels::{Compute, Cpu};
-use hapo_model::memory::kv_bytes_per_token;
-use hapo_model::{ActivationCheckpointing, memory};
+use hapo_kernels::{Compute, Cpu, NumberFormat};
+use hapo_model::memory::{self, kv_bytes_per_token};
 
 use super::*;
-use crate::recipe::Overrides;
+use crate::recipe::{OptimSection, Overrides};
 
 fn recipe(sets: &[&str]) -> Recipe {
     let text = "method = \"grpo\"\n[model.init]\nhidden = 64\nlayers = 2\nheads = 2\nkv_heads = 1\nffn = 128\n";
@@ -28,7 +27,7 @@ fn a_known_model_has_its_known_numbers() {
     let sets = ["metrics.kl_every=5", "sampling.max_sequences=160", "sampling.kv_memory=110GB"];
     let it = plan(&recipe(&sets), &config, &device, lengths);
     assert_eq!(it.parameters, 3_085_938_688);
-    assert_eq!(kv_bytes_per_token(&config), 73_728);
+    assert_eq!(kv_bytes_per_token(&config, NumberFormat::F32), 73_728);
     let part = |name: &str| it.memory.iter().find(|it| it.name == name).unwrap().bytes;
     assert_eq!(part("weights") / it.parameters, 4);
     assert_eq!(part("moments") / it.parameters, 8);
@@ -103,10 +102,12 @@ fn bytes_of(parts: &[Part], name: &str) -> u64 {
 /// names of its weights.
 fn assert_trained(
     model: hapo_model::Model<Cpu>,
-    checkpointing: ActivationCheckpointing,
+    optim: &OptimSection,
     (parts, weights): (&[Part], &[&str]),
 ) -> hapo_model::Model<Cpu> {
-    let mut trainer = crate::Trainer::new(model, checkpointing).unwrap();
+    let moments = hapo_model::Moments::held_in(optim.moments, &model, 0).unwrap();
+    let checkpointing = optim.activation_checkpointing;
+    let mut trainer = crate::Trainer::with_moments(model, checkpointing, moments).unwrap();
     trainer.keep_initial().unwrap();
     let states = weights.iter().chain(&["gradients", "moments", "initial weights"]);
     let states: u64 = states.map(|it| bytes_of(parts, it)).sum();
@@ -141,7 +142,9 @@ fn computes() -> impl Iterator<Item = Compute> {
 #[test]
 fn planned_bytes_are_the_allocators() {
     let all = computes().flat_map(|it| {
-        ["optim.passes=1", "optim.activation_checkpointing=layers"].map(|more| (more, it))
+        let settings =
+            ["optim.passes=1", "optim.activation_checkpointing=layers", "optim.moments=bf16"];
+        settings.map(|more| (more, it))
     });
     for (more, compute) in all {
         let recipe = recipe(&[STEP, &[more]].concat());
@@ -151,8 +154,7 @@ fn planned_bytes_are_the_allocators() {
         let ModelSource::Init(init) = recipe.model() else { panic!("{recipe:?}") };
         let model =
             init::init_model(init, 64, 0, Cpu::computing(1, compute).unwrap()).unwrap().model;
-        let checkpointing = recipe.optim().activation_checkpointing;
-        let model = assert_trained(model, checkpointing, (&parts, &["weights"]));
+        let model = assert_trained(model, recipe.optim(), (&parts, &["weights"]));
 
         let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers();
         let limits = hapo_sampler::EngineLimits {
@@ -188,7 +190,7 @@ fn planned_bytes_of_an_adapter_are_the_allocators() {
         let model = lora::open(&path, 64, cpu, lora).unwrap().loaded.model;
         assert_eq!(model.packed() == hapo_model::Packed::Alone, alone || compute == Compute::Bf16);
         let weights = ["frozen weights", "adapter"];
-        assert_trained(model, ActivationCheckpointing::None, (&parts, &weights));
+        assert_trained(model, recipe.optim(), (&parts, &weights));
     }
 }
 
@@ -259,13 +261,13 @@ fn an_evaluation_counts_with_its_draws_its_time_and_its_memory() {
     // weights.
     let flops = |rows, head, context| memory::forward_flops(&config, rows, head, context);
     let weights = memory::parameter_bytes(&config) as f64;
-    let read = 7.0 * weights + 210.0 * 13.5 * kv_bytes_per_token(&config) as f64;
+    let read = 7.0 * weights + 210.0 * 13.5 * kv_bytes_per_token(&config, NumberFormat::F32) as f64;
     let seconds = flops(100.0, 10.0, 5.0) / 8e10 + flops(210.0, 210.0, 13.5) / 7.5e10 + read / 1e10;
     assert!((evaluation.seconds / seconds - 1.0).abs() < 1e-12, "{evaluation:?}, {seconds}");
     let without = plan(&recipe(&small), &config, &device, lengths);
     let part = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
     // 8 sequences of 10 tokens and a prompt of 1,024 against 30 of 7 and 10 prompts, by pages of 64 tokens.
-    let bytes = kv_bytes_per_token(&config);
+    let bytes = kv_bytes_per_token(&config, NumberFormat::F32);
     assert_eq!(part(&without), (8 * 64 + 1024) * bytes);
     assert_eq!(part(&it), (30 * 64 + 10 * 1024) * bytes);
     assert_eq!(without.evaluation, None);

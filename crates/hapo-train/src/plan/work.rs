@@ -58,8 +58,10 @@ impl SamplingWork {
         let context = prompt + response / 2.0;
         // A decoding step reads the weights once and every sequence's keys and values.
         let steps = (responses / it.sequences.max(1) as f64).ceil() * response;
-        let read =
-            steps * weights as f64 + tokens * context * memory::kv_bytes_per_token(config) as f64;
+        let read = steps * weights as f64
+            + tokens
+                * context
+                * memory::kv_bytes_per_token(config, super::memory::KV_FORMAT) as f64;
         Self {
             tokens,
             prefill: Flops::of(config, prompts * prompt, prompts, prompt / 2.0),

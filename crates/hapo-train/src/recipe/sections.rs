@@ -12,7 +12,7 @@ use hapo_core::{
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
-use hapo_kernels::Compute;
+use hapo_kernels::{Compute, NumberFormat};
 use hapo_model::{ActivationCheckpointing, Dtype, Projection};
 use hapo_reward::OnFailure;
 use hapo_sampler::KvMemory;
@@ -421,6 +421,9 @@ section! {
         eps: f64 = 1e-8,
         /// Decoupled decay of every parameter.
         weight_decay: f64 = 0.01,
+        /// Number format of `AdamW`'s moments: `f32`, or `bf16` with stochastic rounding, which takes 12 bytes for a
+        /// parameter in all instead of 16.
+        moments: NumberFormat = NumberFormat::F32,
         /// Largest global gradient norm. With `loss.normaliser = "constant"` norms are far below 1 and it seldom acts.
         max_grad_norm: f64 = 1.0,
         /// Shape of the learning rate after its warm-up: `constant`, `linear` or `cosine`.

@@ -4,6 +4,8 @@ use super::*;
 use crate::compute::Compute;
 use crate::device::{Accumulate, AdamW, Buffer, Device};
 use crate::isa::multiplies_bf16;
+use crate::moments::MomentsMut;
+use crate::number_format::NumberFormat;
 
 /// Denormals are zeros to the instruction, in what it reads and in what it writes.
 fn flushed(x: f32) -> f32 {
@@ -260,19 +262,39 @@ fn split_weights_are_exactly_the_f32_and_move_as_they_do() {
         let (g, mut w) = (buf(&cpu, &g), buf(&cpu, &values));
         let (mut m1, mut v1) = (buf(&cpu, &m), buf(&cpu, &v));
         let (mut m2, mut v2) = (buf(&cpu, &m), buf(&cpu, &v));
-        plain.adamw(step, g.first(n), w.first_mut(n), m1.first_mut(n), v1.first_mut(n));
+        plain.adamw(
+            step,
+            g.first(n),
+            w.first_mut(n),
+            MomentsMut::F32([m1.first_mut(n), v1.first_mut(n)]),
+        );
         cpu.adamw_split(
             step,
             shape,
             g.first(n),
             packed.first_mut(len),
             tails.first_mut(len),
-            m2.first_mut(n),
-            v2.first_mut(n),
+            MomentsMut::F32([m2.first_mut(n), v2.first_mut(n)]),
         );
         assert_eq!(bits(&read(&packed, &tails)), bits(w.as_slice()));
         assert_eq!(bits(m2.as_slice()), bits(m1.as_slice()));
         assert_eq!(bits(v2.as_slice()), bits(v1.as_slice()));
+        // The same with moments in bf16, from the second half of buffers on.
+        let moments = || {
+            let words = NumberFormat::Bf16.words(n + 13);
+            [cpu.alloc(words).unwrap(), cpu.alloc(words).unwrap()]
+        };
+        let (mut one, mut two) = (moments(), moments());
+        for _ in 0..3 {
+            let of = |buffers| MomentsMut::Bf16 { buffers, first: 13, seed: 5 };
+            plain.adamw(step, g.first(n), w.first_mut(n), of(one.each_mut()));
+            let (p, t) = (packed.first_mut(len), tails.first_mut(len));
+            cpu.adamw_split(step, shape, g.first(n), p, t, of(two.each_mut()));
+        }
+        assert_eq!(bits(&read(&packed, &tails)), bits(w.as_slice()));
+        for (one, two) in one.iter().zip(&two) {
+            assert_eq!(bits(one.as_slice()), bits(two.as_slice()));
+        }
         let norm = cpu.squared_norm_split(packed.first(len), tails.first(len));
         let exact: f64 = w.as_slice().iter().map(|it| f64::from(*it).powi(2)).sum();
         assert!((norm - exact).abs() <= 1e-12 * exact, "{norm} and {exact}");
