@@ -1,11 +1,13 @@
 """`hapo bench` and PyTorch, alternately, on one machine: prints the ratios.
 
     cargo build --release -p hapo-cli
-    python scripts/speed/engine_side_by_side.py [--hapo target/release/hapo] [--rounds 3] [--threads 2] [--tiny-only]
+    python scripts/speed/engine_side_by_side.py [--hapo target/release/hapo] [--rounds 3] [--threads 2]
+        [--shape bench-tiny] [--shape smollm2-135m] [--shape qwen2.5-0.5b]
 
 Needs torch. Every round runs each program in its own process, one after the other; medians over the
-rounds are compared, so that other work on the machine hits all of them alike. The PyTorch side is a
-Qwen2-style decoder written with plain tensors and torch's own attention, fused AdamW, f32 or bf16
+rounds are compared, so that other work on the machine hits all of them alike. Products are of f32 and, where
+the CPU has the instructions, of bf16 factors; the ratio is to the better of PyTorch's f32 and bf16. The
+PyTorch side is a Qwen2-style decoder written with plain tensors and torch's own attention, fused AdamW, f32 or bf16
 (autocast while training, bf16 weights while sampling), with a preallocated key/value cache.
 """
 import argparse
@@ -18,6 +20,7 @@ import time
 
 SHAPES = {
     "bench-tiny": dict(hidden=192, layers=4, heads=6, kv_heads=2, width=32, ffn=512, vocab=512),
+    "smollm2-135m": dict(hidden=576, layers=30, heads=9, kv_heads=3, width=64, ffn=1536, vocab=49152),
     "qwen2.5-0.5b": dict(hidden=896, layers=24, heads=14, kv_heads=2, width=64, ffn=4864, vocab=151936),
 }
 PROMPT, NEW = 32, 64
@@ -26,9 +29,12 @@ CASES = [
     ("bench-tiny", "training", "64 x 96 tokens", "train", 64, 96),
     ("bench-tiny", "sampling", "64 sequences, 32 + 64", "sample", 64, NEW),
     ("bench-tiny", "sampling", "256 sequences, 32 + 64", "sample", 256, NEW),
+    ("smollm2-135m", "training", "4 x 256 tokens", "train", 4, 256),
+    ("smollm2-135m", "decoding", "64 sequences, bf16 weights, a step", "decode", 64, 24),
     ("qwen2.5-0.5b", "training", "1 x 128 tokens", "train", 1, 128),
+    ("qwen2.5-0.5b", "training", "4 x 512 tokens", "train", 4, 512),
     ("qwen2.5-0.5b", "decoding", "8 sequences, bf16 weights, a step", "decode", 8, 24),
-    ("qwen2.5-0.5b", "decoding", "8 sequences, f32 weights, a step", "decode", 8, 24),
+    ("qwen2.5-0.5b", "decoding", "64 sequences, bf16 weights, a step", "decode", 64, 24),
 ]
 
 
@@ -119,12 +125,16 @@ def torch_side(shape, what, rows, tokens, dtype, threads):
     return rows * tokens / statistics.median(times[1:])
 
 
-def hapo_side(hapo, shape, parts, threads):
-    """Results of one `hapo bench`, by part and case."""
+def hapo_side(hapo, shape, parts, threads, compute):
+    """Results of one `hapo bench`, by part, case and format."""
     only = [word for part in parts for word in ("--only", part)]
-    command = [hapo, "--threads", str(threads), "bench", "--shape", shape, "--json", *only]
+    command = [hapo, "--threads", str(threads), "bench", "--shape", shape, "--compute", compute, "--json", *only]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    return report, {(it["part"], it["case"]): it for it in report["results"]}
+    return report, {(it["part"], it["case"], it["compute"]): it for it in report["results"]}
+
+
+def median_of(numbers):
+    return statistics.median(numbers) if numbers else float("nan")
 
 
 def main():
@@ -132,39 +142,46 @@ def main():
     ap.add_argument("--hapo", default="target/release/hapo")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--threads", type=int, default=os.cpu_count())
-    ap.add_argument("--tiny-only", action="store_true")
+    ap.add_argument("--shape", action="append", choices=list(SHAPES))
+    ap.add_argument("--compute", default="bf16", choices=["f32", "bf16"], help="bf16 measures f32 as well")
     ap.add_argument("--torch", nargs=5, help=argparse.SUPPRESS)
     a = ap.parse_args()
     if a.torch:
         shape, what, rows, tokens, dtype = a.torch
         print(torch_side(shape, what, int(rows), int(tokens), dtype, a.threads))
         return
-    cases = [it for it in CASES if it[0] == "bench-tiny" or not a.tiny_only]
+    cases = [it for it in CASES if it[0] in (a.shape or SHAPES)]
     ours, shares, theirs = {}, {}, {}
     for number in range(a.rounds):
         for shape in dict.fromkeys(it[0] for it in cases):
             parts = dict.fromkeys(it[1] for it in cases if it[0] == shape)
-            report, results = hapo_side(a.hapo, shape, parts, a.threads)
+            report, results = hapo_side(a.hapo, shape, parts, a.threads, a.compute)
             if number == 0:
-                print(f"{report['shape']}: {report['cpu']}, {report['threads']} threads, "
-                      f"{report['product_gflops']:.0f} GFLOP/s, {report['memory_gb_per_s']:.1f} GB/s")
+                print(f"{report['shape']}: {report['cpu']}, {report['threads']} threads, {report['instructions']}, "
+                      f"{report['product_gflops']:.0f} GFLOP/s (bf16 {report.get('rounded_product_gflops', 0):.0f}), "
+                      f"{report['memory_gb_per_s']:.1f} GB/s", flush=True)
             for case in (it for it in cases if it[0] == shape):
-                it = results[case[1], case[2]]
-                ours.setdefault(case, []).append(it["per_second"])
-                shares.setdefault(case, []).append(it.get("share_of_product") or it.get("share_of_memory"))
-                for dtype in ("f32", "bf16"):
-                    words = [shape, case[3], str(case[4]), str(case[5]), dtype]
+                for compute in ("f32", "bf16"):
+                    if it := results.get((case[1], case[2], compute)):
+                        ours.setdefault((case, compute), []).append(it["per_second"])
+                        share = it.get("share_of_product") or it.get("share_of_memory") or float("nan")
+                        shares.setdefault((case, compute), []).append(share)
+                    words = [shape, case[3], str(case[4]), str(case[5]), compute]
                     command = [sys.executable, __file__, "--threads", str(a.threads), "--torch", *words]
                     out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-                    theirs.setdefault((case, dtype), []).append(float(out))
-    print("| shape | case | tokens/s | share of peak | PyTorch f32 | PyTorch bf16 | ratio f32 | ratio bf16 |")
-    print("|---|---|---|---|---|---|---|---|")
+                    theirs.setdefault((case, compute), []).append(float(out))
+    print("| shape | case | f32, tokens/s | of peak | bf16, tokens/s | of peak | PyTorch f32 | PyTorch bf16 "
+          "| f32 to the better | bf16 to the better |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for case in cases:
-        mine = statistics.median(ours[case])
-        f32, bf16 = (statistics.median(theirs[case, it]) for it in ("f32", "bf16"))
-        share = "" if shares[case][0] is None else f"{100 * statistics.median(shares[case]):.0f} %"
-        print(f"| {case[0]} | {case[1]}, {case[2]} | {mine:.0f} | {share} | {f32:.0f} | {bf16:.0f} "
-              f"| {mine / f32:.2f} | {mine / bf16:.2f} |", flush=True)
+        row = [case[0], f"{case[1]}, {case[2]}"]
+        for compute in ("f32", "bf16"):
+            row += [f"{median_of(ours.get((case, compute))):.0f}",
+                    f"{100 * median_of(shares.get((case, compute))):.0f} %"]
+        torch = [median_of(theirs[case, compute]) for compute in ("f32", "bf16")]
+        row += [f"{it:.0f}" for it in torch]
+        row += [f"{median_of(ours.get((case, it))) / max(torch):.2f}" for it in ("f32", "bf16")]
+        print(f"| {' | '.join(row)} |".replace("nan %", "").replace("nan", ""), flush=True)
 
 
 if __name__ == "__main__":

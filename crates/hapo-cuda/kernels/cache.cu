@@ -21,9 +21,9 @@ __device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u
 // A number of the cache, which holds f32 or bf16.
 __device__ inline float cached_number(float x) { return x; }
 __device__ inline float cached_number(u16 x) { return from_bf16(x); }
-// What the cache keeps of a number: a cache in bf16 is given bf16 numbers.
+// What the cache keeps of a number.
 __device__ inline void store(float& to, float x) { to = x; }
-__device__ inline void store(u16& to, float x) { to = (u16)(__float_as_uint(x) >> 16); }
+__device__ inline void store(u16& to, float x) { to = to_bf16(x); }
 
 // k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
 template <typename T>

@@ -371,7 +371,7 @@ impl<L: Launcher> CudaDevice<L> {
     /// queries, keys and values rounds them.
     pub(crate) fn tile_plan(&self, shape: AttentionShape) -> Option<TilePlan> {
         let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
-        TilePlan::of(shape.head_dim).filter(|_| is_bf16)
+        TilePlan::of(shape).filter(|_| is_bf16)
     }
 
     /// Attention on the tensor cores, of keys and values that are rounded before.

@@ -122,6 +122,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
+    fn attention_format(&self, shape: AttentionShape) -> NumberFormat {
+        match self.tile_plan(shape) {
+            Some(_) => NumberFormat::Bf16,
+            None => NumberFormat::F32,
+        }
+    }
+
     fn compute(&self) -> Compute {
         match self.inner.products {
             MatmulPrecision::F32 => Compute::F32,

@@ -1,6 +1,6 @@
 //! The arithmetic of launches: grids, tiles, shared memory. Pure functions of shapes and tables.
 
-use hapo_kernels::{CacheRow, SegmentRow};
+use hapo_kernels::{AttentionShape, CacheRow, SegmentRow};
 
 use crate::launch::THREADS;
 
@@ -182,14 +182,15 @@ impl TilePlan {
     /// Keys that are worked on at a time.
     const KEYS: usize = 64;
 
-    /// The smallest kernel that holds a head; `None` for widths whose rows are not made of 16 bytes, or beyond 128.
-    pub(crate) fn of(head_dim: usize) -> Option<Self> {
+    /// The smallest kernel that holds a head.
+    pub(crate) fn of(shape: AttentionShape) -> Option<Self> {
         const PLANS: [TilePlan; 3] = [
             TilePlan { width: 32, kernel: "attention_tiles_32" },
             TilePlan { width: 64, kernel: "attention_tiles_64" },
             TilePlan { width: 128, kernel: "attention_tiles_128" },
         ];
-        PLANS.into_iter().find(|it| head_dim <= it.width).filter(|_| head_dim.is_multiple_of(8))
+        let fits = |it: &TilePlan| shape.fits_tensor_cores() && shape.head_dim <= it.width;
+        PLANS.into_iter().find(fits)
     }
 
     /// Bytes of shared memory: keys and values of two stages, in bf16, with rows longer by eight numbers.
@@ -370,11 +371,12 @@ mod tests {
 
     #[test]
     fn tensor_cores_take_heads_of_whole_16_bytes() {
-        let kernel = |head_dim| TilePlan::of(head_dim).map(|it| it.kernel);
+        let of = |head_dim| TilePlan::of(AttentionShape { heads: 1, kv_heads: 1, head_dim });
+        let kernel = |head_dim| of(head_dim).map(|it| it.kernel);
         assert_eq!(kernel(16), Some("attention_tiles_32"));
         assert_eq!(kernel(80), Some("attention_tiles_128"));
         assert_eq!((kernel(20), kernel(192)), (None, None));
-        let largest = TilePlan::of(128).unwrap();
+        let largest = of(128).unwrap();
         assert_eq!(largest.bytes(), 69_632);
         // The queries lie where the second stage comes to lie.
         assert_eq!(TilePlan::QUERIES * (128 + 8) * 2, largest.bytes() as usize / 2);

@@ -505,7 +505,7 @@ fn the_cache_and_decoding() {
             let width = shape.kv_dim();
             let layer = |index| CacheLayer { index, count: layers, format };
             let mut cache = device.alloc(format.words(10 * PAGE * layers * width * 2)).unwrap();
-            // A cache in bf16 is given bf16 numbers.
+            // What attention reads of this step's own key is rounded as the cached ones are.
             let buf = |device: &D, values: &[f32]| {
                 let mut it = buf(device, values);
                 if format == NumberFormat::Bf16 {

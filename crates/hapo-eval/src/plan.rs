@@ -65,6 +65,8 @@ pub struct SetChoice<'a> {
     pub folder: Option<&'a Path>,
     /// Problems of each benchmark of the built-in task.
     pub problems: usize,
+    /// The first of each file's problems alone.
+    pub first: Option<usize>,
     /// The split of `family:level`.
     pub split: Split,
     /// k.
@@ -77,11 +79,13 @@ impl EvalSets {
     /// The problems of a file as one set.
     pub fn of_file(
         name: String,
-        dataset: Dataset,
+        mut dataset: Dataset,
+        first: Option<usize>,
         completions: Option<usize>,
         max_tokens: Option<usize>,
     ) -> Self {
         let completions = completions.unwrap_or(COMPLETIONS);
+        dataset.examples.truncate(first.unwrap_or(usize::MAX));
         let set = EvalSet { name, dataset, completions, is_file: true };
         Self { sets: vec![set], max_tokens: max_tokens.unwrap_or(MAX_TOKENS) }
     }
@@ -128,7 +132,11 @@ fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
 
 fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Error> {
     let dataset = match choice.folder {
-        Some(folder) if benchmark.is_file() => benchmark.read(folder)?,
+        Some(folder) if benchmark.is_file() => {
+            let mut all = benchmark.read(folder)?;
+            all.examples.truncate(choice.first.unwrap_or(usize::MAX));
+            all
+        }
         _ => benchmark.problems(choice.problems)?,
     };
     let completions = choice.completions.or(benchmark.completions);

@@ -171,7 +171,7 @@ fn optimiser(c: &mut Criterion) {
         b.iter_batched_ref(
             || [0; 3].map(|_| numbers(&cpu, len)),
             |[p, m, v]| {
-                cpu.adamw(step, gradient.first(len), all(p), MomentsMut::F32([all(m), all(v)]))
+                cpu.adamw(step, gradient.first(len), all(p), MomentsMut::F32([all(m), all(v)]));
             },
             BatchSize::LargeInput,
         );

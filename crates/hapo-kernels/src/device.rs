@@ -218,6 +218,12 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
+    /// Whether attention runs on a GPU's tensor cores where products are of bf16 factors: rows are made of 16 bytes, and
+    /// heads are at most 128 wide.
+    pub fn fits_tensor_cores(&self) -> bool {
+        self.head_dim <= 128 && self.head_dim.is_multiple_of(8)
+    }
+
     /// Factor of the scores, 1/√`head_dim`.
     pub fn scale(&self) -> f32 {
         1.0 / (self.head_dim as f32).sqrt()
@@ -444,6 +450,12 @@ pub trait Device: Send + Sync + Sized + Debug {
     /// What the factors of its products are rounded to.
     fn compute(&self) -> Compute {
         Compute::F32
+    }
+
+    /// What attention rounds keys and values to wherever it reads them, so that a cache which holds them so loses
+    /// nothing.
+    fn attention_format(&self, _shape: AttentionShape) -> NumberFormat {
+        NumberFormat::F32
     }
 
     /// Bytes of memory that this process may still take there; `None` where nothing says so.
@@ -678,7 +690,7 @@ pub trait Device: Send + Sync + Sized + Debug {
     );
     /// Rounds every number to the nearest bf16, ties to even.
     fn round_to_bf16(&self, x: SpanMut<Self::Buf>);
-    /// Writes `k, v [layers, cells, kv_heads · head_dim]`, of which a cache in bf16 keeps the upper halves, into the layers of a cache from `first` on. A cell is a
+    /// Writes `k, v [layers, cells, kv_heads · head_dim]`, rounded to the nearest bf16 where the cache is in bf16, into the layers of a cache from `first` on. A cell is a
     /// token's place: its page times [`PAGE`], plus its place in the page.
     fn cache_append(
         &self,

@@ -102,7 +102,7 @@ pub struct TensorSpec {
 
 impl Config {
     /// Widths of its attention blocks.
-    pub(crate) fn attention_shape(&self) -> AttentionShape {
+    pub fn attention_shape(&self) -> AttentionShape {
         AttentionShape { heads: self.heads, kv_heads: self.kv_heads, head_dim: self.head_dim }
     }
 

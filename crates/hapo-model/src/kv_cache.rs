@@ -83,8 +83,8 @@ pub(crate) struct StepRows {
 }
 
 impl<D: Device> KvCache<D> {
-    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages, in the format of
-    /// [`Model::hold_keys_and_values_in`].
+    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages, in the model's
+    /// format ([`Model::kv_format`]).
     ///
     /// # Errors
     /// No memory.

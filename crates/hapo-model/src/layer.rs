@@ -27,7 +27,7 @@ pub(crate) struct Layer<'a, D: Device> {
     pub(crate) index: usize,
     pub(crate) rows: usize,
     pub(crate) positions: &'a D::Table<u32>,
-    /// What keys and values are rounded to before they are read.
+    /// What keys and values are rounded to before attention reads them, or what it rounds them to itself.
     pub(crate) kv_format: NumberFormat,
 }
 
@@ -89,7 +89,7 @@ impl<D: Device> Layer<'_, D> {
             Some(saved.resid_mid.first_mut(all)),
         );
         self.qkv(saved, &mut scratch.low);
-        if self.kv_format == NumberFormat::Bf16 {
+        if self.kv_format != self.device.attention_format(c.attention_shape()) {
             self.device.round_to_bf16(saved.k.first_mut(rows * kv_dim));
             self.device.round_to_bf16(saved.v.first_mut(rows * kv_dim));
         }

@@ -78,6 +78,7 @@ impl<D: Device> Model<D> {
         let table = rope::angles(&rope_frequencies(&config), positions);
         device.upload(&table, angles.first_mut(table.len()));
         let adapter = None;
+        let kv_format = device.attention_format(config.attention_shape());
         Ok(Self {
             device,
             config,
@@ -89,7 +90,7 @@ impl<D: Device> Model<D> {
             positions,
             packed,
             adapter,
-            kv_format: NumberFormat::F32,
+            kv_format,
         })
     }
 
@@ -98,14 +99,19 @@ impl<D: Device> Model<D> {
         &self.config
     }
 
-    /// Holds keys and values of caches that are made from now on in a format. Where it is bf16, every key and value is
-    /// rounded before anything reads it, so that what is sampled does not depend on what was in the cache already;
-    /// [`Model::forward`] reads them as they are, and its log-probabilities are others than the sampler's.
-    pub fn hold_keys_and_values_in(&mut self, format: NumberFormat) {
-        self.kv_format = format;
+    /// Rounds keys and values to a format, in which caches hold them. Every one is rounded before anything reads it, so
+    /// that what is sampled does not depend on what was in the cache already; but [`Model::forward`] reads them as they
+    /// are, and in bf16 its log-probabilities are others than the sampler's, unless the device's attention rounds
+    /// them anyway ([`Device::attention_format`]): then caches are in bf16 from the start, at no loss.
+    pub fn round_keys_and_values_to(&mut self, format: NumberFormat) {
+        let shape = self.config.attention_shape();
+        self.kv_format = match format {
+            NumberFormat::F32 => self.device.attention_format(shape),
+            NumberFormat::Bf16 => format,
+        };
     }
 
-    /// The format of keys and values.
+    /// The format of keys and values in caches.
     pub fn kv_format(&self) -> NumberFormat {
         self.kv_format
     }

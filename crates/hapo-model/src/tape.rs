@@ -8,7 +8,7 @@
 //! Price: activations of all layers stay in memory between the two, or of one layer with
 //! [`ActivationCheckpointing::Layers`], for one more forward pass.
 
-use hapo_kernels::{Buffer, Device, NumberFormat};
+use hapo_kernels::{Buffer, Device};
 
 use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
 use crate::compute_error::ComputeError;
@@ -317,7 +317,7 @@ impl<D: Device> Model<D> {
             index,
             rows: batch.rows,
             positions: &batch.positions,
-            kv_format: NumberFormat::F32,
+            kv_format: self.device.attention_format(self.config.attention_shape()),
         }
     }
 }

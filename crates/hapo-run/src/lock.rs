@@ -2,10 +2,12 @@
 //!
 //! The lock is the system's, on an open file: it goes when the process goes, however it ends, so nothing has to be
 //! cleaned up after a kill. A run folder is locked itself, where the system locks folders, so that a second process
-//! is refused though somebody removed `run.lock`. The price is an empty `run.lock` in every run folder.
+//! is refused though somebody removed `run.lock`. The price is an empty `run.lock` in every run folder. A killed
+//! process of many gigabytes takes a moment to go, so a lock that is held is asked for again for some seconds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::folder::RunFolder;
@@ -41,12 +43,21 @@ impl Lock {
     }
 }
 
+/// How long a lock that another process holds is asked for.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Locks an open file; `busy` is what is named when another process holds it.
 pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: busy.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(Error::io("lock", path)(source)),
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: busy.to_owned() }),
+            Err(TryLockError::Error(source)) => return Err(Error::io("lock", path)(source)),
+        }
     }
 }
 
@@ -93,5 +104,17 @@ mod tests {
         drop(held);
         assert!(!is_locked(&run.lock()));
         Lock::take(run).unwrap();
+    }
+
+    #[test]
+    fn a_holder_that_is_about_to_go_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = Lock::take(RunFolder(dir.path())).unwrap();
+        let going = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(held);
+        });
+        Lock::take(RunFolder(dir.path())).unwrap();
+        going.join().unwrap();
     }
 }

@@ -28,7 +28,7 @@ fn model(threads: usize) -> Model<Cpu> {
 fn long_model(threads: usize, keys_and_values: NumberFormat) -> Model<Cpu> {
     let cpu = Cpu::new(threads).unwrap();
     let mut model = hapo_model::load(&folder(), cpu, |_| 400).unwrap().model;
-    model.hold_keys_and_values_in(keys_and_values);
+    model.round_keys_and_values_to(keys_and_values);
     model
 }
 

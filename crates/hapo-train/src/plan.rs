@@ -154,8 +154,9 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
     let of_step = Sampling::of_step(recipe).into_iter().collect();
     let of_step = at_once(of_step, (recipe, config, device), lengths).pop();
     let weights = memory::weight_bytes(recipe, config, device);
-    let sampling =
-        of_step.map(|it| SamplingWork::of(it, config, weights, lengths)).unwrap_or_default();
+    let sampling = of_step
+        .map(|it| SamplingWork::of(it, (config, device), weights, lengths))
+        .unwrap_or_default();
     let training = TrainingWork::of(recipe, config, device, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
     Plan {
@@ -213,7 +214,7 @@ fn evaluation(
     let weights = memory::weight_bytes(recipe, config, device);
     let lengths = Lengths { response, ..lengths };
     let sets = at_once(Sampling::of_evaluation(recipe), (recipe, config, device), lengths);
-    let of_set = |it: &Sampling| SamplingWork::of(*it, config, weights, lengths);
+    let of_set = |it: &Sampling| SamplingWork::of(*it, (config, device), weights, lengths);
     let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
     Some(Evaluation {
         // There is one after the last step as well.

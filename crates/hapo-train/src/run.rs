@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
-use hapo_kernels::{AdamW, Compute, Cpu, Device, NumberFormat};
+use hapo_kernels::{AdamW, Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
-use hapo_model::{Config, Dtype, LoadedModel, Model, Moments, config_json};
+use hapo_model::{Dtype, LoadedModel, Model, Moments, config_json};
 use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
@@ -115,7 +115,7 @@ impl<D: Device> Run<Trainer<D>> {
             }
         };
         let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
-        check_kv_memory::<D>(recipe, model.config())?;
+        check_kv_memory(recipe, &model)?;
         let name = match recipe.model() {
             ModelSource::Folder(path) => path,
             _ => "the model",
@@ -189,20 +189,20 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
 }
 
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
-fn check_kv_memory<D: Device>(recipe: &Recipe, config: &Config) -> Result<()> {
+fn check_kv_memory<D: Device>(recipe: &Recipe, model: &Model<D>) -> Result<()> {
     let KvMemory::Bytes(bytes) = recipe.sampling().kv_memory else {
         return Ok(());
     };
     for one in longest_sequences(recipe) {
-        KvMemory::fit::<D>((config, NumberFormat::F32), usize::MAX, bytes, one).map_err(|it| {
-            Error::Recipe {
+        KvMemory::fit::<D>((model.config(), model.kv_format()), usize::MAX, bytes, one).map_err(
+            |it| Error::Recipe {
                 origin: recipe.name().to_owned(),
                 field: "sampling.kv_memory".to_owned(),
                 problem: it.to_string(),
                 hint: "give keys and values more memory, or lower sampling.max_new_tokens"
                     .to_owned(),
-            }
-        })?;
+            },
+        )?;
     }
     Ok(())
 }

@@ -50,9 +50,9 @@ pub(crate) struct Args {
     /// The folder with the files of a suite's benchmarks, or one file of problems instead of a suite
     #[arg(long)]
     data: Option<PathBuf>,
-    /// Problems of each benchmark of the built-in task
-    #[arg(long, default_value_t = 200)]
-    problems: usize,
+    /// Problems of each benchmark, the first of a file's [default: 200 of the built-in task, all of a file]
+    #[arg(long, value_name = "N")]
+    problems: Option<usize>,
     /// Split of the built-in task for family:level; choose settings on `development`
     #[arg(long, default_value = "held-out", value_parser = one_of(SPLITS))]
     split: Split,
@@ -176,12 +176,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     print_scores(&scores, plan.grader.name(), plan.grader.counterpart())
 }
 
+/// Problems of a benchmark of the built-in task.
+const PROBLEMS: usize = 200;
+
 impl Args {
     /// What is evaluated, and the template of a local model.
     fn plan(&self) -> Result<(EvalPlan, Option<ChosenTemplate>)> {
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
-        let zeros = [Some(self.max_sequences), Some(self.problems), self.k, self.max_tokens];
+        let zeros = [Some(self.max_sequences), self.problems, self.k, self.max_tokens];
         if zeros.contains(&Some(0)) {
             return Err(bad_input(
                 "--k, --problems, --max-tokens and --max-sequences: expected at least 1, got 0",
@@ -232,7 +235,7 @@ impl Args {
             let dataset = hapo_train::load_file(&hub::data_file(file)?, read_as)?;
             check(&dataset, file, grader)?;
             let name = file.display().to_string();
-            return Ok(EvalSets::of_file(name, dataset, self.k, self.max_tokens));
+            return Ok(EvalSets::of_file(name, dataset, self.problems, self.k, self.max_tokens));
         }
         let names = match (&self.suite, folder) {
             (Some(it), _) => it.as_str(),
@@ -242,7 +245,8 @@ impl Args {
         Ok(EvalSets::choose(SetChoice {
             names,
             folder,
-            problems: self.problems,
+            problems: self.problems.unwrap_or(PROBLEMS),
+            first: self.problems,
             split: self.split,
             completions: self.k,
             max_tokens: self.max_tokens,
@@ -287,7 +291,7 @@ fn sample<D: Device>(
 ) -> Result<()> {
     let max_tokens = session.plan().max_tokens;
     let (mut opened, chat_format) = model::open(named, template, max_tokens, device)?;
-    opened.hold_keys_and_values_in(session.plan().kv_dtype);
+    opened.round_keys_and_values_to(session.plan().kv_dtype);
     model::warn_of_another_template(named, &chat_format);
     let model = EvalModel { model: &opened, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {

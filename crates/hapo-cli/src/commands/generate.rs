@@ -129,7 +129,7 @@ struct GeneratePlan<'a> {
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     let (mut model, chat_format) =
         model::open(plan.model, &plan.template, plan.max_new_tokens, device)?;
-    model.hold_keys_and_values_in(plan.kv.kv_dtype);
+    model.round_keys_and_values_to(plan.kv.kv_dtype);
     let prompts = plan
         .problems
         .iter()

@@ -122,7 +122,7 @@ impl Args {
 fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
     let ServePlan { model, template, host, port, kv_dtype, settings } = plan;
     let mut loaded = model::open_loaded(model, settings.cache_tokens, device)?;
-    loaded.model.hold_keys_and_values_in(kv_dtype);
+    loaded.model.round_keys_and_values_to(kv_dtype);
     let template = choose_template(template.choice(), model.model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     // The engine has threads of its own.

@@ -208,6 +208,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         names,
         folder,
         problems: eval.problems,
+        first: None,
         split: Split::HeldOut,
         completions: None,
         max_tokens: None,

@@ -44,7 +44,7 @@ pub(super) fn copied(MatShape { rows, inputs, outputs }: MatShape) -> usize {
 
 /// The bits of the nearest bf16, ties to even; NaN stays NaN.
 #[inline(always)]
-fn nearest(x: f32) -> u32 {
+pub(super) fn nearest(x: f32) -> u32 {
     let bits = x.to_bits();
     let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     if x.is_nan() { bits >> 16 | 0x40 } else { rounded }

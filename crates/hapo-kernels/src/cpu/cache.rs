@@ -7,7 +7,7 @@
 //! bf16 is widened a page at a time, into memory that stays close to the CPU.
 
 use super::attention::{parts, softmax_row, with_scratch};
-use super::bf16::widen;
+use super::bf16::{nearest, widen};
 use super::matmul::CHAIN;
 use super::{Cpu, LINE, share::Shared};
 use crate::device::{AttentionShape, CacheLayer, CacheRow, PAGE};
@@ -34,7 +34,7 @@ pub(super) fn append(
         NumberFormat::F32 => append_as(shape, first, cells, [k, v], cache, |it| it),
         NumberFormat::Bf16 => {
             let cache: &mut [u16] = bytemuck::cast_slice_mut(cache);
-            append_as(shape, first, cells, [k, v], cache, |it| (it.to_bits() >> 16) as u16);
+            append_as(shape, first, cells, [k, v], cache, |it| nearest(it) as u16);
         }
     }
 }

@@ -12,8 +12,15 @@ use super::{Change, DeviceSpec, Held, Lengths, Part};
 use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// Resident bytes of the program before it opens a model.
-/// Training samples with the keys and values that its forward pass reads.
-pub(super) const KV_FORMAT: NumberFormat = NumberFormat::F32;
+/// What a cache's numbers are: those that attention reads.
+pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
+    let rounds = !device.is_cpu && device.compute == Compute::Bf16;
+    if rounds && config.attention_shape().fits_tensor_cores() {
+        NumberFormat::Bf16
+    } else {
+        NumberFormat::F32
+    }
+}
 
 const PROGRAM: u64 = 14_000_000;
 
@@ -91,17 +98,23 @@ impl Sampling {
     }
 
     /// What it takes of memory of which `free` bytes are left to it; `rank` is that of an adapter, or 0.
-    fn memory(self, config: &Config, kv_memory: KvMemory, free: u64, rank: usize) -> SampledMemory {
+    fn memory(
+        self,
+        (config, format): (&Config, NumberFormat),
+        kv_memory: KvMemory,
+        free: u64,
+        rank: usize,
+    ) -> SampledMemory {
         let (most, rows) = self.buffers();
         let generation = memory::generation_bytes(config, rows, rank);
         let one = (self.prompt, self.response);
         let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
-        let tokens = KvMemory::fit::<Cpu>((config, KV_FORMAT), most, bytes, one)
+        let tokens = KvMemory::fit::<Cpu>((config, format), most, bytes, one)
             .unwrap_or_else(|_| KvCache::<Cpu>::cost(one.0) + KvCache::<Cpu>::cost(one.1));
         SampledMemory {
             tokens,
-            cache: KvCache::<Cpu>::bytes(config, KV_FORMAT, tokens) as u64,
+            cache: KvCache::<Cpu>::bytes(config, format, tokens) as u64,
             generation,
         }
     }
@@ -135,6 +148,7 @@ pub(super) fn at_once(
     let free = beside_sampling(&parts_beside_sampling(recipe, config, device), device);
     let free = device.memory_bytes.saturating_sub(free);
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
+    let config = (config, kv_format(config, device));
     let one = |it: Sampling| it.at_once(it.memory(config, kv_memory, free, rank).tokens, lengths);
     all.into_iter().map(one).collect()
 }
@@ -162,7 +176,8 @@ pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Ve
     let mut parts = parts_beside_sampling(recipe, config, device);
     let free = device.memory_bytes.saturating_sub(beside_sampling(&parts, device));
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let all = sampled(recipe).into_iter().map(|it| it.memory(config, kv_memory, free, rank));
+    let held = (config, kv_format(config, device));
+    let all = sampled(recipe).into_iter().map(|it| it.memory(held, kv_memory, free, rank));
     let sampled = all.max_by_key(|it| it.cache + it.generation);
     if let Some(SampledMemory { cache, generation, .. }) = sampled {
         let held = Held::Sampling;

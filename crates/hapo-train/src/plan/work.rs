@@ -1,14 +1,17 @@
 //! Tokens, operations and bytes of a step and of an evaluation, and the time that they take.
 
+use hapo_kernels::NumberFormat;
 use hapo_model::{ActivationCheckpointing, Config, memory};
 
-use super::memory::{Sampling, mini_batch, rows_of, samples, trained_bytes};
+use super::memory::{Sampling, kv_format, mini_batch, rows_of, samples, trained_bytes};
 use super::{DeviceSpec, Lengths};
 use crate::recipe::Recipe;
 
 /// Bytes that an update moves for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and
 /// the look at the weights read one each.
-const UPDATE_BYTES: f64 = 36.0;
+fn update_bytes(moments: NumberFormat) -> f64 {
+    (5 * size_of::<f32>() + 4 * moments.bytes()) as f64
+}
 
 /// Operations, and those of the attention among them.
 #[derive(Clone, Copy, Default)]
@@ -50,7 +53,12 @@ pub(super) struct SamplingWork {
 
 impl SamplingWork {
     /// `weights` is the bytes of all weights.
-    pub(super) fn of(it: Sampling, config: &Config, weights: u64, lengths: Lengths) -> Self {
+    pub(super) fn of(
+        it: Sampling,
+        (config, device): (&Config, &DeviceSpec),
+        weights: u64,
+        lengths: Lengths,
+    ) -> Self {
         let Lengths { prompt, response } = lengths;
         let (prompts, responses) = (it.prompts as f64, (it.prompts * it.completions) as f64);
         let tokens = responses * response;
@@ -58,10 +66,8 @@ impl SamplingWork {
         let context = prompt + response / 2.0;
         // A decoding step reads the weights once and every sequence's keys and values.
         let steps = (responses / it.sequences.max(1) as f64).ceil() * response;
-        let read = steps * weights as f64
-            + tokens
-                * context
-                * memory::kv_bytes_per_token(config, super::memory::KV_FORMAT) as f64;
+        let held = memory::kv_bytes_per_token(config, kv_format(config, device));
+        let read = steps * weights as f64 + tokens * context * held as f64;
         Self {
             tokens,
             prefill: Flops::of(config, prompts * prompt, prompts, prompt / 2.0),
@@ -130,11 +136,12 @@ impl TrainingWork {
             flops = flops.plus(head);
         }
         let passes = recipe.optim().passes as f64;
+        let moved = update_bytes(recipe.optim().moments);
         let updates = passes * (prompts / mini_batch(recipe) as f64).ceil();
         Self {
             tokens: (prompts * prompt + response_tokens) * passes,
             flops: flops.times(passes),
-            bytes_moved: updates * UPDATE_BYTES * trained_bytes(recipe, config) as f64 / 4.0,
+            bytes_moved: updates * moved * trained_bytes(recipe, config) as f64 / 4.0,
         }
     }
 

@@ -18,10 +18,14 @@ use hapo_sampler::{
 };
 use hapo_train::{Batching, Learner, Trainer, pack::token_group};
 
+use crate::support::machine;
+
 /// One case, measured.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) times: Vec<f64>,
+    /// What the process computed in all of them, on all its threads.
+    pub(super) cpu_seconds: Option<f64>,
     /// Tokens or pairs of a repetition.
     pub(super) items: f64,
     /// What the arithmetic alone would take at the product rate.
@@ -78,16 +82,18 @@ pub(super) fn randomise(model: &mut Model<Cpu>) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of each repetition, after one that does not count.
-fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+/// Seconds of each repetition, after one that does not count, and CPU seconds of them all.
+fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<(Vec<f64>, Option<f64>)> {
     work()?;
-    (0..n)
+    let before = machine::cpu_seconds();
+    let times = (0..n)
         .map(|_| {
             let start = Instant::now();
             work()?;
             Ok(start.elapsed().as_secs_f64())
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    Ok((times, machine::cpu_seconds().zip(before).map(|(now, before)| now - before)))
 }
 
 pub(super) fn training(
@@ -115,7 +121,7 @@ pub(super) fn training(
     let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
     let mut step = 0;
     let reps = if model.config().hidden < 512 { 15 } else { 3 };
-    let times = repeat(reps, || {
+    let (times, cpu_seconds) = repeat(reps, || {
         step += 1;
         model.forward(&batch, &mut tape)?;
         gradients.clear();
@@ -132,6 +138,7 @@ pub(super) fn training(
     Ok(Case {
         name: format!("{sequences} x {length} tokens"),
         times,
+        cpu_seconds,
         items: n as f64,
         product_seconds: Some(flops / gflops / 1e9),
         memory_seconds: None,
@@ -193,13 +200,14 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
     let prompts = prompts(sequences, vocabulary);
     let requests = groups_of(&prompts, 1);
     let settings = settings(sequences, vocabulary, 0);
-    let times = repeat(15, || {
+    let (times, cpu_seconds) = repeat(15, || {
         sample(model, &requests, &settings)?;
         Ok(())
     })?;
     Ok(Case {
         name: format!("{sequences} sequences, {PROMPT} + {NEW}"),
         times,
+        cpu_seconds,
         items: (sequences * NEW) as f64,
         product_seconds: None,
         memory_seconds: None,
@@ -217,7 +225,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
         usable_vocab: c.vocab_size,
     };
     let mut engine = Engine::new(model, None, limits)?;
-    let mut times = Vec::new();
+    let (mut times, mut cpu_seconds) = (Vec::new(), Some(0.0));
     for round in 0..3 {
         for (prompt, id) in prompts(sequences, c.vocab_size).into_iter().zip(0..) {
             engine.submit(Request {
@@ -239,12 +247,17 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
         }
         // The first step reads the prompts.
         engine.step()?;
+        let before = machine::cpu_seconds();
         while !engine.is_idle() {
             let start = Instant::now();
             engine.step()?;
             if round > 0 {
                 times.push(start.elapsed().as_secs_f64());
             }
+        }
+        if round > 0 {
+            let used = machine::cpu_seconds().zip(before).map(|(now, before)| now - before);
+            cpu_seconds = cpu_seconds.zip(used).map(|(all, used)| all + used);
         }
     }
     let (weights, bytes) = match model.packed() {
@@ -254,6 +267,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
     Ok(Case {
         name: format!("{sequences} sequences, {weights} weights, a step"),
         times,
+        cpu_seconds,
         items: sequences as f64,
         product_seconds: None,
         memory_seconds: Some((matrices(c) * bytes) as f64 / gb_per_s / 1e9),
@@ -273,7 +287,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let mut trainer = Trainer::new(model, ActivationCheckpointing::None)?;
     let mut step = 0;
-    let times = repeat(8, || {
+    let (times, cpu_seconds) = repeat(8, || {
         step += 1;
         let settings = settings(GROUPS * COMPLETIONS, vocabulary, step);
         let groups: Vec<_> = sample(&trainer.model, &requests, &settings)?
@@ -293,6 +307,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     Ok(Case {
         name: format!("{GROUPS} prompts x {COMPLETIONS} x {NEW} tokens"),
         times,
+        cpu_seconds,
         items: (GROUPS * COMPLETIONS * NEW) as f64,
         product_seconds: None,
         memory_seconds: None,
@@ -328,7 +343,7 @@ const PAIRS: [(&str, &str); 10] = [
 pub(super) fn grading() -> Result<Case> {
     const ROUNDS: usize = 200;
     let grader = hapo_verify::grader("math")?;
-    let times = repeat(10, || {
+    let (times, _) = repeat(10, || {
         for _ in 0..ROUNDS {
             for (gold, completion) in PAIRS {
                 std::hint::black_box(hapo_verify::grade(grader, gold, completion));
@@ -339,6 +354,8 @@ pub(super) fn grading() -> Result<Case> {
     Ok(Case {
         name: "pairs of gold and completion".to_owned(),
         times,
+        // It has one thread.
+        cpu_seconds: None,
         items: (ROUNDS * PAIRS.len()) as f64,
         product_seconds: None,
         memory_seconds: None,

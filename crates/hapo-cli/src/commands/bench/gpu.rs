@@ -188,6 +188,7 @@ pub(super) fn training<D: Device>(
     Ok(Case {
         name,
         times,
+        cpu_seconds: None,
         items: rows as f64,
         product_seconds: Some(flops / rate),
         memory_seconds: None,
@@ -215,6 +216,7 @@ pub(super) fn decoding<D: Device>(
     Ok(Case {
         name: format!("{rows} sequences behind {}, {with}, a step", of.context),
         times,
+        cpu_seconds: None,
         items: rows as f64,
         product_seconds: None,
         memory_seconds: Some(bytes / bandwidth),

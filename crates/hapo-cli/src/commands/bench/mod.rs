@@ -8,7 +8,7 @@ mod gpu;
 
 use anyhow::Result;
 use hapo_kernels::{Compute, Cpu, Device, Isa};
-use hapo_model::{Config, Model, Packed};
+use hapo_model::{Architecture, Config, Model, Packed};
 use serde::Serialize;
 
 use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
@@ -20,7 +20,7 @@ use crate::support::{device, machine};
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo bench --shape bench-tiny --only training --json",
-    after_help = "bench-tiny takes about 20 seconds, qwen2.5-0.5b about four minutes and 12 GB (two cores of 2025)."
+    after_help = "bench-tiny takes about 20 seconds, smollm2-135m a minute, qwen2.5-0.5b about four minutes and 12 GB (two cores of 2025)."
 )]
 pub(crate) struct Args {
     /// Shape of the model; its weights are random
@@ -40,6 +40,9 @@ pub(crate) struct Args {
 enum Shape {
     /// Hidden 192, 4 layers, 6 heads and 2 key/value heads of 32, ffn 512, vocabulary 512
     BenchTiny,
+    /// Hidden 576, 30 layers, 9 heads and 3 key/value heads of 64, ffn 1536, vocabulary 49152
+    #[value(name = "smollm2-135m")]
+    Smollm135m,
     /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
     #[value(name = "qwen2.5-0.5b")]
     Qwen05b,
@@ -103,6 +106,9 @@ struct Measured {
     /// Of the memory rate, at the median: weights read once per step.
     #[serde(skip_serializing_if = "Option::is_none")]
     share_of_memory: Option<f64>,
+    /// Share of the threads' time in which they had nothing to do, over all repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle: Option<f64>,
     /// Largest resident set while it ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     peak_bytes: Option<u64>,
@@ -129,7 +135,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let name = args.shape.name();
     eprintln!(
         "bench: {name} on {threads} threads; about {}",
-        if args.shape == Shape::BenchTiny { "20 s" } else { "4 min" }
+        match args.shape {
+            Shape::BenchTiny => "20 s",
+            Shape::Smollm135m => "1 min",
+            _ => "4 min",
+        }
     );
     let rates = machine::rates(&cpu, args.shape.product())?;
     let mut report = Report {
@@ -211,6 +221,7 @@ impl Shape {
     fn name(self) -> &'static str {
         match self {
             Self::BenchTiny => "bench-tiny",
+            Self::Smollm135m => "smollm2-135m",
             Self::Qwen05b => "qwen2.5-0.5b",
             Self::Qwen3b => "qwen2.5-3b",
             Self::Qwen7b => "qwen2.5-7b",
@@ -220,6 +231,11 @@ impl Shape {
     fn config(self) -> Config {
         match self {
             Self::BenchTiny => shape(192, 4, 6, 2, 32, 512, 512),
+            Self::Smollm135m => Config {
+                architecture: Architecture::Llama,
+                qkv_bias: false,
+                ..shape(576, 30, 9, 3, 64, 1536, 49_152)
+            },
             Self::Qwen05b => shape(896, 24, 14, 2, 64, 4864, 151_936),
             Self::Qwen3b => shape(2048, 36, 16, 2, 128, 11_008, 151_936),
             Self::Qwen7b => Config { tied: false, ..shape(3584, 28, 28, 4, 128, 18_944, 152_064) },
@@ -230,7 +246,9 @@ impl Shape {
     fn product(self) -> hapo_kernels::MatShape {
         match self {
             Self::BenchTiny => machine::SMALL_PRODUCT,
-            Self::Qwen05b | Self::Qwen3b | Self::Qwen7b => machine::LARGE_PRODUCT,
+            Self::Smollm135m | Self::Qwen05b | Self::Qwen3b | Self::Qwen7b => {
+                machine::LARGE_PRODUCT
+            }
         }
     }
 }
@@ -268,7 +286,11 @@ impl Report {
         }
         model.unpack();
         if wanted(Part::Training) {
-            let cases: &[(usize, usize)] = if tiny { &[(64, 96)] } else { &[(1, 128), (4, 512)] };
+            let cases: &[(usize, usize)] = match shape {
+                Shape::BenchTiny => &[(64, 96)],
+                Shape::Smollm135m => &[(4, 256)],
+                _ => &[(1, 128), (4, 512)],
+            };
             for case in cases {
                 self.add(("training", compute), training(&mut model, *case, gflops)?);
             }
@@ -300,7 +322,7 @@ impl Report {
                 share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
             };
             outln!(
-                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
+                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}{}",
                 it.part,
                 it.compute.name(),
                 it.case,
@@ -308,6 +330,7 @@ impl Report {
                 it.per_second,
                 percent(it.share_of_product, "product"),
                 percent(it.share_of_memory, "memory"),
+                it.idle.map_or(String::new(), |it| format!("  idle {:.1} %", 100.0 * it)),
                 it.peak_bytes
                     .map_or(String::new(), |it| format!("  peak {:.2} GB", it as f64 / 1e9)),
             );
@@ -316,6 +339,8 @@ impl Report {
     }
 
     fn add(&mut self, (part, compute): (&'static str, Compute), it: Case) {
+        let all: f64 = it.times.iter().sum();
+        let threads = self.threads as f64;
         let mut times = it.times;
         times.sort_by(f64::total_cmp);
         let seconds = times[times.len() / 2];
@@ -329,6 +354,7 @@ impl Report {
             per_second: it.items / seconds,
             share_of_product: it.product_seconds.map(|it| it / seconds),
             share_of_memory: it.memory_seconds.map(|it| it / seconds),
+            idle: it.cpu_seconds.map(|used| 1.0 - used / (all * threads)),
             peak_bytes: hapo_train::memory::peak_resident_bytes(),
         });
         forget_peak();

@@ -1,7 +1,8 @@
-"""A GRPO step with an adapter: `hapo train`, all weights beside it, and TRL with PEFT, on one machine.
+"""A GRPO step of an adapter and of all weights: `hapo train`, and TRL, with PEFT for the adapter, on one machine.
 
     cargo build --release -p hapo-cli
-    python scripts/speed/lora_side_by_side.py [--shape 135m] [--only hapo-lora hapo-full trl-lora] [--steps 3]
+    python scripts/speed/trl_side_by_side.py [--shape 135m] [--only hapo-lora hapo-full trl-lora trl-full] [--steps 3]
+        [--set compute=bf16 --set optim.moments=bf16]
 
 Needs torch, transformers, trl, peft and datasets (python/tests/trl-requirements.txt), for the weights as well:
 they are random, in bf16, with a tokenizer of single letters. 8 prompts of 64 tokens with 8 responses of 128 tokens each;
@@ -100,8 +101,8 @@ def prompts(count: int) -> list[str]:
     return [" ".join(draw.choices(WORDS, k=PROMPT_TOKENS)) for _ in range(count)]
 
 
-def trl_side(model: Path, prompts_per_step: int, steps: int, threads: int, out: Path) -> None:
-    """Seconds and CPU seconds of every step, in TRL's own bf16: bf16 weights, an adapter in f32, autocast."""
+def trl_side(which: str, model: Path, prompts_per_step: int, steps: int, threads: int, out: Path) -> None:
+    """Seconds and CPU seconds of every step, in TRL's own bf16: autocast, with bf16 weights beside an adapter in f32."""
     import torch
     import transformers
     from datasets import Dataset
@@ -121,8 +122,11 @@ def trl_side(model: Path, prompts_per_step: int, steps: int, threads: int, out: 
     def reward(completions, **_):
         return [float(index % 2) for index in range(len(completions))]
 
+    lora = which == "trl-lora"
+    dtype = torch.bfloat16 if lora else torch.float32
+    adapter = LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
     trainer = GRPOTrainer(
-        model=transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16),
+        model=transformers.AutoModelForCausalLM.from_pretrained(model, dtype=dtype),
         processing_class=transformers.AutoTokenizer.from_pretrained(model),
         args=GRPOConfig(
             output_dir=str(out), use_cpu=True, bf16=True, gradient_checkpointing=False, report_to="none",
@@ -134,7 +138,7 @@ def trl_side(model: Path, prompts_per_step: int, steps: int, threads: int, out: 
         ),
         reward_funcs=reward,
         train_dataset=Dataset.from_dict({"prompt": prompts(prompts_per_step * steps)}),
-        peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"),
+        peft_config=adapter if lora else None,
         callbacks=[Clock()],
     )  # fmt: skip
     trainer.train()
@@ -155,7 +159,7 @@ def hapo_command(which: str, it: argparse.Namespace, model: Path, out: Path) -> 
         )
     )  # fmt: skip
     options = ["--run-dir", str(out / which), "--threads", str(it.threads), "--no-preflight"]
-    return [it.hapo, "train", str(recipe), *options]
+    return [it.hapo, "train", str(recipe), *options, *(part for pair in it.set for part in ("--set", pair))]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -189,11 +193,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("runs/lora-side-by-side"))
-    parser.add_argument("--trl-side", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of hapo's recipes")
+    parser.add_argument("--trl-side", choices=["trl-lora", "trl-full"], help=argparse.SUPPRESS)
     it = parser.parse_args()
     model, out = (it.out / f"random-{it.shape}").resolve(), (it.out / time.strftime("%H%M%S")).resolve()
     if it.trl_side:
-        trl_side(model, it.prompts, it.steps, it.threads, it.out)
+        trl_side(it.trl_side, model, it.prompts, it.steps, it.threads, it.out)
         return
     if not (model / "model.safetensors").exists():
         make_model(it.shape, model)
@@ -201,9 +206,10 @@ def main() -> None:
     print(f"| {it.shape}, {it.prompts} prompts, {it.threads} threads | seconds a step | CPU seconds a step | peak memory, GB |")
     print("|---|---|---|---|", flush=True)
     for which in it.only:
-        if which == "trl-lora":
-            (out / f"random-{it.shape}").symlink_to(model)
-            command = [sys.executable, __file__, "--trl-side", "--shape", it.shape, "--out", str(out)]
+        if which.startswith("trl"):
+            if not (out / f"random-{it.shape}").exists():
+                (out / f"random-{it.shape}").symlink_to(model)
+            command = [sys.executable, __file__, "--trl-side", which, "--shape", it.shape, "--out", str(out)]
             command += ["--prompts", str(it.prompts), "--steps", str(it.steps), "--threads", str(it.threads)]
             memory, _ = measured(command, out / f"{which}.log", out / "none")
             times, cpu = zip(*json.loads((out / "times.json").read_text()))
