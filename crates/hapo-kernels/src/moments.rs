@@ -16,7 +16,7 @@ pub enum MomentsMut<'a, B> {
         buffers: [&'a mut B; 2],
         /// The update's first element among those of the buffers.
         first: usize,
-        /// Seed of the draws that round ([`hapo_core::RngStream::Moments`]): at the counter of [`AdamW::step`] and
+        /// Seed of the draws that round ([`hapo_core::RngStream::Moments`]): at the counter of [`crate::AdamW::step`] and
         /// of the element's number over eight, the element has 16 bits for the first moment and 16 for the second.
         seed: u64,
     },

@@ -1,4 +1,5 @@
-//! Memory that this process may still take: the machine's, and that of its control groups.
+//! Memory that this process may still take: the machine's, that of its control groups, and of its own limit
+//! (`ulimit -v`).
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -7,7 +8,19 @@ use std::path::Path;
 pub(super) fn free_bytes() -> Option<u64> {
     let machine = available(&read_to_string("/proc/meminfo").ok()?)?;
     let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
-    Some(of_groups(&groups, Path::new("/sys/fs/cgroup")).map_or(machine, |it| it.min(machine)))
+    let of_groups = of_groups(&groups, Path::new("/sys/fs/cgroup"));
+    let read = |file: &str| read_to_string(file).unwrap_or_default();
+    let own = of_address_space(&read("/proc/self/limits"), &read("/proc/self/status"));
+    [Some(machine), of_groups, own].into_iter().flatten().min()
+}
+
+/// What the limit on addresses of `/proc/self/limits` leaves beside those of `/proc/self/status`; `None` without one.
+fn of_address_space(limits: &str, status: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|it| it.strip_prefix("Max address space"))?;
+    let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmSize:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(limit.saturating_sub(kilobytes * 1024))
 }
 
 /// `MemAvailable` of `/proc/meminfo`.
@@ -49,6 +62,20 @@ fn left(limit: &Path, used: &Path, stat: &Path) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_on_addresses_counts() {
+        let limits = |soft: &str| {
+            format!(
+                "Limit  Soft  Hard  Units\nMax address space         {soft}            unlimited            bytes\n"
+            )
+        };
+        let status = "Name:\thapo\nVmPeak:\t 9000 kB\nVmSize:\t    1000 kB\n";
+        assert_eq!(of_address_space(&limits("unlimited"), status), None);
+        assert_eq!(of_address_space(&limits("1024001"), status), Some(1));
+        assert_eq!(of_address_space(&limits("1000"), status), Some(0));
+        assert_eq!(of_address_space("", status), None);
+    }
 
     #[test]
     fn the_machine_says_what_is_available() {
