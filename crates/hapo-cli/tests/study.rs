@@ -113,3 +113,54 @@ fn scores_of_other_settings_are_refused(out: &Path) {
     let message = refused("3", &["--tables"]);
     assert!(message.contains("differs in the base weights (model)"), "{message}");
 }
+
+/// Every arm on a split of a file, by the model's own template; another split is refused where scores are of this one.
+#[test]
+fn a_pretrained_model_is_studied_on_a_files_problems() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows: Vec<String> = (0..80)
+        .map(|i| {
+            let (problem, answer) = (format!("What is {i} + 7?"), i + 7);
+            let solution = format!("{i} + 7 = \\boxed{{{answer}}}");
+            let answer = answer.to_string();
+            let row =
+                serde_json::json!({"problem": problem, "answer": answer, "solution": solution});
+            format!("{row}\n")
+        })
+        .collect();
+    let data = folder.path().join("problems.jsonl");
+    std::fs::write(&data, rows.concat()).unwrap();
+    let study = |held_out: &str| {
+        let model =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/fixtures/models/tiny-qwen2");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
+        command.args(["study", "real", "--model", model, "--seeds", "1", "--no-search", "--steps"]);
+        command.args(["2", "--held-out", held_out, "--set", "sampling.max_new_tokens=40"]);
+        command.args(["--set", "metrics.preflight=0", "--quiet", "--out"]);
+        command.arg(folder.path().join("study")).arg("--data").arg(&data);
+        command.output().unwrap()
+    };
+    let first = study("6");
+    assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+    let out = folder.path().join("study");
+    let text = std::fs::read_to_string(out.join("real.json")).unwrap();
+    let done: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&done["problems"], &done["completions"]), (&6.into(), &4.into()));
+    let rows = done["tables"][0]["rows"].as_array().unwrap();
+    let names: Vec<&str> = rows.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let methods =
+        ["base", "sft", "grpo", "sft-grpo", "trapo", "hapo"].map(|it| format!("real-{it}"));
+    assert_eq!(names, methods);
+    assert!(rows.iter().all(|it| it["examples"].as_array().unwrap().len() == 3), "{text}");
+    let train = std::fs::read_to_string(out.join("train.jsonl")).unwrap();
+    // 6 of 80 are held out, 60 are the development split.
+    assert_eq!(train.lines().count(), 14);
+    assert!(train.contains("13 + 7") && !train.contains("What is 14 + 7"));
+    let recipe = std::fs::read_to_string(out.join("runs/real-hapo/seed-0/recipe.toml")).unwrap();
+    // Two steps of an epoch of two, closed after the first.
+    assert!(recipe.contains("turn_off_epoch = 0.5") && recipe.contains("steps = 2"), "{recipe}");
+    assert!(study("6").status.success());
+    let other = study("5");
+    let message = String::from_utf8(other.stderr).unwrap();
+    assert!(!other.status.success() && message.contains("problems (6, now 5)"), "{message}");
+}

@@ -32,6 +32,8 @@ pub(crate) enum Base {
     Shipped,
     /// A rung of the ladder.
     Rung(usize),
+    /// The pretrained model of [`crate::Real`].
+    Pretrained,
 }
 
 /// A table: rows that are read together.
@@ -61,6 +63,8 @@ pub enum StudyName {
     Ladder,
     /// Teachers that are not perfect.
     Teachers,
+    /// A pretrained model.
+    Real,
 }
 
 /// A choice of a learning rate, on the development split with one seed that no table uses.

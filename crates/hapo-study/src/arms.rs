@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use hapo_data::task::TeacherSteps;
 
 use crate::arm::{Arm, Base, MINI6_LEVELS, RATES, Search, Section, StudyName, recipe};
-use crate::{ladder, teachers};
+use crate::{ladder, real, teachers};
 
 const IMITATION_RATES: &[f64] = &[1e-4, 2e-4, 4e-4];
 
@@ -41,7 +41,8 @@ pub(crate) static SEARCHES: LazyLock<Vec<Search>> = LazyLock::new(|| {
             RATES
         },
     });
-    own.chain(ladder::searches()).chain(teachers::searches()).collect()
+    let studies = ladder::searches().chain(teachers::searches()).chain(real::searches());
+    own.chain(studies).collect()
 });
 
 /// Seed of the search.
@@ -80,12 +81,13 @@ macro_rules! sections {
 pub(crate) static ARMS: LazyLock<Vec<Arm>> = LazyLock::new(|| {
     let base = Arm::base("base".to_owned(), "base".to_owned(), Base::Shipped);
     let mini = std::iter::once(base).chain(mini_arms());
-    mini.chain(ladder::arms()).chain(teachers::arms()).collect()
+    mini.chain(ladder::arms()).chain(teachers::arms()).chain(real::arms()).collect()
 });
 
 /// The tables of every study, in the order in which they are made.
 pub static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
-    mini_sections().into_iter().chain(ladder::sections()).chain(teachers::sections()).collect()
+    let studies = ladder::sections().chain(teachers::sections()).chain(real::sections());
+    mini_sections().into_iter().chain(studies).collect()
 });
 
 /// Columns: name, row of the table, recipe, what differs from it, the search whose learning rate it is given.
@@ -208,7 +210,11 @@ mod tests {
             };
             assert!(SEARCHES.iter().any(|s| s.name == it.search), "{}", it.name);
             let unset = it.unset.clone();
-            let sets = Overrides { for_many: true, unset, ..Overrides::set(it.sets.clone()) };
+            let mut sets = it.sets.clone();
+            if it.base == Base::Pretrained {
+                sets.push("data.train=train.jsonl".to_owned());
+            }
+            let sets = Overrides { for_many: true, unset, ..Overrides::set(sets) };
             Recipe::parse_stages(text, &it.name, &it.name, &sets).unwrap();
         }
         for search in &*SEARCHES {

@@ -9,7 +9,7 @@ use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy};
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::mini::{COMPLETIONS, DrawKeys, TEMPERATURE, evaluate_sets, model_name};
+use crate::mini::{COMPLETIONS, DrawKeys, EvalFormat, TEMPERATURE, evaluate_sets, model_name};
 
 /// A run of the demonstration.
 struct Arm {
@@ -150,7 +150,7 @@ impl Demonstration {
             label: label.to_owned(),
             model: path.to_owned(),
             results: evaluate_sets(
-                path,
+                (path, EvalFormat::BUILT_IN),
                 (sets, DrawKeys::Shared),
                 hapo_data::task::RESPONSE_LIMIT,
                 self.seed,

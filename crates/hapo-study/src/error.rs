@@ -42,6 +42,14 @@ pub enum Error {
         /// What differs.
         differences: String,
     },
+    /// Too few problems for the splits of a study.
+    #[error("expected at least {expected} problems, got {got}")]
+    TooFewProblems {
+        /// Held out, of the development split, and of one step.
+        expected: usize,
+        /// How many there are.
+        got: usize,
+    },
     /// A folder that cannot be made.
     #[error("cannot create {}: {source}", path.display())]
     Io {
@@ -76,6 +84,7 @@ impl Explain for Error {
                 "give the settings that it was made with, or another folder; without the file the run is scored again"
                     .to_owned(),
             ),
+            Self::TooFewProblems { .. } => Some("hold out fewer, or give a larger file".to_owned()),
             Self::UnknownTable { known, .. } => Some(format!("tables are {known}")),
             _ => None,
         }
@@ -88,6 +97,7 @@ impl Explain for Error {
             Self::Report(it) => it.is_bad_input(),
             Self::Data(_)
             | Self::UnknownTable { .. }
+            | Self::TooFewProblems { .. }
             | Self::OtherScores { .. }
             | Self::Path { .. } => true,
             Self::Run(it) => it.is_bad_input(),

@@ -8,11 +8,13 @@ use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, ResumePolicy};
 
 use crate::arm::{Arm, Base, recipe};
 use crate::error::Result;
-use crate::ladder;
 use crate::mini::model_name;
 use crate::plan::{StudyObserver, StudyPlan};
-use crate::scores::{Last, Made, Scores, Target, problem_sets, score, success, truncated};
+use crate::scores::{
+    Last, Made, Problems, Scores, Target, problem_sets, score, success, truncated,
+};
 use crate::tables::metrics_of;
+use crate::{ladder, real};
 
 /// A run to make.
 #[derive(Clone, Debug)]
@@ -45,6 +47,7 @@ impl Job {
         match self.arm.base {
             Base::Shipped => Ok(BUILTIN_BASE.to_owned()),
             Base::Rung(rung) => Ok(model_name(&ladder::folder_of(&plan.out, rung))?.to_owned()),
+            Base::Pretrained => Ok(plan.pretrained().model().to_owned()),
         }
     }
 
@@ -53,7 +56,11 @@ impl Job {
         let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
         let mut overrides = plan.overrides.clone();
         overrides.for_many = true;
-        let own = self.arm.sets.iter().cloned().chain(self.common_sets(plan));
+        let of_data = match self.arm.base {
+            Base::Pretrained => plan.pretrained().sets(self.arm)?,
+            _ => Vec::new(),
+        };
+        let own = self.arm.sets.iter().cloned().chain(of_data).chain(self.common_sets(plan));
         overrides.set.splice(0..0, own);
         overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
         let name = &self.arm.name;
@@ -62,11 +69,17 @@ impl Job {
         let model = self.model(plan)?;
         let count = stages.len();
         for (n, stage) in stages.iter_mut().enumerate() {
-            let mut sets = of_stage(stage, &plan.overrides);
+            let mut sets = Vec::new();
+            if self.arm.base == Base::Pretrained {
+                let steps = plan.pretrained().steps(stage.steps());
+                *stage = stage.with(&Overrides::set([format!("steps={steps}")]))?;
+            }
+            sets.extend(of_stage(stage, &plan.overrides));
             if n == 0 && self.arm.base != Base::Shipped {
                 sets.push(format!("model.path={model}"));
             }
-            if let Some(rate) = self.rate {
+            let own = (self.arm.base == Base::Pretrained).then_some(real::RATE);
+            if let Some(rate) = self.rate.or(own) {
                 // Imitation before the method: its rates lie a factor 2 higher in the search as well.
                 let rate = if n + 1 == count { rate } else { 2.0 * rate };
                 sets.push(format!("optim.lr={rate:e}"));
@@ -94,16 +107,28 @@ impl Job {
     }
 
     fn looked_at(&self, plan: &StudyPlan) -> Result<Vec<EvalSet>> {
-        let sets = problem_sets(self.arm.levels, plan.problems.min(LOOKED_AT), Split::Development)?;
+        let sets = match self.arm.base {
+            Base::Pretrained => {
+                vec![(
+                    "development".to_owned(),
+                    plan.pretrained().problems(Split::Development).clone(),
+                )]
+            }
+            _ => problem_sets(self.arm.levels, plan.problems.min(LOOKED_AT), Split::Development)?,
+        };
         Ok(sets.into_iter().map(|(name, dataset)| EvalSet { name, dataset }).collect())
     }
 
-    fn target(&self, plan: &StudyPlan, stages: &[Recipe]) -> Target<'static> {
+    fn target<'a>(&self, plan: &'a StudyPlan, stages: &[Recipe]) -> Target<'a> {
         let last = stages.last().expect("a recipe has a stage");
+        let split = self.split;
+        let problems = match self.arm.base {
+            Base::Pretrained => Problems::Of(plan.pretrained().problems(split)),
+            _ => Problems::Levels { levels: self.arm.levels, count: plan.problems },
+        };
         Target {
-            levels: self.arm.levels,
-            problems: plan.problems,
-            split: self.split,
+            problems,
+            split,
             seed: self.seed,
             max_new_tokens: last.sampling().max_new_tokens,
             teacher: self.arm.teacher,
@@ -135,7 +160,10 @@ impl Job {
             return Ok(0.0);
         }
         let of_stage = |it: &Recipe| {
-            let (rollouts, imitation) = STEP_SECONDS;
+            let (rollouts, imitation) = match self.arm.base {
+                Base::Pretrained => real::STEP_SECONDS,
+                _ => STEP_SECONDS,
+            };
             it.steps() as f64 * if imitates(it) { imitation } else { rollouts }
         };
         Ok(self.stages(plan)?.iter().map(of_stage).sum())
@@ -250,10 +278,12 @@ fn seconds_of(folder: &Path) -> f64 {
 mod tests {
     use super::*;
     use crate::arms::{ARMS, find};
+    use crate::real::Real;
 
     fn plan(set: &[&str]) -> StudyPlan {
         let overrides = Overrides::set(set.iter().map(|it| (*it).to_owned()));
-        StudyPlan { overrides, ..StudyPlan::of_tests(Vec::new()) }
+        let real = Some(Real::of_tests());
+        StudyPlan { real, overrides, ..StudyPlan::of_tests(Vec::new()) }
     }
 
     fn stages(arm: &str, seed: u64, rate: Option<f64>, set: &[&str]) -> Vec<Recipe> {
@@ -267,7 +297,9 @@ mod tests {
     fn every_arm_has_its_seeds_prompts_and_as_many_looks() {
         for arm in ARMS.iter().filter(|it| it.recipe.is_some()) {
             for stage in stages(&arm.name, 3, Some(1e-4), &[]) {
-                assert_eq!((stage.seed(), stage.data().seed), (3, 3), "{}", arm.name);
+                // The problems of a file are not drawn.
+                let drawn = if arm.base == Base::Pretrained { 0 } else { 3 };
+                assert_eq!((stage.seed(), stage.data().seed), (3, drawn), "{}", arm.name);
                 let eval = stage.eval().unwrap();
                 let looks = stage.steps().div_ceil(eval.every);
                 assert!((5..=6).contains(&looks), "{}: {looks}", arm.name);
@@ -295,6 +327,11 @@ mod tests {
         for arm in ARMS.iter().filter(|it| it.search.starts_with("teachers-")) {
             assert_eq!(steps(&arm.name), 240, "{}", arm.name);
         }
+        let real = &stages("real-hapo", 0, None, &[])[0];
+        assert_eq!((real.steps(), real.optim().lr), (60, 5e-6));
+        assert!(real.resolved().contains("turn_off_epoch = 0.3"), "{}", real.resolved());
+        let rates = stages("real-sft-grpo", 0, None, &[]);
+        assert_eq!(rates.iter().map(|it| it.optim().lr).collect::<Vec<_>>(), [1e-5, 5e-6]);
         let open = &stages("exact-hapo-open", 0, None, &[])[0];
         assert!(open.resolved().contains("annealing = \"off\""));
         let flips = &stages("flips-15-grpo", 0, None, &[])[0];

@@ -1,5 +1,5 @@
 //! Studies on the built-in task, several seeds each, tables with intervals: the paper in miniature, a ladder of base models,
-//! teachers that are not perfect.
+//! teachers that are not perfect, a pretrained model.
 //!
 //! [`study`] trains and scores the runs of the tables, each in a folder of its own; a run that is done is not repeated, so
 //! a study resumes where it was stopped. [`Demonstration`] is the three runs of the quickstart. The crate prints nothing:
@@ -19,6 +19,7 @@ mod mini;
 mod page;
 mod plan;
 mod rates;
+mod real;
 mod scores;
 mod study;
 mod tables;
@@ -29,5 +30,6 @@ pub use arms::SECTIONS;
 pub use demonstration::{Demonstration, DemonstrationTable, Stopped};
 pub use error::{Error, Result};
 pub use plan::{Cost, RunDone, StudyObserver, StudyPlan};
+pub use real::Real;
 pub use study::{StudyOutcome, sections, study};
 pub use tables::StudyResults;

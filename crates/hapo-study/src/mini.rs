@@ -1,8 +1,8 @@
-//! Models on the built-in task, as the study and the demonstration score them.
+//! Models on sets of problems, as the study and the demonstration score them.
 
 use std::path::Path;
 
-use hapo_data::Dataset;
+use hapo_data::{Dataset, TemplateChoice};
 use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
 use hapo_sampler::{ChatFormat, Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Extraction, MATH};
@@ -25,23 +25,38 @@ pub(crate) enum DrawKeys<'a> {
     Shared,
 }
 
+/// How problems are asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EvalFormat {
+    pub(crate) template: TemplateChoice<'static>,
+    /// Completions of each problem.
+    pub(crate) completions: usize,
+}
+
+impl EvalFormat {
+    /// Those of the built-in task.
+    pub(crate) const BUILT_IN: Self = Self {
+        template: TemplateChoice { name: "chatml", system: None, suffix: None },
+        completions: COMPLETIONS,
+    };
+}
+
 /// A model's results on each of the sets.
 pub(crate) fn evaluate_sets(
-    model: &str,
+    (model, asked): (&str, EvalFormat),
     (sets, draws): (&[Dataset], DrawKeys<'_>),
     max_new_tokens: usize,
     seed: u64,
     threads: usize,
 ) -> Result<Vec<Vec<ProblemResult>>> {
-    let template = hapo_data::find_template("chatml")?;
     let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
-    let template = hapo_sampler::choose_template(template.into(), model, &loaded.tokenizer_files)
+    let template = hapo_sampler::choose_template(asked.template, model, &loaded.tokenizer_files)
         .map_err(hapo_eval::Error::from)?;
     loaded.model.pack_exact().map_err(hapo_train::Error::from)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)
         .map_err(hapo_eval::Error::from)?;
     let settings = EvalSettings {
-        completions: COMPLETIONS,
+        completions: asked.completions,
         decoding: Decoding::Sample { temperature: TEMPERATURE, truncation: Truncation::NONE },
         max_new_tokens,
         max_sequences: 256,

@@ -16,7 +16,7 @@ const HEAD: &str = "<!doctype html><html lang=en><meta charset=utf-8><meta name=
     body{max-width:80rem;margin:2rem auto;padding:0 1rem}.scroll{overflow-x:auto}.charts{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0}\
     table{border-collapse:collapse;font-variant-numeric:tabular-nums}\
     td,th{padding:.25rem .6rem;text-align:right;border-bottom:1px solid #8885;white-space:nowrap}\
-    td:first-child,th:first-child{text-align:left}</style><h1>Runs on the built-in task</h1>\n";
+    td:first-child,th:first-child{text-align:left}</style><h1>hapo study</h1>\n";
 
 impl StudyResults {
     /// The tables as Markdown.
@@ -50,6 +50,7 @@ impl StudyResults {
             text += &of_seeds(table);
             text += &differences(table);
             text += &curves(table);
+            text += &examples(table);
         }
         text
     }
@@ -271,6 +272,23 @@ fn curves(table: &Table) -> String {
     {
         let curves: Vec<String> = row.curves.iter().map(|it| curve(*it)).collect();
         let _ = writeln!(text, "| {} | {} |", row.label, curves.join(" | "));
+    }
+    text
+}
+
+/// What each row's model says to the first held-out problems, on a line each.
+fn examples(table: &Table) -> String {
+    const MOST: usize = 400;
+    let mut text = String::new();
+    for row in &table.rows {
+        for (n, it) in row.examples.iter().enumerate() {
+            let mut shown: String = it.chars().take(MOST).collect();
+            if it.chars().count() > MOST {
+                shown.push('…');
+            }
+            let line = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+            let _ = writeln!(text, "\n{}, held-out problem {}: {line}", row.label, n + 1);
+        }
     }
     text
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hapo_train::{Observer, Overrides};
 
 use crate::arm::Section;
+use crate::real::Real;
 
 /// What a study makes.
 #[derive(Clone, Debug)]
@@ -20,8 +21,10 @@ pub struct StudyPlan {
     pub threads: usize,
     /// Folder of the runs and tables.
     pub out: PathBuf,
-    /// Held-out problems of each benchmark.
+    /// Held-out problems of each benchmark of the built-in task.
     pub problems: usize,
+    /// The pretrained model, where the tables are of one.
+    pub real: Option<Real>,
     /// Whether learning rates are searched; otherwise runs have their recipes' own.
     pub search: bool,
     /// Overrides of every recipe.
@@ -35,6 +38,11 @@ pub struct StudyPlan {
 }
 
 impl StudyPlan {
+    /// The pretrained model of arms that start from one.
+    pub(crate) fn pretrained(&self) -> &Real {
+        self.real.as_ref().expect("a study of a pretrained model has one")
+    }
+
     /// Worker threads of one run.
     pub(crate) fn threads_of_a_run(&self) -> usize {
         (self.threads / self.jobs).max(1)
@@ -50,6 +58,7 @@ impl StudyPlan {
             threads: 2,
             out: PathBuf::from("out"),
             problems: 200,
+            real: None,
             search: true,
             overrides: Overrides::default(),
             train: true,

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
-use hapo_eval::ProblemResult;
+use hapo_eval::{ProblemResult, text_checksum};
 use hapo_train::{Inputs, Recipe};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::mini::{COMPLETIONS, DrawKeys, TEMPERATURE, evaluate_sets};
+use crate::mini::{DrawKeys, EvalFormat, TEMPERATURE, evaluate_sets};
+use crate::real;
 
 /// The scores of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,9 +63,12 @@ pub(crate) struct BenchmarkScores {
     /// Mean length of a completion in tokens.
     pub(crate) tokens: f64,
     /// Share of completions without an end token.
-    truncated: f64,
+    pub(crate) truncated: f64,
     /// Share of completions in the teacher's style.
     pub(crate) teacher_style: f64,
+    /// Of problems of a file, the first completion of each of the first ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) examples: Vec<String>,
 }
 
 impl Made {
@@ -77,11 +81,11 @@ impl Made {
         Ok(Self {
             recipes: stages.iter().map(Recipe::resolved).collect(),
             overrides: overrides.to_vec(),
-            problems: target.problems,
-            completions: COMPLETIONS,
+            problems: target.problems.count(),
+            completions: target.problems.format().completions,
             temperature: f64::from(TEMPERATURE),
             split: target.split,
-            levels: target.levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect(),
+            levels: target.problems.names(),
             inputs,
         })
     }
@@ -172,17 +176,63 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// Whose problems a model is scored on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Problems<'a> {
+    /// So many of each level of the built-in task.
+    Levels { levels: &'a [(&'static str, u32)], count: usize },
+    /// A part of a file.
+    Of(&'a Dataset),
+}
+
+impl Problems<'_> {
+    /// Problems of each benchmark.
+    fn count(self) -> usize {
+        match self {
+            Self::Levels { count, .. } => count,
+            Self::Of(dataset) => dataset.examples.len(),
+        }
+    }
+
+    /// What they are, for a record.
+    fn names(self) -> Vec<String> {
+        match self {
+            Self::Levels { levels, .. } => {
+                levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect()
+            }
+            Self::Of(dataset) => vec![text_checksum(dataset)],
+        }
+    }
+
+    /// How they are asked.
+    fn format(self) -> EvalFormat {
+        match self {
+            Self::Levels { .. } => EvalFormat::BUILT_IN,
+            Self::Of(_) => EvalFormat { template: real::TEMPLATE, completions: real::COMPLETIONS },
+        }
+    }
+
+    /// The benchmarks.
+    fn sets(self, split: Split) -> Result<Vec<(String, Dataset)>> {
+        match self {
+            Self::Levels { levels, count } => problem_sets(levels, count, split),
+            Self::Of(dataset) => Ok(vec![("held-out".to_owned(), dataset.clone())]),
+        }
+    }
+}
+
 /// What a model is scored on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
-    pub(crate) levels: &'a [(&'static str, u32)],
-    /// Problems of each level.
-    pub(crate) problems: usize,
+    pub(crate) problems: Problems<'a>,
     pub(crate) split: Split,
     pub(crate) seed: u64,
     pub(crate) max_new_tokens: usize,
     pub(crate) teacher: TeacherSteps,
 }
+
+/// Problems of a file whose first completion is kept.
+const EXAMPLES: usize = 3;
 
 /// The problems of each level, by the names of their benchmarks.
 pub(crate) fn problem_sets(
@@ -210,11 +260,17 @@ pub(crate) fn score(
     target: &Target<'_>,
     threads: usize,
 ) -> Result<Vec<BenchmarkScores>> {
-    let sets = problem_sets(target.levels, target.problems, target.split)?;
+    let sets = target.problems.sets(target.split)?;
     let (names, sets): (Vec<String>, Vec<Dataset>) = sets.into_iter().unzip();
     let draws = DrawKeys::OfNames(&names);
-    let results =
-        evaluate_sets(model, (&sets, draws), target.max_new_tokens, target.seed, threads)?;
+    let results = evaluate_sets(
+        (model, target.problems.format()),
+        (&sets, draws),
+        target.max_new_tokens,
+        target.seed,
+        threads,
+    )?;
+    let is_text = matches!(target.problems, Problems::Of(_));
     let scores = names.into_iter().zip(results).map(|(name, results)| {
         let all = || results.iter().flat_map(|it| &it.completions);
         let n = all().count().max(1) as f64;
@@ -225,6 +281,11 @@ pub(crate) fn score(
             tokens: share(all().filter_map(|it| it.tokens).sum()),
             truncated: share(all().filter(|it| !it.ended).count()),
             teacher_style: share(all().filter(|it| target.teacher.wrote(&it.text)).count()),
+            examples: results
+                .iter()
+                .take(if is_text { EXAMPLES } else { 0 })
+                .filter_map(|it| Some(it.completions.first()?.text.clone()))
+                .collect(),
         }
     });
     Ok(scores.collect())

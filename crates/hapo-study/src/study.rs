@@ -84,7 +84,7 @@ fn missing_bases(plan: &StudyPlan) -> BTreeSet<usize> {
     let arms = plan.sections.iter().flat_map(|it| &it.arms).map(|it| find(it).base);
     let rungs = arms.filter_map(|it| match it {
         Base::Rung(rung) => Some(rung),
-        Base::Shipped => None,
+        Base::Shipped | Base::Pretrained => None,
     });
     rungs.filter(|it| !ladder::folder_of(&plan.out, *it).join("config.json").exists()).collect()
 }

@@ -3,18 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use hapo_data::task::Split;
 use hapo_eval::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 use hapo_run::write_atomically;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::arm::{Section, StudyName};
+use crate::arm::{Base, Section, StudyName};
 use crate::arms::find;
 use crate::error::Result;
 use crate::job::Job;
 use crate::plan::StudyPlan;
 use crate::scores::Scores;
-use crate::{ladder, mini};
+use crate::{ladder, mini, real};
 
 /// The scores of runs that are done, by arm and seed.
 pub(crate) type Done = BTreeMap<(String, u64), Scores>;
@@ -70,6 +71,9 @@ pub(crate) struct Row {
     /// Means over the seeds, step by step, of the same metrics.
     #[serde(skip)]
     pub(crate) steps: Vec<Vec<f64>>,
+    /// Completions of the first seed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) examples: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -100,15 +104,18 @@ impl StudyResults {
         Ok(Self {
             builds: builds.into_iter().collect(),
             cpu: plan.cpu.clone(),
-            problems: plan.problems,
-            completions: mini::COMPLETIONS,
+            problems: plan
+                .real
+                .as_ref()
+                .map_or(plan.problems, |it| it.problems(Split::HeldOut).examples.len()),
+            completions: plan.real.as_ref().map_or(mini::COMPLETIONS, |_| real::COMPLETIONS),
             temperature: mini::TEMPERATURE,
             learning_rates: rates.clone(),
             tables: tables.collect::<Result<_>>()?,
         })
     }
 
-    /// Writes the tables as `results.md`, `results.json` and `results.html`; those of the ladder and of the teachers have
+    /// Writes the tables as `results.md`, `results.json` and `results.html`; those of the other studies have
     /// their study's name, since all may lie in one folder.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("tables are plain data");
@@ -123,6 +130,7 @@ impl StudyResults {
         match self.tables.first().map(|it| it.study) {
             Some(StudyName::Ladder) => "ladder",
             Some(StudyName::Teachers) => "teachers",
+            Some(StudyName::Real) => "real",
             _ => "results",
         }
     }
@@ -196,7 +204,10 @@ fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>
     };
     let by_benchmark = (0..first.benchmarks.len())
         .map(|n| mean(scores.iter().flat_map(|it| it.benchmarks[n].problems.iter().copied())));
-    let collapsed = |it: &&&Scores| it.last.success < 0.8 * it.mean() || it.last.truncated > 0.5;
+    // A pretrained model seldom ends within its limit, before a run as after it.
+    let ends = find(name).base != Base::Pretrained;
+    let collapsed =
+        |it: &&&Scores| it.last.success < 0.8 * it.mean() || (ends && it.last.truncated > 0.5);
     let runs: Vec<Vec<Value>> =
         scores.iter().map(|it| metrics_of(&Job::folder_of(out, name, it.seed))).collect();
     let steps: Vec<Vec<f64>> = CURVES.iter().map(|it| over_seeds(&runs, it.0)).collect();
@@ -215,6 +226,7 @@ fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>
         seconds: of_runs(&|it| it.seconds),
         curves: steps.iter().map(|it| thirds(it)).collect(),
         steps,
+        examples: first.benchmarks.iter().flat_map(|it| it.examples.clone()).collect(),
     }))
 }
 

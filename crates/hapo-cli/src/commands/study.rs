@@ -1,18 +1,19 @@
 //! `hapo study`: the paper in miniature, and the conditions under which its method helps, by one command each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
 use clap::ValueEnum as _;
-use hapo_study::{Cost, RunDone, StudyName, StudyObserver, StudyPlan, sections, study};
-use hapo_train::Observer;
+use hapo_study::{Cost, Real, RunDone, StudyName, StudyObserver, StudyPlan, sections, study};
+use hapo_train::{Observer, ReadAs};
 
 use crate::commands::train::ProgressObserver;
+use crate::failure::bad_input;
 use crate::support::overrides::OverrideArgs;
-use crate::support::{arguments, interrupt, machine};
+use crate::support::{arguments, hub, interrupt, machine};
 
 /// The paper's tables at the size of one small machine: every method, several seeds, intervals.
 ///
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     seeds: u64,
     /// Only these tables. mini: table1, ablation, sensitivity, stability, coverage, beyond; ladder: rung-0, rung-0.1,
     /// rung-0.5, rung-1, rung-5; teachers: exact, ceiling, coverage-10, coverage-50, coverage-100, unfollowable, flawed,
-    /// limit, flips-5, flips-15
+    /// limit, flips-5, flips-15; real: real
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Runs at a time; the threads are shared out among them
@@ -43,9 +44,21 @@ pub(crate) struct Args {
     /// Folder of the runs and tables [default: runs/study-STUDY]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Held-out problems of each benchmark
+    /// Held-out problems of each benchmark of the built-in task
     #[arg(long, default_value_t = 200)]
     problems: usize,
+    /// real: the model, a folder or a name of the hub
+    #[arg(long)]
+    model: Option<String>,
+    /// real: the file of problems, whose solutions are the teacher's
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// real: so many of the file's last problems are held out
+    #[arg(long, value_name = "N", default_value_t = 319)]
+    held_out: usize,
+    /// real: steps of each run; the gate closes for good after half of them
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    steps: u64,
     /// Train with the recipes' own learning rates
     #[arg(long)]
     no_search: bool,
@@ -70,6 +83,8 @@ enum Study {
     Ladder,
     /// Teachers that are not perfect: GRPO, SFT-GRPO, TRAPO, HAPO annealed and not annealed in ten regimes
     Teachers,
+    /// A pretrained model on a file's problems, with its solutions as the teacher: SFT, GRPO, SFT-GRPO, TRAPO and HAPO
+    Real,
 }
 
 impl Study {
@@ -78,6 +93,7 @@ impl Study {
             Self::Mini => StudyName::Mini,
             Self::Ladder => StudyName::Ladder,
             Self::Teachers => StudyName::Teachers,
+            Self::Real => StudyName::Real,
         }
     }
 }
@@ -117,15 +133,17 @@ impl Args {
             &[("--problems", self.problems), ("--jobs", self.jobs)],
             "ask for one",
         )?;
+        let out = self.out.clone().unwrap_or_else(|| {
+            let study = self.study.to_possible_value().expect("no study is hidden");
+            PathBuf::from(format!("runs/study-{}", study.get_name()))
+        });
         Ok(StudyPlan {
+            real: self.real(&out)?,
             sections: sections(self.study.name(), &self.only)?,
             seeds: self.seeds,
             jobs: self.jobs,
             threads,
-            out: self.out.clone().unwrap_or_else(|| {
-                let study = self.study.to_possible_value().expect("no study is hidden");
-                PathBuf::from(format!("runs/study-{}", study.get_name()))
-            }),
+            out,
             problems: self.problems,
             search: !self.no_search,
             overrides: self.overrides.overrides(),
@@ -133,6 +151,23 @@ impl Args {
             build: crate::VERSION.to_owned(),
             cpu: machine::cpu_name(),
         })
+    }
+
+    /// The pretrained model and its problems.
+    fn real(&self, out: &Path) -> Result<Option<Real>> {
+        let hint = "hapo study real --model DIR --data FILE";
+        match (self.study, &self.model, &self.data) {
+            (Study::Real, Some(model), Some(data)) => {
+                arguments::at_least_one(&[("--held-out", self.held_out)], hint)?;
+                let model = hub::model_folder(model)?;
+                let dataset = hapo_train::load_file(&hub::data_file(data)?, ReadAs::default())?;
+                let of_runs = (model, self.steps.max(1));
+                Ok(Some(Real::prepare(of_runs, dataset, self.held_out, out)?))
+            }
+            (Study::Real, ..) => Err(bad_input("real: expected --model and --data", hint)),
+            (_, None, None) => Ok(None),
+            _ => Err(bad_input("--model and --data are of the study `real`", hint)),
+        }
     }
 }
 

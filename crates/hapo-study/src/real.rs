@@ -1,0 +1,166 @@
+//! A pretrained model on problems of the user's file, whose solutions are the teacher's: a real cold start.
+//!
+//! The last problems of the file are held out, some before them are the development split, and the rest are trained on, in
+//! the order of the file, so that every arm and every call has the same split. Numbers of a step are set for a small model
+//! on one machine; docs/results/plan.md says why they are these.
+
+use std::path::{Path, PathBuf};
+
+use hapo_data::task::{Split, TeacherSteps};
+use hapo_data::{CHAT, Dataset, TemplateChoice, write_file};
+
+use crate::arm::{Arm, Base, Search, Section, StudyName, recipe};
+use crate::error::{Error, Result};
+
+/// What follows a problem in the user's turn.
+const SUFFIX: &str = "\nPlease reason step by step, and put your final answer within \\boxed{}.";
+/// The model's own template, in training and in scoring.
+pub(crate) const TEMPLATE: TemplateChoice<'static> =
+    TemplateChoice { name: CHAT, system: None, suffix: Some(SUFFIX) };
+/// Completions of each held-out problem.
+pub(crate) const COMPLETIONS: usize = 4;
+/// Problems of the development split.
+const DEVELOPMENT: usize = 60;
+/// Prompts of a step.
+const PROMPTS: usize = 8;
+/// Steps of the recipes that the arms are made from; the same share of each stage is made.
+const RECIPE_STEPS: u64 = 60;
+/// The rate of every arm where none is searched; imitation before a method has twice that.
+pub(crate) const RATE: f64 = 5e-6;
+const RATES: &[f64] = &[1e-6, 5e-6, 2e-5];
+/// Seconds of a step: of rollouts, and of imitation. Of a model of 135M on two cores.
+pub(crate) const STEP_SECONDS: (f64, f64) = (36.0, 9.0);
+
+/// Name, label, recipe.
+const METHODS: [(&str, &str, &str); 5] = [
+    ("real-sft", "SFT", recipe!("sft")),
+    ("real-grpo", "GRPO", recipe!("grpo")),
+    ("real-sft-grpo", "SFT-GRPO", recipe!("sft-grpo")),
+    ("real-trapo", "TRAPO, always on", recipe!("trapo")),
+    ("real-hapo", "HAPO, annealed", recipe!("hapo-method")),
+];
+
+/// A pretrained model and the problems of its study.
+#[derive(Clone, Debug)]
+pub struct Real {
+    model: String,
+    train: PathBuf,
+    development: Dataset,
+    held_out: Dataset,
+    steps: u64,
+    /// Steps of an epoch.
+    epoch: u64,
+}
+
+impl Real {
+    /// The study of a model, in runs of `steps` steps, on the problems of a file of which the last `held_out` are for the
+    /// tables. What is trained on is written into the study's folder.
+    ///
+    /// # Errors
+    /// [`Error::TooFewProblems`], or a file that cannot be written.
+    pub fn prepare(
+        (model, steps): (String, u64),
+        mut dataset: Dataset,
+        held_out: usize,
+        out: &Path,
+    ) -> Result<Self> {
+        let (got, expected) = (dataset.examples.len(), held_out + DEVELOPMENT + PROMPTS);
+        if got < expected {
+            return Err(Error::TooFewProblems { expected, got });
+        }
+        let held_out = Dataset { examples: dataset.examples.split_off(got - held_out) };
+        let first = dataset.examples.len() - DEVELOPMENT;
+        let development = Dataset { examples: dataset.examples.split_off(first) };
+        let train = out.join("train.jsonl");
+        hapo_run::create_folder(out)?;
+        write_file(&train, &dataset)?;
+        let epoch = dataset.examples.len().div_ceil(PROMPTS) as u64;
+        Ok(Self { model, train, development, held_out, steps, epoch })
+    }
+
+    /// Runs of 60 steps in epochs of 100, from the shipped base.
+    #[cfg(test)]
+    pub(crate) fn of_tests() -> Self {
+        let none = || Dataset { examples: Vec::new() };
+        let (train, model) = (PathBuf::from("train.jsonl"), hapo_train::BUILTIN_BASE.to_owned());
+        Self { model, train, development: none(), held_out: none(), steps: 60, epoch: 100 }
+    }
+
+    /// The model that all arms start from.
+    pub(crate) fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The problems of a split.
+    pub(crate) fn problems(&self, split: Split) -> &Dataset {
+        match split {
+            Split::Development => &self.development,
+            _ => &self.held_out,
+        }
+    }
+
+    /// Steps of a stage whose recipe says so many.
+    pub(crate) fn steps(&self, of_recipe: u64) -> u64 {
+        (of_recipe * self.steps / RECIPE_STEPS).max(1)
+    }
+
+    /// What an arm has of this study: its data, and a gate that is annealed closes for good after half of the steps.
+    pub(crate) fn sets(&self, arm: &Arm) -> Result<Vec<String>> {
+        let mut sets = vec![format!("data.train={}", crate::mini::model_name(&self.train)?)];
+        if arm.recipe.is_some_and(|it| it.contains("turn_off_epoch")) {
+            let turn_off = self.steps as f64 / 2.0 / self.epoch as f64;
+            sets.push(format!("hapo.turn_off_epoch={turn_off:.4}"));
+        }
+        Ok(sets)
+    }
+}
+
+pub(crate) fn arms() -> impl Iterator<Item = Arm> {
+    let sets = [
+        "data.template=chat",
+        &format!("data.template_suffix={SUFFIX:?}"),
+        "data.max_prompt_tokens=256",
+        "sampling.group_size=8",
+        &format!("sampling.prompts_per_step={PROMPTS}"),
+        "sampling.max_new_tokens=128",
+        &format!("optim.mini_batch_prompts={PROMPTS}"),
+    ]
+    .map(str::to_owned);
+    let unset = ["data.prompts", "data.teacher_coverage", "data.levels"].map(str::to_owned);
+    let of_method = move |(name, label, text): (&str, &str, &'static str)| Arm {
+        name: name.to_owned(),
+        label: label.to_owned(),
+        recipe: Some(text),
+        sets: sets.to_vec(),
+        unset: unset.to_vec(),
+        search: name.to_owned(),
+        base: Base::Pretrained,
+        levels: &[],
+        teacher: TeacherSteps::Exact,
+    };
+    // The recipe of a base says what it is scored with.
+    let base = of_method(("real-base", "as it is", ""));
+    let base = Arm { recipe: None, search: String::new(), ..base };
+    std::iter::once(base).chain(METHODS.into_iter().map(of_method))
+}
+
+pub(crate) fn searches() -> impl Iterator<Item = Search> {
+    METHODS.into_iter().map(|(name, ..)| Search {
+        name: name.to_owned(),
+        arms: vec![name.to_owned()],
+        rates: RATES,
+    })
+}
+
+pub(crate) fn sections() -> impl Iterator<Item = Section> {
+    let over = |it: &str| ("real-hapo".to_owned(), it.to_owned());
+    let arms = std::iter::once("real-base").chain(METHODS.into_iter().map(|it| it.0));
+    std::iter::once(Section {
+        name: "real".to_owned(),
+        title: "A pretrained model".to_owned(),
+        study: StudyName::Real,
+        arms: arms.map(str::to_owned).collect(),
+        pairs: ["real-grpo", "real-sft", "real-sft-grpo", "real-trapo"].map(over).to_vec(),
+        seeds: u64::MAX,
+    })
+}
