@@ -38,7 +38,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: unknown key `learning_rte`, expected one of lr, betas, eps, weight_decay, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (recipe.toml, line 8, column 1: optim.learning_rte)
+            error: unknown key `learning_rte`, expected one of lr, betas, eps, weight_decay, moments, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (recipe.toml, line 8, column 1: optim.learning_rte)
             hint: `hapo recipe` lists every key
         "#]],
     );
