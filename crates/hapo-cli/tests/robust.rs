@@ -158,8 +158,10 @@ fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
         assert!(said.contains("error: no memory for a buffer of "), "{said}");
         said
     };
+    // `auto` takes what the limit leaves.
     let sets = ["--set", "sampling.max_new_tokens=60000", "--set", "metrics.preflight=0"];
-    let said = limited(&[&["train", "builtin:smoke"], &sets[..]].concat());
+    let size = ["--set", "sampling.kv_memory=6GB"];
+    let said = limited(&[&["train", "builtin:smoke"], &sets[..], &size].concat());
     assert!(
         said.contains(
             "hint: lower sampling.kv_memory, sampling.max_sequences or sampling.max_new_tokens"
@@ -176,6 +178,8 @@ fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
         "64",
         "--max-tokens",
         "60000",
+        "--kv-memory",
+        "6GB",
     ]);
     assert!(said.contains("hint: lower --kv-memory, --max-tokens or -n"), "{said}");
 }

@@ -179,6 +179,7 @@ impl<D: Device> Model<D> {
         slots: impl Iterator<Item = SeqSlot> + Clone,
         n: usize,
     ) -> Result<StepRows, ComputeError> {
+        cache.expect_format(self.kv_format);
         let step = cache.step_rows(slots, n)?;
         match step.rows.iter().map(CacheRow::positions).max() {
             Some(length) if length > self.positions => {

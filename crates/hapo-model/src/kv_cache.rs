@@ -111,6 +111,11 @@ impl<D: Device> KvCache<D> {
         tokens.next_multiple_of(PAGE) * kv_bytes_per_token(config, format) as usize
     }
 
+    /// The model's format has not changed since the cache was made.
+    pub(crate) fn expect_format(&self, format: NumberFormat) {
+        assert_eq!(self.format, format, "a cache is of the format that its model has");
+    }
+
     /// Tokens the cache can hold.
     pub fn capacity(&self) -> usize {
         self.pages.count() * PAGE

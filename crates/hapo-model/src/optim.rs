@@ -38,11 +38,6 @@ impl<D: Device> Moments<D> {
         Ok(Self { buffers: [model.device.alloc(words)?, model.device.alloc(words)?], format, seed })
     }
 
-    /// Their format.
-    pub fn format(&self) -> NumberFormat {
-        self.format
-    }
-
     /// Bytes of both.
     pub fn bytes(&self) -> u64 {
         self.buffers.iter().map(|it| (it.len() * size_of::<f32>()) as u64).sum()

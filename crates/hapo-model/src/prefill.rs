@@ -210,6 +210,7 @@ impl<D: Device> Model<D> {
         rows: usize,
         head_rows: usize,
     ) -> Result<Workspace<D>, ComputeError> {
+        cache.expect_format(self.kv_format);
         match cache.prefill.take() {
             Some(work) if work.rows >= rows && work.head_rows >= head_rows => Ok(work),
             old => {

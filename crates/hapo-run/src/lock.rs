@@ -3,7 +3,7 @@
 //! The lock is the system's, on an open file: it goes when the process goes, however it ends, so nothing has to be
 //! cleaned up after a kill. A run folder is locked itself, where the system locks folders, so that a second process
 //! is refused though somebody removed `run.lock`. The price is an empty `run.lock` in every run folder. A killed
-//! process of many gigabytes takes a moment to go, so a lock that is held is asked for again for some seconds.
+//! process of many gigabytes takes a moment to go, so a run folder's lock that is held is asked for again for some seconds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::Path;
@@ -31,7 +31,7 @@ impl Lock {
             .append(true)
             .open(&path)
             .map_err(Error::io("create", &path))?;
-        lock(&file, &path, run.0)?;
+        lock_patiently(&file, &path, run.0)?;
         // A file system that locks no folders has the file alone.
         let folder = File::open(run.0).ok();
         if let Some(Err(busy @ Error::Busy { .. })) =
@@ -43,21 +43,28 @@ impl Lock {
     }
 }
 
-/// How long a lock that another process holds is asked for.
+/// How long the lock of a run folder that another process holds is asked for.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// [`lock`], until the holder is gone or patience is.
+fn lock_patiently(file: &File, path: &Path, busy: &Path) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match lock(file, path, busy) {
+            Err(Error::Busy { .. }) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            other => return other,
+        }
+    }
+}
 
 /// Locks an open file; `busy` is what is named when another process holds it.
 pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if Instant::now() < end => {
-                std::thread::sleep(Duration::from_millis(50));
-            }
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: busy.to_owned() }),
-            Err(TryLockError::Error(source)) => return Err(Error::io("lock", path)(source)),
-        }
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: busy.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(Error::io("lock", path)(source)),
     }
 }
 

@@ -342,7 +342,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     check(
         &refused("method = \"trapo\"\n", &["optim.lr_shedule=linear"], &[]),
         &expect![[r#"
-            unknown key `lr_shedule`, expected one of lr, betas, eps, weight_decay, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (--set optim.lr_shedule=linear: optim.lr_shedule)
+            unknown key `lr_shedule`, expected one of lr, betas, eps, weight_decay, moments, max_grad_norm, lr_schedule, warmup, mini_batch_prompts, passes, micro_batch_tokens, activation_checkpointing (--set optim.lr_shedule=linear: optim.lr_shedule)
             did you mean `lr_schedule`?"#]],
     );
     check(
