@@ -1,16 +1,27 @@
 // The optimiser, and the squared norm that clipping needs.
 
+struct Factors {
+    float gradient, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon;
+};
+
+// A parameter after its step; m and v become the new moments.
+__device__ inline float updated(Factors f, float gradient, float p, float& m, float& v) {
+    float g = gradient * f.gradient;
+    m = f.beta1 * m + f.one_less_beta1 * g;
+    v = f.beta2 * v + f.one_less_beta2 * g * g;
+    return p * f.decay - f.rate * m / (sqrtf(v) * f.root_correction + f.epsilon);
+}
+
 // The parameters' bf16 copy, where there is one, stays that of the new numbers.
 extern "C" __global__ void adamw(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
                                  float beta2, float one_less_beta2, float rate, float root_correction, float epsilon,
                                  const float* gradient, float* parameter, float* first, float* second, u16* copy) {
+    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
     FOR_EACH(i, n) {
-        float g = gradient[i] * gradient_scale;
-        float m = beta1 * first[i] + one_less_beta1 * g;
-        float v = beta2 * second[i] + one_less_beta2 * g * g;
+        float m = first[i], v = second[i];
+        float p = updated(f, gradient[i], parameter[i], m, v);
         first[i] = m;
         second[i] = v;
-        float p = parameter[i] * decay - rate * m / (sqrtf(v) * root_correction + epsilon);
         parameter[i] = p;
         if (copy) copy[i] = to_bf16(p);
     }
@@ -37,6 +48,7 @@ extern "C" __global__ void adamw_bf16(usize n, float gradient_scale, float decay
                                       float beta2, float one_less_beta2, float rate, float root_correction,
                                       float epsilon, const float* gradient, float* parameter, u16* first, u16* second,
                                       u16* copy, usize from, usize count, u64 seed, u64 stream, u64 update) {
+    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
     FOR_EACH(i, n) {
         u64 counter = from / 8 + i, words[4] = {update, counter, 0, 0};
         philox4x64(words, seed, stream);
@@ -45,12 +57,10 @@ extern "C" __global__ void adamw_bf16(usize n, float gradient_scale, float decay
             if (element < from || element >= from + count) continue;
             u32 draw = (u32)(words[j / 2] >> (32 * (j % 2)));
             usize at = element - from;
-            float g = gradient[at] * gradient_scale;
-            float m = beta1 * from_bf16(first[element]) + one_less_beta1 * g;
-            float v = beta2 * from_bf16(second[element]) + one_less_beta2 * g * g;
+            float m = from_bf16(first[element]), v = from_bf16(second[element]);
+            float p = updated(f, gradient[at], parameter[at], m, v);
             first[element] = to_bf16_randomly(m, draw & 0xffff);
             second[element] = to_bf16_randomly(v, draw >> 16);
-            float p = parameter[at] * decay - rate * m / (sqrtf(v) * root_correction + epsilon);
             parameter[at] = p;
             if (copy) copy[at] = to_bf16(p);
         }

@@ -596,6 +596,18 @@ fn the_cache_and_decoding() {
     }
 }
 
+fn adamw(step: u64) -> AdamW {
+    AdamW {
+        learning_rate: 1e-2,
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.1,
+        step,
+        gradient_scale: 0.5,
+    }
+}
+
 /// The draws are the same numbers on both, but a sum may differ in its last bit, and with it the number that is rounded.
 #[test]
 fn moments_in_bf16() {
@@ -605,17 +617,8 @@ fn moments_in_bf16() {
         let words = NumberFormat::Bf16.words(first + n);
         let mut moments = [device.alloc(words).unwrap(), device.alloc(words).unwrap()];
         for step in 1..=2 {
-            let settings = AdamW {
-                learning_rate: 1e-2,
-                beta1: 0.9,
-                beta2: 0.99,
-                epsilon: 1e-8,
-                weight_decay: 0.1,
-                step,
-                gradient_scale: 0.5,
-            };
             let part = MomentsMut::Bf16 { buffers: moments.each_mut(), first, seed: 77 };
-            device.adamw(settings, all(&gradient), all_mut(&mut parameter), part);
+            device.adamw(adamw(step), all(&gradient), all_mut(&mut parameter), part);
         }
         let moments = moments.map(|it| read(device, &it).into_iter().flat_map(halves).collect());
         let [first, second] = moments;
@@ -648,15 +651,7 @@ fn the_optimiser() {
             let (mut first, mut second) = (device.alloc(n).unwrap(), device.alloc(n).unwrap());
             for step in 1..=2 {
                 device.adamw(
-                    AdamW {
-                        learning_rate: 1e-2,
-                        beta1: 0.9,
-                        beta2: 0.99,
-                        epsilon: 1e-8,
-                        weight_decay: 0.1,
-                        step,
-                        gradient_scale: 0.5,
-                    },
+                    adamw(step),
                     all(&gradient),
                     all_mut(&mut parameter),
                     MomentsMut::F32([all_mut(&mut first), all_mut(&mut second)]),

@@ -112,3 +112,8 @@ pub(crate) fn cpu_seconds() -> Option<f64> {
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS)
 }
+
+/// CPU seconds since then.
+pub(crate) fn cpu_seconds_since(before: Option<f64>) -> Option<f64> {
+    Some(cpu_seconds()? - before?)
+}

@@ -115,42 +115,44 @@ pub(super) fn adamw(
     assert_eq!(tails.len(), packed.len(), "as many tails");
     let factors = step.factors();
     let [packed, tails] = [packed, tails].map(Shared::new);
+    // SAFETY: a pair of rows of a panel is handed over once.
+    let words = |at| unsafe { (packed.part(at, PANEL), tails.part(at, PANEL)) };
+    let gradient = |rows: Rows| rows.map(|(at, n)| &gradient[at..at + n]);
     match moments {
         Moments::F32(moments) => {
             let [m, v] = moments.map(Shared::new);
             for_pairs(cpu, shape, |at, rows| {
                 // SAFETY: panels are disjoint, and so are the rows of one.
-                let (p, t, m, v) = unsafe {
-                    let (m, v) =
-                        (rows.map(|(at, n)| m.part(at, n)), rows.map(|(at, n)| v.part(at, n)));
-                    (packed.part(at, PANEL), tails.part(at, PANEL), m, v)
-                };
-                update(factors, rows.map(|(at, n)| &gradient[at..at + n]), p, t, m, v);
+                let ((p, t), [m, v]) = (words(at), [&m, &v].map(|it| unsafe { parts(it, rows) }));
+                update(factors, gradient(rows), p, t, m, v);
             });
         }
         Moments::Bf16 { moments, rounding } => {
             let [m, v] = moments.map(Shared::new);
             for_pairs(cpu, shape, |at, rows| {
-                // SAFETY: as above.
-                let (p, t, m, v) = unsafe {
-                    let (m, v) =
-                        (rows.map(|(at, n)| m.part(at, n)), rows.map(|(at, n)| v.part(at, n)));
-                    (packed.part(at, PANEL), tails.part(at, PANEL), m, v)
-                };
+                // SAFETY: panels are disjoint, and so are the rows of one.
+                let ((p, t), [m, v]) = (words(at), [&m, &v].map(|it| unsafe { parts(it, rows) }));
                 let rounding = rows.map(|(at, _)| rounding.from(at));
-                let gradient = rows.map(|(at, n)| &gradient[at..at + n]);
-                update_rounded(factors, rounding, gradient, p, t, m, v);
+                update_rounded(factors, rounding, gradient(rows), p, t, m, v);
             });
         }
     }
 }
 
+/// The first element and the number of elements of two rows of a panel.
+type Rows = [(usize, usize); 2];
+
+/// Both rows of a buffer.
+///
+/// # Safety
+/// That of [`Shared::part`].
+unsafe fn parts<'a, T>(of: &Shared<'a, T>, rows: Rows) -> [&'a mut [T]; 2] {
+    // SAFETY: the caller's promise.
+    rows.map(|(at, n)| unsafe { of.part(at, n) })
+}
+
 /// Hands over the first word of every pair of rows of a panel, with the first element and the number of each row.
-fn for_pairs(
-    cpu: &Cpu,
-    [inputs, outputs]: [usize; 2],
-    work: impl Fn(usize, [(usize, usize); 2]) + Sync + Send,
-) {
+fn for_pairs(cpu: &Cpu, [inputs, outputs]: [usize; 2], work: impl Fn(usize, Rows) + Sync + Send) {
     /// Panels of a task: 1 KB of each row.
     const BAND: usize = 8;
     let (all, panels) = (pairs(inputs), outputs.div_ceil(PANEL));

@@ -93,7 +93,7 @@ fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<(Vec<f64>, O
             Ok(start.elapsed().as_secs_f64())
         })
         .collect::<Result<_>>()?;
-    Ok((times, machine::cpu_seconds().zip(before).map(|(now, before)| now - before)))
+    Ok((times, machine::cpu_seconds_since(before)))
 }
 
 pub(super) fn training(
@@ -256,7 +256,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
             }
         }
         if round > 0 {
-            let used = machine::cpu_seconds().zip(before).map(|(now, before)| now - before);
+            let used = machine::cpu_seconds_since(before);
             cpu_seconds = cpu_seconds.zip(used).map(|(all, used)| all + used);
         }
     }
