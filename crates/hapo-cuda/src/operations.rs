@@ -745,10 +745,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
     }
 
-    fn draws(&self) -> bool {
-        true
-    }
-
     fn draw(
         &self,
         vocabulary: usize,

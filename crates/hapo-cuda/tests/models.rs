@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use hapo_core::{PromptId, RngStream};
 use hapo_cuda::{CudaDevice, MatmulPrecision};
-use hapo_kernels::{Buffer, Cpu, Device};
+use hapo_kernels::{Buffer, Cpu, Device, DrawnToken};
 use hapo_model::folder::open_adapter;
 use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs, Packed,
     PackedBatch, Tape,
 };
-use hapo_sampler::{Decoding, Drawn, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
+use hapo_sampler::{Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
 use hapo_testing::{fixtures, model_dir};
 use support::Machine;
@@ -212,7 +212,7 @@ fn completions_do_not_depend_on_memory_or_preemption() {
         while !engine.is_idle() {
             for it in engine.step().unwrap() {
                 if let EventKind::Token(token) = it.kind {
-                    let drawn: &mut Vec<Drawn> =
+                    let drawn: &mut Vec<DrawnToken> =
                         tokens.entry((it.request, it.completion)).or_default();
                     drawn.push(token.drawn);
                 }
@@ -324,7 +324,7 @@ fn draws_do_not_depend_on_what_a_neighbour_asks_for() {
             };
             engine.submit(request).unwrap();
         }
-        let mut drawn: BTreeMap<_, Vec<(Drawn, usize)>> = BTreeMap::new();
+        let mut drawn: BTreeMap<_, Vec<(DrawnToken, usize)>> = BTreeMap::new();
         while !engine.is_idle() {
             for it in engine.step().unwrap() {
                 if let EventKind::Token(token) = it.kind {

@@ -337,6 +337,13 @@ pub struct DrawRow {
     pub unused: u32,
 }
 
+impl DrawRow {
+    /// Whether every token may be drawn.
+    pub(crate) fn keeps_all(self) -> bool {
+        self.top_k == 0 && self.top_p == 1.0 && self.min_p == 0.0
+    }
+}
+
 impl TableItem for DrawRow {}
 
 /// A token that was drawn, with its log-probabilities under the whole distribution.
@@ -766,20 +773,15 @@ pub trait Device: Send + Sync + Sized + Debug {
         logits: SpanMut<Self::Buf>,
     );
 
-    /// Whether it draws tokens from logits where they lie, by [`Device::draw`]; else they are downloaded.
-    fn draws(&self) -> bool {
-        false
-    }
-    /// A token from a row of `logits [_, vocabulary]` for each of `rows`, of ids below `usable`.
+    /// A token from a row of `logits [_, vocabulary]` for each of `rows`, of ids below `usable`: the logits stay where
+    /// they are.
     fn draw(
         &self,
-        _vocabulary: usize,
-        _usable: usize,
-        _rows: &[DrawRow],
-        _logits: Span<Self::Buf>,
-    ) -> Vec<DrawnToken> {
-        unreachable!("only where the device draws")
-    }
+        vocabulary: usize,
+        usable: usize,
+        rows: &[DrawRow],
+        logits: Span<Self::Buf>,
+    ) -> Vec<DrawnToken>;
 
     /// Σ x² in f64, in an order fixed by the length.
     fn squared_norm(&self, x: Span<Self::Buf>) -> f64;

@@ -30,6 +30,7 @@
 mod compute;
 mod cpu;
 mod device;
+mod draw;
 mod isa;
 mod lanes;
 mod moments;
@@ -43,6 +44,7 @@ pub use device::{
     Device, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart,
     HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut, TableItem,
 };
+pub use draw::draw;
 pub use isa::{Isa, multiplies_bf16};
 pub use moments::MomentsMut;
 pub use number_format::NumberFormat;

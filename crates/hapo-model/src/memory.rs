@@ -152,9 +152,7 @@ pub fn kv_bytes_per_token(config: &Config, format: NumberFormat) -> u64 {
 /// What generation has buffers for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationRows {
-    /// Sequences decoded at once.
-    pub rows: usize,
-    /// Their rows in buffers, which are cut into blocks: a few more.
+    /// Rows of the buffers of decoding, which are cut into blocks: a few more than sequences.
     pub decoded: usize,
     /// Prompt tokens read at once.
     pub prefill: usize,
@@ -165,11 +163,10 @@ pub struct GenerationRows {
 /// Bytes of the activations and logits of generation, without the cache; `rank` is that of an adapter, or 0.
 pub fn generation_bytes(config: &Config, of: GenerationRows, rank: usize) -> u64 {
     let (hidden, vocabulary) = (config.hidden as u64, config.vocab_size as u64);
-    let (rows, decoded) = (of.rows as u64, of.decoded as u64);
     let row = 2 * hidden + layer_width(config) + (config.ffn + rank) as u64;
     let head_row = 2 * hidden + 1 + vocabulary;
     let new_keys = 2 * config.layers as u64 * attention_dims(config).1;
-    let decode = decoded * (row + head_row + new_keys) + rows * vocabulary;
+    let decode = of.decoded as u64 * (row + head_row + new_keys);
     let read = of.prefill as u64 * row + of.prompts as u64 * (head_row + 2 * vocabulary);
     F32 * (decode + read)
 }

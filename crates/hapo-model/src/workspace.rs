@@ -85,7 +85,7 @@ impl<D: Device> Model<D> {
         }
         let decoded: usize = blocks.iter().sum();
         let piecewise = self.positions * (2 * c.layers * kv_dim + 2 * q_dim + c.heads);
-        let counts = GenerationRows { rows, decoded, prefill, prompts };
+        let counts = GenerationRows { decoded, prefill, prompts };
         generation_bytes(c, counts, self.rank()) as usize + piecewise * size_of::<f32>()
     }
 

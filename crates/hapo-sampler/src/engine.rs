@@ -17,7 +17,7 @@ mod schedule;
 use std::collections::{BTreeMap, VecDeque};
 
 use hapo_core::{RngCounter, uniform};
-use hapo_kernels::{Device, log_prob, row_stats};
+use hapo_kernels::{Device, DrawnToken, log_prob, row_stats};
 use hapo_model::{KvCache, Model, NextToken, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
 use rayon::prelude::*;
 
@@ -25,7 +25,7 @@ use crate::request::{
     Capacity, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId,
 };
 use crate::text::TextStream;
-use crate::{Drawn, Error, draw};
+use crate::{Error, draw};
 
 /// The scheduler: requests to completions.
 #[derive(Debug)]
@@ -42,7 +42,6 @@ pub struct Engine<'a, D: Device> {
     running: Vec<Running>,
     /// What waits for pages, in the order it was asked for.
     preempted: Vec<Preempted>,
-    logits: Vec<f32>,
     submitted: u64,
     preemptions: u64,
 }
@@ -97,7 +96,7 @@ struct Preempted {
 pub const MAX_PREFILL_PROMPTS: usize = 64;
 
 /// A token, and the most likely ones with their log-probabilities where they are asked for.
-type WithMostLikely = (Drawn, Vec<(u32, f32)>);
+type WithMostLikely = (DrawnToken, Vec<(u32, f32)>);
 
 impl<'a, D: Device> Engine<'a, D> {
     /// An engine on a model. Requests with text or stop strings need the tokenizer.
@@ -129,7 +128,6 @@ impl<'a, D: Device> Engine<'a, D> {
             partial: None,
             running: Vec::new(),
             preempted: Vec::new(),
-            logits: Vec::new(),
             submitted: 0,
             preemptions: 0,
         })
@@ -137,7 +135,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Most bytes an engine takes in addition to the weights: the cache ([`KvCache::bytes`]) and the
     /// activations of its largest step ([`Model::workspace_bytes`]). Waiting prompts and running sequences take
-    /// 4 bytes per token on top.
+    /// 4 bytes per token on top, and a sequence whose most likely tokens are asked for 4 per token of the vocabulary.
     pub fn memory_bytes(model: &Model<D>, limits: EngineLimits) -> usize {
         let prompts = MAX_PREFILL_PROMPTS.min(limits.prefill_tokens).min(limits.max_sequences);
         KvCache::<D>::bytes(model.config(), model.kv_format(), limits.cache_tokens)
@@ -231,10 +229,13 @@ impl<'a, D: Device> Engine<'a, D> {
     /// # Errors
     /// No memory, or a tokenizer that cannot decode. The engine cannot be used afterwards.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
-        let mut events = Vec::new();
-        self.admit(&mut events)?;
-        self.advance(&mut events)?;
-        Ok(events)
+        // Once for the whole step: to enter the device's threads is to wake one and to wait for it.
+        self.model.device().enter(|| {
+            let mut events = Vec::new();
+            self.admit(&mut events)?;
+            self.advance(&mut events)?;
+            Ok(events)
+        })
     }
 
     /// Reads preempted sequences again, then admits completions and draws the first token of each, again while that
@@ -275,16 +276,7 @@ impl<'a, D: Device> Engine<'a, D> {
         }
         let last = |it: &Running| *it.sequence.tokens.last().expect("it has a first token");
         let step: Vec<(SeqSlot, u32)> = self.running.iter().map(|it| (it.slot, last(it))).collect();
-        let drawn = if self.model.device().draws() {
-            self.decode_and_draw(&step)?
-        } else {
-            let mut logits = std::mem::take(&mut self.logits);
-            self.model.decode(&mut self.cache, &step, &mut logits)?;
-            let vocabulary = self.model.config().vocab_size;
-            let drawn = self.draw_all(&self.running, |i| &logits[i * vocabulary..][..vocabulary]);
-            self.logits = logits;
-            drawn
-        };
+        let drawn = self.decode_and_draw(&step)?;
         let running = std::mem::take(&mut self.running);
         for (it, drawn) in running.into_iter().zip(drawn) {
             self.push(it, drawn, events)?;
@@ -305,10 +297,10 @@ impl<'a, D: Device> Engine<'a, D> {
         let usable = self.limits.usable_vocab;
         let next = self.model.decode_next(&mut self.cache, step, &wanted, usable)?;
         let one = |(it, next): (&Running, NextToken)| match next {
-            NextToken::Drawn(it) => (it.into(), Vec::new()),
+            NextToken::Drawn(it) => (it, Vec::new()),
             NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),
         };
-        Ok(self.running.iter().zip(next).map(one).collect())
+        Ok(self.running.par_iter().zip(next).map(one).collect())
     }
 
     /// The number that picks the next token of a sequence.
@@ -339,7 +331,7 @@ impl<'a, D: Device> Engine<'a, D> {
         row: impl Fn(usize) -> &'l [f32] + Sync,
     ) -> Vec<WithMostLikely> {
         let one = |(i, it): (usize, &Running)| self.draw_one(&it.sequence, row(i));
-        (self.model.device()).enter(|| sequences.par_iter().enumerate().map(one).collect())
+        sequences.par_iter().enumerate().map(one).collect()
     }
 
     /// Appends a token; the sequence keeps running or finishes.

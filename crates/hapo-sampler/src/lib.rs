@@ -18,7 +18,7 @@ mod text;
 use hapo_core::Explain;
 
 pub use chat_format::{ChatFormat, choose_template};
-pub use draw::{Decoding, Drawn, OutOfRange, Truncation, draw};
+pub use draw::{Decoding, OutOfRange, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use kv_memory::KvMemory;
 pub use local::{

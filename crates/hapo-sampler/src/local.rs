@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use hapo_core::{PromptId, RngStream, Rollout, SampledGroup};
-use hapo_kernels::Device;
+use hapo_kernels::{Device, DrawnToken};
 use hapo_model::{KvCache, Model, Tokenizer};
 
 use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
-    Decoding, Drawn, Engine, EngineLimits, Error, EventKind, FinishReason, KvMemory, NewToken,
-    Request, RngKey,
+    Decoding, Engine, EngineLimits, Error, EventKind, FinishReason, KvMemory, NewToken, Request,
+    RngKey,
 };
 
 /// A prompt and how many completions of it to sample.
@@ -274,7 +274,7 @@ fn unsampled() -> (Rollout, Details) {
     (rollout, Details::default())
 }
 
-fn push(rollout: &mut Rollout, details: &mut Details, drawn: Drawn) {
+fn push(rollout: &mut Rollout, details: &mut Details, drawn: DrawnToken) {
     rollout.tokens.push(drawn.token);
     rollout.log_probs.push(drawn.log_prob);
     details.log_probs_t1.push(drawn.log_prob_t1);

@@ -1,9 +1,10 @@
 //! What an engine is asked for and what it answers.
 
 use hapo_core::{PromptId, RngStream};
+use hapo_kernels::DrawnToken;
 use hapo_model::ComputeError;
 
-use crate::{Decoding, Drawn, Error};
+use crate::{Decoding, Error};
 
 /// What an engine may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +91,8 @@ pub enum EventKind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewToken {
     /// The token with its log-probabilities under the whole distribution, at the sampling temperature
-    /// ([`Drawn::log_prob`]) and at temperature 1 ([`Drawn::log_prob_t1`]).
-    pub drawn: Drawn,
+    /// ([`DrawnToken::log_prob`]) and at temperature 1 ([`DrawnToken::log_prob_t1`]).
+    pub drawn: DrawnToken,
     /// Text that is certain now: complete characters, no end token, nothing that a stop string may take
     /// back. Often empty, or longer than the token.
     pub text: String,

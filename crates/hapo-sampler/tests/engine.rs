@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hapo_core::{PromptId, RngStream};
-use hapo_kernels::{Cpu, NumberFormat};
+use hapo_kernels::{Cpu, DrawnToken, NumberFormat};
 use hapo_model::{KvCache, Model, Tokenizer};
 use hapo_sampler::{
-    Decoding, Drawn, Engine, EngineLimits, EventKind, FinishReason, GroupRequest, KvMemory,
-    Request, RequestId, RngKey, SampleSettings, Truncation, sample,
+    Decoding, Engine, EngineLimits, EventKind, FinishReason, GroupRequest, KvMemory, Request,
+    RequestId, RngKey, SampleSettings, Truncation, sample,
 };
 
 const STOP: [u32; 12] = [3, 19, 35, 51, 67, 83, 99, 115, 131, 147, 163, 179];
@@ -49,7 +49,7 @@ fn request(i: u64) -> Request {
     }
 }
 
-type Completions = BTreeMap<(u64, usize), (Vec<Drawn>, FinishReason)>;
+type Completions = BTreeMap<(u64, usize), (Vec<DrawnToken>, FinishReason)>;
 
 /// Serves requests that come at the steps of `arrivals`, by number.
 fn serve(model: &Model<Cpu>, limits: EngineLimits, arrivals: &[(usize, u64)]) -> Completions {
@@ -74,7 +74,7 @@ fn serve_some(
             let key = (ids[&it.request], it.completion);
             match it.kind {
                 EventKind::Token(token) => {
-                    let so_far: &mut Vec<Drawn> = tokens.entry(key).or_default();
+                    let so_far: &mut Vec<DrawnToken> = tokens.entry(key).or_default();
                     so_far.push(token.drawn);
                 }
                 EventKind::Finished { reason, .. } => {

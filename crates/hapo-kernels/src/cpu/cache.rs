@@ -19,6 +19,7 @@ use crate::number_format::NumberFormat;
 const HEADS: usize = 8;
 
 pub(super) fn append(
+    cpu: &Cpu,
     shape: AttentionShape,
     first: CacheLayer,
     cells: &[u32],
@@ -31,41 +32,45 @@ pub(super) fn append(
         "k and v are [layers, cells, kv_heads · head_dim]"
     );
     match first.format {
-        NumberFormat::F32 => append_as(shape, first, cells, [k, v], cache, |it| it),
+        NumberFormat::F32 => append_as(cpu, shape, first, cells, [k, v], cache, |it| it),
         NumberFormat::Bf16 => {
             let cache: &mut [u16] = bytemuck::cast_slice_mut(cache);
-            append_as(shape, first, cells, [k, v], cache, |it| nearest(it) as u16);
+            append_as(cpu, shape, first, cells, [k, v], cache, |it| nearest(it) as u16);
         }
     }
 }
 
-fn append_as<T: Copy>(
+fn append_as<T: Copy + Send>(
+    cpu: &Cpu,
     shape: AttentionShape,
     first: CacheLayer,
     cells: &[u32],
     [k, v]: [&[f32]; 2],
     cache: &mut [T],
-    stored: impl Fn(f32) -> T,
+    stored: impl Fn(f32) -> T + Sync + Send,
 ) {
     let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
     let one = (cells.len() * kv_dim).max(1);
-    for (i, (k, v)) in k.chunks_exact(one).zip(v.chunks_exact(one)).enumerate() {
+    let cache = Shared::new(cache);
+    cpu.for_tasks(k.len() / one * shape.kv_heads, |task| {
+        let (i, head) = (task / shape.kv_heads, task % shape.kv_heads);
         let layer = CacheLayer { index: first.index + i, ..first };
+        let [k, v] = [k, v].map(|it| &it[i * one..][..one]);
         for (token, &cell) in cells.iter().enumerate() {
             let (page, slot) = (cell as usize / PAGE, cell as usize % PAGE);
-            for head in 0..shape.kv_heads {
-                let at = HeadOffset::of(shape, layer, head).of_page(page);
-                let (keys, values) = cache[at..at + 2 * width * PAGE].split_at_mut(width * PAGE);
-                let from = token * kv_dim + head * width;
-                for (d, &value) in k[from..from + width].iter().enumerate() {
-                    keys[d * PAGE + slot] = stored(value);
-                }
-                for (to, &value) in values[slot * width..][..width].iter_mut().zip(&v[from..]) {
-                    *to = stored(value);
-                }
+            let at = HeadOffset::of(shape, layer, head).of_page(page);
+            // SAFETY: a head of a layer belongs to one task.
+            let all = unsafe { cache.part(at, 2 * width * PAGE) };
+            let (keys, values) = all.split_at_mut(width * PAGE);
+            let from = token * kv_dim + head * width;
+            for (d, &value) in k[from..from + width].iter().enumerate() {
+                keys[d * PAGE + slot] = stored(value);
+            }
+            for (to, &value) in values[slot * width..][..width].iter_mut().zip(&v[from..]) {
+                *to = stored(value);
             }
         }
-    }
+    });
 }
 
 pub(super) fn attention_decode(

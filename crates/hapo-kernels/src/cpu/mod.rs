@@ -27,9 +27,11 @@ use rayon::prelude::*;
 
 use crate::compute::Compute;
 use crate::device::{
-    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Device, DeviceError,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Device, DeviceError, DrawRow,
+    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, Span, SpanMut,
+    TableItem,
 };
+use crate::draw::draw;
 use crate::isa::multiplies_bf16;
 use crate::moments::MomentsMut;
 use moments::Moments;
@@ -563,7 +565,7 @@ impl Device for Cpu {
         v: Span<CpuBuf>,
         cache: &mut CpuBuf,
     ) {
-        cache::append(shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
+        cache::append(self, shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
     }
 
     fn swiglu(&self, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
@@ -631,6 +633,20 @@ impl Device for Cpu {
             gradients.read(),
             logits.write(),
         );
+    }
+
+    fn draw(
+        &self,
+        vocabulary: usize,
+        usable: usize,
+        rows: &[DrawRow],
+        logits: Span<CpuBuf>,
+    ) -> Vec<DrawnToken> {
+        let logits = logits.read();
+        self.map_tasks(rows.len(), |task| {
+            let it = rows[task];
+            draw(&logits[it.row as usize * vocabulary..][..vocabulary], it, usable)
+        })
     }
 
     fn squared_norm(&self, x: Span<CpuBuf>) -> f64 {

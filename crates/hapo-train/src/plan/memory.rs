@@ -94,7 +94,7 @@ impl Sampling {
         let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
         let prefill = (prompts * prompt).min(PREFILL_TOKENS.max(prompt));
         let prefill = prefill.max(REREAD_TOKENS.min(response));
-        (room, GenerationRows { rows, decoded: rows.next_multiple_of(4), prefill, prompts })
+        (room, GenerationRows { decoded: rows.next_multiple_of(4), prefill, prompts })
     }
 
     /// What it takes of memory of which `free` bytes are left to it; `rank` is that of an adapter, or 0.

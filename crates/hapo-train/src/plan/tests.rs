@@ -161,7 +161,7 @@ fn planned_bytes_are_the_allocators() {
 
         let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers();
         let limits = hapo_sampler::EngineLimits {
-            max_sequences: generation.rows,
+            max_sequences: generation.decoded,
             cache_tokens: room,
             prefill_tokens: generation.prefill,
             usable_vocab: config.vocab_size,
