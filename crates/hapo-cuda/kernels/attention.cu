@@ -7,36 +7,28 @@
 // A segment's keys are those of its prefix and then its own. The gradient of keys and values is one block
 // per tile of keys, query head and chunk of the queries that see it; a second kernel adds these up in order: no atomics.
 
-// Packed rows row..row + rows, the segments of their prefix group, and of the tiles of queries that see these rows
-// those numbered from..to; the sums go to `part`.
-struct KeyChunk {
-    u32 row, rows, first_segment, end_segment, from, to, part;
-};
-
 // The parts of the packed rows row..row + rows.
 struct KeyParts {
     u32 row, rows, first_part, end_part;
 };
 
-// to [T][D + 1] = rows of one head, zero beyond the n-th row and the d-th column; rounded to bf16 where the forward pass
-// does it.
+// to [T][D + 1] = rows of one head, zero beyond the n-th row and the d-th column.
 template <int D, int T>
-__device__ inline void load_rows(float* to, const float* x, usize first_row, u32 n, u32 stride, u32 d, float scale,
-                                 u32 round) {
+__device__ inline void load_rows(float* to, const float* x, usize first_row, u32 n, u32 stride, u32 d, float scale) {
     for (u32 i = threadIdx.x; i < T * D; i += THREADS) {
         u32 row = i / D, column = i % D;
         to[row * (D + 1) + column] =
-            row < n && column < d ? rounded(x[(first_row + row) * stride + column], round) * scale : 0.0f;
+            row < n && column < d ? x[(first_row + row) * stride + column] * scale : 0.0f;
     }
 }
 
 // As load_rows, of the keys base.. of a segment, n in all.
 template <int D, int T>
-__device__ inline void load_keys(float* to, const float* x, Segment s, u32 base, u32 n, u32 stride, u32 d, u32 round) {
+__device__ inline void load_keys(float* to, const float* x, Segment s, u32 base, u32 n, u32 stride, u32 d) {
     for (u32 i = threadIdx.x; i < T * D; i += THREADS) {
         u32 row = i / D, column = i % D;
         to[row * (D + 1) + column] =
-            base + row < n && column < d ? rounded(x[key_row(s, base + row) * stride + column], round) : 0.0f;
+            base + row < n && column < d ? x[key_row(s, base + row) * stride + column] : 0.0f;
     }
 }
 
@@ -104,7 +96,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
     u32 q_stride = heads * d, kv_stride = kv_heads * d;
     k += kv_head * d;
     v += kv_head * d;
-    load_rows<D, T>(q_tile, q + head * d, s.start + tile.first, n, q_stride, d, scale, 0);
+    load_rows<D, T>(q_tile, q + head * d, s.start + tile.first, n, q_stride, d, scale);
     float o[R][C] = {}, most[R], sum[R];
     for (int i = 0; i < R; i++) {
         most[i] = MINUS_INFINITY;
@@ -113,7 +105,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
     u32 keys = s.prefix_len + tile.first + n;
     for (u32 base = 0; base < keys; base += T) {
         __syncthreads();
-        load_keys<D, T>(kv_tile, k, s, base, keys, kv_stride, d, 0);
+        load_keys<D, T>(kv_tile, k, s, base, keys, kv_stride, d);
         __syncthreads();
         float score[R][R] = {};
         add_products<D, R>(score, q_tile, kv_tile, ty, tx);
@@ -142,7 +134,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
             for (int c = 0; c < C; c++) o[i][c] *= shrink;
         }
         __syncthreads();
-        load_keys<D, T>(kv_tile, v, s, base, keys, kv_stride, d, 0);
+        load_keys<D, T>(kv_tile, v, s, base, keys, kv_stride, d);
         __syncthreads();
         add_weighted<D, T, R>(o, p_tile, T + 1, 1, kv_tile, ty, tx);
     }
@@ -158,13 +150,14 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
     }
 }
 
-// deltas [rows, heads] = the dot product of a head's output with its gradient. A warp per head.
-extern "C" __global__ void attention_deltas(usize rows_heads, u32 d, const float* out, const float* dout,
+// deltas [rows, heads] = the dot product of a head's output with its gradient, which is rounded to bf16 where what reads
+// it does so. A warp per head.
+extern "C" __global__ void attention_deltas(usize rows_heads, u32 d, const float* out, const float* dout, u32 round,
                                             float* deltas) {
     usize row = (usize)blockIdx.x * WARPS + threadIdx.x / 32;
     if (row >= rows_heads) return;
     float sum = 0;
-    for (u32 i = threadIdx.x % 32; i < d; i += 32) sum += out[row * d + i] * dout[row * d + i];
+    for (u32 i = threadIdx.x % 32; i < d; i += 32) sum += out[row * d + i] * rounded(dout[row * d + i], round);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) deltas[row] = sum;
 }
@@ -195,7 +188,7 @@ __device__ inline void load_row_numbers(float* to, const float* x, usize first_r
 template <int D, int T>
 __device__ inline void grad_q(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
                               float scale, const float* q, const float* k, const float* v, const float* log_sums,
-                              const float* deltas, const float* dout, u32 round, float* dq) {
+                              const float* deltas, const float* dout, float* dq) {
     HAPO_SHARED(float, shared);
     const int R = T / 16, C = D / 16;
     float* q_tile = shared;
@@ -212,16 +205,16 @@ __device__ inline void grad_q(const Segment* segments, const QueryTile* tiles, u
     u32 n = min((u32)T, s.len - tile.first);
     u32 q_stride = heads * d, kv_stride = kv_heads * d;
     usize first_row = s.start + tile.first;
-    load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale, round);
-    load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f, 0);
+    load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale);
+    load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f);
     load_row_numbers<T>(row_log_sums, log_sums, first_row, n, heads, head);
     load_row_numbers<T>(row_deltas, deltas, first_row, n, heads, head);
     float sums[R][C] = {};
     u32 keys = s.prefix_len + tile.first + n;
     for (u32 base = 0; base < keys; base += T) {
         __syncthreads();
-        load_keys<D, T>(k_tile, k + kv_head * d, s, base, keys, kv_stride, d, round);
-        load_keys<D, T>(v_tile, v + kv_head * d, s, base, keys, kv_stride, d, round);
+        load_keys<D, T>(k_tile, k + kv_head * d, s, base, keys, kv_stride, d);
+        load_keys<D, T>(v_tile, v + kv_head * d, s, base, keys, kv_stride, d);
         __syncthreads();
         float score[R][R] = {}, dp[R][R] = {};
         add_products<D, R>(score, q_tile, k_tile, ty, tx);
@@ -242,15 +235,10 @@ __device__ inline void grad_q(const Segment* segments, const QueryTile* tiles, u
     }
 }
 
-// The sums of one head and chunk: keys' gradients, then values', each [T][d].
-__device__ inline usize part_of(u32 part, u32 heads, u32 head, u32 tile, u32 d) {
-    return ((usize)part * heads + head) * 2 * tile * d;
-}
-
 template <int D, int T>
 __device__ inline void grad_kv(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,
                                float scale, const float* q, const float* k, const float* v, const float* log_sums,
-                               const float* deltas, const float* dout, u32 round, float* parts) {
+                               const float* deltas, const float* dout, float* parts) {
     HAPO_SHARED(float, shared);
     const int R = T / 16, C = D / 16;
     float* k_tile = shared;
@@ -265,8 +253,8 @@ __device__ inline void grad_kv(const Segment* segments, const KeyChunk* chunks, 
     u32 head = blockIdx.y, kv_head = head / (heads / kv_heads);
     u32 ty = threadIdx.x / 16, tx = threadIdx.x % 16;
     u32 q_stride = heads * d, kv_stride = kv_heads * d;
-    load_rows<D, T>(k_tile, k + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f, round);
-    load_rows<D, T>(v_tile, v + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f, round);
+    load_rows<D, T>(k_tile, k + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f);
+    load_rows<D, T>(v_tile, v + kv_head * d, tile.row, tile.rows, kv_stride, d, 1.0f);
     float k_sums[R][C] = {}, v_sums[R][C] = {};
     u32 end = tile.row + tile.rows, number = 0;
     for (u32 index = tile.first_segment; index < tile.end_segment && number < tile.to; index++) {
@@ -281,8 +269,8 @@ __device__ inline void grad_kv(const Segment* segments, const KeyChunk* chunks, 
             u32 n = min((u32)T, s.len - first);
             usize first_row = s.start + first;
             __syncthreads();
-            load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale, round);
-            load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f, 0);
+            load_rows<D, T>(q_tile, q + head * d, first_row, n, q_stride, d, scale);
+            load_rows<D, T>(dout_tile, dout + head * d, first_row, n, q_stride, d, 1.0f);
             load_row_numbers<T>(row_log_sums, log_sums, first_row, n, heads, head);
             load_row_numbers<T>(row_deltas, deltas, first_row, n, heads, head);
             __syncthreads();
@@ -335,7 +323,7 @@ extern "C" __global__ void attention_add_kv(const KeyParts* tiles, u32 tile_rows
     }
 }
 
-// One kernel per width of a head; the tiles are those of `plan.rs`. `round` is whether q, k and v are rounded to bf16.
+// One kernel per width of a head; the tiles are those of `plan.rs`.
 #define ATTENTION(D, FORWARD, BACKWARD)                                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d, float scale,   \
@@ -345,15 +333,14 @@ extern "C" __global__ void attention_add_kv(const KeyParts* tiles, u32 tile_rows
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_grad_q_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,         \
                              float scale, const float* q, const float* k, const float* v, const float* log_sums,      \
-                             const float* deltas, const float* dout, u32 round, float* dq) {                          \
-        grad_q<D, BACKWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, round, dq);  \
+                             const float* deltas, const float* dout, float* dq) {                                     \
+        grad_q<D, BACKWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, dq);         \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_grad_kv_##D(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,        \
                               float scale, const float* q, const float* k, const float* v, const float* log_sums,     \
-                              const float* deltas, const float* dout, u32 round, float* parts) {                      \
-        grad_kv<D, BACKWARD>(segments, chunks, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, round,     \
-                             parts);                                                                                  \
+                              const float* deltas, const float* dout, float* parts) {                                 \
+        grad_kv<D, BACKWARD>(segments, chunks, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, parts);    \
     }
 
 ATTENTION(32, 64, 32)

@@ -1,9 +1,12 @@
-// Causal attention on the tensor cores: queries, keys, values and probabilities in bf16, sums in f32.
+// Causal attention on the tensor cores: queries, keys, values, probabilities and their gradients in bf16, sums in f32.
 //
 // A block has 128 queries of a head, a warp 16 of them, whose scores with 64 keys, and whose sums over values, stay in
-// registers. The next keys and values are copied to shared memory while these are worked on. What a warp does together
-// is behind functions, which the emulator has as well: tiles from shared memory, products of tiles, copies that are
-// waited for.
+// registers. The next keys and values are copied to shared memory while these are worked on. The gradient of queries is
+// made the same way, from scores that are computed again. For the gradients of keys and values a block has 64 keys, and
+// 32 of the queries that see them pass by at a time; a warp has 16 keys and half of these queries.
+//
+// What a warp does together is behind functions, which the emulator has as well: tiles from shared memory, products of
+// tiles, copies that are waited for.
 
 #ifndef HAPO_WARP_TILES
 // Four tiles of 8 by 8 numbers, whose rows begin at the addresses of lanes 0..8, 8..16, ...: a lane gets two neighbours
@@ -59,15 +62,46 @@ __device__ inline u32 pack(float low, float high) {
 #define TILE_QUERIES 128
 #define TILE_KEYS 64
 
-// Begins to copy the keys or values base.. of a segment, n in all, zeros beyond them and beyond the d-th column.
-template <int D>
+// Begins to copy the rows base.. that a segment's queries see, or of a segment alone its own: ROWS, n in all, zeros
+// beyond them and beyond the d-th column.
+template <int D, int ROWS>
 __device__ inline void begin_tile(u16* to, const u16* x, Segment s, u32 base, u32 n, u32 stride, u32 d) {
-    for (u32 i = threadIdx.x; i < TILE_KEYS * D / 8; i += THREADS) {
+    for (u32 i = threadIdx.x; i < ROWS * D / 8; i += THREADS) {
         u32 row = i / (D / 8), column = i % (D / 8) * 8;
         bool there = base + row < n && column < d;
         const u16* from = there ? x + key_row(s, base + row) * stride + column : x;
         begin_copy(to + row * (D + TILE_PAD) + column, from, there);
     }
+}
+
+// Rows start..start + len without a prefix.
+__device__ inline Segment alone(u32 start, u32 len) { return {start, len, 0, 0, 0}; }
+
+// Where the tiles begin that a lane names when 16 rows of `tile`, from `row` on, and 16 columns from `column` on are
+// loaded together: the rows of the left factor of a product, or, transposed, the steps of the right one.
+__device__ inline const u16* left_at(const u16* tile, u32 line, u32 row, u32 column) {
+    u32 lane = threadIdx.x % 32;
+    return tile + (row + lane % 16) * line + column + lane / 16 * 8;
+}
+
+// The same where the rows are the columns of a product's right factor.
+__device__ inline const u16* right_at(const u16* tile, u32 line, u32 row, u32 column) {
+    u32 lane = threadIdx.x % 32;
+    return tile + (row + lane / 16 * 8 + lane % 8) * line + column + lane / 8 % 2 * 8;
+}
+
+// Two products of tiles side by side: sums [16][16] += a [16][16] times b [16][16].
+__device__ inline void multiply_pair(float (&left)[4], float (&right)[4], const u32 (&a)[4], const u32 (&b)[4]) {
+    multiply_tiles(left, a, b[0], b[1]);
+    multiply_tiles(right, a, b[2], b[3]);
+}
+
+// Sums [16][16] as the left factor of the next product.
+__device__ inline void pack_pair(u32 (&to)[4], const float (&left)[4], const float (&right)[4]) {
+    to[0] = pack(left[0], left[1]);
+    to[1] = pack(left[2], left[3]);
+    to[2] = pack(right[0], right[1]);
+    to[3] = pack(right[2], right[3]);
 }
 
 // The largest over the four lanes that share a row, and the sum.
@@ -107,20 +141,20 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
     u32 queries[D / 16][4];
 #pragma unroll
     for (int c = 0; c < D / 16; c++)
-        load_tiles(queries[c], q_tile + (warp * 16 + lane % 16) * LINE + c * 16 + lane / 16 * 8);
+        load_tiles(queries[c], left_at(q_tile, LINE, warp * 16, c * 16));
     __syncthreads();
 
     float o[D / 8][4] = {}, most[2] = {MINUS_INFINITY, MINUS_INFINITY}, sum[2] = {0, 0};
     u32 row = warp * 16 + lane / 4;
-    begin_tile<D>(shared, k, s, 0, keys, kv_stride, d);
-    begin_tile<D>(shared + TILE_KEYS * LINE, v, s, 0, keys, kv_stride, d);
+    begin_tile<D, TILE_KEYS>(shared, k, s, 0, keys, kv_stride, d);
+    begin_tile<D, TILE_KEYS>(shared + TILE_KEYS * LINE, v, s, 0, keys, kv_stride, d);
     end_group();
     int stage = 0;
     for (u32 base = 0; base < keys; base += TILE_KEYS, stage ^= 1) {
         u16* next = shared + (stage ^ 1) * STAGE;
         if (base + TILE_KEYS < keys) {
-            begin_tile<D>(next, k, s, base + TILE_KEYS, keys, kv_stride, d);
-            begin_tile<D>(next + TILE_KEYS * LINE, v, s, base + TILE_KEYS, keys, kv_stride, d);
+            begin_tile<D, TILE_KEYS>(next, k, s, base + TILE_KEYS, keys, kv_stride, d);
+            begin_tile<D, TILE_KEYS>(next + TILE_KEYS * LINE, v, s, base + TILE_KEYS, keys, kv_stride, d);
         }
         end_group();
         wait_for_groups<1>();
@@ -134,9 +168,8 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
 #pragma unroll
             for (int j = 0; j < TILE_KEYS / 16; j++) {
                 u32 b[4];
-                load_tiles(b, k_tile + (j * 16 + lane / 16 * 8 + lane % 8) * LINE + c * 16 + lane / 8 % 2 * 8);
-                multiply_tiles(score[2 * j], queries[c], b[0], b[1]);
-                multiply_tiles(score[2 * j + 1], queries[c], b[2], b[3]);
+                load_tiles(b, right_at(k_tile, LINE, j * 16, c * 16));
+                multiply_pair(score[2 * j], score[2 * j + 1], queries[c], b);
             }
         }
         // Of a lane: rows `row` and `row + 8`, two neighbouring keys of every eight.
@@ -172,14 +205,13 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
         }
 #pragma unroll
         for (int j = 0; j < TILE_KEYS / 16; j++) {
-            u32 p[4] = {pack(score[2 * j][0], score[2 * j][1]), pack(score[2 * j][2], score[2 * j][3]),
-                        pack(score[2 * j + 1][0], score[2 * j + 1][1]), pack(score[2 * j + 1][2], score[2 * j + 1][3])};
+            u32 p[4];
+            pack_pair(p, score[2 * j], score[2 * j + 1]);
 #pragma unroll
             for (int c = 0; c < D / 16; c++) {
                 u32 b[4];
-                load_tiles_transposed(b, v_tile + (j * 16 + lane % 16) * LINE + c * 16 + lane / 16 * 8);
-                multiply_tiles(o[2 * c], p, b[0], b[1]);
-                multiply_tiles(o[2 * c + 1], p, b[2], b[3]);
+                load_tiles_transposed(b, left_at(v_tile, LINE, j * 16, c * 16));
+                multiply_pair(o[2 * c], o[2 * c + 1], p, b);
             }
         }
         __syncthreads();
@@ -201,11 +233,279 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
     }
 }
 
-#define ATTENTION_TILES(D)                                                                                             \
+// Both neighbours of a lane in every eighth column, times `scale`, to the row at `to`.
+template <int D>
+__device__ inline void store_row(float* to, const float (&sums)[D / 8][4], int half, u32 d, float scale) {
+#pragma unroll
+    for (int c = 0; c < D / 8; c++) {
+        u32 column = c * 8 + threadIdx.x % 4 * 2;
+        if (column >= d) continue;
+        to[column] = sums[c][2 * half] * scale;
+        to[column + 1] = sums[c][2 * half + 1] * scale;
+    }
+}
+
+template <int D>
+__device__ inline void grad_q_tiles(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
+                                    float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,
+                                    const float* deltas, const u16* dout, float* dq) {
+    HAPO_SHARED(u16, shared);
+    const int LINE = D + TILE_PAD, STAGE = 2 * TILE_KEYS * LINE;
+    QueryTile tile = tiles[blockIdx.x];
+    Segment s = segments[tile.segment];
+    u32 head = blockIdx.y, kv_head = head / (heads / kv_heads), q_stride = heads * d, kv_stride = kv_heads * d;
+    u32 n = min((u32)TILE_QUERIES, s.len - tile.first), keys = s.prefix_len + tile.first + n;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    k += kv_head * d;
+    v += kv_head * d;
+
+    // Queries, then their outputs' gradients, lie where the second stage comes to lie.
+    u32 queries[D / 16][4], douts[D / 16][4];
+    u16* rows = shared + STAGE;
+    Segment own = alone(s.start + tile.first, n);
+    begin_tile<D, TILE_QUERIES>(rows, q + head * d, own, 0, n, q_stride, d);
+    end_group();
+    wait_for_groups<0>();
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) load_tiles(queries[c], left_at(rows, LINE, warp * 16, c * 16));
+    __syncthreads();
+    begin_tile<D, TILE_QUERIES>(rows, dout + head * d, own, 0, n, q_stride, d);
+    end_group();
+    wait_for_groups<0>();
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) load_tiles(douts[c], left_at(rows, LINE, warp * 16, c * 16));
+    __syncthreads();
+
+    // Of a lane: rows `row` and `row + 8`.
+    u32 row = warp * 16 + lane / 4, seen[2];
+    float log_sum[2], delta[2], sums[D / 8][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u32 at = row + 8 * half;
+        usize token = (usize)(own.start + at) * heads + head;
+        seen[half] = at < n ? s.prefix_len + tile.first + at + 1 : 0;
+        log_sum[half] = at < n ? log_sums[token] : 0.0f;
+        delta[half] = at < n ? deltas[token] : 0.0f;
+    }
+    begin_tile<D, TILE_KEYS>(shared, k, s, 0, keys, kv_stride, d);
+    begin_tile<D, TILE_KEYS>(shared + TILE_KEYS * LINE, v, s, 0, keys, kv_stride, d);
+    end_group();
+    int stage = 0;
+    for (u32 base = 0; base < keys; base += TILE_KEYS, stage ^= 1) {
+        u16* next = shared + (stage ^ 1) * STAGE;
+        if (base + TILE_KEYS < keys) {
+            begin_tile<D, TILE_KEYS>(next, k, s, base + TILE_KEYS, keys, kv_stride, d);
+            begin_tile<D, TILE_KEYS>(next + TILE_KEYS * LINE, v, s, base + TILE_KEYS, keys, kv_stride, d);
+        }
+        end_group();
+        wait_for_groups<1>();
+        __syncthreads();
+        const u16* k_tile = shared + stage * STAGE;
+        const u16* v_tile = k_tile + TILE_KEYS * LINE;
+#pragma unroll 1
+        for (u32 first = 0; first < TILE_KEYS; first += 16) {
+            float score[2][4] = {}, dp[2][4] = {};
+            u32 b[4], ds[4];
+#pragma unroll
+            for (int c = 0; c < D / 16; c++) {
+                load_tiles(b, right_at(k_tile, LINE, first, c * 16));
+                multiply_pair(score[0], score[1], queries[c], b);
+                load_tiles(b, right_at(v_tile, LINE, first, c * 16));
+                multiply_pair(dp[0], dp[1], douts[c], b);
+            }
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    u32 key = base + first + j * 8 + lane % 4 * 2 + i % 2;
+                    float p = key < seen[i / 2] ? expf(score[j][i] * scale - log_sum[i / 2]) : 0.0f;
+                    dp[j][i] = p * (dp[j][i] - delta[i / 2]);
+                }
+            pack_pair(ds, dp[0], dp[1]);
+#pragma unroll
+            for (int c = 0; c < D / 16; c++) {
+                load_tiles_transposed(b, left_at(k_tile, LINE, first, c * 16));
+                multiply_pair(sums[2 * c], sums[2 * c + 1], ds, b);
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u32 at = row + 8 * half;
+        if (at < n) store_row<D>(dq + (usize)(own.start + at) * q_stride + head * d, sums, half, d, scale);
+    }
+}
+
+// Queries of a stage, of which a warp takes half.
+#define STAGE_QUERIES 32
+
+// The first query of a segment whose tile sees some of a tile of keys; the segment's length where none does.
+__device__ inline u32 first_seen(Segment s, KeyChunk tile) {
+    u32 end = tile.row + tile.rows;
+    if (tile.row < s.prefix_start + s.prefix_len && end > s.prefix_start) return 0;
+    if (tile.row >= s.start + s.len || end <= s.start) return s.len;
+    // Own keys are seen from their own row on.
+    return tile.row < s.start ? 0 : (tile.row - s.start) / STAGE_QUERIES * STAGE_QUERIES;
+}
+
+// A tile of queries that sees a tile of keys.
+struct SeenFrom {
+    u32 segment, first;
+    Segment s;
+};
+
+// The `skipped`-th tile of queries from this one on.
+__device__ inline SeenFrom seen_after(SeenFrom at, u32 skipped, const Segment* segments, KeyChunk tile) {
+    for (;;) {
+        u32 here = (at.s.len - at.first + STAGE_QUERIES - 1) / STAGE_QUERIES;
+        if (skipped < here || at.segment + 1 >= tile.end_segment) {
+            at.first += skipped * STAGE_QUERIES;
+            return at;
+        }
+        skipped -= here;
+        at.segment++;
+        at.s = segments[at.segment];
+        at.first = first_seen(at.s, tile);
+    }
+}
+
+template <int D>
+__device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,
+                                     float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,
+                                     const float* deltas, const u16* dout, float* parts) {
+    HAPO_SHARED(u16, shared);
+    const int LINE = D + TILE_PAD, ROWS = STAGE_QUERIES * LINE, STAGE = 2 * ROWS;
+    u16* k_tile = shared;
+    u16* v_tile = k_tile + TILE_KEYS * LINE;
+    u16* stages = v_tile + TILE_KEYS * LINE;
+    // Log-sums and deltas of both stages.
+    float* numbers = (float*)(stages + 2 * STAGE);
+    KeyChunk tile = chunks[blockIdx.x];
+    u32 head = blockIdx.y, kv_head = head / (heads / kv_heads), q_stride = heads * d, kv_stride = kv_heads * d;
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, strip = warp % 4 * 16, half = warp / 4 * 16;
+    q += head * d;
+    dout += head * d;
+
+    Segment keys = alone(tile.row, tile.rows);
+    begin_tile<D, TILE_KEYS>(k_tile, k + kv_head * d, keys, 0, tile.rows, kv_stride, d);
+    begin_tile<D, TILE_KEYS>(v_tile, v + kv_head * d, keys, 0, tile.rows, kv_stride, d);
+    auto begin_queries = [&](SeenFrom at, int stage) {
+        Segment own = alone(at.s.start, at.s.len);
+        u16* to = stages + stage * STAGE;
+        begin_tile<D, STAGE_QUERIES>(to, q, own, at.first, at.s.len, q_stride, d);
+        begin_tile<D, STAGE_QUERIES>(to + ROWS, dout, own, at.first, at.s.len, q_stride, d);
+        if (threadIdx.x < 2 * STAGE_QUERIES) {
+            u32 query = at.first + threadIdx.x % STAGE_QUERIES;
+            const float* from = threadIdx.x < STAGE_QUERIES ? log_sums : deltas;
+            numbers[stage * 2 * STAGE_QUERIES + threadIdx.x] =
+                query < at.s.len ? from[(usize)(at.s.start + query) * heads + head] : 0.0f;
+        }
+    };
+    SeenFrom next = {tile.first_segment, 0, segments[tile.first_segment]};
+    next.first = first_seen(next.s, tile);
+    next = seen_after(next, tile.from, segments, tile);
+    begin_queries(next, 0);
+    end_group();
+
+    float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    int stage = 0;
+    for (u32 number = tile.from; number < tile.to; number++, stage ^= 1) {
+        SeenFrom here = next;
+        if (number + 1 < tile.to) {
+            next = seen_after(here, 1, segments, tile);
+            begin_queries(next, stage ^ 1);
+        }
+        end_group();
+        wait_for_groups<1>();
+        __syncthreads();
+        const u16* q_tile = stages + stage * STAGE;
+        const u16* dout_tile = q_tile + ROWS;
+        const float* row_log_sums = numbers + stage * 2 * STAGE_QUERIES;
+        const float* row_deltas = row_log_sums + STAGE_QUERIES;
+
+        // Keys by queries.
+        float score[2][4] = {}, dp[2][4] = {};
+        u32 a[4], b[4], p[4], ds[4];
+#pragma unroll
+        for (int c = 0; c < D / 16; c++) {
+            load_tiles(a, left_at(k_tile, LINE, strip, c * 16));
+            load_tiles(b, right_at(q_tile, LINE, half, c * 16));
+            multiply_pair(score[0], score[1], a, b);
+            load_tiles(a, left_at(v_tile, LINE, strip, c * 16));
+            load_tiles(b, right_at(dout_tile, LINE, half, c * 16));
+            multiply_pair(dp[0], dp[1], a, b);
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u32 query = half + j * 8 + lane % 4 * 2 + i % 2, key = strip + lane / 4 + i / 2 * 8;
+                u32 at = tile.row + key, row = here.first + query;
+                bool of_prefix = at >= here.s.prefix_start && at - here.s.prefix_start < here.s.prefix_len;
+                bool before = at >= here.s.start && at - here.s.start <= row;
+                bool seen = row < here.s.len && key < tile.rows && (of_prefix || before);
+                float weight = seen ? expf(score[j][i] * scale - row_log_sums[query]) : 0.0f;
+                score[j][i] = weight;
+                dp[j][i] = weight * (dp[j][i] - row_deltas[query]);
+            }
+        pack_pair(p, score[0], score[1]);
+        pack_pair(ds, dp[0], dp[1]);
+#pragma unroll
+        for (int c = 0; c < D / 16; c++) {
+            load_tiles_transposed(b, left_at(dout_tile, LINE, half, c * 16));
+            multiply_pair(dv[2 * c], dv[2 * c + 1], p, b);
+            load_tiles_transposed(b, left_at(q_tile, LINE, half, c * 16));
+            multiply_pair(dk[2 * c], dk[2 * c + 1], ds, b);
+        }
+        __syncthreads();
+    }
+
+    // The two halves of the queries: the second lends its sums where the stages were.
+    float* lent = (float*)stages;
+    parts += part_of(tile.part, heads, head, TILE_KEYS, d);
+    auto store = [&](float (&sums)[D / 8][4], float* to, float factor) {
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            float* row = lent + (strip + lane / 4 + 8 * below) * D;
+            if (half) store_row<D>(row, sums, below, D, 1.0f);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            u32 key = strip + lane / 4 + 8 * below;
+            if (half || key >= tile.rows) continue;
+#pragma unroll
+            for (int c = 0; c < D / 8; c++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) sums[c][2 * below + i] += lent[key * D + c * 8 + lane % 4 * 2 + i];
+            store_row<D>(to + key * d, sums, below, d, factor);
+        }
+        __syncthreads();
+    };
+    store(dk, parts, scale);
+    store(dv, parts + TILE_KEYS * d, 1.0f);
+}
+
+#define ATTENTION_TILES(D)                                                                                            \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_tiles_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,          \
                             float scale, const float* q, const u16* k, const u16* v, float* out, float* log_sums) {   \
         forward_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, out, log_sums);                         \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
+        attention_tiles_grad_q_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,   \
+                                   float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,      \
+                                   const float* deltas, const u16* dout, float* dq) {                                 \
+        grad_q_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, dq);             \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
+        attention_tiles_grad_kv_##D(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,  \
+                                    float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,     \
+                                    const float* deltas, const u16* dout, float* parts) {                             \
+        grad_kv_tiles<D>(segments, chunks, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, parts);        \
     }
 
 ATTENTION_TILES(32)

@@ -120,3 +120,14 @@ struct QueryTile {
 __device__ inline usize key_row(Segment s, u32 j) {
     return j < s.prefix_len ? s.prefix_start + j : s.start + (j - s.prefix_len);
 }
+
+// Packed rows row..row + rows, the segments of their prefix group, and of the tiles of queries that see these rows
+// those numbered from..to; the sums go to `part`.
+struct KeyChunk {
+    u32 row, rows, first_segment, end_segment, from, to, part;
+};
+
+// Where the sums of one head and chunk lie: keys' gradients, then values', each [tile][d].
+__device__ inline usize part_of(u32 part, u32 heads, u32 head, u32 tile, u32 d) {
+    return ((usize)part * heads + head) * 2 * tile * d;
+}

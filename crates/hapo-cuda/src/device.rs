@@ -77,8 +77,8 @@ pub struct CudaTable<L: Launcher, T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Derived {
     QueryTiles(usize),
-    KeyChunks(usize),
-    KeyTiles(usize),
+    /// By keys and queries of a tile: the tiles of keys, then the chunks.
+    KeyChunks(usize, usize),
     TokenGroups,
 }
 
@@ -374,6 +374,30 @@ impl<L: Launcher> CudaDevice<L> {
         TilePlan::of(shape).filter(|_| is_bf16)
     }
 
+    /// Runs `work` with the addresses of rounded copies of `numbers`, and of `more` bytes.
+    pub(crate) fn with_rounded<const N: usize>(
+        &self,
+        numbers: [Span<CudaBuf<L>>; N],
+        more: usize,
+        work: impl FnOnce([u64; N], u64) -> Done,
+    ) -> Done {
+        const ALIGNED: usize = 256;
+        let mut ends = numbers.map(|it| (it.len * size_of::<u16>()).next_multiple_of(ALIGNED));
+        let mut total = 0;
+        for end in &mut ends {
+            total += *end;
+            *end = total;
+        }
+        self.with_scratch(total + more, |scratch| {
+            let mut to = [scratch; N];
+            for i in 0..N {
+                to[i] += if i == 0 { 0 } else { ends[i - 1] as u64 };
+                self.over("round_to_bf16", numbers[i].len, &[at(numbers[i]), to[i]])?;
+            }
+            work(to, scratch + total as u64)
+        })
+    }
+
     /// Attention on the tensor cores, of keys and values that are rounded before.
     pub(crate) fn attention_tiles(
         &self,
@@ -385,16 +409,12 @@ impl<L: Launcher> CudaDevice<L> {
     ) -> Done {
         let tiles = self.query_tiles(segments, TilePlan::QUERIES)?;
         let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
-        let values_at = (k.len * size_of::<u16>()).next_multiple_of(256);
-        self.with_scratch(values_at + v.len * size_of::<u16>(), |keys| {
-            let values = keys + values_at as u64;
-            self.over("round_to_bf16", k.len, &[at(k), keys])?;
-            self.over("round_to_bf16", v.len, &[at(v), values])?;
+        self.with_rounded([k, v], 0, |[keys, values], _| {
             let (table, work) = (Self::table_at(segments)?, tiles.memory.address());
             let args =
                 [table, work, heads, kv_heads, head_dim, scale, at(q), keys, values, out, log_sums];
             let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
-            self.launch(plan.kernel, grid, plan.bytes(), &args)
+            self.launch(plan.kernels[0], grid, plan.bytes(), &args)
         })
     }
 

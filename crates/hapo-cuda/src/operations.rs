@@ -11,7 +11,7 @@ use hapo_kernels::{
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, Uploaded, at, f32_arg, to,
+    CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, at, f32_arg, to,
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
 use crate::plan::{self, Rows};
@@ -424,68 +424,54 @@ impl<L: Launcher> Device for CudaDevice<L> {
             "k, v and their gradients are [rows, kv_heads · head_dim]"
         );
         self.run(|| {
-            let plan = self.attention_plan(shape)?;
-            let queries = self.query_tiles(segments, plan.backward)?;
-            let tile = plan.backward;
-            let chunks = self.derived(segments, Derived::KeyChunks(tile), |it| {
-                let made = plan::key_chunks(it, tile);
-                (made.chunks, made.parts)
+            let on_tensor_cores = self.tile_plan(shape);
+            let tiles = match on_tensor_cores {
+                Some(it) => it.backward_tiles(),
+                None => self.attention_plan(shape)?.backward_tiles(),
+            };
+            let queries = self.query_tiles(segments, tiles.queries)?;
+            let which = Derived::KeyChunks(tiles.keys, tiles.step);
+            let keys = self.derived(segments, which, |it| {
+                let made = plan::key_chunks(it, tiles.keys, tiles.step);
+                ([made.tiles, made.chunks].concat(), made.parts)
             })?;
-            let tiles = self.derived(segments, Derived::KeyTiles(tile), |it| {
-                (plan::key_chunks(it, tile).tiles, 0)
-            })?;
+            let key_tiles = plan::key_tiles(&segments.items, tiles.keys);
+            let chunks_at = keys.memory.address() + (4 * key_tiles * size_of::<u32>()) as u64;
+            let chunks = (keys.words - 4 * key_tiles) / 7;
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
-            let table = Self::table_at(segments)?;
             let row_heads = rows * shape.heads;
-            let round = u64::from(self.tile_plan(shape).is_some());
             // A number for each row and head, then the parts of keys' and values' gradients.
             let parts_at = (row_heads * size_of::<f32>()).next_multiple_of(256);
-            let part_len = 2 * shape.heads * tile * shape.head_dim;
-            let bytes = parts_at + chunks.groups * part_len * size_of::<f32>();
-            self.with_scratch(bytes, |deltas| {
+            let part_len = 2 * shape.heads * tiles.keys * shape.head_dim;
+            let bytes = parts_at + keys.groups * part_len * size_of::<f32>();
+            let run = |[q, k, v, grad]: [u64; 4], deltas: u64| {
                 let parts = deltas + parts_at as u64;
                 let warps = THREADS as usize / 32;
                 let grid = self.grid(row_heads.div_ceil(warps), 1, 1)?;
-                let args = [row_heads as u64, head_dim, at(out), at(dout), deltas];
+                let round = u64::from(on_tensor_cores.is_some());
+                let args = [row_heads as u64, head_dim, at(out), at(dout), round, deltas];
                 self.launch("attention_deltas", grid, 0, &args)?;
-                let args = |work: &Uploaded<L>, to: &[u64]| {
-                    let work = work.memory.address();
-                    let common = [
-                        table,
-                        work,
-                        heads,
-                        kv_heads,
-                        head_dim,
-                        scale,
-                        at(q),
-                        at(k),
-                        at(v),
-                        at(log_sums),
-                        deltas,
-                        at(dout),
-                        round,
-                    ];
-                    [&common[..], to].concat()
+                let table = Self::table_at(segments)?;
+                let numbers = [q, k, v, at(log_sums), deltas, grad];
+                let args = |work: u64, to: u64| {
+                    [&[table, work, heads, kv_heads, head_dim, scale], &numbers[..], &[to]].concat()
                 };
+                let of_queries = args(queries.memory.address(), to(&dq));
                 let grid = self.grid(queries.words / 2, shape.heads, 1)?;
-                let of_queries = args(&queries, &[to(&dq)]);
-                self.launch(plan.kernels[1], grid, plan.backward_bytes(), &of_queries)?;
-                let grid = self.grid(chunks.words / 7, shape.heads, 1)?;
-                let of_keys = args(&chunks, &[parts]);
-                self.launch(plan.kernels[2], grid, plan.backward_bytes(), &of_keys)?;
-                let grid = self.grid(tiles.words / 4, shape.kv_heads, 1)?;
-                let args = [
-                    tiles.memory.address(),
-                    tile as u64,
-                    heads,
-                    kv_heads,
-                    head_dim,
-                    parts,
-                    to(&dk),
-                    to(&dv),
-                ];
-                self.launch("attention_add_kv", grid, 0, &args)
-            })
+                self.launch(tiles.kernels[0], grid, tiles.shared[0], &of_queries)?;
+                let of_keys = args(chunks_at, parts);
+                let grid = self.grid(chunks, shape.heads, 1)?;
+                self.launch(tiles.kernels[1], grid, tiles.shared[1], &of_keys)?;
+                let work = [keys.memory.address(), tiles.keys as u64];
+                let sums = [heads, kv_heads, head_dim, parts, to(&dk), to(&dv)];
+                let grid = self.grid(key_tiles, shape.kv_heads, 1)?;
+                self.launch("attention_add_kv", grid, 0, &[&work[..], &sums].concat())
+            };
+            match on_tensor_cores {
+                Some(_) => self.with_rounded([q, k, v, dout], bytes, run),
+                None => self
+                    .with_scratch(bytes, |scratch| run([at(q), at(k), at(v), at(dout)], scratch)),
+            }
         });
     }
 

@@ -166,36 +166,87 @@ impl AttentionPlan {
         let (t, d) = (self.backward, self.width);
         (4 * (4 * t * (d + 1) + 2 * t * (t + 1) + 2 * t)) as u32
     }
+
+    pub(crate) fn backward_tiles(self) -> BackwardTiles {
+        BackwardTiles {
+            queries: self.backward,
+            keys: self.backward,
+            step: self.backward,
+            kernels: [self.kernels[1], self.kernels[2]],
+            shared: [self.backward_bytes(); 2],
+        }
+    }
+}
+
+/// How a backward pass is cut: its kernels for queries, and for keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BackwardTiles {
+    /// Queries of a block of the first.
+    pub(crate) queries: usize,
+    /// Keys of a block of the second.
+    pub(crate) keys: usize,
+    /// Queries that it works on at a time.
+    pub(crate) step: usize,
+    pub(crate) kernels: [&'static str; 2],
+    /// Bytes of shared memory.
+    pub(crate) shared: [u32; 2],
 }
 
 /// The attention of the tensor cores for one width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TilePlan {
-    /// Columns the kernel is made for.
+    /// Columns the kernels are made for.
     width: usize,
-    pub(crate) kernel: &'static str,
+    pub(crate) kernels: [&'static str; 3],
 }
 
 impl TilePlan {
-    /// Queries of a block.
+    /// Queries of a block, forward and for their gradient.
     pub(crate) const QUERIES: usize = 128;
-    /// Keys that are worked on at a time.
-    const KEYS: usize = 64;
+    /// Keys that are worked on at a time, and of a block of their gradient.
+    pub(crate) const KEYS: usize = 64;
+    /// Queries that pass by a block of keys at a time.
+    pub(crate) const STAGE: usize = 32;
 
-    /// The smallest kernel that holds a head.
+    /// The smallest kernels that hold a head.
     pub(crate) fn of(shape: AttentionShape) -> Option<Self> {
-        const PLANS: [TilePlan; 3] = [
-            TilePlan { width: 32, kernel: "attention_tiles_32" },
-            TilePlan { width: 64, kernel: "attention_tiles_64" },
-            TilePlan { width: 128, kernel: "attention_tiles_128" },
-        ];
+        macro_rules! plan {
+            ($width:literal) => {
+                TilePlan {
+                    width: $width,
+                    kernels: [
+                        concat!("attention_tiles_", $width),
+                        concat!("attention_tiles_grad_q_", $width),
+                        concat!("attention_tiles_grad_kv_", $width),
+                    ],
+                }
+            };
+        }
         let fits = |it: &TilePlan| shape.fits_tensor_cores() && shape.head_dim <= it.width;
-        PLANS.into_iter().find(fits)
+        [plan!(32), plan!(64), plan!(128)].into_iter().find(fits)
     }
 
-    /// Bytes of shared memory: keys and values of two stages, in bf16, with rows longer by eight numbers.
+    /// Bytes of shared memory, forward and for the gradient of queries: keys and values of two stages, in bf16, with
+    /// rows longer by eight numbers.
     pub(crate) fn bytes(self) -> u32 {
         (2 * 2 * Self::KEYS * (self.width + 8) * 2) as u32
+    }
+
+    /// The same for the gradients of keys and values: these, queries and their outputs' gradients of two stages, and two
+    /// numbers of each query.
+    pub(crate) fn key_bytes(self) -> u32 {
+        let rows = 2 * Self::KEYS + 2 * 2 * Self::STAGE;
+        (rows * (self.width + 8) * 2 + 2 * 2 * Self::STAGE * 4) as u32
+    }
+
+    pub(crate) fn backward_tiles(self) -> BackwardTiles {
+        BackwardTiles {
+            queries: Self::QUERIES,
+            keys: Self::KEYS,
+            step: Self::STAGE,
+            kernels: [self.kernels[1], self.kernels[2]],
+            shared: [self.bytes(), self.key_bytes()],
+        }
     }
 }
 
@@ -228,10 +279,10 @@ pub(crate) struct KeyChunks {
     pub(crate) parts: usize,
 }
 
-/// Tiles of `tile` keys, each with the queries that see it in chunks: a prompt's tile is seen by every response of its
-/// group, and one block for all of them would be what a backward pass waits for.
-pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize) -> KeyChunks {
-    let most = (CHUNK_QUERIES / tile) as u32;
+/// Tiles of `tile` keys, each with the queries that see it, in tiles of `queries`, in chunks: a prompt's tile is seen by
+/// every response of its group, and one block for all of them would be what a backward pass waits for.
+pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize, queries: usize) -> KeyChunks {
+    let most = (CHUNK_QUERIES / queries) as u32;
     let (mut chunks, mut all): (Vec<[u32; 7]>, KeyChunks) = (Vec::new(), KeyChunks::default());
     let mut first = 0;
     for prefix_group in segments.chunk_by(|a, b| a.prefix_group == b.prefix_group) {
@@ -240,7 +291,8 @@ pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize) -> KeyChunks {
             for at in (0..segment.len).step_by(tile) {
                 let row = segment.start + at;
                 let rows = (segment.len - at).min(tile as u32);
-                let seen: u32 = prefix_group.iter().map(|it| tiles_of(it, row, rows, tile)).sum();
+                let seen: u32 =
+                    prefix_group.iter().map(|it| tiles_of(it, row, rows, queries)).sum();
                 let first_part = all.parts as u32;
                 for from in (0..seen).step_by(most as usize) {
                     let to = seen.min(from + most);
@@ -255,6 +307,11 @@ pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize) -> KeyChunks {
     chunks.sort_by_key(|it| std::cmp::Reverse(it[5] - it[4]));
     all.chunks = chunks.concat();
     all
+}
+
+/// How many tiles of `tile` keys there are.
+pub(crate) fn key_tiles(segments: &[SegmentRow], tile: usize) -> usize {
+    segments.iter().map(|it| (it.len as usize).div_ceil(tile)).sum()
 }
 
 /// Tiles of queries of a segment that see some of the keys at packed rows, counted as the kernel goes through them.
@@ -372,15 +429,17 @@ mod tests {
     #[test]
     fn tensor_cores_take_heads_of_whole_16_bytes() {
         let of = |head_dim| TilePlan::of(AttentionShape { heads: 1, kv_heads: 1, head_dim });
-        let kernel = |head_dim| of(head_dim).map(|it| it.kernel);
+        let kernel = |head_dim| of(head_dim).map(|it| it.kernels[0]);
         assert_eq!(kernel(16), Some("attention_tiles_32"));
         assert_eq!(kernel(80), Some("attention_tiles_128"));
         assert_eq!((kernel(20), kernel(192)), (None, None));
         let largest = of(128).unwrap();
         assert_eq!(largest.bytes(), 69_632);
-        // The queries lie where the second stage comes to lie.
+        // The queries lie where the second stage comes to lie, and half of the keys' gradients where queries lay.
         assert_eq!(TilePlan::QUERIES * (128 + 8) * 2, largest.bytes() as usize / 2);
-        assert!(largest.bytes() <= LEAST_SHARED);
+        assert_eq!(largest.key_bytes(), 70_144);
+        assert!(TilePlan::KEYS * 128 * 4 <= 2 * 2 * TilePlan::STAGE * (128 + 8) * 2);
+        assert!(largest.bytes().max(largest.key_bytes()) <= LEAST_SHARED);
     }
 
     #[test]
@@ -401,7 +460,7 @@ mod tests {
         assert_eq!(query_tiles(&segments, 4), [1, 0, 0, 4, 0, 0, 2, 0], "the most keys first");
         // Of the first segment rows 0..4 are seen by its two tiles of queries and one of the second's, row 4 by one of
         // each; the other two by themselves.
-        let found = key_chunks(&segments, 4);
+        let found = key_chunks(&segments, 4, 4);
         assert_eq!(
             found.chunks.as_chunks::<7>().0,
             [
@@ -413,8 +472,12 @@ mod tests {
         );
         assert_eq!(found.tiles, [0, 4, 0, 1, 4, 1, 1, 2, 5, 3, 2, 3, 8, 4, 3, 4]);
         assert_eq!(found.parts, 4);
+        // The same keys with tiles of two queries: of the first segment's five rows, rows 0..4 are seen by three tiles of
+        // its own and two of the second's.
+        let found = key_chunks(&segments, 4, 2);
+        assert_eq!(found.chunks[..7], [0, 4, 0, 2, 0, 5, 0]);
         assert!(query_tiles(&[], 4).is_empty());
-        assert_eq!(key_chunks(&[], 4), KeyChunks::default());
+        assert_eq!(key_chunks(&[], 4, 4), KeyChunks::default());
     }
 
     #[test]
@@ -422,7 +485,7 @@ mod tests {
         // Eight responses of 1,000 tokens on a prompt of 200.
         let mut segments = vec![segment(0, 200, (0, 0), 0)];
         segments.extend((0..8).map(|i| segment(200 + 1000 * i, 1000, (0, 200), 0)));
-        let found = key_chunks(&segments, 32);
+        let found = key_chunks(&segments, 32, 32);
         let chunks = found.chunks.as_chunks::<7>().0;
         let most = chunks.iter().map(|it| it[5] - it[4]).max();
         assert_eq!(most, Some(128), "4,096 queries");

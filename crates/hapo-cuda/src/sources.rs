@@ -73,7 +73,17 @@ const SOURCES: &[Source] = &[
     ),
     source!(
         "attention_tiles.cu",
-        ["attention_tiles_32", "attention_tiles_64", "attention_tiles_128"]
+        [
+            "attention_tiles_32",
+            "attention_tiles_64",
+            "attention_tiles_128",
+            "attention_tiles_grad_q_32",
+            "attention_tiles_grad_q_64",
+            "attention_tiles_grad_q_128",
+            "attention_tiles_grad_kv_32",
+            "attention_tiles_grad_kv_64",
+            "attention_tiles_grad_kv_128",
+        ]
     ),
     source!(
         "cache.cu",

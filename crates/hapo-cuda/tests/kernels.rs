@@ -419,15 +419,22 @@ fn attention_of_a_prompt_that_many_queries_see() {
     }
 }
 
-/// With bf16 products attention runs on the tensor cores: on queries, keys and values that are rounded, which the
-/// backward pass and decoding round too, and on rounded probabilities.
+/// With bf16 products attention runs on the tensor cores: on queries, keys and values that are rounded, which decoding
+/// rounds too, on rounded probabilities, and backward on their rounded gradients and those of the outputs.
 #[test]
 fn attention_on_the_tensor_cores() {
-    let cases: [(usize, usize, usize, &[Cut]); 6] = [
+    let cases: [(usize, usize, usize, &[Cut]); 7] = [
         (1, 1, 16, &[(1, None)]),
         (4, 2, 16, &[(5, None), (1, None), (270, None)]),
         (6, 2, 32, &[(33, None), (165, Some(0)), (1, Some(0)), (20, Some(0)), (9, None)]),
         (7, 1, 64, &[(140, None), (30, Some(0))]),
+        // A prompt's tile that ends within a tile of queries, and rows of two segments on both sides of tiles.
+        (
+            2,
+            1,
+            64,
+            &[(95, None), (33, Some(0)), (0, Some(0)), (31, Some(0)), (97, None), (63, None)],
+        ),
         (2, 1, 80, &[(64, None), (128, Some(0))]),
         (2, 2, 128, &[(66, None), (133, Some(0))]),
     ];
@@ -445,7 +452,9 @@ fn attention_on_the_tensor_cores() {
         // A probability is off by at most 2⁻⁹ of itself, and so is a mean of values below 1.
         near(&format!("{what}: outputs"), &ours[0], &expected[0], 1.0 / 512.0);
         for (i, (a, b)) in ours[2..].iter().zip(&expected[2..]).enumerate() {
-            near(&format!("{what}: gradient {i}"), a, b, 6e-3);
+            // Sums over all queries that see a key.
+            let largest = b.iter().fold(1.0_f32, |most, it| most.max(it.abs()));
+            near(&format!("{what}: gradient {i}"), a, b, 5e-3 * largest);
         }
     }
     // Wider heads, and rows that are not made of 16 bytes, are not rounded.

@@ -37,16 +37,18 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             for kernel in source.kernels {
                 let it = resources(&image, kernel);
                 let it = it.unwrap_or_else(|| panic!("{kernel} for sm_{major}{minor}"));
-                // Two blocks of 256 threads on a multiprocessor; one where a warp holds 16 rows of 128 columns.
-                let most = if *kernel == "attention_tiles_128" { 255 } else { 128 };
+                // Two blocks of 256 threads on a multiprocessor; one where a warp holds rows of 128 columns on the tensor
+                // cores.
+                let tiles = kernel.strip_prefix("attention_tiles_");
+                let most = if tiles.is_some_and(|it| it.ends_with("128")) { 255 } else { 128 };
                 assert!(it.registers <= most, "{kernel} for sm_{major}{minor}: {it:?}");
-                // By 16 queries, 8 keys and 16 columns, scores and values: 64 keys are there at a time.
-                if let Some(width) = kernel.strip_prefix("attention_tiles_") {
-                    let width: usize = width.parse().unwrap();
-                    let products = width / 16 * (64 / 8) + 64 / 16 * (width / 8);
-                    assert_eq!(it.products_of_tiles, products, "{kernel} for sm_{major}{minor}");
-                    let loads = width / 16 + width / 16 * (64 / 16) + 64 / 16 * (width / 16);
-                    assert_eq!(it.loads_of_tiles, loads, "{kernel} for sm_{major}{minor}");
+                if let Some(tiles) = tiles {
+                    let of_tiles = (it.products_of_tiles, it.loads_of_tiles);
+                    assert_eq!(
+                        of_tiles,
+                        tile_instructions(tiles),
+                        "{kernel} for sm_{major}{minor}"
+                    );
                 }
                 // Nothing spills.
                 assert_eq!(it.stack, 0, "{kernel} for sm_{major}{minor}: {it:?}");
@@ -54,6 +56,22 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
                 assert!(it.shared <= 1024, "{kernel} for sm_{major}{minor}: {it:?}");
             }
         }
+    }
+}
+
+/// Products of tiles, and loads of four tiles each, of one of the kernels of the tensor cores: every product is of 16
+/// rows, 8 columns and 16 steps.
+fn tile_instructions(kernel: &str) -> (usize, usize) {
+    let (kind, width) = kernel.rsplit_once('_').unwrap_or(("", kernel));
+    let steps = width.parse::<usize>().unwrap() / 16;
+    match kind {
+        // Scores and values of 64 keys; the queries stay.
+        "" => (steps * 8 + 4 * 2 * steps, steps + steps * 4 + 4 * steps),
+        // Scores, gradients of probabilities and sums of 16 keys at a time; queries and gradients stay.
+        "grad_q" => (3 * 2 * steps, 2 * steps + 3 * steps),
+        // The same of 16 keys and 16 queries, and sums for keys and for values.
+        "grad_kv" => (4 * 2 * steps, 4 * steps + 2 * steps),
+        _ => panic!("{kernel}"),
     }
 }
 

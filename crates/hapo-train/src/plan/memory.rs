@@ -11,17 +11,18 @@ use hapo_sampler::KvMemory;
 use super::{Change, DeviceSpec, Held, Lengths, Part};
 use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
-/// Resident bytes of the program before it opens a model.
-/// What a cache's numbers are: those that attention reads.
-pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
+/// Whether attention runs on a GPU's tensor cores, of rounded queries, keys and values.
+pub(super) fn attends_on_tensor_cores(config: &Config, device: &DeviceSpec) -> bool {
     let rounds = !device.is_cpu && device.compute == Compute::Bf16;
-    if rounds && config.attention_shape().fits_tensor_cores() {
-        NumberFormat::Bf16
-    } else {
-        NumberFormat::F32
-    }
+    rounds && config.attention_shape().fits_tensor_cores()
 }
 
+/// What a cache's numbers are: those that attention reads.
+pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
+    if attends_on_tensor_cores(config, device) { NumberFormat::Bf16 } else { NumberFormat::F32 }
+}
+
+/// Resident bytes of the program before it opens a model.
 const PROGRAM: u64 = 14_000_000;
 
 /// Bytes of a tokenizer for each token of the vocabulary.
@@ -244,7 +245,7 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
         let rounded = if rounds { rounded_inputs(config, rows, device) } else { 0 };
-        let bytes = scratch(config, rows, &sampled(recipe)).max(rounded);
+        let bytes = scratch(config, rows, &sampled(recipe), device).max(rounded);
         parts.push(always("scratch", bytes.next_multiple_of(1 << 20)));
     }
     parts
@@ -300,17 +301,21 @@ fn is_bf16(recipe: &Recipe) -> bool {
     parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }
 
-/// What a GPU's attention holds between its kernels: of a backward pass a number for each row and head, and the
-/// gradients of keys and values by query head, which are added up after; or the sums of parts of 256 positions of every
-/// sequence that is decoded.
-fn scratch(config: &Config, rows: usize, sampled: &[Sampling]) -> u64 {
+/// What a GPU's attention holds between its kernels: of a backward pass a number for each row and head, the gradients of
+/// keys and values by query head, which are added up after, and, on the tensor cores, what they read in bf16; or the
+/// sums of parts of 256 positions of every sequence that is decoded.
+fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSpec) -> u64 {
     const PART: usize = 256;
     let decoded = sampled.iter().map(|it| {
         let parts = (it.prompt + it.response).div_ceil(PART);
         let rows = it.sequences.max(REREAD_TOKENS.min(it.response));
         rows * config.heads * parts * (config.head_dim + 2)
     });
-    let trained = rows * config.heads * (1 + 2 * config.head_dim);
+    let shape = config.attention_shape();
+    // Queries and outputs' gradients, keys and values, of half a word each.
+    let rounded = shape.q_dim() + shape.kv_dim();
+    let rounded = if attends_on_tensor_cores(config, device) { rounded } else { 0 };
+    let trained = rows * (config.heads * (1 + 2 * config.head_dim) + rounded);
     let numbers = decoded.chain([trained]).max().unwrap_or_default() as u64;
     4 * numbers
 }

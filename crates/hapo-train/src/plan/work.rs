@@ -3,7 +3,9 @@
 use hapo_kernels::NumberFormat;
 use hapo_model::{ActivationCheckpointing, Config, memory};
 
-use super::memory::{Sampling, kv_format, mini_batch, rows_of, samples, trained_bytes};
+use super::memory::{
+    Sampling, attends_on_tensor_cores, kv_format, mini_batch, rows_of, samples, trained_bytes,
+};
 use super::{DeviceSpec, Lengths};
 use crate::recipe::Recipe;
 
@@ -13,11 +15,15 @@ fn update_bytes(moments: NumberFormat) -> f64 {
     (5 * size_of::<f32>() + 4 * moments.bytes()) as f64
 }
 
-/// Operations, and those of the attention among them.
+/// Share of the rate of products that attention on the tensor cores reaches.
+const TILES_SHARE: f64 = 0.5;
+
+/// Operations, and those of the attention among them: in plain f32, and on the tensor cores.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Flops {
     pub(super) all: f64,
     attention: f64,
+    attention_tiles: f64,
 }
 
 impl Flops {
@@ -25,20 +31,42 @@ impl Flops {
         Self {
             all: memory::forward_flops(config, rows, head, context),
             attention: memory::attention_flops(config, rows, context),
+            attention_tiles: 0.0,
         }
     }
 
+    /// The same where prompts are read and trained on a device.
+    fn on(self, device: &DeviceSpec, config: &Config) -> Self {
+        if !attends_on_tensor_cores(config, device) {
+            return self;
+        }
+        Self { attention: 0.0, attention_tiles: self.attention, ..self }
+    }
+
+    /// Of the attention alone.
+    fn attention(self) -> Self {
+        Self { all: self.attention + self.attention_tiles, ..self }
+    }
+
     fn times(self, factor: f64) -> Self {
-        Self { all: self.all * factor, attention: self.attention * factor }
+        Self {
+            all: self.all * factor,
+            attention: self.attention * factor,
+            attention_tiles: self.attention_tiles * factor,
+        }
     }
 
     fn plus(self, other: Self) -> Self {
-        Self { all: self.all + other.all, attention: self.attention + other.attention }
+        Self {
+            all: self.all + other.all,
+            attention: self.attention + other.attention,
+            attention_tiles: self.attention_tiles + other.attention_tiles,
+        }
     }
 
     fn seconds(self, device: &DeviceSpec, share: f64) -> f64 {
-        let products = (self.all - self.attention) / device.flops;
-        (products + self.attention / device.attention_flops) / share
+        let products = (self.all - self.attention().all) + self.attention_tiles / TILES_SHARE;
+        (products / device.flops + self.attention / device.attention_flops) / share
     }
 }
 
@@ -70,7 +98,7 @@ impl SamplingWork {
         let read = steps * weights as f64 + tokens * context * held as f64;
         Self {
             tokens,
-            prefill: Flops::of(config, prompts * prompt, prompts, prompt / 2.0),
+            prefill: Flops::of(config, prompts * prompt, prompts, prompt / 2.0).on(device, config),
             decoding: Flops::of(config, tokens, tokens, context),
             bytes_read: read,
         }
@@ -121,12 +149,12 @@ impl TrainingWork {
             0.0,
             context,
         ));
+        let layers = layers.on(device, config);
         let head = Flops::of(config, 0.0, response_tokens, 0.0);
-        // Backward takes two forwards, the attention's two and a half.
-        let attention = Flops { all: layers.attention, attention: layers.attention };
         // By the weights too, unless only an adapter's are trained.
         let sweeps = if recipe.lora().is_some() { 2.0 } else { 3.0 };
-        let mut flops = layers.plus(head).times(sweeps).plus(attention.times(0.5));
+        // Backward takes two forwards, the attention's two and a half.
+        let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
         if recipe.optim().activation_checkpointing == ActivationCheckpointing::Layers {
             flops = flops.plus(layers);
         }
