@@ -52,14 +52,21 @@ pub struct Stopped {
 }
 
 impl Demonstration {
-    /// A demonstration of roughly `minutes` on two cores, with its runs in `folder`.
+    /// A demonstration of roughly `minutes` on two cores, with its runs in `folder`; `sets` are overrides of its
+    /// recipes.
     ///
     /// # Errors
-    /// A built-in recipe that does not fit the number of steps.
-    pub fn new(folder: PathBuf, minutes: u64, seed: u64, threads: usize) -> Result<Self> {
+    /// A built-in recipe that does not fit the number of steps or an override.
+    pub fn new(
+        folder: PathBuf,
+        minutes: u64,
+        seed: u64,
+        threads: usize,
+        sets: &[String],
+    ) -> Result<Self> {
         let arms = ARMS
             .iter()
-            .map(|arm| Ok((arm, recipe_of(arm, minutes, seed)?)))
+            .map(|arm| Ok((arm, recipe_of(arm, minutes, seed, sets)?)))
             .collect::<Result<Vec<_>>>()?;
         let levels = hapo_train::levels(&arms[0].1.data().levels)?;
         Ok(Self { arms, levels, folder, seed, threads })
@@ -175,11 +182,11 @@ impl Demonstration {
 
 /// The arm's recipe at the length and seed that were asked for. The gate closes at the same share of
 /// the run, whatever its length.
-fn recipe_of(arm: &Arm, minutes: u64, seed: u64) -> Result<Recipe> {
+fn recipe_of(arm: &Arm, minutes: u64, seed: u64, sets: &[String]) -> Result<Recipe> {
     let origin = format!("built-in recipe {}", arm.name);
     let nominal = Recipe::parse(arm.recipe, &origin, &Overrides::default())?;
     let scale = |it: u64| (it * minutes / NOMINAL_MINUTES).max(1);
-    let mut sets = vec![format!("seed={seed}")];
+    let mut sets = [sets, &[format!("seed={seed}")]].concat();
     if arm.name != "sft" {
         sets.push(format!("steps={}", scale(nominal.steps())));
     }

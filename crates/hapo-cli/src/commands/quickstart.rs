@@ -6,6 +6,7 @@ use anyhow::Result;
 use hapo_study::{Demonstration, Stopped};
 
 use crate::commands::train::ProgressObserver;
+use crate::support::device::ComputeArg;
 use crate::support::interrupt;
 
 /// The built-in demonstration: GRPO and HAPO from the same base model, compared on held-out problems.
@@ -23,6 +24,8 @@ pub(crate) struct Args {
     /// Folder of the runs
     #[arg(long, default_value = "runs/quickstart")]
     out: PathBuf,
+    #[command(flatten)]
+    compute: ComputeArg,
     /// Print the table as JSON
     #[arg(long)]
     json: bool,
@@ -36,8 +39,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let (seed, minutes) = (args.seed, args.minutes);
-    let folder = args.out.join(format!("seed-{seed}-minutes-{minutes}"));
-    let demonstration = Demonstration::new(folder, minutes, seed, threads)?;
+    let mut name = format!("seed-{seed}-minutes-{minutes}");
+    let compute = args.compute.set();
+    if compute.is_some() {
+        name += &format!("-{}", args.compute.or_f32());
+    }
+    let sets: Vec<String> = compute.into_iter().collect();
+    let demonstration = Demonstration::new(args.out.join(name), minutes, seed, threads, &sets)?;
     let say = |text: &str| {
         if !args.quiet {
             eprintln!("{text}");

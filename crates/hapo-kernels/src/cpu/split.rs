@@ -114,32 +114,51 @@ pub(super) fn adamw(
     assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
     assert_eq!(tails.len(), packed.len(), "as many tails");
     let factors = step.factors();
+    let stride = pairs(inputs) * PANEL;
     let [packed, tails] = [packed, tails].map(Shared::new);
-    // SAFETY: a pair of rows of a panel is handed over once.
-    let words = |at| unsafe { (packed.part(at, PANEL), tails.part(at, PANEL)) };
+    let words = |first| Words { packed, tails, first, stride };
     let gradient = |rows: Rows| rows.map(|(at, n)| &gradient[at..at + n]);
     match moments {
         Moments::F32(moments) => {
             let [m, v] = moments.map(Shared::new);
-            for_pairs(cpu, shape, |at, rows| {
-                // SAFETY: panels are disjoint, and so are the rows of one.
-                let ((p, t), [m, v]) = (words(at), [&m, &v].map(|it| unsafe { parts(it, rows) }));
-                update(factors, gradient(rows), p, t, m, v);
+            for_pairs(cpu, shape, |first, rows| {
+                // SAFETY: bands of panels are disjoint, and so are the rows of one.
+                let [m, v] = [&m, &v].map(|it| unsafe { parts(it, rows) });
+                update(factors, gradient(rows), words(first), m, v);
             });
         }
         Moments::Bf16 { moments, rounding } => {
             let [m, v] = moments.map(Shared::new);
-            for_pairs(cpu, shape, |at, rows| {
-                // SAFETY: panels are disjoint, and so are the rows of one.
-                let ((p, t), [m, v]) = (words(at), [&m, &v].map(|it| unsafe { parts(it, rows) }));
+            for_pairs(cpu, shape, |first, rows| {
+                // SAFETY: as above.
+                let [m, v] = [&m, &v].map(|it| unsafe { parts(it, rows) });
                 let rounding = rows.map(|(at, _)| rounding.from(at));
-                update_rounded(factors, rounding, gradient(rows), p, t, m, v);
+                update_rounded(factors, rounding, gradient(rows), words(first), m, v);
             });
         }
     }
 }
 
-/// The first element and the number of elements of two rows of a panel.
+/// The words of a pair of rows of a band of panels: `stride` from panel to panel.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    packed: Shared<'a>,
+    tails: Shared<'a>,
+    first: usize,
+    stride: usize,
+}
+
+impl<'a> Words<'a> {
+    /// Those of a panel of the band, and their tails.
+    #[inline(always)]
+    fn of(&self, panel: usize) -> [&'a mut [f32]; 2] {
+        let at = self.first + panel * self.stride;
+        // SAFETY: a pair of rows of a panel is handed over once.
+        [&self.packed, &self.tails].map(|it| unsafe { it.part(at, PANEL) })
+    }
+}
+
+/// The first element and the number of elements of two rows of a band of panels.
 type Rows = [(usize, usize); 2];
 
 /// Both rows of a buffer.
@@ -151,38 +170,48 @@ unsafe fn parts<'a, T>(of: &Shared<'a, T>, rows: Rows) -> [&'a mut [T]; 2] {
     rows.map(|(at, n)| unsafe { of.part(at, n) })
 }
 
-/// Hands over the first word of every pair of rows of a panel, with the first element and the number of each row.
+/// Hands over the first word of every pair of rows of a band of panels, with the first element and the number of each row.
 fn for_pairs(cpu: &Cpu, [inputs, outputs]: [usize; 2], work: impl Fn(usize, Rows) + Sync + Send) {
     /// Panels of a task: 1 KB of each row.
     const BAND: usize = 8;
-    let (all, panels) = (pairs(inputs), outputs.div_ceil(PANEL));
-    cpu.for_tasks(panels.div_ceil(BAND), |band| {
+    let all = pairs(inputs);
+    cpu.for_tasks(outputs.div_ceil(BAND * PANEL), |band| {
+        let column = band * BAND * PANEL;
+        let width = (BAND * PANEL).min(outputs - column);
         for pair in 0..all {
-            for panel in band * BAND..panels.min((band + 1) * BAND) {
-                let (at, column) = ((panel * all + pair) * PANEL, panel * PANEL);
-                let width = PANEL.min(outputs - column);
-                // The step that an odd number of inputs lacks has no columns.
-                let row = |odd: usize| {
-                    let step = 2 * pair + odd;
-                    if step < inputs { (step * outputs + column, width) } else { (0, 0) }
-                };
-                work(at, [row(0), row(1)]);
-            }
+            // The step that an odd number of inputs lacks has no columns.
+            let row = |odd: usize| {
+                let step = 2 * pair + odd;
+                if step < inputs { (step * outputs + column, width) } else { (0, 0) }
+            };
+            work((band * BAND * all + pair) * PANEL, [row(0), row(1)]);
         }
     });
 }
 
+/// The columns of a panel in a row of a band.
+#[inline(always)]
+fn columns<T>(row: &mut [T], panel: usize) -> &mut [T] {
+    let end = row.len().min((panel + 1) * PANEL);
+    &mut row[(panel * PANEL).min(end)..end]
+}
+
 kernel! {
-    /// A pair of steps of a panel.
+    /// A pair of rows of a band of panels.
     fn update<FMA>(
         f: AdamWFactors,
         g: [&[f32]; 2],
-        packed: &mut [f32],
-        tails: &mut [f32],
+        words: Words,
         m: [&mut [f32]; 2],
         v: [&mut [f32]; 2],
     ) {
-        update_pair::<FMA>(f, g, packed, tails, m, v);
+        let (mut m, mut v) = (m, v);
+        for (panel, g0) in g[0].chunks(PANEL).enumerate() {
+            let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
+            let m = m.each_mut().map(|it| columns(it, panel));
+            let v = v.each_mut().map(|it| columns(it, panel));
+            update_panel::<FMA>(f, g, words.of(panel), m, v);
+        }
     }
 }
 
@@ -192,31 +221,41 @@ kernel! {
         f: AdamWFactors,
         rounding: [Rounding; 2],
         g: [&[f32]; 2],
-        packed: &mut [f32],
-        tails: &mut [f32],
+        words: Words,
         m: [&mut [u16]; 2],
         v: [&mut [u16]; 2],
     ) {
-        let (mut wide_m, mut wide_v) = ([[0.0_f32; PANEL]; 2], [[0.0_f32; PANEL]; 2]);
-        for odd in 0..2 {
-            widen(m[odd], &mut wide_m[odd]);
-            widen(v[odd], &mut wide_v[odd]);
-        }
-        let rows_m = wide_m.each_mut().map(<[f32; PANEL]>::as_mut_slice);
-        let rows_v = wide_v.each_mut().map(<[f32; PANEL]>::as_mut_slice);
-        update_pair::<FMA>(f, g, packed, tails, rows_m, rows_v);
-        for (odd, (m, v)) in m.into_iter().zip(v).enumerate() {
-            narrow::<PANEL>(rounding[odd], [&wide_m[odd], &wide_v[odd]], [m, v]);
+        let (mut m, mut v) = (m, v);
+        for (panel, g0) in g[0].chunks(PANEL).enumerate() {
+            let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
+            let m = m.each_mut().map(|it| columns(it, panel));
+            let v = v.each_mut().map(|it| columns(it, panel));
+            let (mut wide_m, mut wide_v) = ([[0.0_f32; PANEL]; 2], [[0.0_f32; PANEL]; 2]);
+            for odd in 0..2 {
+                widen(m[odd], &mut wide_m[odd]);
+                widen(v[odd], &mut wide_v[odd]);
+            }
+            let n = g.map(<[f32]>::len);
+            let [m0, m1] = &mut wide_m;
+            let [v0, v1] = &mut wide_v;
+            let rows_m = [&mut m0[..n[0]], &mut m1[..n[1]]];
+            let rows_v = [&mut v0[..n[0]], &mut v1[..n[1]]];
+            update_panel::<FMA>(f, g, words.of(panel), rows_m, rows_v);
+            for odd in 0..2 {
+                let rounding = rounding[odd].from(panel * PANEL);
+                let (m, v) = (&mut *m[odd], &mut *v[odd]);
+                narrow::<PANEL>(rounding, [&wide_m[odd], &wide_v[odd]], [m, v]);
+            }
         }
     }
 }
 
+/// A pair of rows of a panel.
 #[inline(always)]
-fn update_pair<const FMA: bool>(
+fn update_panel<const FMA: bool>(
     f: AdamWFactors,
     g: [&[f32]; 2],
-    packed: &mut [f32],
-    tails: &mut [f32],
+    [packed, tails]: [&mut [f32]; 2],
     m: [&mut [f32]; 2],
     v: [&mut [f32]; 2],
 ) {
@@ -224,9 +263,18 @@ fn update_pair<const FMA: bool>(
     for j in 0..PANEL {
         [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
     }
-    for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-        for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-            *p = updated::<FMA>(f, *g, *p, m, v);
+    for odd in 0..2 {
+        let (p, m, v) = (&mut p[odd], &mut *m[odd], &mut *v[odd]);
+        // A whole row of a panel is most of them, and known to be as wide as the vectors.
+        let whole = (
+            g[odd].first_chunk::<PANEL>(),
+            m.first_chunk_mut::<PANEL>(),
+            v.first_chunk_mut::<PANEL>(),
+        );
+        if let (Some(g), Some(m), Some(v)) = whole {
+            update_row::<FMA>(f, g, p, m, v);
+        } else {
+            update_row::<FMA>(f, g[odd], p, m, v);
         }
     }
     for j in 0..PANEL {
@@ -235,5 +283,18 @@ fn update_pair<const FMA: bool>(
     for j in 0..PANEL {
         packed[j] = f32::from_bits(words[0][j]);
         tails[j] = f32::from_bits(words[1][j]);
+    }
+}
+
+#[inline(always)]
+fn update_row<const FMA: bool>(
+    f: AdamWFactors,
+    g: &[f32],
+    p: &mut [f32; PANEL],
+    m: &mut [f32],
+    v: &mut [f32],
+) {
+    for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+        *p = updated::<FMA>(f, *g, *p, m, v);
     }
 }
