@@ -38,7 +38,7 @@ mod number_format;
 mod row;
 
 pub use compute::Compute;
-pub use cpu::{Cpu, CpuBuf};
+pub use cpu::{Cpu, CpuBuf, TracedCall};
 pub use device::{
     Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CPU_LOGIT_BYTES, CacheLayer, CacheRow,
     Device, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart,

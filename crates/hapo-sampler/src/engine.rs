@@ -300,6 +300,10 @@ impl<'a, D: Device> Engine<'a, D> {
             NextToken::Drawn(it) => (it, Vec::new()),
             NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),
         };
+        // What was drawn on the device is only handed on: no work to share out.
+        if wanted.iter().all(Option::is_some) {
+            return Ok(self.running.iter().zip(next).map(one).collect());
+        }
         Ok(self.running.par_iter().zip(next).map(one).collect())
     }
 

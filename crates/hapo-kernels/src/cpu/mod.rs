@@ -20,7 +20,9 @@ mod rope;
 mod share;
 mod split;
 mod swiglu;
+mod trace;
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
@@ -35,6 +37,8 @@ use crate::draw::draw;
 use crate::isa::multiplies_bf16;
 use crate::moments::MomentsMut;
 use moments::Moments;
+use trace::Trace;
+pub use trace::TracedCall;
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -48,6 +52,8 @@ pub struct Cpu {
     compute: Compute,
     /// The largest copy that a product has made.
     copy: Arc<Mutex<Option<CpuBuf>>>,
+    /// Where tasks are run one after the other and timed.
+    trace: Option<Arc<Trace>>,
 }
 
 impl Cpu {
@@ -77,7 +83,21 @@ impl Cpu {
             .build()
             .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
         let (pool, serial) = (Arc::new(pool), threads == 1);
-        Ok(Self { pool, threads, serial, compute, copy: Arc::default() })
+        Ok(Self { pool, threads, serial, compute, copy: Arc::default(), trace: None })
+    }
+
+    /// A device of one thread that cuts its work as for `workers` of them, and times every task.
+    ///
+    /// # Errors
+    /// Those of [`Cpu::computing`].
+    pub fn tracing(workers: usize, compute: Compute) -> Result<Self, DeviceError> {
+        let one = Self::computing(1, compute)?;
+        Ok(Self { threads: workers, trace: Some(Arc::default()), ..one })
+    }
+
+    /// The calls since it was last asked, of a device that times its tasks.
+    pub fn take_trace(&self) -> Vec<TracedCall> {
+        self.trace.as_ref().map_or_else(Vec::new, |it| it.take())
     }
 
     /// Number of workers.
@@ -103,8 +123,11 @@ impl Cpu {
     }
 
     /// Runs `task(0..tasks)`, on the pool unless this handle is serial.
+    #[track_caller]
     fn for_tasks(&self, tasks: usize, task: impl Fn(usize) + Sync + Send) {
-        if self.serial || tasks <= 1 {
+        if let Some(trace) = &self.trace {
+            trace.run(Location::caller(), tasks, task);
+        } else if self.serial || tasks <= 1 {
             (0..tasks).for_each(task);
         } else {
             self.pool.install(|| {
@@ -114,8 +137,11 @@ impl Cpu {
     }
 
     /// As [`Cpu::for_tasks`], results in task order.
+    #[track_caller]
     fn map_tasks<R: Send>(&self, tasks: usize, task: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
-        if self.serial || tasks <= 1 {
+        if let Some(trace) = &self.trace {
+            trace.run(Location::caller(), tasks, task)
+        } else if self.serial || tasks <= 1 {
             (0..tasks).map(task).collect()
         } else {
             self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
@@ -270,13 +296,17 @@ impl Device for Cpu {
     }
 
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        if self.serial || items.len() <= 1 {
+        if items.len() <= 1 || self.serial && self.trace.is_none() {
             for item in items {
                 work(self, item);
             }
             return;
         }
-        let alone = Self { serial: true, ..self.clone() };
+        let alone = Self { serial: true, trace: None, ..self.clone() };
+        if let Some(trace) = &self.trace {
+            trace.run(Location::caller(), items.len(), |index| work(&alone, &mut items[index]));
+            return;
+        }
         self.pool.install(|| {
             items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
         });

@@ -5,6 +5,7 @@
 
 mod cases;
 mod gpu;
+mod workers;
 
 use anyhow::Result;
 use hapo_kernels::{Compute, Cpu, Device, Isa};
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     /// Only these parts; may be given several times
     #[arg(long, value_enum)]
     only: Vec<Part>,
+    /// Time every task on one thread instead, and say how they would lie on so many workers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -127,6 +131,19 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         return Err(bad_input(problem, "add --device cuda:0, or take a smaller shape"));
     }
     let compute = args.device.compute.or_f32();
+    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
+    if let Some(workers) = args.workers {
+        let shared = workers::trace(args.shape, &wanted, (workers.into(), compute))?;
+        if args.json {
+            outln!("{}", serde_json::to_string_pretty(&shared)?);
+        } else {
+            outln!("{} on {workers} workers, by its tasks on one thread", args.shape.name());
+            for it in shared {
+                outln!("{}", it.lines());
+            }
+        }
+        return Ok(());
+    }
     let cpu = device::cpu(threads, Compute::F32)?;
     let rounding = match compute {
         Compute::F32 => None,
@@ -157,7 +174,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         memory_gb_per_s: rates.bandwidth / 1e9,
         results: Vec::new(),
     };
-    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
     if args.only != [Part::Grading] {
         report.measure_model(cpu, args.shape, &wanted)?;
         if let Some(it) = rounding {

@@ -1,0 +1,52 @@
+//! How the work of an operation is cut: every task on one thread, one after the other, and how long it took.
+//!
+//! Purpose: tasks depend on shapes and on the number of workers alone, so their times on one thread say how they would lie
+//! on more workers than a machine has.
+
+use std::panic::Location;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// The tasks of one call that were shared out.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracedCall {
+    /// The file of kernels it is in, without its ending.
+    pub stage: &'static str,
+    /// Seconds of each task, in order.
+    pub tasks: Vec<f64>,
+}
+
+/// The calls since the last look.
+#[derive(Debug, Default)]
+pub(super) struct Trace(Mutex<Vec<TracedCall>>);
+
+impl Trace {
+    /// Runs the tasks here.
+    pub(super) fn run<R>(
+        &self,
+        caller: &'static Location<'static>,
+        tasks: usize,
+        mut task: impl FnMut(usize) -> R,
+    ) -> Vec<R> {
+        let mut times = Vec::with_capacity(tasks);
+        let timed = |index| {
+            let start = Instant::now();
+            let result = task(index);
+            times.push(start.elapsed().as_secs_f64());
+            result
+        };
+        let results = (0..tasks).map(timed).collect();
+        let file = caller.file().rsplit('/').next().unwrap_or_default();
+        let stage = file.strip_suffix(".rs").unwrap_or(file);
+        self.calls().push(TracedCall { stage, tasks: times });
+        results
+    }
+
+    pub(super) fn take(&self) -> Vec<TracedCall> {
+        std::mem::take(&mut self.calls())
+    }
+
+    fn calls(&self) -> std::sync::MutexGuard<'_, Vec<TracedCall>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
