@@ -299,13 +299,19 @@ impl<D: Device> Model<D> {
         }
         let mut work = self.prefill_workspace(cache, rows, prompts.len())?;
         let device = &self.device;
-        // What another prompt wrote is there.
-        let to: Vec<(usize, D::Table<u32>)> = (taken.iter().zip(prompts))
-            .map(|(it, prompt)| {
-                let cells = cells(&it.pages, it.written..prompt.len());
-                (cells.len(), device.table(&cells))
-            })
-            .collect();
+        // What another prompt wrote is there. Rows that lie side by side are written together.
+        let (mut runs, mut end): (Vec<(usize, Vec<u32>)>, usize) = (Vec::new(), 0);
+        for (it, prompt) in taken.iter().zip(prompts) {
+            let cells = cells(&it.pages, it.written..prompt.len());
+            end += prompt.len();
+            let first = end - cells.len();
+            match runs.last_mut() {
+                Some((at, all)) if *at + all.len() == first => all.extend(cells),
+                _ => runs.push((first, cells)),
+            }
+        }
+        let to: Vec<(usize, usize, D::Table<u32>)> =
+            runs.iter().map(|(first, it)| (*first, it.len(), device.table(it))).collect();
         let tokens = device.table(&tokens);
         let positions = device.table(&positions);
         let segments = device.table(&segments);
@@ -321,10 +327,8 @@ impl<D: Device> Model<D> {
                     let log_sums = a.log_sums.first_mut(rows * shape.heads);
                     device.attention(shape, &segments, a.q, a.k, a.v, out, log_sums);
                 });
-                let mut end = 0;
-                for (prompt, (n, cells)) in prompts.iter().zip(&to) {
-                    end += prompt.len();
-                    let (at, len) = ((end - n) * kv_dim, n * kv_dim);
+                for (first, n, cells) in &to {
+                    let (at, len) = (first * kv_dim, n * kv_dim);
                     let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
                     device.cache_append(shape, cache.layer(index), cells, k, v, &mut cache.buf);
                 }

@@ -26,6 +26,8 @@ const ROWS: usize = 12;
 const CHAIN: usize = 256;
 /// Rows of a task: their part of a chain stays close to the CPU while panels pass by.
 const TALL: usize = 64 * ROWS;
+/// The fewest rows of a task where there are more.
+const LEAST: usize = 8 * ROWS;
 
 /// Pairs that so many steps make.
 pub(super) fn pairs(steps: usize) -> usize {
@@ -231,9 +233,12 @@ fn multiply(
 ) {
     assert_eq!(y.len(), m * n, "one element for each row and column");
     let panels = n.div_ceil(PANEL);
-    let height = m.div_ceil(m.div_ceil(TALL).max(1)).next_multiple_of(ROWS).max(ROWS);
     let width = (panels / (8 * cpu.threads())).clamp(1, 8);
     let across = panels.div_ceil(width);
+    // Few enough that every worker has three tiles, and enough that what a tile packs is used often.
+    let down = (3 * cpu.threads()).div_ceil(across.max(1));
+    let tall = m.div_ceil(down).max(LEAST).min(TALL);
+    let height = m.div_ceil(m.div_ceil(tall).max(1)).next_multiple_of(ROWS).max(ROWS);
     let y = Shared::new(y);
     cpu.for_tasks(m.div_ceil(height) * across, |task| {
         let (row, panel) = ((task / across) * height, (task % across) * width);

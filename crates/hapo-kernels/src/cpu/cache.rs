@@ -51,22 +51,26 @@ fn append_as<T: Copy + Send>(
 ) {
     let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
     let one = (cells.len() * kv_dim).max(1);
+    /// Tokens of a task.
+    const TOKENS: usize = 64;
+    let (heads, blocks) = (shape.kv_heads, cells.len().div_ceil(TOKENS));
     let cache = Shared::new(cache);
-    cpu.for_tasks(k.len() / one * shape.kv_heads, |task| {
-        let (i, head) = (task / shape.kv_heads, task % shape.kv_heads);
+    cpu.for_tasks(k.len() / one * heads * blocks, |task| {
+        let (i, head, block) = (task / blocks / heads, task / blocks % heads, task % blocks);
         let layer = CacheLayer { index: first.index + i, ..first };
         let [k, v] = [k, v].map(|it| &it[i * one..][..one]);
-        for (token, &cell) in cells.iter().enumerate() {
+        for (token, &cell) in cells.iter().enumerate().skip(block * TOKENS).take(TOKENS) {
             let (page, slot) = (cell as usize / PAGE, cell as usize % PAGE);
             let at = HeadOffset::of(shape, layer, head).of_page(page);
-            // SAFETY: a head of a layer belongs to one task.
-            let all = unsafe { cache.part(at, 2 * width * PAGE) };
-            let (keys, values) = all.split_at_mut(width * PAGE);
             let from = token * kv_dim + head * width;
+            let keys = cache.tile(at + slot, width, PAGE, 1);
             for (d, &value) in k[from..from + width].iter().enumerate() {
-                keys[d * PAGE + slot] = stored(value);
+                // SAFETY: inside the tile; cells are distinct, and a cell's head and layer belong to one task.
+                unsafe { *keys.add(d * PAGE) = stored(value) };
             }
-            for (to, &value) in values[slot * width..][..width].iter_mut().zip(&v[from..]) {
+            // SAFETY: as above.
+            let values = unsafe { cache.part(at + (PAGE + slot) * width, width) };
+            for (to, &value) in values.iter_mut().zip(&v[from..]) {
                 *to = stored(value);
             }
         }

@@ -3,7 +3,8 @@
 //! Purpose: every output element is one chain of multiply-adds over the inner dimension, broken every
 //! 512 steps, whatever the number of rows: `gemm`'s micro-kernel does exactly that when it is given at
 //! most 512 steps at a time and at least two rows; fewer rows go through an own kernel with the same
-//! chain. So the bits of a row do not depend on the other rows, nor any bits on the tiling.
+//! chain. So the bits of a row do not depend on the other rows. Tiles are cut by the shape alone: `gemm` chooses its own
+//! blocks by a tile's size, and with tiles of other heights a recorded run had other bits.
 //!
 //! Price: results are read back and added to once per 512 steps, which `gemm` would do as well.
 

@@ -174,11 +174,15 @@ unsafe fn parts<'a, T>(of: &Shared<'a, T>, rows: Rows) -> [&'a mut [T]; 2] {
 fn for_pairs(cpu: &Cpu, [inputs, outputs]: [usize; 2], work: impl Fn(usize, Rows) + Sync + Send) {
     /// Panels of a task: 1 KB of each row.
     const BAND: usize = 8;
+    /// Pairs of rows of a task.
+    const HEIGHT: usize = 16;
     let all = pairs(inputs);
-    cpu.for_tasks(outputs.div_ceil(BAND * PANEL), |band| {
+    let down = all.div_ceil(HEIGHT);
+    cpu.for_tasks(outputs.div_ceil(BAND * PANEL) * down, |task| {
+        let (band, first) = (task / down, task % down * HEIGHT);
         let column = band * BAND * PANEL;
         let width = (BAND * PANEL).min(outputs - column);
-        for pair in 0..all {
+        for pair in first..all.min(first + HEIGHT) {
             // The step that an odd number of inputs lacks has no columns.
             let row = |odd: usize| {
                 let step = 2 * pair + odd;

@@ -7,7 +7,7 @@ use hapo_core::{
     Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Slot, SlotRule,
     Step, SuccessLimit, Verdict, apply_gate,
 };
-use hapo_kernels::{AdamW, Cpu};
+use hapo_kernels::{AdamW, Cpu, TracedCall};
 use hapo_model::{
     ActivationCheckpointing, Architecture, Config, Gradients, Model, Moments, Packed, PackedBatch,
     Rope, Tape, Target,
@@ -32,6 +32,15 @@ pub(super) struct Case {
     pub(super) product_seconds: Option<f64>,
     /// What reading the weights alone would take at the memory rate.
     pub(super) memory_seconds: Option<f64>,
+    /// The tasks of all repetitions, on a device that times them.
+    pub(super) trace: Vec<TracedCall>,
+}
+
+/// Repetitions of a case.
+struct Repeated {
+    times: Vec<f64>,
+    cpu_seconds: Option<f64>,
+    trace: Vec<TracedCall>,
 }
 
 pub(super) fn shape(
@@ -82,9 +91,10 @@ pub(super) fn randomise(model: &mut Model<Cpu>) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of each repetition, after one that does not count, and CPU seconds of them all.
-fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<(Vec<f64>, Option<f64>)> {
+/// Seconds of each repetition, after one that does not count, and what is known of them all.
+fn repeat(n: usize, device: &Cpu, mut work: impl FnMut() -> Result<()>) -> Result<Repeated> {
     work()?;
+    device.take_trace();
     let before = machine::cpu_seconds();
     let times = (0..n)
         .map(|_| {
@@ -93,7 +103,8 @@ fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<(Vec<f64>, O
             Ok(start.elapsed().as_secs_f64())
         })
         .collect::<Result<_>>()?;
-    Ok((times, machine::cpu_seconds_since(before)))
+    let cpu_seconds = machine::cpu_seconds_since(before);
+    Ok(Repeated { times, cpu_seconds, trace: device.take_trace() })
 }
 
 pub(super) fn training(
@@ -121,7 +132,8 @@ pub(super) fn training(
     let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
     let mut step = 0;
     let reps = if model.config().hidden < 512 { 15 } else { 3 };
-    let (times, cpu_seconds) = repeat(reps, || {
+    let device = model.device().clone();
+    let Repeated { times, cpu_seconds, trace } = repeat(reps, &device, || {
         step += 1;
         model.forward(&batch, &mut tape)?;
         gradients.clear();
@@ -142,6 +154,7 @@ pub(super) fn training(
         items: n as f64,
         product_seconds: Some(flops / gflops / 1e9),
         memory_seconds: None,
+        trace,
     })
 }
 
@@ -200,7 +213,7 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
     let prompts = prompts(sequences, vocabulary);
     let requests = groups_of(&prompts, 1);
     let settings = settings(sequences, vocabulary, 0);
-    let (times, cpu_seconds) = repeat(15, || {
+    let Repeated { times, cpu_seconds, trace } = repeat(15, model.device(), || {
         sample(model, &requests, &settings)?;
         Ok(())
     })?;
@@ -211,6 +224,7 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
         items: (sequences * NEW) as f64,
         product_seconds: None,
         memory_seconds: None,
+        trace,
     })
 }
 
@@ -225,7 +239,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
         usable_vocab: c.vocab_size,
     };
     let mut engine = Engine::new(model, None, limits)?;
-    let (mut times, mut cpu_seconds) = (Vec::new(), Some(0.0));
+    let (mut times, mut cpu_seconds, mut trace) = (Vec::new(), Some(0.0), Vec::new());
     for round in 0..3 {
         for (prompt, id) in prompts(sequences, c.vocab_size).into_iter().zip(0..) {
             engine.submit(Request {
@@ -247,6 +261,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
         }
         // The first step reads the prompts.
         engine.step()?;
+        model.device().take_trace();
         let before = machine::cpu_seconds();
         while !engine.is_idle() {
             let start = Instant::now();
@@ -255,7 +270,9 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
                 times.push(start.elapsed().as_secs_f64());
             }
         }
+        let tasks = model.device().take_trace();
         if round > 0 {
+            trace.extend(tasks);
             let used = machine::cpu_seconds_since(before);
             cpu_seconds = cpu_seconds.zip(used).map(|(all, used)| all + used);
         }
@@ -271,6 +288,7 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
         items: sequences as f64,
         product_seconds: None,
         memory_seconds: Some((matrices(c) * bytes) as f64 / gb_per_s / 1e9),
+        trace,
     })
 }
 
@@ -287,7 +305,8 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let mut trainer = Trainer::new(model, ActivationCheckpointing::None)?;
     let mut step = 0;
-    let (times, cpu_seconds) = repeat(8, || {
+    let device = trainer.model.device().clone();
+    let Repeated { times, cpu_seconds, trace } = repeat(8, &device, || {
         step += 1;
         let settings = settings(GROUPS * COMPLETIONS, vocabulary, step);
         let groups: Vec<_> = sample(&trainer.model, &requests, &settings)?
@@ -311,6 +330,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
         items: (GROUPS * COMPLETIONS * NEW) as f64,
         product_seconds: None,
         memory_seconds: None,
+        trace,
     })
 }
 
@@ -343,7 +363,7 @@ const PAIRS: [(&str, &str); 10] = [
 pub(super) fn grading() -> Result<Case> {
     const ROUNDS: usize = 200;
     let grader = hapo_verify::grader("math")?;
-    let (times, _) = repeat(10, || {
+    let Repeated { times, trace, .. } = repeat(10, &Cpu::new(1)?, || {
         for _ in 0..ROUNDS {
             for (gold, completion) in PAIRS {
                 std::hint::black_box(hapo_verify::grade(grader, gold, completion));
@@ -359,5 +379,6 @@ pub(super) fn grading() -> Result<Case> {
         items: (ROUNDS * PAIRS.len()) as f64,
         product_seconds: None,
         memory_seconds: None,
+        trace,
     })
 }

@@ -192,6 +192,7 @@ pub(super) fn training<D: Device>(
         items: rows as f64,
         product_seconds: Some(flops / rate),
         memory_seconds: None,
+        trace: Vec::new(),
     })
 }
 
@@ -220,6 +221,7 @@ pub(super) fn decoding<D: Device>(
         items: rows as f64,
         product_seconds: None,
         memory_seconds: Some(bytes / bandwidth),
+        trace: Vec::new(),
     })
 }
 

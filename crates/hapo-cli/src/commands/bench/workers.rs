@@ -1,14 +1,13 @@
 //! How the work would lie on more workers than a machine has: its tasks on one thread, and then on paper.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use anyhow::Result;
 use hapo_kernels::{Compute, Cpu, TracedCall};
 use hapo_model::Model;
 use serde::Serialize;
 
-use super::cases::{decoding, randomise, sampling, training};
+use super::cases::{Case, decoding, randomise, sampling, training};
 use super::{Part, Shape};
 
 /// A case on so many workers.
@@ -40,30 +39,27 @@ pub(super) fn trace(
     (workers, compute): (usize, Compute),
 ) -> Result<Vec<Shared>> {
     let cpu = Cpu::tracing(workers, compute)?;
-    let mut model = Model::new(cpu.clone(), shape.config(), 1024)?;
+    let mut model = Model::new(cpu, shape.config(), 1024)?;
     randomise(&mut model)?;
     let tiny = shape == Shape::BenchTiny;
     let mut all = Vec::new();
-    let mut add = |part, case: String, started: Instant| {
-        let seconds = started.elapsed().as_secs_f64();
-        all.push(shared((part, compute, case), &cpu.take_trace(), seconds, workers));
+    let mut add = |part, case: Case| {
+        let seconds = case.times.iter().sum();
+        all.push(shared((part, compute, case.name), &case.trace, seconds, workers));
     };
-    cpu.take_trace();
-    for sequences in [8, 64, 256] {
-        let (started, case) = (Instant::now(), format!("{sequences} sequences"));
-        if tiny && wanted(Part::Sampling) && sequences > 8 {
-            sampling(&model, sequences)?;
-            add("sampling", case, started);
-        } else if !tiny && wanted(Part::Decoding) && sequences < 256 {
-            decoding(&model, sequences, 1.0)?;
-            add("decoding", case, started);
+    if wanted(Part::Sampling) && tiny {
+        for sequences in [64, 256] {
+            add("sampling", sampling(&model, sequences)?);
+        }
+    }
+    if wanted(Part::Decoding) {
+        for sequences in [8, 64] {
+            add("decoding", decoding(&model, sequences, 1.0)?);
         }
     }
     if wanted(Part::Training) {
         let lengths = if tiny { (64, 96) } else { (4, 256) };
-        let started = Instant::now();
-        let case = training(&mut model, lengths, 1.0)?;
-        add("training", case.name, started);
+        add("training", training(&mut model, lengths, 1.0)?);
     }
     Ok(all)
 }
@@ -109,7 +105,7 @@ fn span(tasks: &[f64], workers: usize) -> f64 {
 impl Shared {
     pub(super) fn lines(&self) -> String {
         let mut text = format!(
-            "{:<9} {:<5} {:<20} {:>5.1} x, idle {:.1} %",
+            "{:<9} {:<5} {:<34} {:>5.1} x, idle {:.1} %",
             self.part,
             self.compute.name(),
             self.case,
