@@ -438,7 +438,7 @@ mod tests {
         // The queries lie where the second stage comes to lie, and half of the keys' gradients where queries lay.
         assert_eq!(TilePlan::QUERIES * (128 + 8) * 2, largest.bytes() as usize / 2);
         assert_eq!(largest.key_bytes(), 70_144);
-        assert!(TilePlan::KEYS * 128 * 4 <= 2 * 2 * TilePlan::STAGE * (128 + 8) * 2);
+        const { assert!(TilePlan::KEYS * 128 * 4 <= 2 * 2 * TilePlan::STAGE * (128 + 8) * 2) };
         assert!(largest.bytes().max(largest.key_bytes()) <= LEAST_SHARED);
     }
 

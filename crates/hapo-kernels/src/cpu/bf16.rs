@@ -237,7 +237,7 @@ fn multiply(
     let across = panels.div_ceil(width);
     // Few enough that every worker has three tiles, and enough that what a tile packs is used often.
     let down = (3 * cpu.threads()).div_ceil(across.max(1));
-    let tall = m.div_ceil(down).max(LEAST).min(TALL);
+    let tall = m.div_ceil(down).clamp(LEAST, TALL);
     let height = m.div_ceil(m.div_ceil(tall).max(1)).next_multiple_of(ROWS).max(ROWS);
     let y = Shared::new(y);
     cpu.for_tasks(m.div_ceil(height) * across, |task| {

@@ -49,10 +49,10 @@ fn append_as<T: Copy + Send>(
     cache: &mut [T],
     stored: impl Fn(f32) -> T + Sync + Send,
 ) {
-    let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
-    let one = (cells.len() * kv_dim).max(1);
     /// Tokens of a task.
     const TOKENS: usize = 64;
+    let (width, kv_dim) = (shape.head_dim, shape.kv_dim());
+    let one = (cells.len() * kv_dim).max(1);
     let (heads, blocks) = (shape.kv_heads, cells.len().div_ceil(TOKENS));
     let cache = Shared::new(cache);
     cpu.for_tasks(k.len() / one * heads * blocks, |task| {

@@ -267,18 +267,14 @@ fn update_panel<const FMA: bool>(
     for j in 0..PANEL {
         [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
     }
-    for odd in 0..2 {
-        let (p, m, v) = (&mut p[odd], &mut *m[odd], &mut *v[odd]);
+    for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(m.into_iter().zip(v)) {
         // A whole row of a panel is most of them, and known to be as wide as the vectors.
-        let whole = (
-            g[odd].first_chunk::<PANEL>(),
-            m.first_chunk_mut::<PANEL>(),
-            v.first_chunk_mut::<PANEL>(),
-        );
+        let whole =
+            (g.first_chunk::<PANEL>(), m.first_chunk_mut::<PANEL>(), v.first_chunk_mut::<PANEL>());
         if let (Some(g), Some(m), Some(v)) = whole {
             update_row::<FMA>(f, g, p, m, v);
         } else {
-            update_row::<FMA>(f, g[odd], p, m, v);
+            update_row::<FMA>(f, g, p, m, v);
         }
     }
     for j in 0..PANEL {
