@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use hapo_core::GroupPlan;
 use hapo_data::task::Split;
 use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, ResumePolicy};
+use serde_json::Value;
 
 use crate::arm::{Arm, Base, recipe};
 use crate::error::Result;
+use crate::ladder::RUNGS;
 use crate::mini::model_name;
 use crate::plan::{StudyObserver, StudyPlan};
 use crate::scores::{
-    Last, Made, Problems, Scores, Target, problem_sets, score, success, truncated,
+    Curves, Last, Made, Problems, Scores, Target, problem_sets, score, success, truncated,
 };
-use crate::tables::metrics_of;
 use crate::{ladder, real};
 
 /// A run to make.
@@ -144,8 +145,37 @@ impl Job {
             return Ok(None);
         }
         let stages = self.stages(plan)?;
-        let made = Made::of(&stages, &plan.overrides.set, &self.target(plan, &stages))?;
-        Scores::read(&self.folder, &made)
+        Scores::read(&self.folder, &self.made(plan, &stages)?)
+    }
+
+    /// What its scores depend on. A base that the study made, and the problems that it wrote, are called by what they are,
+    /// so that a folder of runs may be moved; their contents are among the inputs.
+    fn made(&self, plan: &StudyPlan, stages: &[Recipe]) -> Result<Made> {
+        let (path, name) = match self.arm.base {
+            Base::Shipped => (None, String::new()),
+            Base::Rung(rung) => (
+                Some(ladder::folder_of(&plan.out, rung)),
+                format!("the base of rung {}", RUNGS[rung]),
+            ),
+            Base::Pretrained => (Some(PathBuf::from(self.model(plan)?)), "pretrained".to_owned()),
+        };
+        let out = format!("{:?}", model_name(&plan.out)?);
+        let out = out.trim_matches('"');
+        let recipe = |it: &Recipe| -> Result<String> {
+            let mut text = it.resolved();
+            if let Some(path) = &path {
+                text = text.replace(&format!("{:?}", model_name(path)?), &format!("{name:?}"));
+            }
+            Ok(text.replace(&format!("\"{out}/"), "\"the study's folder/"))
+        };
+        let is_here = !matches!(self.arm.base, Base::Rung(_))
+            || path.as_ref().is_some_and(|it| it.join("config.json").exists());
+        let inputs = match stages.first() {
+            Some(first) if is_here => Some(hapo_train::inputs_of_recipe(first)?),
+            _ => None,
+        };
+        let recipes = stages.iter().map(recipe).collect::<Result<_>>()?;
+        Ok(Made::of(recipes, inputs, &plan.overrides.set, &self.target(plan, stages)))
     }
 
     /// Seconds that it took, if it is done, whatever its scores are of.
@@ -195,12 +225,13 @@ impl Job {
         let scores = Scores {
             arm: self.arm.name.clone(),
             seed: self.seed,
-            made: Made::of(&stages, &plan.overrides.set, &target)?,
+            made: self.made(plan, &stages)?,
             learning_rate: trained.learning_rate,
             build: plan.build.clone(),
             seconds: trained.seconds,
             step: trained.step,
             last: Last { success: success(&last), truncated: truncated(&last) },
+            curves: Curves::of(&trained.log),
             benchmarks,
         };
         scores.write(&self.folder)?;
@@ -227,7 +258,8 @@ impl Job {
             if !outcome.finished {
                 return Ok(None);
             }
-            trained.seconds += seconds_of(&folder);
+            trained.log = metrics_of(&folder);
+            trained.seconds += seconds_of(&trained.log);
             let best = hapo_train::checkpoint::best(&folder);
             let (step, best) = best.unwrap_or((outcome.steps, outcome.checkpoint.clone()));
             (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
@@ -246,11 +278,20 @@ struct Trained {
     step: u64,
     learning_rate: f64,
     seconds: f64,
+    /// What its last stage logged.
+    log: Vec<Value>,
 }
 
 impl Trained {
     fn base(model: String) -> Self {
-        Self { last: model.clone(), best: model, step: 0, learning_rate: 0.0, seconds: 0.0 }
+        Self {
+            last: model.clone(),
+            best: model,
+            step: 0,
+            learning_rate: 0.0,
+            seconds: 0.0,
+            log: Vec::new(),
+        }
     }
 }
 
@@ -267,11 +308,16 @@ fn of_stage(stage: &Recipe, user: &Overrides) -> Vec<String> {
     keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 
+/// What a stage logged, step by step.
+fn metrics_of(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
+}
+
 /// Wall time of a stage's steps and evaluations, whatever number of calls made them.
-fn seconds_of(folder: &Path) -> f64 {
-    let seconds = |it: &serde_json::Value, key: &str| it[key].as_f64().unwrap_or(0.0);
-    let lines = metrics_of(folder);
-    lines.iter().map(|it| seconds(it, "time/step") + seconds(it, "time/eval")).sum()
+fn seconds_of(log: &[Value]) -> f64 {
+    let seconds = |it: &Value, key: &str| it[key].as_f64().unwrap_or(0.0);
+    log.iter().map(|it| seconds(it, "time/step") + seconds(it, "time/eval")).sum()
 }
 
 #[cfg(test)]
@@ -340,6 +386,19 @@ mod tests {
         assert_eq!(limit.sampling().max_new_tokens, 64);
         let ceiling = &stages("ceiling-hapo", 0, None, &[])[0];
         assert!(ceiling.resolved().contains("teacher_steps = \"repeated\""));
+    }
+
+    /// A ladder's bases lie in its folder, which may be moved, and may be left out of a record.
+    #[test]
+    fn what_a_run_of_a_rung_depends_on_names_no_folder() {
+        let made = |out: &str| {
+            let plan = StudyPlan { out: PathBuf::from(out), ..plan(&[]) };
+            let (arm, split) = (find("rung-1-hapo"), Split::HeldOut);
+            let job = Job { arm, seed: 0, rate: Some(1e-4), folder: PathBuf::from("out"), split };
+            job.made(&plan, &job.stages(&plan).unwrap()).unwrap()
+        };
+        assert_eq!(made("here"), made("/some/where else"));
+        assert!(made("here").recipes[0].contains("\"the base of rung 1\""));
     }
 
     #[test]

@@ -7,7 +7,8 @@ use hapo_eval::SeedEstimate;
 use crate::arm::StudyName;
 use crate::chart;
 use crate::html::escaped;
-use crate::tables::{CURVES, Difference, Row, StudyResults, Table, label};
+use crate::scores::CURVES;
+use crate::tables::{Difference, Row, StudyResults, Table, label};
 use crate::teachers::CLAIMS;
 
 /// Before the tables of the page.

@@ -5,7 +5,7 @@ use std::path::Path;
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_eval::{ProblemResult, text_checksum};
-use hapo_train::{Inputs, Recipe};
+use hapo_train::Inputs;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,7 +28,51 @@ pub(crate) struct Scores {
     pub(crate) step: u64,
     /// Success of the last checkpoint, and its share of completions without an end token.
     pub(crate) last: Last,
+    /// What its last stage logged, step by step.
+    pub(crate) curves: Curves,
     pub(crate) benchmarks: Vec<BenchmarkScores>,
+}
+
+/// What a run logged of the metrics in [`CURVES`], step by step, to four digits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Curves {
+    /// In the order of [`CURVES`]; nothing in a step that logged none.
+    steps: Vec<Vec<Option<f64>>>,
+    /// Groups of the first step that fail entirely, that are solved entirely, and the others.
+    pub(crate) first_groups: [f64; 3],
+}
+
+/// Metrics whose curves are in the tables.
+pub(crate) const CURVES: &[(&str, &str)] = &[
+    ("reward/policy_only", "reward"),
+    ("gate/beta", "β"),
+    ("policy/entropy", "entropy, on-policy"),
+    ("entropy/all", "entropy, all"),
+    ("policy/kl_to_initial", "KL"),
+    ("response_length/mean", "length"),
+];
+
+impl Curves {
+    /// Those of a run's log.
+    pub(crate) fn of(lines: &[Value]) -> Self {
+        let value = |line: &Value, key: &str| line[key].as_f64().map(four_digits);
+        let of_metric = |key: &str| lines.iter().map(|it| value(it, key)).collect();
+        let count = |key: &str| lines.first().and_then(|it| it[key].as_f64()).unwrap_or(0.0);
+        Self {
+            steps: CURVES.iter().map(|it| of_metric(it.0)).collect(),
+            first_groups: ["groups/all_fail", "groups/all_solved", "groups/partially_solved"]
+                .map(count),
+        }
+    }
+
+    /// The values of a metric of [`CURVES`].
+    pub(crate) fn metric(&self, index: usize) -> &[Option<f64>] {
+        self.steps.get(index).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().expect("a number that was written")
 }
 
 /// What a run's scores depend on.
@@ -43,8 +87,9 @@ pub(crate) struct Made {
     temperature: f64,
     split: Split,
     levels: Vec<String>,
-    /// Hashes of base model, tokenizer, prompts, answers and traces.
-    inputs: Inputs,
+    /// Hashes of base model, tokenizer, prompts, answers and traces. Nothing where the base is not here to be read: of a
+    /// record of a ladder whose bases were made elsewhere.
+    inputs: Option<Inputs>,
 }
 
 /// The end of a run.
@@ -72,14 +117,15 @@ pub(crate) struct BenchmarkScores {
 }
 
 impl Made {
-    /// What the scores of a run by these recipes would depend on.
-    pub(crate) fn of(stages: &[Recipe], overrides: &[String], target: &Target<'_>) -> Result<Self> {
-        let inputs = match stages.first() {
-            Some(first) => hapo_train::inputs_of_recipe(first)?,
-            None => Inputs::default(),
-        };
-        Ok(Self {
-            recipes: stages.iter().map(Recipe::resolved).collect(),
+    /// What the scores of a run by these recipes and inputs would depend on.
+    pub(crate) fn of(
+        recipes: Vec<String>,
+        inputs: Option<Inputs>,
+        overrides: &[String],
+        target: &Target<'_>,
+    ) -> Self {
+        Self {
+            recipes,
             overrides: overrides.to_vec(),
             problems: target.problems.count(),
             completions: target.problems.format().completions,
@@ -87,7 +133,7 @@ impl Made {
             split: target.split,
             levels: target.problems.names(),
             inputs,
-        })
+        }
     }
 
     /// What differs from `now`, in words; nothing where the scores may be reused.
@@ -104,7 +150,11 @@ impl Made {
             }
             match key.as_str() {
                 "recipes" => all.extend(different_keys(&self.recipes, &now.recipes)),
-                "inputs" => all.extend(self.inputs.differences(&now.inputs)),
+                "inputs" => {
+                    if let (Some(before), Some(now)) = (&self.inputs, &now.inputs) {
+                        all.extend(before.differences(now));
+                    }
+                }
                 _ => all.push(format!("{key} ({value}, now {})", after[key])),
             }
         }

@@ -7,14 +7,12 @@ use hapo_data::task::Split;
 use hapo_eval::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 use hapo_run::write_atomically;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::arm::{Base, Section, StudyName};
 use crate::arms::find;
 use crate::error::Result;
-use crate::job::Job;
 use crate::plan::StudyPlan;
-use crate::scores::Scores;
+use crate::scores::{CURVES, Scores};
 use crate::{ladder, mini, real};
 
 /// The scores of runs that are done, by arm and seed.
@@ -86,16 +84,6 @@ pub(crate) struct Difference {
     pub(crate) p_holm: Option<f64>,
 }
 
-/// Metrics whose curves are in the tables.
-pub(crate) const CURVES: &[(&str, &str)] = &[
-    ("reward/policy_only", "reward"),
-    ("gate/beta", "β"),
-    ("policy/entropy", "entropy, on-policy"),
-    ("entropy/all", "entropy, all"),
-    ("policy/kl_to_initial", "KL"),
-    ("response_length/mean", "length"),
-];
-
 impl StudyResults {
     /// The tables of the runs that are done.
     pub(crate) fn of(plan: &StudyPlan, rates: &BTreeMap<String, f64>, done: &Done) -> Result<Self> {
@@ -147,7 +135,7 @@ fn table(plan: &StudyPlan, section: &'static Section, done: &Done) -> Result<Tab
         if let (true, Some(first)) = (benchmarks.is_empty(), scores.first()) {
             benchmarks = first.benchmarks.iter().map(|it| it.name.clone()).collect();
         }
-        match row(name, &scores, &plan.out)? {
+        match row(name, &scores)? {
             Some(it) => rows.push(it),
             None => not_made.push(label(name)),
         }
@@ -171,24 +159,19 @@ fn table(plan: &StudyPlan, section: &'static Section, done: &Done) -> Result<Tab
         rows,
         not_made,
         differences,
-        all_fail_at_start: starts.and_then(|it| all_fail_at_start(&plan.out, &it, &of(&it))),
+        all_fail_at_start: starts.and_then(|it| all_fail_at_start(&of(&it))),
     })
 }
 
 /// Share of the first step's groups, over seeds, in which no rollout succeeds.
-fn all_fail_at_start(out: &Path, name: &str, scores: &[&Scores]) -> Option<f64> {
-    let first = |it: &&Scores| metrics_of(&Job::folder_of(out, name, it.seed)).into_iter().next();
-    let counts = ["groups/all_fail", "groups/all_solved", "groups/partially_solved"];
-    let sums = scores.iter().filter_map(first).fold([0.0; 3], |sums, line| {
-        let count = |n: usize| sums[n] + line[counts[n]].as_f64().unwrap_or(0.0);
-        [0, 1, 2].map(count)
-    });
-    let all: f64 = sums.iter().sum();
-    (all > 0.0).then(|| sums[0] / all)
+fn all_fail_at_start(scores: &[&Scores]) -> Option<f64> {
+    let groups = |n: usize| scores.iter().map(|it| it.curves.first_groups[n]).sum::<f64>();
+    let all: f64 = (0..3).map(groups).sum();
+    (all > 0.0).then(|| groups(0) / all)
 }
 
 /// The row of an arm; `None` without a run that is done.
-fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>> {
+fn row(name: &'static str, scores: &[&Scores]) -> Result<Option<Row>> {
     let Some(first) = scores.first() else {
         return Ok(None);
     };
@@ -208,9 +191,7 @@ fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>
     let ends = find(name).base != Base::Pretrained;
     let collapsed =
         |it: &&&Scores| it.last.success < 0.8 * it.mean() || (ends && it.last.truncated > 0.5);
-    let runs: Vec<Vec<Value>> =
-        scores.iter().map(|it| metrics_of(&Job::folder_of(out, name, it.seed))).collect();
-    let steps: Vec<Vec<f64>> = CURVES.iter().map(|it| over_seeds(&runs, it.0)).collect();
+    let steps: Vec<Vec<f64>> = (0..CURVES.len()).map(|it| over_seeds(scores, it)).collect();
     Ok(Some(Row {
         name,
         label: label(name),
@@ -230,19 +211,11 @@ fn row(name: &'static str, scores: &[&Scores], out: &Path) -> Result<Option<Row>
     }))
 }
 
-/// What a run logged, step by step; of its last stage, where it has several.
-pub(crate) fn metrics_of(folder: &Path) -> Vec<Value> {
-    let read = |folder: &Path| std::fs::read_to_string(folder.join("metrics.jsonl")).ok();
-    let text = read(folder).or_else(|| read(&folder.join("grpo"))).unwrap_or_default();
-    text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
-}
-
 /// A metric's mean over the runs that logged it in a step; NaN where none did.
-fn over_seeds(runs: &[Vec<Value>], key: &str) -> Vec<f64> {
-    let steps = runs.iter().map(Vec::len).max().unwrap_or(0);
-    (0..steps)
-        .map(|step| mean(runs.iter().filter_map(|it| it.get(step)?.get(key)?.as_f64())))
-        .collect()
+fn over_seeds(scores: &[&Scores], metric: usize) -> Vec<f64> {
+    let steps = scores.iter().map(|it| it.curves.metric(metric).len()).max().unwrap_or(0);
+    let value = |it: &&Scores, step: usize| *it.curves.metric(metric).get(step)?;
+    (0..steps).map(|step| mean(scores.iter().filter_map(|it| value(it, step)))).collect()
 }
 
 /// Means over the first, middle and last third of the steps that were logged.

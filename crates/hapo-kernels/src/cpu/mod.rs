@@ -37,8 +37,8 @@ use crate::draw::draw;
 use crate::isa::multiplies_bf16;
 use crate::moments::MomentsMut;
 use moments::Moments;
-use trace::Trace;
 pub use trace::TracedCall;
+use trace::{Trace, stage_of};
 
 /// Elements of a cache line.
 const LINE: usize = 16;
@@ -126,7 +126,7 @@ impl Cpu {
     #[track_caller]
     fn for_tasks(&self, tasks: usize, task: impl Fn(usize) + Sync + Send) {
         if let Some(trace) = &self.trace {
-            trace.run(Location::caller(), tasks, task);
+            trace.run(stage_of(Location::caller()), tasks, task);
         } else if self.serial || tasks <= 1 {
             (0..tasks).for_each(task);
         } else {
@@ -140,7 +140,7 @@ impl Cpu {
     #[track_caller]
     fn map_tasks<R: Send>(&self, tasks: usize, task: impl Fn(usize) -> R + Sync + Send) -> Vec<R> {
         if let Some(trace) = &self.trace {
-            trace.run(Location::caller(), tasks, task)
+            trace.run(stage_of(Location::caller()), tasks, task)
         } else if self.serial || tasks <= 1 {
             (0..tasks).map(task).collect()
         } else {
@@ -304,7 +304,7 @@ impl Device for Cpu {
         }
         let alone = Self { serial: true, trace: None, ..self.clone() };
         if let Some(trace) = &self.trace {
-            trace.run(Location::caller(), items.len(), |index| work(&alone, &mut items[index]));
+            trace.run("blocks of rows", items.len(), |index| work(&alone, &mut items[index]));
             return;
         }
         self.pool.install(|| {

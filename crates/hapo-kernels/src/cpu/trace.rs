@@ -10,10 +10,16 @@ use std::time::Instant;
 /// The tasks of one call that were shared out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracedCall {
-    /// The file of kernels it is in, without its ending.
+    /// The file of kernels it is in, without its ending, or `blocks of rows`, each with all its kernels.
     pub stage: &'static str,
     /// Seconds of each task, in order.
     pub tasks: Vec<f64>,
+}
+
+/// The stage of a caller's file.
+pub(super) fn stage_of(caller: &'static Location<'static>) -> &'static str {
+    let file = caller.file().rsplit('/').next().unwrap_or_default();
+    file.strip_suffix(".rs").unwrap_or(file)
 }
 
 /// The calls since the last look.
@@ -24,7 +30,7 @@ impl Trace {
     /// Runs the tasks here.
     pub(super) fn run<R>(
         &self,
-        caller: &'static Location<'static>,
+        stage: &'static str,
         tasks: usize,
         mut task: impl FnMut(usize) -> R,
     ) -> Vec<R> {
@@ -36,8 +42,6 @@ impl Trace {
             result
         };
         let results = (0..tasks).map(timed).collect();
-        let file = caller.file().rsplit('/').next().unwrap_or_default();
-        let stage = file.strip_suffix(".rs").unwrap_or(file);
         self.calls().push(TracedCall { stage, tasks: times });
         results
     }

@@ -73,8 +73,7 @@ fn shared(
     // Of each stage what it computes and how long it takes.
     let mut stages: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
     for it in calls {
-        let name = if it.stage == "mod" { "blocks of rows" } else { it.stage };
-        let stage = stages.entry(name).or_default();
+        let stage = stages.entry(it.stage).or_default();
         stage.0 += it.tasks.iter().sum::<f64>();
         stage.1 += span(&it.tasks, workers);
     }
