@@ -44,6 +44,7 @@ pub(crate) struct Curves {
 
 /// Metrics whose curves are in the tables.
 pub(crate) const CURVES: &[(&str, &str)] = &[
+    ("eval/avg@k", "development"),
     ("reward/policy_only", "reward"),
     ("gate/beta", "β"),
     ("policy/entropy", "entropy, on-policy"),
