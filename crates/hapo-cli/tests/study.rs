@@ -63,6 +63,7 @@ fn a_killed_study_resumes_and_ends_with_the_same_tables() {
     let page = std::fs::read_to_string(killed.join("results.html")).unwrap();
     assert!(page.contains("TRAPO-HAPO, m = 0, annealed") && page.matches("<table>").count() == 4);
     the_seconds_of_all_calls_are_counted(&killed);
+    the_record_alone_gives_the_tables(&killed, &folder.path().join("elsewhere"));
     scores_of_other_settings_are_refused(&killed);
 }
 
@@ -84,6 +85,26 @@ fn the_seconds_of_all_calls_are_counted(out: &Path) {
 
 fn scores_of(run: &Path) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(run.join("scores.json")).unwrap()).unwrap()
+}
+
+/// The record of a study makes its tables where there is no run; a line that is none is named.
+fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
+    let record = out.join("results.runs.jsonl");
+    let with = |record: &Path| {
+        let mut command = study(elsewhere);
+        command.args(["--tables", "--record"]).arg(record).stderr(Stdio::piped()).output().unwrap()
+    };
+    let output = with(&record);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(tables(elsewhere), tables(out));
+    assert!(!elsewhere.join("runs").exists(), "nothing was made");
+    let text = std::fs::read_to_string(&record).unwrap();
+    let broken = elsewhere.join("broken.jsonl");
+    std::fs::write(&broken, format!("{}\n{{}}\n", text.lines().next().unwrap())).unwrap();
+    let output = with(&broken);
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("broken.jsonl:2: expected the scores of a run"), "{message}");
 }
 
 /// What was made with other settings is named, and nothing is made from it.

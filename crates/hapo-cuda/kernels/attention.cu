@@ -150,16 +150,24 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
     }
 }
 
-// deltas [rows, heads] = the dot product of a head's output with its gradient, which is rounded to bf16 where what reads
-// it does so. A warp per head.
-extern "C" __global__ void attention_deltas(usize rows_heads, u32 d, const float* out, const float* dout, u32 round,
-                                            float* deltas) {
+// deltas [rows, heads] = the dot product of a head's output with its gradient. A warp per head.
+template <typename T>
+__device__ inline void deltas_of(usize rows_heads, u32 d, const T* out, const T* dout, float* deltas) {
     usize row = (usize)blockIdx.x * WARPS + threadIdx.x / 32;
     if (row >= rows_heads) return;
     float sum = 0;
-    for (u32 i = threadIdx.x % 32; i < d; i += 32) sum += out[row * d + i] * rounded(dout[row * d + i], round);
+    for (u32 i = threadIdx.x % 32; i < d; i += 32) sum += number(out[row * d + i]) * number(dout[row * d + i]);
     sum = warp_sum(sum);
     if (threadIdx.x % 32 == 0) deltas[row] = sum;
+}
+
+extern "C" __global__ void attention_deltas(usize rows_heads, u32 d, const float* out, const float* dout, float* deltas) {
+    deltas_of(rows_heads, d, out, dout, deltas);
+}
+
+extern "C" __global__ void attention_deltas_bf16(usize rows_heads, u32 d, const u16* out, const u16* dout,
+                                                 float* deltas) {
+    deltas_of(rows_heads, d, out, dout, deltas);
 }
 
 // Scores and gradients of probabilities of one pair of tiles become p and ds, in shared memory.
@@ -304,8 +312,9 @@ __device__ inline void grad_kv(const Segment* segments, const KeyChunk* chunks, 
 
 // dk, dv [rows, kv_heads, d] from the parts: chunk by chunk, in each the query heads of the group in order. Grid: tiles
 // of keys, key/value heads.
-extern "C" __global__ void attention_add_kv(const KeyParts* tiles, u32 tile_rows, u32 heads, u32 kv_heads, u32 d,
-                                            const float* parts, float* dk, float* dv) {
+template <typename T>
+__device__ inline void add_kv(const KeyParts* tiles, u32 tile_rows, u32 heads, u32 kv_heads, u32 d, const float* parts,
+                              T* dk, T* dv) {
     KeyParts tile = tiles[blockIdx.x];
     u32 kv_head = blockIdx.y, group = heads / kv_heads;
     for (u32 i = threadIdx.x; i < tile.rows * d; i += THREADS) {
@@ -318,9 +327,19 @@ extern "C" __global__ void attention_add_kv(const KeyParts* tiles, u32 tile_rows
             }
         }
         usize at = ((usize)(tile.row + i / d) * kv_heads + kv_head) * d + i % d;
-        dk[at] = k_sum;
-        dv[at] = v_sum;
+        store(dk[at], k_sum);
+        store(dv[at], v_sum);
     }
+}
+
+extern "C" __global__ void attention_add_kv(const KeyParts* tiles, u32 tile_rows, u32 heads, u32 kv_heads, u32 d,
+                                            const float* parts, float* dk, float* dv) {
+    add_kv(tiles, tile_rows, heads, kv_heads, d, parts, dk, dv);
+}
+
+extern "C" __global__ void attention_add_kv_bf16(const KeyParts* tiles, u32 tile_rows, u32 heads, u32 kv_heads, u32 d,
+                                                 const float* parts, u16* dk, u16* dv) {
+    add_kv(tiles, tile_rows, heads, kv_heads, d, parts, dk, dv);
 }
 
 // One kernel per width of a head; the tiles are those of `plan.rs`.

@@ -115,9 +115,26 @@ __device__ inline float quad_sum(float value) {
     return value + __shfl_xor_sync(ALL_LANES, value, 2);
 }
 
+// Two neighbours, whose place is a multiple of their size.
+__device__ inline void store_pair(float* to, float low, float high) {
+    to[0] = low;
+    to[1] = high;
+}
+__device__ inline void store_pair(u16* to, float low, float high) { *(u32*)to = pack(low, high); }
+
+// Both neighbours of a lane in every eighth column, times `scale`, to the row at `to`.
+template <int D, typename T>
+__device__ inline void store_row(T* to, const float (&sums)[D / 8][4], int half, u32 d, float scale) {
+#pragma unroll
+    for (int c = 0; c < D / 8; c++) {
+        u32 column = c * 8 + threadIdx.x % 4 * 2;
+        if (column < d) store_pair(to + column, sums[c][2 * half] * scale, sums[c][2 * half + 1] * scale);
+    }
+}
+
 template <int D>
 __device__ inline void forward_tiles(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
-                                     float scale, const float* q, const u16* k, const u16* v, float* out,
+                                     float scale, const u16* q, const u16* k, const u16* v, u16* out,
                                      float* log_sums) {
     HAPO_SHARED(u16, shared);
     const int LINE = D + TILE_PAD, STAGE = 2 * TILE_KEYS * LINE;
@@ -131,12 +148,9 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
 
     // Queries lie where the second stage comes to lie.
     u16* q_tile = shared + STAGE;
-    for (u32 i = threadIdx.x; i < TILE_QUERIES * D / 2; i += THREADS) {
-        u32 row = i / (D / 2), column = i % (D / 2) * 2;
-        const float* from = q + (usize)(s.start + tile.first + row) * q_stride + head * d + column;
-        u32 both = row < n && column < d ? pack(from[0], from[1]) : 0;
-        *(u32*)(q_tile + row * LINE + column) = both;
-    }
+    begin_tile<D, TILE_QUERIES>(q_tile, q + head * d, alone(s.start + tile.first, n), 0, n, q_stride, d);
+    end_group();
+    wait_for_groups<0>();
     __syncthreads();
     u32 queries[D / 16][4];
 #pragma unroll
@@ -221,34 +235,15 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
         u32 at = row + 8 * half;
         if (at >= n) continue;
         usize token = s.start + tile.first + at;
-#pragma unroll
-        for (int c = 0; c < D / 8; c++) {
-            u32 column = c * 8 + lane % 4 * 2;
-            if (column >= d) continue;
-            float* to = out + token * q_stride + head * d + column;
-            to[0] = o[c][2 * half] / sum[half];
-            to[1] = o[c][2 * half + 1] / sum[half];
-        }
+        store_row<D>(out + token * q_stride + head * d, o, half, d, 1.0f / sum[half]);
         if (lane % 4 == 0) log_sums[token * heads + head] = most[half] + logf(sum[half]);
-    }
-}
-
-// Both neighbours of a lane in every eighth column, times `scale`, to the row at `to`.
-template <int D>
-__device__ inline void store_row(float* to, const float (&sums)[D / 8][4], int half, u32 d, float scale) {
-#pragma unroll
-    for (int c = 0; c < D / 8; c++) {
-        u32 column = c * 8 + threadIdx.x % 4 * 2;
-        if (column >= d) continue;
-        to[column] = sums[c][2 * half] * scale;
-        to[column + 1] = sums[c][2 * half + 1] * scale;
     }
 }
 
 template <int D>
 __device__ inline void grad_q_tiles(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
                                     float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,
-                                    const float* deltas, const u16* dout, float* dq) {
+                                    const float* deltas, const u16* dout, u16* dq) {
     HAPO_SHARED(u16, shared);
     const int LINE = D + TILE_PAD, STAGE = 2 * TILE_KEYS * LINE;
     QueryTile tile = tiles[blockIdx.x];
@@ -489,16 +484,17 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
     store(dv, parts + TILE_KEYS * d, 1.0f);
 }
 
-#define ATTENTION_TILES(D)                                                                                            \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
+// One kernel per width of a head; of the first as many blocks as said are to fit a multiprocessor.
+#define ATTENTION_TILES(D, BLOCKS)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                     \
         attention_tiles_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,          \
-                            float scale, const float* q, const u16* k, const u16* v, float* out, float* log_sums) {   \
+                            float scale, const u16* q, const u16* k, const u16* v, u16* out, float* log_sums) {       \
         forward_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, out, log_sums);                         \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_tiles_grad_q_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,   \
                                    float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,      \
-                                   const float* deltas, const u16* dout, float* dq) {                                 \
+                                   const float* deltas, const u16* dout, u16* dq) {                                   \
         grad_q_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, dq);             \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
@@ -508,6 +504,6 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
         grad_kv_tiles<D>(segments, chunks, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, parts);        \
     }
 
-ATTENTION_TILES(32)
-ATTENTION_TILES(64)
-ATTENTION_TILES(128)
+ATTENTION_TILES(32, 2)
+ATTENTION_TILES(64, 2)
+ATTENTION_TILES(128, 1)

@@ -18,36 +18,30 @@ __device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u
     return (((usize)page * layers + layer) * kv_heads + head) * 2 * d * PAGE;
 }
 
-// A number of the cache, which holds f32 or bf16.
-__device__ inline float cached_number(float x) { return x; }
-__device__ inline float cached_number(u16 x) { return from_bf16(x); }
-// What the cache keeps of a number.
-__device__ inline void store(float& to, float x) { to = x; }
-__device__ inline void store(u16& to, float x) { to = to_bf16(x); }
-
 // k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
-template <typename T>
+template <typename X, typename T>
 __device__ inline void append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
-                              const float* k, const float* v, T* cache) {
+                              const X* k, const X* v, T* cache) {
     FOR_EACH_32(i, n) {
         u32 row = i / d, column = i - row * d;
         u32 token = row / kv_heads, head = row - token * kv_heads;
         u32 layer = token / n_cells, cell = cells[token - layer * n_cells], at = cell % PAGE;
         usize keys = keys_of(cell / PAGE, first + layer, layers, kv_heads, head, d);
-        store(cache[keys + column * PAGE + at], k[i]);
-        store(cache[keys + (d * PAGE + at * d + column)], v[i]);
+        store(cache[keys + column * PAGE + at], number(k[i]));
+        store(cache[keys + (d * PAGE + at * d + column)], number(v[i]));
     }
 }
 
-extern "C" __global__ void cache_append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
-                                        const float* k, const float* v, float* cache) {
-    append(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);
-}
+// The numbers are f32 and the cache is either, or both are bf16.
+#define CACHE_APPEND(SUFFIX, X, T)                                                                                    \
+    extern "C" __global__ void cache_append##SUFFIX(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers,      \
+                                                    u32 kv_heads, u32 d, const X* k, const X* v, T* cache) {          \
+        append(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);                                           \
+    }
 
-extern "C" __global__ void cache_append_bf16(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads,
-                                             u32 d, const float* k, const float* v, u16* cache) {
-    append(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);
-}
+CACHE_APPEND(, float, float)
+CACHE_APPEND(_rounded, float, u16)
+CACHE_APPEND(_bf16, u16, u16)
 
 // Where a position of a row's context is: the keys of its page, and its place in the page.
 struct Cached {
@@ -72,10 +66,9 @@ __device__ inline usize part_at(u32 row, u32 heads, u32 head, u32 parts, u32 par
 
 // Scores of all heads of q_tile [GROUP][d] against a key, whose numbers are `stride` apart.
 template <typename T>
-__device__ inline void add_scores(const float* q_tile, u32 n_heads, u32 d, const T* key, u32 stride, u32 round,
-                                  float* scores) {
+__device__ inline void add_scores(const float* q_tile, u32 n_heads, u32 d, const T* key, u32 stride, float* scores) {
     for (u32 c = 0; c < d; c++) {
-        float value = rounded(cached_number(key[c * stride]), round);
+        float value = number(key[c * stride]);
 #pragma unroll
         for (int g = 0; g < GROUP; g++)
             if (g < n_heads) scores[g] += q_tile[g * d + c] * value;
@@ -83,10 +76,10 @@ __device__ inline void add_scores(const float* q_tile, u32 n_heads, u32 d, const
 }
 
 // Grid: rows, blocks of query heads, parts of the longest row.
-template <typename T>
+template <typename X, typename T>
 __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,
-                                     u32 kv_heads, u32 d, float scale, u32 round, const T* cache, const float* q,
-                                     const float* k, const float* v, float* parts) {
+                                     u32 kv_heads, u32 d, float scale, const T* cache, const X* q, const X* k,
+                                     const X* v, float* parts) {
     HAPO_SHARED(float, shared);
     float* q_tile = shared;                // [GROUP][d], scaled
     float* p_tile = q_tile + GROUP * d;    // [GROUP][PART]
@@ -102,7 +95,7 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
     if (first >= positions) return;
     u32 n = min((u32)PART, positions - first);
     for (u32 i = threadIdx.x; i < n_heads * d; i += THREADS)
-        q_tile[i] = rounded(q[((usize)row * heads + first_head) * d + i], round) * scale;
+        q_tile[i] = number(q[((usize)row * heads + first_head) * d + i]) * scale;
     __syncthreads();
 
     // A thread has one position: scores of all heads against its key.
@@ -114,9 +107,9 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
     if (threadIdx.x < n) {
         if (position < written) {
             Cached place = cached(it, pages, position, layer, layers, kv_heads, kv_head, d);
-            add_scores(q_tile, n_heads, d, cache + place.keys + place.at, PAGE, round, scores);
+            add_scores(q_tile, n_heads, d, cache + place.keys + place.at, PAGE, scores);
         } else {
-            add_scores(q_tile, n_heads, d, k + new_at, 1, round, scores);
+            add_scores(q_tile, n_heads, d, k + new_at, 1, scores);
         }
     }
     // The loop runs for all heads in all threads: the reductions need every lane.
@@ -148,11 +141,10 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
             float value;
             if (first + i < written) {
                 Cached place = cached(it, pages, first + i, layer, layers, kv_heads, kv_head, d);
-                value = cached_number(cache[place.keys + (d * PAGE + place.at * d + column)]);
+                value = number(cache[place.keys + (d * PAGE + place.at * d + column)]);
             } else {
-                value = v[new_at + column];
+                value = number(v[new_at + column]);
             }
-            value = rounded(value, round);
 #pragma unroll
             for (int g = 0; g < GROUP; g++)
                 if (g < n_heads) sums[g] += p_tile[g * PART + i] * value;
@@ -169,22 +161,20 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    decode_parts(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
-                 float scale, u32 round, const float* cache, const float* q, const float* k, const float* v, float* parts) {
-    parts_of_rows(rows, pages, layer, layers, heads, kv_heads, d, scale, round, cache, q, k, v, parts);
-}
+#define DECODE_PARTS(SUFFIX, X, T)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
+        decode_parts##SUFFIX(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads,  \
+                             u32 d, float scale, const T* cache, const X* q, const X* k, const X* v, float* parts) {  \
+        parts_of_rows(rows, pages, layer, layers, heads, kv_heads, d, scale, cache, q, k, v, parts);                  \
+    }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    decode_parts_bf16(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads, u32 d,
-                      float scale, u32 round, const u16* cache, const float* q, const float* k, const float* v,
-                      float* parts) {
-    parts_of_rows(rows, pages, layer, layers, heads, kv_heads, d, scale, round, cache, q, k, v, parts);
-}
+DECODE_PARTS(, float, float)
+DECODE_PARTS(_rounded, float, u16)
+DECODE_PARTS(_bf16, u16, u16)
 
 // out [rows, heads, d] from the parts of each row. Grid: rows, heads.
-extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
-                                      float* out) {
+template <typename X>
+__device__ inline void sum_of_parts(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts, X* out) {
     u32 row = blockIdx.x, head = blockIdx.y;
     u32 positions = rows[row].prompt_len + rows[row].own_len + 1;
     u32 n = (positions + PART - 1) / PART;
@@ -198,6 +188,16 @@ extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u3
             total += parts[at + c] * factor;
             sum += parts[at + d + 1] * factor;
         }
-        out[((usize)row * heads + head) * d + c] = total / sum;
+        store(out[((usize)row * heads + head) * d + c], total / sum);
     }
+}
+
+extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
+                                      float* out) {
+    sum_of_parts(rows, heads, d, most_parts, parts, out);
+}
+
+extern "C" __global__ void decode_sum_bf16(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
+                                           u16* out) {
+    sum_of_parts(rows, heads, d, most_parts, parts, out);
 }

@@ -101,10 +101,17 @@ __device__ inline u16 to_bf16_randomly(float x, u32 draw) {
 
 __device__ inline float from_bf16(u16 x) { return __int_as_float((int)((u32)x << 16)); }
 
-// The same as an f32, or the number as it is.
-__device__ inline float rounded(float x, u32 round) {
-    return round ? __int_as_float((int)((u32)to_bf16(x) << 16)) : x;
-}
+// A number in memory, which is f32 or bf16, and what memory keeps of one.
+__device__ inline float number(float x) { return x; }
+__device__ inline float number(u16 x) { return from_bf16(x); }
+__device__ inline void store(float& to, float x) { to = x; }
+__device__ inline void store(u16& to, float x) { to = to_bf16(x); }
+
+// Four neighbours, read and written at once: where they lie is a multiple of their size.
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+    T x[4];
+};
 
 // Tables of attention: rows start..start + len, which see the rows of a prefix and then their own.
 struct Segment {

@@ -5,17 +5,19 @@
 // order: no atomics.
 
 // y = x * r * w with r = 1 / sqrt(mean(x^2) + eps); x is copied to `residual` where there is one.
-__device__ inline void norm_row(u32 lane, u32 lanes, u32 width, float r, const float* x, const float* w, float* y,
+template <typename T>
+__device__ inline void norm_row(u32 lane, u32 lanes, u32 width, float r, const float* x, const float* w, T* y,
                                 float* residual) {
     for (u32 i = lane; i < width; i += lanes) {
         float value = x[i];
-        y[i] = value * r * w[i];
+        store(y[i], value * r * w[i]);
         if (residual) residual[i] = value;
     }
 }
 
-extern "C" __global__ void rms_norm_narrow(u32 rows, u32 width, float eps, const float* x, const float* w, float* y,
-                                           float* inverse, float* residual) {
+template <typename T>
+__device__ inline void norm_narrow(u32 rows, u32 width, float eps, const float* x, const float* w, T* y, float* inverse,
+                                   float* residual) {
     u32 row = blockIdx.x * WARPS + threadIdx.x / 32;
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
@@ -27,8 +29,9 @@ extern "C" __global__ void rms_norm_narrow(u32 rows, u32 width, float eps, const
     norm_row(lane, 32, width, r, x + at, w, y + at, residual ? residual + at : residual);
 }
 
-extern "C" __global__ void rms_norm_wide(u32 rows, u32 width, float eps, const float* x, const float* w, float* y,
-                                         float* inverse, float* residual) {
+template <typename T>
+__device__ inline void norm_wide(u32 width, float eps, const float* x, const float* w, T* y, float* inverse,
+                                 float* residual) {
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
@@ -40,41 +43,45 @@ extern "C" __global__ void rms_norm_wide(u32 rows, u32 width, float eps, const f
 }
 
 // dx = r * (w . dy) - x * r^3 * mean(x . w . dy), added to dx where `add`.
+template <typename T>
 __device__ inline void norm_row_grad(u32 lane, u32 lanes, u32 width, float r, float mean, u32 add, const float* x,
-                                     const float* w, const float* dy, float* dx) {
+                                     const float* w, const T* dy, T* dx) {
     float c = r * r * r * mean;
     for (u32 i = lane; i < width; i += lanes) {
-        float d = r * (dy[i] * w[i]) - x[i] * c;
-        dx[i] = add ? dx[i] + d : d;
+        float d = r * (number(dy[i]) * w[i]) - x[i] * c;
+        store(dx[i], add ? number(dx[i]) + d : d);
     }
 }
 
-extern "C" __global__ void rms_norm_grad_narrow(u32 rows, u32 width, u32 add, const float* x, const float* w,
-                                                const float* inverse, const float* dy, float* dx) {
+template <typename T>
+__device__ inline void norm_grad_narrow(u32 rows, u32 width, u32 add, const float* x, const float* w,
+                                        const float* inverse, const T* dy, T* dx) {
     u32 row = blockIdx.x * WARPS + threadIdx.x / 32;
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
     usize at = (usize)row * width;
     float sum = 0;
-    for (u32 i = lane; i < width; i += 32) sum += x[at + i] * (dy[at + i] * w[i]);
+    for (u32 i = lane; i < width; i += 32) sum += x[at + i] * (number(dy[at + i]) * w[i]);
     norm_row_grad(lane, 32, width, inverse[row], warp_sum(sum) / width, add, x + at, w, dy + at, dx + at);
 }
 
-extern "C" __global__ void rms_norm_grad_wide(u32 rows, u32 width, u32 add, const float* x, const float* w,
-                                              const float* inverse, const float* dy, float* dx) {
+template <typename T>
+__device__ inline void norm_grad_wide(u32 width, u32 add, const float* x, const float* w, const float* inverse,
+                                      const T* dy, T* dx) {
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
     float sum = 0;
-    for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * (dy[at + i] * w[i]);
+    for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * (number(dy[at + i]) * w[i]);
     float mean = block_sum(sum, scratch) / width;
     norm_row_grad(threadIdx.x, THREADS, width, inverse[row], mean, add, x + at, w, dy + at, dx + at);
 }
 
 // part [parts, width] = the sums over `rows_per_part` rows of dy, or of dy * x * inverse where x is given.
 // A block has 32 columns and 8 chains of rows.
-extern "C" __global__ void column_parts(u32 rows, u32 width, u32 rows_per_part, const float* dy, const float* x,
-                                        const float* inverse, float* parts) {
+template <typename T>
+__device__ inline void sums_of_columns(u32 rows, u32 width, u32 rows_per_part, const T* dy, const float* x,
+                                       const float* inverse, float* parts) {
     HAPO_SHARED(float, chains);
     u32 column = blockIdx.x * 32 + threadIdx.x % 32;
     u32 chain = threadIdx.x / 32;
@@ -84,7 +91,8 @@ extern "C" __global__ void column_parts(u32 rows, u32 width, u32 rows_per_part, 
     if (column < width) {
         for (u32 row = first + chain; row < end; row += WARPS) {
             usize at = (usize)row * width + column;
-            sum += x ? dy[at] * (x[at] * inverse[row]) : dy[at];
+            float here = number(dy[at]);
+            sum += x ? here * (x[at] * inverse[row]) : here;
         }
     }
     chains[threadIdx.x] = sum;
@@ -95,6 +103,34 @@ extern "C" __global__ void column_parts(u32 rows, u32 width, u32 rows_per_part, 
         parts[(usize)blockIdx.y * width + column] = total;
     }
 }
+
+// What a norm gives, and the gradients that come back to it and go on from it, are f32 or bf16; its input and its weights
+// are f32.
+#define NORM(SUFFIX, T)                                                                                               \
+    extern "C" __global__ void rms_norm_narrow##SUFFIX(u32 rows, u32 width, float eps, const float* x, const float* w, \
+                                                       T* y, float* inverse, float* residual) {                      \
+        norm_narrow(rows, width, eps, x, w, y, inverse, residual);                                                    \
+    }                                                                                                                 \
+    extern "C" __global__ void rms_norm_wide##SUFFIX(u32 rows, u32 width, float eps, const float* x, const float* w,  \
+                                                     T* y, float* inverse, float* residual) {                        \
+        norm_wide(width, eps, x, w, y, inverse, residual);                                                            \
+    }                                                                                                                 \
+    extern "C" __global__ void rms_norm_grad_narrow##SUFFIX(u32 rows, u32 width, u32 add, const float* x,             \
+                                                            const float* w, const float* inverse, const T* dy,       \
+                                                            T* dx) {                                                  \
+        norm_grad_narrow(rows, width, add, x, w, inverse, dy, dx);                                                    \
+    }                                                                                                                 \
+    extern "C" __global__ void rms_norm_grad_wide##SUFFIX(u32 rows, u32 width, u32 add, const float* x,               \
+                                                          const float* w, const float* inverse, const T* dy, T* dx) { \
+        norm_grad_wide(width, add, x, w, inverse, dy, dx);                                                            \
+    }                                                                                                                 \
+    extern "C" __global__ void column_parts##SUFFIX(u32 rows, u32 width, u32 rows_per_part, const T* dy,              \
+                                                    const float* x, const float* inverse, float* parts) {            \
+        sums_of_columns(rows, width, rows_per_part, dy, x, inverse, parts);                                           \
+    }
+
+NORM(, float)
+NORM(_bf16, u16)
 
 // out [width] += the parts, in order.
 extern "C" __global__ void add_parts(usize width, u32 parts, const float* part, float* out) {

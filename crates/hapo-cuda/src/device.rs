@@ -4,11 +4,12 @@
 //! skipped. Tables keep their items on the host too: tiles of attention and groups of equal tokens are
 //! computed from them once and stay next to them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{
-    Accumulate, AttentionShape, Buffer, DeviceError, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AttentionShape, Buffer, DeviceError, NumberFormat, SegmentRow, Span, SpanMut,
+    TableItem,
 };
 
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
@@ -22,7 +23,8 @@ pub enum MatmulPrecision {
     F32,
     /// Ten bits of mantissa, on the tensor cores; nothing is copied for it.
     Tf32,
-    /// bf16 in, on the tensor cores; weights, activations and gradients stay f32 in memory, and weights have a copy.
+    /// bf16 in, on the tensor cores: what products alone read is held so, weights have a copy, and the stream of residuals
+    /// and the gradients of weights stay f32.
     Bf16,
 }
 
@@ -44,7 +46,33 @@ pub(crate) struct Inner<L: Launcher> {
     pub(crate) products: MatmulPrecision,
     pub(crate) fault: Mutex<Option<DeviceError>>,
     /// Memory between the kernels of one operation; the next operation uses it again, in order.
-    pub(crate) scratch: Mutex<Option<(L::Memory, usize)>>,
+    pub(crate) scratch: Mutex<Scratch<L>>,
+    /// The last gradient that was rounded for a product: the product with its input rounds the same one.
+    rounded: Mutex<Rounded<L>>,
+}
+
+/// Memory that grows with what is asked of it.
+#[derive(Debug)]
+pub(crate) struct Scratch<L: Launcher>(Option<(L::Memory, usize)>);
+
+impl<L: Launcher> Scratch<L> {
+    /// Address of at least `bytes`; what was there before is gone where it grows.
+    fn at_least(&mut self, bytes: usize, launcher: &L) -> Result<u64, DeviceError> {
+        if self.0.as_ref().is_none_or(|it| it.1 < bytes) {
+            // The old one goes first, so that both need not fit.
+            self.0 = None;
+            let size = bytes.next_multiple_of(1 << 20);
+            self.0 = Some((launcher.alloc(size)?, size));
+        }
+        Ok(self.0.as_ref().map_or(0, |it| it.0.address()))
+    }
+}
+
+#[derive(Debug)]
+struct Rounded<L: Launcher> {
+    scratch: Scratch<L>,
+    /// Address, length and state of the buffer when it was rounded.
+    of: Option<(u64, usize, u64)>,
 }
 
 /// A buffer on a GPU.
@@ -52,15 +80,46 @@ pub(crate) struct Inner<L: Launcher> {
 pub struct CudaBuf<L: Launcher> {
     pub(crate) memory: L::Memory,
     pub(crate) len: usize,
+    pub(crate) format: NumberFormat,
+    /// Of all buffers no two have the same, and none has it again after a write.
+    state: AtomicU64,
     /// The whole in bf16, of a buffer whose parts are weights of rounded products.
     pub(crate) copy: Mutex<Option<L::Memory>>,
-    /// Whether the copy is that of the numbers of this moment.
-    pub(crate) copy_is_fresh: AtomicBool,
+    /// The state whose numbers the copy has.
+    copy_of: AtomicU64,
 }
 
 impl<L: Launcher> Buffer for CudaBuf<L> {
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn bytes(&self) -> usize {
+        self.len * self.format.bytes()
+    }
+}
+
+/// A state that no buffer had.
+fn new_state() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl<L: Launcher> CudaBuf<L> {
+    pub(crate) fn new(memory: L::Memory, len: usize, format: NumberFormat) -> Self {
+        let (state, copy_of) = (AtomicU64::new(new_state()), AtomicU64::new(0));
+        Self { memory, len, format, state, copy: Mutex::new(None), copy_of }
+    }
+
+    /// Whether the copy is that of the numbers of this moment.
+    pub(crate) fn copy_is_fresh(&self) -> bool {
+        self.copy_of.load(Ordering::Relaxed) == self.state.load(Ordering::Relaxed)
+    }
+
+    /// Says that the copy is, or is not.
+    pub(crate) fn set_copy_is_fresh(&self, fresh: bool) {
+        let state = if fresh { self.state.load(Ordering::Relaxed) } else { 0 };
+        self.copy_of.store(state, Ordering::Relaxed);
     }
 }
 
@@ -95,13 +154,30 @@ pub(crate) type Done = Result<(), DeviceError>;
 
 /// Address of the first element of a span.
 pub(crate) fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
-    span.buf.memory.address() + (span.offset * size_of::<f32>()) as u64
+    span.buf.memory.address() + (span.offset * span.buf.format.bytes()) as u64
 }
 
 /// Address of the first element of a span to write.
 pub(crate) fn to<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
-    span.buf.copy_is_fresh.store(false, Ordering::Relaxed);
-    span.buf.memory.address() + (span.offset * size_of::<f32>()) as u64
+    span.buf.state.store(new_state(), Ordering::Relaxed);
+    span.buf.memory.address() + (span.offset * span.buf.format.bytes()) as u64
+}
+
+/// Of a kernel for f32 and one for bf16, that for a format.
+pub(crate) fn of_format(format: NumberFormat, kernels: [&'static str; 2]) -> &'static str {
+    match format {
+        NumberFormat::F32 => kernels[0],
+        NumberFormat::Bf16 => kernels[1],
+    }
+}
+
+/// The format that buffers of one operation share.
+pub(crate) fn shared_format<L: Launcher, const N: usize>(
+    buffers: [&CudaBuf<L>; N],
+) -> NumberFormat {
+    let format = buffers[0].format;
+    assert!(buffers.iter().all(|it| it.format == format), "buffers of one format");
+    format
 }
 
 /// An f32 as an argument.
@@ -113,16 +189,18 @@ pub(crate) fn f32_arg(x: f32) -> u64 {
 pub(crate) enum Factor<'a, L: Launcher> {
     /// Part of a buffer of weights.
     Weights(Span<'a, CudaBuf<L>>),
-    /// So many numbers.
-    Numbers(usize),
+    /// Numbers.
+    Numbers(Span<'a, CudaBuf<L>>),
+    /// Numbers that the next product reads too.
+    Again(Span<'a, CudaBuf<L>>),
 }
 
 impl<L: Launcher> Factor<'_, L> {
     /// Numbers that are rounded into scratch memory.
     fn scratch_len(&self) -> usize {
         match self {
-            Self::Weights(_) => 0,
-            Self::Numbers(len) => *len,
+            Self::Numbers(it) if it.buf.format == NumberFormat::F32 => it.len,
+            _ => 0,
         }
     }
 }
@@ -135,7 +213,8 @@ impl<L: Launcher> CudaDevice<L> {
                 launcher,
                 products,
                 fault: Mutex::new(None),
-                scratch: Mutex::new(None),
+                scratch: Mutex::new(Scratch(None)),
+                rounded: Mutex::new(Rounded { scratch: Scratch(None), of: None }),
             }),
         }
     }
@@ -196,6 +275,23 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, n, args)
     }
 
+    /// A kernel over `n` elements of each of some ranges, of which it takes four at a time where all of them lie so.
+    pub(crate) fn over_fours<const N: usize>(
+        &self,
+        kernel: &'static str,
+        format: NumberFormat,
+        n: usize,
+        ranges: [u64; N],
+    ) -> Done {
+        if n == 0 {
+            return Ok(());
+        }
+        let aligned = ranges.iter().all(|it| it.is_multiple_of(4 * format.bytes() as u64));
+        let fours = if aligned { n / 4 } else { 0 };
+        let args = [&[n as u64, fours as u64], &ranges[..]].concat();
+        self.launch(kernel, plan::elements(fours.max(n - 4 * fours)), 0, &args)
+    }
+
     pub(crate) fn launch(
         &self,
         kernel: &'static str,
@@ -212,14 +308,7 @@ impl<L: Launcher> CudaDevice<L> {
     /// Runs `work` with scratch memory of at least `bytes`, alone.
     pub(crate) fn with_scratch(&self, bytes: usize, work: impl FnOnce(u64) -> Done) -> Done {
         let mut scratch = self.inner.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        if scratch.as_ref().is_none_or(|it| it.1 < bytes) {
-            // The old one goes first, so that both need not fit.
-            *scratch = None;
-            let size = bytes.next_multiple_of(1 << 20);
-            *scratch = Some((self.inner.launcher.alloc(size)?, size));
-        }
-        let address = scratch.as_ref().map_or(0, |it| it.0.address());
-        work(address)
+        work(scratch.at_least(bytes, &self.inner.launcher)?)
     }
 
     /// What `make` works out from a table's items, uploaded once.
@@ -253,17 +342,32 @@ impl<L: Launcher> CudaDevice<L> {
             *copy = Some(self.inner.launcher.alloc(w.buf.len * size_of::<u16>())?);
         }
         let address = copy.as_ref().map_or(0, Memory::address);
-        if !w.buf.copy_is_fresh.load(Ordering::Relaxed) {
+        if !w.buf.copy_is_fresh() {
             self.over("round_to_bf16", w.buf.len, &[w.buf.memory.address(), address])?;
-            w.buf.copy_is_fresh.store(true, Ordering::Relaxed);
+            w.buf.set_copy_is_fresh(true);
         }
         Ok(address + (w.offset * size_of::<u16>()) as u64)
+    }
+
+    /// Address of numbers in bf16 that a product after this one reads too.
+    fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64, DeviceError> {
+        let mut rounded = self.inner.rounded.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = (at(x), x.len, x.buf.state.load(Ordering::Relaxed));
+        let bytes = x.len * size_of::<u16>();
+        let known = rounded.of.take() == Some(of);
+        let address = rounded.scratch.at_least(bytes, &self.inner.launcher)?;
+        if !known {
+            self.over("round_to_bf16", x.len, &[at(x), address])?;
+        }
+        rounded.of = Some(of);
+        Ok(address)
     }
 
     /// Puts a bias or nothing where the product goes; whether it is added to that.
     pub(crate) fn start(
         &self,
         onto: &Accumulate<CudaBuf<L>>,
+        to_format: NumberFormat,
         out: u64,
         rows: usize,
         width: usize,
@@ -274,14 +378,15 @@ impl<L: Launcher> CudaDevice<L> {
             Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, width, "a bias is [outputs]");
                 let width = self.word("outputs", width)?;
-                self.over_32("repeat_row", rows * bias.len, &[width, at(*bias), out])?;
+                let kernel = of_format(to_format, ["repeat_row", "repeat_row_bf16"]);
+                self.over_32(kernel, rows * bias.len, &[width, at(*bias), out])?;
                 Ok(true)
             }
         }
     }
 
-    /// A product whose factors are f32 in memory: weights, which have a copy in bf16 where products round them, and
-    /// numbers that are rounded for this product alone.
+    /// A product of weights, which have a copy in bf16 where products round them, and of numbers, which are rounded for it
+    /// where they are not in bf16 already.
     pub(crate) fn product(
         &self,
         product: Product,
@@ -296,7 +401,8 @@ impl<L: Launcher> CudaDevice<L> {
             return if add {
                 Ok(())
             } else {
-                self.inner.launcher.zero(product.out.address, m * n * size_of::<f32>())
+                let bytes = if product.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
+                self.inner.launcher.zero(product.out.address, m * n * bytes)
             };
         }
         for (what, n) in [("rows", m), ("columns", n), ("inner columns", k)] {
@@ -316,16 +422,20 @@ impl<L: Launcher> CudaDevice<L> {
         // Numbers that are rounded here, the second on a boundary of 256 bytes.
         let right_at = (left.scratch_len() * 2).next_multiple_of(256);
         self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
-            let rounded = |factor: Factor<'_, L>, address: u64, to: u64| match factor {
+            let rounded = |factor: Factor<'_, L>, to: u64| match factor {
                 Factor::Weights(w) => self.rounded_weights(w),
-                Factor::Numbers(len) => {
-                    self.over("round_to_bf16", len, &[address, to])?;
+                Factor::Numbers(x) | Factor::Again(x) if x.buf.format == NumberFormat::Bf16 => {
+                    Ok(at(x))
+                }
+                Factor::Again(x) => self.rounded_again(x),
+                Factor::Numbers(x) => {
+                    self.over("round_to_bf16", x.len, &[at(x), to])?;
                     Ok(to)
                 }
             };
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
-            let left_at = rounded(left, product.left.address, scratch)?;
-            let right_at = rounded(right, product.right.address, scratch + right_at as u64)?;
+            let left_at = rounded(left, scratch)?;
+            let right_at = rounded(right, scratch + right_at as u64)?;
             self.inner.launcher.product(&Product {
                 number: Number::Bf16,
                 left: moved(product.left, left_at),
@@ -340,7 +450,7 @@ impl<L: Launcher> CudaDevice<L> {
         &self,
         rows: usize,
         width: usize,
-        [dy, x, inverse]: [u64; 3],
+        (format, [dy, x, inverse]): (NumberFormat, [u64; 3]),
         out: u64,
     ) -> Done {
         let (per_part, parts) = plan::column_parts(rows);
@@ -351,7 +461,8 @@ impl<L: Launcher> CudaDevice<L> {
         let (rows, columns) = (self.word("rows", rows)?, self.word("columns", width)?);
         self.with_scratch(parts * width * size_of::<f32>(), |scratch| {
             let args = [rows, columns, per_part as u64, dy, x, inverse, scratch];
-            self.launch("column_parts", grid, THREADS * 4, &args)?;
+            let kernel = of_format(format, ["column_parts", "column_parts_bf16"]);
+            self.launch(kernel, grid, THREADS * 4, &args)?;
             self.over("add_parts", width, &[parts as u64, scratch, out])
         })
     }
@@ -367,55 +478,17 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
-    /// The tensor cores' attention, where products are of bf16 numbers and heads fit: then everything that reads
-    /// queries, keys and values rounds them.
+    /// The tensor cores' attention, where products are of bf16 numbers and heads fit: its queries, keys, values and
+    /// outputs are in bf16.
     pub(crate) fn tile_plan(&self, shape: AttentionShape) -> Option<TilePlan> {
         let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
         TilePlan::of(shape).filter(|_| is_bf16)
     }
 
-    /// Runs `work` with the addresses of rounded copies of `numbers`, and of `more` bytes.
-    pub(crate) fn with_rounded<const N: usize>(
-        &self,
-        numbers: [Span<CudaBuf<L>>; N],
-        more: usize,
-        work: impl FnOnce([u64; N], u64) -> Done,
-    ) -> Done {
-        const ALIGNED: usize = 256;
-        let mut ends = numbers.map(|it| (it.len * size_of::<u16>()).next_multiple_of(ALIGNED));
-        let mut total = 0;
-        for end in &mut ends {
-            total += *end;
-            *end = total;
-        }
-        self.with_scratch(total + more, |scratch| {
-            let mut to = [scratch; N];
-            for i in 0..N {
-                to[i] += if i == 0 { 0 } else { ends[i - 1] as u64 };
-                self.over("round_to_bf16", numbers[i].len, &[at(numbers[i]), to[i]])?;
-            }
-            work(to, scratch + total as u64)
-        })
-    }
-
-    /// Attention on the tensor cores, of keys and values that are rounded before.
-    pub(crate) fn attention_tiles(
-        &self,
-        plan: TilePlan,
-        shape: AttentionShape,
-        segments: &CudaTable<L, SegmentRow>,
-        [q, k, v]: [Span<CudaBuf<L>>; 3],
-        [out, log_sums]: [u64; 2],
-    ) -> Done {
-        let tiles = self.query_tiles(segments, TilePlan::QUERIES)?;
-        let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
-        self.with_rounded([k, v], 0, |[keys, values], _| {
-            let (table, work) = (Self::table_at(segments)?, tiles.memory.address());
-            let args =
-                [table, work, heads, kv_heads, head_dim, scale, at(q), keys, values, out, log_sums];
-            let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
-            self.launch(plan.kernels[0], grid, plan.bytes(), &args)
-        })
+    /// The tensor cores' attention of numbers in bf16; none of numbers in f32.
+    pub(crate) fn tiles_of(&self, shape: AttentionShape, format: NumberFormat) -> Option<TilePlan> {
+        let is_bf16 = format == NumberFormat::Bf16;
+        is_bf16.then(|| self.tile_plan(shape).expect("the format of this shape's attention"))
     }
 
     pub(crate) fn query_tiles(

@@ -652,7 +652,7 @@ impl Launcher for Driver {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
-        let Product { m, n, k, number, left, right, add, out } = *product;
+        let Product { m, n, k, number, left, right, add, out, out_is_bf16 } = *product;
         let operation = |transposed| if transposed { blas::OP_T } else { blas::OP_N };
         let (of, compute) = match number {
             Number::F32 => (blas::R_32F, blas::COMPUTE_32F),
@@ -681,7 +681,7 @@ impl Launcher for Driver {
                     right.stride as c_int,
                     (&raw const beta).cast(),
                     out.address as *mut c_void,
-                    blas::R_32F,
+                    if out_is_bf16 { blas::R_16BF } else { blas::R_32F },
                     out.stride as c_int,
                     compute,
                     blas::GEMM_DEFAULT,

@@ -42,8 +42,7 @@ pub struct Matrix {
     pub transposed: bool,
 }
 
-/// `out [m, n] = left [m, k] · right [k, n]`, plus what `out` holds where `add`; by columns. Sums are
-/// in f32, and so is `out`.
+/// `out [m, n] = left [m, k] · right [k, n]`, plus what `out` holds where `add`; by columns. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// Rows of the result.
@@ -62,6 +61,8 @@ pub struct Product {
     pub add: bool,
     /// The result; never transposed.
     pub out: Matrix,
+    /// Whether the result is stored in bf16, and in f32 otherwise.
+    pub out_is_bf16: bool,
 }
 
 /// Memory of a launcher, given back when dropped.

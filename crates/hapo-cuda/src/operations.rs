@@ -1,8 +1,8 @@
 //! [`Device`] over a [`Launcher`]: which kernels an operation is, on which grid, with which arguments.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use half::bf16;
 use hapo_core::RngStream;
 use hapo_kernels::{
     Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Compute, Device, DeviceError, DrawRow,
@@ -11,20 +11,31 @@ use hapo_kernels::{
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, at, f32_arg, to,
+    CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, at, f32_arg, of_format,
+    shared_format, to,
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
-use crate::plan::{self, Rows};
+use crate::plan::{self, Rows, TilePlan};
 
 impl<L: Launcher> Device for CudaDevice<L> {
     type Buf = CudaBuf<L>;
     type Table<T: TableItem> = CudaTable<L, T>;
 
     fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
-        let bytes = len.checked_mul(size_of::<f32>());
+        self.alloc_as(len, NumberFormat::F32)
+    }
+
+    fn alloc_as(&self, len: usize, format: NumberFormat) -> Result<CudaBuf<L>, DeviceError> {
+        let bytes = len.checked_mul(format.bytes());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
-        let memory = self.inner.launcher.alloc(bytes)?;
-        Ok(CudaBuf { memory, len, copy: Mutex::new(None), copy_is_fresh: AtomicBool::new(false) })
+        Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, len, format))
+    }
+
+    fn factor_format(&self) -> NumberFormat {
+        match self.inner.products {
+            MatmulPrecision::Bf16 => NumberFormat::Bf16,
+            MatmulPrecision::F32 | MatmulPrecision::Tf32 => NumberFormat::F32,
+        }
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -42,12 +53,28 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn upload(&self, src: &[f32], dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len(), dst.len, "equal lengths");
-        self.run(|| self.inner.launcher.upload(bytemuck::cast_slice(src), to(&dst)));
+        self.run(|| match dst.buf.format {
+            NumberFormat::F32 => self.inner.launcher.upload(bytemuck::cast_slice(src), to(&dst)),
+            NumberFormat::Bf16 => {
+                let halves: Vec<bf16> = src.iter().copied().map(bf16::from_f32).collect();
+                self.inner.launcher.upload(bytemuck::cast_slice(&halves), to(&dst))
+            }
+        });
     }
 
     fn download(&self, src: Span<CudaBuf<L>>, dst: &mut [f32]) {
         assert_eq!(src.len, dst.len(), "equal lengths");
-        self.run(|| self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(dst)));
+        self.run(|| match src.buf.format {
+            NumberFormat::F32 => {
+                self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(dst))
+            }
+            NumberFormat::Bf16 => {
+                let mut halves = vec![bf16::ZERO; dst.len()];
+                self.inner.launcher.download(at(src), bytemuck::cast_slice_mut(&mut halves))?;
+                dst.iter_mut().zip(halves).for_each(|(to, half)| *to = half.to_f32());
+                Ok(())
+            }
+        });
         if self.fault().is_some() {
             // What was there before must not pass for what was asked for.
             dst.fill(f32::NAN);
@@ -56,14 +83,17 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len, dst.len, "equal lengths");
-        self.run(|| self.inner.launcher.copy(at(src), to(&dst), src.len * size_of::<f32>()));
+        let bytes = src.len * shared_format([src.buf, &*dst.buf]).bytes();
+        self.run(|| self.inner.launcher.copy(at(src), to(&dst), bytes));
     }
 
     fn fill(&self, dst: SpanMut<CudaBuf<L>>, value: f32) {
+        assert_eq!(dst.buf.format, NumberFormat::F32, "f32 numbers");
         self.run(|| self.over("fill", dst.len, &[f32_arg(value), to(&dst)]));
     }
 
     fn scale(&self, x: SpanMut<CudaBuf<L>>, factor: f32) {
+        assert_eq!(x.buf.format, NumberFormat::F32, "f32 numbers");
         self.run(|| self.over("scale", x.len, &[f32_arg(factor), to(&x)]));
     }
 
@@ -106,7 +136,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
         self.run(|| {
-            let add = self.start(&onto, to(&y), rows, outputs)?;
+            let add = self.start(&onto, y.buf.format, to(&y), rows, outputs)?;
             let product = Product {
                 // By columns: yᵀ = wᵀ · xᵀ.
                 m: outputs,
@@ -117,8 +147,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 right: plain(at(x), inputs),
                 add,
                 out: plain(to(&y), outputs),
+                out_is_bf16: y.buf.format == NumberFormat::Bf16,
             };
-            self.product(product, Factor::Weights(w), Factor::Numbers(x.len))
+            self.product(product, Factor::Weights(w), Factor::Numbers(x))
         });
     }
 
@@ -197,10 +228,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 number: Number::F32,
                 left: Matrix { address: at(w), stride: outputs, transposed: true },
                 right: plain(at(dy), outputs),
-                add: self.start(&onto, to(&dx), rows, inputs)?,
+                add: self.start(&onto, dx.buf.format, to(&dx), rows, inputs)?,
                 out: plain(to(&dx), inputs),
+                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
             };
-            self.product(product, Factor::Weights(w), Factor::Numbers(dy.len))
+            self.product(product, Factor::Weights(w), Factor::Again(dy))
         });
     }
 
@@ -225,10 +257,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 number: Number::F32,
                 left: plain(at(dy), outputs),
                 right: Matrix { address: at(x), stride: inputs, transposed: true },
-                add: self.start(&onto, to(&dw), inputs, outputs)?,
+                add: self.start(&onto, dw.buf.format, to(&dw), inputs, outputs)?,
                 out: plain(to(&dw), outputs),
+                out_is_bf16: dw.buf.format == NumberFormat::Bf16,
             };
-            self.product(product, Factor::Numbers(dy.len), Factor::Numbers(x.len))
+            self.product(product, Factor::Again(dy), Factor::Numbers(x))
         });
     }
 
@@ -237,7 +270,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
             out.len == width && dy.len.is_multiple_of(width),
             "dy is [rows, width], out [width]"
         );
-        self.run(|| self.column_sums(dy.len / width, width, [at(dy), 0, 0], to(&out)));
+        let numbers = (dy.buf.format, [at(dy), 0, 0]);
+        self.run(|| self.column_sums(dy.len / width, width, numbers, to(&out)));
     }
 
     fn rms_norm(
@@ -257,10 +291,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         });
         self.run(|| {
             let layout = Rows::of(width);
-            let kernel = match layout {
-                Rows::Warp => "rms_norm_narrow",
-                Rows::Block => "rms_norm_wide",
+            let kernels = match layout {
+                Rows::Warp => ["rms_norm_narrow", "rms_norm_narrow_bf16"],
+                Rows::Block => ["rms_norm_wide", "rms_norm_wide_bf16"],
             };
+            let kernel = of_format(y.buf.format, kernels);
             let args = [
                 self.word("rows", rows)?,
                 self.word("columns", width)?,
@@ -293,12 +328,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
         );
         assert_eq!(dw.len, width, "dw is [width]");
         self.run(|| {
-            self.column_sums(rows, width, [at(dy), at(x), at(inverse_rms)], to(&dw))?;
+            let format = shared_format([dy.buf, &*dx.buf]);
+            let numbers = (format, [at(dy), at(x), at(inverse_rms)]);
+            self.column_sums(rows, width, numbers, to(&dw))?;
             let layout = Rows::of(width);
-            let kernel = match layout {
-                Rows::Warp => "rms_norm_grad_narrow",
-                Rows::Block => "rms_norm_grad_wide",
+            let kernels = match layout {
+                Rows::Warp => ["rms_norm_grad_narrow", "rms_norm_grad_narrow_bf16"],
+                Rows::Block => ["rms_norm_grad_wide", "rms_norm_grad_wide_bf16"],
             };
+            let kernel = of_format(format, kernels);
             let args = [
                 self.word("rows", rows)?,
                 self.word("columns", width)?,
@@ -340,7 +378,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 Self::table_at(positions)?,
                 to(&x),
             ];
-            self.over_32("rope", x.len / 2, &args)
+            self.over_32(of_format(x.buf.format, ["rope", "rope_bf16"]), x.len / 2, &args)
         });
     }
 
@@ -363,18 +401,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
             k.len == rows * shape.kv_dim() && v.len == k.len,
             "k and v are [rows, kv_heads · head_dim]"
         );
+        let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
-            if let Some(plan) = self.tile_plan(shape) {
-                return self.attention_tiles(
-                    plan,
-                    shape,
-                    segments,
-                    [q, k, v],
-                    [to(&out), to(&log_sums)],
-                );
-            }
-            let plan = self.attention_plan(shape)?;
-            let tiles = self.query_tiles(segments, plan.forward)?;
+            let (queries, kernel, shared) = if let Some(plan) = self.tiles_of(shape, format) {
+                (TilePlan::QUERIES, plan.kernels[0], plan.bytes())
+            } else {
+                let plan = self.attention_plan(shape)?;
+                (plan.forward, plan.kernels[0], plan.forward_bytes())
+            };
+            let tiles = self.query_tiles(segments, queries)?;
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
             let args = [
                 Self::table_at(segments)?,
@@ -390,7 +425,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 to(&log_sums),
             ];
             let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
-            self.launch(plan.kernels[0], grid, plan.forward_bytes(), &args)
+            self.launch(kernel, grid, shared, &args)
         });
     }
 
@@ -423,9 +458,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 && v.len == dk.len,
             "k, v and their gradients are [rows, kv_heads · head_dim]"
         );
+        let formats = [q.buf, k.buf, v.buf, out.buf, dout.buf, &*dq.buf, &*dk.buf, &*dv.buf];
+        let format = shared_format(formats);
         self.run(|| {
-            let on_tensor_cores = self.tile_plan(shape);
-            let tiles = match on_tensor_cores {
+            let tiles = match self.tiles_of(shape, format) {
                 Some(it) => it.backward_tiles(),
                 None => self.attention_plan(shape)?.backward_tiles(),
             };
@@ -444,15 +480,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let parts_at = (row_heads * size_of::<f32>()).next_multiple_of(256);
             let part_len = 2 * shape.heads * tiles.keys * shape.head_dim;
             let bytes = parts_at + keys.groups * part_len * size_of::<f32>();
-            let run = |[q, k, v, grad]: [u64; 4], deltas: u64| {
+            self.with_scratch(bytes, |deltas| {
                 let parts = deltas + parts_at as u64;
                 let warps = THREADS as usize / 32;
                 let grid = self.grid(row_heads.div_ceil(warps), 1, 1)?;
-                let round = u64::from(on_tensor_cores.is_some());
-                let args = [row_heads as u64, head_dim, at(out), at(dout), round, deltas];
-                self.launch("attention_deltas", grid, 0, &args)?;
+                let args = [row_heads as u64, head_dim, at(out), at(dout), deltas];
+                let kernel = of_format(format, ["attention_deltas", "attention_deltas_bf16"]);
+                self.launch(kernel, grid, 0, &args)?;
                 let table = Self::table_at(segments)?;
-                let numbers = [q, k, v, at(log_sums), deltas, grad];
+                let numbers = [at(q), at(k), at(v), at(log_sums), deltas, at(dout)];
                 let args = |work: u64, to: u64| {
                     [&[table, work, heads, kv_heads, head_dim, scale], &numbers[..], &[to]].concat()
                 };
@@ -465,13 +501,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 let work = [keys.memory.address(), tiles.keys as u64];
                 let sums = [heads, kv_heads, head_dim, parts, to(&dk), to(&dv)];
                 let grid = self.grid(key_tiles, shape.kv_heads, 1)?;
-                self.launch("attention_add_kv", grid, 0, &[&work[..], &sums].concat())
-            };
-            match on_tensor_cores {
-                Some(_) => self.with_rounded([q, k, v, dout], bytes, run),
-                None => self
-                    .with_scratch(bytes, |scratch| run([at(q), at(k), at(v), at(dout)], scratch)),
-            }
+                let kernel = of_format(format, ["attention_add_kv", "attention_add_kv_bf16"]);
+                self.launch(kernel, grid, 0, &[&work[..], &sums].concat())
+            })
         });
     }
 
@@ -499,6 +531,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         if n == 0 {
             return;
         }
+        let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
             // Widths beyond this do not fit into shared memory.
             self.attention_plan(shape)?;
@@ -517,7 +550,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
                     kv_heads,
                     head_dim,
                     scale,
-                    u64::from(self.tile_plan(shape).is_some()),
                     cache.memory.address(),
                     at(q),
                     at(k),
@@ -526,13 +558,12 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 ];
                 let grid = self.grid(n, blocks, parts)?;
                 let shared = plan::decode_bytes(shape.head_dim);
-                let kernel = match layer.format {
-                    NumberFormat::F32 => "decode_parts",
-                    NumberFormat::Bf16 => "decode_parts_bf16",
-                };
+                let kernels = ["decode_parts", "decode_parts_rounded", "decode_parts_bf16"];
+                let kernel = of_cache(format, layer.format, kernels);
                 self.launch(kernel, grid, shared, &args)?;
                 let args = [table, heads, head_dim, parts as u64, scratch, to(&out)];
-                self.launch("decode_sum", self.grid(n, shape.heads, 1)?, 0, &args)
+                let kernel = of_format(format, ["decode_sum", "decode_sum_bf16"]);
+                self.launch(kernel, self.grid(n, shape.heads, 1)?, 0, &args)
             })
         });
     }
@@ -562,21 +593,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 at(v),
                 cache.memory.address(),
             ];
-            let kernel = match first.format {
-                NumberFormat::F32 => "cache_append",
-                NumberFormat::Bf16 => "cache_append_bf16",
-            };
-            self.over_32(kernel, k.len, &args)
+            let kernels = ["cache_append", "cache_append_rounded", "cache_append_bf16"];
+            let format = shared_format([k.buf, v.buf]);
+            self.over_32(of_cache(format, first.format, kernels), k.len, &args)
         });
     }
 
     fn round_to_bf16(&self, x: SpanMut<CudaBuf<L>>) {
-        self.run(|| self.over("round_in_place", x.len, &[to(&x)]));
+        if x.buf.format == NumberFormat::F32 {
+            self.run(|| self.over("round_in_place", x.len, &[to(&x)]));
+        }
     }
 
     fn swiglu(&self, gate: Span<CudaBuf<L>>, up: Span<CudaBuf<L>>, h: SpanMut<CudaBuf<L>>) {
         assert!(gate.len == h.len && up.len == h.len, "equal shapes");
-        self.run(|| self.over("swiglu", h.len, &[at(gate), at(up), to(&h)]));
+        let format = shared_format([gate.buf, up.buf, &*h.buf]);
+        let kernel = of_format(format, ["swiglu", "swiglu_bf16"]);
+        self.run(|| self.over_fours(kernel, format, h.len, [at(gate), at(up), to(&h)]));
     }
 
     fn swiglu_grad(
@@ -586,7 +619,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         dh: SpanMut<CudaBuf<L>>,
     ) {
         assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
-        self.run(|| self.over("swiglu_grad", dh.len, &[to(&gate), to(&up), to(&dh)]));
+        let format = shared_format([&*gate.buf, &*up.buf, &*dh.buf]);
+        let kernel = of_format(format, ["swiglu_grad", "swiglu_grad_bf16"]);
+        self.run(|| self.over_fours(kernel, format, dh.len, [to(&gate), to(&up), to(&dh)]));
     }
 
     fn embed(
@@ -806,7 +841,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let copy = parameter.buf.copy.get_mut().unwrap_or_else(PoisonError::into_inner);
             let copy = copy.as_ref().map(Memory::address);
             let whole = parameter.len == parameter.buf.len;
-            let was_fresh = parameter.buf.copy_is_fresh.load(Ordering::Relaxed);
+            let was_fresh = parameter.buf.copy_is_fresh();
             let copy_at = copy.map_or(0, |it| it + (parameter.offset * size_of::<u16>()) as u64);
             args.extend([at(gradient), to(&parameter)]);
             match moments {
@@ -829,10 +864,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
                     self.over("adamw_bf16", if len == 0 { 0 } else { counters }, &args)?;
                 }
             }
-            let is_fresh = copy.is_some() && (whole || was_fresh);
-            parameter.buf.copy_is_fresh.store(is_fresh, Ordering::Relaxed);
+            parameter.buf.set_copy_is_fresh(copy.is_some() && (whole || was_fresh));
             Ok(())
         });
+    }
+}
+
+/// Of kernels for f32 numbers with a cache in f32 and in bf16, and for bf16 numbers with one in bf16, the right one.
+fn of_cache(
+    numbers: NumberFormat,
+    cache: NumberFormat,
+    [plain, rounded, both]: [&'static str; 3],
+) -> &'static str {
+    match (numbers, cache) {
+        (NumberFormat::F32, NumberFormat::F32) => plain,
+        (NumberFormat::F32, NumberFormat::Bf16) => rounded,
+        (NumberFormat::Bf16, NumberFormat::Bf16) => both,
+        (NumberFormat::Bf16, NumberFormat::F32) => panic!("a cache of bf16 numbers is in bf16"),
     }
 }
 

@@ -36,7 +36,10 @@ pub fn sources() -> &'static [Source] {
 }
 
 const SOURCES: &[Source] = &[
-    source!("rows.cu", ["fill", "scale", "repeat_row", "gather_rows", "scatter_rows"]),
+    source!(
+        "rows.cu",
+        ["fill", "scale", "repeat_row", "repeat_row_bf16", "gather_rows", "scatter_rows"]
+    ),
     source!(
         "norm.cu",
         [
@@ -45,11 +48,16 @@ const SOURCES: &[Source] = &[
             "rms_norm_grad_narrow",
             "rms_norm_grad_wide",
             "column_parts",
+            "rms_norm_narrow_bf16",
+            "rms_norm_wide_bf16",
+            "rms_norm_grad_narrow_bf16",
+            "rms_norm_grad_wide_bf16",
+            "column_parts_bf16",
             "add_parts",
         ]
     ),
-    source!("rope.cu", ["rope"]),
-    source!("swiglu.cu", ["swiglu", "swiglu_grad"]),
+    source!("rope.cu", ["rope", "rope_bf16"]),
+    source!("swiglu.cu", ["swiglu", "swiglu_bf16", "swiglu_grad", "swiglu_grad_bf16"]),
     source!("embedding.cu", ["embed_columns", "embed_grad"]),
     source!("head.cu", ["head", "head_grad"]),
     source!(
@@ -60,6 +68,7 @@ const SOURCES: &[Source] = &[
             "attention_128",
             "attention_256",
             "attention_deltas",
+            "attention_deltas_bf16",
             "attention_grad_q_32",
             "attention_grad_q_64",
             "attention_grad_q_128",
@@ -69,6 +78,7 @@ const SOURCES: &[Source] = &[
             "attention_grad_kv_128",
             "attention_grad_kv_256",
             "attention_add_kv",
+            "attention_add_kv_bf16",
         ]
     ),
     source!(
@@ -87,7 +97,16 @@ const SOURCES: &[Source] = &[
     ),
     source!(
         "cache.cu",
-        ["cache_append", "cache_append_bf16", "decode_parts", "decode_parts_bf16", "decode_sum"]
+        [
+            "cache_append",
+            "cache_append_rounded",
+            "cache_append_bf16",
+            "decode_parts",
+            "decode_parts_rounded",
+            "decode_parts_bf16",
+            "decode_sum",
+            "decode_sum_bf16",
+        ]
     ),
     source!("draw.cu", ["draw"]),
     source!("adamw.cu", ["adamw", "adamw_bf16", "squared_norms"]),
@@ -103,9 +122,11 @@ mod tests {
         for source in sources() {
             let globals = source.text.matches("__global__").count();
             let written = match source.file {
-                // A macro stands for four widths, and one for three.
-                "attention.cu" => (globals - 2) * 4 + 2,
+                // A macro stands for four widths, or three, or for two formats, or three.
+                "attention.cu" => (globals - 4) * 4 + 4,
                 "attention_tiles.cu" => globals * 3,
+                "norm.cu" => (globals - 1) * 2 + 1,
+                "cache.cu" => (globals - 2) * 3 + 2,
                 _ => globals,
             };
             assert_eq!(written, source.kernels.len(), "{}", source.file);

@@ -379,6 +379,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
             right: matrix(b.address(), 3, false),
             add: false,
             out: matrix(c.address(), 2, false),
+            out_is_bf16: false,
         };
         let mut out = [0_u8; 16];
         let mut run = |product: &Product| {

@@ -37,6 +37,23 @@ fn buf<D: Device>(device: &D, values: &[f32]) -> D::Buf {
     it
 }
 
+/// The same in a format.
+fn buf_as<D: Device>(device: &D, values: &[f32], format: NumberFormat) -> D::Buf {
+    let mut it = device.alloc_as(values.len(), format).unwrap();
+    device.upload(values, it.first_mut(values.len()));
+    it
+}
+
+/// The same as the device holds what products read.
+fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
+    buf_as(device, values, device.factor_format())
+}
+
+/// Numbers in (−1, 1) that bf16 holds.
+fn halves_of(n: usize, seed: u32) -> Vec<f32> {
+    rounded(&numbers(n, seed))
+}
+
 fn read<D: Device>(device: &D, buf: &D::Buf) -> Vec<f32> {
     let mut values = vec![0.0; buf.len()];
     device.download(all(buf), &mut values);
@@ -70,8 +87,11 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
 /// Runs one piece of work on both devices and compares what it gives; twice on the fibers, whose order
 /// changes from launch to launch and whose bits must not.
 macro_rules! both {
-    ($what:expr, $tolerance:expr, $work:expr) => {{
-        let Some(gpu) = fibers() else { return };
+    ($what:expr, $tolerance:expr, $work:expr) => {
+        both!($what, $tolerance, MatmulPrecision::F32, $work)
+    };
+    ($what:expr, $tolerance:expr, $products:expr, $work:expr) => {{
+        let Some(gpu) = support::gpu($products) else { return };
         let (ours, again, theirs): (Vec<Vec<f32>>, Vec<Vec<f32>>, Vec<Vec<f32>>) =
             ($work(&gpu), $work(&gpu), $work(&cpu()));
         assert_eq!(ours, again, "{}: bits depend on the schedule", $what);
@@ -80,6 +100,9 @@ macro_rules! both {
         }
     }};
 }
+
+/// What a number in bf16 is off by, twice: where a result is read and stored again.
+const STORED_IN_BF16: f32 = 1.0 / 128.0;
 
 #[test]
 fn products() {
@@ -91,10 +114,10 @@ fn products() {
             outputs: usize,
         ) -> Vec<Vec<f32>> {
             let shape = MatShape { rows, inputs, outputs };
-            let x = buf(device, &numbers(rows * inputs + 3, 1));
-            let w = buf(device, &numbers(inputs * outputs + 5, 2));
-            let dy = buf(device, &numbers(rows * outputs, 3));
-            let bias = buf(device, &numbers(outputs, 4));
+            let x = factor(device, &halves_of(rows * inputs + 3, 1));
+            let w = buf(device, &halves_of(inputs * outputs + 5, 2));
+            let dy = factor(device, &halves_of(rows * outputs, 3));
+            let bias = buf(device, &halves_of(outputs, 4));
             // Spans that do not begin at the buffer's beginning.
             let (x, w) = (x.at(3, rows * inputs), w.at(5, inputs * outputs));
             let mut results = Vec::new();
@@ -104,26 +127,29 @@ fn products() {
                     1 => Accumulate::Existing,
                     _ => Accumulate::Bias(all(&bias)),
                 };
-                let mut y = buf(device, &numbers(rows * outputs, 5));
+                let mut y = factor(device, &halves_of(rows * outputs, 5));
                 device.matmul(shape, x, w, onto(), all_mut(&mut y));
                 results.push(read(device, &y));
                 if kind < 2 {
-                    let mut dx = buf(device, &numbers(rows * inputs, 6));
+                    let mut dx = factor(device, &halves_of(rows * inputs, 6));
                     device.matmul_input_grad(shape, all(&dy), w, onto(), all_mut(&mut dx));
                     results.push(read(device, &dx));
-                    let mut dw = buf(device, &numbers(inputs * outputs, 7));
+                    let mut dw = buf(device, &halves_of(inputs * outputs, 7));
                     device.matmul_weight_grad(shape, x, all(&dy), onto(), all_mut(&mut dw));
                     results.push(read(device, &dw));
                 }
             }
-            let mut sums = buf(device, &numbers(outputs, 8));
+            let mut sums = buf(device, &halves_of(outputs, 8));
             device.add_column_sums(outputs, all(&dy), all_mut(&mut sums));
             results.push(read(device, &sums));
             results
         }
-        both!(format!("{rows} × {inputs} × {outputs}"), 1e-5, |d: &_| {
-            work(d, rows, inputs, outputs)
-        });
+        for (products, tolerance) in
+            [(MatmulPrecision::F32, 1e-5), (MatmulPrecision::Bf16, STORED_IN_BF16)]
+        {
+            let what = format!("{rows} × {inputs} × {outputs}, {products:?}");
+            both!(what, tolerance, products, |d: &_| work(d, rows, inputs, outputs));
+        }
     }
 }
 
@@ -133,10 +159,10 @@ fn norms() {
     for (rows, width) in [(1, 1), (9, 16), (70, 48), (150, 128), (3, 513), (66, 896), (0, 32)] {
         fn work<D: Device>(device: &D, rows: usize, width: usize) -> Vec<Vec<f32>> {
             let n = rows * width;
-            let x = buf(device, &numbers(n, 1));
-            let w = buf(device, &numbers(width, 2));
-            let dy = buf(device, &numbers(n, 3));
-            let (mut y, mut inverse) = (device.alloc(n).unwrap(), device.alloc(rows).unwrap());
+            let x = buf(device, &halves_of(n, 1));
+            let w = buf(device, &halves_of(width, 2));
+            let dy = factor(device, &halves_of(n, 3));
+            let (mut y, mut inverse) = (factor(device, &vec![0.0; n]), device.alloc(rows).unwrap());
             let mut residual = device.alloc(n).unwrap();
             device.rms_norm(
                 1e-6,
@@ -149,8 +175,8 @@ fn norms() {
             let mut results =
                 vec![read(device, &y), read(device, &inverse), read(device, &residual)];
             for add in [false, true] {
-                let mut dx = buf(device, &numbers(n, 4));
-                let mut dw = buf(device, &numbers(width, 5));
+                let mut dx = factor(device, &halves_of(n, 4));
+                let mut dw = buf(device, &halves_of(width, 5));
                 device.rms_norm_grad(
                     all(&x),
                     all(&w),
@@ -164,13 +190,18 @@ fn norms() {
             }
             results
         }
-        both!(format!("{rows} × {width}"), 2e-5, |d: &_| work(d, rows, width));
+        for (products, tolerance) in
+            [(MatmulPrecision::F32, 2e-5), (MatmulPrecision::Bf16, STORED_IN_BF16)]
+        {
+            let what = format!("{rows} × {width}, {products:?}");
+            both!(what, tolerance, products, |d: &_| work(d, rows, width));
+        }
     }
 }
 
 #[test]
 fn rope_and_swiglu() {
-    for (rows, heads, head_dim) in [(1, 1, 2), (7, 3, 16), (19, 2, 128), (5, 4, 48)] {
+    for (rows, heads, head_dim) in [(1, 1, 2), (7, 3, 16), (19, 2, 128), (5, 4, 48), (3, 3, 6)] {
         fn work<D: Device>(
             device: &D,
             rows: usize,
@@ -179,22 +210,28 @@ fn rope_and_swiglu() {
         ) -> Vec<Vec<f32>> {
             let positions: Vec<u32> = (0..rows as u32).map(|i| (i * 5 + 2) % 11).collect();
             let table = device.table(&positions);
-            let angles = buf(device, &numbers(11 * head_dim, 1));
+            let angles = buf(device, &halves_of(11 * head_dim, 1));
             let n = rows * heads * head_dim;
-            let mut x = buf(device, &numbers(n, 2));
+            let mut x = factor(device, &halves_of(n, 2));
             device.rope(head_dim, 1.0, all(&angles), &table, all_mut(&mut x));
             let turned = read(device, &x);
             device.rope(head_dim, -1.0, all(&angles), &table, all_mut(&mut x));
             let back = read(device, &x);
-            let (mut gate, mut up) = (buf(device, &numbers(n, 3)), buf(device, &numbers(n, 4)));
-            let mut h = device.alloc(n).unwrap();
+            let (mut gate, mut up) =
+                (factor(device, &halves_of(n, 3)), factor(device, &halves_of(n, 4)));
+            let mut h = factor(device, &vec![0.0; n]);
             device.swiglu(all(&gate), all(&up), all_mut(&mut h));
             let forward = read(device, &h);
-            let mut dh = buf(device, &numbers(n, 5));
+            let mut dh = factor(device, &halves_of(n, 5));
             device.swiglu_grad(all_mut(&mut gate), all_mut(&mut up), all_mut(&mut dh));
             vec![turned, back, forward, read(device, &gate), read(device, &up), read(device, &dh)]
         }
-        both!(format!("{rows}, {heads}, {head_dim}"), 2e-6, |d: &_| work(d, rows, heads, head_dim));
+        for (products, tolerance) in
+            [(MatmulPrecision::F32, 2e-6), (MatmulPrecision::Bf16, STORED_IN_BF16)]
+        {
+            let what = format!("{rows}, {heads}, {head_dim}, {products:?}");
+            both!(what, tolerance, products, |d: &_| work(d, rows, heads, head_dim));
+        }
     }
 }
 
@@ -342,12 +379,13 @@ fn attend_to<D: Device>(
 ) -> Vec<Vec<f32>> {
     let (wide, narrow) = (rows * shape.q_dim(), rows * shape.kv_dim());
     let table = device.table(segments);
+    let held = |values: &[f32]| buf_as(device, values, device.attention_format(shape));
     let (q, k, v) = (
-        buf(device, &prepare(numbers(wide, 1))),
-        buf(device, &prepare(numbers(narrow, 2))),
-        buf(device, &prepare(numbers(narrow, 3))),
+        held(&prepare(numbers(wide, 1))),
+        held(&prepare(numbers(narrow, 2))),
+        held(&prepare(numbers(narrow, 3))),
     );
-    let mut out = device.alloc(wide).unwrap();
+    let mut out = held(&vec![0.0; wide]);
     let mut log_sums = device.alloc(rows * shape.heads).unwrap();
     device.attention(
         shape,
@@ -360,12 +398,9 @@ fn attend_to<D: Device>(
     );
     let mut results = vec![read(device, &out), read(device, &log_sums)];
     if backward {
-        let dout = buf(device, &numbers(wide, 4));
-        let (mut dq, mut dk, mut dv) = (
-            buf(device, &numbers(wide, 5)),
-            buf(device, &numbers(narrow, 6)),
-            buf(device, &numbers(narrow, 7)),
-        );
+        let dout = held(&numbers(wide, 4));
+        let (mut dq, mut dk, mut dv) =
+            (held(&numbers(wide, 5)), held(&numbers(narrow, 6)), held(&numbers(narrow, 7)));
         device.attention_grad(
             shape,
             &table,
@@ -419,8 +454,8 @@ fn attention_of_a_prompt_that_many_queries_see() {
     }
 }
 
-/// With bf16 products attention runs on the tensor cores: on queries, keys and values that are rounded, which decoding
-/// rounds too, on rounded probabilities, and backward on their rounded gradients and those of the outputs.
+/// With bf16 products attention runs on the tensor cores: on queries, keys, values and outputs in bf16, on rounded
+/// probabilities, and backward on their rounded gradients.
 #[test]
 fn attention_on_the_tensor_cores() {
     let cases: [(usize, usize, usize, &[Cut]); 7] = [
@@ -449,8 +484,8 @@ fn attention_on_the_tensor_cores() {
         let expected = attend_to(&cpu(), shape, &table, rows, true, &|x| rounded(&x));
         let what = format!("{shape:?}, {lens:?}");
         near(&format!("{what}: log-sums"), &ours[1], &expected[1], 1e-5);
-        // A probability is off by at most 2⁻⁹ of itself, and so is a mean of values below 1.
-        near(&format!("{what}: outputs"), &ours[0], &expected[0], 1.0 / 512.0);
+        // A probability is off by at most 2⁻⁹ of itself, and so is a mean of values below 1, and what is stored of it.
+        near(&format!("{what}: outputs"), &ours[0], &expected[0], 1.0 / 256.0);
         for (i, (a, b)) in ours[2..].iter().zip(&expected[2..]).enumerate() {
             // Sums over all queries that see a key.
             let largest = b.iter().fold(1.0_f32, |most, it| most.max(it.abs()));
@@ -515,8 +550,9 @@ fn the_cache_and_decoding() {
             let layer = |index| CacheLayer { index, count: layers, format };
             let mut cache = device.alloc(format.words(10 * PAGE * layers * width * 2)).unwrap();
             // What attention reads of this step's own key is rounded as the cached ones are.
+            let held = device.attention_format(shape);
             let buf = |device: &D, values: &[f32]| {
-                let mut it = buf(device, values);
+                let mut it = buf_as(device, values, held);
                 if format == NumberFormat::Bf16 {
                     device.round_to_bf16(all_mut(&mut it));
                 }
@@ -571,7 +607,7 @@ fn the_cache_and_decoding() {
                     buf(device, &numbers(news, 400 + step)),
                 );
                 for index in 0..layers {
-                    let mut out = device.alloc(n * shape.q_dim()).unwrap();
+                    let mut out = device.alloc_as(n * shape.q_dim(), held).unwrap();
                     device.attention_decode(
                         shape,
                         layer(index),
@@ -599,8 +635,13 @@ fn the_cache_and_decoding() {
             results
         }
         let shape = AttentionShape { heads, kv_heads, head_dim };
-        for format in [NumberFormat::F32, NumberFormat::Bf16] {
-            both!(format!("{shape:?} {format:?}"), 1e-5, |d: &_| work(d, shape, layers, format));
+        for (format, products, tolerance) in [
+            (NumberFormat::F32, MatmulPrecision::F32, 1e-5),
+            (NumberFormat::Bf16, MatmulPrecision::F32, 1e-5),
+            (NumberFormat::Bf16, MatmulPrecision::Bf16, STORED_IN_BF16),
+        ] {
+            let what = format!("{shape:?} {format:?} {products:?}");
+            both!(what, tolerance, products, |d: &_| work(d, shape, layers, format));
         }
     }
 }

@@ -85,7 +85,7 @@ impl DeviceError {
     }
 }
 
-/// A flat `f32` buffer on a device.
+/// A flat buffer of numbers on a device, `f32` unless it was asked for in another format ([`Device::alloc_as`]).
 pub trait Buffer: Send + Sync + Debug + Sized {
     /// Number of elements.
     fn len(&self) -> usize;
@@ -93,6 +93,11 @@ pub trait Buffer: Send + Sync + Debug + Sized {
     /// Whether there is no element.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes of memory that it takes.
+    fn bytes(&self) -> usize {
+        self.len() * size_of::<f32>()
     }
 
     /// The elements `offset..offset + len`, to read.
@@ -441,6 +446,20 @@ pub trait Device: Send + Sync + Sized + Debug {
 
     /// A buffer of zeros.
     fn alloc(&self, len: usize) -> Result<Self::Buf, DeviceError>;
+    /// A buffer of zeros in a format that the device names, whose lengths and offsets count numbers all the same. In bf16 it
+    /// may be what a product's factors, its result, and the operations between two products read and write; what these say
+    /// of f32 holds of the numbers before they are stored. All of an operation's buffers that may be in bf16 are, or none.
+    ///
+    /// # Panics
+    /// In a format that the device does not name.
+    fn alloc_as(&self, len: usize, format: NumberFormat) -> Result<Self::Buf, DeviceError> {
+        assert_eq!(format, NumberFormat::F32, "a format that the device names");
+        self.alloc(len)
+    }
+    /// How activations and gradients are held that nothing but products and the operations between them reads.
+    fn factor_format(&self) -> NumberFormat {
+        NumberFormat::F32
+    }
     /// Copies a table to the device.
     fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
     /// Host to device.
@@ -459,8 +478,8 @@ pub trait Device: Send + Sync + Sized + Debug {
         Compute::F32
     }
 
-    /// What attention rounds keys and values to wherever it reads them, so that a cache which holds them so loses
-    /// nothing.
+    /// How attention's queries, keys, values, outputs and their gradients are held, so that a cache which holds keys and
+    /// values so loses nothing.
     fn attention_format(&self, _shape: AttentionShape) -> NumberFormat {
         NumberFormat::F32
     }

@@ -64,7 +64,7 @@ impl<D: Device> Head<D> {
             targets,
             logit_rows,
             x: device.alloc(rows * hidden)?,
-            norm: device.alloc(rows * hidden)?,
+            norm: device.alloc_as(rows * hidden, device.factor_format())?,
             norm_inverse: device.alloc(rows)?,
             d_norm: device.alloc(rows * hidden)?,
             dx: device.alloc(rows * hidden)?,
@@ -85,8 +85,7 @@ impl<D: Device> Head<D> {
             &self.stats,
             &self.gradients,
         ];
-        let bytes = |numbers: usize| (numbers * size_of::<f32>()) as u64;
-        (bytes(all.into_iter().map(Buffer::len).sum()), bytes(self.logits.len()))
+        (all.into_iter().map(Buffer::bytes).sum::<usize>() as u64, self.logits.bytes() as u64)
     }
 }
 

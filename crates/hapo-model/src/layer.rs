@@ -12,6 +12,7 @@ use hapo_kernels::{Accumulate, Buffer, Device, NumberFormat, SegmentRow, Span};
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::gradients::Gradients;
+use crate::memory::ActivationFormats;
 use crate::model::Model;
 use crate::packed::PackedWeights;
 use crate::params::{LayerParams, Projection};
@@ -375,9 +376,12 @@ impl<D: Device> LayerActivations<D> {
     pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, ComputeError> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let formats = ActivationFormats::of(device, config);
         let buf = |width: usize| device.alloc(rows * width);
+        let factor = |width: usize| device.alloc_as(rows * width, formats.factors);
+        let of_attention = |width: usize| device.alloc_as(rows * width, formats.attention);
         Ok(Self {
-            attn_norm: buf(config.hidden)?,
+            attn_norm: factor(config.hidden)?,
             attn_norm_inverse: buf(1)?,
             raw_heads: if config.qk_norm {
                 Some(RawHeads {
@@ -389,16 +393,16 @@ impl<D: Device> LayerActivations<D> {
             } else {
                 None
             },
-            q: buf(q_dim)?,
-            k: buf(kv_dim)?,
-            v: buf(kv_dim)?,
-            attn_out: buf(q_dim)?,
+            q: of_attention(q_dim)?,
+            k: of_attention(kv_dim)?,
+            v: of_attention(kv_dim)?,
+            attn_out: of_attention(q_dim)?,
             log_sums: buf(config.heads)?,
             resid_mid: buf(config.hidden)?,
-            mlp_norm: buf(config.hidden)?,
+            mlp_norm: factor(config.hidden)?,
             mlp_norm_inverse: buf(1)?,
-            gate: buf(config.ffn)?,
-            up: buf(config.ffn)?,
+            gate: factor(config.ffn)?,
+            up: factor(config.ffn)?,
         })
     }
 
@@ -420,8 +424,7 @@ impl<D: Device> LayerActivations<D> {
             &self.gate,
             &self.up,
         ];
-        let numbers: usize = plain.into_iter().chain(raw).map(Buffer::len).sum();
-        (numbers * size_of::<f32>()) as u64
+        plain.into_iter().chain(raw).map(Buffer::bytes).sum::<usize>() as u64
     }
 }
 
@@ -448,14 +451,16 @@ impl<D: Device> LayerGradients<D> {
     ) -> Result<Self, ComputeError> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let format = device.attention_format(shape);
         let buf = |width: usize| device.alloc(rows * width);
+        let of_attention = |width: usize| device.alloc_as(rows * width, format);
         Ok(Self {
             resid: buf(config.hidden)?,
             norm: buf(config.hidden)?,
-            attn_out: buf(q_dim)?,
-            q: buf(q_dim)?,
-            k: buf(kv_dim)?,
-            v: buf(kv_dim)?,
+            attn_out: of_attention(q_dim)?,
+            q: of_attention(q_dim)?,
+            k: of_attention(kv_dim)?,
+            v: of_attention(kv_dim)?,
             low: buf(rank)?,
         })
     }
@@ -463,7 +468,6 @@ impl<D: Device> LayerGradients<D> {
     /// Bytes of its buffers.
     pub(crate) fn bytes(&self) -> u64 {
         let all = [&self.resid, &self.norm, &self.attn_out, &self.q, &self.k, &self.v, &self.low];
-        let numbers: usize = all.into_iter().map(Buffer::len).sum();
-        (numbers * size_of::<f32>()) as u64
+        all.into_iter().map(Buffer::bytes).sum::<usize>() as u64
     }
 }

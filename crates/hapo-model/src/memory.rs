@@ -2,7 +2,7 @@
 //!
 //! The formulas follow the buffers one by one; a test holds them against what a tape really holds.
 
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, MatShape, NumberFormat};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, Device, MatShape, NumberFormat};
 
 use crate::config::Config;
 use crate::packed;
@@ -28,6 +28,24 @@ pub enum ActivationCheckpointing {
     None,
     /// Only the input of every layer is saved; the rest is computed again.
     Layers,
+}
+
+/// How a device holds activations and their gradients that are not f32 in any case: the stream of residuals, the sums of
+/// norms and the logits are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActivationFormats {
+    /// What products read and write between them.
+    pub factors: NumberFormat,
+    /// Queries, keys, values and outputs of attention.
+    pub attention: NumberFormat,
+}
+
+impl ActivationFormats {
+    /// Those of a device.
+    pub fn of(device: &impl Device, config: &Config) -> Self {
+        let attention = device.attention_format(config.attention_shape());
+        Self { factors: device.factor_format(), attention }
+    }
 }
 
 /// Bytes of the buffers of a forward and a backward pass, by part.
@@ -86,7 +104,7 @@ pub fn frozen_bytes(config: &Config, compute: Compute) -> u64 {
 /// Bytes of the tape of a batch of `rows` packed tokens, of which `head_rows` predict `targets`
 /// tokens; `rank` is that of an adapter, or 0, and `logit_bytes` the most that logits take at once.
 pub fn tape_bytes(
-    config: &Config,
+    (config, formats): (&Config, ActivationFormats),
     rows: usize,
     head_rows: usize,
     targets: usize,
@@ -105,11 +123,14 @@ pub fn tape_bytes(
     let (head_rows, targets) =
         (head_rows.next_multiple_of(16) as u64, targets.next_multiple_of(16) as u64);
     let inputs = (config.layers as u64 + 1) * hidden;
-    let ffn = (config.ffn + rank) as u64;
+    let (factor, attention) = (formats.factors.bytes() as u64, formats.attention.bytes() as u64);
+    let low = F32 * rank as u64;
+    let of_layers = saved * layer_bytes(config, formats) + factor * config.ffn as u64 + low;
     TapeBytes {
-        activations: F32 * tokens * (inputs + saved * layer_width(config) + ffn),
-        gradients: F32 * tokens * (2 * hidden + 2 * q_dim + 2 * kv_dim + rank as u64),
-        head: F32 * (head_rows * (4 * hidden + 1) + targets * (STATS as u64 + 2)),
+        activations: tokens * (F32 * inputs + of_layers),
+        gradients: tokens * (F32 * 2 * hidden + attention * 2 * (q_dim + kv_dim) + low),
+        head: head_rows * (F32 * (3 * hidden + 1) + factor * hidden)
+            + F32 * targets * (STATS as u64 + 2),
         logits: F32 * logit_rows * config.vocab_size as u64,
     }
 }
@@ -161,14 +182,21 @@ pub struct GenerationRows {
 }
 
 /// Bytes of the activations and logits of generation, without the cache; `rank` is that of an adapter, or 0.
-pub fn generation_bytes(config: &Config, of: GenerationRows, rank: usize) -> u64 {
+pub fn generation_bytes(
+    (config, formats): (&Config, ActivationFormats),
+    of: GenerationRows,
+    rank: usize,
+) -> u64 {
     let (hidden, vocabulary) = (config.hidden as u64, config.vocab_size as u64);
-    let row = 2 * hidden + layer_width(config) + (config.ffn + rank) as u64;
-    let head_row = 2 * hidden + 1 + vocabulary;
-    let new_keys = 2 * config.layers as u64 * attention_dims(config).1;
+    let factor = formats.factors.bytes() as u64;
+    let row = F32 * (2 * hidden + rank as u64)
+        + layer_bytes(config, formats)
+        + factor * config.ffn as u64;
+    let head_row = F32 * (hidden + 1 + vocabulary) + factor * hidden;
+    let new_keys = kv_bytes_per_token(config, formats.attention);
     let decode = of.decoded as u64 * (row + head_row + new_keys);
-    let read = of.prefill as u64 * row + of.prompts as u64 * (head_row + 2 * vocabulary);
-    F32 * (decode + read)
+    let read = of.prefill as u64 * row + of.prompts as u64 * (head_row + F32 * 2 * vocabulary);
+    decode + read
 }
 
 /// Operations of the attention alone within [`forward_flops`].
@@ -195,10 +223,14 @@ fn attention_dims(config: &Config) -> (u64, u64) {
     (shape.q_dim() as u64, shape.kv_dim() as u64)
 }
 
-/// Numbers that a layer saves for each token.
-pub(crate) fn layer_width(config: &Config) -> u64 {
+/// Bytes that a layer saves for each token.
+fn layer_bytes(config: &Config, formats: ActivationFormats) -> u64 {
     let (q_dim, kv_dim) = attention_dims(config);
     let (heads, kv_heads) = (config.heads as u64, config.kv_heads as u64);
+    let (hidden, ffn) = (config.hidden as u64, config.ffn as u64);
     let raw = if config.qk_norm { q_dim + kv_dim + heads + kv_heads } else { 0 };
-    3 * config.hidden as u64 + 2 + raw + 2 * q_dim + 2 * kv_dim + heads + 2 * config.ffn as u64
+    let (factor, attention) = (formats.factors.bytes() as u64, formats.attention.bytes() as u64);
+    F32 * (hidden + 2 + raw + heads)
+        + factor * 2 * (hidden + ffn)
+        + attention * 2 * (q_dim + kv_dim)
 }

@@ -26,7 +26,7 @@ pub struct Prefill {
 
 /// A prompt that is read in pieces, so that others decode in between. Until it is complete its keys and
 /// values are stored a second time, outside the cache:
-/// `length · (layers · 2 · kv_heads + 2 · heads) · head_dim · 4` bytes and a little.
+/// `length · (layers · 2 · kv_heads + 2 · heads) · head_dim` numbers in attention's format and a little.
 #[derive(Debug)]
 pub struct PartialPrompt<D: Device> {
     tokens: Vec<u32>,
@@ -68,9 +68,10 @@ impl<D: Device> Model<D> {
         self.check_prompt(tokens)?;
         let (shape, len) = (self.config.attention_shape(), tokens.len());
         let all = self.config.layers * len * shape.kv_dim();
-        let (keys, values) = (self.device.alloc(all)?, self.device.alloc(all)?);
-        let q = self.device.alloc(len * shape.q_dim())?;
-        let out = self.device.alloc(len * shape.q_dim())?;
+        let format = self.device.attention_format(shape);
+        let numbers = |len| self.device.alloc_as(len, format);
+        let (keys, values) = (numbers(all)?, numbers(all)?);
+        let (q, out) = (numbers(len * shape.q_dim())?, numbers(len * shape.q_dim())?);
         let log_sums = self.device.alloc(len * shape.heads)?;
         Ok(PartialPrompt {
             tokens: tokens.to_vec(),

@@ -30,12 +30,13 @@ impl<D: Device> Scratch<D> {
         rows: usize,
         rank: usize,
     ) -> Result<Self, ComputeError> {
-        Ok(Self { mlp_hidden: device.alloc(rows * config.ffn)?, low: device.alloc(rows * rank)? })
+        let mlp_hidden = device.alloc_as(rows * config.ffn, device.factor_format())?;
+        Ok(Self { mlp_hidden, low: device.alloc(rows * rank)? })
     }
 
     /// Bytes of its buffers.
     pub(crate) fn bytes(&self) -> u64 {
-        ((self.mlp_hidden.len() + self.low.len()) * size_of::<f32>()) as u64
+        (self.mlp_hidden.bytes() + self.low.bytes()) as u64
     }
 }
 

@@ -67,7 +67,7 @@ impl<D: Device> Tape<D> {
 
     /// Bytes of the buffers held now.
     pub fn bytes(&self) -> TapeBytes {
-        let len = |it: &D::Buf| (it.len() * size_of::<f32>()) as u64;
+        let len = |it: &D::Buf| it.bytes() as u64;
         let mut bytes = TapeBytes::default();
         if let Some(body) = &self.body {
             bytes.activations = body.x.iter().map(len).sum::<u64>()

@@ -4,7 +4,7 @@ use hapo_kernels::{Accumulate, Buffer, Device};
 
 use crate::compute_error::ComputeError;
 use crate::layer::{AttentionArgs, Layer, LayerActivations};
-use crate::memory::{GenerationRows, generation_bytes};
+use crate::memory::{ActivationFormats, GenerationRows, generation_bytes, kv_bytes_per_token};
 use crate::model::{Model, mat};
 use crate::product::Scratch;
 
@@ -33,6 +33,7 @@ impl<D: Device> Workspace<D> {
         decode: bool,
     ) -> Result<Self, ComputeError> {
         let (device, config) = (&model.device, &model.config);
+        let formats = ActivationFormats::of(device, config);
         let hidden = config.hidden;
         let new_tokens =
             if decode { config.layers * rows * config.attention_shape().kv_dim() } else { 0 };
@@ -43,11 +44,11 @@ impl<D: Device> Workspace<D> {
             saved: LayerActivations::new(device, config, rows)?,
             scratch: Scratch::new(device, config, rows, model.rank())?,
             last: device.alloc(head_rows * hidden)?,
-            norm: device.alloc(head_rows * hidden)?,
+            norm: device.alloc_as(head_rows * hidden, formats.factors)?,
             norm_inverse: device.alloc(head_rows)?,
             logits: device.alloc(head_rows * config.vocab_size)?,
-            new_keys: device.alloc(new_tokens)?,
-            new_values: device.alloc(new_tokens)?,
+            new_keys: device.alloc_as(new_tokens, formats.attention)?,
+            new_values: device.alloc_as(new_tokens, formats.attention)?,
         })
     }
 
@@ -69,7 +70,7 @@ impl<D: Device> Model<D> {
     pub fn workspace_bytes(&self, rows: usize, prefill: usize, prompts: usize) -> usize {
         let c = &self.config;
         let shape = c.attention_shape();
-        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let formats = ActivationFormats::of(&self.device, c);
         let weight_bytes = self.weight_bytes();
         // A block keeps the size of the largest step it was part of.
         let mut blocks: Vec<usize> = Vec::new();
@@ -84,9 +85,11 @@ impl<D: Device> Model<D> {
             }
         }
         let decoded: usize = blocks.iter().sum();
-        let piecewise = self.positions * (2 * c.layers * kv_dim + 2 * q_dim + c.heads);
+        let of_token = kv_bytes_per_token(c, formats.attention) as usize
+            + 2 * shape.q_dim() * formats.attention.bytes()
+            + c.heads * size_of::<f32>();
         let counts = GenerationRows { decoded, prefill, prompts };
-        generation_bytes(c, counts, self.rank()) as usize + piecewise * size_of::<f32>()
+        generation_bytes((c, formats), counts, self.rank()) as usize + self.positions * of_token
     }
 
     /// Final norm of the rows in `work.last`, and their logits in `work.logits`.

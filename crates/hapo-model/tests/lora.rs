@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hapo_core::Explain;
 use hapo_kernels::{AdamW, Buffer, CPU_LOGIT_BYTES, Compute, Cpu, multiplies_bf16};
 use hapo_model::folder::{AdapterNote, open_adapter, write_adapter};
-use hapo_model::memory::{frozen_bytes, tape_bytes};
+use hapo_model::memory::{ActivationFormats, frozen_bytes, tape_bytes};
 use hapo_model::{
     ActivationCheckpointing, Gradients, KvCache, LoadedModel, LoraShape, Model, Moments, Outputs,
     Packed, PackedBatch, Projection, Tape,
@@ -262,8 +262,15 @@ fn the_tape_holds_what_the_formulas_say() {
             batch.push_response(prompt, &[9; 20], 1.0);
             model.forward(&batch, &mut tape).unwrap();
             model.backward(&mut tape, &[1.0; 20], &[0.0; 20], &mut gradients).unwrap();
-            let predicted =
-                tape_bytes(model.config(), 24, 20, 20, checkpointing, 5, CPU_LOGIT_BYTES);
+            let predicted = tape_bytes(
+                (model.config(), ActivationFormats::default()),
+                24,
+                20,
+                20,
+                checkpointing,
+                5,
+                CPU_LOGIT_BYTES,
+            );
             assert_eq!(predicted, tape.bytes(), "{name} {checkpointing:?}");
         }
     }

@@ -1,7 +1,7 @@
 //! The formulas of memory and arithmetic against what a tape holds and the model's matrices.
 
 use hapo_kernels::{Buffer, CPU_LOGIT_BYTES, Cpu};
-use hapo_model::memory::{forward_flops, parameter_bytes, tape_bytes};
+use hapo_model::memory::{ActivationFormats, forward_flops, parameter_bytes, tape_bytes};
 use hapo_model::{ActivationCheckpointing, Gradients, PackedBatch, Tape};
 use hapo_testing::model_dir;
 
@@ -25,7 +25,7 @@ fn the_formulas_are_what_the_tape_holds() {
             // The prompt's last row predicts the first token of both responses.
             let (rows, targets) = (5 + 2 + 19, 3 + 20);
             let predicted = tape_bytes(
-                model.config(),
+                (model.config(), ActivationFormats::default()),
                 rows,
                 targets - 1,
                 targets,

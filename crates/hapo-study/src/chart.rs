@@ -1,4 +1,4 @@
-//! Small line charts for the study's page.
+//! Charts of a study: lines over steps for its page, and differences with their intervals as a file.
 
 use std::fmt::Write as _;
 
@@ -61,9 +61,110 @@ pub(crate) fn chart(title: &str, lines: &[&[f64]]) -> Option<String> {
     Some(svg + "</svg></figure>\n")
 }
 
+/// A difference with the ends of its interval, at a place of the horizontal axis.
+pub(crate) struct Difference {
+    pub(crate) x: f64,
+    pub(crate) mean: f64,
+    /// Nothing of one seed.
+    pub(crate) interval: Option<(f64, f64)>,
+}
+
+/// Series of differences over a share, as a file of its own; a line at zero. `None` where there is nothing to draw.
+pub(crate) fn differences(
+    (across, up): (&str, &str),
+    series: &[(&str, Vec<Difference>)],
+) -> Option<String> {
+    const WIDE: f64 = 560.0;
+    const HIGH: f64 = 320.0;
+    const MARGIN: f64 = 52.0;
+    /// Between the series of one place.
+    const APART: f64 = 5.0;
+    let all = || series.iter().flat_map(|it| &it.1);
+    let ends = |it: &Difference| it.interval.unwrap_or((it.mean, it.mean));
+    let low = all().map(|it| ends(it).0).fold(0.0, f64::min);
+    let high = all().map(|it| ends(it).1).fold(0.0, f64::max);
+    if high <= low {
+        return None;
+    }
+    let from = all().map(|it| it.x).fold(f64::MAX, f64::min);
+    let to = all().map(|it| it.x).fold(f64::MIN, f64::max);
+    let span = if to > from { to - from } else { 1.0 };
+    let x = |it: f64| MARGIN + 24.0 + (WIDE - 2.0 * MARGIN - 48.0) * (it - from) / span;
+    let y = |it: f64| 30.0 + (HIGH - 30.0 - MARGIN) * (high - it) / (high - low);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {HIGH}\" width=\"{WIDE}\" font-family=\"sans-serif\" font-size=\"12\">\
+         <rect width=\"{WIDE}\" height=\"{HIGH}\" fill=\"#fff\"/><g fill=\"#333\">\
+         <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{across}</text><text x=\"8\" y=\"18\">{up}</text>\n",
+        WIDE / 2.0,
+        HIGH - 10.0
+    );
+    let tick = (high - low) / 5.0;
+    let tick = [0.02, 0.05, 0.1, 0.2, 0.5].into_iter().find(|it| tick <= *it).unwrap_or(1.0);
+    let marks = (low / tick).ceil() as i64..=(high / tick).floor() as i64;
+    for value in marks.map(|it| it as f64 * tick) {
+        let (at, colour) = (y(value), if value == 0.0 { "#333" } else { "#ddd" });
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{MARGIN} {at:.1}H{:.1}\" stroke=\"{colour}\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value:+.2}</text>",
+            WIDE - MARGIN,
+            MARGIN - 6.0,
+            at + 4.0
+        );
+    }
+    let mut places: Vec<f64> = all().map(|it| it.x).collect();
+    places.sort_by(f64::total_cmp);
+    places.dedup();
+    for place in places {
+        let (at, below) = (x(place), HIGH - MARGIN + 18.0);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{at:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{place:.2}</text>"
+        );
+    }
+    svg += "</g>\n";
+    for (n, (label, points)) in series.iter().enumerate() {
+        let colour = colour(n);
+        let aside = (n as f64 - (series.len() - 1) as f64 / 2.0) * APART;
+        for it in points {
+            let (at, (low, high)) = (x(it.x) + aside, ends(it));
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\"/><circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{colour}\"/>",
+                y(low),
+                y(high),
+                y(it.mean)
+            );
+        }
+        let (at, label) = (150.0 + 130.0 * n as f64, crate::html::escaped(label));
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{at}\" cy=\"14\" r=\"4\" fill=\"{colour}\"/><text x=\"{}\" y=\"18\" fill=\"#333\">{label}</text>",
+            at + 9.0
+        );
+    }
+    Some(svg + "</svg>\n")
+}
+
 #[cfg(test)]
 mod tests {
-    use super::chart;
+    use super::{Difference, chart, differences};
+
+    #[test]
+    fn differences_stand_at_their_places_with_their_intervals() {
+        let point = |x, mean, interval| Difference { x, mean, interval };
+        let series = [
+            ("a", vec![point(0.2, 0.5, Some((0.0, 1.0))), point(0.8, 0.0, None)]),
+            ("b", vec![point(0.2, -1.0, Some((-1.0, -1.0)))]),
+        ];
+        let svg = differences(("failing", "gain"), &series).unwrap();
+        // From the highest end at the top to the lowest below it, beside each other.
+        assert!(
+            svg.contains("M73.5 149.0V30.0") && svg.contains("cx=\"73.5\" cy=\"89.5\""),
+            "{svg}"
+        );
+        assert!(svg.contains("cx=\"78.5\" cy=\"268.0\"") && svg.contains(">0.20<"), "{svg}");
+        assert!(differences(("", ""), &[("a", Vec::new())]).is_none());
+    }
 
     #[test]
     fn a_line_goes_from_corner_to_corner_and_gaps_are_left_out() {

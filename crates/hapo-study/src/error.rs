@@ -50,10 +50,20 @@ pub enum Error {
         /// How many there are.
         got: usize,
     },
-    /// A folder that cannot be made.
-    #[error("cannot create {}: {source}", path.display())]
-    Io {
-        /// The folder.
+    /// A line of a record that is no run's scores.
+    #[error("{}:{line}: expected the scores of a run: {problem}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A record that cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
         path: PathBuf,
         /// What the operating system said.
         source: std::io::Error,
@@ -84,6 +94,7 @@ impl Explain for Error {
                 "give the settings that it was made with, or another folder; without the file the run is scored again"
                     .to_owned(),
             ),
+            Self::Record { .. } | Self::Read { .. } => Some("give the file STUDY.runs.jsonl of a study's folder".to_owned()),
             Self::TooFewProblems { .. } => Some("hold out fewer, or give a larger file".to_owned()),
             Self::UnknownTable { known, .. } => Some(format!("tables are {known}")),
             _ => None,
@@ -99,9 +110,10 @@ impl Explain for Error {
             | Self::UnknownTable { .. }
             | Self::TooFewProblems { .. }
             | Self::OtherScores { .. }
+            | Self::Record { .. }
+            | Self::Read { .. }
             | Self::Path { .. } => true,
             Self::Run(it) => it.is_bad_input(),
-            Self::Io { .. } => false,
         }
     }
 }

@@ -141,11 +141,21 @@ impl Job {
     /// # Errors
     /// Scores of something else.
     pub(crate) fn scores(&self, plan: &StudyPlan) -> Result<Option<Scores>> {
-        if !self.folder.join("scores.json").exists() {
+        let recorded = plan.record.get(&self.name(plan)).cloned();
+        if recorded.is_none() && !self.folder.join("scores.json").exists() {
             return Ok(None);
         }
-        let stages = self.stages(plan)?;
-        Scores::read(&self.folder, &self.made(plan, &stages)?)
+        let made = self.made(plan, &self.stages(plan)?)?;
+        match recorded {
+            Some(it) => it.of(&made, Path::new(&self.name(plan))).map(Some),
+            None => Scores::read(&self.folder, &made),
+        }
+    }
+
+    /// Its name in a record: its folder within the study's.
+    pub(crate) fn name(&self, plan: &StudyPlan) -> String {
+        let parts = self.folder.strip_prefix(&plan.out).unwrap_or(&self.folder).iter();
+        parts.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join("/")
     }
 
     /// What its scores depend on. A base that the study made, and the problems that it wrote, are called by what they are,
@@ -179,7 +189,10 @@ impl Job {
     }
 
     /// Seconds that it took, if it is done, whatever its scores are of.
-    pub(crate) fn took(&self) -> Option<f64> {
+    pub(crate) fn took(&self, plan: &StudyPlan) -> Option<f64> {
+        if let Some(it) = plan.record.get(&self.name(plan)) {
+            return Some(it.seconds);
+        }
         let text = std::fs::read_to_string(self.folder.join("scores.json")).ok()?;
         Some(serde_json::from_str::<Scores>(&text).ok()?.seconds)
     }

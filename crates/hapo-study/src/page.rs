@@ -82,6 +82,25 @@ impl StudyResults {
         text
     }
 
+    /// The same as a figure; `None` of another study.
+    pub(crate) fn ladder_figure(&self) -> Option<String> {
+        let rungs: Vec<&Table> =
+            self.tables.iter().filter(|it| it.study == StudyName::Ladder).collect();
+        let points = |n: usize| {
+            let of_rung = |it: &&Table| {
+                let average = it.differences[n].average.as_ref()?;
+                let (mean, interval) = (average.mean, average.interval);
+                Some(chart::Difference { x: it.all_fail_at_start?, mean, interval })
+            };
+            rungs.iter().filter_map(of_rung).collect::<Vec<_>>()
+        };
+        let baselines = rungs.first()?.differences.iter().enumerate();
+        let series: Vec<_> =
+            baselines.map(|(n, it)| (without_rung(label(it.baseline)), points(n))).collect();
+        let across = "share of groups that fail entirely in the first step";
+        chart::differences((across, "success of HAPO over"), &series)
+    }
+
     /// The paper's claims in every regime.
     fn verdicts(&self) -> String {
         let regimes: Vec<&Table> =

@@ -7,6 +7,7 @@ use hapo_train::{Observer, Overrides};
 
 use crate::arm::Section;
 use crate::real::Real;
+use crate::record::Record;
 
 /// What a study makes.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct StudyPlan {
     pub real: Option<Real>,
     /// Whether learning rates are searched; otherwise runs have their recipes' own.
     pub search: bool,
+    /// Runs that were made elsewhere; they are not made again.
+    pub record: Record,
     /// Overrides of every recipe.
     pub overrides: Overrides,
     /// Whether runs that are missing are made; otherwise the tables are of those that are done.
@@ -59,6 +62,7 @@ impl StudyPlan {
             out: PathBuf::from("out"),
             problems: 200,
             real: None,
+            record: Record::default(),
             search: true,
             overrides: Overrides::default(),
             train: true,

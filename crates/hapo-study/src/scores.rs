@@ -188,12 +188,16 @@ impl Scores {
         let Ok(scores) = serde_json::from_str::<Self>(&text) else {
             return Ok(None);
         };
-        let differences = scores.made.differences(made);
+        scores.of(made, &folder.join("scores.json")).map(Some)
+    }
+
+    /// These, if they are of what `made` says.
+    pub(crate) fn of(self, made: &Made, path: &Path) -> Result<Self> {
+        let differences = self.made.differences(made);
         if differences.is_empty() {
-            return Ok(Some(scores));
+            return Ok(self);
         }
-        let differences = differences.join(", ");
-        Err(Error::OtherScores { path: folder.join("scores.json"), differences })
+        Err(Error::OtherScores { path: path.to_owned(), differences: differences.join(", ") })
     }
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {

@@ -12,6 +12,7 @@ use crate::arms::{SECTIONS, find};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::plan::{Cost, RunDone, StudyObserver, StudyPlan};
+use crate::record::Record;
 use crate::tables::StudyResults;
 use crate::{ladder, rates};
 
@@ -67,22 +68,33 @@ pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutc
     if continues() {
         work(plan, &jobs, observer)?;
     }
-    let mut done = BTreeMap::new();
+    let (mut done, mut record) = (BTreeMap::new(), Record::default());
     for job in &jobs {
         if let Some(it) = job.scores(plan)? {
+            record.add(job.name(plan), it.clone());
             done.insert((job.arm.name.clone(), job.seed), it);
+        }
+    }
+    if plan.search {
+        for job in rates::jobs(plan) {
+            if let Some(it) = job.scores(plan)? {
+                record.add(job.name(plan), it);
+            }
         }
     }
     let missing = jobs.len() - done.len();
     let results = StudyResults::of(plan, &rates, &done)?;
     results.write(&plan.out)?;
+    record.write(&plan.out.join(format!("{}.runs.jsonl", results.file_stem())))?;
     Ok(StudyOutcome { results, runs: jobs.len(), missing })
 }
 
-/// The rungs whose bases the tables need and that are not there.
+/// The rungs whose bases runs that are missing need and that are not there.
 fn missing_bases(plan: &StudyPlan) -> BTreeSet<usize> {
-    let arms = plan.sections.iter().flat_map(|it| &it.arms).map(|it| find(it).base);
-    let rungs = arms.filter_map(|it| match it {
+    let mut jobs = table_jobs(plan, &BTreeMap::new());
+    jobs.extend(if plan.search { rates::jobs(plan) } else { Vec::new() });
+    let missing = jobs.iter().filter(|it| it.took(plan).is_none());
+    let rungs = missing.filter_map(|it| match it.arm.base {
         Base::Rung(rung) => Some(rung),
         Base::Shipped | Base::Pretrained => None,
     });
@@ -111,7 +123,7 @@ fn cost(plan: &StudyPlan) -> Result<Cost> {
         let (mut runs, mut seconds) = (0, 0.0);
         for job in jobs {
             let takes = job.expected_seconds(plan)?;
-            if let Some(took) = job.took() {
+            if let Some(took) = job.took(plan) {
                 (expected, measured, count) = (expected + takes, measured + took, count + 1);
             } else {
                 (runs, seconds) = (runs + 1, seconds + takes);

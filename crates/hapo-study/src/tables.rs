@@ -104,12 +104,15 @@ impl StudyResults {
     }
 
     /// Writes the tables as `results.md`, `results.json` and `results.html`; those of the other studies have
-    /// their study's name, since all may lie in one folder.
+    /// their study's name, since all may lie in one folder. The ladder has a figure, `ladder.svg`.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("tables are plain data");
         let file = |suffix: &str| folder.join(format!("{}.{suffix}", self.file_stem()));
         write_atomically(&file("md"), self.markdown().as_bytes())?;
         write_atomically(&file("json"), &json)?;
+        if let Some(svg) = self.ladder_figure() {
+            write_atomically(&file("svg"), svg.as_bytes())?;
+        }
         Ok(write_atomically(&file("html"), self.html().as_bytes())?)
     }
 

@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 use clap::ValueEnum as _;
-use hapo_study::{Cost, Real, RunDone, StudyName, StudyObserver, StudyPlan, sections, study};
+use hapo_study::{
+    Cost, Real, Record, RunDone, StudyName, StudyObserver, StudyPlan, sections, study,
+};
 use hapo_train::{Observer, ReadAs};
 
 use crate::commands::train::ProgressObserver;
@@ -59,6 +61,9 @@ pub(crate) struct Args {
     /// real: steps of each run; the gate closes for good after half of them
     #[arg(long, value_name = "N", default_value_t = 60)]
     steps: u64,
+    /// Runs that were made elsewhere: the file STUDY.runs.jsonl of their study; they are not made again
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Train with the recipes' own learning rates
     #[arg(long)]
     no_search: bool,
@@ -145,6 +150,10 @@ impl Args {
             threads,
             out,
             problems: self.problems,
+            record: match &self.record {
+                Some(it) => Record::read(it)?,
+                None => Record::default(),
+            },
             search: !self.no_search,
             overrides: self.overrides.overrides(),
             train: !self.tables,

@@ -358,12 +358,14 @@ int cublasGemmEx(void* handle, int left_op, int right_op, int m, int n, int k, c
     if (!((Blas*)handle)->workspace) value("without_workspace")++;
     float scale = *(const float*)alpha, add = *(const float*)beta;
     bool known = (left_type == 0 && (compute == 68 || compute == 77)) || (left_type == 14 && compute == 68);
-    if (!known || left_type != right_type || out_type != 0 || scale != 1.0f) return 7;
+    // cuBLAS has bf16 results of bf16 factors alone.
+    bool stored = out_type == 0 || (out_type == 14 && left_type == 14);
+    if (!known || left_type != right_type || !stored || scale != 1.0f) return 7;
     value("products")++;
     int kind = left_type == 14 ? 1 : compute == 77 ? 2 : 0;
     return later([=] {
         fibers_product(m, n, k, kind, left, left_stride, left_op, right, right_stride, right_op, add != 0.0f,
-                       (float*)out, out_stride);
+                       out, out_type == 14, out_stride);
         return OK;
     });
 }

@@ -19,7 +19,7 @@
 
 #define __global__
 #define __device__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define HAPO_SHARED(type, name) type* name = (type*)shared_memory
 
 struct Index {
@@ -359,10 +359,18 @@ static float element(const void* data, int kind, size_t at) {
     return value;
 }
 
+// The upper half, rounded to the nearest, ties to even.
+static uint16_t nearest_bf16(float x) {
+    unsigned bits;
+    memcpy(&bits, &x, 4);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((bits >> 16) | 0x40);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
 // A product as BLAS has it: matrices by columns, `stride` elements apart.
 extern "C" void fibers_product(size_t m, size_t n, size_t k, int kind, const void* left, size_t left_stride,
                                int left_transposed, const void* right, size_t right_stride, int right_transposed,
-                               int add, float* out, size_t out_stride) {
+                               int add, void* out, int out_kind, size_t out_stride) {
     // Columns of the left factor, one after the other.
     float* columns = (float*)malloc(m * k * sizeof(float));
     float* sums = (float*)malloc(m * sizeof(float));
@@ -377,8 +385,13 @@ extern "C" void fibers_product(size_t m, size_t n, size_t k, int kind, const voi
             for (size_t row = 0; row < m; row++) sums[row] += columns[i * m + row] * factor;
         }
         for (size_t row = 0; row < m; row++) {
-            float* to = out + column * out_stride + row;
-            *to = (add ? *to : 0.0f) + sums[row];
+            size_t at = column * out_stride + row;
+            float sum = (add ? element(out, out_kind, at) : 0.0f) + sums[row];
+            if (out_kind == BF16) {
+                ((uint16_t*)out)[at] = nearest_bf16(sum);
+            } else {
+                ((float*)out)[at] = sum;
+            }
         }
     }
     free(columns);

@@ -44,6 +44,7 @@ type ProductFn = unsafe extern "C" fn(
     c_int,
     c_int,
     *mut c_void,
+    c_int,
     usize,
 );
 
@@ -420,7 +421,7 @@ impl Launcher for Fibers {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        let Product { m, n, k, number, left, right, add, out } = *product;
+        let Product { m, n, k, number, left, right, add, out, out_is_bf16 } = *product;
         assert!(!out.transposed, "the result is in its stored order");
         // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
         unsafe {
@@ -442,6 +443,7 @@ impl Launcher for Fibers {
                 c_int::from(right.transposed),
                 c_int::from(add),
                 pointer(out.address).cast(),
+                c_int::from(out_is_bf16),
                 out.stride,
             );
         }

@@ -2,7 +2,7 @@
 
 use hapo_core::GroupPlan;
 use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, NumberFormat};
-use hapo_model::memory::GenerationRows;
+use hapo_model::memory::{ActivationFormats, GenerationRows};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
 };
@@ -19,7 +19,16 @@ pub(super) fn attends_on_tensor_cores(config: &Config, device: &DeviceSpec) -> b
 
 /// What a cache's numbers are: those that attention reads.
 pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
-    if attends_on_tensor_cores(config, device) { NumberFormat::Bf16 } else { NumberFormat::F32 }
+    formats(config, device).attention
+}
+
+/// How activations are held.
+fn formats(config: &Config, device: &DeviceSpec) -> ActivationFormats {
+    let half = |it| if it { NumberFormat::Bf16 } else { NumberFormat::F32 };
+    ActivationFormats {
+        factors: half(!device.is_cpu && device.compute == Compute::Bf16),
+        attention: half(attends_on_tensor_cores(config, device)),
+    }
 }
 
 /// Resident bytes of the program before it opens a model.
@@ -101,13 +110,14 @@ impl Sampling {
     /// What it takes of memory of which `free` bytes are left to it; `rank` is that of an adapter, or 0.
     fn memory(
         self,
-        (config, format): (&Config, NumberFormat),
+        (config, formats): (&Config, ActivationFormats),
         kv_memory: KvMemory,
         free: u64,
         rank: usize,
     ) -> SampledMemory {
         let (most, rows) = self.buffers();
-        let generation = memory::generation_bytes(config, rows, rank);
+        let generation = memory::generation_bytes((config, formats), rows, rank);
+        let format = formats.attention;
         let one = (self.prompt, self.response);
         let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
@@ -149,7 +159,7 @@ pub(super) fn at_once(
     let free = beside_sampling(&parts_beside_sampling(recipe, config, device), device);
     let free = device.memory_bytes.saturating_sub(free);
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let config = (config, kv_format(config, device));
+    let config = (config, formats(config, device));
     let one = |it: Sampling| it.at_once(it.memory(config, kv_memory, free, rank).tokens, lengths);
     all.into_iter().map(one).collect()
 }
@@ -177,7 +187,7 @@ pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Ve
     let mut parts = parts_beside_sampling(recipe, config, device);
     let free = device.memory_bytes.saturating_sub(beside_sampling(&parts, device));
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let held = (config, kv_format(config, device));
+    let held = (config, formats(config, device));
     let all = sampled(recipe).into_iter().map(|it| it.memory(held, kv_memory, free, rank));
     let sampled = all.max_by_key(|it| it.cache + it.generation);
     if let Some(SampledMemory { cache, generation, .. }) = sampled {
@@ -228,8 +238,8 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
     }
     let rows = rows(recipe, config);
     let checkpointing = recipe.optim().activation_checkpointing;
-    let tape =
-        memory::tape_bytes(config, rows, rows, rows, checkpointing, rank, device.logit_bytes);
+    let held = (config, formats(config, device));
+    let tape = memory::tape_bytes(held, rows, rows, rows, checkpointing, rank, device.logit_bytes);
     parts.push(training("activations", tape.activations + tape.gradients + tape.head));
     parts.push(training("logits", tape.logits));
     let rounds = device.compute == Compute::Bf16;
@@ -244,9 +254,10 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
         parts.push(always(name, bytes));
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
-        let rounded = if rounds { rounded_inputs(config, rows, device) } else { 0 };
-        let bytes = scratch(config, rows, &sampled(recipe), device).max(rounded);
-        parts.push(always("scratch", bytes.next_multiple_of(1 << 20)));
+        let rounded = if rounds { rounded_gradient(config, rows, device) } else { 0 };
+        let bytes = [scratch(config, rows, &sampled(recipe), device), rounded];
+        let bytes = bytes.map(|it| it.next_multiple_of(1 << 20));
+        parts.push(always("scratch", bytes.iter().sum()));
     }
     parts
 }
@@ -301,9 +312,9 @@ fn is_bf16(recipe: &Recipe) -> bool {
     parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }
 
-/// What a GPU's attention holds between its kernels: of a backward pass a number for each row and head, the gradients of
-/// keys and values by query head, which are added up after, and, on the tensor cores, what they read in bf16; or the
-/// sums of parts of 256 positions of every sequence that is decoded.
+/// What a GPU holds between the kernels of an operation: of attention's backward pass a number for each row and head and
+/// the gradients of keys and values by query head, which are added up after; the sums of parts of 256 positions of every
+/// sequence that is decoded; or attention's output in bf16, where it is f32 and products round it.
 fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSpec) -> u64 {
     const PART: usize = 256;
     let decoded = sampled.iter().map(|it| {
@@ -311,22 +322,26 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
         let rows = it.sequences.max(REREAD_TOKENS.min(it.response));
         rows * config.heads * parts * (config.head_dim + 2)
     });
-    let shape = config.attention_shape();
-    // Queries and outputs' gradients, keys and values, of half a word each.
-    let rounded = shape.q_dim() + shape.kv_dim();
-    let rounded = if attends_on_tensor_cores(config, device) { rounded } else { 0 };
-    let trained = rows * (config.heads * (1 + 2 * config.head_dim) + rounded);
-    let numbers = decoded.chain([trained]).max().unwrap_or_default() as u64;
-    4 * numbers
+    let trained = rows * config.heads * (1 + 2 * config.head_dim);
+    let numbers = decoded.chain([trained]).max().unwrap_or_default();
+    let formats = formats(config, device);
+    let rounded = if formats.factors == formats.attention {
+        0
+    } else {
+        2 * rows * config.attention_shape().q_dim()
+    };
+    (4 * numbers).max(rounded) as u64
 }
 
-/// The inputs of the largest product as bf16: both of one whose result is the gradient of a matrix.
-fn rounded_inputs(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
-    let (hidden, ffn) = (config.hidden as u64, config.ffn as u64);
-    let logit_rows = (device.logit_bytes / (4 * config.vocab_size)).min(rows) as u64;
-    let layer = rows as u64 * (hidden + ffn);
-    let head = logit_rows * (hidden + config.vocab_size as u64);
-    2 * layer.max(head)
+/// The largest gradient that two products read in bf16 and that is f32: of logits, of the stream of residuals, or of
+/// attention's output where that is.
+fn rounded_gradient(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
+    let logit_rows = (device.logit_bytes / (4 * config.vocab_size)).min(rows);
+    let width = match formats(config, device).attention {
+        NumberFormat::F32 => config.hidden.max(config.attention_shape().q_dim()),
+        NumberFormat::Bf16 => config.hidden,
+    };
+    2 * (rows * width).max(logit_rows * config.vocab_size) as u64
 }
 
 /// Most packed tokens of a micro-batch: the budget, or all groups that are run at once where these are smaller, or
@@ -380,7 +395,8 @@ pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
     let fits = |rows: &usize| {
         let rank = rank(recipe);
         let bytes = CPU_LOGIT_BYTES;
-        let tape = memory::tape_bytes(config, *rows, *rows, *rows, checkpointing, rank, bytes);
+        let held = (config, ActivationFormats::default());
+        let tape = memory::tape_bytes(held, *rows, *rows, *rows, checkpointing, rank, bytes);
         tape.total() <= room
     };
     SIZES.into_iter().find(fits).unwrap_or(LEAST)

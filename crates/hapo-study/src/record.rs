@@ -1,0 +1,62 @@
+//! The record of a study: the scores of its runs in one file, a line each, from which its tables are made without the runs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use hapo_run::write_atomically;
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::scores::Scores;
+
+/// Scores by the folder of their run within its study's.
+#[derive(Clone, Debug, Default)]
+pub struct Record(BTreeMap<String, Scores>);
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    run: String,
+    scores: Scores,
+}
+
+impl Record {
+    /// Reads the file that a study wrote.
+    ///
+    /// # Errors
+    /// A file that cannot be read; [`Error::Record`] with the line that is no run's scores.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+            what: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let mut record = Self::default();
+        for (index, line) in text.lines().enumerate() {
+            let it: Line = serde_json::from_str(line).map_err(|error| Error::Record {
+                path: path.to_owned(),
+                line: index + 1,
+                problem: error.to_string(),
+            })?;
+            record.add(it.run, it.scores);
+        }
+        Ok(record)
+    }
+
+    pub(crate) fn add(&mut self, run: String, scores: Scores) {
+        self.0.insert(run, scores);
+    }
+
+    pub(crate) fn get(&self, run: &str) -> Option<&Scores> {
+        self.0.get(run)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let mut text = String::new();
+        for (run, scores) in &self.0 {
+            let line = Line { run: run.clone(), scores: scores.clone() };
+            let _ = writeln!(text, "{}", serde_json::to_string(&line).expect("plain data"));
+        }
+        Ok(write_atomically(path, text.as_bytes())?)
+    }
+}
