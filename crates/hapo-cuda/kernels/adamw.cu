@@ -12,19 +12,50 @@ __device__ inline float updated(Factors f, float gradient, float p, float& m, fl
     return p * f.decay - f.rate * m / (sqrtf(v) * f.root_correction + f.epsilon);
 }
 
-// The parameters' bf16 copy, where there is one, stays that of the new numbers.
-extern "C" __global__ void adamw(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
-                                 float beta2, float one_less_beta2, float rate, float root_correction, float epsilon,
-                                 const float* gradient, float* parameter, float* first, float* second, u16* copy) {
-    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
+// Parameters in f32.
+struct Whole {
+    float* numbers;
+    __device__ inline float at(usize i) const { return numbers[i]; }
+    __device__ inline void set(usize i, float x) const { numbers[i] = x; }
+};
+
+// The same in two halves: the nearest bf16 number, ties away from zero, and what the f32 has beyond it, with a sign.
+struct Split {
+    u16* packed;
+    u16* tails;
+    __device__ inline float at(usize i) const {
+        return __int_as_float((int)(((u32)packed[i] << 16) + (u32)(int)(short)tails[i]));
+    }
+    __device__ inline void set(usize i, float x) const {
+        u32 bits = __float_as_uint(x);
+        packed[i] = (u16)((bits + 0x8000u) >> 16);
+        tails[i] = (u16)bits;
+    }
+};
+
+template <typename P>
+__device__ inline void update(usize n, Factors f, const float* gradient, P parameter, float* first, float* second) {
     FOR_EACH(i, n) {
         float m = first[i], v = second[i];
-        float p = updated(f, gradient[i], parameter[i], m, v);
+        parameter.set(i, updated(f, gradient[i], parameter.at(i), m, v));
         first[i] = m;
         second[i] = v;
-        parameter[i] = p;
-        if (copy) copy[i] = to_bf16(p);
     }
+}
+
+extern "C" __global__ void adamw(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
+                                 float beta2, float one_less_beta2, float rate, float root_correction, float epsilon,
+                                 const float* gradient, float* parameter, float* first, float* second) {
+    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
+    update(n, f, gradient, Whole{parameter}, first, second);
+}
+
+extern "C" __global__ void adamw_split(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
+                                       float beta2, float one_less_beta2, float rate, float root_correction,
+                                       float epsilon, const float* gradient, u16* packed, u16* tails, float* first,
+                                       float* second) {
+    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
+    update(n, f, gradient, Split{packed, tails}, first, second);
 }
 
 // The generator of hapo_core::rng: Philox4x64 with ten rounds.
@@ -44,11 +75,9 @@ __device__ inline void philox4x64(u64 counter[4], u64 key0, u64 key1) {
 
 // Moments in bf16: elements from..from + count of the buffers of both; gradient and parameter begin with the first.
 // A counter has the draws of eight elements, so a thread has them all: the n counters of the elements.
-extern "C" __global__ void adamw_bf16(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
-                                      float beta2, float one_less_beta2, float rate, float root_correction,
-                                      float epsilon, const float* gradient, float* parameter, u16* first, u16* second,
-                                      u16* copy, usize from, usize count, u64 seed, u64 stream, u64 update) {
-    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
+template <typename P>
+__device__ inline void update_rounded(usize n, Factors f, const float* gradient, P parameter, u16* first, u16* second,
+                                      usize from, usize count, u64 seed, u64 stream, u64 update) {
     FOR_EACH(i, n) {
         u64 counter = from / 8 + i, words[4] = {update, counter, 0, 0};
         philox4x64(words, seed, stream);
@@ -58,13 +87,28 @@ extern "C" __global__ void adamw_bf16(usize n, float gradient_scale, float decay
             u32 draw = (u32)(words[j / 2] >> (32 * (j % 2)));
             usize at = element - from;
             float m = from_bf16(first[element]), v = from_bf16(second[element]);
-            float p = updated(f, gradient[at], parameter[at], m, v);
+            parameter.set(at, updated(f, gradient[at], parameter.at(at), m, v));
             first[element] = to_bf16_randomly(m, draw & 0xffff);
             second[element] = to_bf16_randomly(v, draw >> 16);
-            parameter[at] = p;
-            if (copy) copy[at] = to_bf16(p);
         }
     }
+}
+
+extern "C" __global__ void adamw_bf16(usize n, float gradient_scale, float decay, float beta1, float one_less_beta1,
+                                      float beta2, float one_less_beta2, float rate, float root_correction,
+                                      float epsilon, const float* gradient, float* parameter, u16* first, u16* second,
+                                      usize from, usize count, u64 seed, u64 stream, u64 update) {
+    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
+    update_rounded(n, f, gradient, Whole{parameter}, first, second, from, count, seed, stream, update);
+}
+
+extern "C" __global__ void adamw_split_bf16(usize n, float gradient_scale, float decay, float beta1,
+                                            float one_less_beta1, float beta2, float one_less_beta2, float rate,
+                                            float root_correction, float epsilon, const float* gradient, u16* packed,
+                                            u16* tails, u16* first, u16* second, usize from, usize count, u64 seed,
+                                            u64 stream, u64 update) {
+    Factors f = {gradient_scale, decay, beta1, one_less_beta1, beta2, one_less_beta2, rate, root_correction, epsilon};
+    update_rounded(n, f, gradient, Split{packed, tails}, first, second, from, count, seed, stream, update);
 }
 
 // Elements first..first + count of x.
@@ -73,7 +117,8 @@ struct Range {
 };
 
 // parts [ranges] = the sum of squares of each range, in f64; the host adds the parts of a tensor.
-extern "C" __global__ void squared_norms(const Range* ranges, const float* x, double* parts) {
+template <typename P>
+__device__ inline void sums_of_squares(const Range* ranges, P x, double* parts) {
     HAPO_SHARED(double, scratch);
     Range range = ranges[blockIdx.x];
     usize end = range.first + range.count;
@@ -81,9 +126,20 @@ extern "C" __global__ void squared_norms(const Range* ranges, const float* x, do
     for (usize base = range.first; base < end; base += 64 * THREADS) {
         float sum = 0;
         usize stop = min(end, base + 64 * THREADS);
-        for (usize i = base + threadIdx.x; i < stop; i += THREADS) sum += x[i] * x[i];
+        for (usize i = base + threadIdx.x; i < stop; i += THREADS) {
+            float value = x.at(i);
+            sum += value * value;
+        }
         total += sum;
     }
     total = block_sum(total, scratch);
     if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+extern "C" __global__ void squared_norms(const Range* ranges, float* x, double* parts) {
+    sums_of_squares(ranges, Whole{x}, parts);
+}
+
+extern "C" __global__ void squared_norms_split(const Range* ranges, u16* packed, u16* tails, double* parts) {
+    sums_of_squares(ranges, Split{packed, tails}, parts);
 }

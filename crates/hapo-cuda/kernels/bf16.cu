@@ -4,6 +4,18 @@ extern "C" __global__ void round_to_bf16(usize n, const float* x, u16* y) {
     FOR_EACH(i, n) y[i] = to_bf16(x[i]);
 }
 
+extern "C" __global__ void widen(usize n, const u16* x, float* y) {
+    FOR_EACH(i, n) y[i] = from_bf16(x[i]);
+}
+
+// Columns first.. of y [rows, all] = x [rows, width].
+extern "C" __global__ void round_columns(usize n, u32 width, u32 all, u32 first, const float* x, u16* y) {
+    FOR_EACH(i, n) {
+        usize row = i / width;
+        y[row * all + first + (i - row * width)] = to_bf16(x[i]);
+    }
+}
+
 extern "C" __global__ void round_in_place(usize n, float* x) {
     FOR_EACH(i, n) x[i] = from_bf16(to_bf16(x[i]));
 }

@@ -1,11 +1,21 @@
 // The embedding, as rows [vocabulary, width] or as columns [width, vocabulary].
 
-extern "C" __global__ void embed_columns(u32 n, u32 width, u32 vocabulary, const u32* tokens, const float* embedding,
-                                         float* x) {
+template <typename T>
+__device__ inline void columns_of(u32 n, u32 width, u32 vocabulary, const u32* tokens, const T* embedding, float* x) {
     FOR_EACH_32(i, n) {
         u32 row = i / width;
-        x[i] = embedding[(usize)(i - row * width) * vocabulary + tokens[row]];
+        x[i] = number(embedding[(usize)(i - row * width) * vocabulary + tokens[row]]);
     }
+}
+
+extern "C" __global__ void embed_columns(u32 n, u32 width, u32 vocabulary, const u32* tokens, const float* embedding,
+                                         float* x) {
+    columns_of(n, width, vocabulary, tokens, embedding, x);
+}
+
+extern "C" __global__ void embed_columns_bf16(u32 n, u32 width, u32 vocabulary, const u32* tokens, const u16* embedding,
+                                              float* x) {
+    columns_of(n, width, vocabulary, tokens, embedding, x);
 }
 
 // Adds dx to the gradient, in token order: a block owns one token id and goes through its rows.

@@ -23,7 +23,7 @@ pub enum MatmulPrecision {
     F32,
     /// Ten bits of mantissa, on the tensor cores; nothing is copied for it.
     Tf32,
-    /// bf16 in, on the tensor cores: what products alone read is held so, weights have a copy, and the stream of residuals
+    /// bf16 in, on the tensor cores: what products alone read is held so, weights are split, and the stream of residuals
     /// and the gradients of weights stay f32.
     Bf16,
 }
@@ -83,10 +83,6 @@ pub struct CudaBuf<L: Launcher> {
     pub(crate) format: NumberFormat,
     /// Of all buffers no two have the same, and none has it again after a write.
     state: AtomicU64,
-    /// The whole in bf16, of a buffer whose parts are weights of rounded products.
-    pub(crate) copy: Mutex<Option<L::Memory>>,
-    /// The state whose numbers the copy has.
-    copy_of: AtomicU64,
 }
 
 impl<L: Launcher> Buffer for CudaBuf<L> {
@@ -107,19 +103,7 @@ fn new_state() -> u64 {
 
 impl<L: Launcher> CudaBuf<L> {
     pub(crate) fn new(memory: L::Memory, len: usize, format: NumberFormat) -> Self {
-        let (state, copy_of) = (AtomicU64::new(new_state()), AtomicU64::new(0));
-        Self { memory, len, format, state, copy: Mutex::new(None), copy_of }
-    }
-
-    /// Whether the copy is that of the numbers of this moment.
-    pub(crate) fn copy_is_fresh(&self) -> bool {
-        self.copy_of.load(Ordering::Relaxed) == self.state.load(Ordering::Relaxed)
-    }
-
-    /// Says that the copy is, or is not.
-    pub(crate) fn set_copy_is_fresh(&self, fresh: bool) {
-        let state = if fresh { self.state.load(Ordering::Relaxed) } else { 0 };
-        self.copy_of.store(state, Ordering::Relaxed);
+        Self { memory, len, format, state: AtomicU64::new(new_state()) }
     }
 }
 
@@ -187,8 +171,8 @@ pub(crate) fn f32_arg(x: f32) -> u64 {
 
 /// A factor of a product.
 pub(crate) enum Factor<'a, L: Launcher> {
-    /// Part of a buffer of weights.
-    Weights(Span<'a, CudaBuf<L>>),
+    /// Packed weights, which are in bf16 where the product's matrix says.
+    Packed,
     /// Numbers.
     Numbers(Span<'a, CudaBuf<L>>),
     /// Numbers that the next product reads too.
@@ -334,21 +318,6 @@ impl<L: Launcher> CudaDevice<L> {
         table.memory.as_ref().map(Memory::address).map_err(Clone::clone)
     }
 
-    /// Address of weights in bf16, in the copy of their buffer, which is made where it is not there and made again where
-    /// the buffer was written to since.
-    fn rounded_weights(&self, w: Span<CudaBuf<L>>) -> Result<u64, DeviceError> {
-        let mut copy = w.buf.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        if copy.is_none() {
-            *copy = Some(self.inner.launcher.alloc(w.buf.len * size_of::<u16>())?);
-        }
-        let address = copy.as_ref().map_or(0, Memory::address);
-        if !w.buf.copy_is_fresh() {
-            self.over("round_to_bf16", w.buf.len, &[w.buf.memory.address(), address])?;
-            w.buf.set_copy_is_fresh(true);
-        }
-        Ok(address + (w.offset * size_of::<u16>()) as u64)
-    }
-
     /// Address of numbers in bf16 that a product after this one reads too.
     fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64, DeviceError> {
         let mut rounded = self.inner.rounded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -385,8 +354,8 @@ impl<L: Launcher> CudaDevice<L> {
         }
     }
 
-    /// A product of weights, which have a copy in bf16 where products round them, and of numbers, which are rounded for it
-    /// where they are not in bf16 already.
+    /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16
+    /// already.
     pub(crate) fn product(
         &self,
         product: Product,
@@ -422,8 +391,8 @@ impl<L: Launcher> CudaDevice<L> {
         // Numbers that are rounded here, the second on a boundary of 256 bytes.
         let right_at = (left.scratch_len() * 2).next_multiple_of(256);
         self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
-            let rounded = |factor: Factor<'_, L>, to: u64| match factor {
-                Factor::Weights(w) => self.rounded_weights(w),
+            let rounded = |factor: Factor<'_, L>, address: u64, to: u64| match factor {
+                Factor::Packed => Ok(address),
                 Factor::Numbers(x) | Factor::Again(x) if x.buf.format == NumberFormat::Bf16 => {
                     Ok(at(x))
                 }
@@ -434,8 +403,8 @@ impl<L: Launcher> CudaDevice<L> {
                 }
             };
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
-            let left_at = rounded(left, scratch)?;
-            let right_at = rounded(right, scratch + right_at as u64)?;
+            let left_at = rounded(left, product.left.address, scratch)?;
+            let right_at = rounded(right, product.right.address, scratch + right_at as u64)?;
             self.inner.launcher.product(&Product {
                 number: Number::Bf16,
                 left: moved(product.left, left_at),

@@ -1,6 +1,6 @@
 //! [`Device`] over a [`Launcher`]: which kernels an operation is, on which grid, with which arguments.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use half::bf16;
 use hapo_core::RngStream;
@@ -135,22 +135,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
-        self.run(|| {
-            let add = self.start(&onto, y.buf.format, to(&y), rows, outputs)?;
-            let product = Product {
-                // By columns: yᵀ = wᵀ · xᵀ.
-                m: outputs,
-                n: rows,
-                k: inputs,
-                number: Number::F32,
-                left: plain(at(w), outputs),
-                right: plain(at(x), inputs),
-                add,
-                out: plain(to(&y), outputs),
-                out_is_bf16: y.buf.format == NumberFormat::Bf16,
-            };
-            self.product(product, Factor::Weights(w), Factor::Numbers(x))
-        });
+        self.forward(shape, x, (at(w), Factor::Numbers(w)), &onto, &y);
     }
 
     fn attention_format(&self, shape: AttentionShape) -> NumberFormat {
@@ -168,30 +153,152 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    // Where products round weights, their buffer has a copy that every product reads: there is no other form.
-    fn packed_len(&self, _inputs: usize, _outputs: usize) -> Option<usize> {
-        None
+    // In the order of the f32, so that an update goes through all its buffers alike.
+    fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
+        self.splits_weights().then(|| NumberFormat::Bf16.words(inputs * outputs))
     }
 
     fn pack(
         &self,
-        _inputs: usize,
-        _outputs: usize,
-        _w: Span<CudaBuf<L>>,
-        _packed: SpanMut<CudaBuf<L>>,
+        [inputs, outputs]: [usize; 2],
+        first: usize,
+        w: Span<CudaBuf<L>>,
+        packed: SpanMut<CudaBuf<L>>,
     ) {
-        unreachable!("a GPU has no packed weights")
+        let width = w.len / inputs;
+        assert!(width * inputs == w.len && first + width <= outputs, "w is [inputs, some outputs]");
+        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "all that is packed");
+        self.run(|| {
+            let words = ["columns", "all columns", "first column"].into_iter();
+            let words = words.zip([width, outputs, first]).map(|(what, n)| self.word(what, n));
+            let mut args = words.collect::<Result<Vec<u64>, _>>()?;
+            args.extend([at(w), to(&packed)]);
+            self.over("round_columns", w.len, &args)
+        });
+    }
+
+    fn computes_packed(&self) -> bool {
+        self.splits_weights()
+    }
+
+    fn splits_weights(&self) -> bool {
+        self.inner.products == MatmulPrecision::Bf16
     }
 
     fn matmul_packed(
         &self,
-        _shape: MatShape,
-        _x: Span<CudaBuf<L>>,
-        _packed: Span<CudaBuf<L>>,
-        _onto: Accumulate<CudaBuf<L>>,
-        _y: SpanMut<CudaBuf<L>>,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        packed: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        y: SpanMut<CudaBuf<L>>,
     ) {
-        unreachable!("a GPU has no packed weights")
+        let MatShape { rows, inputs, outputs } = shape;
+        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
+        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "w is [inputs, outputs]");
+        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        self.forward(shape, x, (at(packed), Factor::Packed), &onto, &y);
+    }
+
+    fn matmul_packed_input_grad(
+        &self,
+        shape: MatShape,
+        dy: Span<CudaBuf<L>>,
+        packed: Span<CudaBuf<L>>,
+        onto: Accumulate<CudaBuf<L>>,
+        dx: SpanMut<CudaBuf<L>>,
+    ) {
+        let MatShape { rows, inputs, outputs } = shape;
+        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
+        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "w is [inputs, outputs]");
+        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
+        self.by_input(shape, dy, (at(packed), Factor::Packed), &onto, &dx);
+    }
+
+    fn unpack(
+        &self,
+        inputs: usize,
+        outputs: usize,
+        packed: Span<CudaBuf<L>>,
+        w: SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
+        self.run(|| self.over("widen", w.len, &[at(packed), to(&w)]));
+    }
+
+    fn embed_packed(
+        &self,
+        width: usize,
+        tokens: &CudaTable<L, u32>,
+        packed: Span<CudaBuf<L>>,
+        x: SpanMut<CudaBuf<L>>,
+    ) {
+        let vocabulary = 2 * packed.len / width;
+        self.embed_columns("embed_columns_bf16", (width, vocabulary), tokens, at(packed), &x);
+    }
+
+    fn upload_split(
+        &self,
+        _shape: [usize; 2],
+        first: usize,
+        src: &[f32],
+        packed: SpanMut<CudaBuf<L>>,
+        tails: SpanMut<CudaBuf<L>>,
+    ) {
+        let halves = src.iter().map(|it| it.to_bits());
+        let (upper, lower): (Vec<u16>, Vec<u16>) =
+            halves.map(|it| ((it.wrapping_add(0x8000) >> 16) as u16, it as u16)).unzip();
+        for (half, span) in [(upper, packed), (lower, tails)] {
+            assert!(first + src.len() <= 2 * span.len, "elements of the matrix");
+            let to = to(&span) + (first * size_of::<u16>()) as u64;
+            self.run(|| self.inner.launcher.upload(bytemuck::cast_slice(&half), to));
+        }
+    }
+
+    fn download_split(
+        &self,
+        _shape: [usize; 2],
+        first: usize,
+        packed: Span<CudaBuf<L>>,
+        tails: Span<CudaBuf<L>>,
+        dst: &mut [f32],
+    ) {
+        let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
+        for (half, span) in [(&mut upper, packed), (&mut lower, tails)] {
+            assert!(first + dst.len() <= 2 * span.len, "elements of the matrix");
+            let from = at(span) + (first * size_of::<u16>()) as u64;
+            self.run(|| self.inner.launcher.download(from, bytemuck::cast_slice_mut(half)));
+        }
+        let below = |it: u16| i32::from(it.cast_signed()).cast_unsigned();
+        for (to, (upper, lower)) in dst.iter_mut().zip(upper.into_iter().zip(lower)) {
+            *to = f32::from_bits((u32::from(upper) << 16).wrapping_add(below(lower)));
+        }
+        if self.fault().is_some() {
+            // What was there before must not pass for what was asked for.
+            dst.fill(f32::NAN);
+        }
+    }
+
+    fn squared_norm_split(&self, packed: Span<CudaBuf<L>>, tails: Span<CudaBuf<L>>) -> f64 {
+        // What an odd number of elements leaves of the last word is zero.
+        let numbers = [at(packed), at(tails)];
+        self.norms_of("squared_norms_split", &numbers, &[(0, 2 * packed.len)])[0]
+    }
+
+    fn adamw_split(
+        &self,
+        step: AdamW,
+        [inputs, outputs]: [usize; 2],
+        gradient: Span<CudaBuf<L>>,
+        packed: SpanMut<CudaBuf<L>>,
+        tails: SpanMut<CudaBuf<L>>,
+        moments: MomentsMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(gradient.len, inputs * outputs, "the gradient is [inputs, outputs]");
+        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "w is [inputs, outputs]");
+        assert_eq!(tails.len, packed.len, "as many tails");
+        let kernels = ["adamw_split", "adamw_split_bf16"];
+        self.update(kernels, step, gradient, &[to(&packed), to(&tails)], moments);
     }
 
     fn is_bf16(&self, x: Span<CudaBuf<L>>) -> bool {
@@ -219,21 +326,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
         assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
         assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
-        self.run(|| {
-            // By columns: dxᵀ = w · dyᵀ.
-            let product = Product {
-                m: inputs,
-                n: rows,
-                k: outputs,
-                number: Number::F32,
-                left: Matrix { address: at(w), stride: outputs, transposed: true },
-                right: plain(at(dy), outputs),
-                add: self.start(&onto, dx.buf.format, to(&dx), rows, inputs)?,
-                out: plain(to(&dx), inputs),
-                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
-            };
-            self.product(product, Factor::Weights(w), Factor::Again(dy))
-        });
+        self.by_input(shape, dy, (at(w), Factor::Numbers(w)), &onto, &dx);
     }
 
     fn matmul_weight_grad(
@@ -634,18 +727,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         match layout {
             EmbeddingLayout::Rows { width } => self.gather_rows(width, tokens, embedding, x),
             EmbeddingLayout::Columns { vocabulary } => {
-                let width = embedding.len / vocabulary;
-                assert_eq!(x.len, tokens.items.len() * width, "x is [tokens, width]");
-                self.run(|| {
-                    let args = [
-                        self.word("columns", width)?,
-                        self.word("tokens", vocabulary)?,
-                        Self::table_at(tokens)?,
-                        at(embedding),
-                        to(&x),
-                    ];
-                    self.over_32("embed_columns", x.len, &args)
-                });
+                let shape = (embedding.len / vocabulary, vocabulary);
+                self.embed_columns("embed_columns", shape, tokens, at(embedding), &x);
             }
         }
     }
@@ -796,21 +879,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     }
 
     fn squared_norms(&self, x: &CudaBuf<L>, ranges: &[(usize, usize)]) -> Vec<f64> {
-        // What was not computed is no number, so that nobody takes it for a small one.
-        let mut norms = vec![f64::NAN; ranges.len()];
-        self.run(|| {
-            let blocks = plan::blocks_of_ranges(ranges);
-            let table = self.upload_items(&blocks)?;
-            let args = [table.address(), x.memory.address()];
-            let shared = plan::reduction_bytes(8);
-            let parts: Vec<f64> = self.of_blocks("squared_norms", blocks.len(), shared, &args)?;
-            let mut parts = parts.into_iter();
-            for (norm, &(_, len)) in norms.iter_mut().zip(ranges) {
-                *norm = parts.by_ref().take(len.div_ceil(plan::PER_BLOCK)).sum();
-            }
-            Ok(())
-        });
-        norms
+        self.norms_of("squared_norms", &[x.memory.address()], ranges)
     }
 
     fn adamw(
@@ -820,8 +889,116 @@ impl<L: Launcher> Device for CudaDevice<L> {
         parameter: SpanMut<CudaBuf<L>>,
         moments: MomentsMut<CudaBuf<L>>,
     ) {
+        assert_eq!(parameter.len, gradient.len, "parameters as long as the gradient");
+        self.update(["adamw", "adamw_bf16"], step, gradient, &[to(&parameter)], moments);
+    }
+}
+
+impl<L: Launcher> CudaDevice<L> {
+    /// `y = onto + x · w`, of weights at an address.
+    fn forward(
+        &self,
+        MatShape { rows, inputs, outputs }: MatShape,
+        x: Span<CudaBuf<L>>,
+        (address, w): (u64, Factor<'_, L>),
+        onto: &Accumulate<CudaBuf<L>>,
+        y: &SpanMut<CudaBuf<L>>,
+    ) {
+        self.run(|| {
+            let product = Product {
+                // By columns: yᵀ = wᵀ · xᵀ.
+                m: outputs,
+                n: rows,
+                k: inputs,
+                number: Number::F32,
+                left: plain(address, outputs),
+                right: plain(at(x), inputs),
+                add: self.start(onto, y.buf.format, to(y), rows, outputs)?,
+                out: plain(to(y), outputs),
+                out_is_bf16: y.buf.format == NumberFormat::Bf16,
+            };
+            self.product(product, w, Factor::Numbers(x))
+        });
+    }
+
+    /// `dx = onto + dy · wᵀ`, of weights at an address.
+    fn by_input(
+        &self,
+        MatShape { rows, inputs, outputs }: MatShape,
+        dy: Span<CudaBuf<L>>,
+        (address, w): (u64, Factor<'_, L>),
+        onto: &Accumulate<CudaBuf<L>>,
+        dx: &SpanMut<CudaBuf<L>>,
+    ) {
+        self.run(|| {
+            // By columns: dxᵀ = w · dyᵀ.
+            let product = Product {
+                m: inputs,
+                n: rows,
+                k: outputs,
+                number: Number::F32,
+                left: Matrix { address, stride: outputs, transposed: true },
+                right: plain(at(dy), outputs),
+                add: self.start(onto, dx.buf.format, to(dx), rows, inputs)?,
+                out: plain(to(dx), inputs),
+                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
+            };
+            self.product(product, w, Factor::Again(dy))
+        });
+    }
+
+    /// Columns of an embedding `[width, vocabulary]` at an address.
+    fn embed_columns(
+        &self,
+        kernel: &'static str,
+        (width, vocabulary): (usize, usize),
+        tokens: &CudaTable<L, u32>,
+        embedding: u64,
+        x: &SpanMut<CudaBuf<L>>,
+    ) {
+        assert_eq!(x.len, tokens.items.len() * width, "x is [tokens, width]");
+        self.run(|| {
+            let [width, vocabulary] =
+                [self.word("columns", width)?, self.word("tokens", vocabulary)?];
+            let args = [width, vocabulary, Self::table_at(tokens)?, embedding, to(x)];
+            self.over_32(kernel, x.len, &args)
+        });
+    }
+
+    /// Squared norms of ranges of the numbers at some addresses.
+    fn norms_of(
+        &self,
+        kernel: &'static str,
+        numbers: &[u64],
+        ranges: &[(usize, usize)],
+    ) -> Vec<f64> {
+        // What was not computed is no number, so that nobody takes it for a small one.
+        let mut norms = vec![f64::NAN; ranges.len()];
+        self.run(|| {
+            let blocks = plan::blocks_of_ranges(ranges);
+            let table = self.upload_items(&blocks)?;
+            let args = [&[table.address()], numbers].concat();
+            let shared = plan::reduction_bytes(8);
+            let parts: Vec<f64> = self.of_blocks(kernel, blocks.len(), shared, &args)?;
+            let mut parts = parts.into_iter();
+            for (norm, &(_, len)) in norms.iter_mut().zip(ranges) {
+                *norm = parts.by_ref().take(len.div_ceil(plan::PER_BLOCK)).sum();
+            }
+            Ok(())
+        });
+        norms
+    }
+
+    /// A step of the optimiser by the kernel for moments in f32, or that for moments in bf16.
+    fn update(
+        &self,
+        kernels: [&'static str; 2],
+        step: AdamW,
+        gradient: Span<CudaBuf<L>>,
+        parameters: &[u64],
+        moments: MomentsMut<CudaBuf<L>>,
+    ) {
         let len = gradient.len;
-        assert_eq!(parameter.len, len, "parameters as long as the gradient");
         let f = step.factors();
         let mut args: Vec<u64> = [
             f.gradient,
@@ -837,35 +1014,24 @@ impl<L: Launcher> Device for CudaDevice<L> {
         .into_iter()
         .map(f32_arg)
         .collect();
-        self.run(|| {
-            let copy = parameter.buf.copy.get_mut().unwrap_or_else(PoisonError::into_inner);
-            let copy = copy.as_ref().map(Memory::address);
-            let whole = parameter.len == parameter.buf.len;
-            let was_fresh = parameter.buf.copy_is_fresh();
-            let copy_at = copy.map_or(0, |it| it + (parameter.offset * size_of::<u16>()) as u64);
-            args.extend([at(gradient), to(&parameter)]);
-            match moments {
-                MomentsMut::F32([first, second]) => {
-                    assert!(
-                        first.len == len && second.len == len,
-                        "moments as long as the gradient"
-                    );
-                    args.extend([to(&first), to(&second), copy_at]);
-                    self.over("adamw", len, &args)?;
-                }
-                MomentsMut::Bf16 { buffers, first, seed } => {
-                    let end = first + len;
-                    let held = buffers.each_ref().map(|it| 2 * it.len);
-                    assert!(held.iter().all(|it| end <= *it), "moments of all elements");
-                    args.extend(buffers.map(|it| it.memory.address()));
-                    args.extend([copy_at, first as u64, len as u64]);
-                    args.extend([seed, RngStream::Moments as u64, step.step]);
-                    let counters = end.div_ceil(8) - first / 8;
-                    self.over("adamw_bf16", if len == 0 { 0 } else { counters }, &args)?;
-                }
+        args.push(at(gradient));
+        args.extend(parameters);
+        self.run(|| match moments {
+            MomentsMut::F32([first, second]) => {
+                assert!(first.len == len && second.len == len, "moments as long as the gradient");
+                args.extend([to(&first), to(&second)]);
+                self.over(kernels[0], len, &args)
             }
-            parameter.buf.set_copy_is_fresh(copy.is_some() && (whole || was_fresh));
-            Ok(())
+            MomentsMut::Bf16 { buffers, first, seed } => {
+                let end = first + len;
+                let held = buffers.each_ref().map(|it| 2 * it.len);
+                assert!(held.iter().all(|it| end <= *it), "moments of all elements");
+                args.extend(buffers.map(|it| it.memory.address()));
+                args.extend([first as u64, len as u64]);
+                args.extend([seed, RngStream::Moments as u64, step.step]);
+                let counters = end.div_ceil(8) - first / 8;
+                self.over(kernels[1], if len == 0 { 0 } else { counters }, &args)
+            }
         });
     }
 }

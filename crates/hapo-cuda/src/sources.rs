@@ -58,7 +58,7 @@ const SOURCES: &[Source] = &[
     ),
     source!("rope.cu", ["rope", "rope_bf16"]),
     source!("swiglu.cu", ["swiglu", "swiglu_bf16", "swiglu_grad", "swiglu_grad_bf16"]),
-    source!("embedding.cu", ["embed_columns", "embed_grad"]),
+    source!("embedding.cu", ["embed_columns", "embed_columns_bf16", "embed_grad"]),
     source!("head.cu", ["head", "head_grad"]),
     source!(
         "attention.cu",
@@ -109,8 +109,18 @@ const SOURCES: &[Source] = &[
         ]
     ),
     source!("draw.cu", ["draw"]),
-    source!("adamw.cu", ["adamw", "adamw_bf16", "squared_norms"]),
-    source!("bf16.cu", ["round_to_bf16", "round_in_place", "find_wider"]),
+    source!(
+        "adamw.cu",
+        [
+            "adamw",
+            "adamw_split",
+            "adamw_bf16",
+            "adamw_split_bf16",
+            "squared_norms",
+            "squared_norms_split"
+        ]
+    ),
+    source!("bf16.cu", ["round_to_bf16", "widen", "round_columns", "round_in_place", "find_wider"]),
 ];
 
 #[cfg(test)]

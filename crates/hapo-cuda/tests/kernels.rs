@@ -744,65 +744,111 @@ fn rounded(x: &[f32]) -> Vec<f32> {
     x.iter().copied().map(half).collect()
 }
 
-/// Products read a copy of the weights in bf16, and it is always that of the weights of this moment.
+/// Weights that are split are the f32 to the bit, through updates too, and products read their nearest bf16 numbers.
 #[test]
-fn the_rounded_copy_of_weights_follows_them() {
+fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
     let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
         return;
     };
     let cpu = cpu();
-    let (rows, inputs, outputs, at) = (3, 20, 7, 16);
-    let shape = MatShape { rows, inputs, outputs };
-    let len = inputs * outputs;
-    let (x, dy) = (numbers(rows * inputs, 1), numbers(rows * outputs, 3));
-    let mut params = buf(&gpu, &numbers(at + len, 2));
-    let (xs, dys) = (buf(&gpu, &x), buf(&gpu, &dy));
-    let (rx, rdy) = (buf(&cpu, &rounded(&x)), buf(&cpu, &rounded(&dy)));
-    let is_that_of_now = |params: &<CudaDevice<Machine> as Device>::Buf, when: &str| {
-        let w = rounded(&read(&gpu, params)[at..]);
-        let w = buf(&cpu, &w);
+    let (rows, inputs, outputs) = (3, 21, 7);
+    let (shape, len) = (MatShape { rows, inputs, outputs }, inputs * outputs);
+    let matrix = [inputs, outputs];
+    let words = gpu.packed_len(inputs, outputs).unwrap();
+    assert_eq!(words, len.div_ceil(2));
+    let values = numbers(len, 2);
+    let mut whole = buf(&gpu, &values);
+    // Beside other matrices, in two pieces.
+    let mut held = [gpu.alloc(words + 32).unwrap(), gpu.alloc(words + 32).unwrap()];
+    for piece in [0..50, 50..len] {
+        let [packed, tails] = held.each_mut().map(|it| it.at_mut(16, words));
+        gpu.upload_split(matrix, piece.start, &values[piece], packed, tails);
+    }
+    let gradient = buf(&gpu, &numbers(len, 4));
+    let (x, dy) = (halves_of(rows * inputs, 1), halves_of(rows * outputs, 3));
+    let (xs, dys) = (factor(&gpu, &x), factor(&gpu, &dy));
+    let (rx, rdy) = (buf(&cpu, &x), buf(&cpu, &dy));
+    let mut moments: [_; 4] = std::array::from_fn(|_| gpu.alloc(len).unwrap());
+    let mut halves: [_; 4] =
+        std::array::from_fn(|_| gpu.alloc(NumberFormat::Bf16.words(len + 3)).unwrap());
+    for step in 0..5 {
+        if step > 0 {
+            // Both formats of moments in turn.
+            let [m, v, split_m, split_v] = &mut moments;
+            let [hm, hv, split_hm, split_hv] = &mut halves;
+            let (of_whole, of_split) = if step % 2 == 0 {
+                let (first, seed) = (3, 5);
+                (
+                    MomentsMut::Bf16 { buffers: [hm, hv], first, seed },
+                    MomentsMut::Bf16 { buffers: [split_hm, split_hv], first, seed },
+                )
+            } else {
+                (
+                    MomentsMut::F32([all_mut(m), all_mut(v)]),
+                    MomentsMut::F32([all_mut(split_m), all_mut(split_v)]),
+                )
+            };
+            let settings = AdamW { learning_rate: 0.3, ..adamw(step) };
+            gpu.adamw(settings, all(&gradient), all_mut(&mut whole), of_whole);
+            let [packed, tails] = held.each_mut().map(|it| it.at_mut(16, words));
+            gpu.adamw_split(settings, matrix, all(&gradient), packed, tails, of_split);
+        }
+        let [packed, tails] = held.each_ref().map(|it| it.at(16, words));
+        let mut ours = vec![0.0; len];
+        gpu.download_split(matrix, 0, packed, tails, &mut ours);
+        let w = read(&gpu, &whole);
+        assert_eq!(ours, w, "step {step}");
+        let (norm, expected) =
+            (gpu.squared_norm_split(packed, tails), gpu.squared_norm(all(&whole)));
+        assert!((norm - expected).abs() < 1e-6 * expected, "{norm} and {expected}");
+        let upper = |it: f32| f32::from_bits(it.to_bits().wrapping_add(0x8000) & 0xffff_0000);
+        let upper: Vec<f32> = w.into_iter().map(upper).collect();
+        let mut unpacked = gpu.alloc(len).unwrap();
+        gpu.unpack(inputs, outputs, packed, all_mut(&mut unpacked));
+        assert_eq!(read(&gpu, &unpacked), upper, "step {step}");
+        let w = buf(&cpu, &upper);
         let (mut y, mut dx) = (gpu.alloc(dy.len()).unwrap(), gpu.alloc(x.len()).unwrap());
-        let of_gpu = params.at(at, len);
-        gpu.matmul(shape, all(&xs), of_gpu, Accumulate::Nothing, all_mut(&mut y));
-        gpu.matmul_input_grad(shape, all(&dys), of_gpu, Accumulate::Nothing, all_mut(&mut dx));
+        gpu.matmul_packed(shape, all(&xs), packed, Accumulate::Nothing, all_mut(&mut y));
+        let to = all_mut(&mut dx);
+        gpu.matmul_packed_input_grad(shape, all(&dys), packed, Accumulate::Nothing, to);
         let (mut ty, mut tx) = (cpu.alloc(dy.len()).unwrap(), cpu.alloc(x.len()).unwrap());
         cpu.matmul(shape, all(&rx), all(&w), Accumulate::Nothing, all_mut(&mut ty));
         cpu.matmul_input_grad(shape, all(&rdy), all(&w), Accumulate::Nothing, all_mut(&mut tx));
-        near(&format!("{when}, forward"), &read(&gpu, &y), &read(&cpu, &ty), 1e-5);
-        near(&format!("{when}, backward"), &read(&gpu, &dx), &read(&cpu, &tx), 1e-5);
-    };
-    is_that_of_now(&params, "at first");
-    gpu.upload(&numbers(40, 9), params.at_mut(at + 30, 40));
-    is_that_of_now(&params, "after an upload");
-    let gradient = buf(&gpu, &numbers(at + len, 4));
-    let (mut first, mut second) = (gpu.alloc(at + len).unwrap(), gpu.alloc(at + len).unwrap());
-    let adamw = AdamW {
-        learning_rate: 0.3,
-        beta1: 0.9,
-        beta2: 0.99,
-        epsilon: 1e-8,
-        weight_decay: 0.1,
-        step: 1,
-        gradient_scale: 1.0,
-    };
-    for _ in 0..2 {
-        gpu.adamw(
-            adamw,
-            all(&gradient),
-            all_mut(&mut params),
-            MomentsMut::F32([all_mut(&mut first), all_mut(&mut second)]),
-        );
-        is_that_of_now(&params, "after a step of the optimiser");
+        near(&format!("step {step}, forward"), &read(&gpu, &y), &read(&cpu, &ty), 1e-5);
+        near(&format!("step {step}, backward"), &read(&gpu, &dx), &read(&cpu, &tx), 1e-5);
     }
-    // A step of a part after a write elsewhere leaves no part old.
-    gpu.fill(params.at_mut(at, 10), 0.25);
-    gpu.adamw(
-        adamw,
-        gradient.at(0, 8),
-        params.at_mut(0, 8),
-        MomentsMut::F32([first.at_mut(0, 8), second.at_mut(0, 8)]),
-    );
-    is_that_of_now(&params, "after a step of a part");
+    for it in held {
+        let around = read(&gpu, &it);
+        assert!(around[..16].iter().chain(&around[16 + words..]).all(|it| *it == 0.0));
+    }
+}
+
+/// A matrix that is packed in pieces of its outputs is whole, and embeddings are its columns.
+#[test]
+fn pieces_of_a_matrix_are_packed_side_by_side() {
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        return;
+    };
+    let (inputs, outputs) = (6, 150);
+    let whole = numbers(inputs * outputs, 1);
+    let words = gpu.packed_len(inputs, outputs).unwrap();
+    let mut packed = gpu.alloc(words).unwrap();
+    for (first, n) in [(0, 64), (64, 64), (128, 22)] {
+        let rows = whole.chunks(outputs).flat_map(|it| it[first..first + n].to_vec());
+        let piece = buf(&gpu, &rows.collect::<Vec<_>>());
+        gpu.pack([inputs, outputs], first, all(&piece), all_mut(&mut packed));
+    }
+    let mut unpacked = gpu.alloc(whole.len()).unwrap();
+    gpu.unpack(inputs, outputs, all(&packed), all_mut(&mut unpacked));
+    assert_eq!(read(&gpu, &unpacked), rounded(&whole));
+    let tokens = [149, 0, 70];
+    let mut x = gpu.alloc(3 * inputs).unwrap();
+    gpu.embed_packed(inputs, &gpu.table(&tokens), all(&packed), all_mut(&mut x));
+    let expected: Vec<f32> = (tokens.iter())
+        .flat_map(|&it| (0..inputs).map(move |row| row * outputs + it as usize))
+        .map(|at| rounded(&whole)[at])
+        .collect();
+    assert_eq!(read(&gpu, &x), expected);
 }
 
 fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<f32> {

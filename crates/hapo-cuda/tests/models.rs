@@ -95,9 +95,8 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
     };
     model.adamw(step, &gradients, &mut moments);
     let mut params = vec![0.0; len];
-    let device = model.device();
-    device.download(model.trained().first(len), &mut params);
-    device.check().unwrap();
+    model.read_trained(0, &mut params);
+    model.device().check().unwrap();
     [out.log_probs, out.entropies, flat, params]
 }
 
@@ -150,15 +149,49 @@ fn a_step_of_an_adapter_is_that_of_the_cpu() {
     }
 }
 
+/// In bf16 what lies between products is rounded, a matrix is split or, beside an adapter, as well; gradients keep their
+/// direction.
+#[test]
+fn a_step_in_bf16_is_near_that_of_the_cpu() {
+    for name in MODELS {
+        let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+            return;
+        };
+        let pairs = [
+            (
+                step(load(name, gpu.clone()), ActivationCheckpointing::Layers),
+                step(cpu(name), ActivationCheckpointing::None),
+            ),
+            (
+                step(adapted(name, gpu), ActivationCheckpointing::None),
+                step(adapted(name, Cpu::new(1).unwrap()), ActivationCheckpointing::None),
+            ),
+        ];
+        for (ours, theirs) in pairs {
+            assert!(gap(&ours[0], &theirs[0]) < 0.1, "{name}: {}", gap(&ours[0], &theirs[0]));
+            let product = |a: &[f32], b: &[f32]| {
+                a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
+            };
+            let lengths = product(&ours[2], &ours[2]) * product(&theirs[2], &theirs[2]);
+            let cosine = product(&ours[2], &theirs[2]) / lengths.sqrt();
+            assert!(cosine > 0.999, "{name}: gradients turned to {cosine}");
+        }
+    }
+}
+
 #[test]
 fn decoding_is_training_read_token_by_token() {
-    for name in MODELS {
-        let Some(model) = fibers(name, MatmulPrecision::F32) else {
+    let in_f32 = MODELS.into_iter().map(|it| (it, MatmulPrecision::F32));
+    for (name, products) in in_f32.chain(MODELS.into_iter().map(|it| (it, MatmulPrecision::Bf16))) {
+        let Some(model) = fibers(name, products) else {
             return;
         };
         let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
         let vocabulary = model.config().vocab_size;
         let whole = model.logits(&tokens, &mut Tape::default()).unwrap();
+        // Decoding keeps probabilities in f32, which training rounds with all else.
+        let largest = whole.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
+        let near = if products == MatmulPrecision::F32 { 1e-4 } else { 0.02 * largest };
         let row = |i: usize| &whole[i * vocabulary..(i + 1) * vocabulary];
         let mut cache = KvCache::new(&model, 512).unwrap();
         // A prompt read in pieces, next to one read at once.
@@ -166,7 +199,7 @@ fn decoding_is_training_read_token_by_token() {
         assert!(model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().is_none());
         assert!(model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().is_none());
         let (slot, logits) = model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().unwrap();
-        assert!(gap(&logits, row(20)) < 1e-4, "{name}: a prompt in pieces");
+        assert!(gap(&logits, row(20)) < near, "{name}: a prompt in pieces");
         let other = model.prefill(&mut cache, &[&tokens[..3]]).unwrap().slots[0];
         let (own, other) = (cache.fork(slot, 32).unwrap(), cache.fork(other, 32).unwrap());
         let mut logits = Vec::new();
@@ -174,7 +207,7 @@ fn decoding_is_training_read_token_by_token() {
             let rows = [(other, 5), (own, token)];
             model.decode(&mut cache, &rows, &mut logits).unwrap();
             let off = gap(&logits[vocabulary..], row(i));
-            assert!(off < 1e-4, "{name}, position {i}: {off}");
+            assert!(off < near, "{name}, position {i}: {off} of {largest}");
         }
     }
 }
@@ -250,8 +283,8 @@ fn bf16_products_stay_near() {
         let off = gap(&logits, row);
         assert!(off < 0.01 * largest, "position {i}: {off} of {largest}");
     }
-    // There is no other form of the weights: the copy that products read is the device's.
-    assert_eq!(model.pack_rounded().unwrap(), Packed::No);
+    // Products read the packed half of the weights, and there is no other form.
+    assert_eq!(model.pack_rounded().unwrap(), Packed::Alone);
 }
 
 /// The trained weights are read by the next pass, in bf16 too: its loss goes down.

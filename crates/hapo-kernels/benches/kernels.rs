@@ -34,7 +34,7 @@ fn products(c: &mut Criterion) {
         let (x, w) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
         let len = cpu.packed_len(HIDDEN, FFN).expect("this device packs");
         let mut packed = cpu.alloc(len).expect("memory");
-        cpu.pack(HIDDEN, FFN, w.first(w.len()), all(&mut packed));
+        cpu.pack([HIDDEN, FFN], 0, w.first(w.len()), all(&mut packed));
         let mut y = numbers(&cpu, rows * FFN);
         let (x, w) = (x.first(x.len()), w.first(w.len()));
         group.throughput(Throughput::Elements((rows * HIDDEN * FFN) as u64));

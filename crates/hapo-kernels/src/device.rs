@@ -524,8 +524,9 @@ pub trait Device: Send + Sync + Sized + Debug {
     /// Elements of a buffer for weights `[inputs, outputs]` in the form that [`Device::matmul_packed`]
     /// reads, bf16 in an order of the device's own; `None` where it has none.
     fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize>;
-    /// Packs weights, rounded to the nearest bf16.
-    fn pack(&self, inputs: usize, outputs: usize, w: Span<Self::Buf>, packed: SpanMut<Self::Buf>);
+    /// Packs `w [inputs, some]`, rounded to the nearest bf16, as the outputs from `first` on, a multiple of 64, of weights
+    /// `[inputs, outputs]`.
+    fn pack(&self, shape: [usize; 2], first: usize, w: Span<Self::Buf>, packed: SpanMut<Self::Buf>);
     /// Whether every element is a bf16 number, so that packing loses nothing.
     fn is_bf16(&self, x: Span<Self::Buf>) -> bool;
     /// [`Device::matmul`] with packed weights: the same bits where packing lost nothing.
@@ -538,8 +539,7 @@ pub trait Device: Send + Sync + Sized + Debug {
         y: SpanMut<Self::Buf>,
     );
     /// Whether packed weights are all that a model needs whose weights do not change: [`Device::unpack`],
-    /// [`Device::matmul_packed_input_grad`] and [`Device::embed_packed`] are there, and the packed form of a
-    /// matrix is that of its first outputs, a multiple of 64, followed by that of the others.
+    /// [`Device::matmul_packed_input_grad`] and [`Device::embed_packed`] are there.
     fn computes_packed(&self) -> bool {
         false
     }

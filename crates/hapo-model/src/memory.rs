@@ -6,6 +6,7 @@ use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, Device, MatShape, NumberFormat
 
 use crate::config::Config;
 use crate::packed;
+pub use crate::packed::Packing;
 use crate::params::ParamLayout;
 use crate::weights::Locations;
 
@@ -74,21 +75,20 @@ pub fn parameter_bytes(config: &Config) -> u64 {
     ParamLayout::of(config).len() as u64 * F32
 }
 
-/// Bytes of the weights of a model that is trained, as the CPU holds them: beside an adapter too, where its folder is not
-/// in bf16.
-pub fn weight_bytes(config: &Config, compute: Compute) -> u64 {
+/// Bytes of the weights of a model that is trained: beside an adapter too, where its folder is not in bf16.
+pub fn weight_bytes(config: &Config, compute: Compute, by: Packing) -> u64 {
     if compute != Compute::Bf16 {
         return parameter_bytes(config);
     }
-    2 * packed::bytes_split(config) + unpacked_bytes(config)
+    2 * packed::bytes_split(config, by) + unpacked_bytes(config)
 }
 
 /// Bytes of the copy of a model's weights that the KL is measured from.
-pub fn initial_bytes(config: &Config, compute: Compute) -> u64 {
+pub fn initial_bytes(config: &Config, compute: Compute, by: Packing) -> u64 {
     if compute != Compute::Bf16 {
         return parameter_bytes(config);
     }
-    packed::bytes_split(config) + unpacked_bytes(config)
+    packed::bytes_split(config, by) + unpacked_bytes(config)
 }
 
 /// Bytes of what is not held packed where products are of bf16 factors.
@@ -96,9 +96,10 @@ fn unpacked_bytes(config: &Config) -> u64 {
     Locations::split(config, &ParamLayout::of(config)).len() as u64 * F32
 }
 
-/// Bytes of weights that an adapter leaves as they are, with their matrices held in bf16 alone as the CPU does.
-pub fn frozen_bytes(config: &Config, compute: Compute) -> u64 {
-    packed::bytes_alone(config, compute) + ParamLayout::without_matrices(config).len() as u64 * F32
+/// Bytes of weights that an adapter leaves as they are, with their matrices held in bf16 alone.
+pub fn frozen_bytes(config: &Config, compute: Compute, by: Packing) -> u64 {
+    let vectors = ParamLayout::without_matrices(config).len() as u64 * F32;
+    packed::bytes_alone(config, compute, by) + vectors
 }
 
 /// Bytes of the tape of a batch of `rows` packed tokens, of which `head_rows` predict `targets`

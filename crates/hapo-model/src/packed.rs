@@ -12,7 +12,7 @@
 //! Price: 2 bytes per parameter. Norms and biases stay f32, and so does an embedding that is no product's factor, but
 //! beside an adapter. Weights that change make a copy stale; it is not used until it is made again.
 
-use hapo_kernels::{Buffer, Compute, Cpu, Device, Span, SpanMut};
+use hapo_kernels::{Buffer, Compute, Cpu, Device, NumberFormat, Span, SpanMut};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -74,8 +74,8 @@ impl<D: Device> PackedWeights<D> {
             for ((matrix, range), to) in
                 matrices.iter().zip(ranges(roles)).zip(packed.ranges.clone())
             {
-                let to = packed.buf.at_mut(to.0, to.1);
-                device.pack(matrix.inputs, matrix.outputs, params.at(range.0, range.1), to);
+                let (shape, to) = ([matrix.inputs, matrix.outputs], packed.buf.at_mut(to.0, to.1));
+                device.pack(shape, 0, params.at(range.0, range.1), to);
             }
         });
         Ok(Some(packed))
@@ -194,14 +194,14 @@ impl<D: Device> PackedWeights<D> {
             let (name, got) = (name.to_owned(), first * inputs + rows.len());
             return Err(ComputeError::TensorLength { name, expected: inputs * outputs, got });
         }
-        let len = |outputs| device.packed_len(inputs, outputs).expect("a packed form");
+        let (at, len) = self.ranges[i];
         for (piece, rows) in rows.chunks(PIECE * inputs).enumerate() {
             let n = rows.len() / inputs;
             let columns = transpose(rows, n, inputs);
             let mut w = device.alloc(columns.len())?;
             device.upload(&columns, w.first_mut(columns.len()));
-            let at = self.ranges[i].0 + len(first + piece * PIECE);
-            device.pack(inputs, n, w.first(columns.len()), self.buf.at_mut(at, len(n)));
+            let (first, to) = (first + piece * PIECE, self.buf.at_mut(at, len));
+            device.pack([inputs, outputs], first, w.first(columns.len()), to);
         }
         Ok(true)
     }
@@ -234,18 +234,30 @@ pub(crate) struct Split<S> {
     pub(crate) tails: S,
 }
 
-/// Bytes of the matrices of a model that are held in bf16 alone, as the CPU packs them.
-pub(crate) fn bytes_alone(config: &Config, compute: Compute) -> u64 {
-    bytes_of(&matrices(config), compute)
+/// Who packs matrices: each device in an order of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// In panels, padded to whole ones.
+    Cpu,
+    /// In the order of the f32.
+    Gpu,
+}
+
+/// Bytes of the matrices of a model that are held in bf16 alone.
+pub(crate) fn bytes_alone(config: &Config, compute: Compute, by: Packing) -> u64 {
+    bytes_of(&matrices(config), compute, by)
 }
 
 /// Bytes of the packed matrices of a model under training, and of their tails again.
-pub(crate) fn bytes_split(config: &Config) -> u64 {
-    bytes_of(&products(config), Compute::Bf16)
+pub(crate) fn bytes_split(config: &Config, by: Packing) -> u64 {
+    bytes_of(&products(config), Compute::Bf16, by)
 }
 
-fn bytes_of(all: &[Matrix], compute: Compute) -> u64 {
-    let words = |it: &Matrix| Cpu::packed_words(compute, it.inputs, it.outputs);
+fn bytes_of(all: &[Matrix], compute: Compute, by: Packing) -> u64 {
+    let words = |it: &Matrix| match by {
+        Packing::Cpu => Cpu::packed_words(compute, it.inputs, it.outputs),
+        Packing::Gpu => NumberFormat::Bf16.words(it.inputs * it.outputs),
+    };
     let words: usize = all.iter().map(|it| words(it).next_multiple_of(16)).sum();
     (words * size_of::<f32>()) as u64
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use hapo_kernels::{AdamW, Compute, Cpu, multiplies_bf16};
-use hapo_model::memory::{initial_bytes, weight_bytes};
+use hapo_model::memory::{Packing, initial_bytes, weight_bytes};
 use hapo_model::{Gradients, KvCache, Model, Moments, PackedBatch, Tape};
 use hapo_testing::reference::{expected, gap};
 use support::{MODELS, computing};
@@ -121,9 +121,13 @@ fn bytes_are_those_of_the_buffers_and_a_copy_swaps_there_and_back() {
     for name in MODELS {
         let mut model = computing(name, 1, Compute::Bf16);
         let config = model.config().clone();
-        assert_eq!(model.held_bytes(), weight_bytes(&config, Compute::Bf16), "{name}");
+        assert_eq!(
+            model.held_bytes(),
+            weight_bytes(&config, Compute::Bf16, Packing::Cpu),
+            "{name}"
+        );
         let mut copy = model.copy_trained().unwrap();
-        assert_eq!(copy.bytes(), initial_bytes(&config, Compute::Bf16), "{name}");
+        assert_eq!(copy.bytes(), initial_bytes(&config, Compute::Bf16, Packing::Cpu), "{name}");
         let before = log_probs(&model, name);
         let zeros = vec![0.0; model.trained_len()];
         model.set_params(&zeros);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hapo_core::Explain;
 use hapo_kernels::{AdamW, Buffer, CPU_LOGIT_BYTES, Compute, Cpu, multiplies_bf16};
 use hapo_model::folder::{AdapterNote, open_adapter, write_adapter};
-use hapo_model::memory::{ActivationFormats, frozen_bytes, tape_bytes};
+use hapo_model::memory::{ActivationFormats, Packing, frozen_bytes, tape_bytes};
 use hapo_model::{
     ActivationCheckpointing, Gradients, KvCache, LoadedModel, LoraShape, Model, Moments, Outputs,
     Packed, PackedBatch, Projection, Tape,
@@ -234,7 +234,7 @@ fn bf16_weights_are_held_in_bf16_alone_and_computed_with_the_same_bits() {
     let model = adapted(name, 1);
     assert_eq!(model.packed(), Packed::Alone);
     let bytes: usize = model.frozen().iter().map(|it| 4 * it.len()).sum();
-    assert_eq!(frozen_bytes(model.config(), Compute::F32), bytes as u64);
+    assert_eq!(frozen_bytes(model.config(), Compute::F32, Packing::Cpu), bytes as u64);
     let parameters: usize =
         model.config().tensors().iter().map(|it| it.shape.iter().product::<usize>()).sum();
     assert!(bytes < parameters * 2 + 8192, "{bytes} bytes of {parameters} parameters");

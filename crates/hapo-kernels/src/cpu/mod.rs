@@ -328,9 +328,13 @@ impl Device for Cpu {
         Some(Self::packed_words(self.compute, inputs, outputs))
     }
 
-    fn pack(&self, inputs: usize, outputs: usize, w: Span<CpuBuf>, to: SpanMut<CpuBuf>) {
+    fn pack(&self, shape: [usize; 2], first: usize, w: Span<CpuBuf>, to: SpanMut<CpuBuf>) {
         let pack = if self.splits_weights() { bf16::pack } else { packed::pack };
-        pack(self, inputs, outputs, w.read(), to.write());
+        let ([inputs, _], outputs) = (shape, w.len / shape[0]);
+        // The packed form of a matrix is that of its first outputs followed by that of the others.
+        let words = |outputs| Self::packed_words(self.compute(), inputs, outputs);
+        let at = words(first);
+        pack(self, inputs, outputs, w.read(), &mut to.write()[at..at + words(outputs)]);
     }
 
     fn is_bf16(&self, x: Span<CpuBuf>) -> bool {

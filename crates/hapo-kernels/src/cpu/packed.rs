@@ -369,7 +369,7 @@ mod tests {
                 assert!(cpu.is_bf16(w.first(w.len())));
                 let len = cpu.packed_len(inputs, outputs).unwrap();
                 let mut packed = cpu.alloc(len).unwrap();
-                cpu.pack(inputs, outputs, w.first(w.len()), packed.first_mut(len));
+                cpu.pack([inputs, outputs], 0, w.first(w.len()), packed.first_mut(len));
                 for kind in 0..3 {
                     let onto = || match kind {
                         0 => Accumulate::Nothing,
@@ -408,7 +408,7 @@ mod tests {
                 };
                 let len = cpu.packed_len(inputs, outputs).unwrap();
                 let (w, dy, mut packed) = (buf(&w), buf(&dy), cpu.alloc(len).unwrap());
-                cpu.pack(inputs, outputs, w.first(w.len()), packed.first_mut(len));
+                cpu.pack([inputs, outputs], 0, w.first(w.len()), packed.first_mut(len));
                 let mut back = cpu.alloc(w.len()).unwrap();
                 cpu.unpack(inputs, outputs, packed.first(len), back.first_mut(w.len()));
                 assert_eq!(back.as_slice(), w.as_slice());
@@ -450,7 +450,7 @@ mod tests {
         assert!(!cpu.is_bf16(w.first(2)));
         let len = cpu.packed_len(1, 2).unwrap();
         let mut packed = cpu.alloc(len).unwrap();
-        cpu.pack(1, 2, w.first(2), packed.first_mut(len));
+        cpu.pack([1, 2], 0, w.first(2), packed.first_mut(len));
         let mut x = cpu.alloc(1).unwrap();
         cpu.upload(&[1.0], x.first_mut(1));
         let mut y = cpu.alloc(2).unwrap();

@@ -2,7 +2,7 @@
 
 use hapo_core::GroupPlan;
 use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, NumberFormat};
-use hapo_model::memory::{ActivationFormats, GenerationRows};
+use hapo_model::memory::{ActivationFormats, GenerationRows, Packing};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
 };
@@ -231,8 +231,8 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
     let keeps_initial = recipe.metrics().kl_every > 0;
     if keeps_initial {
         let bytes = match recipe.lora() {
-            None if device.is_cpu => memory::initial_bytes(config, device.compute),
-            _ => copy,
+            None => memory::initial_bytes(config, device.compute, packing(device)),
+            Some(_) => copy,
         };
         parts.push(always("initial weights", bytes));
     }
@@ -243,11 +243,6 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
     parts.push(training("activations", tape.activations + tape.gradients + tape.head));
     parts.push(training("logits", tape.logits));
     let rounds = device.compute == Compute::Bf16;
-    if rounds && !device.is_cpu {
-        // Half a word of every number that products read as weights.
-        let initial = if keeps_initial { copy } else { 0 };
-        parts.push(always("bf16 weights", (frozen + copy + initial) / 2));
-    }
     if device.is_cpu {
         let bytes = memory::copied_bytes(config, device.compute, rows, rows);
         let name = if rounds { "bf16 inputs" } else { "transposed copy" };
@@ -277,10 +272,9 @@ pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
 pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
     let trained = trained_bytes(recipe, config);
     match recipe.lora() {
-        None if device.is_cpu => memory::initial_bytes(config, device.compute),
-        None => trained,
-        Some(_) if device.is_cpu && !is_bf16(recipe) => {
-            memory::initial_bytes(config, device.compute) + trained
+        None => memory::initial_bytes(config, device.compute, packing(device)),
+        Some(_) if !is_bf16(recipe) => {
+            memory::initial_bytes(config, device.compute, packing(device)) + trained
         }
         Some(_) => frozen_bytes(recipe, config, device) + trained,
     }
@@ -288,19 +282,21 @@ pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec
 
 /// Bytes of weights that are not trained: of a folder in bf16 in bf16, where the device computes with those alone.
 fn frozen_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
-    if device.is_cpu && is_bf16(recipe) {
-        return memory::frozen_bytes(config, device.compute);
+    let computes_packed = device.is_cpu || device.compute == Compute::Bf16;
+    if computes_packed && is_bf16(recipe) {
+        return memory::frozen_bytes(config, device.compute, packing(device));
     }
     whole_bytes(config, device)
 }
 
+/// Who packs the device's weights.
+fn packing(device: &DeviceSpec) -> Packing {
+    if device.is_cpu { Packing::Cpu } else { Packing::Gpu }
+}
+
 /// Bytes of weights that can be trained.
 fn whole_bytes(config: &Config, device: &DeviceSpec) -> u64 {
-    if device.is_cpu {
-        memory::weight_bytes(config, device.compute)
-    } else {
-        memory::parameter_bytes(config)
-    }
+    memory::weight_bytes(config, device.compute, packing(device))
 }
 
 /// Whether the model is a folder that says it is in bf16.

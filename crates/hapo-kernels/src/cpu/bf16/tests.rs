@@ -81,7 +81,7 @@ fn products(cpu: &Cpu, shape: MatShape, start: &str) -> [Vec<f32>; 3] {
     let (x, w, dy) = (buf(cpu, &x), buf(cpu, &w), buf(cpu, &dy));
     let len = cpu.packed_len(inputs, outputs).unwrap();
     let mut packed = cpu.alloc(len).unwrap();
-    cpu.pack(inputs, outputs, w.first(w.len()), packed.first_mut(len));
+    cpu.pack([inputs, outputs], 0, w.first(w.len()), packed.first_mut(len));
     let onto = |bias_too: bool| match start {
         "bias" if bias_too => Accumulate::Bias(bias.first(outputs)),
         "nothing" => Accumulate::Nothing,
@@ -189,7 +189,7 @@ fn packed_weights_unpack_and_are_looked_up_rounded() {
         let w = buf(&cpu, &values);
         let len = cpu.packed_len(inputs, outputs).unwrap();
         let mut packed = cpu.alloc(len).unwrap();
-        cpu.pack(inputs, outputs, w.first(w.len()), packed.first_mut(len));
+        cpu.pack([inputs, outputs], 0, w.first(w.len()), packed.first_mut(len));
         let rounded: Vec<f32> = values.iter().map(|it| round(*it)).collect();
         let mut back = cpu.alloc(w.len()).unwrap();
         cpu.unpack(inputs, outputs, packed.first(len), back.first_mut(w.len()));
