@@ -51,10 +51,10 @@ fn a_known_model_has_its_known_numbers() {
     let rounded = plan(&recipe(&sets), &config, &rounded, lengths);
     assert_eq!(rounded.training_flops, it.training_flops);
     assert!(rounded.training_seconds < it.training_seconds / 5.0);
-    // Attention rounds keys and values, so they are held rounded; weights are there in bf16 as well.
+    // Keys and values are held in bf16, and half of the activations; weights take as much in their two halves.
     let keys = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
     assert_eq!(2 * keys(&rounded), keys(&it));
-    assert!(rounded.total_bytes - keys(&rounded) > it.total_bytes - keys(&it));
+    assert!(rounded.total_bytes - keys(&rounded) < it.total_bytes - keys(&it));
 }
 
 /// By hand: 9 tenths of what is free beside the rest, by pages of 64 tokens; a mean response of 1,000 takes 16 pages,
