@@ -26,11 +26,8 @@ impl Record {
     /// # Errors
     /// A file that cannot be read; [`Error::Record`] with the line that is no run's scores.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
-            what: "read",
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let mut record = Self::default();
         for (index, line) in text.lines().enumerate() {
             let it: Line = serde_json::from_str(line).map_err(|error| Error::Record {
