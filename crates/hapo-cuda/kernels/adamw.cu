@@ -27,7 +27,8 @@ struct Split {
         return __int_as_float((int)(((u32)packed[i] << 16) + (u32)(int)(short)tails[i]));
     }
     __device__ inline void set(usize i, float x) const {
-        u32 bits = __float_as_uint(x);
+        // A GPU's NaN would carry into the sign.
+        u32 bits = x == x ? __float_as_uint(x) : 0x7fc00000u;
         packed[i] = (u16)((bits + 0x8000u) >> 16);
         tails[i] = (u16)bits;
     }

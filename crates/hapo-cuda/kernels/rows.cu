@@ -9,14 +9,14 @@ extern "C" __global__ void scale(usize n, float factor, float* x) {
 }
 
 // y [rows, width] = the same row everywhere.
-template <typename T>
-__device__ inline void repeat(u32 n, u32 width, const float* row, T* y) {
-    FOR_EACH_32(i, n) store(y[i], row[i % width]);
+extern "C" __global__ void repeat_row(u32 n, u32 width, const float* row, float* y) {
+    FOR_EACH_32(i, n) y[i] = row[i % width];
 }
 
-extern "C" __global__ void repeat_row(u32 n, u32 width, const float* row, float* y) { repeat(n, width, row, y); }
-
-extern "C" __global__ void repeat_row_bf16(u32 n, u32 width, const float* row, u16* y) { repeat(n, width, row, y); }
+// y [rows, width] = x plus the same row everywhere.
+extern "C" __global__ void add_row_bf16(u32 n, u32 width, const float* x, const float* row, u16* y) {
+    FOR_EACH_32(i, n) y[i] = to_bf16(x[i] + row[i % width]);
+}
 
 extern "C" __global__ void gather_rows(u32 n, u32 width, const u32* rows, const float* x, float* y) {
     FOR_EACH_32(i, n) {

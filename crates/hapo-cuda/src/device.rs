@@ -47,6 +47,8 @@ pub(crate) struct Inner<L: Launcher> {
     pub(crate) fault: Mutex<Option<DeviceError>>,
     /// Memory between the kernels of one operation; the next operation uses it again, in order.
     pub(crate) scratch: Mutex<Scratch<L>>,
+    /// Products in f32 to which a bias is added before they are stored in bf16.
+    before_bias: Mutex<Scratch<L>>,
     /// The last gradient that was rounded for a product: the product with its input rounds the same one.
     rounded: Mutex<Rounded<L>>,
 }
@@ -198,6 +200,7 @@ impl<L: Launcher> CudaDevice<L> {
                 products,
                 fault: Mutex::new(None),
                 scratch: Mutex::new(Scratch(None)),
+                before_bias: Mutex::new(Scratch(None)),
                 rounded: Mutex::new(Rounded { scratch: Scratch(None), of: None }),
             }),
         }
@@ -336,7 +339,6 @@ impl<L: Launcher> CudaDevice<L> {
     pub(crate) fn start(
         &self,
         onto: &Accumulate<CudaBuf<L>>,
-        to_format: NumberFormat,
         out: u64,
         rows: usize,
         width: usize,
@@ -347,11 +349,28 @@ impl<L: Launcher> CudaDevice<L> {
             Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, width, "a bias is [outputs]");
                 let width = self.word("outputs", width)?;
-                let kernel = of_format(to_format, ["repeat_row", "repeat_row_bf16"]);
-                self.over_32(kernel, rows * bias.len, &[width, at(*bias), out])?;
+                self.over_32("repeat_row", rows * bias.len, &[width, at(*bias), out])?;
                 Ok(true)
             }
         }
+    }
+
+    /// Runs a product that is stored in bf16 with a bias `[m]`, which is added in f32.
+    pub(crate) fn biased_product(
+        &self,
+        product: Product,
+        bias: Span<CudaBuf<L>>,
+        [left, right]: [Factor<'_, L>; 2],
+    ) -> Done {
+        let (n, width) = (product.m * product.n, product.m);
+        assert_eq!(bias.len, width, "a bias is [outputs]");
+        let mut sums = self.inner.before_bias.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = sums.at_least(n * size_of::<f32>(), &self.inner.launcher)?;
+        let out = Matrix { address, stride: width, transposed: false };
+        let in_f32 = Product { out, add: false, out_is_bf16: false, ..product };
+        self.product(in_f32, left, right)?;
+        let args = [self.word("outputs", width)?, address, at(bias), product.out.address];
+        self.over_32("add_row_bf16", n, &args)
     }
 
     /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16

@@ -385,6 +385,8 @@ unsafe fn handle_of(
         ok("refuses the stream", (cublas.cublasSetStream_v2)(handle, stream.cast()))?;
         let memory = workspace as *mut c_void;
         ok("refuses its workspace", (cublas.cublasSetWorkspace_v2)(handle, memory, WORKSPACE))?;
+        // Where it cuts the inner dimension, it would add the parts in the result's format.
+        ok("refuses f32 sums", (cublas.cublasSetMathMode)(handle, blas::WHOLE_SUMS))?;
     }
     Ok((handle, version))
 }

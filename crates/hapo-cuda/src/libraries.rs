@@ -76,6 +76,7 @@ library! {
         cublasGetVersion_v2: fn(Handle, *mut c_int) -> c_int,
         cublasSetStream_v2: fn(Handle, *mut c_void) -> c_int,
         cublasSetWorkspace_v2: fn(Handle, *mut c_void, usize) -> c_int,
+        cublasSetMathMode: fn(Handle, c_int) -> c_int,
         cublasGemmEx: fn(
             Handle, c_int, c_int, c_int, c_int, c_int,
             *const c_void, *const c_void, c_int, c_int,
@@ -99,6 +100,8 @@ pub(crate) mod blas {
     pub(crate) const COMPUTE_32F: c_int = 68;
     pub(crate) const COMPUTE_32F_FAST_TF32: c_int = 77;
     pub(crate) const GEMM_DEFAULT: c_int = -1;
+    /// Default mathematics, without partial sums in the result's own format.
+    pub(crate) const WHOLE_SUMS: c_int = 16;
 }
 
 impl Nvrtc {

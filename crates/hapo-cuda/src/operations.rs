@@ -280,9 +280,20 @@ impl<L: Launcher> Device for CudaDevice<L> {
     }
 
     fn squared_norm_split(&self, packed: Span<CudaBuf<L>>, tails: Span<CudaBuf<L>>) -> f64 {
-        // What an odd number of elements leaves of the last word is zero.
         let numbers = [at(packed), at(tails)];
         self.norms_of("squared_norms_split", &numbers, &[(0, 2 * packed.len)])[0]
+    }
+
+    fn squared_norms_split(
+        &self,
+        packed: &CudaBuf<L>,
+        tails: &CudaBuf<L>,
+        ranges: &[(usize, usize)],
+    ) -> Vec<f64> {
+        // Of words; what an odd number of elements leaves of the last one is zero.
+        let ranges: Vec<_> = ranges.iter().map(|&(at, len)| (2 * at, 2 * len)).collect();
+        let numbers = [packed.memory.address(), tails.memory.address()];
+        self.norms_of("squared_norms_split", &numbers, &ranges)
     }
 
     fn adamw_split(
@@ -350,7 +361,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 number: Number::F32,
                 left: plain(at(dy), outputs),
                 right: Matrix { address: at(x), stride: inputs, transposed: true },
-                add: self.start(&onto, dw.buf.format, to(&dw), inputs, outputs)?,
+                add: self.start(&onto, to(&dw), inputs, outputs)?,
                 out: plain(to(&dw), outputs),
                 out_is_bf16: dw.buf.format == NumberFormat::Bf16,
             };
@@ -905,7 +916,8 @@ impl<L: Launcher> CudaDevice<L> {
         y: &SpanMut<CudaBuf<L>>,
     ) {
         self.run(|| {
-            let product = Product {
+            let out_is_bf16 = y.buf.format == NumberFormat::Bf16;
+            let mut product = Product {
                 // By columns: yᵀ = wᵀ · xᵀ.
                 m: outputs,
                 n: rows,
@@ -913,11 +925,19 @@ impl<L: Launcher> CudaDevice<L> {
                 number: Number::F32,
                 left: plain(address, outputs),
                 right: plain(at(x), inputs),
-                add: self.start(onto, y.buf.format, to(y), rows, outputs)?,
+                add: false,
                 out: plain(to(y), outputs),
-                out_is_bf16: y.buf.format == NumberFormat::Bf16,
+                out_is_bf16,
             };
-            self.product(product, w, Factor::Numbers(x))
+            match onto {
+                Accumulate::Bias(bias) if out_is_bf16 => {
+                    self.biased_product(product, *bias, [w, Factor::Numbers(x)])
+                }
+                _ => {
+                    product.add = self.start(onto, to(y), rows, outputs)?;
+                    self.product(product, w, Factor::Numbers(x))
+                }
+            }
         });
     }
 
@@ -939,7 +959,7 @@ impl<L: Launcher> CudaDevice<L> {
                 number: Number::F32,
                 left: Matrix { address, stride: outputs, transposed: true },
                 right: plain(at(dy), outputs),
-                add: self.start(onto, dx.buf.format, to(dx), rows, inputs)?,
+                add: self.start(onto, to(dx), rows, inputs)?,
                 out: plain(to(dx), inputs),
                 out_is_bf16: dx.buf.format == NumberFormat::Bf16,
             };

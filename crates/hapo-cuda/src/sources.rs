@@ -38,7 +38,7 @@ pub fn sources() -> &'static [Source] {
 const SOURCES: &[Source] = &[
     source!(
         "rows.cu",
-        ["fill", "scale", "repeat_row", "repeat_row_bf16", "gather_rows", "scatter_rows"]
+        ["fill", "scale", "repeat_row", "add_row_bf16", "gather_rows", "scatter_rows"]
     ),
     source!(
         "norm.cu",

@@ -574,6 +574,18 @@ pub trait Device: Send + Sync + Sized + Debug {
     fn squared_norm_split(&self, _packed: Span<Self::Buf>, _tails: Span<Self::Buf>) -> f64 {
         unreachable!("only where the device splits weights")
     }
+    /// The same of every range of split weights that lie in one buffer and its tails, each an offset and a length.
+    fn squared_norms_split(
+        &self,
+        packed: &Self::Buf,
+        tails: &Self::Buf,
+        ranges: &[(usize, usize)],
+    ) -> Vec<f64> {
+        let norm = |&(at, len): &(usize, usize)| {
+            self.squared_norm_split(packed.at(at, len), tails.at(at, len))
+        };
+        ranges.iter().map(norm).collect()
+    }
     /// [`Device::adamw`] of a split matrix `[inputs, outputs]`; the gradient and the moments are not packed.
     fn adamw_split(
         &self,

@@ -156,6 +156,12 @@ impl<D: Device> PackedWeights<D> {
         Split { shape: self.shapes[index], packed: self.buf.at(at, len), tails: tails.at(at, len) }
     }
 
+    /// Squared norms of all matrices that are split.
+    pub(crate) fn squared_norms(&self, device: &D) -> Vec<f64> {
+        let tails = self.tails.as_ref().expect("weights that are split have tails");
+        device.squared_norms_split(&self.buf, tails, &self.ranges)
+    }
+
     /// The same to write.
     pub(crate) fn matrix_mut(&mut self, index: usize) -> Split<SpanMut<'_, D::Buf>> {
         let (at, len) = self.ranges[index];

@@ -174,15 +174,20 @@ impl<D: Device> Model<D> {
         let Some(split) = split else {
             return self.squared_norms(&self.params);
         };
-        let norm = |(param, location): (&Param, &Location)| match *location {
-            Location::Flat(at) => device.squared_norm(self.params.at(at, param.len)),
-            Location::Split(index) => {
-                let m = split.matrix(index);
-                device.squared_norm_split(m.packed, m.tails)
-            }
+        let placed = || layout.params().iter().zip(&self.locations.locations);
+        let flat = placed().filter_map(|(param, location)| match *location {
+            Location::Flat(at) => Some((at, param.len)),
+            Location::Split(_) => None,
+        });
+        let flat: Vec<Range> = flat.collect();
+        let (of_flat, of_split) = device
+            .enter(|| (device.squared_norms(&self.params, &flat), split.squared_norms(device)));
+        let mut of_flat = of_flat.into_iter();
+        let norm = |location: &Location| match *location {
+            Location::Flat(_) => of_flat.next().expect("a norm of each"),
+            Location::Split(index) => of_split[index],
         };
-        let locations = &self.locations.locations;
-        device.enter(|| layout.params().iter().zip(locations).map(norm).collect())
+        self.locations.locations.iter().map(norm).collect()
     }
 
     /// A copy of the weights that are trained, for [`Model::swap_trained`].

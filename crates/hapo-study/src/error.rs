@@ -91,7 +91,7 @@ impl Explain for Error {
             Self::Report(it) => it.hint(),
             Self::Run(it) => it.hint(),
             Self::OtherScores { .. } => Some(
-                "give the settings that it was made with, or another folder; without the file the run is scored again"
+                "give the settings that it was made with, or another folder or record; without the file the run is scored again"
                     .to_owned(),
             ),
             Self::Record { .. } | Self::Read { .. } => Some("give the file STUDY.runs.jsonl of a study's folder".to_owned()),

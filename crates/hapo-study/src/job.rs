@@ -142,13 +142,14 @@ impl Job {
     /// Scores of something else.
     pub(crate) fn scores(&self, plan: &StudyPlan) -> Result<Option<Scores>> {
         let recorded = plan.record.get(&self.name(plan)).cloned();
-        if recorded.is_none() && !self.folder.join("scores.json").exists() {
+        let is_here = self.folder.join("scores.json").exists();
+        if recorded.is_none() && !is_here {
             return Ok(None);
         }
         let made = self.made(plan, &self.stages(plan)?)?;
         match recorded {
-            Some(it) => it.of(&made, Path::new(&self.name(plan))).map(Some),
-            None => Scores::read(&self.folder, &made),
+            Some(it) if !is_here => it.of(&made, &plan.record.path.join(self.name(plan))).map(Some),
+            _ => Scores::read(&self.folder, &made),
         }
     }
 
@@ -169,7 +170,7 @@ impl Job {
             ),
             Base::Pretrained => (Some(PathBuf::from(self.model(plan)?)), "pretrained".to_owned()),
         };
-        let out = format!("{:?}", model_name(&plan.out)?);
+        let out = format!("{:?}", model_name(&plan.out)?.trim_end_matches('/'));
         let out = out.trim_matches('"');
         let recipe = |it: &Recipe| -> Result<String> {
             let mut text = it.resolved();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hapo_run::write_atomically;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,11 @@ use crate::scores::Scores;
 
 /// Scores by the folder of their run within its study's.
 #[derive(Clone, Debug, Default)]
-pub struct Record(BTreeMap<String, Scores>);
+pub struct Record {
+    /// The file that they are of.
+    pub(crate) path: PathBuf,
+    runs: BTreeMap<String, Scores>,
+}
 
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -28,7 +32,7 @@ impl Record {
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        let mut record = Self::default();
+        let mut record = Self { path: path.to_owned(), ..Self::default() };
         for (index, line) in text.lines().enumerate() {
             let it: Line = serde_json::from_str(line).map_err(|error| Error::Record {
                 path: path.to_owned(),
@@ -41,16 +45,16 @@ impl Record {
     }
 
     pub(crate) fn add(&mut self, run: String, scores: Scores) {
-        self.0.insert(run, scores);
+        self.runs.insert(run, scores);
     }
 
     pub(crate) fn get(&self, run: &str) -> Option<&Scores> {
-        self.0.get(run)
+        self.runs.get(run)
     }
 
     pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let mut text = String::new();
-        for (run, scores) in &self.0 {
+        for (run, scores) in &self.runs {
             let line = Line { run: run.clone(), scores: scores.clone() };
             let _ = writeln!(text, "{}", serde_json::to_string(&line).expect("plain data"));
         }

@@ -12,7 +12,6 @@ use crate::arms::{SECTIONS, find};
 use crate::error::{Error, Result};
 use crate::job::Job;
 use crate::plan::{Cost, RunDone, StudyObserver, StudyPlan};
-use crate::record::Record;
 use crate::tables::StudyResults;
 use crate::{ladder, rates};
 
@@ -68,7 +67,7 @@ pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutc
     if continues() {
         work(plan, &jobs, observer)?;
     }
-    let (mut done, mut record) = (BTreeMap::new(), Record::default());
+    let (mut done, mut record) = (BTreeMap::new(), plan.record.clone());
     for job in &jobs {
         if let Some(it) = job.scores(plan)? {
             record.add(job.name(plan), it.clone());

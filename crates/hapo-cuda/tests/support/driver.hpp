@@ -351,6 +351,10 @@ int cublasSetWorkspace_v2(void* handle, void* at, size_t bytes) {
     value("workspace") = bytes;
     return 0;
 }
+int cublasSetMathMode(void*, int mode) {
+    value("math_mode") = mode;
+    return 0;
+}
 int cublasGemmEx(void* handle, int left_op, int right_op, int m, int n, int k, const void* alpha, const void* left,
                  int left_type, int left_stride, const void* right, int right_type, int right_stride, const void* beta,
                  void* out, int out_type, int out_stride, int compute, int) {
@@ -358,8 +362,8 @@ int cublasGemmEx(void* handle, int left_op, int right_op, int m, int n, int k, c
     if (!((Blas*)handle)->workspace) value("without_workspace")++;
     float scale = *(const float*)alpha, add = *(const float*)beta;
     bool known = (left_type == 0 && (compute == 68 || compute == 77)) || (left_type == 14 && compute == 68);
-    // cuBLAS has bf16 results of bf16 factors alone.
-    bool stored = out_type == 0 || (out_type == 14 && left_type == 14);
+    // cuBLAS has bf16 results of bf16 factors alone, and adds up their parts in f32 where it is told to.
+    bool stored = out_type == 0 || (out_type == 14 && left_type == 14 && value("math_mode") == 16);
     if (!known || left_type != right_type || !stored || scale != 1.0f) return 7;
     value("products")++;
     int kind = left_type == 14 ? 1 : compute == 77 ? 2 : 0;

@@ -99,7 +99,7 @@ section! {
         steps: u64 = 200,
         /// What both factors of matrix products are rounded to, their sums being f32: `f32`, nothing is rounded; `bf16`, on
         /// GPUs and on CPUs with AVX-512 BF16; `tf32`, on GPUs. Everything else is f32, the weights that updates move
-        /// included.
+        /// included, but activations on a GPU in bf16.
         compute: Compute = Compute::F32,
         /// The model to start from, see below.
         model: ModelSection = ModelSection::default(),
