@@ -131,10 +131,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         y: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape { rows, inputs, outputs } = shape;
-        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
-        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
-        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        assert_eq!(w.len, shape.inputs * shape.outputs, "w is [inputs, outputs]");
         self.forward(shape, x, (at(w), Factor::Numbers(w)), &onto, &y);
     }
 
@@ -193,10 +190,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         y: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape { rows, inputs, outputs } = shape;
-        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
-        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "w is [inputs, outputs]");
-        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        let len = self.packed_len(shape.inputs, shape.outputs);
+        assert_eq!(Some(packed.len), len, "w is [inputs, outputs]");
         self.forward(shape, x, (at(packed), Factor::Packed), &onto, &y);
     }
 
@@ -208,10 +203,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         dx: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape { rows, inputs, outputs } = shape;
-        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
-        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "w is [inputs, outputs]");
-        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
+        let len = self.packed_len(shape.inputs, shape.outputs);
+        assert_eq!(Some(packed.len), len, "w is [inputs, outputs]");
         self.by_input(shape, dy, (at(packed), Factor::Packed), &onto, &dx);
     }
 
@@ -333,10 +326,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         onto: Accumulate<CudaBuf<L>>,
         dx: SpanMut<CudaBuf<L>>,
     ) {
-        let MatShape { rows, inputs, outputs } = shape;
-        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
-        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
-        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
+        assert_eq!(w.len, shape.inputs * shape.outputs, "w is [inputs, outputs]");
         self.by_input(shape, dy, (at(w), Factor::Numbers(w)), &onto, &dx);
     }
 
@@ -915,6 +905,8 @@ impl<L: Launcher> CudaDevice<L> {
         onto: &Accumulate<CudaBuf<L>>,
         y: &SpanMut<CudaBuf<L>>,
     ) {
+        assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
+        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
         self.run(|| {
             let out_is_bf16 = y.buf.format == NumberFormat::Bf16;
             let mut product = Product {
@@ -950,6 +942,8 @@ impl<L: Launcher> CudaDevice<L> {
         onto: &Accumulate<CudaBuf<L>>,
         dx: &SpanMut<CudaBuf<L>>,
     ) {
+        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
+        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
         self.run(|| {
             // By columns: dxᵀ = w · dyᵀ.
             let product = Product {
