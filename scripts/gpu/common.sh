@@ -10,7 +10,7 @@ export HAPO_KERNEL_CACHE=$out/kernels PYTHONUNBUFFERED=1
 [ -x "$bin/hapo" ] || { echo "run scripts/gpu/prepare where Rust is, and bring $bin along"; exit 2; }
 
 if [ -n "${DRY:-}" ]; then
-  # What stands in for the driver, NVRTC and cuBLAS runs the kernels on the CPU.
+  # What stands in for the driver, NVRTC and cuBLASLt runs the kernels on the CPU.
   export LD_LIBRARY_PATH=$bin/stand-in HAPO_CUDA_LIBRARIES=$bin/stand-in
   unset HAPO_TEST_GPU
 else

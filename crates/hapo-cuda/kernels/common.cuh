@@ -113,6 +113,29 @@ struct alignas(4 * sizeof(T)) Four {
     T x[4];
 };
 
+// Whether four neighbours at `at` may be read and written at once.
+template <typename T>
+__device__ inline bool is_whole(const T* at) {
+    return (usize)at % sizeof(Four<T>) == 0;
+}
+
+// Four neighbours, one by one where they do not lie so.
+template <typename T>
+__device__ inline Four<T> four_of(const T* at, bool whole) {
+    if (whole) return *(const Four<T>*)at;
+    return {{at[0], at[1], at[2], at[3]}};
+}
+
+template <typename T>
+__device__ inline void store_four(T* at, bool whole, Four<T> four) {
+    if (whole) {
+        *(Four<T>*)at = four;
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++) at[k] = four.x[k];
+}
+
 // Tables of attention: rows start..start + len, which see the rows of a prefix and then their own.
 struct Segment {
     u32 start, len, prefix_start, prefix_len, prefix_group;

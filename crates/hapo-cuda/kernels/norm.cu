@@ -4,11 +4,35 @@
 // rows run within parts of consecutive rows, eight interleaved chains each, and then over the parts in
 // order: no atomics.
 
+// A thread takes four neighbours of a row at a time, and of what is left after all fours one: an order that the width
+// fixes, wherever the row lies.
+#define FOURS_OF_ROW(i, lane, lanes, width) for (u32 i = 4 * (lane); i + 3 < (width); i += 4 * (lanes))
+#define REST_OF_ROW(i, lane, lanes, width) for (u32 i = (width) / 4 * 4 + (lane); i < (width); i += (lanes))
+
+__device__ inline float row_squares(u32 lane, u32 lanes, u32 width, const float* x, bool whole) {
+    float sum = 0;
+    FOURS_OF_ROW(i, lane, lanes, width) {
+        Four<float> v = four_of(x + i, whole);
+#pragma unroll
+        for (int k = 0; k < 4; k++) sum += v.x[k] * v.x[k];
+    }
+    REST_OF_ROW(i, lane, lanes, width) sum += x[i] * x[i];
+    return sum;
+}
+
 // y = x * r * w with r = 1 / sqrt(mean(x^2) + eps); x is copied to `residual` where there is one.
 template <typename T>
 __device__ inline void norm_row(u32 lane, u32 lanes, u32 width, float r, const float* x, const float* w, T* y,
-                                float* residual) {
-    for (u32 i = lane; i < width; i += lanes) {
+                                float* residual, bool whole) {
+    FOURS_OF_ROW(i, lane, lanes, width) {
+        Four<float> v = four_of(x + i, whole), of = four_of(w + i, whole);
+        Four<T> to;
+#pragma unroll
+        for (int k = 0; k < 4; k++) store(to.x[k], v.x[k] * r * of.x[k]);
+        store_four(y + i, whole, to);
+        if (residual) store_four(residual + i, whole, v);
+    }
+    REST_OF_ROW(i, lane, lanes, width) {
         float value = x[i];
         store(y[i], value * r * w[i]);
         if (residual) residual[i] = value;
@@ -22,11 +46,10 @@ __device__ inline void norm_narrow(u32 rows, u32 width, float eps, const float* 
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
     usize at = (usize)row * width;
-    float sum = 0;
-    for (u32 i = lane; i < width; i += 32) sum += x[at + i] * x[at + i];
-    float r = 1.0f / sqrtf(warp_sum(sum) / width + eps);
+    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(y) && is_whole(residual);
+    float r = 1.0f / sqrtf(warp_sum(row_squares(lane, 32, width, x + at, whole)) / width + eps);
     if (lane == 0) inverse[row] = r;
-    norm_row(lane, 32, width, r, x + at, w, y + at, residual ? residual + at : residual);
+    norm_row(lane, 32, width, r, x + at, w, y + at, residual ? residual + at : residual, whole);
 }
 
 template <typename T>
@@ -35,21 +58,46 @@ __device__ inline void norm_wide(u32 width, float eps, const float* x, const flo
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
-    float sum = 0;
-    for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * x[at + i];
+    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(y) && is_whole(residual);
+    float sum = row_squares(threadIdx.x, THREADS, width, x + at, whole);
     float r = 1.0f / sqrtf(block_sum(sum, scratch) / width + eps);
     if (threadIdx.x == 0) inverse[row] = r;
-    norm_row(threadIdx.x, THREADS, width, r, x + at, w, y + at, residual ? residual + at : residual);
+    norm_row(threadIdx.x, THREADS, width, r, x + at, w, y + at, residual ? residual + at : residual, whole);
+}
+
+template <typename T>
+__device__ inline float row_products(u32 lane, u32 lanes, u32 width, const float* x, const float* w, const T* dy,
+                                     bool whole) {
+    float sum = 0;
+    FOURS_OF_ROW(i, lane, lanes, width) {
+        Four<float> v = four_of(x + i, whole), of = four_of(w + i, whole);
+        Four<T> d = four_of(dy + i, whole);
+#pragma unroll
+        for (int k = 0; k < 4; k++) sum += v.x[k] * (number(d.x[k]) * of.x[k]);
+    }
+    REST_OF_ROW(i, lane, lanes, width) sum += x[i] * (number(dy[i]) * w[i]);
+    return sum;
 }
 
 // dx = r * (w . dy) - x * r^3 * mean(x . w . dy), added to dx where `add`.
 template <typename T>
 __device__ inline void norm_row_grad(u32 lane, u32 lanes, u32 width, float r, float mean, u32 add, const float* x,
-                                     const float* w, const T* dy, T* dx) {
+                                     const float* w, const T* dy, T* dx, bool whole) {
     float c = r * r * r * mean;
-    for (u32 i = lane; i < width; i += lanes) {
-        float d = r * (number(dy[i]) * w[i]) - x[i] * c;
-        store(dx[i], add ? number(dx[i]) + d : d);
+    FOURS_OF_ROW(i, lane, lanes, width) {
+        Four<float> v = four_of(x + i, whole), of = four_of(w + i, whole);
+        Four<T> d = four_of(dy + i, whole), to;
+        if (add) to = four_of(dx + i, whole);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float here = r * (number(d.x[k]) * of.x[k]) - v.x[k] * c;
+            store(to.x[k], add ? number(to.x[k]) + here : here);
+        }
+        store_four(dx + i, whole, to);
+    }
+    REST_OF_ROW(i, lane, lanes, width) {
+        float here = r * (number(dy[i]) * w[i]) - x[i] * c;
+        store(dx[i], add ? number(dx[i]) + here : here);
     }
 }
 
@@ -60,9 +108,9 @@ __device__ inline void norm_grad_narrow(u32 rows, u32 width, u32 add, const floa
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
     usize at = (usize)row * width;
-    float sum = 0;
-    for (u32 i = lane; i < width; i += 32) sum += x[at + i] * (number(dy[at + i]) * w[i]);
-    norm_row_grad(lane, 32, width, inverse[row], warp_sum(sum) / width, add, x + at, w, dy + at, dx + at);
+    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(dy) && is_whole(dx);
+    float mean = warp_sum(row_products(lane, 32, width, x + at, w, dy + at, whole)) / width;
+    norm_row_grad(lane, 32, width, inverse[row], mean, add, x + at, w, dy + at, dx + at, whole);
 }
 
 template <typename T>
@@ -71,10 +119,10 @@ __device__ inline void norm_grad_wide(u32 width, u32 add, const float* x, const 
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
-    float sum = 0;
-    for (u32 i = threadIdx.x; i < width; i += THREADS) sum += x[at + i] * (number(dy[at + i]) * w[i]);
+    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(dy) && is_whole(dx);
+    float sum = row_products(threadIdx.x, THREADS, width, x + at, w, dy + at, whole);
     float mean = block_sum(sum, scratch) / width;
-    norm_row_grad(threadIdx.x, THREADS, width, inverse[row], mean, add, x + at, w, dy + at, dx + at);
+    norm_row_grad(threadIdx.x, THREADS, width, inverse[row], mean, add, x + at, w, dy + at, dx + at, whole);
 }
 
 // part [parts, width] = the sums over `rows_per_part` rows of dy, or of dy * x * inverse where x is given.

@@ -1,4 +1,4 @@
-// Rows in and out: constants, biases, gather and scatter.
+// Rows in and out: constants, gather and scatter.
 
 extern "C" __global__ void fill(usize n, float value, float* x) {
     FOR_EACH(i, n) x[i] = value;
@@ -6,16 +6,6 @@ extern "C" __global__ void fill(usize n, float value, float* x) {
 
 extern "C" __global__ void scale(usize n, float factor, float* x) {
     FOR_EACH(i, n) x[i] *= factor;
-}
-
-// y [rows, width] = the same row everywhere.
-extern "C" __global__ void repeat_row(u32 n, u32 width, const float* row, float* y) {
-    FOR_EACH_32(i, n) y[i] = row[i % width];
-}
-
-// y [rows, width] = x plus the same row everywhere.
-extern "C" __global__ void add_row_bf16(u32 n, u32 width, const float* x, const float* row, u16* y) {
-    FOR_EACH_32(i, n) y[i] = to_bf16(x[i] + row[i % width]);
 }
 
 extern "C" __global__ void gather_rows(u32 n, u32 width, const u32* rows, const float* x, float* y) {

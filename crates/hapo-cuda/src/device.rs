@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{
-    Accumulate, AttentionShape, Buffer, DeviceError, NumberFormat, SegmentRow, Span, SpanMut,
-    TableItem,
+    AttentionShape, Buffer, DeviceError, NumberFormat, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
@@ -47,8 +46,6 @@ pub(crate) struct Inner<L: Launcher> {
     pub(crate) fault: Mutex<Option<DeviceError>>,
     /// Memory between the kernels of one operation; the next operation uses it again, in order.
     pub(crate) scratch: Mutex<Scratch<L>>,
-    /// Products in f32 to which a bias is added before they are stored in bf16.
-    before_bias: Mutex<Scratch<L>>,
     /// The last gradient that was rounded for a product: the product with its input rounds the same one.
     rounded: Mutex<Rounded<L>>,
 }
@@ -200,7 +197,6 @@ impl<L: Launcher> CudaDevice<L> {
                 products,
                 fault: Mutex::new(None),
                 scratch: Mutex::new(Scratch(None)),
-                before_bias: Mutex::new(Scratch(None)),
                 rounded: Mutex::new(Rounded { scratch: Scratch(None), of: None }),
             }),
         }
@@ -335,44 +331,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(address)
     }
 
-    /// Puts a bias or nothing where the product goes; whether it is added to that.
-    pub(crate) fn start(
-        &self,
-        onto: &Accumulate<CudaBuf<L>>,
-        out: u64,
-        rows: usize,
-        width: usize,
-    ) -> Result<bool, DeviceError> {
-        match onto {
-            Accumulate::Nothing => Ok(false),
-            Accumulate::Existing => Ok(true),
-            Accumulate::Bias(bias) => {
-                assert_eq!(bias.len, width, "a bias is [outputs]");
-                let width = self.word("outputs", width)?;
-                self.over_32("repeat_row", rows * bias.len, &[width, at(*bias), out])?;
-                Ok(true)
-            }
-        }
-    }
-
-    /// Runs a product that is stored in bf16 with a bias `[m]`, which is added in f32.
-    pub(crate) fn biased_product(
-        &self,
-        product: Product,
-        bias: Span<CudaBuf<L>>,
-        [left, right]: [Factor<'_, L>; 2],
-    ) -> Done {
-        let (n, width) = (product.m * product.n, product.m);
-        assert_eq!(bias.len, width, "a bias is [outputs]");
-        let mut sums = self.inner.before_bias.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = sums.at_least(n * size_of::<f32>(), &self.inner.launcher)?;
-        let out = Matrix { address, stride: width, transposed: false };
-        let in_f32 = Product { out, add: false, out_is_bf16: false, ..product };
-        self.product(in_f32, left, right)?;
-        let args = [self.word("outputs", width)?, address, at(bias), product.out.address];
-        self.over_32("add_row_bf16", n, &args)
-    }
-
     /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16
     /// already.
     pub(crate) fn product(
@@ -390,7 +348,9 @@ impl<L: Launcher> CudaDevice<L> {
                 Ok(())
             } else {
                 let bytes = if product.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
-                self.inner.launcher.zero(product.out.address, m * n * bytes)
+                let outs = [Some(product.out.address), product.second.map(|it| it.out)];
+                let mut outs = outs.into_iter().flatten();
+                outs.try_for_each(|it| self.inner.launcher.zero(it, m * n * bytes))
             };
         }
         for (what, n) in [("rows", m), ("columns", n), ("inner columns", k)] {
@@ -517,9 +477,6 @@ impl<L: Launcher> CudaDevice<L> {
         &self,
         items: &[T],
     ) -> Result<L::Memory, DeviceError> {
-        let bytes: &[u8] = bytemuck::cast_slice(items);
-        let memory = self.inner.launcher.alloc(bytes.len())?;
-        self.inner.launcher.upload(bytes, memory.address())?;
-        Ok(memory)
+        self.inner.launcher.alloc_of(bytemuck::cast_slice(items))
     }
 }

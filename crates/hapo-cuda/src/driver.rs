@@ -1,4 +1,4 @@
-//! The launcher of a real GPU: the driver, one stream, cuBLAS.
+//! The launcher of a real GPU: the driver, one stream, cuBLASLt.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -12,9 +12,10 @@ use hapo_kernels::DeviceError;
 
 use crate::compile::{Arch, Compiler, failed, missing};
 use crate::device::{CudaDevice, MatmulPrecision};
-use crate::launch::{Launch, Launcher, Memory, Number, Product, THREADS};
-use crate::libraries::{Cublas, Handle, blas};
+use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
+use crate::libraries::{CublasLt, lt};
 use crate::plan;
+use crate::products::{Place, Products};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -38,7 +39,7 @@ const SYMBOLS: &[&str] = &[
 /// The earliest architecture: the shared memory that tiles of attention take, and bf16.
 const LEAST_MAJOR: i32 = 8;
 
-/// Bytes of cuBLAS's workspace, which would otherwise be its own: 32 MiB on Hopper, beside the pool.
+/// Bytes of the products' workspace.
 const WORKSPACE: usize = 64 << 20;
 
 /// What turns f32 products into TF32 behind every program's back.
@@ -47,7 +48,7 @@ const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 /// Opens GPU `ordinal`, compiling its kernels where they were not compiled before.
 ///
 /// # Errors
-/// No driver, no NVRTC or cuBLAS, no such GPU, one before Ampere, or a driver that fails; each says
+/// No driver, no NVRTC or cuBLASLt, no such GPU, one before Ampere, or a driver that fails; each says
 /// what to do.
 pub fn open(ordinal: usize, products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
@@ -70,9 +71,7 @@ struct Open {
     modules: Vec<sys::CUmodule>,
     /// Shared memory that a block may ask for.
     shared: u32,
-    cublas: Cublas,
-    /// One call at a time: a handle has a workspace.
-    blas: Mutex<Handle>,
+    products: Products,
     workspace: u64,
     staging: Mutex<Option<Staging>>,
     trace: Option<Trace>,
@@ -87,8 +86,7 @@ struct Function {
     allowed: AtomicU32,
 }
 
-// SAFETY: the driver's handles may be used from any thread that has the context current, which `bind`
-// sees to; cuBLAS's is behind a lock.
+// SAFETY: the driver's handles may be used from any thread that has the context current, which `bind` sees to.
 unsafe impl Send for Open {}
 // SAFETY: as above.
 unsafe impl Sync for Open {}
@@ -101,7 +99,6 @@ impl std::fmt::Debug for Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        let blas = *self.blas.get_mut().unwrap_or_else(PoisonError::into_inner);
         let staging = self.staging.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.context.bind_to_thread().is_err() {
             return;
@@ -110,7 +107,7 @@ impl Drop for Open {
         // no caller left to report a failure to.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream);
-            let _ = (self.cublas.cublasDestroy_v2)(blas);
+            self.products.close();
             let _ = free(self.pool, self.workspace, self.stream);
             if let Some(it) = staging {
                 it.free();
@@ -142,8 +139,8 @@ impl Driver {
             });
         }
         let compiler = Compiler::find(&name)?;
-        let cublas = Cublas::find()
-            .ok_or_else(|| missing(&name, "libcublas.so, which multiplies matrices,"))?;
+        let cublas = CublasLt::find()
+            .ok_or_else(|| missing(&name, "libcublasLt.so, which multiplies matrices,"))?;
         let context = CudaContext::new(ordinal)
             .map_err(|it| refused(&name, "the GPU cannot be opened", it))?;
         let (major, minor) = context
@@ -182,7 +179,7 @@ impl Driver {
     unsafe fn with_functions(
         name: String,
         context: Arc<CudaContext>,
-        cublas: Cublas,
+        cublas: CublasLt,
         functions: HashMap<&'static str, Function>,
         modules: Vec<sys::CUmodule>,
     ) -> Result<Self, String> {
@@ -200,10 +197,11 @@ impl Driver {
         let pool = if has_pools { Some(unsafe { pool_of(&context) }?) } else { None };
         // SAFETY: the stream was just made.
         let workspace = unsafe { allocate(pool, WORKSPACE, stream) }
-            .map_err(|it| describe("no memory for cuBLAS's workspace", it))?;
-        // SAFETY: as above.
-        let (blas, version) = unsafe { handle_of(&cublas, stream, workspace) }?;
-        let about = vec![format!("cuBLAS {version} at {}", cublas.path.display())];
+            .map_err(|it| describe("no memory for the products' workspace", it))?;
+        // SAFETY: the context is current, and `Open` gives the handle back before it goes.
+        let products = unsafe { Products::open(cublas) }
+            .map_err(|it| format!("cuBLASLt does not start: status {it}"))?;
+        let about = vec![products.about()];
         // SAFETY: the context is current.
         let staging = Mutex::new(unsafe { Staging::new() });
         Ok(Self {
@@ -216,8 +214,7 @@ impl Driver {
                 functions,
                 modules,
                 shared,
-                cublas,
-                blas: Mutex::new(blas),
+                products,
                 workspace,
                 staging,
                 trace: Trace::asked(),
@@ -239,7 +236,7 @@ impl Driver {
     pub fn warnings(&self) -> Vec<String> {
         let set = std::env::var(TF32_OVERRIDE).ok().filter(|it| it != "0");
         let warning = |it: String| {
-            format!("{TF32_OVERRIDE}={it}: cuBLAS may round the inputs of f32 products to TF32")
+            format!("{TF32_OVERRIDE}={it}: cuBLASLt may round the inputs of f32 products to TF32")
         };
         set.map(warning).into_iter().collect()
     }
@@ -293,6 +290,33 @@ impl Driver {
         }
     }
 
+    /// Memory for so many bytes, with anything in it.
+    fn room(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+        self.bind()?;
+        let (pool, stream) = (self.open.pool, self.open.stream);
+        let size = rounded(bytes);
+        // SAFETY: the stream is alive; who asked sets the memory before anything reads it.
+        let allocate = || unsafe { allocate(pool, size, stream) };
+        let full = |it: &DriverError| it.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let address = match allocate() {
+            Err(it) if full(&it) => {
+                // What the pool holds may be fragmented: free it and try once more.
+                self.wait()?;
+                if let Some(pool) = pool {
+                    // SAFETY: the pool is that of the device.
+                    let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
+                }
+                match allocate() {
+                    Err(it) if full(&it) => return Err(self.full(size)),
+                    again => again,
+                }
+            }
+            first => first,
+        };
+        let address = self.checked(address, "memory cannot be allocated")?;
+        Ok(CudaMemory { address, driver: self.clone() })
+    }
+
     /// The kernel, allowed to be launched with so much shared memory.
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
         let it = &self.open.functions[launch.kernel];
@@ -317,6 +341,11 @@ impl Driver {
         }
         Ok(it.handle)
     }
+}
+
+/// Bytes of memory that is asked for: some, and what a copy of whole words may touch.
+fn rounded(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(256)
 }
 
 /// A module, and its kernels by their names.
@@ -362,33 +391,6 @@ unsafe fn pool_of(context: &CudaContext) -> Result<sys::CUmemoryPool, String> {
     unsafe { cuda::mem_pool::set_attribute(pool, attribute, (&raw mut threshold).cast()) }
         .map_err(|it| describe("the memory pool cannot be set", it))?;
     Ok(pool)
-}
-
-/// A handle that works on the stream in the given workspace, and cuBLAS's version.
-///
-/// # Safety
-/// The stream is alive, and the workspace as long as the handle.
-unsafe fn handle_of(
-    cublas: &Cublas,
-    stream: sys::CUstream,
-    workspace: u64,
-) -> Result<(Handle, c_int), String> {
-    let ok = |what: &str, status: c_int| match status {
-        blas::SUCCESS => Ok(()),
-        it => Err(format!("cuBLAS {what}: status {it}")),
-    };
-    let (mut handle, mut version): (Handle, c_int) = (std::ptr::null_mut(), 0);
-    // SAFETY: as the caller promises. A stream takes the workspace away, so it comes first.
-    unsafe {
-        ok("does not start", (cublas.cublasCreate_v2)(&raw mut handle))?;
-        ok("does not say its version", (cublas.cublasGetVersion_v2)(handle, &raw mut version))?;
-        ok("refuses the stream", (cublas.cublasSetStream_v2)(handle, stream.cast()))?;
-        let memory = workspace as *mut c_void;
-        ok("refuses its workspace", (cublas.cublasSetWorkspace_v2)(handle, memory, WORKSPACE))?;
-        // Where it cuts the inner dimension, it would add the parts in the result's format.
-        ok("refuses f32 sums", (cublas.cublasSetMathMode)(handle, blas::WHOLE_SUMS))?;
-    }
-    Ok((handle, version))
 }
 
 /// Memory of the pool, or of the device where it has none.
@@ -512,30 +514,14 @@ impl Launcher for Driver {
     type Memory = CudaMemory;
 
     fn alloc(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
-        self.bind()?;
-        let (pool, stream) = (self.open.pool, self.open.stream);
-        let size = bytes.max(1).next_multiple_of(256);
-        // SAFETY: the stream is alive; the memory is set before anything reads it.
-        let allocate = || unsafe { allocate(pool, size, stream) };
-        let full = |it: &DriverError| it.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        let address = match allocate() {
-            Err(it) if full(&it) => {
-                // What the pool holds may be fragmented: free it and try once more.
-                self.wait()?;
-                if let Some(pool) = pool {
-                    // SAFETY: the pool is that of the device.
-                    let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
-                }
-                match allocate() {
-                    Err(it) if full(&it) => return Err(self.full(size)),
-                    again => again,
-                }
-            }
-            first => first,
-        };
-        let address = self.checked(address, "memory cannot be allocated")?;
-        let memory = CudaMemory { address, driver: self.clone() };
-        self.zero(address, size)?;
+        let memory = self.room(bytes)?;
+        self.zero(memory.address, rounded(bytes))?;
+        Ok(memory)
+    }
+
+    fn alloc_of(&self, from: &[u8]) -> Result<CudaMemory, DeviceError> {
+        let memory = self.room(from.len())?;
+        self.upload(from, memory.address)?;
         Ok(memory)
     }
 
@@ -654,53 +640,26 @@ impl Launcher for Driver {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
-        let Product { m, n, k, number, left, right, add, out, out_is_bf16 } = *product;
-        let operation = |transposed| if transposed { blas::OP_T } else { blas::OP_N };
-        let (of, compute) = match number {
-            Number::F32 => (blas::R_32F, blas::COMPUTE_32F),
-            Number::Tf32 => (blas::R_32F, blas::COMPUTE_32F_FAST_TF32),
-            Number::Bf16 => (blas::R_16BF, blas::COMPUTE_32F),
-        };
-        let (one, beta) = (1.0_f32, if add { 1.0_f32 } else { 0.0 });
-        let handle = self.open.blas.lock().unwrap_or_else(PoisonError::into_inner);
+        let Product { m, n, k, number, left, right, bias, second, .. } = *product;
+        let place =
+            Place { workspace: (self.open.workspace, WORKSPACE), stream: self.open.stream.cast() };
         let begin = || {
-            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say. COMPUTE_32F
-            // without FAST_TF32 keeps f32 factors as they are.
-            let status = unsafe {
-                (self.open.cublas.cublasGemmEx)(
-                    *handle,
-                    operation(left.transposed),
-                    operation(right.transposed),
-                    m as c_int,
-                    n as c_int,
-                    k as c_int,
-                    (&raw const one).cast(),
-                    left.address as *const c_void,
-                    of,
-                    left.stride as c_int,
-                    right.address as *const c_void,
-                    of,
-                    right.stride as c_int,
-                    (&raw const beta).cast(),
-                    out.address as *mut c_void,
-                    if out_is_bf16 { blas::R_16BF } else { blas::R_32F },
-                    out.stride as c_int,
-                    compute,
-                    blas::GEMM_DEFAULT,
-                )
-            };
-            match status {
-                blas::SUCCESS => Ok(()),
-                blas::ALLOC_FAILED => Err(self.full(m * n * size_of::<f32>())),
+            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
+            // after the other on one stream, and so use the workspace.
+            let begun = unsafe { self.open.products.begin(product, place) };
+            begun.map_err(|status| match status {
+                lt::ALLOC_FAILED => self.full(m * n * size_of::<f32>()),
                 it => {
-                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]");
-                    Err(failed(&self.open.name, &format!("{what} did not start: status {it}")))
+                    let bias = if bias.is_some() { ", with a bias," } else { "" };
+                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]{bias}");
+                    failed(&self.open.name, &format!("{what} did not start: status {it}"))
                 }
-            }
+            })
         };
         let order = |transposed| if transposed { "T" } else { "N" };
         let (a, b) = (order(left.transposed), order(right.transposed));
-        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}"), begin)
+        let twice = if second.is_some() { ", twice" } else { "" };
+        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}{twice}"), begin)
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -21,7 +21,7 @@ pub struct Launch<'a> {
 }
 
 /// The kind of number a matrix holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Number {
     /// 32 bits.
     F32,
@@ -42,7 +42,8 @@ pub struct Matrix {
     pub transposed: bool,
 }
 
-/// `out [m, n] = left [m, k] · right [k, n]`, plus what `out` holds where `add`; by columns. Sums are in f32.
+/// `out [m, n] = left [m, k] · right [k, n]`, plus what `out` holds where `add`, plus a bias `[m]` in every column; by
+/// columns. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// Rows of the result.
@@ -63,6 +64,21 @@ pub struct Product {
     pub out: Matrix,
     /// Whether the result is stored in bf16, and in f32 otherwise.
     pub out_is_bf16: bool,
+    /// Address of the bias, in f32; only where the result is stored in f32.
+    pub bias: Option<u64>,
+    /// Another product of the same shape, of another left factor with the same right one.
+    pub second: Option<Second>,
+}
+
+/// Where a second product differs: addresses of its left factor, its result and its bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Second {
+    /// Left factor.
+    pub left: u64,
+    /// The result.
+    pub out: u64,
+    /// The bias, where the first has one.
+    pub bias: Option<u64>,
 }
 
 /// Memory of a launcher, given back when dropped.
@@ -81,6 +97,12 @@ pub trait Launcher: Send + Sync + Debug + 'static {
 
     /// Memory full of zeros.
     fn alloc(&self, bytes: usize) -> Result<Self::Memory, DeviceError>;
+    /// Memory that holds `from`, which is free when the call returns.
+    fn alloc_of(&self, from: &[u8]) -> Result<Self::Memory, DeviceError> {
+        let memory = self.alloc(from.len())?;
+        self.upload(from, memory.address())?;
+        Ok(memory)
+    }
     /// Host to device; `from` is free when the call returns.
     fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError>;
     /// Device to host.

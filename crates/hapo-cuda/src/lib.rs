@@ -1,17 +1,16 @@
 //! NVIDIA GPUs as a [`hapo_kernels::Device`].
 //!
 //! Purpose: the decoder's arithmetic on one GPU, with nothing to install for building: the driver,
-//! NVRTC and cuBLAS are found when a GPU is opened, and what is missing is an error that names it.
-//! Products go to cuBLAS; everything else is in `kernels/*.cu`, compiled by NVRTC for the GPU at hand
+//! NVRTC and cuBLASLt are found when a GPU is opened, and what is missing is an error that names it.
+//! Products go to cuBLASLt; everything else is in `kernels/*.cu`, compiled by NVRTC for the GPU at hand
 //! and kept on disk. [`CudaDevice`] is written over a [`Launcher`]: the GPU's is [`Driver`], and the tests
 //! have one that runs the same kernels on the CPU, so that argument order, grids and offsets are
 //! checked where there is no GPU.
 //!
-//! Price: one stream and no overlap of copies with work; the backward pass of attention runs in f32 without tensor
-//! cores. What was checked and what was not is in `docs/cuda.md`.
+//! Price: one stream and no overlap of copies with work. What was checked and what was not is in `docs/cuda.md`.
 //!
 //! Bits: no atomics, and every reduction has an order fixed by shapes, so the same program gives the
-//! same bits on the same GPU, as far as cuBLAS does (it does with one stream). They are not those of
+//! same bits on the same GPU, as far as cuBLASLt's algorithms do (NVIDIA promises it of cuBLAS with one stream). They are not those of
 //! the CPU, and a row of a product may have other bits next to other rows.
 
 #![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
@@ -23,6 +22,7 @@ mod launch;
 mod libraries;
 mod operations;
 mod plan;
+mod products;
 mod sources;
 mod staging;
 mod trace;
@@ -30,7 +30,7 @@ mod trace;
 pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
-pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
+pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 pub use sources::{Source, sources};
 
 /// An NVIDIA GPU.

@@ -1,7 +1,7 @@
-//! NVRTC and cuBLAS: which files are opened, and the few of their functions that are called.
+//! NVRTC and cuBLASLt: which files are opened, and the few of their functions that are called.
 //!
 //! Purpose: one file of each library, known by path and version. Folders that the user names come first, the newest
-//! version first; then the names under which the system knows a version (`libcublas.so.13`); the name without a version,
+//! version first; then the names under which the system knows a version (`libcublasLt.so.13`); the name without a version,
 //! which only a toolkit for building has, comes last.
 //!
 //! Price: the functions are declared here, with integers for NVIDIA's enumerations.
@@ -65,43 +65,67 @@ library! {
     }
 }
 
-/// A handle of cuBLAS.
+/// A handle of cuBLASLt.
 pub(crate) type Handle = *mut c_void;
 
 library! {
-    /// cuBLAS, which multiplies matrices.
-    Cublas {
-        cublasCreate_v2: fn(*mut Handle) -> c_int,
-        cublasDestroy_v2: fn(Handle) -> c_int,
-        cublasGetVersion_v2: fn(Handle, *mut c_int) -> c_int,
-        cublasSetStream_v2: fn(Handle, *mut c_void) -> c_int,
-        cublasSetWorkspace_v2: fn(Handle, *mut c_void, usize) -> c_int,
-        cublasSetMathMode: fn(Handle, c_int) -> c_int,
-        cublasGemmEx: fn(
-            Handle, c_int, c_int, c_int, c_int, c_int,
-            *const c_void, *const c_void, c_int, c_int,
-            *const c_void, c_int, c_int,
-            *const c_void, *mut c_void, c_int, c_int,
-            c_int, c_int,
+    /// cuBLASLt, which multiplies matrices.
+    CublasLt {
+        cublasLtCreate: fn(*mut Handle) -> c_int,
+        cublasLtDestroy: fn(Handle) -> c_int,
+        cublasLtGetVersion: fn() -> usize,
+        cublasLtMatmulDescCreate: fn(*mut *mut c_void, c_int, c_int) -> c_int,
+        cublasLtMatmulDescDestroy: fn(*mut c_void) -> c_int,
+        cublasLtMatmulDescSetAttribute: fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
+        cublasLtMatrixLayoutCreate: fn(*mut *mut c_void, c_int, u64, u64, i64) -> c_int,
+        cublasLtMatrixLayoutDestroy: fn(*mut c_void) -> c_int,
+        cublasLtMatrixLayoutSetAttribute: fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
+        cublasLtMatmulPreferenceCreate: fn(*mut *mut c_void) -> c_int,
+        cublasLtMatmulPreferenceDestroy: fn(*mut c_void) -> c_int,
+        cublasLtMatmulPreferenceSetAttribute: fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
+        cublasLtMatmulAlgoGetHeuristic: fn(
+            Handle, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void,
+            c_int, *mut c_void, *mut c_int,
+        ) -> c_int,
+        cublasLtMatmul: fn(
+            Handle, *mut c_void, *const c_void, *const c_void, *mut c_void, *const c_void, *mut c_void,
+            *const c_void, *const c_void, *mut c_void, *mut c_void, *mut c_void,
+            *const c_void, *mut c_void, usize, *mut c_void,
         ) -> c_int,
     }
 }
 
-/// Values of cuBLAS's enumerations.
-pub(crate) mod blas {
+/// Values of cuBLASLt's enumerations.
+pub(crate) mod lt {
     use std::ffi::c_int;
 
     pub(crate) const SUCCESS: c_int = 0;
     pub(crate) const ALLOC_FAILED: c_int = 3;
+    pub(crate) const INVALID_VALUE: c_int = 7;
+    pub(crate) const NOT_SUPPORTED: c_int = 15;
     pub(crate) const OP_N: c_int = 0;
     pub(crate) const OP_T: c_int = 1;
     pub(crate) const R_32F: c_int = 0;
     pub(crate) const R_16BF: c_int = 14;
     pub(crate) const COMPUTE_32F: c_int = 68;
     pub(crate) const COMPUTE_32F_FAST_TF32: c_int = 77;
-    pub(crate) const GEMM_DEFAULT: c_int = -1;
-    /// Default mathematics, without partial sums in the result's own format.
-    pub(crate) const WHOLE_SUMS: c_int = 16;
+    // Of a product.
+    pub(crate) const TRANSA: c_int = 3;
+    pub(crate) const TRANSB: c_int = 4;
+    pub(crate) const EPILOGUE: c_int = 7;
+    pub(crate) const BIAS_POINTER: c_int = 8;
+    pub(crate) const BIAS_BATCH_STRIDE: c_int = 10;
+    pub(crate) const EPILOGUE_BIAS: u32 = 4;
+    // Of a matrix.
+    pub(crate) const BATCH_COUNT: c_int = 5;
+    pub(crate) const STRIDED_BATCH_OFFSET: c_int = 6;
+    // Of what is wanted of an algorithm.
+    pub(crate) const MAX_WORKSPACE_BYTES: c_int = 1;
+    pub(crate) const REDUCTION_SCHEME_MASK: c_int = 3;
+    /// Of the two factors, of what is added and of the result.
+    pub(crate) const MIN_ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+    /// Parts of a sum are added in the format that they are computed in, out of place.
+    pub(crate) const REDUCTION_IN_F32: u32 = 2;
 }
 
 impl Nvrtc {
@@ -116,13 +140,13 @@ impl Nvrtc {
     }
 }
 
-impl Cublas {
-    /// The first cuBLAS that can be opened.
+impl CublasLt {
+    /// The first cuBLASLt that can be opened.
     pub(crate) fn find() -> Option<Self> {
         const NAMES: &[&str] =
-            &["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
+            &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"];
         open(NAMES).find_map(|(library, path)| {
-            // SAFETY: it has cuBLAS's name.
+            // SAFETY: it has cuBLASLt's name.
             unsafe { Self::of(library, path) }
         })
     }
@@ -135,27 +159,11 @@ fn open(names: &'static [&'static str]) -> impl Iterator<Item = (&'static Librar
     let named: Vec<PathBuf> =
         std::env::split_paths(&folders).flat_map(|it| versions_in(&it, stem)).collect();
     named.into_iter().chain(names.iter().map(PathBuf::from)).filter_map(|it| {
-        open_dependency(&it);
         // SAFETY: the library has the name of one of NVIDIA's, in a folder of the user's or the system's.
         let library: &'static Library = Box::leak(Box::new(unsafe { Library::new(&it) }.ok()?));
         let path = if it.is_absolute() { it } else { mapped(&it).unwrap_or(it) };
         Some((library, path))
     })
-}
-
-/// cuBLAS needs the cublasLt that lies next to it, of the same version.
-fn open_dependency(path: &Path) {
-    let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
-    let Some(version) = name.strip_prefix("libcublas.so") else {
-        return;
-    };
-    let beside = path.with_file_name(format!("libcublasLt.so{version}"));
-    if beside.is_file() {
-        // SAFETY: as in `open`.
-        if let Ok(library) = unsafe { Library::new(&beside) } {
-            std::mem::forget(library);
-        }
-    }
 }
 
 /// The versions of a library in a folder, the newest first, the one without a version last.
@@ -206,12 +214,12 @@ mod tests {
     #[test]
     fn the_newest_version_of_a_folder_comes_first() {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["libcublas.so.9", "libcublas.so", "libcublas.so.12", "libcublasLt.so.12"] {
+        for name in ["libcublasLt.so.9", "libcublasLt.so", "libcublasLt.so.12", "libcublas.so.12"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let found = versions_in(folder.path(), "libcublas.so");
+        let found = versions_in(folder.path(), "libcublasLt.so");
         let names: Vec<_> = found.iter().map(|it| it.file_name().unwrap()).collect();
-        assert_eq!(names, ["libcublas.so.12", "libcublas.so.9", "libcublas.so"]);
-        assert!(versions_in(&folder.path().join("none"), "libcublas.so").is_empty());
+        assert_eq!(names, ["libcublasLt.so.12", "libcublasLt.so.9", "libcublasLt.so"]);
+        assert!(versions_in(&folder.path().join("none"), "libcublasLt.so").is_empty());
     }
 }

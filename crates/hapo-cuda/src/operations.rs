@@ -14,7 +14,7 @@ use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, at, f32_arg, of_format,
     shared_format, to,
 };
-use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 
 impl<L: Launcher> Device for CudaDevice<L> {
@@ -132,7 +132,33 @@ impl<L: Launcher> Device for CudaDevice<L> {
         y: SpanMut<CudaBuf<L>>,
     ) {
         assert_eq!(w.len, shape.inputs * shape.outputs, "w is [inputs, outputs]");
-        self.forward(shape, x, (at(w), Factor::Numbers(w)), &onto, &y);
+        let product = Self::forward(shape, x, at(w), &onto, &y);
+        self.run(|| self.product(product, Factor::Numbers(w), Factor::Numbers(x)));
+    }
+
+    fn matmul_pair(
+        &self,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        w: [Span<CudaBuf<L>>; 2],
+        onto: [Accumulate<CudaBuf<L>>; 2],
+        y: [SpanMut<CudaBuf<L>>; 2],
+    ) {
+        assert!(
+            w.iter().all(|it| it.len == shape.inputs * shape.outputs),
+            "w is [inputs, outputs]"
+        );
+        let both = [0, 1].map(|i| Self::forward(shape, x, at(w[i]), &onto[i], &y[i]));
+        self.run(|| {
+            if self.inner.products != MatmulPrecision::Bf16 {
+                return self.product(joined(both), Factor::Numbers(w[0]), Factor::Numbers(x));
+            }
+            // Each is rounded for its product.
+            for (product, w) in both.into_iter().zip(w) {
+                self.product(product, Factor::Numbers(w), Factor::Numbers(x))?;
+            }
+            Ok(())
+        });
     }
 
     fn attention_format(&self, shape: AttentionShape) -> NumberFormat {
@@ -192,7 +218,22 @@ impl<L: Launcher> Device for CudaDevice<L> {
     ) {
         let len = self.packed_len(shape.inputs, shape.outputs);
         assert_eq!(Some(packed.len), len, "w is [inputs, outputs]");
-        self.forward(shape, x, (at(packed), Factor::Packed), &onto, &y);
+        let product = Self::forward(shape, x, at(packed), &onto, &y);
+        self.run(|| self.product(product, Factor::Packed, Factor::Numbers(x)));
+    }
+
+    fn matmul_packed_pair(
+        &self,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        packed: [Span<CudaBuf<L>>; 2],
+        onto: [Accumulate<CudaBuf<L>>; 2],
+        y: [SpanMut<CudaBuf<L>>; 2],
+    ) {
+        let len = self.packed_len(shape.inputs, shape.outputs);
+        assert!(packed.iter().all(|it| Some(it.len) == len), "w is [inputs, outputs]");
+        let both = [0, 1].map(|i| Self::forward(shape, x, at(packed[i]), &onto[i], &y[i]));
+        self.run(|| self.product(joined(both), Factor::Packed, Factor::Numbers(x)));
     }
 
     fn matmul_packed_input_grad(
@@ -351,9 +392,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 number: Number::F32,
                 left: plain(at(dy), outputs),
                 right: Matrix { address: at(x), stride: inputs, transposed: true },
-                add: self.start(&onto, to(&dw), inputs, outputs)?,
+                add: is_added(&onto),
                 out: plain(to(&dw), outputs),
                 out_is_bf16: dw.buf.format == NumberFormat::Bf16,
+                bias: None,
+                second: None,
             };
             self.product(product, Factor::Again(dy), Factor::Numbers(x))
         });
@@ -473,6 +516,43 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 to(&x),
             ];
             self.over_32(of_format(x.buf.format, ["rope", "rope_bf16"]), x.len / 2, &args)
+        });
+    }
+
+    fn store_heads(
+        &self,
+        shape: AttentionShape,
+        angles: Span<CudaBuf<L>>,
+        positions: &CudaTable<L, u32>,
+        from: [Span<CudaBuf<L>>; 3],
+        to_: [SpanMut<CudaBuf<L>>; 3],
+    ) {
+        let rows = positions.items.len();
+        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
+        for ((from, to), width) in from.iter().zip(&to_).zip(widths) {
+            assert!(
+                from.len == rows * width && to.len == from.len,
+                "[positions, heads · head_dim]"
+            );
+        }
+        assert_eq!(shared_format(from.map(|it| it.buf)), NumberFormat::F32, "f32 numbers");
+        assert_eq!(
+            shared_format(to_.each_ref().map(|it| &*it.buf)),
+            NumberFormat::Bf16,
+            "bf16 numbers"
+        );
+        self.run(|| {
+            let mut args = vec![
+                self.word("heads", shape.heads)?,
+                self.word("heads", shape.kv_heads)?,
+                self.word("columns", shape.head_dim / 2)?,
+                at(angles),
+                Self::table_at(positions)?,
+            ];
+            args.extend(from.map(at));
+            args.extend(to_.each_ref().map(to));
+            let pairs = rows * (shape.heads + 2 * shape.kv_heads) * (shape.head_dim / 2);
+            self.over_32("store_heads", pairs, &args)
         });
     }
 
@@ -898,39 +978,37 @@ impl<L: Launcher> Device for CudaDevice<L> {
 impl<L: Launcher> CudaDevice<L> {
     /// `y = onto + x · w`, of weights at an address.
     fn forward(
-        &self,
         MatShape { rows, inputs, outputs }: MatShape,
         x: Span<CudaBuf<L>>,
-        (address, w): (u64, Factor<'_, L>),
+        w: u64,
         onto: &Accumulate<CudaBuf<L>>,
         y: &SpanMut<CudaBuf<L>>,
-    ) {
+    ) -> Product {
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
-        self.run(|| {
-            let out_is_bf16 = y.buf.format == NumberFormat::Bf16;
-            let mut product = Product {
-                // By columns: yᵀ = wᵀ · xᵀ.
-                m: outputs,
-                n: rows,
-                k: inputs,
-                number: Number::F32,
-                left: plain(address, outputs),
-                right: plain(at(x), inputs),
-                add: false,
-                out: plain(to(y), outputs),
-                out_is_bf16,
-            };
-            match onto {
-                Accumulate::Bias(bias) if out_is_bf16 => {
-                    self.biased_product(product, *bias, [w, Factor::Numbers(x)])
-                }
-                _ => {
-                    product.add = self.start(onto, to(y), rows, outputs)?;
-                    self.product(product, w, Factor::Numbers(x))
-                }
+        let out_is_bf16 = y.buf.format == NumberFormat::Bf16;
+        let bias = match onto {
+            Accumulate::Bias(bias) => {
+                assert_eq!(bias.len, outputs, "a bias is [outputs]");
+                assert!(inputs > 0 && !out_is_bf16, "a product with a bias, stored in f32");
+                Some(at(*bias))
             }
-        });
+            _ => None,
+        };
+        Product {
+            // By columns: yᵀ = wᵀ · xᵀ.
+            m: outputs,
+            n: rows,
+            k: inputs,
+            number: Number::F32,
+            left: plain(w, outputs),
+            right: plain(at(x), inputs),
+            add: is_added(onto),
+            out: plain(to(y), outputs),
+            out_is_bf16,
+            bias,
+            second: None,
+        }
     }
 
     /// `dx = onto + dy · wᵀ`, of weights at an address.
@@ -953,9 +1031,11 @@ impl<L: Launcher> CudaDevice<L> {
                 number: Number::F32,
                 left: Matrix { address, stride: outputs, transposed: true },
                 right: plain(at(dy), outputs),
-                add: self.start(onto, to(dx), rows, inputs)?,
+                add: is_added(onto),
                 out: plain(to(dx), inputs),
                 out_is_bf16: dx.buf.format == NumberFormat::Bf16,
+                bias: None,
+                second: None,
             };
             self.product(product, w, Factor::Again(dy))
         });
@@ -1062,6 +1142,24 @@ fn of_cache(
         (NumberFormat::Bf16, NumberFormat::Bf16) => both,
         (NumberFormat::Bf16, NumberFormat::F32) => panic!("a cache of bf16 numbers is in bf16"),
     }
+}
+
+/// Two products of one right factor as one.
+fn joined([first, second]: [Product; 2]) -> Product {
+    let (left, out) = (second.left.address, second.out.address);
+    let joined = Product { second: Some(Second { left, out, bias: second.bias }), ..first };
+    assert!(
+        second.add == first.add
+            && second.out_is_bf16 == first.out_is_bf16
+            && second.bias.is_some() == first.bias.is_some(),
+        "products of one kind"
+    );
+    joined
+}
+
+/// Whether a product is added to what is there.
+fn is_added<B>(onto: &Accumulate<B>) -> bool {
+    matches!(onto, Accumulate::Existing)
 }
 
 /// A matrix in its stored order.

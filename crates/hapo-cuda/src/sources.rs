@@ -36,10 +36,7 @@ pub fn sources() -> &'static [Source] {
 }
 
 const SOURCES: &[Source] = &[
-    source!(
-        "rows.cu",
-        ["fill", "scale", "repeat_row", "add_row_bf16", "gather_rows", "scatter_rows"]
-    ),
+    source!("rows.cu", ["fill", "scale", "gather_rows", "scatter_rows"]),
     source!(
         "norm.cu",
         [
@@ -56,7 +53,7 @@ const SOURCES: &[Source] = &[
             "add_parts",
         ]
     ),
-    source!("rope.cu", ["rope", "rope_bf16"]),
+    source!("rope.cu", ["rope", "rope_bf16", "store_heads"]),
     source!("swiglu.cu", ["swiglu", "swiglu_bf16", "swiglu_grad", "swiglu_grad_bf16"]),
     source!("embedding.cu", ["embed_columns", "embed_columns_bf16", "embed_grad"]),
     source!("head.cu", ["head", "head_grad"]),

@@ -118,6 +118,7 @@ fn products() {
             let w = buf(device, &halves_of(inputs * outputs + 5, 2));
             let dy = factor(device, &halves_of(rows * outputs, 3));
             let bias = buf(device, &halves_of(outputs, 4));
+            let other = buf(device, &halves_of(inputs * outputs + 2, 9));
             // Spans that do not begin at the buffer's beginning.
             let (x, w) = (x.at(3, rows * inputs), w.at(5, inputs * outputs));
             let mut results = Vec::new();
@@ -127,9 +128,17 @@ fn products() {
                     1 => Accumulate::Existing,
                     _ => Accumulate::Bias(all(&bias)),
                 };
-                let mut y = factor(device, &halves_of(rows * outputs, 5));
+                // A product with a bias is stored in f32.
+                let before = halves_of(rows * outputs, 5);
+                let to = || if kind < 2 { factor(device, &before) } else { buf(device, &before) };
+                let mut y = to();
                 device.matmul(shape, x, w, onto(), all_mut(&mut y));
                 results.push(read(device, &y));
+                let (mut pair, both) = ([to(), to()], [w, other.at(2, inputs * outputs)]);
+                let onto = [onto(), onto()];
+                device.matmul_pair(shape, x, both, onto, pair.each_mut().map(all_mut));
+                results.extend(pair.iter().map(|it| read(device, it)));
+                let onto = || if kind == 0 { Accumulate::Nothing } else { Accumulate::Existing };
                 if kind < 2 {
                     let mut dx = factor(device, &halves_of(rows * inputs, 6));
                     device.matmul_input_grad(shape, all(&dy), w, onto(), all_mut(&mut dx));
@@ -195,6 +204,73 @@ fn norms() {
         {
             let what = format!("{rows} × {width}, {products:?}");
             both!(what, tolerance, products, |d: &_| work(d, rows, width));
+        }
+    }
+}
+
+/// A row has the same bits wherever it lies, though its numbers are read by fours only where that is allowed.
+#[test]
+fn norms_do_not_depend_on_where_a_row_lies() {
+    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+        let Some(gpu) = support::gpu(products) else { return };
+        let gpu = &gpu;
+        for width in [3, 48, 512, 514] {
+            let (rows, n) = (3, 3 * width);
+            let values = [halves_of(n, 1), halves_of(width, 2), halves_of(n, 3)];
+            let mut seen: Vec<[Vec<f32>; 4]> = Vec::new();
+            // How far x, weights and gradients, and what is written, are from their buffers' beginnings.
+            for (shift, to) in [(0, 0), (1, 1), (0, 2), (3, 0), (2, 3)] {
+                let shifted = |it: &[f32]| [&vec![0.0; shift], it].concat();
+                let [x, w] = [&values[0], &values[1]].map(|it| buf(gpu, &shifted(it)));
+                let dy = factor(gpu, &shifted(&values[2]));
+                let (x, w, dy) = (x.at(shift, n), w.at(shift, width), dy.at(shift, n));
+                let [mut y, mut dx] = [(); 2].map(|()| factor(gpu, &vec![0.0; n + to]));
+                let mut residual = gpu.alloc(n + to).unwrap();
+                let (mut inverse, mut dw) = (gpu.alloc(rows).unwrap(), gpu.alloc(width).unwrap());
+                let copy = Some(residual.at_mut(to, n));
+                gpu.rms_norm(1e-6, x, w, y.at_mut(to, n), all_mut(&mut inverse), copy);
+                let (at, onto) = (dx.at_mut(to, n), Accumulate::Existing);
+                gpu.rms_norm_grad(x, w, all(&inverse), dy, onto, at, all_mut(&mut dw));
+                let [y, dx, residual] = [y, dx, residual].map(|it| read(gpu, &it).split_off(to));
+                seen.push([y, dx, residual, read(gpu, &inverse)]);
+            }
+            assert!(seen.iter().all(|it| *it == seen[0]), "{width}, {products:?}");
+        }
+    }
+}
+
+/// Queries and keys turned as by [`Device::rope`] and values as they are, rounded once.
+#[test]
+fn heads_are_stored_as_attention_reads_them() {
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else { return };
+    for (rows, heads, kv_heads, head_dim) in [(1, 1, 1, 8), (7, 6, 2, 16), (5, 3, 3, 128)] {
+        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let positions: Vec<u32> = (0..rows as u32).map(|i| (i * 5 + 2) % 11).collect();
+        let angles = numbers(11 * head_dim, 1);
+        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
+        let from = [2, 3, 4].map(|i| numbers(rows * widths[i as usize - 2], i));
+        let on_gpu = from.each_ref().map(|it| buf(&gpu, it));
+        let [mut q, mut k, mut v] =
+            from.each_ref().map(|it| gpu.alloc_as(it.len(), gpu.attention_format(shape)).unwrap());
+        gpu.store_heads(
+            shape,
+            all(&buf(&gpu, &angles)),
+            &gpu.table(&positions),
+            on_gpu.each_ref().map(all),
+            [all_mut(&mut q), all_mut(&mut k), all_mut(&mut v)],
+        );
+        let cpu = cpu();
+        let (angles, positions) = (buf(&cpu, &angles), cpu.table(&positions));
+        for (i, (ours, from)) in [q, k, v].iter().zip(from).enumerate() {
+            let mut theirs = buf(&cpu, &from);
+            if i < 2 {
+                cpu.rope(head_dim, 1.0, all(&angles), &positions, all_mut(&mut theirs));
+            }
+            // Once: a fused multiplication may tip a number over to its neighbour.
+            let (ours, theirs) = (read(&gpu, ours), rounded(&read(&cpu, &theirs)));
+            near(&format!("{shape:?}, {i}"), &ours, &theirs, 1.0 / 256.0);
+            let other = ours.iter().zip(&theirs).filter(|it| it.0 != it.1).count();
+            assert!(other * 100 <= ours.len(), "{other} of {}", ours.len());
         }
     }
 }

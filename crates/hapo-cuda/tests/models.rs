@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use hapo_core::{PromptId, RngStream};
 use hapo_cuda::{CudaDevice, MatmulPrecision};
-use hapo_kernels::{Buffer, Cpu, Device, DrawnToken};
+use hapo_kernels::{Buffer, Cpu, Device, DrawnToken, GPU_LOGIT_BYTES};
 use hapo_model::folder::open_adapter;
+use hapo_model::memory::{ActivationFormats, GenerationRows, generation_bytes, tape_bytes};
 use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs, Packed,
     PackedBatch, Tape,
@@ -259,6 +260,44 @@ fn completions_do_not_depend_on_memory_or_preemption() {
     assert!(expected.values().any(|it| it.len() > 65));
     let (got, preemptions) = run(256);
     assert!(got == expected && preemptions > 0, "{preemptions} preemptions");
+}
+
+/// What a tape and the buffers of decoding hold in the device's formats is what the formulas say.
+#[test]
+fn formulas_of_memory_are_what_is_held_in_bf16() {
+    for name in MODELS {
+        let Some(model) = fibers(name, MatmulPrecision::Bf16) else {
+            return;
+        };
+        let formats = ActivationFormats::of(model.device(), model.config());
+        let mut gradients = Gradients::new(&model).unwrap();
+        let tokens: Vec<u32> = (0..40).map(|i| (i * 29 + 3) % 380).collect();
+        for checkpointing in [ActivationCheckpointing::None, ActivationCheckpointing::Layers] {
+            let mut tape = Tape::new(checkpointing);
+            let mut batch = PackedBatch::default();
+            let prompt = batch.push(&tokens[..10], None);
+            batch.push_response(prompt, &tokens[10..], 1.0);
+            let slopes = vec![1.0; model.forward(&batch, &mut tape).unwrap().log_probs.len()];
+            model.backward(&mut tape, &slopes, &slopes, &mut gradients).unwrap();
+            let held = (model.config(), formats);
+            let said = tape_bytes(held, 39, 30, 30, checkpointing, 0, GPU_LOGIT_BYTES);
+            assert_eq!(tape.bytes(), said, "{name} {checkpointing:?}");
+        }
+        // One sequence is decoded in buffers for four rows, after a prompt of which one row reaches the head.
+        let Some(machine) = model.device().launcher().fibers().cloned() else {
+            return;
+        };
+        let mut cache = KvCache::new(&model, 256).unwrap();
+        let before = machine.held();
+        let prompt = model.prefill(&mut cache, &[&tokens[..10]]).unwrap().slots[0];
+        let slot = cache.fork(prompt, 8).unwrap();
+        model.decode(&mut cache, &[(slot, 4)], &mut Vec::new()).unwrap();
+        let rows = GenerationRows { decoded: 4, prefill: 10, prompts: 1 };
+        // Logits of a prompt are on the host twice, and are counted with the rest.
+        let on_host = 2 * size_of::<f32>() * model.config().vocab_size;
+        let said = generation_bytes((model.config(), formats), rows, 0) as usize - on_host;
+        assert_eq!(machine.held() - before, said, "{name}");
+    }
 }
 
 #[test]

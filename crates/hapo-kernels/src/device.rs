@@ -192,7 +192,7 @@ pub enum Accumulate<'a, B> {
     Nothing,
     /// What the output holds.
     Existing,
-    /// A bias `[outputs]`, the same for every row.
+    /// A bias `[outputs]`, the same for every row; what it is added to is stored in f32.
     Bias(Span<'a, B>),
 }
 
@@ -521,6 +521,19 @@ pub trait Device: Send + Sync + Sized + Debug {
         onto: Accumulate<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
+    /// Two products of one shape and one `x`, each as [`Device::matmul`].
+    fn matmul_pair(
+        &self,
+        shape: MatShape,
+        x: Span<Self::Buf>,
+        w: [Span<Self::Buf>; 2],
+        onto: [Accumulate<Self::Buf>; 2],
+        y: [SpanMut<Self::Buf>; 2],
+    ) {
+        for ((w, onto), y) in w.into_iter().zip(onto).zip(y) {
+            self.matmul(shape, x, w, onto, y);
+        }
+    }
     /// Elements of a buffer for weights `[inputs, outputs]` in the form that [`Device::matmul_packed`]
     /// reads, bf16 in an order of the device's own; `None` where it has none.
     fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize>;
@@ -538,6 +551,19 @@ pub trait Device: Send + Sync + Sized + Debug {
         onto: Accumulate<Self::Buf>,
         y: SpanMut<Self::Buf>,
     );
+    /// Two products of one shape and one `x`, each as [`Device::matmul_packed`].
+    fn matmul_packed_pair(
+        &self,
+        shape: MatShape,
+        x: Span<Self::Buf>,
+        packed: [Span<Self::Buf>; 2],
+        onto: [Accumulate<Self::Buf>; 2],
+        y: [SpanMut<Self::Buf>; 2],
+    ) {
+        for ((packed, onto), y) in packed.into_iter().zip(onto).zip(y) {
+            self.matmul_packed(shape, x, packed, onto, y);
+        }
+    }
     /// Whether packed weights are all that a model needs whose weights do not change: [`Device::unpack`],
     /// [`Device::matmul_packed_input_grad`] and [`Device::embed_packed`] are there.
     fn computes_packed(&self) -> bool {
@@ -684,6 +710,19 @@ pub trait Device: Send + Sync + Sized + Debug {
         positions: &Self::Table<u32>,
         x: SpanMut<Self::Buf>,
     );
+
+    /// Queries, keys and values `from` products, in f32, to what attention reads of them, in its own format: of the first
+    /// two the heads are rotated as by [`Device::rope`].
+    fn store_heads(
+        &self,
+        _shape: AttentionShape,
+        _angles: Span<Self::Buf>,
+        _positions: &Self::Table<u32>,
+        _from: [Span<Self::Buf>; 3],
+        _to: [SpanMut<Self::Buf>; 3],
+    ) {
+        unreachable!("only where attention's numbers are not f32")
+    }
 
     /// Causal attention of packed segments: `q, out [rows, heads · head_dim]`,
     /// `k, v [rows, kv_heads · head_dim]`, `log_sums [rows, heads]` for the gradient.

@@ -234,18 +234,14 @@ impl<D: Device> Model<D> {
                     rows: n,
                     positions: &positions,
                     kv_format: self.kv_format,
+                    kv_at: index * new_tokens,
                 };
-                let Workspace { x: [x, x_next], saved, scratch, new_keys, new_values, .. } =
-                    &mut **work;
-                layer.forward(x, x_next, saved, scratch, |device, a| {
+                work.run_layer(&layer, |device, a| {
                     let out = a.out.first_mut(n * shape.q_dim());
                     let at =
                         CacheLayer { index, count: self.config.layers, format: self.kv_format };
                     device.attention_decode(shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
-                    device.copy(a.k, new_keys.at_mut(index * new_tokens, new_tokens));
-                    device.copy(a.v, new_values.at_mut(index * new_tokens, new_tokens));
                 });
-                work.x.swap(0, 1);
             }
             let all = n * self.config.hidden;
             device.copy(work.x[0].first(all), work.last.first_mut(all));
@@ -295,7 +291,7 @@ impl<D: Device> Model<D> {
         let first = cache.layer(0);
         for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
             let all = self.config.layers * cells.len() * shape.kv_dim();
-            let (k, v) = (work.new_keys.first(all), work.new_values.first(all));
+            let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
             let cells = self.device.table(cells);
             self.device.cache_append(shape, first, &cells, k, v, &mut cache.buf);
         }

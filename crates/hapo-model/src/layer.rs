@@ -7,7 +7,7 @@
 //! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
 //! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
 
-use hapo_kernels::{Accumulate, Buffer, Device, NumberFormat, SegmentRow, Span};
+use hapo_kernels::{Accumulate, Buffer, Device, NumberFormat, SegmentRow, Span, SpanMut};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -30,6 +30,8 @@ pub(crate) struct Layer<'a, D: Device> {
     pub(crate) positions: &'a D::Table<u32>,
     /// What keys and values are rounded to before attention reads them, or what it rounds them to itself.
     pub(crate) kv_format: NumberFormat,
+    /// Where the keys, and the values, of its rows begin in their buffers.
+    pub(crate) kv_at: usize,
 }
 
 /// What the attention of one layer reads and writes.
@@ -89,17 +91,18 @@ impl<D: Device> Layer<'_, D> {
             saved.attn_norm_inverse.first_mut(rows),
             Some(saved.resid_mid.first_mut(all)),
         );
-        self.qkv(saved, &mut scratch.low);
+        self.qkv(saved, scratch);
+        let (kv_at, kv_len) = (self.kv_at, rows * kv_dim);
         if self.kv_format != self.device.attention_format(c.attention_shape()) {
-            self.device.round_to_bf16(saved.k.first_mut(rows * kv_dim));
-            self.device.round_to_bf16(saved.v.first_mut(rows * kv_dim));
+            self.device.round_to_bf16(saved.k.at_mut(kv_at, kv_len));
+            self.device.round_to_bf16(saved.v.at_mut(kv_at, kv_len));
         }
         attend(
             self.device,
             AttentionArgs {
                 q: saved.q.first(rows * q_dim),
-                k: saved.k.first(rows * kv_dim),
-                v: saved.v.first(rows * kv_dim),
+                k: saved.k.at(kv_at, kv_len),
+                v: saved.v.at(kv_at, kv_len),
                 out: &mut saved.attn_out,
                 log_sums: &mut saved.log_sums,
             },
@@ -115,45 +118,61 @@ impl<D: Device> Layer<'_, D> {
 
     /// Queries, keys and values of `attn_norm`: projections, norm of the heads where there is one,
     /// rotary embedding.
-    fn qkv(&self, saved: &mut LayerActivations<D>, low: &mut D::Buf) {
+    fn qkv(&self, saved: &mut LayerActivations<D>, scratch: &mut Scratch<D>) {
         let (p, c, rows) = (self.params(), &self.model.config, self.rows);
         let (q_dim, kv_dim) = self.dims();
+        let (q_len, kv_at, kv_len) = (rows * q_dim, self.kv_at, rows * kv_dim);
+        let Scratch { low, heads, .. } = scratch;
+        let [mut q, mut k, v] = match heads {
+            Some([q, k, v]) => [q.first_mut(q_len), k.first_mut(kv_len), v.first_mut(kv_len)],
+            None => [
+                saved.q.first_mut(q_len),
+                saved.k.at_mut(kv_at, kv_len),
+                saved.v.at_mut(kv_at, kv_len),
+            ],
+        };
         let (q_to, k_to) = match &mut saved.raw_heads {
-            Some(raw) => (&mut raw.q, &mut raw.k),
-            None => (&mut saved.q, &mut saved.k),
+            Some(raw) => (raw.q.first_mut(q_len), raw.k.first_mut(kv_len)),
+            None => (q.again(), k.again()),
         };
         let attn_norm = saved.attn_norm.first(rows * c.hidden);
-        let projections = [
-            (Projection::Q, q_dim, q_to),
-            (Projection::K, kv_dim, k_to),
-            (Projection::V, kv_dim, &mut saved.v),
-        ];
-        for (i, (which, dim, to)) in projections.into_iter().enumerate() {
-            let onto = match &p.qkv_bias {
-                Some(bias) => Accumulate::Bias(self.model.param(bias[i])),
-                None => Accumulate::Nothing,
-            };
-            let y = to.first_mut(rows * dim);
-            self.project(which, attn_norm, onto, y, low);
-        }
+        let onto = |i: usize| match &p.qkv_bias {
+            Some(bias) => Accumulate::Bias(self.model.param(bias[i])),
+            None => Accumulate::Nothing,
+        };
+        self.project(Projection::Q, attn_norm, onto(0), q_to, low);
+        let both = [Projection::K, Projection::V];
+        self.project_pair(both, attn_norm, [onto(1), onto(2)], [k_to, v], low);
         if let (Some(raw), Some([q_norm, k_norm])) = (&mut saved.raw_heads, p.qk_norm) {
             for (norm, heads, from, to, inverse) in [
-                (q_norm, c.heads, &raw.q, &mut saved.q, &mut raw.q_inverse),
-                (k_norm, c.kv_heads, &raw.k, &mut saved.k, &mut raw.k_inverse),
+                (q_norm, c.heads, &raw.q, q, &mut raw.q_inverse),
+                (k_norm, c.kv_heads, &raw.k, k, &mut raw.k_inverse),
             ] {
-                let len = rows * heads * c.head_dim;
                 self.device.rms_norm(
                     c.rms_eps,
-                    from.first(len),
+                    from.first(rows * heads * c.head_dim),
                     self.model.param(norm),
-                    to.first_mut(len),
+                    to,
                     inverse.first_mut(rows * heads),
                     None,
                 );
             }
         }
-        for (x, dim) in [(&mut saved.q, q_dim), (&mut saved.k, kv_dim)] {
-            self.rope(1.0, x, dim);
+        if let Some([q, k, v]) = heads {
+            self.device.store_heads(
+                c.attention_shape(),
+                self.model.angles(),
+                self.positions,
+                [q.first(q_len), k.first(kv_len), v.first(kv_len)],
+                [
+                    saved.q.first_mut(q_len),
+                    saved.k.at_mut(kv_at, kv_len),
+                    saved.v.at_mut(kv_at, kv_len),
+                ],
+            );
+        } else {
+            self.rope(1.0, saved.q.first_mut(q_len));
+            self.rope(1.0, saved.k.at_mut(kv_at, kv_len));
         }
     }
 
@@ -211,9 +230,8 @@ impl<D: Device> Layer<'_, D> {
         let (device, model, rows) = (self.device, self.model, self.rows);
         let (p, c) = (self.params(), &model.config);
         let (q_dim, kv_dim) = self.dims();
-        for (x, dim) in [(&mut d.q, q_dim), (&mut d.k, kv_dim)] {
-            self.rope(-1.0, x, dim);
-        }
+        self.rope(-1.0, d.q.first_mut(rows * q_dim));
+        self.rope(-1.0, d.k.first_mut(rows * kv_dim));
         if let (Some(raw), Some([q_norm, k_norm])) = (&saved.raw_heads, p.qk_norm) {
             for (norm, heads, x, inverse, dy, to) in [
                 (q_norm, c.heads, &raw.q, &raw.q_inverse, &d.q, &mut saved.q),
@@ -261,7 +279,7 @@ impl<D: Device> Layer<'_, D> {
     ) {
         let (p, c, rows) = (self.params(), &self.model.config, self.rows);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
-        let Scratch { mlp_hidden, low } = scratch;
+        let Scratch { mlp_hidden, low, .. } = scratch;
         self.device.rms_norm(
             c.rms_eps,
             saved.resid_mid.first(all),
@@ -271,9 +289,9 @@ impl<D: Device> Layer<'_, D> {
             Some(x_next.first_mut(all)),
         );
         let mlp_norm = saved.mlp_norm.first(all);
-        for (which, to) in [(Projection::Gate, &mut saved.gate), (Projection::Up, &mut saved.up)] {
-            self.project(which, mlp_norm, Accumulate::Nothing, to.first_mut(ffn), low);
-        }
+        let both = [Projection::Gate, Projection::Up];
+        let to = [saved.gate.first_mut(ffn), saved.up.first_mut(ffn)];
+        self.project_pair(both, mlp_norm, [const { Accumulate::Nothing }; 2], to, low);
         self.device.swiglu(saved.gate.first(ffn), saved.up.first(ffn), mlp_hidden.first_mut(ffn));
         let (hidden, y) = (mlp_hidden.first(ffn), x_next.first_mut(all));
         self.project(Projection::Down, hidden, Accumulate::Existing, y, low);
@@ -290,7 +308,7 @@ impl<D: Device> Layer<'_, D> {
         let (device, model, rows) = (self.device, self.model, self.rows);
         let (p, c) = (self.params(), &model.config);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
-        let Scratch { mlp_hidden, low } = scratch;
+        let Scratch { mlp_hidden, low, .. } = scratch;
         let (dy, dx) = (d.resid.first(all), mlp_hidden.first_mut(ffn));
         self.input_grad(Projection::Down, dy, Accumulate::Nothing, dx, &mut d.low);
         device.swiglu_grad(
@@ -329,14 +347,9 @@ impl<D: Device> Layer<'_, D> {
     }
 
     /// Turns the heads of `x` by their positions, backwards where `sign` is −1.
-    fn rope(&self, sign: f32, x: &mut D::Buf, dim: usize) {
-        self.device.rope(
-            self.model.config.head_dim,
-            sign,
-            self.model.angles(),
-            self.positions,
-            x.first_mut(self.rows * dim),
-        );
+    fn rope(&self, sign: f32, x: SpanMut<D::Buf>) {
+        let (head_dim, angles) = (self.model.config.head_dim, self.model.angles());
+        self.device.rope(head_dim, sign, angles, self.positions, x);
     }
 }
 
@@ -345,7 +358,7 @@ fn onto_first<'a, B>(index: usize) -> Accumulate<'a, B> {
     if index == 0 { Accumulate::Nothing } else { Accumulate::Existing }
 }
 
-/// Activations of one layer that its gradient reads.
+/// Activations of one layer that its gradient reads; in decoding, the keys and values of all layers.
 #[derive(Debug)]
 pub(crate) struct LayerActivations<D: Device> {
     pub(crate) attn_norm: D::Buf,
@@ -373,7 +386,13 @@ struct RawHeads<D: Device> {
 }
 
 impl<D: Device> LayerActivations<D> {
-    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, ComputeError> {
+    /// Buffers for the keys and values of `kv_layers` layers, and for one layer of all else.
+    pub(crate) fn new(
+        device: &D,
+        config: &Config,
+        rows: usize,
+        kv_layers: usize,
+    ) -> Result<Self, ComputeError> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
         let formats = ActivationFormats::of(device, config);
@@ -394,8 +413,8 @@ impl<D: Device> LayerActivations<D> {
                 None
             },
             q: of_attention(q_dim)?,
-            k: of_attention(kv_dim)?,
-            v: of_attention(kv_dim)?,
+            k: of_attention(kv_layers * kv_dim)?,
+            v: of_attention(kv_layers * kv_dim)?,
             attn_out: of_attention(q_dim)?,
             log_sums: buf(config.heads)?,
             resid_mid: buf(config.hidden)?,

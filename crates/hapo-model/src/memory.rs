@@ -126,7 +126,7 @@ pub fn tape_bytes(
     let inputs = (config.layers as u64 + 1) * hidden;
     let (factor, attention) = (formats.factors.bytes() as u64, formats.attention.bytes() as u64);
     let low = F32 * rank as u64;
-    let of_layers = saved * layer_bytes(config, formats) + factor * config.ffn as u64 + low;
+    let of_layers = saved * layer_bytes(config, formats) + shared_bytes(config, formats, rank);
     TapeBytes {
         activations: tokens * (F32 * inputs + of_layers),
         gradients: tokens * (F32 * 2 * hidden + attention * 2 * (q_dim + kv_dim) + low),
@@ -190,12 +190,12 @@ pub fn generation_bytes(
 ) -> u64 {
     let (hidden, vocabulary) = (config.hidden as u64, config.vocab_size as u64);
     let factor = formats.factors.bytes() as u64;
-    let row = F32 * (2 * hidden + rank as u64)
-        + layer_bytes(config, formats)
-        + factor * config.ffn as u64;
+    let row = F32 * 2 * hidden + layer_bytes(config, formats) + shared_bytes(config, formats, rank);
     let head_row = F32 * (hidden + 1 + vocabulary) + factor * hidden;
-    let new_keys = kv_bytes_per_token(config, formats.attention);
-    let decode = of.decoded as u64 * (row + head_row + new_keys);
+    // A layer's keys and values are counted in its row.
+    let layers = config.layers as u64;
+    let more_keys = kv_bytes_per_token(config, formats.attention) / layers * (layers - 1);
+    let decode = of.decoded as u64 * (row + head_row + more_keys);
     let read = of.prefill as u64 * row + of.prompts as u64 * (head_row + F32 * 2 * vocabulary);
     decode + read
 }
@@ -222,6 +222,16 @@ pub fn forward_flops(config: &Config, rows: f64, head_rows: f64, context: f64) -
 fn attention_dims(config: &Config) -> (u64, u64) {
     let shape = config.attention_shape();
     (shape.q_dim() as u64, shape.kv_dim() as u64)
+}
+
+/// Bytes of what all layers use in turn, for each token.
+fn shared_bytes(config: &Config, formats: ActivationFormats, rank: usize) -> u64 {
+    let (q_dim, kv_dim) = attention_dims(config);
+    let heads = match formats.attention {
+        NumberFormat::F32 => 0,
+        NumberFormat::Bf16 => q_dim + 2 * kv_dim,
+    };
+    formats.factors.bytes() as u64 * config.ffn as u64 + F32 * (rank as u64 + heads)
 }
 
 /// Bytes that a layer saves for each token.

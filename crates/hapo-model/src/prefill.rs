@@ -191,6 +191,7 @@ impl<D: Device> Model<D> {
             rows,
             positions,
             kv_format: self.kv_format,
+            kv_at: 0,
         }
     }
 

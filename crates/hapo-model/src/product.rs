@@ -5,7 +5,7 @@
 //!
 //! Price: x·A is computed again in the backward pass, which costs a rank's share of the product itself.
 
-use hapo_kernels::{Accumulate, Buffer, Device, Span, SpanMut};
+use hapo_kernels::{Accumulate, Buffer, Device, NumberFormat, Span, SpanMut};
 
 use crate::adapter::{Adapter, Pair};
 use crate::compute_error::ComputeError;
@@ -21,6 +21,8 @@ pub(crate) struct Scratch<D: Device> {
     pub(crate) mlp_hidden: D::Buf,
     /// s·x·A, `[rows, rank]`.
     pub(crate) low: D::Buf,
+    /// Queries, keys and values in f32, where attention reads another format.
+    pub(crate) heads: Option<[D::Buf; 3]>,
 }
 
 impl<D: Device> Scratch<D> {
@@ -31,12 +33,22 @@ impl<D: Device> Scratch<D> {
         rank: usize,
     ) -> Result<Self, ComputeError> {
         let mlp_hidden = device.alloc_as(rows * config.ffn, device.factor_format())?;
-        Ok(Self { mlp_hidden, low: device.alloc(rows * rank)? })
+        let shape = config.attention_shape();
+        let heads = match device.attention_format(shape) {
+            NumberFormat::F32 => None,
+            NumberFormat::Bf16 => Some([
+                device.alloc(rows * shape.q_dim())?,
+                device.alloc(rows * shape.kv_dim())?,
+                device.alloc(rows * shape.kv_dim())?,
+            ]),
+        };
+        Ok(Self { mlp_hidden, low: device.alloc(rows * rank)?, heads })
     }
 
     /// Bytes of its buffers.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.mlp_hidden.bytes() + self.low.bytes()) as u64
+        let heads = self.heads.iter().flatten().map(Buffer::bytes).sum::<usize>();
+        (self.mlp_hidden.bytes() + self.low.bytes() + heads) as u64
     }
 }
 
@@ -59,11 +71,47 @@ impl<D: Device> Layer<'_, D> {
         } else {
             device.matmul(shape, x, self.matrix(which), onto, y.again());
         }
+        self.add_low_rank(which, x, y, low);
+    }
+
+    /// [`Layer::project`] of one `x` by two matrices of one shape.
+    pub(crate) fn project_pair(
+        &self,
+        which: [Projection; 2],
+        x: Span<D::Buf>,
+        onto: [Accumulate<D::Buf>; 2],
+        mut y: [SpanMut<D::Buf>; 2],
+        low: &mut D::Buf,
+    ) {
+        let (inputs, outputs) = which[0].shape(&self.model.config);
+        let (device, shape) = (self.device, mat(self.rows, inputs, outputs));
+        let to = y.each_mut().map(SpanMut::again);
+        if let Some(packed) = self.packed {
+            let copies = which.map(|it| packed.at(packed.layers[self.index][it as usize]));
+            device.matmul_packed_pair(shape, x, copies, onto, to);
+        } else {
+            device.matmul_pair(shape, x, which.map(|it| self.matrix(it)), onto, to);
+        }
+        for (which, y) in which.into_iter().zip(y) {
+            self.add_low_rank(which, x, y, low);
+        }
+    }
+
+    /// `y += s·(x·A)·B`, where there is such a pair.
+    fn add_low_rank(
+        &self,
+        which: Projection,
+        x: Span<D::Buf>,
+        y: SpanMut<D::Buf>,
+        low: &mut D::Buf,
+    ) {
         if let Some((adapter, pair)) = self.pair(which) {
+            let (inputs, outputs) = which.shape(&self.model.config);
+            let (rows, rank) = (self.rows, adapter.rank());
             self.low(adapter, pair, inputs, x, low);
-            let low = low.first(rows * adapter.rank());
-            let b = adapter.at(pair.b);
-            device.matmul(mat(rows, adapter.rank(), outputs), low, b, Accumulate::Existing, y);
+            let (low, b) = (low.first(rows * rank), adapter.at(pair.b));
+            let shape = mat(rows, rank, outputs);
+            self.device.matmul(shape, low, b, Accumulate::Existing, y);
         }
     }
 

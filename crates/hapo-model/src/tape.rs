@@ -96,7 +96,7 @@ impl<D: Device> Tape<D> {
                 .map(|_| device.alloc(rows * config.hidden))
                 .collect::<Result<_, _>>()?,
             saved: (0..saved)
-                .map(|_| LayerActivations::new(device, config, rows))
+                .map(|_| LayerActivations::new(device, config, rows, 1))
                 .collect::<Result<_, _>>()?,
             scratch: Scratch::new(device, config, rows, model.rank())?,
             gradient: None,
@@ -318,6 +318,7 @@ impl<D: Device> Model<D> {
             rows: batch.rows,
             positions: &batch.positions,
             kv_format: self.device.attention_format(self.config.attention_shape()),
+            kv_at: 0,
         }
     }
 }

@@ -20,12 +20,10 @@ pub(crate) struct Workspace<D: Device> {
     norm: D::Buf,
     norm_inverse: D::Buf,
     pub(crate) logits: D::Buf,
-    pub(crate) new_keys: D::Buf,
-    pub(crate) new_values: D::Buf,
 }
 
 impl<D: Device> Workspace<D> {
-    /// `head_rows` rows reach the head; `decode` saves the new keys and values of all layers.
+    /// `head_rows` rows reach the head; `decode` keeps the keys and values of all layers.
     pub(crate) fn new(
         model: &Model<D>,
         rows: usize,
@@ -35,20 +33,17 @@ impl<D: Device> Workspace<D> {
         let (device, config) = (&model.device, &model.config);
         let formats = ActivationFormats::of(device, config);
         let hidden = config.hidden;
-        let new_tokens =
-            if decode { config.layers * rows * config.attention_shape().kv_dim() } else { 0 };
+        let kv_layers = if decode { config.layers } else { 1 };
         Ok(Self {
             rows,
             head_rows,
             x: [device.alloc(rows * hidden)?, device.alloc(rows * hidden)?],
-            saved: LayerActivations::new(device, config, rows)?,
+            saved: LayerActivations::new(device, config, rows, kv_layers)?,
             scratch: Scratch::new(device, config, rows, model.rank())?,
             last: device.alloc(head_rows * hidden)?,
             norm: device.alloc_as(head_rows * hidden, formats.factors)?,
             norm_inverse: device.alloc(head_rows)?,
             logits: device.alloc(head_rows * config.vocab_size)?,
-            new_keys: device.alloc_as(new_tokens, formats.attention)?,
-            new_values: device.alloc_as(new_tokens, formats.attention)?,
         })
     }
 

@@ -1,4 +1,4 @@
-// A driver, NVRTC and cuBLAS that run on fibers: the calls that `src/driver.rs` makes, with their rules.
+// A driver, NVRTC and cuBLASLt that run on fibers: the calls that `src/driver.rs` makes, with their rules.
 //
 // What a stream is given is done only when something waits for it, so that memory given back, or written over, too early
 // shows. `stand_in_set` and FAKE_DRIVER="name=value,..." choose the GPU and what fails, `stand_in_get` counts.
@@ -12,14 +12,16 @@
 
 namespace stand_in {
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, STUB_LIBRARY = 34, NO_BINARY = 209, NOT_FOUND = 500, FAILED = 719 };
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, STUB_LIBRARY = 34, NO_BINARY = 209, NOT_FOUND = 500, FAILED = 719,
+       INVALID_BLAS = 7, NOT_SUPPORTED = 15 };
 typedef unsigned long long Address;
 
 static std::map<std::string, long>& values() {
     static std::map<std::string, long> all = [] {
-        std::map<std::string, long> it = {{"gpus", 1},      {"major", 9},   {"minor", 0},           {"pools", 1},
+        std::map<std::string, long> it = {{"workspace", 64L << 20}, {"gpus", 1},      {"major", 9},   {"minor", 0},           {"pools", 1},
                                           {"fixed", 0},     {"optin", 232448}, {"memory", 1L << 32}, {"pinned", 1},
-                                          {"init", OK},     {"refuse_images", 0}, {"refuse_ptx", 0}, {"gemm", 0},
+                                          {"init", OK},     {"refuse_images", 0}, {"refuse_ptx", 0}, {"gemm", 0},     {"pairs", 1},
+                                          {"distances", 1}, {"calls_of_two", 1},
                                           {"fault_in", -1}};
         const char* given = getenv("FAKE_DRIVER");
         std::string text = given ? given : "";
@@ -101,9 +103,65 @@ struct Program {
     bool ptx;
 };
 
-struct Blas {
-    size_t workspace;
+// What cuBLASLt is told of a product, a matrix, or an algorithm that is wanted: numbers by the attribute's.
+struct Description {
+    std::map<int, long long> numbers;
+
+    long long operator[](int attribute) const {
+        auto found = numbers.find(attribute);
+        return found == numbers.end() ? 0 : found->second;
+    }
 };
+
+static int describe(void* to, int attribute, const void* value, size_t bytes, const std::map<int, size_t>& sizes) {
+    auto known = sizes.find(attribute);
+    if (known == sizes.end() || known->second != bytes) return INVALID_BLAS;
+    long long number = 0;
+    if (bytes == 4) {
+        number = *(const int*)value;
+    } else {
+        memcpy(&number, value, 8);
+    }
+    ((Description*)to)->numbers[attribute] = number;
+    return OK;
+}
+
+// Type, rows, columns, distance of columns, number of matrices and their distance, as cuBLASLt numbers them.
+enum { TYPE = 0, ROWS = 2, COLUMNS = 3, STRIDE = 4, COUNT = 5, APART = 6 };
+// Of a product: kinds of numbers, transposed factors, what follows.
+enum { COMPUTE = 0, SCALE = 1, LEFT_OP = 3, RIGHT_OP = 4, EPILOGUE = 7, BIAS = 8, BIAS_APART = 10 };
+
+// An algorithm is of one kind of product, for addresses that are multiples of some bytes.
+struct Algorithm {
+    unsigned long long kind, alignment[4], unused[3];
+};
+
+static unsigned long long kind_of(const Description& product, const Description* const matrices[4]) {
+    std::string text;
+    for (int attribute : {(int)COMPUTE, (int)LEFT_OP, (int)RIGHT_OP, (int)EPILOGUE}) {
+        text += "," + std::to_string(product[attribute]);
+    }
+    for (int i = 0; i < 4; i++) {
+        for (int attribute : {(int)TYPE, (int)ROWS, (int)COLUMNS, (int)STRIDE, (int)COUNT, (int)APART}) {
+            text += "," + std::to_string((*matrices[i])[attribute]);
+        }
+    }
+    return std::hash<std::string>()(text);
+}
+
+// Whether cuBLASLt multiplies such matrices.
+static bool is_known(const Description& product, const Description& left, const Description& right, const Description& out) {
+    long long of = left[TYPE], compute = product[COMPUTE];
+    bool numbers = (of == 0 && (compute == 68 || compute == 77)) || (of == 14 && compute == 68);
+    bool stored = out[TYPE] == 0 || (out[TYPE] == 14 && of == 14);
+    bool counts = left[COUNT] == right[COUNT] && right[COUNT] == out[COUNT];
+    long long m = left[product[LEFT_OP] ? COLUMNS : ROWS], k = left[product[LEFT_OP] ? ROWS : COLUMNS];
+    long long n = right[product[RIGHT_OP] ? ROWS : COLUMNS], inner = right[product[RIGHT_OP] ? COLUMNS : ROWS];
+    bool shapes = m == out[ROWS] && n == out[COLUMNS] && k == inner && m > 0 && n > 0 && k > 0;
+    bool strides = left[STRIDE] >= left[ROWS] && right[STRIDE] >= right[ROWS] && out[STRIDE] >= out[ROWS];
+    bool follows = product[EPILOGUE] == 1 || (product[EPILOGUE] == 4 && product[BIAS]);
+    return numbers && right[TYPE] == of && stored && counts && shapes && strides && follows && product[SCALE] == 0;
+}
 
 }  // namespace stand_in
 
@@ -328,48 +386,111 @@ int nvrtcGetProgramLog(void*, char* to) {
     return OK;
 }
 
-int cublasCreate_v2(void** handle) {
-    *handle = new Blas{0};
-    return 0;
+int cublasLtCreate(void** handle) {
+    *handle = (void*)&sticky;
+    return OK;
 }
-int cublasDestroy_v2(void* handle) {
-    delete (Blas*)handle;
-    return 0;
+int cublasLtDestroy(void*) { return OK; }
+size_t cublasLtGetVersion() { return 120900; }
+
+int cublasLtMatmulDescCreate(void** product, int compute, int scale) {
+    *product = new Description{{{COMPUTE, compute}, {SCALE, scale}, {EPILOGUE, 1}}};
+    value("descriptions")++;
+    return OK;
 }
-int cublasGetVersion_v2(void*, int* version) {
-    *version = 120900;
-    return 0;
+int cublasLtMatrixLayoutCreate(void** matrix, int type, unsigned long long rows, unsigned long long columns, long long stride) {
+    *matrix = new Description{{{TYPE, type}, {ROWS, (long long)rows}, {COLUMNS, (long long)columns}, {STRIDE, stride}, {COUNT, 1}}};
+    value("descriptions")++;
+    return OK;
 }
-int cublasSetStream_v2(void* handle, void*) {
-    ((Blas*)handle)->workspace = 0;
-    return 0;
+int cublasLtMatmulPreferenceCreate(void** wanted) {
+    // Where nothing is said, addresses are promised to be multiples of 256, and parts of a sum may be added in any way.
+    *wanted = new Description{{{3, 7}, {5, 256}, {6, 256}, {7, 256}, {8, 256}}};
+    value("descriptions")++;
+    return OK;
 }
-int cublasSetWorkspace_v2(void* handle, void* at, size_t bytes) {
-    auto found = memory.find((Address)at);
-    if (found == memory.end() || found->second < bytes) return 7;
-    ((Blas*)handle)->workspace = bytes;
-    value("workspace") = bytes;
-    return 0;
+int cublasLtMatmulDescDestroy(void* it) {
+    delete (Description*)it;
+    value("descriptions")--;
+    return OK;
 }
-int cublasSetMathMode(void*, int mode) {
-    value("math_mode") = mode;
-    return 0;
+int cublasLtMatrixLayoutDestroy(void* it) { return cublasLtMatmulDescDestroy(it); }
+int cublasLtMatmulPreferenceDestroy(void* it) { return cublasLtMatmulDescDestroy(it); }
+int cublasLtMatmulDescSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
+    return describe(it, attribute, to, bytes, {{LEFT_OP, 4}, {RIGHT_OP, 4}, {EPILOGUE, 4}, {BIAS, 8}, {BIAS_APART, 8}});
 }
-int cublasGemmEx(void* handle, int left_op, int right_op, int m, int n, int k, const void* alpha, const void* left,
-                 int left_type, int left_stride, const void* right, int right_type, int right_stride, const void* beta,
-                 void* out, int out_type, int out_stride, int compute, int) {
+int cublasLtMatrixLayoutSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
+    return describe(it, attribute, to, bytes, {{COUNT, 4}, {APART, 8}});
+}
+int cublasLtMatmulPreferenceSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
+    return describe(it, attribute, to, bytes, {{1, 8}, {3, 4}, {5, 4}, {6, 4}, {7, 4}, {8, 4}});
+}
+int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right, void* add, void* out, void* wanted,
+                                   int most, void* results, int* found) {
+    const Description* matrices[4] = {(Description*)left, (Description*)right, (Description*)add, (Description*)out};
+    const Description &of = *(Description*)product, &how = *(Description*)wanted;
+    value("heuristics")++;
+    *found = 0;
+    // Parts are added in f32, and there is memory for them.
+    if (most != 1 || how[3] != 2 || how[1] != value("workspace")) return INVALID_BLAS;
+    if (!is_known(of, *matrices[0], *matrices[1], *matrices[3])) return NOT_SUPPORTED;
+    if ((*matrices[3])[COUNT] > 1) {
+        if (!value("distances")) return INVALID_BLAS;
+        if (!value("pairs")) return NOT_SUPPORTED;
+    }
+    struct {
+        Algorithm algorithm;
+        size_t workspace;
+        int status;
+        float waves;
+        int reserved[4];
+    } result = {};
+    result.algorithm.kind = kind_of(of, matrices);
+    for (int i = 0; i < 4; i++) result.algorithm.alignment[i] = how[5 + i];
+    memcpy(results, &result, sizeof result);
+    *found = 1;
+    return OK;
+}
+int cublasLtMatmul(void*, void* product, const void* alpha, const void* left, void* left_is, const void* right,
+                   void* right_is, const void* beta, const void* add, void* add_is, void* out, void* out_is,
+                   const void* chosen, void* workspace, size_t bytes, void*) {
     if (value("gemm")) return (int)value("gemm");
-    if (!((Blas*)handle)->workspace) value("without_workspace")++;
-    float scale = *(const float*)alpha, add = *(const float*)beta;
-    bool known = (left_type == 0 && (compute == 68 || compute == 77)) || (left_type == 14 && compute == 68);
-    // cuBLAS has bf16 results of bf16 factors alone, and adds up their parts in f32 where it is told to.
-    bool stored = out_type == 0 || (out_type == 14 && left_type == 14 && value("math_mode") == 16);
-    if (!known || left_type != right_type || !stored || scale != 1.0f) return 7;
+    const Description* matrices[4] = {(Description*)left_is, (Description*)right_is, (Description*)add_is,
+                                      (Description*)out_is};
+    const Description &of = *(Description*)product, &a = *matrices[0], &b = *matrices[1], &d = *matrices[3];
+    const Algorithm& how = *(const Algorithm*)chosen;
+    auto room = memory.find((Address)workspace);
+    if (room == memory.end() || room->second < bytes || (long)bytes != value("workspace")) value("without_workspace")++;
+    // An algorithm is refused for what it was not chosen for.
+    if (!is_known(of, a, b, d) || how.kind != kind_of(of, matrices)) return INVALID_BLAS;
+    size_t sizes[] = {a[TYPE] == 14 ? 2u : 4u, b[TYPE] == 14 ? 2u : 4u, d[TYPE] == 14 ? 2u : 4u};
+    Address at[] = {(Address)left, (Address)right, (Address)add, (Address)out};
+    long long apart[] = {a[APART] * (long long)sizes[0], b[APART] * (long long)sizes[1], d[APART] * (long long)sizes[2],
+                         d[APART] * (long long)sizes[2]};
+    for (int i = 0; i < 4; i++) {
+        for (int number = 0; number < d[COUNT]; number++) {
+            if ((at[i] + number * apart[i]) % how.alignment[i]) return INVALID_BLAS;
+        }
+    }
+    // A bias lies as the result does.
+    for (int number = 0; of[EPILOGUE] == 4 && number < d[COUNT]; number++) {
+        if ((of[BIAS] + number * of[BIAS_APART] * 4) % (long long)how.alignment[3]) return INVALID_BLAS;
+    }
+    if (*(const float*)alpha != 1.0f || add != out) return INVALID_BLAS;
+    if (d[COUNT] > 1 && !value("calls_of_two")) return INVALID_BLAS;
     value("products")++;
-    int kind = left_type == 14 ? 1 : compute == 77 ? 2 : 0;
+    if (d[COUNT] > 1) value("pairs_begun")++;
+    Description it = of, l = a, r = b, o = d;
+    float beta_is = *(const float*)beta;
+    int kind = a[TYPE] == 14 ? 1 : of[COMPUTE] == 77 ? 2 : 0;
     return later([=] {
-        fibers_product(m, n, k, kind, left, left_stride, left_op, right, right_stride, right_op, add != 0.0f,
-                       out, out_type == 14, out_stride);
+        for (int number = 0; number < o[COUNT]; number++) {
+            const float* bias = it[EPILOGUE] == 4 ? (const float*)it[BIAS] + number * it[BIAS_APART] : nullptr;
+            long long m = o[ROWS], n = o[COLUMNS], k = l[it[LEFT_OP] ? ROWS : COLUMNS];
+            fibers_product(m, n, k, kind, (const void*)(at[0] + number * apart[0]), l[STRIDE], it[LEFT_OP],
+                           (const void*)(at[1] + number * apart[1]), r[STRIDE], it[RIGHT_OP], beta_is != 0.0f,
+                           (void*)(at[3] + number * apart[3]), o[TYPE] == 14, o[STRIDE], bias);
+        }
         return OK;
     });
 }

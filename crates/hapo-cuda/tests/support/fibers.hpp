@@ -370,7 +370,7 @@ static uint16_t nearest_bf16(float x) {
 // A product as BLAS has it: matrices by columns, `stride` elements apart.
 extern "C" void fibers_product(size_t m, size_t n, size_t k, int kind, const void* left, size_t left_stride,
                                int left_transposed, const void* right, size_t right_stride, int right_transposed,
-                               int add, void* out, int out_kind, size_t out_stride) {
+                               int add, void* out, int out_kind, size_t out_stride, const float* bias) {
     // Columns of the left factor, one after the other.
     float* columns = (float*)malloc(m * k * sizeof(float));
     float* sums = (float*)malloc(m * sizeof(float));
@@ -386,7 +386,7 @@ extern "C" void fibers_product(size_t m, size_t n, size_t k, int kind, const voi
         }
         for (size_t row = 0; row < m; row++) {
             size_t at = column * out_stride + row;
-            float sum = (add ? element(out, out_kind, at) : 0.0f) + sums[row];
+            float sum = (add ? element(out, out_kind, at) : 0.0f) + sums[row] + (bias ? bias[row] : 0.0f);
             if (out_kind == BF16) {
                 ((uint16_t*)out)[at] = nearest_bf16(sum);
             } else {

@@ -2,7 +2,7 @@
 //!
 //! The sources are compiled by the system's C++ compiler against `fibers.hpp`, into a library that is kept under the hash
 //! of its text. Memory has guards of NaN around it, which are looked at when it is given back. The same library has what
-//! stands in for the driver, NVRTC and cuBLAS (`driver.hpp`), so that `src/driver.rs` runs too.
+//! stands in for the driver, NVRTC and cuBLASLt (`driver.hpp`), so that `src/driver.rs` runs too.
 
 #![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
 
@@ -46,6 +46,7 @@ type ProductFn = unsafe extern "C" fn(
     *mut c_void,
     c_int,
     usize,
+    *const f32,
 );
 
 struct Library {
@@ -74,6 +75,11 @@ impl Fibers {
     /// From now on every buffer is refused, or none is.
     pub(crate) fn set_full(&self, full: bool) {
         self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Bytes that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.used.held.load(Ordering::Relaxed)
     }
 
     /// The most bytes that were held at once.
@@ -130,6 +136,13 @@ impl Launcher for Machine {
         match self {
             Self::Fibers(it) => it.alloc(bytes).map(Room::Fibers),
             Self::Gpu(it) => it.alloc(bytes).map(Room::Gpu),
+        }
+    }
+
+    fn alloc_of(&self, from: &[u8]) -> Result<Room, DeviceError> {
+        match self {
+            Self::Fibers(it) => it.alloc_of(from).map(Room::Fibers),
+            Self::Gpu(it) => it.alloc_of(from).map(Room::Gpu),
         }
     }
 
@@ -213,8 +226,8 @@ fn load() -> Option<Arc<Library>> {
 /// The library of kernels.
 const LIBRARY_FILE: &str = "kernels.so";
 
-/// The names under which the library stands in for the driver, NVRTC and cuBLAS.
-const STAND_INS: [&str; 3] = ["libcuda.so", "libnvrtc.so.12", "libcublas.so.12"];
+/// The names under which the library stands in for the driver, NVRTC and cuBLASLt.
+const STAND_INS: [&str; 3] = ["libcuda.so", "libnvrtc.so.12", "libcublasLt.so.12"];
 
 /// The folder of the library, built where it is not there; `None`, and a line that says so, where there is no C++
 /// compiler.
@@ -421,31 +434,40 @@ impl Launcher for Fibers {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        let Product { m, n, k, number, left, right, add, out, out_is_bf16 } = *product;
+        let Product { m, n, k, number, left, right, add, out, out_is_bf16, bias, second } =
+            *product;
         assert!(!out.transposed, "the result is in its stored order");
-        // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
-        unsafe {
-            let run = self.library.code.get::<ProductFn>(b"fibers_product").unwrap();
-            run(
-                m,
-                n,
-                k,
-                match number {
-                    Number::F32 => 0,
-                    Number::Bf16 => 1,
-                    Number::Tf32 => 2,
-                },
-                pointer(left.address).cast(),
-                left.stride,
-                c_int::from(left.transposed),
-                pointer(right.address).cast(),
-                right.stride,
-                c_int::from(right.transposed),
-                c_int::from(add),
-                pointer(out.address).cast(),
-                c_int::from(out_is_bf16),
-                out.stride,
-            );
+        assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
+        let first = [Some(left.address), Some(out.address), bias];
+        let second = second.map(|it| [Some(it.left), Some(it.out), it.bias]);
+        for [left_at, out_at, bias] in [Some(first), second].into_iter().flatten() {
+            let at = |it: Option<u64>| it.map_or(std::ptr::null_mut(), pointer);
+            // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
+            let run = unsafe { self.library.code.get::<ProductFn>(b"fibers_product") }.unwrap();
+            // SAFETY: as above.
+            unsafe {
+                run(
+                    m,
+                    n,
+                    k,
+                    match number {
+                        Number::F32 => 0,
+                        Number::Bf16 => 1,
+                        Number::Tf32 => 2,
+                    },
+                    at(left_at).cast(),
+                    left.stride,
+                    c_int::from(left.transposed),
+                    pointer(right.address).cast(),
+                    right.stride,
+                    c_int::from(right.transposed),
+                    c_int::from(add),
+                    at(out_at).cast(),
+                    c_int::from(out_is_bf16),
+                    out.stride,
+                    at(bias).cast(),
+                )
+            };
         }
         Ok(())
     }

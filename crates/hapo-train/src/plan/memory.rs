@@ -250,11 +250,7 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
         let rounded = if rounds { rounded_gradient(config, rows, device) } else { 0 };
-        let bytes = [
-            scratch(config, rows, &sampled(recipe), device),
-            rounded,
-            before_bias(config, rows, device),
-        ];
+        let bytes = [scratch(config, rows, &sampled(recipe), device), rounded];
         let bytes = bytes.map(|it| it.next_multiple_of(1 << 20));
         parts.push(always("scratch", bytes.iter().sum()));
     }
@@ -331,13 +327,6 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
         2 * rows * config.attention_shape().q_dim()
     };
     (4 * numbers).max(rounded) as u64
-}
-
-/// A product in f32 to which a bias is added before it is stored in bf16.
-fn before_bias(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
-    let is_there = config.qkv_bias && formats(config, device).attention == NumberFormat::Bf16;
-    let width = if is_there { config.attention_shape().q_dim() } else { 0 };
-    4 * (rows * width) as u64
 }
 
 /// The largest gradient that two products read in bf16 and that is f32: of logits, of the stream of residuals, or of

@@ -1,0 +1,377 @@
+//! Products by cuBLASLt: what a product is told as, and the algorithm that is kept for it.
+//!
+//! Purpose: a bias is added by the product itself, and two products of one factor are one call. cuBLASLt's heuristic is
+//! asked once for every kind of product and its first answer kept, so that a kind has one algorithm. Parts of a sum are
+//! added in f32.
+//!
+//! Price: descriptions are made anew for every call.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use crate::launch::{Matrix, Number, Product, Second};
+use crate::libraries::{CublasLt, Handle, lt};
+
+/// Kinds of products whose algorithms are kept; then all are forgotten.
+const KEPT: usize = 1 << 14;
+
+/// cuBLASLt on one GPU.
+pub(crate) struct Products {
+    library: CublasLt,
+    handle: Handle,
+    /// Locked while a product is begun: all share a workspace.
+    chosen: Mutex<Chosen>,
+}
+
+/// The algorithms of products; `None` for a pair that cuBLASLt does not take.
+type Chosen = HashMap<Kind, Option<Algorithm>>;
+
+// SAFETY: the handle is used by one thread at a time, behind the lock; NVIDIA would allow several.
+unsafe impl Send for Products {}
+// SAFETY: as above.
+unsafe impl Sync for Products {}
+
+/// Where products run.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Memory that is theirs, and its bytes.
+    pub(crate) workspace: (u64, usize),
+    pub(crate) stream: *mut c_void,
+}
+
+/// What the choice of an algorithm depends on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Kind {
+    size: [usize; 3],
+    strides: [usize; 3],
+    transposed: [bool; 2],
+    number: Number,
+    out_is_bf16: bool,
+    add: bool,
+    bias: bool,
+    /// Numbers between the left factors, the results and the biases of two products.
+    pair: Option<[i64; 3]>,
+    /// Bytes of which the addresses are multiples: of left factors, the right one, results, biases.
+    alignments: [u32; 4],
+}
+
+impl Kind {
+    fn of(product: &Product) -> Self {
+        let Product { m, n, k, left, right, out, .. } = *product;
+        let also = |of: fn(&Second) -> u64| product.second.as_ref().map_or(0, of);
+        let lefts = left.address | also(|it| it.left);
+        let outs = out.address | also(|it| it.out);
+        let biases = product.bias.unwrap_or(0) | also(|it| it.bias.unwrap_or(0));
+        Self {
+            size: [m, n, k],
+            strides: [left.stride, right.stride, out.stride],
+            transposed: [left.transposed, right.transposed],
+            number: product.number,
+            out_is_bf16: product.out_is_bf16,
+            add: product.add,
+            bias: product.bias.is_some(),
+            pair: product.second.map(|it| apart(product, it)),
+            alignments: [lefts, right.address, outs, biases].map(alignment),
+        }
+    }
+}
+
+/// Numbers from the first left factor, result and bias of a pair to the second.
+fn apart(product: &Product, second: Second) -> [i64; 3] {
+    let distance =
+        |from: u64, to: u64, bytes: i64| to.cast_signed().wrapping_sub(from.cast_signed()) / bytes;
+    let of_factors = if product.number == Number::Bf16 { 2 } else { 4 };
+    let of_results = if product.out_is_bf16 { 2 } else { 4 };
+    [
+        distance(product.left.address, second.left, of_factors),
+        distance(product.out.address, second.out, of_results),
+        distance(product.bias.unwrap_or(0), second.bias.unwrap_or(0), 4),
+    ]
+}
+
+/// The largest power of two up to 256 that divides an address.
+fn alignment(address: u64) -> u32 {
+    1 << address.trailing_zeros().min(8)
+}
+
+/// `cublasLtMatmulAlgo_t`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+struct Algorithm([u64; 8]);
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Heuristic {
+    algorithm: Algorithm,
+    workspace: usize,
+    status: c_int,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+/// What a call gave where that was not success.
+type Status = c_int;
+
+fn ok(status: c_int) -> Result<(), Status> {
+    if status == lt::SUCCESS { Ok(()) } else { Err(status) }
+}
+
+/// A description that cuBLASLt made, given back when dropped.
+struct Description {
+    it: *mut c_void,
+    destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
+    set: unsafe extern "C" fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
+}
+
+impl Description {
+    fn set<T>(&self, attribute: c_int, value: T) -> Result<(), Status> {
+        // SAFETY: the value has the attribute's size, which cuBLASLt checks, and is copied.
+        ok(unsafe { (self.set)(self.it, attribute, (&raw const value).cast(), size_of::<T>()) })
+    }
+}
+
+impl Drop for Description {
+    fn drop(&mut self) {
+        // SAFETY: made by the same library and given back once.
+        let _ = unsafe { (self.destroy)(self.it) };
+    }
+}
+
+/// A product in cuBLASLt's words.
+struct Call {
+    product: Description,
+    left: Description,
+    right: Description,
+    out: Description,
+}
+
+impl Products {
+    /// A handle of the library.
+    ///
+    /// # Errors
+    /// cuBLASLt's status.
+    ///
+    /// # Safety
+    /// A context is current, and stays while the handle is used.
+    pub(crate) unsafe fn open(library: CublasLt) -> Result<Self, Status> {
+        let mut handle: Handle = std::ptr::null_mut();
+        // SAFETY: as the caller promises.
+        ok(unsafe { (library.cublasLtCreate)(&raw mut handle) })?;
+        Ok(Self { library, handle, chosen: Mutex::default() })
+    }
+
+    /// Its version and file.
+    pub(crate) fn about(&self) -> String {
+        // SAFETY: takes nothing.
+        let version = unsafe { (self.library.cublasLtGetVersion)() };
+        format!("cuBLASLt {version} at {}", self.library.path.display())
+    }
+
+    /// Gives the handle back.
+    ///
+    /// # Safety
+    /// The context is current, no product runs, and nothing is asked of it any more.
+    pub(crate) unsafe fn close(&self) {
+        // SAFETY: as the caller promises. There is nobody left to report a failure to.
+        let _ = unsafe { (self.library.cublasLtDestroy)(self.handle) };
+    }
+
+    /// Begins a product; where cuBLASLt has no algorithm for two at once, one after the other.
+    ///
+    /// # Errors
+    /// cuBLASLt's status.
+    ///
+    /// # Safety
+    /// The context is current, and all matrices, the bias and the workspace are inside memory of its GPU.
+    pub(crate) unsafe fn begin(&self, product: &Product, place: Place) -> Result<(), Status> {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as the caller promises.
+        let begun = unsafe { self.begin_one(product, place, &mut chosen) };
+        // Two matrices may lie where no algorithm takes them.
+        let is_refused = matches!(begun, Err(lt::NOT_SUPPORTED | lt::INVALID_VALUE));
+        let Some(it) = product.second.filter(|_| is_refused) else {
+            return begun;
+        };
+        chosen.insert(Kind::of(product), None);
+        let first = Product { second: None, ..*product };
+        let second = Product {
+            left: Matrix { address: it.left, ..first.left },
+            out: Matrix { address: it.out, ..first.out },
+            bias: it.bias,
+            ..first
+        };
+        // SAFETY: as above.
+        unsafe {
+            self.begin_one(&first, place, &mut chosen)?;
+            self.begin_one(&second, place, &mut chosen)
+        }
+    }
+
+    /// # Safety
+    /// As in [`Self::begin`].
+    unsafe fn begin_one(
+        &self,
+        product: &Product,
+        place: Place,
+        chosen: &mut Chosen,
+    ) -> Result<(), Status> {
+        let kind = Kind::of(product);
+        let known = chosen.get(&kind).copied();
+        if known == Some(None) {
+            return Err(lt::NOT_SUPPORTED);
+        }
+        let call = self.call(product)?;
+        let algorithm = match known.flatten() {
+            Some(it) => it,
+            None => self.recommended(kind, &call, place)?,
+        };
+        let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
+        let [left, right, out] =
+            [product.left, product.right, product.out].map(|it| it.address as *mut c_void);
+        // SAFETY: descriptions are alive, matrices are where they say, as the caller promises.
+        ok(unsafe {
+            (self.library.cublasLtMatmul)(
+                self.handle,
+                call.product.it,
+                (&raw const one).cast(),
+                left,
+                call.left.it,
+                right,
+                call.right.it,
+                (&raw const beta).cast(),
+                out,
+                call.out.it,
+                out,
+                call.out.it,
+                (&raw const algorithm).cast(),
+                place.workspace.0 as *mut c_void,
+                place.workspace.1,
+                place.stream,
+            )
+        })?;
+        if known.is_none() {
+            if chosen.len() >= KEPT {
+                chosen.clear();
+            }
+            chosen.insert(kind, Some(algorithm));
+        }
+        Ok(())
+    }
+
+    fn call(&self, product: &Product) -> Result<Call, Status> {
+        let Product { m, n, k, number, left, right, out, bias, second, .. } = *product;
+        let (factors, compute) = match number {
+            Number::F32 => (lt::R_32F, lt::COMPUTE_32F),
+            Number::Tf32 => (lt::R_32F, lt::COMPUTE_32F_FAST_TF32),
+            Number::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
+        };
+        let result = if product.out_is_bf16 { lt::R_16BF } else { lt::R_32F };
+        let call = Call {
+            product: self.describe_product(compute)?,
+            left: self.describe_matrix(
+                factors,
+                if left.transposed { [k, m] } else { [m, k] },
+                left,
+            )?,
+            right: self.describe_matrix(
+                factors,
+                if right.transposed { [n, k] } else { [k, n] },
+                right,
+            )?,
+            out: self.describe_matrix(result, [m, n], out)?,
+        };
+        let operation = |it: Matrix| if it.transposed { lt::OP_T } else { lt::OP_N };
+        call.product.set(lt::TRANSA, operation(left))?;
+        call.product.set(lt::TRANSB, operation(right))?;
+        if let Some(bias) = bias {
+            call.product.set(lt::EPILOGUE, lt::EPILOGUE_BIAS)?;
+            call.product.set(lt::BIAS_POINTER, bias)?;
+        }
+        if let Some(it) = second {
+            let [lefts, results, biases] = apart(product, it);
+            for (matrix, apart) in [(&call.left, lefts), (&call.right, 0), (&call.out, results)] {
+                matrix.set::<c_int>(lt::BATCH_COUNT, 2)?;
+                matrix.set::<i64>(lt::STRIDED_BATCH_OFFSET, apart)?;
+            }
+            if bias.is_some() {
+                call.product.set::<i64>(lt::BIAS_BATCH_STRIDE, biases)?;
+            }
+        }
+        Ok(call)
+    }
+
+    fn describe_product(&self, compute: c_int) -> Result<Description, Status> {
+        let mut it = std::ptr::null_mut();
+        // SAFETY: the pointer outlives the call. Factors of a sum are f32.
+        ok(unsafe { (self.library.cublasLtMatmulDescCreate)(&raw mut it, compute, lt::R_32F) })?;
+        let destroy = self.library.cublasLtMatmulDescDestroy;
+        Ok(Description { it, destroy, set: self.library.cublasLtMatmulDescSetAttribute })
+    }
+
+    fn describe_matrix(
+        &self,
+        number: c_int,
+        [rows, columns]: [usize; 2],
+        matrix: Matrix,
+    ) -> Result<Description, Status> {
+        let mut it = std::ptr::null_mut();
+        // SAFETY: the pointer outlives the call.
+        ok(unsafe {
+            (self.library.cublasLtMatrixLayoutCreate)(
+                &raw mut it,
+                number,
+                rows as u64,
+                columns as u64,
+                matrix.stride as i64,
+            )
+        })?;
+        let destroy = self.library.cublasLtMatrixLayoutDestroy;
+        Ok(Description { it, destroy, set: self.library.cublasLtMatrixLayoutSetAttribute })
+    }
+
+    /// What the heuristic recommends for a product of this kind.
+    fn recommended(&self, kind: Kind, call: &Call, place: Place) -> Result<Algorithm, Status> {
+        let mut it = std::ptr::null_mut();
+        // SAFETY: the pointer outlives the call.
+        ok(unsafe { (self.library.cublasLtMatmulPreferenceCreate)(&raw mut it) })?;
+        let destroy = self.library.cublasLtMatmulPreferenceDestroy;
+        let set = self.library.cublasLtMatmulPreferenceSetAttribute;
+        let wanted = Description { it, destroy, set };
+        wanted.set::<u64>(lt::MAX_WORKSPACE_BYTES, place.workspace.1 as u64)?;
+        wanted.set(lt::REDUCTION_SCHEME_MASK, lt::REDUCTION_IN_F32)?;
+        let [left, right, out, bias] = kind.alignments;
+        // A bias is read as the result is written.
+        let all = [left, right, out, out.min(bias)];
+        for (attribute, bytes) in lt::MIN_ALIGNMENTS.into_iter().zip(all) {
+            wanted.set(attribute, bytes)?;
+        }
+        let mut found = Heuristic {
+            algorithm: Algorithm([0; 8]),
+            workspace: 0,
+            status: lt::NOT_SUPPORTED,
+            waves: 0.0,
+            reserved: [0; 4],
+        };
+        let mut n: c_int = 0;
+        // SAFETY: descriptions are alive, and there is room for one answer.
+        let status = unsafe {
+            (self.library.cublasLtMatmulAlgoGetHeuristic)(
+                self.handle,
+                call.product.it,
+                call.left.it,
+                call.right.it,
+                call.out.it,
+                call.out.it,
+                wanted.it,
+                1,
+                (&raw mut found).cast(),
+                &raw mut n,
+            )
+        };
+        ok(status)?;
+        ok(if n > 0 { found.status } else { lt::NOT_SUPPORTED })?;
+        Ok(found.algorithm)
+    }
+}
