@@ -126,7 +126,7 @@ struct Description {
 }
 
 impl Description {
-    fn set<T>(&self, attribute: c_int, value: T) -> Result<(), Status> {
+    fn set<T: Copy>(&self, attribute: c_int, value: T) -> Result<(), Status> {
         // SAFETY: the value has the attribute's size, which cuBLASLt checks, and is copied.
         ok(unsafe { (self.set)(self.it, attribute, (&raw const value).cast(), size_of::<T>()) })
     }

@@ -466,7 +466,7 @@ impl Launcher for Fibers {
                     c_int::from(out_is_bf16),
                     out.stride,
                     at(bias).cast(),
-                )
+                );
             };
         }
         Ok(())
