@@ -79,6 +79,8 @@ pub(crate) fn differences(
     const MARGIN: f64 = 52.0;
     /// Between the series of one place.
     const APART: f64 = 5.0;
+    /// Width of a place's number.
+    const LABEL: f64 = 30.0;
     let all = || series.iter().flat_map(|it| &it.1);
     let ends = |it: &Difference| it.interval.unwrap_or((it.mean, it.mean));
     let low = all().map(|it| ends(it).0).fold(0.0, f64::min);
@@ -114,12 +116,17 @@ pub(crate) fn differences(
     let mut places: Vec<f64> = all().map(|it| it.x).collect();
     places.sort_by(f64::total_cmp);
     places.dedup();
+    // In the first of two lines where it does not touch the number before it.
+    let mut lines = [(HIGH - MARGIN + 18.0, f64::MIN), (HIGH - MARGIN + 30.0, f64::MIN)];
     for place in places {
-        let (at, below) = (x(place), HIGH - MARGIN + 18.0);
-        let _ = writeln!(
-            svg,
-            "<text x=\"{at:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{place:.2}</text>"
-        );
+        let at = x(place);
+        if let Some((below, last)) = lines.iter_mut().find(|it| at - it.1 >= LABEL) {
+            *last = at;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{at:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{place:.2}</text>"
+            );
+        }
     }
     svg += "</g>\n";
     for (n, (label, points)) in series.iter().enumerate() {
@@ -164,6 +171,10 @@ mod tests {
         );
         assert!(svg.contains("cx=\"78.5\" cy=\"268.0\"") && svg.contains(">0.20<"), "{svg}");
         assert!(differences(("", ""), &[("a", Vec::new())]).is_none());
+        // Numbers that would touch are written in two lines, a third not at all.
+        let near = [0.0, 0.99, 0.995, 1.0].map(|x| point(x, 0.5, None)).to_vec();
+        let svg = differences(("", ""), &[("a", near)]).unwrap();
+        assert_eq!(["y=\"286.0\"", "y=\"298.0\""].map(|it| svg.matches(it).count()), [2, 1]);
     }
 
     #[test]
