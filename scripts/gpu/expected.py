@@ -1,6 +1,6 @@
 """What training and decoding should take on a GPU: the tables of docs/cuda.md, by arithmetic. Nothing is measured.
 
-    python3 scripts/gpu/expected.py
+python3 scripts/gpu/expected.py
 """
 
 from dataclasses import dataclass
@@ -146,7 +146,11 @@ def main() -> None:
     print(f"| GB of these activations | {kept / 1e9:.1f} | {shape.layers * kept / 1e9:.1f} |\n")
 
     columns = [(s, rows) for s in SHAPES for rows in (64, 256)]
-    print("| a step of decoding, bf16, 1,024 tokens of context, ms | " + " | ".join(f"{s.name}, {rows}" for s, rows in columns) + " |")
+    print(
+        "| a step of decoding, bf16, 1,024 tokens of context, ms | "
+        + " | ".join(f"{s.name}, {rows}" for s, rows in columns)
+        + " |"
+    )
     print("|---" * (1 + len(columns)) + "|")
     tables = [decoding(s, rows, 1024) for s, rows in columns]
     for i, (name, _) in enumerate(tables[0][0]):
