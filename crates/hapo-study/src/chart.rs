@@ -172,7 +172,7 @@ mod tests {
         assert!(svg.contains("cx=\"78.5\" cy=\"268.0\"") && svg.contains(">0.20<"), "{svg}");
         assert!(differences(("", ""), &[("a", Vec::new())]).is_none());
         // Numbers that would touch are written in two lines, a third not at all.
-        let near = [0.0, 0.99, 0.995, 1.0].map(|x| point(x, 0.5, None)).to_vec();
+        let near = [0.0, 0.99, 0.995, 1.0].map(|x| point(x, 0.5, None)).into();
         let svg = differences(("", ""), &[("a", near)]).unwrap();
         assert_eq!(["y=\"286.0\"", "y=\"298.0\""].map(|it| svg.matches(it).count()), [2, 1]);
     }
