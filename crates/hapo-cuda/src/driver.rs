@@ -15,7 +15,7 @@ use crate::device::{CudaDevice, MatmulPrecision};
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
-use crate::products::{Place, Products};
+use crate::products::{Products, StreamWorkspace};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -641,8 +641,10 @@ impl Launcher for Driver {
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
         let Product { m, n, k, number, left, right, bias, second, .. } = *product;
-        let place =
-            Place { workspace: (self.open.workspace, WORKSPACE), stream: self.open.stream.cast() };
+        let place = StreamWorkspace {
+            workspace: (self.open.workspace, WORKSPACE),
+            stream: self.open.stream.cast(),
+        };
         let begin = || {
             // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
             // after the other on one stream, and so use the workspace.

@@ -32,9 +32,9 @@ unsafe impl Send for Products {}
 // SAFETY: as above.
 unsafe impl Sync for Products {}
 
-/// Where products run.
+/// The stream that products run on, and memory that is theirs there.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct StreamWorkspace {
     /// Memory that is theirs, and its bytes.
     pub(crate) workspace: (u64, usize),
     pub(crate) stream: *mut c_void,
@@ -185,7 +185,11 @@ impl Products {
     ///
     /// # Safety
     /// The context is current, and all matrices, the bias and the workspace are inside memory of its GPU.
-    pub(crate) unsafe fn begin(&self, product: &Product, place: Place) -> Result<(), Status> {
+    pub(crate) unsafe fn begin(
+        &self,
+        product: &Product,
+        place: StreamWorkspace,
+    ) -> Result<(), Status> {
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as the caller promises.
         let begun = unsafe { self.begin_one(product, place, &mut chosen) };
@@ -214,7 +218,7 @@ impl Products {
     unsafe fn begin_one(
         &self,
         product: &Product,
-        place: Place,
+        place: StreamWorkspace,
         chosen: &mut Chosen,
     ) -> Result<(), Status> {
         let kind = Kind::of(product);
@@ -332,7 +336,12 @@ impl Products {
     }
 
     /// What the heuristic recommends for a product of this kind.
-    fn recommended(&self, kind: Kind, call: &Call, place: Place) -> Result<Algorithm, Status> {
+    fn recommended(
+        &self,
+        kind: Kind,
+        call: &Call,
+        place: StreamWorkspace,
+    ) -> Result<Algorithm, Status> {
         let mut it = std::ptr::null_mut();
         // SAFETY: the pointer outlives the call.
         ok(unsafe { (self.library.cublasLtMatmulPreferenceCreate)(&raw mut it) })?;
