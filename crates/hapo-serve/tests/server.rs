@@ -782,15 +782,26 @@ async fn metrics_count_requests_tokens_and_seconds() {
     assert!(seconds > 0.0 && seconds < 60.0);
 }
 
-/// A long request whose client goes away after the first bytes.
+/// A long request whose client goes away after the first bytes, once it is taken.
 async fn begin_and_leave(client: &Client) {
     let fields = json!({
         "n": 16, "temperature": 100, "max_tokens": 200, "stream": true, "logprobs": true,
     });
     let body = with(chat("a"), fields);
-    let mut response = client.send(CHAT, &body).await;
-    assert_eq!(response.status(), 200);
+    let mut response = until_taken(client, &body).await;
     assert!(response.chunk().await.unwrap().is_some());
+}
+
+/// Asks until there is room: a request's is free when its last part is over, which may be after its answer.
+async fn until_taken(client: &Client, body: &Value) -> reqwest::Response {
+    loop {
+        let response = client.send(CHAT, body).await;
+        if response.status() == 200 {
+            return response;
+        }
+        assert_eq!(response.status(), 429);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 async fn until_idle(client: &Client) {
@@ -818,23 +829,11 @@ async fn a_client_that_leaves_gives_its_places_back() {
     assert_eq!(full.1.unwrap(), "1");
     until_idle(&client).await;
     for _ in 0..3 {
-        // The slot is freed when the last part of the request is over.
-        loop {
-            let response = client.send(CHAT, &with(chat("b"), json!({ "max_tokens": 1 }))).await;
-            if response.status() == 200 {
-                break;
-            }
-            assert_eq!(response.status(), 429);
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        begin_and_leave_when_free(&client).await;
+        until_taken(&client, &with(chat("b"), json!({ "max_tokens": 1 }))).await;
+        until_idle(&client).await;
+        begin_and_leave(&client).await;
         until_idle(&client).await;
     }
-}
-
-async fn begin_and_leave_when_free(client: &Client) {
-    until_idle(client).await;
-    begin_and_leave(client).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
