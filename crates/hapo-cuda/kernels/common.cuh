@@ -119,6 +119,12 @@ __device__ inline bool is_whole(const T* at) {
     return (usize)at % sizeof(Four<T>) == 0;
 }
 
+// The same of every four of rows of a width.
+template <typename A, typename B, typename C, typename D>
+__device__ inline bool rows_are_whole(u32 width, const A* a, const B* b, const C* c, const D* d) {
+    return width % 4 == 0 && is_whole(a) && is_whole(b) && is_whole(c) && is_whole(d);
+}
+
 // Four neighbours, one by one where they do not lie so.
 template <typename T>
 __device__ inline Four<T> four_of(const T* at, bool whole) {

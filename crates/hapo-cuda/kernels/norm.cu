@@ -46,7 +46,7 @@ __device__ inline void norm_narrow(u32 rows, u32 width, float eps, const float* 
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
     usize at = (usize)row * width;
-    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(y) && is_whole(residual);
+    bool whole = rows_are_whole(width, x, w, y, residual);
     float r = 1.0f / sqrtf(warp_sum(row_squares(lane, 32, width, x + at, whole)) / width + eps);
     if (lane == 0) inverse[row] = r;
     norm_row(lane, 32, width, r, x + at, w, y + at, residual ? residual + at : residual, whole);
@@ -58,7 +58,7 @@ __device__ inline void norm_wide(u32 width, float eps, const float* x, const flo
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
-    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(y) && is_whole(residual);
+    bool whole = rows_are_whole(width, x, w, y, residual);
     float sum = row_squares(threadIdx.x, THREADS, width, x + at, whole);
     float r = 1.0f / sqrtf(block_sum(sum, scratch) / width + eps);
     if (threadIdx.x == 0) inverse[row] = r;
@@ -108,7 +108,7 @@ __device__ inline void norm_grad_narrow(u32 rows, u32 width, u32 add, const floa
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
     usize at = (usize)row * width;
-    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(dy) && is_whole(dx);
+    bool whole = rows_are_whole(width, x, w, dy, dx);
     float mean = warp_sum(row_products(lane, 32, width, x + at, w, dy + at, whole)) / width;
     norm_row_grad(lane, 32, width, inverse[row], mean, add, x + at, w, dy + at, dx + at, whole);
 }
@@ -119,7 +119,7 @@ __device__ inline void norm_grad_wide(u32 width, u32 add, const float* x, const 
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
-    bool whole = width % 4 == 0 && is_whole(x) && is_whole(w) && is_whole(dy) && is_whole(dx);
+    bool whole = rows_are_whole(width, x, w, dy, dx);
     float sum = row_products(threadIdx.x, THREADS, width, x + at, w, dy + at, whole);
     float mean = block_sum(sum, scratch) / width;
     norm_row_grad(threadIdx.x, THREADS, width, inverse[row], mean, add, x + at, w, dy + at, dx + at, whole);

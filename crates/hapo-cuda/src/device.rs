@@ -348,8 +348,7 @@ impl<L: Launcher> CudaDevice<L> {
                 Ok(())
             } else {
                 let bytes = if product.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
-                let outs = [Some(product.out.address), product.second.map(|it| it.out)];
-                let mut outs = outs.into_iter().flatten();
+                let mut outs = product.each().map(|it| it.out.address);
                 outs.try_for_each(|it| self.inner.launcher.zero(it, m * n * bytes))
             };
         }

@@ -15,7 +15,7 @@ use crate::device::{CudaDevice, MatmulPrecision};
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
-use crate::products::{Products, StreamWorkspace};
+use crate::products::Products;
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -199,7 +199,7 @@ impl Driver {
         let workspace = unsafe { allocate(pool, WORKSPACE, stream) }
             .map_err(|it| describe("no memory for the products' workspace", it))?;
         // SAFETY: the context is current, and `Open` gives the handle back before it goes.
-        let products = unsafe { Products::open(cublas) }
+        let products = unsafe { Products::open(cublas, stream.cast(), (workspace, WORKSPACE)) }
             .map_err(|it| format!("cuBLASLt does not start: status {it}"))?;
         let about = vec![products.about()];
         // SAFETY: the context is current.
@@ -641,14 +641,10 @@ impl Launcher for Driver {
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
         let Product { m, n, k, number, left, right, bias, second, .. } = *product;
-        let place = StreamWorkspace {
-            workspace: (self.open.workspace, WORKSPACE),
-            stream: self.open.stream.cast(),
-        };
         let begin = || {
             // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
             // after the other on one stream, and so use the workspace.
-            let begun = unsafe { self.open.products.begin(product, place) };
+            let begun = unsafe { self.open.products.begin(product) };
             begun.map_err(|status| match status {
                 lt::ALLOC_FAILED => self.full(m * n * size_of::<f32>()),
                 it => {

@@ -70,6 +70,20 @@ pub struct Product {
     pub second: Option<Second>,
 }
 
+impl Product {
+    /// It, and the second one, each by itself.
+    pub fn each(&self) -> impl Iterator<Item = Self> + use<> {
+        let first = Self { second: None, ..*self };
+        let second = self.second.map(|it| Self {
+            left: Matrix { address: it.left, ..first.left },
+            out: Matrix { address: it.out, ..first.out },
+            bias: it.bias,
+            ..first
+        });
+        [Some(first), second].into_iter().flatten()
+    }
+}
+
 /// Where a second product differs: addresses of its left factor, its result and its bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Second {

@@ -525,11 +525,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         angles: Span<CudaBuf<L>>,
         positions: &CudaTable<L, u32>,
         from: [Span<CudaBuf<L>>; 3],
-        to_: [SpanMut<CudaBuf<L>>; 3],
+        stored: [SpanMut<CudaBuf<L>>; 3],
     ) {
         let rows = positions.items.len();
         let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
-        for ((from, to), width) in from.iter().zip(&to_).zip(widths) {
+        for ((from, to), width) in from.iter().zip(&stored).zip(widths) {
             assert!(
                 from.len == rows * width && to.len == from.len,
                 "[positions, heads · head_dim]"
@@ -537,7 +537,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
         assert_eq!(shared_format(from.map(|it| it.buf)), NumberFormat::F32, "f32 numbers");
         assert_eq!(
-            shared_format(to_.each_ref().map(|it| &*it.buf)),
+            shared_format(stored.each_ref().map(|it| &*it.buf)),
             NumberFormat::Bf16,
             "bf16 numbers"
         );
@@ -550,7 +550,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 Self::table_at(positions)?,
             ];
             args.extend(from.map(at));
-            args.extend(to_.each_ref().map(to));
+            args.extend(stored.each_ref().map(to));
             let pairs = rows * (shape.heads + 2 * shape.kv_heads) * (shape.head_dim / 2);
             self.over_32("store_heads", pairs, &args)
         });

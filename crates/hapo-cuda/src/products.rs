@@ -20,6 +20,9 @@ const KEPT: usize = 1 << 14;
 pub(crate) struct Products {
     library: CublasLt,
     handle: Handle,
+    stream: *mut c_void,
+    /// Memory that is theirs, and its bytes.
+    workspace: (u64, usize),
     /// Locked while a product is begun: all share a workspace.
     chosen: Mutex<Chosen>,
 }
@@ -31,14 +34,6 @@ type Chosen = HashMap<Kind, Option<Algorithm>>;
 unsafe impl Send for Products {}
 // SAFETY: as above.
 unsafe impl Sync for Products {}
-
-/// The stream that products run on, and memory that is theirs there.
-#[derive(Clone, Copy)]
-pub(crate) struct StreamWorkspace {
-    /// Memory that is theirs, and its bytes.
-    pub(crate) workspace: (u64, usize),
-    pub(crate) stream: *mut c_void,
-}
 
 /// What the choice of an algorithm depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -96,7 +91,7 @@ fn alignment(address: u64) -> u32 {
 }
 
 /// `cublasLtMatmulAlgo_t`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Algorithm([u64; 8]);
 
@@ -118,6 +113,11 @@ fn ok(status: c_int) -> Result<(), Status> {
     if status == lt::SUCCESS { Ok(()) } else { Err(status) }
 }
 
+/// Whether cuBLASLt does not take a product: two matrices may lie where no algorithm takes them.
+fn is_refused<T>(begun: &Result<T, Status>) -> bool {
+    matches!(begun, Err(lt::NOT_SUPPORTED | lt::INVALID_VALUE))
+}
+
 /// A description that cuBLASLt made, given back when dropped.
 struct Description {
     it: *mut c_void,
@@ -126,6 +126,17 @@ struct Description {
 }
 
 impl Description {
+    /// What `create` makes.
+    fn of(
+        create: impl FnOnce(*mut *mut c_void) -> c_int,
+        destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
+        set: unsafe extern "C" fn(*mut c_void, c_int, *const c_void, usize) -> c_int,
+    ) -> Result<Self, Status> {
+        let mut it = std::ptr::null_mut();
+        ok(create(&raw mut it))?;
+        Ok(Self { it, destroy, set })
+    }
+
     fn set<T: Copy>(&self, attribute: c_int, value: T) -> Result<(), Status> {
         // SAFETY: the value has the attribute's size, which cuBLASLt checks, and is copied.
         ok(unsafe { (self.set)(self.it, attribute, (&raw const value).cast(), size_of::<T>()) })
@@ -148,18 +159,22 @@ struct Call {
 }
 
 impl Products {
-    /// A handle of the library.
+    /// A handle of the library, for products on a stream in a workspace that has so many bytes.
     ///
     /// # Errors
     /// cuBLASLt's status.
     ///
     /// # Safety
-    /// A context is current, and stays while the handle is used.
-    pub(crate) unsafe fn open(library: CublasLt) -> Result<Self, Status> {
+    /// A context is current, and stays, with its stream and the workspace, while the handle is used.
+    pub(crate) unsafe fn open(
+        library: CublasLt,
+        stream: *mut c_void,
+        workspace: (u64, usize),
+    ) -> Result<Self, Status> {
         let mut handle: Handle = std::ptr::null_mut();
         // SAFETY: as the caller promises.
         ok(unsafe { (library.cublasLtCreate)(&raw mut handle) })?;
-        Ok(Self { library, handle, chosen: Mutex::default() })
+        Ok(Self { library, handle, stream, workspace, chosen: Mutex::default() })
     }
 
     /// Its version and file.
@@ -184,52 +199,55 @@ impl Products {
     /// cuBLASLt's status.
     ///
     /// # Safety
-    /// The context is current, and all matrices, the bias and the workspace are inside memory of its GPU.
-    pub(crate) unsafe fn begin(
-        &self,
-        product: &Product,
-        place: StreamWorkspace,
-    ) -> Result<(), Status> {
+    /// The context is current, and all matrices and biases are inside memory of its GPU.
+    pub(crate) unsafe fn begin(&self, product: &Product) -> Result<(), Status> {
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as the caller promises.
-        let begun = unsafe { self.begin_one(product, place, &mut chosen) };
-        // Two matrices may lie where no algorithm takes them.
-        let is_refused = matches!(begun, Err(lt::NOT_SUPPORTED | lt::INVALID_VALUE));
-        let Some(it) = product.second.filter(|_| is_refused) else {
+        let begun = unsafe { self.begin_one(product, &mut chosen) };
+        if product.second.is_none() || !is_refused(&begun) {
             return begun;
-        };
-        chosen.insert(Kind::of(product), None);
-        let first = Product { second: None, ..*product };
-        let second = Product {
-            left: Matrix { address: it.left, ..first.left },
-            out: Matrix { address: it.out, ..first.out },
-            bias: it.bias,
-            ..first
-        };
-        // SAFETY: as above.
-        unsafe {
-            self.begin_one(&first, place, &mut chosen)?;
-            self.begin_one(&second, place, &mut chosen)
         }
+        // SAFETY: as above.
+        product.each().try_for_each(|it| unsafe { self.begin_one(&it, &mut chosen) })
     }
 
+    /// Begins a product, or two at once, and keeps what was chosen: that a pair is refused as well.
+    ///
     /// # Safety
     /// As in [`Self::begin`].
-    unsafe fn begin_one(
+    unsafe fn begin_one(&self, product: &Product, chosen: &mut Chosen) -> Result<(), Status> {
+        let kind = Kind::of(product);
+        let known = match chosen.get(&kind) {
+            Some(None) => return Err(lt::NOT_SUPPORTED),
+            Some(&known) => known,
+            None => None,
+        };
+        // SAFETY: as the caller promises.
+        let begun = unsafe { self.run(product, kind, known) };
+        let is_new = begun.is_ok() && known.is_none();
+        if is_new || (kind.pair.is_some() && is_refused(&begun)) {
+            if chosen.len() >= KEPT {
+                chosen.clear();
+            }
+            chosen.insert(kind, begun.ok());
+        }
+        begun.map(|_| ())
+    }
+
+    /// Begins a product by the algorithm that is known for its kind, or the recommended one; which it was.
+    ///
+    /// # Safety
+    /// As in [`Self::begin`].
+    unsafe fn run(
         &self,
         product: &Product,
-        place: StreamWorkspace,
-        chosen: &mut Chosen,
-    ) -> Result<(), Status> {
-        let kind = Kind::of(product);
-        let known = chosen.get(&kind).copied();
-        if known == Some(None) {
-            return Err(lt::NOT_SUPPORTED);
-        }
-        let call = self.call(product)?;
-        let algorithm = match known.flatten() {
+        kind: Kind,
+        known: Option<Algorithm>,
+    ) -> Result<Algorithm, Status> {
+        let call = self.call(product, kind.pair)?;
+        let algorithm = match known {
             Some(it) => it,
-            None => self.recommended(kind, &call, place)?,
+            None => self.recommended(kind, &call)?,
         };
         let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
         let [left, right, out] =
@@ -250,22 +268,17 @@ impl Products {
                 out,
                 call.out.it,
                 (&raw const algorithm).cast(),
-                place.workspace.0 as *mut c_void,
-                place.workspace.1,
-                place.stream,
+                self.workspace.0 as *mut c_void,
+                self.workspace.1,
+                self.stream,
             )
         })?;
-        if known.is_none() {
-            if chosen.len() >= KEPT {
-                chosen.clear();
-            }
-            chosen.insert(kind, Some(algorithm));
-        }
-        Ok(())
+        Ok(algorithm)
     }
 
-    fn call(&self, product: &Product) -> Result<Call, Status> {
-        let Product { m, n, k, number, left, right, out, bias, second, .. } = *product;
+    /// The call of a product, or of a pair that lies so far apart.
+    fn call(&self, product: &Product, pair: Option<[i64; 3]>) -> Result<Call, Status> {
+        let Product { m, n, k, number, left, right, out, bias, .. } = *product;
         let (factors, compute) = match number {
             Number::F32 => (lt::R_32F, lt::COMPUTE_32F),
             Number::Tf32 => (lt::R_32F, lt::COMPUTE_32F_FAST_TF32),
@@ -293,8 +306,7 @@ impl Products {
             call.product.set(lt::EPILOGUE, lt::EPILOGUE_BIAS)?;
             call.product.set(lt::BIAS_POINTER, bias)?;
         }
-        if let Some(it) = second {
-            let [lefts, results, biases] = apart(product, it);
+        if let Some([lefts, results, biases]) = pair {
             for (matrix, apart) in [(&call.left, lefts), (&call.right, 0), (&call.out, results)] {
                 matrix.set::<c_int>(lt::BATCH_COUNT, 2)?;
                 matrix.set::<i64>(lt::STRIDED_BATCH_OFFSET, apart)?;
@@ -307,11 +319,13 @@ impl Products {
     }
 
     fn describe_product(&self, compute: c_int) -> Result<Description, Status> {
-        let mut it = std::ptr::null_mut();
-        // SAFETY: the pointer outlives the call. Factors of a sum are f32.
-        ok(unsafe { (self.library.cublasLtMatmulDescCreate)(&raw mut it, compute, lt::R_32F) })?;
-        let destroy = self.library.cublasLtMatmulDescDestroy;
-        Ok(Description { it, destroy, set: self.library.cublasLtMatmulDescSetAttribute })
+        let library = &self.library;
+        Description::of(
+            // SAFETY: the pointer is good for the call. Factors of a sum are f32.
+            |it| unsafe { (library.cublasLtMatmulDescCreate)(it, compute, lt::R_32F) },
+            library.cublasLtMatmulDescDestroy,
+            library.cublasLtMatmulDescSetAttribute,
+        )
     }
 
     fn describe_matrix(
@@ -320,35 +334,26 @@ impl Products {
         [rows, columns]: [usize; 2],
         matrix: Matrix,
     ) -> Result<Description, Status> {
-        let mut it = std::ptr::null_mut();
-        // SAFETY: the pointer outlives the call.
-        ok(unsafe {
-            (self.library.cublasLtMatrixLayoutCreate)(
-                &raw mut it,
-                number,
-                rows as u64,
-                columns as u64,
-                matrix.stride as i64,
-            )
-        })?;
-        let destroy = self.library.cublasLtMatrixLayoutDestroy;
-        Ok(Description { it, destroy, set: self.library.cublasLtMatrixLayoutSetAttribute })
+        let library = &self.library;
+        let (rows, columns, stride) = (rows as u64, columns as u64, matrix.stride as i64);
+        Description::of(
+            // SAFETY: the pointer is good for the call.
+            |it| unsafe { (library.cublasLtMatrixLayoutCreate)(it, number, rows, columns, stride) },
+            library.cublasLtMatrixLayoutDestroy,
+            library.cublasLtMatrixLayoutSetAttribute,
+        )
     }
 
     /// What the heuristic recommends for a product of this kind.
-    fn recommended(
-        &self,
-        kind: Kind,
-        call: &Call,
-        place: StreamWorkspace,
-    ) -> Result<Algorithm, Status> {
-        let mut it = std::ptr::null_mut();
-        // SAFETY: the pointer outlives the call.
-        ok(unsafe { (self.library.cublasLtMatmulPreferenceCreate)(&raw mut it) })?;
-        let destroy = self.library.cublasLtMatmulPreferenceDestroy;
-        let set = self.library.cublasLtMatmulPreferenceSetAttribute;
-        let wanted = Description { it, destroy, set };
-        wanted.set::<u64>(lt::MAX_WORKSPACE_BYTES, place.workspace.1 as u64)?;
+    fn recommended(&self, kind: Kind, call: &Call) -> Result<Algorithm, Status> {
+        let library = &self.library;
+        let wanted = Description::of(
+            // SAFETY: the pointer is good for the call.
+            |it| unsafe { (library.cublasLtMatmulPreferenceCreate)(it) },
+            library.cublasLtMatmulPreferenceDestroy,
+            library.cublasLtMatmulPreferenceSetAttribute,
+        )?;
+        wanted.set::<u64>(lt::MAX_WORKSPACE_BYTES, self.workspace.1 as u64)?;
         wanted.set(lt::REDUCTION_SCHEME_MASK, lt::REDUCTION_IN_F32)?;
         let [left, right, out, bias] = kind.alignments;
         // A bias is read as the result is written.
@@ -366,7 +371,7 @@ impl Products {
         let mut n: c_int = 0;
         // SAFETY: descriptions are alive, and there is room for one answer.
         let status = unsafe {
-            (self.library.cublasLtMatmulAlgoGetHeuristic)(
+            (library.cublasLtMatmulAlgoGetHeuristic)(
                 self.handle,
                 call.product.it,
                 call.left.it,

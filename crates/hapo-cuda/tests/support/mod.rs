@@ -434,17 +434,13 @@ impl Launcher for Fibers {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         let _turn = self.turn();
-        let Product { m, n, k, number, left, right, add, out, out_is_bf16, bias, second } =
-            *product;
-        assert!(!out.transposed, "the result is in its stored order");
-        assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
-        let first = [Some(left.address), Some(out.address), bias];
-        let second = second.map(|it| [Some(it.left), Some(it.out), it.bias]);
-        for [left_at, out_at, bias] in [Some(first), second].into_iter().flatten() {
-            let at = |it: Option<u64>| it.map_or(std::ptr::null_mut(), pointer);
+        // SAFETY: the library has the function.
+        let run = unsafe { self.library.code.get::<ProductFn>(b"fibers_product") }.unwrap();
+        for product in product.each() {
+            let Product { m, n, k, number, left, right, add, out, out_is_bf16, bias, .. } = product;
+            assert!(!out.transposed, "the result is in its stored order");
+            assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
             // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
-            let run = unsafe { self.library.code.get::<ProductFn>(b"fibers_product") }.unwrap();
-            // SAFETY: as above.
             unsafe {
                 run(
                     m,
@@ -455,19 +451,19 @@ impl Launcher for Fibers {
                         Number::Bf16 => 1,
                         Number::Tf32 => 2,
                     },
-                    at(left_at).cast(),
+                    pointer(left.address).cast(),
                     left.stride,
                     c_int::from(left.transposed),
                     pointer(right.address).cast(),
                     right.stride,
                     c_int::from(right.transposed),
                     c_int::from(add),
-                    at(out_at).cast(),
+                    pointer(out.address).cast(),
                     c_int::from(out_is_bf16),
                     out.stride,
-                    at(bias).cast(),
+                    bias.map_or(std::ptr::null_mut(), pointer).cast(),
                 );
-            };
+            }
         }
         Ok(())
     }
