@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::data::find_template;
-use hapo::eval::{EvalModel, EvalSettings, average, benchmark, evaluate};
+use hapo::eval::{EvalModel, EvalSettings, Judge, average, benchmark, evaluate};
 use hapo::sampler::{ChatFormat, Decoding, KvMemory, Truncation};
 use hapo::train::{BUILTIN_BASE, open_model};
 use hapo::verify::MATH;
@@ -27,7 +27,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let problems = benchmark("multiply-6").ok_or("no such benchmark")?.problems(25)?;
     let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
-    let results = evaluate(model, &MATH, &problems, settings)?;
+    let judge = Judge::new(&problems, &MATH, None)?;
+    let results = evaluate(model, &judge, settings)?;
     for it in results.iter().take(3) {
         println!("{}: {} of {} right", it.id, it.correct(), it.completions.len());
         println!("  {}", it.completions[0].text);

@@ -1,6 +1,6 @@
 //! `hapo study`: a rehearsal, killed and resumed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn a_killed_study_resumes_and_ends_with_the_same_tables() {
     let rows = table["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 4);
     for row in rows {
-        assert_eq!(row["seeds"], 2);
+        assert_eq!(row["seeds"], serde_json::json!([0, 1]));
         assert_eq!(row["by_benchmark"].as_array().unwrap().len(), 6);
         let it = &row["average"];
         let end = |n: usize| it["interval"][n].as_f64().unwrap();
@@ -100,11 +100,20 @@ fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
     assert!(!elsewhere.join("runs").exists(), "nothing was made");
     let text = std::fs::read_to_string(&record).unwrap();
     let broken = elsewhere.join("broken.jsonl");
-    std::fs::write(&broken, format!("{}\n{{}}\n", text.lines().next().unwrap())).unwrap();
-    let output = with(&broken);
-    assert_eq!(output.status.code(), Some(2));
-    let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("broken.jsonl:2: expected the scores of a run"), "{message}");
+    let first = text.lines().next().unwrap();
+    for second in ["{}", first] {
+        std::fs::write(&broken, format!("{first}\n{second}\n")).unwrap();
+        let output = with(&broken);
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(message.contains("broken.jsonl:2: expected the scores of a run"), "{message}");
+    }
+    // What another call recorded of other tables stays.
+    let other = first.replace("runs/", "runs/of-another-table-");
+    std::fs::write(elsewhere.join("results.runs.jsonl"), format!("{other}\n")).unwrap();
+    assert!(with(&record).status.success());
+    let both = std::fs::read_to_string(elsewhere.join("results.runs.jsonl")).unwrap();
+    assert!(both.contains(&other) && both.len() == text.len() + other.len() + 1, "{both}");
 }
 
 /// What was made with other settings is named, and nothing is made from it.
@@ -156,7 +165,7 @@ fn a_pretrained_model_is_studied_on_a_files_problems() {
             concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/fixtures/models/tiny-qwen2");
         let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
         command.args(["study", "real", "--model", model, "--seeds", "1", "--no-search", "--steps"]);
-        command.args(["2", "--held-out", held_out, "--set", "sampling.max_new_tokens=40"]);
+        command.args(["4", "--held-out", held_out, "--set", "sampling.max_new_tokens=40"]);
         command.args(["--set", "metrics.preflight=0", "--quiet", "--out"]);
         command.arg(folder.path().join("study")).arg("--data").arg(&data);
         command.output().unwrap()
@@ -167,21 +176,38 @@ fn a_pretrained_model_is_studied_on_a_files_problems() {
     let text = std::fs::read_to_string(out.join("real.json")).unwrap();
     let done: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&done["problems"], &done["completions"]), (&6.into(), &4.into()));
-    let rows = done["tables"][0]["rows"].as_array().unwrap();
-    let names: Vec<&str> = rows.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    let made = done["tables"][0]["rows"].as_array().unwrap();
+    let names: Vec<&str> = made.iter().map(|it| it["name"].as_str().unwrap()).collect();
     let methods =
         ["base", "sft", "grpo", "sft-grpo", "trapo", "hapo"].map(|it| format!("real-{it}"));
     assert_eq!(names, methods);
-    assert!(rows.iter().all(|it| it["examples"].as_array().unwrap().len() == 3), "{text}");
-    let train = std::fs::read_to_string(out.join("train.jsonl")).unwrap();
+    assert!(made.iter().all(|it| it["examples"].as_array().unwrap().len() == 3), "{text}");
+    let mut train = std::fs::read_dir(&out).unwrap().map(|it| it.unwrap().path());
+    let is_train = |it: &PathBuf| it.file_name().unwrap().to_str().unwrap().starts_with("train-");
+    let train = std::fs::read_to_string(train.find(is_train).unwrap()).unwrap();
     // 6 of 80 are held out, 60 are the development split.
     assert_eq!(train.lines().count(), 14);
     assert!(train.contains("13 + 7") && !train.contains("What is 14 + 7"));
     let recipe = std::fs::read_to_string(out.join("runs/real-hapo/seed-0/recipe.toml")).unwrap();
-    // Two steps of an epoch of two, closed after the first.
-    assert!(recipe.contains("turn_off_epoch = 0.5") && recipe.contains("steps = 2"), "{recipe}");
+    // An epoch is one step, since 6 of 14 problems do not fill another: closed after half of the four.
+    assert!(recipe.contains("turn_off_epoch = 2.0") && recipe.contains("steps = 4"), "{recipe}");
+    let log = std::fs::read_to_string(out.join("runs/real-hapo/seed-0/metrics.jsonl")).unwrap();
+    let last: serde_json::Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!(last["epoch"], 4.0);
     assert!(study("6").status.success());
     let other = study("5");
     let message = String::from_utf8(other.stderr).unwrap();
     assert!(!other.status.success() && message.contains("problems (6, now 5)"), "{message}");
+    // A held-out problem that is trained on as well, in another layout; an answer that nobody can read.
+    for (problem, answer, named) in [
+        ("what is  3 + 7?", "10", "which says the same, is trained on"),
+        ("What is 80 + 7?", "?", "answer"),
+    ] {
+        let row = serde_json::json!({"problem": problem, "answer": answer, "solution": "no"});
+        std::fs::write(&data, format!("{}{row}\n", rows.concat())).unwrap();
+        let refused = study("6");
+        let message = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{message}");
+        assert!(message.contains(named), "{message}");
+    }
 }

@@ -7,7 +7,6 @@ use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_sampler::{ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings};
-use hapo_verify::Grader;
 
 use crate::error::Error;
 use crate::graded::{Judge, ProblemResult, RawCompletion};
@@ -111,17 +110,16 @@ pub(crate) fn sample_problems<D: Device>(
     })
 }
 
-/// Samples completions for every problem of a data set and grades them.
+/// Samples completions for every problem of a judge's data set, who grades them.
 ///
 /// # Errors
-/// [`Error::Gold`], [`Error::Sampler`].
+/// [`Error::Sampler`], [`Error::Grader`].
 pub fn evaluate<D: Device>(
     model: EvalModel<'_, D>,
-    grader: &dyn Grader,
-    dataset: &Dataset,
+    judge: &Judge<'_>,
     settings: EvalSettings,
 ) -> Result<Vec<ProblemResult>, Error> {
-    let judge = Judge::new(dataset, grader, None)?;
+    let dataset = judge.dataset();
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
     let mut results = BTreeMap::new();
     let prompts = prompts_of(model.chat_format, dataset)?;

@@ -116,12 +116,17 @@ impl<'a> Judge<'a> {
             let golds = dataset.examples.iter();
             golds.map(|it| gold_of(grader, it).ok()).collect()
         });
-        Ok(Self { dataset, grader, golds, others, truncated: Truncated::Grade })
+        Ok(Self { dataset, grader, golds, others, truncated: Truncated::default() })
     }
 
-    /// With another rule for completions that were cut off than to grade them like any other.
+    /// With a rule for completions that were cut off; without one they give no answer.
     pub fn with_truncated(self, truncated: Truncated) -> Self {
         Self { truncated, ..self }
+    }
+
+    /// The problems that it judges.
+    pub fn dataset(&self) -> &'a Dataset {
+        self.dataset
     }
 
     /// Grades the completions of one problem and groups equal answers.

@@ -79,14 +79,15 @@ pub fn difference_over_seeds(
 }
 
 /// The p-values of a family of comparisons after Holm's step-down correction, in their order: the smallest times their
-/// number, the next times one less, and none below one before it (Holm 1979). Those that are absent are not counted.
+/// number, the next times one less, and none below one before it (Holm 1979). Those that are absent, of comparisons that are
+/// not made yet, count in the number, so that a p-value does not grow when they come.
 pub fn holm(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut order: Vec<(usize, f64)> =
         p_values.iter().enumerate().filter_map(|(n, it)| Some((n, (*it)?))).collect();
     order.sort_by(|a, b| a.1.total_cmp(&b.1));
     let (mut adjusted, mut so_far) = (vec![None; p_values.len()], 0.0_f64);
     for (rank, (n, p)) in order.iter().enumerate() {
-        so_far = so_far.max(p * (order.len() - rank) as f64).min(1.0);
+        so_far = so_far.max(p * (p_values.len() - rank) as f64).min(1.0);
         adjusted[*n] = Some(so_far);
     }
     adjusted
@@ -348,7 +349,7 @@ mod tests {
         };
         let some = |it: &[f64]| it.iter().map(|it| Some(*it)).collect::<Vec<_>>();
         near(holm(&some(&[0.01, 0.02, 0.03, 0.005])), &some(&[0.03, 0.04, 0.04, 0.02]));
-        near(holm(&[Some(0.4), None, Some(0.7)]), &[Some(0.8), None, Some(0.8)]);
+        near(holm(&[Some(0.2), None, Some(0.7)]), &[Some(0.6), None, Some(1.0)]);
         assert_eq!(holm(&[]), []);
     }
 }

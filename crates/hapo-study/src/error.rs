@@ -34,6 +34,14 @@ pub enum Error {
         /// The tables there are.
         known: String,
     },
+    /// A learning rate of what no table searches one for.
+    #[error("expected the name of a search, got `{name}`")]
+    UnknownSearch {
+        /// The name.
+        name: String,
+        /// The searches of the tables.
+        known: String,
+    },
     /// Scores of other settings than those that are asked for.
     #[error("{} holds the scores of a run that differs in {differences}", path.display())]
     OtherScores {
@@ -49,6 +57,14 @@ pub enum Error {
         expected: usize,
         /// How many there are.
         got: usize,
+    },
+    /// A problem in two parts of a file.
+    #[error("problem {} is {}, and {}, which says the same, is {}", problems[0], parts[0], problems[1], parts[1])]
+    Overlap {
+        /// Their ids.
+        problems: [String; 2],
+        /// What each is.
+        parts: [&'static str; 2],
     },
     /// A line of a record that is no run's scores.
     #[error("{}:{line}: expected the scores of a run: {problem}", path.display())]
@@ -95,8 +111,10 @@ impl Explain for Error {
                     .to_owned(),
             ),
             Self::Record { .. } | Self::Read { .. } => Some("give the file STUDY.runs.jsonl of a study's folder".to_owned()),
+            Self::Overlap { .. } => Some("leave one of them out of the file".to_owned()),
             Self::TooFewProblems { .. } => Some("hold out fewer, or give a larger file".to_owned()),
             Self::UnknownTable { known, .. } => Some(format!("tables are {known}")),
+            Self::UnknownSearch { known, .. } => Some(format!("those of these tables are {known}")),
             _ => None,
         }
     }
@@ -108,7 +126,9 @@ impl Explain for Error {
             Self::Report(it) => it.is_bad_input(),
             Self::Data(_)
             | Self::UnknownTable { .. }
+            | Self::UnknownSearch { .. }
             | Self::TooFewProblems { .. }
+            | Self::Overlap { .. }
             | Self::OtherScores { .. }
             | Self::Record { .. }
             | Self::Read { .. }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::GroupPlan;
 use hapo_data::task::Split;
-use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, ResumePolicy};
+use hapo_train::{BUILTIN_BASE, EvalSet, Outcome, Overrides, Recipe, ResumePolicy};
 use serde_json::Value;
 
 use crate::arm::{Arm, Base, recipe};
@@ -53,7 +53,7 @@ impl Job {
     }
 
     /// The stages of its recipe. A base model has one too, so that what it is can be told; it is not run.
-    fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
+    pub(crate) fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
         let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
         let mut overrides = plan.overrides.clone();
         overrides.for_many = true;
@@ -69,10 +69,11 @@ impl Job {
         let mut stages = Recipe::parse_stages(text, &origin, name, &overrides)?;
         let model = self.model(plan)?;
         let count = stages.len();
+        let of_recipes: Vec<u64> = stages.iter().map(Recipe::steps).collect();
         for (n, stage) in stages.iter_mut().enumerate() {
             let mut sets = Vec::new();
             if self.arm.base == Base::Pretrained {
-                let steps = plan.pretrained().steps(stage.steps());
+                let steps = plan.pretrained().steps(&of_recipes)[n];
                 *stage = stage.with(&Overrides::set([format!("steps={steps}")]))?;
             }
             sets.extend(of_stage(stage, &plan.overrides));
@@ -94,7 +95,10 @@ impl Job {
     /// What every run of a study has: prompts and traces of its seed, looks at the development split, and the checkpoint
     /// that was best there.
     fn common_sets(&self, plan: &StudyPlan) -> Vec<String> {
-        let problems = plan.problems.min(LOOKED_AT);
+        let problems = match self.arm.base {
+            Base::Pretrained => plan.pretrained().problems(Split::Development).examples.len(),
+            _ => plan.problems.min(LOOKED_AT),
+        };
         vec![
             format!("seed={}", self.seed),
             format!("data.seed={}", self.seed),
@@ -124,7 +128,9 @@ impl Job {
         let last = stages.last().expect("a recipe has a stage");
         let split = self.split;
         let problems = match self.arm.base {
-            Base::Pretrained => Problems::Of(plan.pretrained().problems(split)),
+            Base::Pretrained => {
+                Problems::Of(plan.pretrained().problems(split), plan.pretrained().checksum())
+            }
             _ => Problems::Levels { levels: self.arm.levels, count: plan.problems },
         };
         Target {
@@ -161,7 +167,7 @@ impl Job {
 
     /// What its scores depend on. A base that the study made, and the problems that it wrote, are called by what they are,
     /// so that a folder of runs may be moved; their contents are among the inputs.
-    fn made(&self, plan: &StudyPlan, stages: &[Recipe]) -> Result<Made> {
+    pub(crate) fn made(&self, plan: &StudyPlan, stages: &[Recipe]) -> Result<Made> {
         let (path, name) = match self.arm.base {
             Base::Shipped => (None, String::new()),
             Base::Rung(rung) => (
@@ -242,6 +248,7 @@ impl Job {
             made: self.made(plan, &stages)?,
             learning_rate: trained.learning_rate,
             build: plan.build.clone(),
+            cpu: plan.cpu.clone(),
             seconds: trained.seconds,
             step: trained.step,
             last: Last { success: success(&last), truncated: truncated(&last) },
@@ -265,13 +272,9 @@ impl Job {
             let mut of_run = observer.observe(&self.arm.name, recipe.steps());
             let outcome =
                 hapo_train::train(recipe, &folder, ResumePolicy::Resume, threads, &mut *of_run);
-            let outcome = match outcome {
-                Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => return Ok(None),
-                other => other?,
-            };
-            if !outcome.finished {
+            let Some(outcome) = unless_busy(outcome)?.filter(|it| it.finished) else {
                 return Ok(None);
-            }
+            };
             trained.log = metrics_of(&folder);
             trained.seconds += seconds_of(&trained.log);
             let best = hapo_train::checkpoint::best(&folder);
@@ -281,6 +284,16 @@ impl Job {
             model_name(&outcome.checkpoint)?.clone_into(&mut trained.last);
         }
         Ok(Some(trained))
+    }
+}
+
+/// What training came to; `None` where another process is about it.
+pub(crate) fn unless_busy(
+    outcome: std::result::Result<Outcome, hapo_train::Error>,
+) -> Result<Option<Outcome>> {
+    match outcome {
+        Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => Ok(None),
+        other => Ok(Some(other?)),
     }
 }
 

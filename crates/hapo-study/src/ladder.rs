@@ -9,6 +9,7 @@ use hapo_train::{Observer, Overrides, Recipe, ResumePolicy};
 
 use crate::arm::{Arm, Base, MINI6_LEVELS, RATES, Search, Section, StudyName, recipe};
 use crate::error::Result;
+use crate::job::unless_busy;
 
 /// Share of the second stage's documents at the hard levels that are in the teacher's style, in percent.
 pub(crate) const RUNGS: [&str; 5] = ["0", "0.1", "0.5", "1", "5"];
@@ -99,7 +100,7 @@ fn run_of(out: &Path, rung: usize) -> PathBuf {
     out.join("bases").join(format!("rung-{}", RUNGS[rung]))
 }
 
-/// Makes a rung's base, or resumes it. Whether it is there now.
+/// Makes a rung's base, or resumes it. Whether it is there now; it is not where another process makes it.
 pub(crate) fn make<'a>(
     out: &Path,
     rung: usize,
@@ -113,15 +114,16 @@ pub(crate) fn make<'a>(
         let mut observer =
             Until { inner: observe("base, first stage", FIRST_STEPS), last: FIRST_STEPS, at: 0 };
         let policy = ResumePolicy::Resume;
-        let outcome = hapo_train::train(&recipe, &first, policy, threads, &mut observer)?;
-        if outcome.steps < FIRST_STEPS {
+        let outcome = hapo_train::train(&recipe, &first, policy, threads, &mut observer);
+        if unless_busy(outcome)?.is_none_or(|it| it.steps < FIRST_STEPS) {
             return Ok(false);
         }
     }
     let recipe = second_stage(rung, &started)?;
     let mut observer = observe(&format!("base, {} %", RUNGS[rung]), SECOND_STEPS);
     let (folder, policy) = (run_of(out, rung), ResumePolicy::Resume);
-    Ok(hapo_train::train(&recipe, &folder, policy, threads, &mut *observer)?.finished)
+    let outcome = hapo_train::train(&recipe, &folder, policy, threads, &mut *observer);
+    Ok(unless_busy(outcome)?.is_some_and(|it| it.finished))
 }
 
 /// The shipped base's second stage up to the step that is shipped, with the rung's share.

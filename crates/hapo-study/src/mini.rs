@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_data::{Dataset, TemplateChoice};
-use hapo_eval::{EvalModel, EvalSettings, ProblemResult, evaluate};
+use hapo_eval::{EvalModel, EvalSettings, Judge, ProblemResult, Truncated, evaluate};
 use hapo_sampler::{ChatFormat, Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Extraction, MATH};
 
@@ -31,14 +31,22 @@ pub(crate) struct EvalFormat {
     pub(crate) template: TemplateChoice<'static>,
     /// Completions of each problem.
     pub(crate) completions: usize,
+    /// What a completion that was cut off is worth.
+    pub(crate) truncated: Truncated,
 }
 
 impl EvalFormat {
-    /// Those of the built-in task.
+    /// Those of the built-in task. A completion that was cut off is graded: a few in a thousand hold an answer.
     pub(crate) const BUILT_IN: Self = Self {
         template: TemplateChoice { name: "chatml", system: None, suffix: None },
         completions: COMPLETIONS,
+        truncated: Truncated::Grade,
     };
+}
+
+/// Grades answers that are announced or in the last box.
+pub(crate) fn grader() -> Extracting<'static> {
+    Extracting::new(&MATH, Extraction::Announced)
 }
 
 /// A model's results on each of the sets.
@@ -65,13 +73,14 @@ pub(crate) fn evaluate_sets(
         draws: 0,
     };
     let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
-    let grader = Extracting::new(&MATH, Extraction::Announced);
+    let grader = grader();
     let results = sets.iter().enumerate().map(|(n, it)| {
         let draws = match draws {
             DrawKeys::OfNames(names) => hapo_eval::draws_of(&names[n]),
             DrawKeys::Shared => 0,
         };
-        evaluate(model, &grader, it, EvalSettings { draws, ..settings })
+        let judge = Judge::new(it, &grader, None)?.with_truncated(asked.truncated);
+        evaluate(model, &judge, EvalSettings { draws, ..settings })
     });
     Ok(results.collect::<std::result::Result<_, _>>()?)
 }

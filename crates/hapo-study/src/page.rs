@@ -1,10 +1,12 @@
 //! A study's tables as Markdown and as a page.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use hapo_eval::SeedEstimate;
 
 use crate::arm::StudyName;
+use crate::arms::SECTIONS;
 use crate::chart;
 use crate::html::escaped;
 use crate::scores::CURVES;
@@ -25,15 +27,22 @@ impl StudyResults {
         let mut text = format!(
             "Runs by hapo {}, on {}. Success on {} held-out problems of each benchmark, {} completions each at temperature {}, \
              of the checkpoint that was best on the development split; in brackets the 95 % interval over seeds (t) and \
-             problems, which one seed does not give; p after Holm's correction over the pairs of its table.\n",
+             problems, which one seed does not give; p after Holm's correction over the pairs of its table. Steps and curves of a \
+             run of two stages are those of its second.\n",
             self.builds.join(" and "),
-            self.cpu,
+            match &self.cpus[..] {
+                [] => "a machine that their record does not name".to_owned(),
+                all => all.join(" and "),
+            },
             self.problems,
             self.completions,
             self.temperature
         );
         if self.builds.len() > 1 {
             text += "These tables mix builds.\n";
+        }
+        if self.cpus.len() > 1 {
+            text += "These tables mix machines.\n";
         }
         if !self.learning_rates.is_empty() {
             let rates: Vec<String> =
@@ -58,9 +67,7 @@ impl StudyResults {
 
     /// The ladder in one table: what HAPO gains over each row, against how many groups fail entirely at the start.
     fn ladder(&self) -> String {
-        let rungs: Vec<&Table> =
-            self.tables.iter().filter(|it| it.study == StudyName::Ladder).collect();
-        let Some(first) = rungs.first() else {
+        let Some(first) = self.tables.iter().find(|it| it.study == StudyName::Ladder) else {
             return String::new();
         };
         let mut text = String::from(
@@ -70,12 +77,14 @@ impl StudyResults {
             let _ = write!(text, " over {} |", without_rung(label(it.baseline)));
         }
         text += &format!("\n|---|---|{}\n", "---|".repeat(first.differences.len()));
-        for rung in rungs {
-            let share =
-                rung.all_fail_at_start.map_or_else(|| NOT_MADE.to_owned(), |it| format!("{it:.2}"));
-            let _ = write!(text, "| {} | {share} |", rung.title);
-            for it in &rung.differences {
-                let _ = write!(text, " {} |", estimated(it.average.as_ref(), true));
+        for section in SECTIONS.iter().filter(|it| it.study == StudyName::Ladder) {
+            let rung = self.tables.iter().find(|it| it.name == section.name);
+            let share = rung.and_then(|it| it.all_fail_at_start);
+            let share = share.map_or_else(|| NOT_MADE.to_owned(), |it| format!("{it:.2}"));
+            let _ = write!(text, "| {} | {share} |", section.title);
+            for n in 0..first.differences.len() {
+                let average = rung.and_then(|it| it.differences[n].average.as_ref());
+                let _ = write!(text, " {} |", estimated(average, true));
             }
             text += "\n";
         }
@@ -117,8 +126,10 @@ impl StudyResults {
             let _ = write!(text, "| {title} |");
             let regime = regimes.iter().find(|it| it.title == title);
             for n in 0..CLAIMS.len() {
-                let verdict =
-                    regime.map_or_else(|| NOT_MADE.to_owned(), |it| verdict(&it.differences[n]));
+                let verdict = regime.map_or_else(
+                    || NOT_MADE.to_owned(),
+                    |it| verdict(&it.differences[n], it.planned_seeds),
+                );
                 let _ = write!(text, " {verdict} |");
             }
             text += "\n";
@@ -190,17 +201,21 @@ fn table_row(line: &str, tag: &str) -> String {
 /// What stands in a cell that has no run.
 const NOT_MADE: &str = "not made";
 
-/// A claim that HAPO is better than its baseline, at 5 % after Holm's correction.
-fn verdict(it: &Difference) -> String {
+/// A claim that HAPO is better than its baseline, at 5 % after Holm's correction; no verdict before every seed is there.
+fn verdict(it: &Difference, planned_seeds: u64) -> String {
     let Some(average) = &it.average else {
         return NOT_MADE.to_owned();
     };
+    let n = it.seeds.len();
+    if (n as u64) < planned_seeds {
+        return format!("{:+.3} so far, n = {n} of {planned_seeds}", average.mean);
+    }
     let verdict = match it.p_holm {
         Some(p) if p < 0.05 && average.mean > 0.0 => "supported",
         Some(p) if p < 0.05 => "contradicted",
         _ => "undecided",
     };
-    format!("{verdict}, {:+.3}, n = {}", average.mean, it.seeds)
+    format!("{verdict}, {:+.3}, n = {n}", average.mean)
 }
 
 fn without_rung(label: &str) -> &str {
@@ -212,27 +227,27 @@ fn scores(table: &Table) -> String {
     for it in &table.benchmarks {
         let _ = write!(text, " {it} |");
     }
-    text +=
-        " average | at step | at the end | collapsed | teacher's style | tokens | s |\n|---|---|";
-    text += &"---|".repeat(table.benchmarks.len() + 7);
+    text += " average | at step | at the end | collapsed | teacher's style | tokens | cut off | s |\n|---|---|";
+    text += &"---|".repeat(table.benchmarks.len() + 8);
     text += "\n";
     for row in &table.rows {
-        let _ = write!(text, "| {} | {} |", row.label, row.seeds);
+        let _ = write!(text, "| {} | {} |", row.label, row.seeds.len());
         for it in &row.by_benchmark {
             let _ = write!(text, " {it:.3} |");
         }
-        let Row { step, last, collapsed, teacher_style, tokens, seconds, .. } = row;
+        let Row { step, last, collapsed, tokens, truncated, seconds, .. } = row;
+        let style = row.teacher_style.map_or_else(|| "–".to_owned(), |it| format!("{it:.2}"));
         let average = estimated(Some(&row.average), false);
         let _ = writeln!(
             text,
-            " {average} | {step:.0} | {last:.3} | {collapsed} | {teacher_style:.2} | {tokens:.0} | {seconds:.0} |"
+            " {average} | {step:.0} | {last:.3} | {collapsed} | {style} | {tokens:.0} | {truncated:.3} | {seconds:.0} |"
         );
     }
     for label in &table.not_made {
         let _ = writeln!(
             text,
             "| {label} | 0 |{}",
-            format!(" {NOT_MADE} |").repeat(table.benchmarks.len() + 7)
+            format!(" {NOT_MADE} |").repeat(table.benchmarks.len() + 8)
         );
     }
     text
@@ -240,16 +255,20 @@ fn scores(table: &Table) -> String {
 
 /// Every seed's own average.
 fn of_seeds(table: &Table) -> String {
-    let most = table.rows.iter().map(|it| it.seeds).max().unwrap_or(0);
+    let seeds: BTreeSet<u64> = table.rows.iter().flat_map(|it| it.seeds.iter().copied()).collect();
     let mut text = String::from("\nAverages of the single seeds:\n\n| |");
-    for seed in 0..most {
+    for seed in &seeds {
         text += &format!(" {seed} |");
     }
-    text += &format!("\n|---|{}\n", "---|".repeat(most));
+    text += &format!("\n|---|{}\n", "---|".repeat(seeds.len()));
     for row in &table.rows {
-        let values = row.average.of_seeds.iter().map(|it| format!(" {it:.3} |"));
-        let missing = std::iter::repeat_n(" – |".to_owned(), most - row.seeds);
-        let _ = writeln!(text, "| {} |{}", row.label, values.chain(missing).collect::<String>());
+        let _ = write!(text, "| {} |", row.label);
+        for seed in &seeds {
+            let value = row.seeds.iter().position(|it| it == seed);
+            let value = value.map(|it| format!("{:.3}", row.average.of_seeds[it]));
+            let _ = write!(text, " {} |", value.as_deref().unwrap_or("–"));
+        }
+        text += "\n";
     }
     text
 }
@@ -265,13 +284,18 @@ fn differences(table: &Table) -> String {
             Some(p) => format!("{p:.3}"),
             None => "–".to_owned(),
         };
-        let seeds = it.average.iter().flat_map(|it| &it.of_seeds);
-        let seeds: Vec<String> = seeds.map(|it| format!("{it:+.3}")).collect();
+        let values = it.average.iter().flat_map(|it| &it.of_seeds).zip(&it.seeds);
+        // A seed is named where one is missing.
+        let is_whole = it.seeds.len() as u64 == table.planned_seeds;
+        let shown = |(value, seed): (&f64, &u64)| {
+            if is_whole { format!("{value:+.3}") } else { format!("{seed}: {value:+.3}") }
+        };
+        let seeds: Vec<String> = values.map(shown).collect();
         let (row, baseline) = (label(it.row), label(it.baseline));
         let _ = writeln!(
             text,
             "| {row} over {baseline} | {} | {average} | {p} | {} |",
-            it.seeds,
+            it.seeds.len(),
             seeds.join(" ")
         );
     }
@@ -333,4 +357,50 @@ fn curve(thirds: [f64; 3]) -> String {
         it => format!("{it:.2}"),
     });
     if texts.iter().all(|it| it == "–") { "–".to_owned() } else { texts.join(" → ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arm::StudyName;
+    use crate::plan::StudyPlan;
+    use crate::scores::Scores;
+    use crate::study::sections;
+    use crate::tables::Done;
+
+    /// Seeds 0 and 2 of five: their values stand under their names, and nothing is decided yet.
+    #[test]
+    fn values_stand_under_their_seeds_and_a_verdict_waits_for_all() {
+        let plan =
+            StudyPlan::of_tests(sections(StudyName::Teachers, &["ceiling".to_owned()]).unwrap());
+        let mut done = Done::new();
+        for (arm, seed, success) in [
+            ("exact-grpo", 0, 0.1),
+            ("exact-grpo", 2, 0.2),
+            ("ceiling-hapo", 0, 0.5),
+            ("ceiling-hapo", 2, 0.9),
+        ] {
+            let job = crate::job::Job {
+                arm: crate::arms::find(arm),
+                seed,
+                rate: None,
+                folder: "out".into(),
+                split: hapo_data::task::Split::HeldOut,
+            };
+            done.insert((arm.to_owned(), seed), Scores::of_tests(&job, &plan, success));
+        }
+        done.insert(("ceiling-hapo".to_owned(), 1), done[&("ceiling-hapo".to_owned(), 0)].clone());
+        done.get_mut(&("ceiling-hapo".to_owned(), 1)).unwrap().seed = 1;
+        let text =
+            StudyResults::of(&plan, &std::collections::BTreeMap::new(), &done).unwrap().markdown();
+        assert!(text.contains("| GRPO | 0.100 | – | 0.200 |"), "{text}");
+        assert!(text.contains("0: +0.400 2: +0.700"), "{text}");
+        assert!(text.contains("| A style that finishes 58 % of the problems | +0.550 so far, n = 2 of 5 | not made |"), "{text}");
+        // GRPO was scored by the exact teacher's style, HAPO by this regime's.
+        let style = |row: &str| {
+            text.lines().find(|it| it.starts_with(row)).unwrap().split(" | ").nth(7).unwrap()
+        };
+        assert_eq!((style("| GRPO | 2"), style("| HAPO, annealed | 3")), ("–", "0.00"));
+        assert!(text.contains("a machine that their record does not name"), "{text}");
+    }
 }

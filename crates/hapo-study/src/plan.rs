@@ -1,5 +1,6 @@
 //! What a study makes, and who hears of it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub struct StudyPlan {
     pub real: Option<Real>,
     /// Whether learning rates are searched; otherwise runs have their recipes' own.
     pub search: bool,
+    /// Learning rates by the names of their searches, which are not made for them.
+    pub rates: BTreeMap<String, f64>,
     /// Runs that were made elsewhere; they are not made again.
     pub record: Record,
     /// Overrides of every recipe.
@@ -64,6 +67,7 @@ impl StudyPlan {
             real: None,
             record: Record::default(),
             search: true,
+            rates: BTreeMap::new(),
             overrides: Overrides::default(),
             train: true,
             build: String::new(),

@@ -4,27 +4,32 @@
 //! the order of the file, so that every arm and every call has the same split. Numbers of a step are set for a small model
 //! on one machine; docs/results/plan.md says why they are these.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use hapo_data::task::{Split, TeacherSteps};
-use hapo_data::{CHAT, Dataset, TemplateChoice, write_file};
+use hapo_data::{CHAT, Dataset, TemplateChoice, write_row};
+use hapo_eval::{Judge, Truncated};
+use sha2::{Digest, Sha256};
 
 use crate::arm::{Arm, Base, Search, Section, StudyName, recipe};
 use crate::error::{Error, Result};
+use crate::mini::{EvalFormat, grader};
 
 /// What follows a problem in the user's turn.
 const SUFFIX: &str = "\nPlease reason step by step, and put your final answer within \\boxed{}.";
 /// The model's own template, in training and in scoring.
-pub(crate) const TEMPLATE: TemplateChoice<'static> =
+const TEMPLATE: TemplateChoice<'static> =
     TemplateChoice { name: CHAT, system: None, suffix: Some(SUFFIX) };
+/// How it is scored: a completion that was cut off gives no answer, as in training.
+pub(crate) const FORMAT: EvalFormat =
+    EvalFormat { template: TEMPLATE, completions: COMPLETIONS, truncated: Truncated::Wrong };
 /// Completions of each held-out problem.
 pub(crate) const COMPLETIONS: usize = 4;
 /// Problems of the development split.
 const DEVELOPMENT: usize = 60;
 /// Prompts of a step.
 const PROMPTS: usize = 8;
-/// Steps of the recipes that the arms are made from; the same share of each stage is made.
-const RECIPE_STEPS: u64 = 60;
 /// The rate of every arm where none is searched; imitation before a method has twice that.
 pub(crate) const RATE: f64 = 5e-6;
 const RATES: &[f64] = &[1e-6, 5e-6, 2e-5];
@@ -47,6 +52,8 @@ pub struct Real {
     train: PathBuf,
     development: Dataset,
     held_out: Dataset,
+    /// Of the problems and answers of both.
+    checksum: String,
     steps: u64,
     /// Steps of an epoch.
     epoch: u64,
@@ -54,28 +61,42 @@ pub struct Real {
 
 impl Real {
     /// The study of a model, in runs of `steps` steps, on the problems of a file of which the last `held_out` are for the
-    /// tables. What is trained on is written into the study's folder.
+    /// tables. What is trained on is written into the study's folder, into a file that is called by its content.
     ///
     /// # Errors
-    /// [`Error::TooFewProblems`], or a file that cannot be written.
+    /// [`Error::TooFewProblems`], [`Error::Overlap`], an answer that cannot be read, or a file that cannot be written.
     pub fn prepare(
         (model, steps): (String, u64),
         mut dataset: Dataset,
         held_out: usize,
         out: &Path,
     ) -> Result<Self> {
-        let (got, expected) = (dataset.examples.len(), held_out + DEVELOPMENT + PROMPTS);
+        let got = dataset.examples.len();
+        let expected = held_out.saturating_add(DEVELOPMENT + PROMPTS);
         if got < expected {
             return Err(Error::TooFewProblems { expected, got });
         }
         let held_out = Dataset { examples: dataset.examples.split_off(got - held_out) };
         let first = dataset.examples.len() - DEVELOPMENT;
         let development = Dataset { examples: dataset.examples.split_off(first) };
-        let train = out.join("train.jsonl");
+        let grader = grader();
+        Judge::new(&held_out, &grader, None)?;
+        Judge::new(&development, &grader, None)?;
+        require_apart(&[
+            ("held out", &held_out),
+            ("of the development split", &development),
+            ("trained on", &dataset),
+        ])?;
+        let rows = rows_of(&dataset);
+        let train = out.join(format!("train-{}.jsonl", checksum(&[&rows])));
         hapo_run::create_folder(out)?;
-        write_file(&train, &dataset)?;
-        let epoch = dataset.examples.len().div_ceil(PROMPTS) as u64;
-        Ok(Self { model, train, development, held_out, steps, epoch })
+        if !train.exists() {
+            hapo_run::write_atomically(&train, &rows)?;
+        }
+        let checksum = checksum(&[&rows_of(&development), &rows_of(&held_out)]);
+        // Prompts that do not fit are an error, so all of them are visited.
+        let epoch = (dataset.examples.len() / PROMPTS) as u64;
+        Ok(Self { model, train, development, held_out, checksum, steps, epoch })
     }
 
     /// Runs of 60 steps in epochs of 100, from the shipped base.
@@ -83,7 +104,9 @@ impl Real {
     pub(crate) fn of_tests() -> Self {
         let none = || Dataset { examples: Vec::new() };
         let (train, model) = (PathBuf::from("train.jsonl"), hapo_train::BUILTIN_BASE.to_owned());
-        Self { model, train, development: none(), held_out: none(), steps: 60, epoch: 100 }
+        let one = || Dataset { examples: vec![hapo_data::Example::default()] };
+        let checksum = String::new();
+        Self { model, train, development: one(), held_out: none(), checksum, steps: 60, epoch: 100 }
     }
 
     /// The model that all arms start from.
@@ -99,9 +122,20 @@ impl Real {
         }
     }
 
-    /// Steps of a stage whose recipe says so many.
-    pub(crate) fn steps(&self, of_recipe: u64) -> u64 {
-        (of_recipe * self.steps / RECIPE_STEPS).max(1)
+    /// What its problems and their answers are known by.
+    pub(crate) fn checksum(&self) -> &str {
+        &self.checksum
+    }
+
+    /// Steps of the stages of a recipe, which has so many: the same shares, the rest in the last.
+    pub(crate) fn steps(&self, of_recipe: &[u64]) -> Vec<u64> {
+        let all: u64 = of_recipe.iter().sum();
+        let mut steps: Vec<u64> =
+            of_recipe.iter().map(|it| ((it * self.steps + all / 2) / all).max(1)).collect();
+        if let Some((last, others)) = steps.split_last_mut() {
+            *last = (self.steps - others.iter().sum::<u64>()).max(1);
+        }
+        steps
     }
 
     /// What an arm has of this study: its data, and a gate that is annealed closes for good after half of the steps.
@@ -109,10 +143,51 @@ impl Real {
         let mut sets = vec![format!("data.train={}", crate::mini::model_name(&self.train)?)];
         if arm.recipe.is_some_and(|it| it.contains("turn_off_epoch")) {
             let turn_off = self.steps as f64 / 2.0 / self.epoch as f64;
-            sets.push(format!("hapo.turn_off_epoch={turn_off:.4}"));
+            sets.push(format!("hapo.turn_off_epoch={turn_off:.6}"));
         }
         Ok(sets)
     }
+}
+
+/// A problem that stands in two parts would be measured after it was trained on.
+fn require_apart(parts: &[(&'static str, &Dataset)]) -> Result<()> {
+    let mut known: HashMap<String, (&'static str, &str)> = HashMap::new();
+    for (part, dataset) in parts {
+        for it in &dataset.examples {
+            let text = it.problem.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
+            match known.get(&text) {
+                Some((other, id)) if other != part => {
+                    return Err(Error::Overlap {
+                        problems: [(*id).to_owned(), it.id.clone()],
+                        parts: [other, part],
+                    });
+                }
+                _ => known.insert(text, (part, &it.id)),
+            };
+        }
+    }
+    Ok(())
+}
+
+/// Problems, answers and solutions, a row each.
+fn rows_of(dataset: &Dataset) -> Vec<u8> {
+    let mut rows = Vec::new();
+    for it in &dataset.examples {
+        write_row(&mut rows, it).expect("memory takes all that is written");
+    }
+    rows
+}
+
+/// The first 16 hexadecimal digits of a SHA-256.
+fn checksum(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for it in parts {
+        hash.update((it.len() as u64).to_le_bytes());
+        hash.update(it);
+    }
+    let head = hash.finalize();
+    let head = head.first_chunk().expect("a SHA-256 digest has 32 bytes");
+    format!("{:016x}", u64::from_be_bytes(*head))
 }
 
 pub(crate) fn arms() -> impl Iterator<Item = Arm> {
@@ -120,6 +195,7 @@ pub(crate) fn arms() -> impl Iterator<Item = Arm> {
         "data.template=chat",
         &format!("data.template_suffix={SUFFIX:?}"),
         "data.max_prompt_tokens=256",
+        "data.overlong=error",
         "sampling.group_size=8",
         &format!("sampling.prompts_per_step={PROMPTS}"),
         "sampling.max_new_tokens=128",
@@ -163,4 +239,19 @@ pub(crate) fn sections() -> impl Iterator<Item = Section> {
         pairs: ["real-grpo", "real-sft", "real-sft-grpo", "real-trapo"].map(over).to_vec(),
         seeds: u64::MAX,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stages_of_a_recipe_have_all_steps_together() {
+        let of = |steps| Real { steps, ..Real::of_tests() };
+        assert_eq!(of(60).steps(&[20, 40]), [20, 40]);
+        assert_eq!(of(50).steps(&[20, 40]), [17, 33]);
+        assert_eq!(of(59).steps(&[20, 40]), [20, 39]);
+        assert_eq!(of(4).steps(&[20, 40]), [1, 3]);
+        assert_eq!(of(4).steps(&[60]), [4]);
+    }
 }

@@ -28,7 +28,7 @@ impl Record {
     /// Reads the file that a study wrote.
     ///
     /// # Errors
-    /// A file that cannot be read; [`Error::Record`] with the line that is no run's scores.
+    /// A file that cannot be read; [`Error::Record`] with the line that is no run's scores, or another of a run before it.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Read { path: path.to_owned(), source })?;
@@ -39,6 +39,13 @@ impl Record {
                 line: index + 1,
                 problem: error.to_string(),
             })?;
+            if record.get(&it.run).is_some() {
+                return Err(Error::Record {
+                    path: path.to_owned(),
+                    line: index + 1,
+                    problem: format!("{} stands before it as well", it.run),
+                });
+            }
             record.add(it.run, it.scores);
         }
         Ok(record)
@@ -46,6 +53,18 @@ impl Record {
 
     pub(crate) fn add(&mut self, run: String, scores: Scores) {
         self.runs.insert(run, scores);
+    }
+
+    /// Adds what a file that was written before has of runs that it lacks and that are `wanted`.
+    pub(crate) fn add_others(&mut self, path: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        if path.exists() {
+            for (run, scores) in Self::read(path)?.runs {
+                if wanted(&run) {
+                    self.runs.entry(run).or_insert(scores);
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn get(&self, run: &str) -> Option<&Scores> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
-use hapo_eval::{ProblemResult, text_checksum};
+use hapo_eval::ProblemResult;
 use hapo_train::Inputs;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,6 +22,9 @@ pub(crate) struct Scores {
     pub(crate) made: Made,
     pub(crate) learning_rate: f64,
     pub(crate) build: String,
+    /// The machine; nothing in records that do not say it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) cpu: String,
     /// Wall time of its steps and evaluations, over all calls.
     pub(crate) seconds: f64,
     /// The step whose checkpoint was best on the development split.
@@ -210,6 +213,32 @@ impl Scores {
         self.benchmarks.iter().map(|it| it.problems.clone()).collect()
     }
 
+    /// Of a run that was not made, with this success.
+    #[cfg(test)]
+    pub(crate) fn of_tests(run: &crate::job::Job, plan: &crate::StudyPlan, success: f64) -> Self {
+        let benchmark = BenchmarkScores {
+            name: String::new(),
+            problems: vec![success],
+            tokens: 0.0,
+            truncated: 0.0,
+            teacher_style: 0.0,
+            examples: Vec::new(),
+        };
+        Self {
+            arm: run.arm.name.clone(),
+            seed: run.seed,
+            made: run.made(plan, &run.stages(plan).unwrap()).unwrap(),
+            learning_rate: 0.0,
+            build: String::new(),
+            cpu: String::new(),
+            seconds: 0.0,
+            step: 0,
+            last: Last { success, truncated: 0.0 },
+            curves: Curves::default(),
+            benchmarks: vec![benchmark],
+        }
+    }
+
     pub(crate) fn mean(&self) -> f64 {
         success(&self.benchmarks)
     }
@@ -236,8 +265,8 @@ fn mean(values: &[f64]) -> f64 {
 pub(crate) enum Problems<'a> {
     /// So many of each level of the built-in task.
     Levels { levels: &'a [(&'static str, u32)], count: usize },
-    /// A part of a file.
-    Of(&'a Dataset),
+    /// A part of a file, and a checksum of all that the file's problems are scored by.
+    Of(&'a Dataset, &'a str),
 }
 
 impl Problems<'_> {
@@ -245,7 +274,7 @@ impl Problems<'_> {
     fn count(self) -> usize {
         match self {
             Self::Levels { count, .. } => count,
-            Self::Of(dataset) => dataset.examples.len(),
+            Self::Of(dataset, _) => dataset.examples.len(),
         }
     }
 
@@ -255,7 +284,7 @@ impl Problems<'_> {
             Self::Levels { levels, .. } => {
                 levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect()
             }
-            Self::Of(dataset) => vec![text_checksum(dataset)],
+            Self::Of(_, checksum) => vec![checksum.to_owned()],
         }
     }
 
@@ -263,7 +292,7 @@ impl Problems<'_> {
     fn format(self) -> EvalFormat {
         match self {
             Self::Levels { .. } => EvalFormat::BUILT_IN,
-            Self::Of(_) => EvalFormat { template: real::TEMPLATE, completions: real::COMPLETIONS },
+            Self::Of(..) => real::FORMAT,
         }
     }
 
@@ -271,7 +300,7 @@ impl Problems<'_> {
     fn sets(self, split: Split) -> Result<Vec<(String, Dataset)>> {
         match self {
             Self::Levels { levels, count } => problem_sets(levels, count, split),
-            Self::Of(dataset) => Ok(vec![("held-out".to_owned(), dataset.clone())]),
+            Self::Of(dataset, _) => Ok(vec![("held-out".to_owned(), dataset.clone())]),
         }
     }
 }
@@ -325,7 +354,7 @@ pub(crate) fn score(
         target.seed,
         threads,
     )?;
-    let is_text = matches!(target.problems, Problems::Of(_));
+    let is_text = matches!(target.problems, Problems::Of(..));
     let scores = names.into_iter().zip(results).map(|(name, results)| {
         let all = || results.iter().flat_map(|it| &it.completions);
         let n = all().count().max(1) as f64;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use hapo_data::task::Split;
@@ -46,26 +47,33 @@ pub fn sections(study: StudyName, only: &[String]) -> Result<Vec<&'static Sectio
 /// # Errors
 /// Those of the runs; scores of other settings than the plan's; a folder that cannot be written.
 pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutcome> {
+    rates::require_known(plan)?;
     hapo_run::create_folder(&plan.out)?;
     let continues = || plan.train && !observer.stop_requested();
     if plan.train {
         observer.begins(&cost(plan)?);
         make_bases(plan, observer)?;
     }
-    let mut rates = BTreeMap::new();
+    let mut rates = plan.rates.clone();
     if plan.search {
         if continues() {
-            work(plan, &rates::jobs(plan), observer)?;
+            work(plan, &with_base(plan, rates::jobs(plan)), observer)?;
         }
         rates = rates::best(plan)?;
+        rates.extend(plan.rates.clone());
         if continues() {
             let json = serde_json::to_vec_pretty(&rates).expect("rates are plain data");
             write_atomically(&plan.out.join("learning-rates.json"), &json)?;
         }
     }
     let jobs = table_jobs(plan, &rates);
+    let runs = jobs.len();
+    // Another process may be about the rest of a search, or a base.
+    let is_chosen =
+        |it: &Job| !plan.search || it.arm.search.is_empty() || rates.contains_key(&it.arm.search);
+    let jobs: Vec<Job> = jobs.into_iter().filter(is_chosen).collect();
     if continues() {
-        work(plan, &jobs, observer)?;
+        work(plan, &with_base(plan, jobs.clone()), observer)?;
     }
     let (mut done, mut record) = (BTreeMap::new(), plan.record.clone());
     for job in &jobs {
@@ -81,11 +89,22 @@ pub fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutc
             }
         }
     }
-    let missing = jobs.len() - done.len();
+    let missing = runs - done.len();
     let results = StudyResults::of(plan, &rates, &done)?;
     results.write(&plan.out)?;
-    record.write(&plan.out.join(format!("{}.runs.jsonl", results.file_stem())))?;
-    Ok(StudyOutcome { results, runs: jobs.len(), missing })
+    let path = plan.out.join(format!("{}.runs.jsonl", results.file_stem()));
+    // What it has of tables that were not asked for stays.
+    let asked: BTreeSet<String> = jobs.iter().map(|it| it.name(plan)).collect();
+    record.add_others(&path, |it| !asked.contains(it))?;
+    record.write(&path)?;
+    Ok(StudyOutcome { results, runs, missing })
+}
+
+/// Those whose base is there.
+fn with_base(plan: &StudyPlan, jobs: Vec<Job>) -> Vec<Job> {
+    let missing = missing_bases(plan);
+    let is_there = |it: &Job| !matches!(it.arm.base, Base::Rung(rung) if missing.contains(&rung));
+    jobs.into_iter().filter(is_there).collect()
 }
 
 /// The rungs whose bases runs that are missing need and that are not there.
@@ -103,9 +122,10 @@ fn missing_bases(plan: &StudyPlan) -> BTreeSet<usize> {
 fn make_bases(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<()> {
     for rung in missing_bases(plan) {
         let observe = |arm: &str, steps| observer.observe(arm, steps);
-        if observer.stop_requested() || !ladder::make(&plan.out, rung, plan.threads, &observe)? {
+        if observer.stop_requested() {
             break;
         }
+        ladder::make(&plan.out, rung, plan.threads, &observe)?;
     }
     Ok(())
 }
@@ -177,15 +197,18 @@ fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<
     }
     let total = waiting.len();
     let (waiting, done) = (Mutex::new(waiting), Mutex::new(0));
+    let failed = AtomicBool::new(false);
     let lock = "no worker panics with the lock";
     let worker = || -> Result<()> {
         loop {
             let next = waiting.lock().expect(lock).pop_front();
-            let Some(job) = next.filter(|_| !observer.stop_requested()) else {
+            let stops = observer.stop_requested() || failed.load(Ordering::Relaxed);
+            let Some(job) = next.filter(|_| !stops) else {
                 return Ok(());
             };
             let started = Instant::now();
-            let scores = job.make(plan, observer)?;
+            let scores =
+                job.make(plan, observer).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             let mut done = done.lock().expect(lock);
             *done += 1;
             observer.run_done(&RunDone {

@@ -23,7 +23,8 @@ pub(crate) type Done = BTreeMap<(String, u64), Scores>;
 pub struct StudyResults {
     /// The builds that made the runs.
     pub(crate) builds: Vec<String>,
-    pub(crate) cpu: String,
+    /// The machines; nothing of runs whose record does not say it.
+    pub(crate) cpus: Vec<String>,
     pub(crate) problems: usize,
     pub(crate) completions: usize,
     pub(crate) temperature: f32,
@@ -36,6 +37,8 @@ pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) study: StudyName,
+    /// Seeds of each row, where none is missing.
+    pub(crate) planned_seeds: u64,
     pub(crate) benchmarks: Vec<String>,
     pub(crate) rows: Vec<Row>,
     /// Labels of the rows that have no run.
@@ -49,7 +52,8 @@ pub(crate) struct Table {
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
-    pub(crate) seeds: usize,
+    /// Its seeds, of which `average` has the means.
+    pub(crate) seeds: Vec<u64>,
     pub(crate) learning_rate: f64,
     pub(crate) by_benchmark: Vec<f64>,
     /// Of the checkpoint that was best on the development split.
@@ -60,8 +64,10 @@ pub(crate) struct Row {
     pub(crate) last: f64,
     /// Seeds whose last checkpoint has lost a fifth of its best one's success, or ends no response in half of the cases.
     pub(crate) collapsed: usize,
-    /// Share of completions in the teacher's style.
-    pub(crate) teacher_style: f64,
+    /// Share of completions without an end token.
+    pub(crate) truncated: f64,
+    /// Share of completions in the teacher's style. Nothing of runs that were scored by another teacher's, and of text.
+    pub(crate) teacher_style: Option<f64>,
     pub(crate) tokens: f64,
     pub(crate) seconds: f64,
     /// Means over the first, middle and last third of the steps, of the metrics in [`CURVES`].
@@ -78,7 +84,8 @@ pub(crate) struct Row {
 pub(crate) struct Difference {
     pub(crate) row: &'static str,
     pub(crate) baseline: &'static str,
-    pub(crate) seeds: usize,
+    /// The seeds that both have, of which `average` has the differences.
+    pub(crate) seeds: Vec<u64>,
     pub(crate) average: Option<SeedEstimate>,
     /// The p-value after Holm's correction over the pairs of the table.
     pub(crate) p_holm: Option<f64>,
@@ -87,11 +94,15 @@ pub(crate) struct Difference {
 impl StudyResults {
     /// The tables of the runs that are done.
     pub(crate) fn of(plan: &StudyPlan, rates: &BTreeMap<String, f64>, done: &Done) -> Result<Self> {
-        let builds: BTreeSet<String> = done.values().map(|it| it.build.clone()).collect();
+        let distinct = |of: fn(&Scores) -> &String| -> Vec<String> {
+            let all: BTreeSet<&String> =
+                done.values().map(of).filter(|it| !it.is_empty()).collect();
+            all.into_iter().cloned().collect()
+        };
         let tables = plan.sections.iter().map(|it| table(plan, it, done));
         Ok(Self {
-            builds: builds.into_iter().collect(),
-            cpu: plan.cpu.clone(),
+            builds: distinct(|it| &it.build),
+            cpus: distinct(|it| &it.cpu),
             problems: plan
                 .real
                 .as_ref()
@@ -138,15 +149,15 @@ fn table(plan: &StudyPlan, section: &'static Section, done: &Done) -> Result<Tab
         if let (true, Some(first)) = (benchmarks.is_empty(), scores.first()) {
             benchmarks = first.benchmarks.iter().map(|it| it.name.clone()).collect();
         }
-        match row(name, &scores)? {
+        match row(name, section, &scores)? {
             Some(it) => rows.push(it),
             None => not_made.push(label(name)),
         }
     }
     let mut differences = Vec::with_capacity(section.pairs.len());
     for (row, baseline) in &section.pairs {
-        let (ours, theirs) = paired(&of(row), &of(baseline));
-        let (seeds, average) = (ours.len(), difference_over_seeds(&ours, &theirs)?);
+        let (seeds, ours, theirs) = paired(&of(row), &of(baseline));
+        let average = difference_over_seeds(&ours, &theirs)?;
         differences.push(Difference { row, baseline, seeds, average, p_holm: None });
     }
     let p: Vec<_> = differences.iter().map(|it| it.average.as_ref()?.p).collect();
@@ -158,6 +169,7 @@ fn table(plan: &StudyPlan, section: &'static Section, done: &Done) -> Result<Tab
         name: &section.name,
         title: &section.title,
         study: section.study,
+        planned_seeds: seeds,
         benchmarks,
         rows,
         not_made,
@@ -174,7 +186,7 @@ fn all_fail_at_start(scores: &[&Scores]) -> Option<f64> {
 }
 
 /// The row of an arm; `None` without a run that is done.
-fn row(name: &'static str, scores: &[&Scores]) -> Result<Option<Row>> {
+fn row(name: &'static str, section: &Section, scores: &[&Scores]) -> Result<Option<Row>> {
     let Some(first) = scores.first() else {
         return Ok(None);
     };
@@ -190,22 +202,26 @@ fn row(name: &'static str, scores: &[&Scores]) -> Result<Option<Row>> {
     };
     let by_benchmark = (0..first.benchmarks.len())
         .map(|n| mean(scores.iter().flat_map(|it| it.benchmarks[n].problems.iter().copied())));
+    let arm = find(name);
     // A pretrained model seldom ends within its limit, before a run as after it.
-    let ends = find(name).base != Base::Pretrained;
+    let ends = arm.base != Base::Pretrained;
+    let teacher = section.arms.last().map(|it| find(it).teacher);
+    let has_style = ends && teacher == Some(arm.teacher);
     let collapsed =
         |it: &&&Scores| it.last.success < 0.8 * it.mean() || (ends && it.last.truncated > 0.5);
     let steps: Vec<Vec<f64>> = (0..CURVES.len()).map(|it| over_seeds(scores, it)).collect();
     Ok(Some(Row {
         name,
         label: label(name),
-        seeds: scores.len(),
+        seeds: scores.iter().map(|it| it.seed).collect(),
         learning_rate: first.learning_rate,
         by_benchmark: by_benchmark.collect(),
         average,
         step: of_runs(&|it| it.step as f64),
         last: of_runs(&|it| it.last.success),
         collapsed: scores.iter().filter(collapsed).count(),
-        teacher_style: of_benchmarks(&|it| it.teacher_style),
+        truncated: of_benchmarks(&|it| it.truncated),
+        teacher_style: has_style.then(|| of_benchmarks(&|it| it.teacher_style)),
         tokens: of_benchmarks(&|it| it.tokens),
         seconds: of_runs(&|it| it.seconds),
         curves: steps.iter().map(|it| thirds(it)).collect(),
@@ -239,14 +255,13 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 /// Scores of each problem, by benchmark.
 type Sets = Vec<Vec<f64>>;
 
-/// The problems of the seeds that both have.
-fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Sets>, Vec<Sets>) {
-    ours.iter()
-        .filter_map(|it| {
-            let other = theirs.iter().find(|other| other.seed == it.seed)?;
-            Some((it.sets(), other.sets()))
-        })
-        .unzip()
+/// The seeds that both have, and their problems.
+fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<u64>, Vec<Sets>, Vec<Sets>) {
+    let both = ours.iter().filter_map(|it| {
+        let other = theirs.iter().find(|other| other.seed == it.seed)?;
+        Some((it.seed, it.sets(), other.sets()))
+    });
+    both.collect()
 }
 
 pub(crate) fn label(name: &str) -> &'static str {

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     group_size: usize,
     /// m: largest success count still treated as failure [default: 0]
     #[arg(long, conflicts_with = "gamma0")]
-    failure_level: Option<usize>,
+    success_limit: Option<usize>,
     /// γ0 by hand, as a decimal
     #[arg(long)]
     gamma0: Option<Decimal>,
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let threshold = match args.gamma0 {
         Some(gamma0) => Threshold::Manual { gamma0 },
-        None => Threshold::Derived { success_limit: args.failure_level.unwrap_or(0) },
+        None => Threshold::Derived { success_limit: args.success_limit.unwrap_or(0) },
     };
     let annealing = match args.turn_off_epoch {
         Some(turn_off_epoch) => Annealing::Sigmoid { turn_off_epoch, steepness: args.steepness },

@@ -58,8 +58,8 @@ pub(crate) struct Args {
     /// real: so many of the file's last problems are held out
     #[arg(long, value_name = "N", default_value_t = 319)]
     held_out: usize,
-    /// real: steps of each run; the gate closes for good after half of them
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    /// real: steps of each run, 4 or more; the gate closes for good after half of them
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(4..))]
     steps: u64,
     /// Runs that were made elsewhere: the file STUDY.runs.jsonl of their study; they are not made again
     #[arg(long, value_name = "FILE")]
@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Train with the recipes' own learning rates
     #[arg(long)]
     no_search: bool,
+    /// Train an arm with this learning rate, which is not searched; may be given several times
+    #[arg(long, value_name = "SEARCH=RATE", value_parser = named_rate)]
+    rate: Vec<(String, f64)>,
     #[command(flatten)]
     overrides: OverrideArgs,
     /// Make the tables from the runs that are done, and start none
@@ -155,10 +158,11 @@ impl Args {
                 None => Record::default(),
             },
             search: !self.no_search,
+            rates: self.rate.iter().cloned().collect(),
             overrides: self.overrides.overrides(),
             train: !self.tables,
             build: crate::VERSION.to_owned(),
-            cpu: machine::cpu_name(),
+            cpu: format!("{}, {}", machine::cpu_name(), machine::instructions()),
         })
     }
 
@@ -170,7 +174,7 @@ impl Args {
                 arguments::at_least_one(&[("--held-out", self.held_out)], hint)?;
                 let model = hub::model_folder(model)?;
                 let dataset = hapo_train::load_file(&hub::data_file(data)?, ReadAs::default())?;
-                let of_runs = (model, self.steps.max(1));
+                let of_runs = (model, self.steps);
                 Ok(Some(Real::prepare(of_runs, dataset, self.held_out, out)?))
             }
             (Study::Real, ..) => Err(bad_input("real: expected --model and --data", hint)),
@@ -178,6 +182,15 @@ impl Args {
             _ => Err(bad_input("--model and --data are of the study `real`", hint)),
         }
     }
+}
+
+/// A learning rate with the name of its search, such as `ladder-grpo=1e-4`.
+fn named_rate(text: &str) -> std::result::Result<(String, f64), String> {
+    let expected = || format!("expected SEARCH=RATE, such as ladder-grpo=1e-4, got `{text}`");
+    let (name, rate) = text.split_once('=').ok_or_else(expected)?;
+    let rate: f64 =
+        rate.parse().ok().filter(|it: &f64| it.is_finite() && *it > 0.0).ok_or_else(expected)?;
+    Ok((name.to_owned(), rate))
 }
 
 /// Shows the runs of a study and passes on the user's wish to stop.

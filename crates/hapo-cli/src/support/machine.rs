@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_kernels::{Accumulate, Buffer, Compute, Cpu, Device, MatShape};
+use hapo_kernels::{Accumulate, Buffer, Compute, Cpu, Device, Isa, MatShape};
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
 
@@ -84,6 +84,11 @@ pub(crate) fn device_spec(threads: usize, compute: Compute, config: &Config) -> 
     }
     let flops = product_rate(&cpu(threads, compute)?, product)?;
     Ok(spec.computing(compute, flops))
+}
+
+/// The widest instructions that the kernels use on it.
+pub(crate) fn instructions() -> String {
+    format!("{:?}", Isa::current()).to_lowercase()
 }
 
 /// The CPU's name, where the system says.

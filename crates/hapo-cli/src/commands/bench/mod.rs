@@ -8,7 +8,7 @@ mod gpu;
 mod workers;
 
 use anyhow::Result;
-use hapo_kernels::{Compute, Cpu, Device, Isa};
+use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::{Architecture, Config, Model, Packed};
 use serde::Serialize;
 
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         parameters: 0,
         device: "cpu".to_owned(),
         cpu: machine::cpu_name(),
-        instructions: format!("{:?}", Isa::current()).to_lowercase(),
+        instructions: machine::instructions(),
         threads: cpu.threads(),
         product_gflops: rates.flops / 1e9,
         rounded_product_gflops: match &rounding {
@@ -205,7 +205,7 @@ fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
         parameters: model.layout().parameters(),
         device: name,
         cpu: machine::cpu_name(),
-        instructions: format!("{:?}", Isa::current()).to_lowercase(),
+        instructions: machine::instructions(),
         threads: 1,
         product_gflops: flops / 1e9,
         rounded_product_gflops: None,
