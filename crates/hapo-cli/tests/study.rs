@@ -1,4 +1,4 @@
-//! `hapo study`: a rehearsal, killed and resumed.
+//! `hapo study`: a rehearsal, killed and resumed; the tables that are kept.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -210,4 +210,35 @@ fn a_pretrained_model_is_studied_on_a_files_problems() {
         assert_eq!(refused.status.code(), Some(2), "{message}");
         assert!(message.contains(named), "{message}");
     }
+}
+
+/// The commands that docs/results/when-it-helps.md gives make its tables, number for number.
+#[test]
+fn the_records_that_are_kept_give_the_tables_of_their_page() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let ladder = |more: &[&str], record: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
+        command.args(["study", "ladder", "--tables", "--record"]).arg(record).args(more);
+        let output = command.arg("--out").arg(folder.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        read(&folder.path().join("ladder.md"))
+    };
+    let page = read(&results.join("when-it-helps.md"));
+    let all = results.join("ladder.runs.jsonl");
+    let made = ladder(&[], &all);
+    let from = made.find("\n## ").unwrap();
+    let tables = made[from..].replace("\n## ", "\n### ");
+    assert!(page.contains(&tables), "{tables}");
+
+    let mut level: Vec<String> = read(&all).lines().map(str::to_owned).collect();
+    level.retain(|it| !it.contains("\"runs/rung-0-sft-grpo/"));
+    level.extend(read(&results.join("ladder-level.runs.jsonl")).lines().map(str::to_owned));
+    let record = folder.path().join("level.jsonl");
+    std::fs::write(&record, level.join("\n")).unwrap();
+    let made = ladder(&["--only", "rung-0", "--rate", "ladder-sft-grpo=1e-4"], &record);
+    assert!(made.contains("Learning rates, given, not chosen: ladder-sft-grpo 1e-4."), "{made}");
+    assert!(made.contains("| -0.045 [-0.061, -0.029] | 0.004 |"), "{made}");
+    assert!(page.contains("HAPO is .045 below SFT-GRPO (95 % [.029, .061], p = .004)"));
 }

@@ -44,13 +44,15 @@ impl StudyResults {
         if self.cpus.len() > 1 {
             text += "These tables mix machines.\n";
         }
-        if !self.learning_rates.is_empty() {
-            let rates: Vec<String> =
-                self.learning_rates.iter().map(|(name, rate)| format!("{name} {rate:e}")).collect();
-            text += &format!(
-                "Learning rates, chosen on the development split: {}.\n",
-                rates.join(", ")
-            );
+        for (how, rates) in [
+            ("chosen on the development split", &self.learning_rates),
+            ("given, not chosen", &self.given_rates),
+        ] {
+            if !rates.is_empty() {
+                let rates: Vec<String> =
+                    rates.iter().map(|(name, rate)| format!("{name} {rate:e}")).collect();
+                text += &format!("Learning rates, {how}: {}.\n", rates.join(", "));
+            }
         }
         text += &self.ladder();
         text += &self.verdicts();

@@ -28,7 +28,10 @@ pub struct StudyResults {
     pub(crate) problems: usize,
     pub(crate) completions: usize,
     pub(crate) temperature: f32,
+    /// As they were chosen, by the names of the searches.
     pub(crate) learning_rates: BTreeMap<String, f64>,
+    /// As they were given in the place of a search.
+    pub(crate) given_rates: BTreeMap<String, f64>,
     pub(crate) tables: Vec<Table>,
 }
 
@@ -109,7 +112,12 @@ impl StudyResults {
                 .map_or(plan.problems, |it| it.problems(Split::HeldOut).examples.len()),
             completions: plan.real.as_ref().map_or(mini::COMPLETIONS, |_| real::COMPLETIONS),
             temperature: mini::TEMPERATURE,
-            learning_rates: rates.clone(),
+            learning_rates: rates
+                .iter()
+                .filter(|it| !plan.rates.contains_key(it.0))
+                .map(|(name, rate)| (name.clone(), *rate))
+                .collect(),
+            given_rates: plan.rates.clone(),
             tables: tables.collect::<Result<_>>()?,
         })
     }
