@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use hapo_core::ScheduleTable;
 use hapo_run::{Columns, EarlyEnd, RunFolder, is_locked, recipe_entries};
@@ -133,9 +133,17 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
 }
 
 fn end_of(path: &Path, parts: usize) -> String {
+    last(&parts_of(path), parts)
+}
+
+fn parts_of(path: &Path) -> Vec<String> {
     let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let all: Vec<String> = whole.iter().map(|it| it.to_string_lossy().into_owned()).collect();
-    all[all.len().saturating_sub(parts)..].join("/")
+    let folders = whole.components().filter(|it| matches!(it, Component::Normal(_)));
+    folders.map(|it| it.as_os_str().to_string_lossy().into_owned()).collect()
+}
+
+fn last(parts: &[String], count: usize) -> String {
+    parts[parts.len().saturating_sub(count)..].join("/")
 }
 
 fn read(path: &Path) -> Result<Run> {
@@ -226,6 +234,74 @@ pub(crate) fn seed_groups(runs: &[Run]) -> Vec<Vec<usize>> {
     groups
 }
 
+/// What [`seed_groups`] are called: a run by its own name, several by what their paths share, `trapo` for `trapo/seed-0` and
+/// `trapo/seed-1` or for `trapo-0` and `trapo-1`, by as much of the end as tells the groups apart.
+pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
+    let first: Vec<String> = groups.iter().map(|it| runs[it[0]].name.clone()).collect();
+    let shared = groups.iter().map(|group| match group.as_slice() {
+        [_] => None,
+        many => {
+            let paths: Vec<_> = many.iter().map(|it| parts_of(&runs[*it].path)).collect();
+            shared_path(&paths)
+        }
+    });
+    let shared: Vec<Option<(Vec<String>, usize)>> = shared.collect();
+    let name = |at: usize, more: usize| match &shared[at] {
+        Some((parts, least)) => last(parts, least + more),
+        None => first[at].clone(),
+    };
+    let named = |more| -> Vec<String> { (0..groups.len()).map(|at| name(at, more)).collect() };
+    let are_distinct = |names: &Vec<String>| {
+        let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
+        distinct.len() == names.len() && names.iter().all(|it| !it.is_empty())
+    };
+    (0..6).map(named).find(are_distinct).unwrap_or(first)
+}
+
+/// The folders that paths share, where seeds differ what their names share but for the number; and how many of the last ones
+/// a name needs at the least, which are those from the one that says what the seeds are of.
+fn shared_path(paths: &[Vec<String>]) -> Option<(Vec<String>, usize)> {
+    let (first, others) = paths.split_first()?;
+    if others.iter().any(|it| it.len() != first.len()) {
+        return None;
+    }
+    let mut shared = Vec::new();
+    let mut from = None;
+    for (at, part) in first.iter().enumerate() {
+        let name = if others.iter().all(|it| it[at] == *part) {
+            part.as_str()
+        } else {
+            let common =
+                others.iter().fold(part.as_str(), |it, other| common_start(it, &other[at]));
+            let name = without_number(common);
+            from.get_or_insert(if name.is_empty() {
+                shared.len().saturating_sub(1)
+            } else {
+                shared.len()
+            });
+            name
+        };
+        if !name.is_empty() {
+            shared.push(name.to_owned());
+        }
+    }
+    let least = shared.len() - from?.min(shared.len());
+    Some((shared, least))
+}
+
+fn common_start<'a>(a: &'a str, b: &str) -> &'a str {
+    let end = a.char_indices().zip(b.chars()).find(|((_, a), b)| a != b);
+    let end = end.map_or(a.len().min(b.len()), |((at, _), _)| at);
+    &a[..end]
+}
+
+/// `trapo` of `trapo-seed-1`, nothing of `seed-1`.
+fn without_number(name: &str) -> &str {
+    let separator = ['-', '_', '.', '='];
+    let name = name.trim_end_matches(|it: char| it.is_ascii_digit()).trim_end_matches(separator);
+    name.strip_suffix("seed").unwrap_or(name).trim_end_matches(separator)
+}
+
 /// Keys in which recipes differ, with the value in each run.
 pub(crate) fn differences(runs: &[Run]) -> Vec<(String, Vec<Option<String>>)> {
     let keys: std::collections::BTreeSet<&String> =
@@ -237,4 +313,32 @@ pub(crate) fn differences(runs: &[Run]) -> Vec<(String, Vec<Option<String>>)> {
         })
         .filter(|it: &(_, Vec<_>)| it.1.iter().any(|value| *value != it.1[0]))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_called_by_what_their_paths_share() {
+        let named = |paths: &[&str]| {
+            let parts = paths.iter().map(|it| it.split('/').map(str::to_owned).collect());
+            let parts: Vec<Vec<String>> = parts.collect();
+            shared_path(&parts).map(|(parts, least)| last(&parts, least))
+        };
+        for (paths, name) in [
+            (&["runs/trapo/seed-0", "runs/trapo/seed-1"][..], "trapo"),
+            (&["runs/sft-grpo/seed-0/grpo", "runs/sft-grpo/seed-3/grpo"], "sft-grpo/grpo"),
+            (&["mini/grpo-0", "mini/grpo-1", "mini/grpo-2"], "grpo"),
+            (&["qwen2-10", "qwen2-11"], "qwen2"),
+            (&["a/trapo-seed10", "a/trapo-seed1"], "trapo"),
+            (&["a/é-1", "a/é-2"], "é"),
+            (&["a/x", "b/x"], "x"),
+            (&["0", "1"], ""),
+        ] {
+            assert_eq!(named(paths).as_deref(), Some(name), "{paths:?}");
+        }
+        assert_eq!(named(&["a/b", "a"]), None);
+        assert_eq!(named(&["a/b", "a/b"]), None, "two of the same place");
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::axis::{Across, places};
 use crate::figures::{Figure, Scale};
-use crate::folder::{Run, seed_groups};
+use crate::folder::{Run, group_names, seed_groups};
 
 /// Lengths of the means that a line is drawn as.
 const WINDOWS: [usize; 4] = [50, 20, 10, 5];
@@ -26,16 +26,19 @@ pub(super) struct Set {
 
 impl<'a> Placed<'a> {
     pub(super) fn new(runs: &'a [Run]) -> Self {
-        let named = |group: Vec<usize>| Set {
-            name: match group.as_slice() {
-                [one] => runs[*one].name.clone(),
-                many => format!("{} ({} seeds)", runs[many[0]].name, many.len()),
+        let each = runs.iter().enumerate();
+        let each = each.map(|(at, it)| Set { name: it.name.clone(), runs: vec![at] }).collect();
+        let groups = seed_groups(runs);
+        let names = group_names(runs, &groups);
+        let bands = names.into_iter().zip(groups).map(|(name, runs)| Set {
+            name: match runs.len() {
+                1 => name,
+                many => format!("{name} ({many} seeds)"),
             },
-            runs: group,
-        };
-        let each = (0..runs.len()).map(|it| named(vec![it])).collect();
-        let bands = seed_groups(runs).into_iter().map(named).collect();
-        Self { runs, places: runs.iter().map(places).collect(), sets: [each, bands] }
+            runs,
+        });
+        let sets = [each, bands.collect()];
+        Self { runs, places: runs.iter().map(places).collect(), sets }
     }
 
     pub(super) fn sets(&self, bands: bool) -> &[Set] {
