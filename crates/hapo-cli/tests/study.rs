@@ -218,26 +218,29 @@ fn the_records_that_are_kept_give_the_tables_of_their_page() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
     let read = |path: &Path| std::fs::read_to_string(path).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let ladder = |more: &[&str], record: &Path| {
+    let made_of = |study: &str, more: &[&str], record: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
-        command.args(["study", "ladder", "--tables", "--record"]).arg(record).args(more);
+        command.args(["study", study, "--tables", "--record"]).arg(record).args(more);
         let output = command.arg("--out").arg(folder.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        read(&folder.path().join("ladder.md"))
+        read(&folder.path().join(format!("{study}.md")))
     };
     let page = read(&results.join("when-it-helps.md"));
-    let all = results.join("ladder.runs.jsonl");
-    let made = ladder(&[], &all);
-    let from = made.find("\n## ").unwrap();
-    let tables = made[from..].replace("\n## ", "\n### ");
-    assert!(page.contains(&tables), "{tables}");
+    for (study, only) in [("ladder", &[][..]), ("teachers", &["--only", "exact,ceiling"])] {
+        let made = made_of(study, only, &results.join(format!("{study}.runs.jsonl")));
+        let from = made.find("\n## ").unwrap();
+        let tables = made[from..].trim_end().replace("\n## ", "\n### ");
+        assert!(page.contains(&tables), "{tables}");
+    }
 
-    let mut level: Vec<String> = read(&all).lines().map(str::to_owned).collect();
+    let mut level: Vec<String> =
+        read(&results.join("ladder.runs.jsonl")).lines().map(str::to_owned).collect();
     level.retain(|it| !it.contains("\"runs/rung-0-sft-grpo/"));
     level.extend(read(&results.join("ladder-level.runs.jsonl")).lines().map(str::to_owned));
     let record = folder.path().join("level.jsonl");
     std::fs::write(&record, level.join("\n")).unwrap();
-    let made = ladder(&["--only", "rung-0", "--rate", "ladder-sft-grpo=1e-4"], &record);
+    let given = ["--only", "rung-0", "--rate", "ladder-sft-grpo=1e-4"];
+    let made = made_of("ladder", &given, &record);
     assert!(made.contains("Learning rates, given, not chosen: ladder-sft-grpo 1e-4."), "{made}");
     assert!(made.contains("| -0.045 [-0.061, -0.029] | 0.004 |"), "{made}");
     assert!(page.contains("HAPO is .045 below SFT-GRPO (95 % [.029, .061], p = .004)"));
