@@ -204,17 +204,26 @@ impl Job {
         Some(serde_json::from_str::<Scores>(&text).ok()?.seconds)
     }
 
-    /// Seconds that it is expected to take.
+    /// Seconds that its scoring is expected to take: of its best checkpoint and of its last. Of the built-in task none.
+    pub(crate) fn expected_scoring_seconds(&self, plan: &StudyPlan) -> f64 {
+        let Some(real) = &plan.real else { return 0.0 };
+        let completions = real.problems(self.split).examples.len() * real::COMPLETIONS;
+        let checkpoints = if self.arm.recipe.is_none() { 1.0 } else { 2.0 };
+        checkpoints * completions as f64 * real::SCORE_SECONDS / plan.threads_of_a_run() as f64
+    }
+
+    /// Seconds that its training is expected to take.
     pub(crate) fn expected_seconds(&self, plan: &StudyPlan) -> Result<f64> {
         if self.arm.recipe.is_none() {
             return Ok(0.0);
         }
         let of_stage = |it: &Recipe| {
-            let (rollouts, imitation) = match self.arm.base {
-                Base::Pretrained => real::STEP_SECONDS,
-                _ => STEP_SECONDS,
+            let ((rollouts, imitation), threads) = match self.arm.base {
+                Base::Pretrained => (real::STEP_SECONDS, plan.threads_of_a_run()),
+                // A small model gains little by a second thread.
+                _ => (STEP_SECONDS, 1),
             };
-            it.steps() as f64 * if imitates(it) { imitation } else { rollouts }
+            it.steps() as f64 * if imitates(it) { imitation } else { rollouts } / threads as f64
         };
         Ok(self.stages(plan)?.iter().map(of_stage).sum())
     }

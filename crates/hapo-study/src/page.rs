@@ -26,8 +26,8 @@ impl StudyResults {
     pub fn markdown(&self) -> String {
         let mut text = format!(
             "Runs by hapo {}, on {}. Success on {} held-out problems of each benchmark, {} completions each at temperature {}, \
-             of the checkpoint that was best on the development split; in brackets the 95 % interval over seeds (t) and \
-             problems, which one seed does not give; p after Holm's correction over the pairs of its table. Steps and curves of a \
+             of {}; in square brackets the 95 % interval over seeds (t) \
+             and problems, of one seed in round ones that over its problems alone; p after Holm's correction over the pairs of its table. Steps and curves of a \
              run of two stages are those of its second.\n",
             self.builds.join(" and "),
             match &self.cpus[..] {
@@ -36,7 +36,12 @@ impl StudyResults {
             },
             self.problems,
             self.completions,
-            self.temperature
+            self.temperature,
+            if self.reads_the_best {
+                "the checkpoint that was best on the development split"
+            } else {
+                "the last checkpoint"
+            }
         );
         if self.builds.len() > 1 {
             text += "These tables mix builds.\n";
@@ -339,16 +344,17 @@ fn examples(table: &Table) -> String {
     text
 }
 
-/// A mean with its interval; of one seed without, since seeds differ by more than problems.
+/// A mean with its interval; of one seed with that over its problems, in other brackets, since seeds differ by more.
 fn estimated(it: Option<&SeedEstimate>, signed: bool) -> String {
     let Some(it) = it else {
         return NOT_MADE.to_owned();
     };
-    match (it.interval, signed) {
-        (None, true) => format!("{:+.3}", it.mean),
-        (None, false) => format!("{:.3}", it.mean),
-        (Some((low, high)), true) => format!("{:+.3} [{low:+.3}, {high:+.3}]", it.mean),
-        (Some((low, high)), false) => format!("{:.3} [{low:.3}, {high:.3}]", it.mean),
+    let number = |it: f64| if signed { format!("{it:+.3}") } else { format!("{it:.3}") };
+    let mean = number(it.mean);
+    match (it.interval, it.over_problems) {
+        (Some((low, high)), _) => format!("{mean} [{}, {}]", number(low), number(high)),
+        (None, Some((low, high))) => format!("{mean} ({}, {})", number(low), number(high)),
+        (None, None) => mean,
     }
 }
 

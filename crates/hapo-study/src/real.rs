@@ -21,9 +21,10 @@ const SUFFIX: &str = "\nPlease reason step by step, and put your final answer wi
 /// The model's own template, in training and in scoring.
 const TEMPLATE: TemplateChoice<'static> =
     TemplateChoice { name: CHAT, system: None, suffix: Some(SUFFIX) };
-/// How it is scored: a completion that was cut off gives no answer, as in training.
+/// How it is scored: a completion that was cut off is graded, as in training, since a model that was not trained for the
+/// limit seldom ends within it.
 pub(crate) const FORMAT: EvalFormat =
-    EvalFormat { template: TEMPLATE, completions: COMPLETIONS, truncated: Truncated::Wrong };
+    EvalFormat { template: TEMPLATE, completions: COMPLETIONS, truncated: Truncated::Grade };
 /// Completions of each held-out problem.
 pub(crate) const COMPLETIONS: usize = 4;
 /// Problems of the development split.
@@ -33,8 +34,10 @@ const PROMPTS: usize = 8;
 /// The rate of every arm where none is searched; imitation before a method has twice that.
 pub(crate) const RATE: f64 = 5e-6;
 const RATES: &[f64] = &[1e-6, 5e-6, 2e-5];
-/// Seconds of a step: of rollouts, and of imitation. Of a model of 135M on two cores.
-pub(crate) const STEP_SECONDS: (f64, f64) = (36.0, 9.0);
+/// Seconds of a step: of rollouts, and of imitation. Of a model of 135M on one thread.
+pub(crate) const STEP_SECONDS: (f64, f64) = (72.0, 18.0);
+/// Seconds of a completion that is scored, of the same.
+pub(crate) const SCORE_SECONDS: f64 = 0.35;
 
 /// Name, label, recipe.
 const METHODS: [(&str, &str, &str); 5] = [
@@ -196,6 +199,7 @@ pub(crate) fn arms() -> impl Iterator<Item = Arm> {
         &format!("data.template_suffix={SUFFIX:?}"),
         "data.max_prompt_tokens=256",
         "data.overlong=error",
+        "data.truncated=grade",
         "sampling.group_size=8",
         &format!("sampling.prompts_per_step={PROMPTS}"),
         "sampling.max_new_tokens=128",

@@ -145,7 +145,7 @@ fn cost(plan: &StudyPlan) -> Result<Cost> {
             if let Some(took) = job.took(plan) {
                 (expected, measured, count) = (expected + takes, measured + took, count + 1);
             } else {
-                (runs, seconds) = (runs + 1, seconds + takes);
+                (runs, seconds) = (runs + 1, seconds + takes + job.expected_scoring_seconds(plan));
             }
         }
         Ok((runs, seconds))

@@ -28,6 +28,8 @@ pub struct StudyResults {
     pub(crate) problems: usize,
     pub(crate) completions: usize,
     pub(crate) temperature: f32,
+    /// Whether runs are read at the checkpoint that was best on the development split; otherwise at their last.
+    pub(crate) reads_the_best: bool,
     /// As they were chosen, by the names of the searches.
     pub(crate) learning_rates: BTreeMap<String, f64>,
     /// As they were given in the place of a search.
@@ -112,6 +114,7 @@ impl StudyResults {
                 .map_or(plan.problems, |it| it.problems(Split::HeldOut).examples.len()),
             completions: plan.real.as_ref().map_or(mini::COMPLETIONS, |_| real::COMPLETIONS),
             temperature: mini::TEMPERATURE,
+            reads_the_best: !plan.overrides.set.iter().any(|it| it == "checkpoint.best="),
             learning_rates: rates
                 .iter()
                 .filter(|it| !plan.rates.contains_key(it.0))
@@ -203,7 +206,9 @@ fn row(name: &'static str, section: &Section, scores: &[&Scores]) -> Result<Opti
         return Ok(None);
     };
     // A share: what t gives beyond 0 and 1 is impossible.
-    average.interval = average.interval.map(|(low, high)| (low.max(0.0), high.min(1.0)));
+    for it in [&mut average.interval, &mut average.over_problems] {
+        *it = it.map(|(low, high)| (low.max(0.0), high.min(1.0)));
+    }
     let of_runs = |of: &dyn Fn(&Scores) -> f64| mean(scores.iter().map(|it| of(it)));
     let of_benchmarks = |of: &dyn Fn(&crate::scores::BenchmarkScores) -> f64| {
         of_runs(&|it: &Scores| mean(it.benchmarks.iter().map(of)))
