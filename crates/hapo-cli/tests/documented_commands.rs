@@ -16,6 +16,7 @@ const PLACEHOLDERS: &[&str] = &["DIR", "FILE", "RECIPE", "NAME", "…", "[--"];
 const NEEDS: &[(&str, &str)] = &[
     ("hapo quickstart", "minutes"),
     ("hapo study", "minutes to hours"),
+    ("runs/study-", "the runs of a study"),
     ("hapo watch", "somebody who ends it"),
     ("recipes/paper", "the paper's model and data"),
     ("--suite math6", "the paper's benchmarks, and a model"),
