@@ -116,24 +116,34 @@ fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
     }
 }
 
-/// Reads runs and gives each a name of its own: as much of the end of its path as it takes.
+/// Reads runs and gives each a name of its own: as much of the end of its path as it takes, and all that is below the folder
+/// of all of them where runs lie at different depths, so that a stage is not called `seed-0/grpo` beside `trapo/seed-0`.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
     let mut runs = paths.iter().map(|it| read(it)).collect::<Result<Vec<_>>>()?;
-    for parts in 1..=6 {
-        let names: Vec<String> = paths.iter().map(|it| end_of(it, parts)).collect();
-        for (run, name) in runs.iter_mut().zip(&names) {
-            run.name.clone_from(name);
-        }
-        let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
-        if distinct.len() == names.len() {
-            break;
-        }
+    let paths: Vec<Vec<String>> = paths.iter().map(|it| parts_of(it)).collect();
+    for (run, name) in runs.iter_mut().zip(names(&paths)) {
+        run.name = name;
     }
     Ok(runs)
 }
 
-fn end_of(path: &Path, parts: usize) -> String {
-    last(&parts_of(path), parts)
+fn names(paths: &[Vec<String>]) -> Vec<String> {
+    let ends = |count: usize| paths.iter().map(|it| last(it, count)).collect::<Vec<_>>();
+    let are_distinct = |count: &usize| {
+        let distinct: std::collections::BTreeSet<String> = ends(*count).into_iter().collect();
+        distinct.len() == paths.len()
+    };
+    let least = (1..=6).find(are_distinct).unwrap_or(6);
+    let shared = (0..).take_while(|at| {
+        let first = paths.first().and_then(|it| it.get(*at));
+        first.is_some() && paths.iter().all(|it| it.get(*at) == first)
+    });
+    let shared = shared.count();
+    let name = |path: &Vec<String>| match path.len() - shared {
+        below if below <= DEPTH + 1 => last(path, least.max(below)),
+        _ => last(path, least),
+    };
+    paths.iter().map(name).collect()
 }
 
 fn parts_of(path: &Path) -> Vec<String> {
@@ -318,6 +328,26 @@ pub(crate) fn differences(runs: &[Run]) -> Vec<(String, Vec<Option<String>>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_are_called_by_as_much_as_tells_them_apart() {
+        let named = |paths: &[&str]| {
+            let parts = paths.iter().map(|it| it.split('/').map(str::to_owned).collect());
+            names(&parts.collect::<Vec<_>>())
+        };
+        for (paths, expected) in [
+            (&["home/runs/trapo"][..], &["trapo"][..]),
+            (&["runs/grpo", "runs/hapo"], &["grpo", "hapo"]),
+            (&["runs/grpo/seed-0", "runs/hapo/seed-0"], &["grpo/seed-0", "hapo/seed-0"]),
+            (
+                &["runs/trapo/seed-0", "runs/sft-grpo/seed-0/grpo"],
+                &["trapo/seed-0", "sft-grpo/seed-0/grpo"],
+            ),
+            (&["a/b/c/d/e/f", "g/h"], &["f", "g/h"]),
+        ] {
+            assert_eq!(named(paths), expected);
+        }
+    }
 
     #[test]
     fn seeds_are_called_by_what_their_paths_share() {
