@@ -245,3 +245,45 @@ fn the_records_that_are_kept_give_the_tables_of_their_page() {
     assert!(made.contains("| -0.045 [-0.061, -0.029] | 0.004 |"), "{made}");
     assert!(page.contains("HAPO is .045 below SFT-GRPO (95 % [.029, .061], p = .004)"));
 }
+
+/// Its problems are not in the repository, so of `real` the page's numbers are held against its record, not made again.
+#[test]
+fn the_record_of_the_pretrained_model_has_the_numbers_of_the_page() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let page = std::fs::read_to_string(results.join("when-it-helps.md")).unwrap();
+    let record = std::fs::read_to_string(results.join("real.runs.jsonl")).unwrap();
+    let mut means = std::collections::BTreeMap::new();
+    for line in record.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let run = &line["scores"];
+        let held_out = &run["benchmarks"][0];
+        let problems = held_out["problems"].as_array().unwrap();
+        assert_eq!(problems.len(), 319);
+        let right: f64 = problems.iter().map(|it| it.as_f64().unwrap()).sum();
+        let (mean, arm) = (right / problems.len() as f64, run["arm"].as_str().unwrap());
+        let cut_off = held_out["truncated"].as_f64().unwrap();
+        assert!(run["made"]["completions"] == 4 && run["seed"] == 0, "{arm}");
+        assert!(means.insert(arm.to_owned(), (mean, cut_off)).is_none(), "{arm}");
+    }
+    let labels = [
+        ("real-base", "as it is"),
+        ("real-sft", "SFT"),
+        ("real-grpo", "GRPO"),
+        ("real-sft-grpo", "SFT-GRPO"),
+        ("real-trapo", "TRAPO, always on"),
+        ("real-hapo", "HAPO, annealed"),
+    ];
+    assert_eq!(means.len(), labels.len());
+    let of_it = &page[page.find("### A pretrained model").unwrap()..];
+    for (arm, label) in labels {
+        let (mean, cut_off) = means[arm];
+        let row = of_it.lines().find(|it| it.starts_with(&format!("| {label} | 1 | {mean:.3} |")));
+        assert!(
+            row.is_some_and(|it| it.contains(&format!(" | {cut_off:.3} | "))),
+            "{arm}: {row:?}"
+        );
+        let over = format!("{:+.3}", means["real-hapo"].0 - mean);
+        let pair = format!("| HAPO, annealed over {label} | 1 | {over} ");
+        assert!(of_it.contains(&pair) || matches!(arm, "real-base" | "real-hapo"), "{pair}");
+    }
+}
