@@ -19,7 +19,7 @@ import hapo
             8,
             20,
             {"success_limit": 7, "turn_off_epoch": "1.25", "steepness": 2.5},
-            ["--failure-level", "7", "--turn-off-epoch", "1.25", "--steepness", "2.5"],
+            ["--success-limit", "7", "--turn-off-epoch", "1.25", "--steepness", "2.5"],
         ),
         (
             16,
