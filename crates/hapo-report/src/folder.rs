@@ -129,11 +129,7 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
 
 fn names(paths: &[Vec<String>]) -> Vec<String> {
     let ends = |count: usize| paths.iter().map(|it| last(it, count)).collect::<Vec<_>>();
-    let are_distinct = |count: &usize| {
-        let distinct: std::collections::BTreeSet<String> = ends(*count).into_iter().collect();
-        distinct.len() == paths.len()
-    };
-    let least = (1..=6).find(are_distinct).unwrap_or(6);
+    let least = (1..=6).find(|it| are_distinct(&ends(*it))).unwrap_or(6);
     let shared = (0..).take_while(|at| {
         let first = paths.first().and_then(|it| it.get(*at));
         first.is_some() && paths.iter().all(|it| it.get(*at) == first)
@@ -144,6 +140,11 @@ fn names(paths: &[Vec<String>]) -> Vec<String> {
         _ => last(path, least),
     };
     paths.iter().map(name).collect()
+}
+
+fn are_distinct(names: &[String]) -> bool {
+    let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
+    distinct.len() == names.len()
 }
 
 fn parts_of(path: &Path) -> Vec<String> {
@@ -261,11 +262,9 @@ pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
         None => first[at].clone(),
     };
     let named = |more| -> Vec<String> { (0..groups.len()).map(|at| name(at, more)).collect() };
-    let are_distinct = |names: &Vec<String>| {
-        let distinct: std::collections::BTreeSet<&String> = names.iter().collect();
-        distinct.len() == names.len() && names.iter().all(|it| !it.is_empty())
-    };
-    (0..6).map(named).find(are_distinct).unwrap_or(first)
+    let tell_apart =
+        |names: &Vec<String>| are_distinct(names) && names.iter().all(|it| !it.is_empty());
+    (0..6).map(named).find(tell_apart).unwrap_or(first)
 }
 
 /// The folders that paths share, where seeds differ what their names share but for the number; and how many of the last ones
