@@ -44,13 +44,15 @@ pub fn estimate_over_seeds(values: &[Vec<Vec<f64>>]) -> Result<Option<SeedEstima
     }
     let of_seeds = means_of_seeds(values);
     let middle = average(&of_seeds);
-    let parts = (of_seeds.len() > 1).then(|| Parts::of(values, &of_seeds));
-    let around = |half: f64| (middle - half, middle + half);
+    let parts = Parts::of(values, &of_seeds);
+    let many = of_seeds.len() > 1;
+    let half = parts.half_width(0.05);
+    let interval = (middle - half, middle + half);
     Ok(Some(SeedEstimate {
         mean: middle,
-        interval: parts.as_ref().map(|it| around(it.half_width(0.05))),
-        over_problems: parts.is_none().then(|| around(problems_of(first).half_width(0.05))),
-        p: parts.map(|it| it.level_that_reaches(middle.abs())),
+        interval: many.then_some(interval),
+        over_problems: (!many).then_some(interval),
+        p: many.then(|| parts.level_that_reaches(middle.abs())),
         of_seeds,
     }))
 }
@@ -112,7 +114,7 @@ struct Part {
 }
 
 impl Parts {
-    /// Of at least two seeds.
+    /// Of one seed, those of its problems alone.
     fn of(values: &[Vec<Vec<f64>>], of_seeds: &[f64]) -> Self {
         let (seeds, sets) = (values.len(), values[0].len());
         let of_set = (0..sets).map(|set| {
@@ -154,18 +156,8 @@ impl Part {
     }
 }
 
-/// The problems' part of one seed, with what its completions add.
-fn problems_of(sets: &[Vec<f64>]) -> Part {
-    let of_set = |it: &Vec<f64>| if it.len() < 2 { 0.0 } else { variance_of(it) / it.len() as f64 };
-    let problems: usize = sets.iter().map(Vec::len).sum();
-    Part {
-        variance: sets.iter().map(of_set).sum::<f64>() / (sets.len() * sets.len()) as f64,
-        freedom: (problems - sets.len()) as u32,
-    }
-}
-
 /// Variance of the mean of one set's problems: that of the problems' means over `rows[seed][problem]`, less what single
-/// completions add to it.
+/// completions add to it, which one seed does not tell apart.
 fn variance_of_problems(rows: &[&[f64]]) -> f64 {
     let (seeds, problems) = (rows.len(), rows[0].len());
     if problems < 2 {
@@ -173,6 +165,9 @@ fn variance_of_problems(rows: &[&[f64]]) -> f64 {
     }
     let of_seeds: Vec<f64> = rows.iter().map(|it| average(it)).collect();
     let of_problems: Vec<f64> = (0..problems).map(|n| mean(rows.iter().map(|it| it[n]))).collect();
+    if seeds == 1 {
+        return variance_of(&of_problems) / problems as f64;
+    }
     let middle = average(&of_seeds);
     let rest = rows.iter().zip(&of_seeds).flat_map(|(row, seed)| {
         row.iter()
@@ -316,21 +311,26 @@ mod tests {
         assert!((it.p.unwrap() - 0.047_4).abs() < 1e-4, "{:?}", it.p);
     }
 
-    fn it_of(sets: &[Vec<f64>]) -> SeedEstimate {
+    fn of_one_seed(sets: &[Vec<f64>]) -> SeedEstimate {
         estimate_over_seeds(&[sets.to_vec()]).unwrap().unwrap()
     }
 
     #[test]
     fn one_seed_has_no_interval_and_equal_seeds_have_no_width() {
-        let one = estimate_over_seeds(&[vec![vec![0.0, 1.0]]]).unwrap().unwrap();
+        let one = of_one_seed(&[vec![0.0, 1.0]]);
         assert_eq!((one.mean, one.interval, one.p), (0.5, None, None));
-        assert_eq!(it_of(&[vec![1.0]]).over_problems, Some((1.0, 1.0)), "one problem has no width");
+        assert_eq!(
+            of_one_seed(&[vec![1.0]]).over_problems,
+            Some((1.0, 1.0)),
+            "one problem has no width"
+        );
         // Four problems of variance 1/3, by t = 3.1824 of three degrees of freedom: 0.5 ± 3.1824·√(1/12).
-        let (low, high) = it_of(&[vec![0.0, 0.0, 1.0, 1.0]]).over_problems.unwrap();
+        let (low, high) = of_one_seed(&[vec![0.0, 0.0, 1.0, 1.0]]).over_problems.unwrap();
         assert!((low + 0.418_693).abs() < 1e-6 && (high - 1.418_693).abs() < 1e-6, "{low} {high}");
         // Two sets alike: half of the variance, six degrees of freedom, t = 2.4469.
-        let (low, _) =
-            it_of(&[vec![0.0, 0.0, 1.0, 1.0], vec![1.0, 0.0, 1.0, 0.0]]).over_problems.unwrap();
+        let (low, _) = of_one_seed(&[vec![0.0, 0.0, 1.0, 1.0], vec![1.0, 0.0, 1.0, 0.0]])
+            .over_problems
+            .unwrap();
         assert!((low - 0.000_526).abs() < 1e-5, "{low}");
         let same = vec![vec![vec![0.5; 40]; 6]; 5];
         let it = estimate_over_seeds(&same).unwrap().unwrap();

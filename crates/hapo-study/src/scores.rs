@@ -121,6 +121,12 @@ pub(crate) struct BenchmarkScores {
 }
 
 impl Made {
+    /// Whether the recipe names no measure of a best checkpoint.
+    pub(crate) fn is_read_at_its_last(&self) -> bool {
+        let entries = self.recipes.last().and_then(|it| hapo_run::recipe_entries(it).ok());
+        entries.is_some_and(|it| it.get("checkpoint.best").is_some_and(|it| it == "\"\""))
+    }
+
     /// What the scores of a run by these recipes and inputs would depend on.
     pub(crate) fn of(
         recipes: Vec<String>,

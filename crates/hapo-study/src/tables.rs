@@ -114,7 +114,7 @@ impl StudyResults {
                 .map_or(plan.problems, |it| it.problems(Split::HeldOut).examples.len()),
             completions: plan.real.as_ref().map_or(mini::COMPLETIONS, |_| real::COMPLETIONS),
             temperature: mini::TEMPERATURE,
-            reads_the_best: !plan.overrides.set.iter().any(|it| it == "checkpoint.best="),
+            reads_the_best: !done.values().any(|it| it.made.is_read_at_its_last()),
             learning_rates: rates
                 .iter()
                 .filter(|it| !plan.rates.contains_key(it.0))
