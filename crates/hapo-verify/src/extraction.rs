@@ -6,7 +6,7 @@
 //! that an answer which is neither boxed nor announced is none.
 
 use crate::error::GoldError;
-use crate::grader::{Grader, PreparedGold, Problem};
+use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
 use crate::normalise::{are_one_list, closing_brace};
 use crate::verdict::{Judgement, Reason};
 use serde::{Deserialize, Serialize};
@@ -44,27 +44,6 @@ impl Extraction {
             Extraction::Any => "any",
         }
     }
-}
-
-/// Where an answer was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AnswerForm {
-    /// In a closed box.
-    Boxed,
-    /// Behind words that announce it.
-    Announced,
-}
-
-/// An answer that a completion gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundAnswer<'a> {
-    /// Where it was found.
-    pub form: AnswerForm,
-    /// The part of the completion that holds it, box or announcement included; boxes that form a list are together.
-    pub passage: Cow<'a, str>,
-    /// The answer alone, without the marks of a text around it.
-    pub answer: Cow<'a, str>,
 }
 
 /// Finds the answer of a completion: its last closed box, or else, unless only boxes count, its last announcement.

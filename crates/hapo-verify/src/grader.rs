@@ -1,8 +1,9 @@
 //! What a grader is.
 
 use crate::error::GoldError;
-use crate::extraction::FoundAnswer;
 use crate::verdict::Judgement;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 
 /// What a row of a data set says, for graders that are shown more than its gold answer.
@@ -29,6 +30,27 @@ impl<'a> From<&'a str> for Completion<'a> {
     fn from(text: &'a str) -> Self {
         Completion { text, truncated: false }
     }
+}
+
+/// Where an answer was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswerForm {
+    /// In a closed box.
+    Boxed,
+    /// Behind words that announce it.
+    Announced,
+}
+
+/// An answer that a completion gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundAnswer<'a> {
+    /// Where it was found.
+    pub form: AnswerForm,
+    /// The part of the completion that holds it, box or announcement included; boxes that form a list are together.
+    pub passage: Cow<'a, str>,
+    /// The answer alone, without the marks of a text around it.
+    pub answer: Cow<'a, str>,
 }
 
 /// A way to judge completions against gold answers.

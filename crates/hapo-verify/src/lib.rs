@@ -65,9 +65,9 @@ mod verdict;
 
 pub use error::GoldError;
 pub use extract::{Search, Targets};
-pub use extraction::{AnswerForm, Extracting, Extraction, FoundAnswer, find_answer};
+pub use extraction::{Extracting, Extraction, find_answer};
 pub use gold::{Gold, check_gold, grade, grade_batch};
-pub use grader::{Completion, Grader, PreparedGold, Problem};
+pub use grader::{AnswerForm, Completion, FoundAnswer, Grader, PreparedGold, Problem};
 pub use graders::choice::{CHOICE, Choice};
 pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};

@@ -4,8 +4,9 @@
 //! there and takes no relation for an interval.
 
 use super::reals::{Piece, intersection, merged, same_pieces};
-use super::relations::{plain_symbols, proportional};
+use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
+use super::symbols::plain_symbols;
 use crate::expr::Expr;
 use crate::normalise::{Boxes, normalise};
 use crate::parse::{self, Style};

@@ -1,6 +1,6 @@
 //! Equations and inequalities.
 
-use super::symbols::{solve_linear, substitute};
+use super::symbols::{plain_symbols, solve_linear, substitute};
 use super::{Comparison, structurally_equal};
 use crate::expr::{Expr, Func, Op};
 use crate::numeric;
@@ -85,16 +85,4 @@ pub(super) fn proportional(a: &Expr, b: &Expr, symbols: &[Expr]) -> Option<Order
     let same =
         sign.is_ne() && numeric::same_value(&a.clone().times(y), &b.clone().times(x)).is_same();
     same.then_some(sign)
-}
-
-pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {
-    if matches!(e, Expr::Sym { .. }) {
-        if !out.contains(e) {
-            out.push(e.clone());
-        }
-        return;
-    }
-    for it in e.children() {
-        plain_symbols(it, out);
-    }
 }

@@ -1,8 +1,7 @@
 //! The reals that meet a relation in one unknown: what is linear or quadratic in it, or in its absolute value.
 
 use super::reals::{Piece, complement, intersection, merged, pieces, simple};
-use super::relations::plain_symbols;
-use super::symbols::{solve_linear, substitute};
+use super::symbols::{plain_symbols, solve_linear, substitute};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
 use crate::numeric;

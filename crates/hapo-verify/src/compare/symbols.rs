@@ -1,10 +1,22 @@
-//! Symbols put for one another.
+//! The symbols of an expression, and substitution.
 
-use super::relations::plain_symbols;
 use crate::expr::{Expr, Func};
 use crate::numeric::{self, Decision};
 
-/// `x` with every `from` replaced.
+/// Adds to `out` the symbols of `e` that it does not have yet, in the order of their first use.
+pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {
+    if matches!(e, Expr::Sym { .. }) {
+        if !out.contains(e) {
+            out.push(e.clone());
+        }
+        return;
+    }
+    for it in e.children() {
+        plain_symbols(it, out);
+    }
+}
+
+/// `e` with every `from` replaced.
 pub(super) fn substitute(e: &Expr, from: &Expr, to: &Expr) -> Expr {
     if e == from {
         return to.clone();

@@ -5,8 +5,8 @@
 //! option's text is compared; the price is that an answer which gives the text alone is unparsable.
 
 use crate::error::GoldError;
-use crate::extraction::{AnswerForm, Extraction, FoundAnswer, find_answer};
-use crate::grader::{Grader, PreparedGold};
+use crate::extraction::{Extraction, find_answer};
+use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold};
 use crate::verdict::{Judgement, Reason, Verdict};
 use std::borrow::Cow;
 

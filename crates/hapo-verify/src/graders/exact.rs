@@ -2,8 +2,7 @@
 //! is trimmed. No meaning is read; the price is that `1/2` is not `0.5`.
 
 use crate::error::GoldError;
-use crate::extraction::FoundAnswer;
-use crate::grader::{Grader, PreparedGold};
+use crate::grader::{FoundAnswer, Grader, PreparedGold};
 use crate::last_box::{LastBox, last_box};
 use crate::verdict::{Judgement, Reason, Verdict};
 

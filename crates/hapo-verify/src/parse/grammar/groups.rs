@@ -152,9 +152,3 @@ impl Parser<'_, '_> {
         }
     }
 }
-
-pub(super) fn transpose(cols: usize, cells: &[Expr]) -> Expr {
-    let rows = cells.len() / cols.max(1);
-    let transposed = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
-    Expr::Matrix { cols: rows, cells: transposed.collect() }
-}

@@ -3,7 +3,6 @@
 use super::super::Style;
 use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
-use super::groups::transpose;
 use super::{MAX_CHAIN, Parser};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
@@ -202,6 +201,12 @@ pub(super) fn power(base: Expr, exponent: Expr) -> Expr {
         return Expr::int(1);
     }
     Expr::pow(base, exponent)
+}
+
+fn transpose(cols: usize, cells: &[Expr]) -> Expr {
+    let rows = cells.len() / cols.max(1);
+    let transposed = (0..cols).flat_map(|c| (0..rows).map(move |r| cells[r * cols + c].clone()));
+    Expr::Matrix { cols: rows, cells: transposed.collect() }
 }
 
 /// `arg!`, where that of a small factorial is one of a number, so that chains stay shallow. It is never a number
