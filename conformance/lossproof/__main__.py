@@ -1,0 +1,7 @@
+"""`python -m lossproof`."""
+
+import sys
+
+from lossproof.cli import main
+
+sys.exit(main())

@@ -1,0 +1,256 @@
+"""The command `lossproof`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import lossproof
+from lossproof import cases as data
+from lossproof import page
+from lossproof.run import adapter, cuts_of, run, worst
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="lossproof", description=(lossproof.__doc__ or "").partition("\n")[0])
+    parser.add_argument("--version", action="version", version=f"lossproof {lossproof.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    it = commands.add_parser("run", help="run an adapter over the cases and print a verdict for each")
+    source = it.add_mutually_exclusive_group(required=True)
+    source.add_argument("--adapter", help="module:function, or the name of a shipped adapter")
+    source.add_argument("--answers", type=Path, help="answers that an engine wrote as JSON lines")
+    it.add_argument("--through-trainer", action="store_true", help="run one real optimiser step of the trainer instead")
+    it.add_argument("--case", action="append", default=[], metavar="PREFIX", help="only cases whose id begins so")
+    it.add_argument("--json", type=Path, metavar="FILE", help="write the records to a file")
+    it.set_defaults(run=run_command)
+    it = commands.add_parser("show", help="print a case: its law, hyperparameters, cuts and numbers")
+    it.add_argument("case")
+    it.set_defaults(run=show_command)
+    it = commands.add_parser("diff", help="print what changed between two files of records")
+    it.add_argument("old", type=Path)
+    it.add_argument("new", type=Path)
+    it.set_defaults(run=diff_command)
+    it = commands.add_parser("list", help="print all cases with their numbers")
+    it.set_defaults(run=list_command)
+    it = commands.add_parser("page", help="write the page of results from the records in a folder")
+    it.add_argument("results", type=Path)
+    it.add_argument("--out", type=Path, required=True)
+    it.set_defaults(run=page_command)
+    options = parser.parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except (KeyError, OSError, ImportError, AttributeError, ValueError) as error:
+        print(f"lossproof: {error.args[0] if isinstance(error, KeyError) else error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 0
+    return code
+
+
+def run_command(options: argparse.Namespace) -> int:
+    chosen = [it for it in data.load_all() if not options.case or any(it["id"].startswith(p) for p in options.case)]
+    if not chosen:
+        raise KeyError(f"no case begins with {', '.join(options.case)}")
+    begun = time.process_time()
+    module: Any = None
+    if options.answers:
+        step = from_answers(options.answers)
+    else:
+        module, step = adapter(options.adapter)
+    tier = "function"
+    if options.through_trainer:
+        tier, step = "trainer", through_trainer(module)
+        chosen = [it for it in chosen if it["kind"] == "loss"]
+    records = run(step, chosen)
+    expected = expected_failures(module)
+    for record in records:
+        print(line(record, expected))
+    summary = {word: sum(record["verdict"] == word for record in records) for word in page.ORDER}
+    print(", ".join(f"{count} {word}" for word, count in summary.items() if count))
+    if options.json:
+        about = header(module, tier, options.adapter or str(options.answers))
+        about["cpu_seconds"] = round(time.process_time() - begun, 2)
+        write(options.json, about, records)
+    bad = [record for record in records if not record["passed"] and record["id"] not in expected]
+    return 1 if bad else 0
+
+
+def through_trainer(module: Any) -> Any:
+    step = getattr(module, "train_step", None)
+    if step is None:
+        raise AttributeError("the adapter has no function `train_step`, which --through-trainer calls")
+    return step
+
+
+def expected_failures(module: Any) -> set[str]:
+    """Ids that the adapter declares as known failures, each with a link and a date until which it holds."""
+    today = date.today().isoformat()
+    return {name for name, known in getattr(module, "expected_failures", {}).items() if known["until"] >= today}
+
+
+def line(record: dict[str, Any], expected: set[str]) -> str:
+    """One row of the output."""
+    found = worst(record)
+    numbers = ""
+    if found and record["verdict"] not in ("exact", "n/a"):
+        name, it = found
+        numbers = f"  r {short(it['r'])}  s {short(it['s'])}  [{name}]"
+    mark = "ok  " if record["passed"] else ("known" if record["id"] in expected else "FAIL")
+    because = f"  ({record['because']})" if record["because"] else ""
+    return f"{mark:5} {record['id']:42} {record['verdict']}{numbers}{because}"
+
+
+def short(it: Any) -> str:
+    return it if isinstance(it, str) else f"{it:.3g}"
+
+
+def header(module: Any, tier: str, command: str) -> dict[str, Any]:
+    """What a result is of."""
+    flag = " --through-trainer" if tier == "trainer" else ""
+    return {
+        "suite": lossproof.__version__,
+        "engine": getattr(module, "engine", command),
+        "engine_version": module.engine_version() if hasattr(module, "engine_version") else "",
+        "adapter_version": getattr(module, "adapter_version", ""),
+        "tier": tier,
+        "about": getattr(module, "about", ""),
+        "licence": getattr(module, "licence", ""),
+        "covers": list(getattr(module, "covers", [])),
+        "definitions": dict(getattr(module, "definitions", {})),
+        "python": platform.python_version(),
+        "torch": torch_version(),
+        "date": date.today().isoformat(),
+        "command": f"lossproof run --adapter {command}{flag}",
+    }
+
+
+def torch_version() -> str:
+    torch = sys.modules.get("torch")
+    return str(torch.__version__) if torch else ""
+
+
+def write(path: Path, about: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = ",\n".join("  " + json.dumps(record, ensure_ascii=False) for record in records)
+    lines = json.dumps(about, indent=1, ensure_ascii=False)[:-2]
+    path.write_text(f'{lines},\n "records": [\n{rows}\n ]\n}}\n')
+
+
+def from_answers(path: Path) -> Any:
+    """A step that looks its answers up. A line is {"id", "cut", "call", …} with what a step returns, "refused" or "n/a"."""
+    answers: dict[tuple[str, str, int], dict[str, Any]] = {}
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            row = json.loads(text)
+            answers[row["id"], row["cut"], row.get("call", 0)] = row
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}:{number}: expected an object with id and cut: {error!r}") from None
+    asked: dict[tuple[str, str], int] = {}
+
+    def step(case: dict[str, Any], cut: dict[str, Any] | None) -> dict[str, Any]:
+        # A law's two calls come one after the other, the first of them perhaps uncut.
+        key = (case["id"], step_cut(case, cut))
+        call = asked.get(key, 0)
+        asked[key] = call + 1
+        row = answers.get((*key, call))
+        if row is None:
+            raise data.NotApplicable("no answer")
+        if "refused" in row:
+            raise data.Refused(row["refused"])
+        if "n/a" in row:
+            raise data.NotApplicable(row["n/a"])
+        return row
+
+    waiting: dict[str, list[str]] = {}
+
+    def step_cut(case: dict[str, Any], cut: dict[str, Any] | None) -> str:
+        if "pair" not in case:
+            return cut["name"] if cut else "-"
+        names = waiting.setdefault(case["id"], [name["name"] for name in cuts_of(case) for _ in range(2)])
+        return names.pop(0)
+
+    return step
+
+
+def show_command(options: argparse.Namespace) -> int:
+    case = data.load(options.case)
+    print(f"{case['id']}  (number {case['number']}, {case['kind']}, spec {case['spec']})\n\n{case['law']}\n")
+    print("hyper      " + ", ".join(f"{key} = {value}" for key, value in sorted(case["hyper"].items())))
+    print(f"batch      {case['batch_name']}")
+    for name, steps in case.get("cuts", {}).items():
+        print(f"cut        {name:14} {steps}")
+    expect = case.get("expect", {})
+    for key in ("loss", "surrogate", "grad_l2", "refused"):
+        if expect.get(key) is not None:
+            print(f"{key:10} {expect[key]}")
+    for i, row in enumerate(expect.get("grad", [])):
+        print(
+            f"grad {i:<5} " + (" ".join(f"{x:+.6f}" if isinstance(x, float) else str(x) for x in row) or "(no token)")
+        )
+    for key in ("advantage", "reward", "value"):
+        if key in expect:
+            print(f"{key:10} {expect[key]}")
+    if "pair" in case:
+        print(f"pair       the second call changes {case['pair']}")
+    for name, variant in case.get("variants", {}).items():
+        print(f"registered {name}: {variant['hyper'] or 'see SPEC.md'}")
+    return 0
+
+
+def list_command(_: argparse.Namespace) -> int:
+    for case in sorted(data.load_all(), key=lambda it: (it["number"], it["id"])):
+        print(f"{case['number']:2}  {case['id']:44} {case['law']}")
+    return 0
+
+
+def diff_command(options: argparse.Namespace) -> int:
+    old, new = (json.loads(path.read_text()) for path in (options.old, options.new))
+    before, after = ({it["id"]: it for it in records["records"]} for records in (old, new))
+    changed = 0
+    for name in sorted(before.keys() | after.keys()):
+        first, second = before.get(name), after.get(name)
+        if first and second and same(first, second):
+            continue
+        changed += 1
+        print(f"{name:42} {word(first)} -> {word(second)}")
+    print(f"{changed} of {len(before.keys() | after.keys())} cases differ")
+    return 1 if changed else 0
+
+
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """The same verdict, and every r within a hundredth."""
+    if (first["verdict"], first["because"]) != (second["verdict"], second["because"]):
+        return False
+    if first["verdict"] in ("exact", "equal"):
+        return True
+    pairs = ((first["cuts"].get(cut), it) for cut, it in second["cuts"].items())
+    return all(a is not None and near(a["r"], b["r"]) for a, b in pairs)
+
+
+def near(a: Any, b: Any) -> bool:
+    return bool(a == b) if isinstance(a, str) or isinstance(b, str) else abs(a - b) <= 0.01 * max(abs(a), abs(b), 1e-9)
+
+
+def word(record: dict[str, Any] | None) -> str:
+    if record is None:
+        return "absent"
+    found = worst(record)
+    numbers = f" (r {short(found[1]['r'])} at {found[0]})" if found else ""
+    return f"{record['verdict']}{numbers}"
+
+
+def page_command(options: argparse.Namespace) -> int:
+    text = page.page(options.results)
+    options.out.write_text(text)
+    print(f"{options.out}: {len(text.splitlines())} lines")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1027 @@
+"""Writes `batches/` and `cases/`: the batches from seeds, the answers from the reference in numpy.
+
+usage: python make_cases.py [--check]     (in this folder; --check compares with what lies there and writes nothing)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lossproof import reference
+
+HERE = Path(__file__).resolve().parent
+SPEC = "1.0"
+Json = dict[str, Any]
+FILES: dict[str, str] = {}
+BATCHES: dict[str, Json] = {}
+
+
+def f32(values: Any) -> Any:
+    return np.asarray(values, dtype=np.float32).astype(np.float64)
+
+
+def f32_negative(values: Any) -> Any:
+    return np.minimum(f32(values), f32(-1e-3))
+
+
+# ---------------------------------------------------------------- batches
+
+
+def batch(name: str, about: str, **fields: Any) -> None:
+    BATCHES[name] = {"name": name, "about": about, **{key: plain(value) for key, value in fields.items()}}
+
+
+def group_advantages(rewards: list[float]) -> Any:
+    r = np.array(rewards)
+    return (r - r.mean()) / (r.std(ddof=1) + 1e-6)
+
+
+def draw_sequences(rng: np.random.Generator, lengths: list[int]) -> Json:
+    fields: Json = {"logp": [], "old_logp": [], "ref_logp": [], "sampler_logp": []}
+    for n in lengths:
+        logp = -3 * rng.random(n)
+        old = logp + 0.3 * rng.standard_normal(n)
+        ref = logp + 0.4 * rng.standard_normal(n)
+        sampler = old + 0.15 * rng.standard_normal(n)
+        fields["logp"].append(f32(logp))
+        for key, values in (("old_logp", old), ("ref_logp", ref), ("sampler_logp", sampler)):
+            fields[key].append(f32_negative(values))
+    return fields
+
+
+def more_fields(seed: int, lengths: list[int]) -> Json:
+    rng = np.random.default_rng(seed)
+    return {
+        "entropy": [f32(2 * rng.random(n)) for n in lengths],
+        "tokens": [rng.integers(0, 4, n) for n in lengths],
+        "mask": [[1] * n for n in lengths],
+    }
+
+
+def core6() -> None:
+    lengths = [5, 9, 12, 3, 8, 6]
+    rewards = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]
+    fields = draw_sequences(np.random.default_rng(7), lengths)
+    fields["old_logp"][1][2] = fields["logp"][1][2] - 1.5  # Ratio e^1.5 with a negative advantage: dual clip acts.
+    advantage = np.concatenate([group_advantages(rewards[:3]), group_advantages(rewards[3:])])
+    batch(
+        "core6",
+        "two groups of three; PCG64 seed 7, seed 8 for entropies and ids",
+        group=[0, 0, 0, 1, 1, 1],
+        reward=rewards,
+        advantage=advantage,
+        **fields,
+        **more_fields(8, lengths),
+    )
+
+
+def switch9() -> None:
+    lengths = [4, 6, 5, 3, 7, 4, 5, 2, 8]
+    source = ["policy", "policy", "teacher"] * 3
+    rewards = [0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0]
+    group = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    advantage = [0.0, 0.0, 0.0, 0.5, -0.5, 0.0, 0.0, 0.0, 0.0]
+    batch(
+        "switch9",
+        "three prompts of two rollouts and a demonstration; prompts 0 and 2 have no success; PCG64 seed 11",
+        group=group,
+        reward=rewards,
+        advantage=advantage,
+        source=source,
+        **draw_sequences(np.random.default_rng(11), lengths),
+        **more_fields(12, lengths),
+    )
+
+
+def logits4() -> None:
+    rng = np.random.default_rng(13)
+    lengths = [3, 4, 2, 3]
+    logits = [f32(1.5 * rng.standard_normal((n, 4))) for n in lengths]
+    old = [f32(it + 0.3 * rng.standard_normal(it.shape)) for it in logits]
+    tokens = [rng.integers(0, 4, n) for n in lengths]
+    batch(
+        "logits4",
+        "two groups of two as logits over four ids; PCG64 seed 13",
+        group=[0, 0, 1, 1],
+        advantage=[0.7, -0.7, -0.7, 0.7],
+        logits=logits,
+        old_logits=old,
+        tokens=tokens,
+        logp=[[0.0] * n for n in lengths],
+        mask=[[1] * n for n in lengths],
+    )
+
+
+def far6() -> None:
+    """Distances from the reference at which clamps act."""
+    deltas = [[25.0, 12.0, 5.0], [-5.0, -3.0, 1.0], [0.5, 22.0], [-4.0, -1.0, 15.0]]
+    logp = [[-1.0 if d > 0 else d - 1.0 for d in row] for row in deltas]
+    ref = [[a - d for a, d in zip(row, ds, strict=True)] for row, ds in zip(logp, deltas, strict=True)]
+    batch(
+        "far4",
+        "log-probabilities between 25 below and 25 above the reference's",
+        group=[0, 0, 1, 1],
+        advantage=[0.0] * 4,
+        logp=logp,
+        old_logp=logp,
+        ref_logp=ref,
+        mask=[[1] * len(it) for it in logp],
+    )
+
+
+# ---------------------------------------------------------------- cuts
+
+WHOLE = [[[[0, 1, 2, 3, 4, 5]]]]
+CUTS: Json = {
+    "1x6": WHOLE,
+    "6x1": [[[[0], [1], [2], [3], [4], [5]]]],
+    "2x3": [[[[0, 1, 2], [3, 4, 5]]]],
+    "3x2": [[[[0, 1], [2, 3], [4, 5]]]],
+    "by-length": [[[[2], [1, 4], [5, 0, 3]]]],
+    "2x3@2": [[[[0, 1, 2]], [[3, 4, 5]]]],
+}
+WINDOWS: Json = {
+    "1x3,1x3": [[[[0, 1, 2]]], [[[3, 4, 5]]]],
+    "3x1,3x1": [[[[0], [1], [2]]], [[[3], [4], [5]]]],
+}
+
+
+def cuts_over(n: int) -> Json:
+    return {"uncut": [[[list(range(n))]]], "one-by-one": [[[[i] for i in range(n)]]]}
+
+
+# ---------------------------------------------------------------- cases
+
+
+def case(number: int, name: str, law: str, /, **fields: Any) -> None:
+    """Writes one case. `variants` maps a name to changes of hyper; both get their answers here."""
+    given = dict(fields.pop("variants", {}))
+    kind = fields.pop("kind", "loss")
+    record: Json = {"id": name, "number": number, "spec": SPEC, "kind": kind, "law": law, **fields}
+    record.setdefault("hyper", {})
+    if kind in ("loss", "law") and "batch" not in record:
+        record["batch"] = "core6"
+    if kind in ("loss", "law") and "cuts" not in record:
+        record["cuts"] = CUTS
+    if "pair" not in record and "sum_to_zero" not in record and "expect" not in record:
+        record["expect"] = answer(record)
+    if given:
+        record["variants"] = {
+            key: {"hyper": change, "expect": answer({**record, "hyper": {**record["hyper"], **change}})}
+            for key, change in given.items()
+        }
+    text = dumps(plain(record))
+    if len(text) > 40_000:
+        raise ValueError(f"{name}: {len(text)} bytes, expected at most 40 kB")
+    FILES[f"cases/{name}.json"] = text
+
+
+def resolved(record: Json) -> Json:
+    source = BATCHES[record["batch"]] if isinstance(record["batch"], str) else plain(record["batch"])
+    return {**record, "batch": {**source, **plain(record.get("with", {}))}}
+
+
+def answer(record: Json) -> Json:
+    cuts = record.get("cuts")
+    cut = {"name": "", "steps": next(iter(cuts.values()))} if cuts else None
+    got = reference.step(resolved(record), cut)
+    if record["kind"] in ("loss", "law"):
+        kept: Json = {"loss": got["loss"], "grad": got["grad"]}
+        if got["loss"] is None:
+            kept["surrogate"] = got["value"]
+        if "grad_entropy" in got:
+            kept["grad_entropy"] = got["grad_entropy"]
+        kept["grad_l2"] = float(np.sqrt(sum(x * x for x in reference_flat(got["grad"]))))
+        return kept
+    return dict(got)
+
+
+def reference_flat(it: Any) -> list[float]:
+    return [x for part in it for x in reference_flat(part)] if isinstance(it, list) else [float(it)]
+
+
+PPO = {"surrogate": "ppo", "clip_low": 0.2, "clip_high": 0.2}
+TOKEN_MEAN = {**PPO, "aggregate": "token-mean"}
+SEQ_MEAN = {**PPO, "aggregate": "seq-mean-token-mean"}
+DUAL = {"dual-clip-3": {"dual_clip": 3.0}}
+GRPO = "GRPO, arXiv 2402.03300, Eq. 3"
+DAPO = "DAPO, arXiv 2503.14476, Eq. 8"
+
+
+def surrogates() -> None:
+    case(1, "agg/token-mean/ppo", f"one mean over all tokens of the step ({DAPO})", hyper=TOKEN_MEAN, variants=DUAL)
+    case(
+        2,
+        "agg/seq-mean-token-mean/ppo",
+        f"the mean over sequences of each sequence's token mean ({GRPO})",
+        hyper=SEQ_MEAN,
+        variants=DUAL,
+    )
+    case(
+        3,
+        "agg/seq-mean-token-sum/ppo",
+        "the mean over sequences of each sequence's sum",
+        hyper={**PPO, "aggregate": "seq-mean-token-sum"},
+        variants=DUAL,
+    )
+    case(
+        4,
+        "agg/seq-mean-token-sum-norm/ppo",
+        "the sum over B·L with L a constant (Dr. GRPO, arXiv 2503.20783)",
+        hyper={**PPO, "aggregate": "seq-mean-token-sum-norm", "length": 12},
+        variants=DUAL,
+    )
+    higher = {**TOKEN_MEAN, "clip_high": 0.28}
+    case(5, "agg/token-mean/clip-higher", f"clip 0.2 below and 0.28 above ({DAPO})", hyper=higher, variants=DUAL)
+    case(
+        6,
+        "agg/token-mean/clip-higher-dual",
+        "a bad token's loss is at most −A·c (dual clip, arXiv 1912.09729)",
+        hyper={**higher, "dual_clip": 3.0},
+    )
+    case(
+        7,
+        "agg/seq-mean-token-mean/dual",
+        "dual clip under the mean over sequences (arXiv 1912.09729)",
+        hyper={**SEQ_MEAN, "dual_clip": 3.0},
+    )
+    case(
+        8,
+        "agg/seq-mean/two-sided",
+        "the ratio is at most 3 before the minimum (INTELLECT-2, arXiv 2505.07291)",
+        hyper={**SEQ_MEAN, "ratio_cap": 3.0},
+    )
+    for number, name, low, high in ((9, "narrow", 3e-4, 4e-4), (10, "wide", 0.2, 0.2)):
+        case(
+            number,
+            f"agg/gspo/{name}",
+            "one ratio for a sequence, the exponential of its mean log-ratio; mean over sequences (GSPO, arXiv 2507.18071, Eq. 5–7)",
+            hyper={"surrogate": "gspo", "clip_low": low, "clip_high": high, "aggregate": "seq-mean-token-mean"},
+            variants={"by-token-mean": {"aggregate": "token-mean"}, **DUAL},
+        )
+    cispo = {"surrogate": "cispo", "clip_high": 0.2, "aggregate": "token-mean"}
+    case(
+        11,
+        "agg/cispo/both",
+        "the clipped ratio is a constant weight of log π (CISPO, arXiv 2506.13585, Eq. 4)",
+        hyper={**cispo, "clip_low": 0.2},
+        variants={"upper-only": {"clip_low": math.inf}},
+    )
+    case(
+        12,
+        "agg/cispo/upper",
+        "as agg/cispo/both, clipped above alone",
+        hyper={**cispo, "clip_low": math.inf},
+        variants={"both": {"clip_low": 0.2}},
+    )
+    case(13, "agg/reinforce", "−A·log π, token mean", hyper={"surrogate": "reinforce", "aggregate": "token-mean"})
+    case(
+        14,
+        "agg/dppo-tv",
+        "ρA where the probability moved by at most 0.2 in the advantage's direction, plus 1e-3·Δ² (arXiv 2602.04879)",
+        hyper={"surrogate": "dppo-tv", "tv_limit": 0.2, "kl_coef": 1e-3, "aggregate": "token-mean"},
+    )
+    sapo = {"surrogate": "sapo", "temperature_positive": 1.0, "temperature_negative": 1.05}
+    case(
+        15,
+        "agg/sapo",
+        "a gate 4/τ·sigmoid(τ(ρ − 1)) in place of the clip (SAPO, arXiv 2511.20347)",
+        hyper={**sapo, "aggregate": "seq-mean-token-mean"},
+        variants={"by-token-mean": {"aggregate": "token-mean"}},
+    )
+    case(
+        16,
+        "agg/gmpo",
+        "the geometric mean of ratios clipped token by token (GMPO, arXiv 2507.20673)",
+        hyper={"surrogate": "gmpo", "clip_low": 0.4, "clip_high": 0.4, "aggregate": "seq-mean-token-mean"},
+        variants={"by-token-mean": {"aggregate": "token-mean"}},
+    )
+    case(
+        17,
+        "agg/prompt-mean",
+        "the mean over prompts of each prompt's token mean",
+        hyper={**PPO, "aggregate": "prompt-mean"},
+    )
+
+
+def corrections() -> None:
+    def rule(level: str, mode: str, **more: Any) -> Json:
+        return {**TOKEN_MEAN, "tis": {"level": level, "mode": mode, **more}}
+
+    bounds = {"low": 0.9, "high": 1.1}
+    case(
+        18,
+        "tis/token-clip",
+        "each token's loss times clip(π_old/π_sampler, 0.9, 1.1), a constant",
+        hyper=rule("token", "clip", **bounds),
+        variants=DUAL,
+    )
+    mask = rule("token", "mask", keeps="weight", **bounds)
+    one = rule("token", "mask", keeps="one", **bounds)
+    case(
+        19,
+        "tis/token-mask",
+        "a token outside [0.9, 1.1] counts 0; the divisor keeps all tokens",
+        hyper=mask,
+        variants={"divisor-after-mask": {"divisor": "kept"}, "kept-count-one": {"tis": one["tis"]}, **DUAL},
+    )
+    sequence = rule("sequence-geometric", "mask", keeps="weight", **bounds)
+    case(
+        20,
+        "tis/seq-mask",
+        "a sequence whose geometric mean lies outside [0.9, 1.1] is out; the divisor keeps its tokens",
+        hyper=sequence,
+        variants={
+            "kept-count-one": {"tis": {**sequence["tis"], "keeps": "one"}},
+            "token-weights": {"tis": {**sequence["tis"], "keeps": "token-weight"}},
+            "divisor-after-mask": {"divisor": "kept"},
+        },
+    )
+    case(
+        21,
+        "tis/seq-product",
+        "each sequence's product of weights, at most 1.5",
+        hyper=rule("sequence-product", "clip", high=1.5),
+        variants=DUAL,
+    )
+    case(
+        22,
+        "tis/divisor-after-mask",
+        "as tis/token-mask, divided by the tokens that are kept",
+        hyper={**mask, "divisor": "kept"},
+        variants={"divisor-keeps-all": {"divisor": "all"}},
+    )
+    core = BATCHES["core6"]
+    case(
+        23,
+        "tis/identity",
+        "where the sampler's numbers are the trainer's, the correction is 1",
+        hyper=rule("token", "clip", **bounds),
+        variants=DUAL,
+        **{"with": {"sampler_logp": core["old_logp"]}},
+    )
+
+
+def divergences() -> None:
+    alone = {"surrogate": "none", "beta": 1.0, "aggregate": "token-mean"}
+    score = {"with-score-term": {"kl": "k3-with-score-term"}}
+    through = {"straight-through": {"kl": "k3-straight-through"}}
+    for number, name, formula in ((24, "k1", "Δ"), (25, "k2", "Δ²/2"), (26, "k3", "e^−Δ + Δ − 1")):
+        case(
+            number,
+            f"kl/{name}",
+            f"{formula} of each token with Δ = log π − log π_ref, and its plain derivative",
+            hyper={**alone, "kl": name},
+            variants={**score, **through} if name == "k3" else {},
+        )
+    inside = {**SEQ_MEAN, "kl": "k3", "beta": 0.04}
+    case(
+        27,
+        "kl/k3-in-grpo",
+        f"the surrogate plus 0.04·k3, both by one aggregation ({GRPO})",
+        hyper=inside,
+        variants={
+            **score,
+            **through,
+            **DUAL,
+            "with-score-term, dual-clip-3": {"kl": "k3-with-score-term", "dual_clip": 3.0},
+        },
+    )
+    plain_k3 = {"plain": {"kl": "k3"}}
+    case(
+        28,
+        "kl/straight-through",
+        "the value of k3 with the gradient of k2",
+        hyper={**alone, "kl": "k3-straight-through"},
+        variants=plain_k3,
+    )
+    case(
+        29,
+        "kl/with-score-term",
+        "k·∂log π added to ∂k (arXiv 2506.09477)",
+        hyper={**alone, "kl": "k3-with-score-term"},
+        variants=plain_k3,
+    )
+    case(
+        30,
+        "kl/in-reward",
+        "0.04·(log π_old − log π_ref) is subtracted from each token's reward and has no gradient",
+        kind="reward",
+        batch="core6",
+        hyper={"kl": "k1", "beta": 0.04},
+    )
+    for name in ("k2", "k3"):
+        case(
+            31,
+            f"kl/clamped/{name}",
+            "Δ up to 25; an engine's clamp shows here and is recorded",
+            batch="far4",
+            hyper={**alone, "kl": name},
+            cuts=cuts_over(4),
+            variants={
+                "delta-10": {"kl_clamp": {"delta": 10.0}},
+                "delta-20": {"kl_clamp": {"delta": 20.0}},
+                "delta-20, value-10": {"kl_clamp": {"delta": 20.0, "value": 10.0}},
+                **({"with-score-term": {"kl": "k3-with-score-term"}} if name == "k3" else {}),
+            },
+        )
+    case(
+        32,
+        "entropy/bonus",
+        "−c·(mean entropy) by the loss's divisor",
+        hyper={**TOKEN_MEAN, "entropy_coef": 0.01},
+        variants=DUAL,
+    )
+    case(
+        32,
+        "entropy/policy-tokens-only",
+        "a demonstration's tokens have no entropy bonus and stay in the divisor",
+        hyper={**TOKEN_MEAN, "entropy_coef": 0.01, "teacher": "luffy", "d": 0.1},
+        **{"with": {"source": SOURCES}},
+    )
+    case(
+        33,
+        "entropy/detached-metric",
+        "with c = 0 the entropy changes nothing",
+        hyper={**TOKEN_MEAN, "entropy_coef": 0.0},
+        variants=DUAL,
+    )
+    case(
+        34,
+        "temperature/both",
+        "logits are divided by T for the current and the old policy alike; grad is by the logits",
+        batch="logits4",
+        hyper={**TOKEN_MEAN, "temperature": 0.7},
+        cuts=cuts_over(4),
+    )
+
+
+SOURCES = ["policy", "teacher", "policy", "policy", "teacher", "policy"]
+NAMED = {"token-mean": TOKEN_MEAN, "seq-mean": SEQ_MEAN}
+GSPO = {"surrogate": "gspo", "clip_low": 0.2, "clip_high": 0.2, "aggregate": "seq-mean-token-mean"}
+CISPO = {"surrogate": "cispo", "clip_low": 0.2, "clip_high": 0.2, "aggregate": "token-mean"}
+SFT = {"surrogate": "nll", "aggregate": "token-mean"}
+
+
+def laws() -> None:
+    core = BATCHES["core6"]
+    order = [3, 0, 5, 1, 4, 2]
+    one = {"1x6": WHOLE}
+    for name, hyper in {**NAMED, "gspo": GSPO}.items():
+        case(
+            35,
+            f"law/permutation/{name}",
+            "gradients move with their sequences",
+            kind="law",
+            hyper=hyper,
+            cuts=one,
+            pair={"select": order},
+        )
+    uncut = {"name": "1x6", "steps": WHOLE}
+    dual = {**TOKEN_MEAN, "clip_high": 0.28, "dual_clip": 3.0}
+    parts = {key: CUTS[key] for key in ("6x1", "2x3", "3x2", "by-length")}
+    for name, hyper in {**NAMED, "dual": dual, "gspo": GSPO, "cispo": CISPO}.items():
+        case(
+            36,
+            f"law/micro-batches/{name}",
+            "any cut into micro-batches gives the step's gradient",
+            kind="law",
+            hyper=hyper,
+            cuts=parts,
+            pair={"cut": uncut},
+        )
+    for name, hyper in NAMED.items():
+        case(
+            37,
+            f"law/ranks/{name}",
+            "two ranks with 26 and 17 tokens give the gradient of one",
+            kind="law",
+            hyper=hyper,
+            cuts={"2x3@2": CUTS["2x3@2"]},
+            pair={"cut": uncut},
+        )
+    prompted = {"mask": [[0] * (1 + i % 3) + [1] * (len(it) - 1 - i % 3) for i, it in enumerate(core["logp"])]}
+    case(
+        38,
+        "law/accumulation",
+        "accumulation is the batch, for supervised tokens with masked prompts",
+        kind="law",
+        hyper=SFT,
+        cuts=parts,
+        pair={"cut": uncut},
+        **{"with": prompted},
+    )
+    for name, hyper in NAMED.items():
+        for layout in ("left", "packed"):
+            case(
+                39,
+                f"law/padding-{layout}/{name}",
+                f"padding at the right or {layout}: the same step",
+                kind="law",
+                hyper=hyper,
+                cuts=one,
+                pair={"layout": {"pad": layout}},
+            )
+        for field, value, word in (("logp", math.nan, "nan"), ("old_logp", -1e4, "low")):
+            case(
+                40,
+                f"law/padding-{word}/{name}",
+                f"what lies in padded places of {field} changes nothing",
+                kind="law",
+                hyper=hyper,
+                cuts=one,
+                pair={"layout": {"fill": {field: value}}},
+            )
+    constant = {**PPO, "aggregate": "seq-mean-token-sum-norm", "length": 12}
+    for name, hyper in {"token-mean": TOKEN_MEAN, "constant": constant}.items():
+        case(
+            41,
+            f"law/width/{name}",
+            "ten more padded columns change nothing",
+            kind="law",
+            hyper=hyper,
+            cuts=one,
+            pair={"layout": {"extra": 10}},
+        )
+    masked = {"mask": [[0] * len(it) if i == 2 else [1] * len(it) for i, it in enumerate(core["logp"])]}
+    out = {"not-counted": {"empty_sequences": "out"}}
+    case(
+        42,
+        "law/masked-sequence",
+        "a sequence with no token in the loss counts in B or does not; batch and cuts agree",
+        hyper=SEQ_MEAN,
+        variants={**out, **DUAL, "not-counted, dual-clip-3": {"empty_sequences": "out", "dual_clip": 3.0}},
+        **{"with": masked},
+    )
+    fields = ("logp", "old_logp", "ref_logp", "sampler_logp", "entropy", "tokens", "mask")
+    case(
+        42,
+        "law/masked-gspo",
+        "a sequence's ratio is a mean over its tokens in the loss",
+        hyper=GSPO,
+        **{"with": {"mask": [[int(t % 3 != 1) for t in range(len(it))] for it in core["logp"]]}},
+    )
+    case(
+        43,
+        "law/empty-response",
+        "an empty response counts in B or does not, and makes no NaN",
+        hyper=SEQ_MEAN,
+        variants={**out, **DUAL, "not-counted, dual-clip-3": {"empty_sequences": "out", "dual_clip": 3.0}},
+        **{"with": {name: [[] if i == 3 else it for i, it in enumerate(core[name])] for name in fields}},
+    )
+    first = {"mask": [[0] * len(it) if i < 2 else [1] * len(it) for i, it in enumerate(core["logp"])]}
+    for name, hyper in NAMED.items():
+        case(
+            44,
+            f"law/dead-micro-batch/{name}",
+            "a micro-batch with no token in the loss adds 0 and no NaN",
+            hyper=hyper,
+            cuts={key: CUTS[key] for key in ("1x6", "3x2", "6x1")},
+            variants={**out, **DUAL, "not-counted, dual-clip-3": {"empty_sequences": "out", "dual_clip": 3.0}},
+            **{"with": first},
+        )
+        case(
+            44,
+            f"law/dead-batch/{name}",
+            "a batch with no token in the loss has loss 0 and gradient 0",
+            hyper=hyper,
+            cuts={key: CUTS[key] for key in ("1x6", "2x3")},
+            **{"with": {"mask": [[0] * len(it) for it in core["logp"]]}},
+        )
+    case(
+        45,
+        "law/truncated/loss",
+        "a truncated response's tokens are out of the loss and of its divisor (DAPO, overlong filtering)",
+        hyper=TOKEN_MEAN,
+        variants=DUAL,
+        **{"with": masked},
+    )
+    case(
+        45,
+        "law/truncated/advantage",
+        "a truncated response's reward stays in its group's mean",
+        kind="advantage",
+        batch={"group": [0, 0, 0, 0], "reward": [1.0, 0.0, 0.0, 1.0], "trainable": [1, 1, 0, 1]},
+        hyper={"baseline": "mean", "untrainable_in_mean": True},
+        variants={"out-of-the-mean": {"untrainable_in_mean": False}},
+    )
+    dead = {"advantage": [0.0] * 3 + core["advantage"][3:]}
+    case(
+        46,
+        "law/dead-group",
+        "the tokens of a group without advantage count in N and have gradient 0",
+        hyper=TOKEN_MEAN,
+        variants={"out-of-the-divisor": {"dead_groups": "out"}},
+        **{"with": dead},
+    )
+    for name, hyper in {**NAMED, "gspo": GSPO}.items():
+        case(
+            47,
+            f"law/twice/{name}",
+            "the batch twice has the gradient of the batch, its two halves added",
+            kind="law",
+            hyper=hyper,
+            cuts=one,
+            pair={
+                "select": [0, 1, 2, 3, 4, 5] * 2,
+                "with": {"group": [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]},
+                "steps": [[[list(range(12))]]],
+            },
+        )
+        if name != "gspo":
+            case(
+                48,
+                f"law/window/{name}",
+                "two optimiser steps on one generation batch divide by their own tokens each",
+                hyper=hyper,
+                cuts=WINDOWS,
+                variants=DUAL,
+            )
+    case(
+        49,
+        "law/teacher-apart",
+        "a teacher's sequences in micro-batches of their own change nothing",
+        kind="law",
+        hyper={**TOKEN_MEAN, "teacher": "luffy", "d": 0.1},
+        cuts={"apart": [[[[1, 4], [0, 2], [3, 5]]]], "mixed": [[[[0, 1, 2], [3, 4, 5]]]]},
+        pair={"cut": uncut},
+        **{"with": {"source": SOURCES}},
+    )
+
+
+def teachers() -> None:
+    taught = {"with": {"source": SOURCES}}
+    off = {"surrogate": "ppo"}
+    luffy = "LUFFY, arXiv 2504.14945: −A·π/(π + 0.1) on a demonstration, ρA on rollouts"
+    case(
+        50,
+        "teacher/luffy/token-mean",
+        f"{luffy}; with clip and one token mean",
+        hyper={**TOKEN_MEAN, "teacher": "luffy", "d": 0.1},
+        variants={"sum-over-length": {"aggregate": "seq-mean-token-sum-norm", "length": 12}},
+        **taught,
+    )
+    case(
+        50,
+        "teacher/luffy/constant",
+        f"{luffy}; no clip, the sum over B·L as its code has it",
+        hyper={**off, "aggregate": "seq-mean-token-sum-norm", "length": 12, "teacher": "luffy", "d": 0.1},
+        **taught,
+    )
+    srft = {**PPO, "aggregate": "seq-mean-token-sum-norm", "length": 12, "teacher": "srft", "d": 0.1}
+    about = "SRFT, arXiv 2506.19767: 0.5·e^−H·NLL of demonstrations, 0.1·e^H on correct and −1 on wrong rollouts"
+    case(
+        51,
+        "teacher/srft/weights",
+        about,
+        hyper=srft,
+        variants={
+            "log-prob": {"surrogate": "reinforce"},
+            "no-clip": {"clip_low": math.inf, "clip_high": math.inf},
+            "paper": {"demonstration_advantage": True},
+        },
+        **taught,
+    )
+    case(
+        51,
+        "teacher/srft/paper",
+        f"{about}, and −A·π/(π + 0.1) on demonstrations",
+        hyper={**srft, "demonstration_advantage": True},
+        variants={
+            "log-prob": {"surrogate": "reinforce"},
+            "no-clip": {"clip_low": math.inf, "clip_high": math.inf},
+            "code": {"demonstration_advantage": False},
+        },
+        **taught,
+    )
+    hpt = {**off, "teacher": "hpt", "length": 12}
+    case(
+        52,
+        "teacher/hpt/code",
+        "demonstrations by their own token mean, rollouts' sum over L without clip (HPT's code, arXiv 2509.04419)",
+        hyper=hpt,
+        **taught,
+    )
+    case(
+        52,
+        "teacher/hpt/switch",
+        "a group with no success imitates its demonstration, any other is GRPO (HPT, arXiv 2509.04419, Eq. 9)",
+        batch="switch9",
+        hyper={**hpt, "switch": True},
+        cuts={
+            "uncut": [[[list(range(9))]]],
+            "by-prompt": [[[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]],
+            "one-by-one": [[[[i] for i in range(9)]]],
+        },
+    )
+    mixed = "the surrogate's token mean and the demonstrations', (1 − μ) and μ (CHORD, arXiv 2508.11408)"
+    for mu in (0.1, 0.5, 0.9):
+        case(
+            53,
+            f"teacher/chord-mu/{mu}",
+            mixed,
+            hyper={**PPO, "teacher": "chord-mu", "mu": mu},
+            variants=DUAL,
+            **taught,
+        )
+        case(
+            54,
+            f"teacher/chord-phi/{mu}",
+            f"{mixed}, each token of a demonstration times π(1 − π)",
+            hyper={**PPO, "teacher": "chord-phi", "mu": mu},
+            variants=DUAL,
+            **taught,
+        )
+    case(
+        55,
+        "teacher/trapo",
+        "a prefix's NLL times min(1, π/0.1), ρA after it (TRAPO, arXiv 2512.17636)",
+        hyper={**off, "aggregate": "seq-mean-token-sum-norm", "length": 12, "teacher": "trapo", "d": 0.1},
+        **{"with": {"source": SOURCES, "prefix": [2, 0, 5, 0, 0, 0]}},
+    )
+    for name, warmup, decay in (("from-peak", 0, 200), ("warm-up", 8, 200)):
+        case(
+            56,
+            f"teacher/mixing-schedule/{name}",
+            "μ at optimiser steps counted from 0: a straight rise, then half a cosine (arXiv 2508.11408)",
+            kind="schedule",
+            batch={},
+            steps=[0, 1, 4, 8, 50, 108, 199, 200, 208, 500],
+            hyper={"warmup": warmup, "decay": decay, "peak": 0.9, "valley": 0.05},
+            variants={"counted-from-1": {"first_step": 1}},
+        )
+
+
+def supervised() -> None:
+    core = BATCHES["core6"]
+    by_sample = {"by-sample": {"aggregate": "seq-mean-token-mean"}}
+    case(57, "sft/token-mean", "the mean NLL of all tokens of the step", hyper=SFT, variants=by_sample)
+    planted_cuts = {key: CUTS[key] for key in ("6x1", "2x3", "3x2")}
+    case(
+        58,
+        "sft/mean-of-means",
+        "must fail: each micro-batch is divided by its own tokens (arXiv 2604.23747)",
+        hyper=SFT,
+        cuts=planted_cuts,
+        planted={"bug": "mean-of-means", "r": planted_r(planted_cuts, mean_of_means)},
+    )
+    six = {"6x1": CUTS["6x1"]}
+    for name, kept in (("last", [5]), ("first-and-last", [0, 5])):
+        case(
+            59,
+            f"sft/dropped-micro-batches/{name}",
+            "must fail: only some micro-batches reach the optimiser (DeepSpeed PR 7967, 7981)",
+            hyper=SFT,
+            cuts=six,
+            planted={
+                "bug": "dropped-micro-batches",
+                "kept": kept,
+                "r": planted_r(six, lambda cut, kept=kept: dropped(cut, kept)),
+            },
+        )
+    prompts = {"mask": [[0] * (1 + i % 2) + [1] * (len(it) - 1 - i % 2) for i, it in enumerate(core["logp"])]}
+    case(
+        60,
+        "sft/first-token",
+        "the first token after the prompt is in the loss (OpenRLHF issue 973)",
+        hyper=SFT,
+        variants=by_sample,
+        **{"with": prompts},
+    )
+
+
+def mean_of_means(steps: Any) -> list[Any]:
+    logp = BATCHES["core6"]["logp"]
+    micros = steps[0][0]
+    grad: list[Any] = [None] * len(logp)
+    for micro in micros:
+        n = sum(len(logp[i]) for i in micro)
+        for i in micro:
+            grad[i] = [-1 / n / len(micros)] * len(logp[i])
+    return grad
+
+
+def dropped(steps: Any, kept: list[int]) -> list[Any]:
+    logp = BATCHES["core6"]["logp"]
+    n = sum(len(it) for it in logp)
+    micros = steps[0][0]
+    seen = {i for at in kept for i in micros[at]}
+    return [[-1 / n if i in seen else 0.0] * len(it) for i, it in enumerate(logp)]
+
+
+def planted_r(cuts: Json, broken: Any) -> Json:
+    logp = BATCHES["core6"]["logp"]
+    n = sum(len(it) for it in logp)
+    right = np.full(n, -1 / n)
+    return {
+        key: float(np.linalg.norm(np.array(reference_flat(broken(steps))) - right) / np.linalg.norm(right))
+        for key, steps in cuts.items()
+    }
+
+
+def advantage_cases() -> None:
+    rewards = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.5, 0.25, 0.125, 0.875]
+    groups = [0, 0, 0, 1, 1, 1, 2, 2, 2, 2]
+    graded = {"group": groups, "reward": rewards}
+    std = {"baseline": "mean", "std": {"ddof": 1, "epsilon": 1e-6}}
+    case(
+        61,
+        "adv/std",
+        "(R − mean)/(σ + 1e-6), σ with n − 1",
+        kind="advantage",
+        batch=graded,
+        hyper=std,
+        variants={
+            f"n{'-1' if ddof else ''}, epsilon {epsilon:g}": {"std": {"ddof": ddof, "epsilon": epsilon}}
+            for ddof in (1, 0)
+            for epsilon in (0.0, 1e-9, 1e-8, 1e-6, 1e-4)
+            if (ddof, epsilon) != (1, 1e-6)
+        },
+    )
+    case(61, "adv/mean", "R − mean (Dr. GRPO)", kind="advantage", batch=graded, hyper={"baseline": "mean"})
+    loo = {"baseline": "leave-one-out"}
+    case(62, "adv/leave-one-out", "R less the mean of the others", kind="advantage", batch=graded, hyper=loo)
+    for reward in (0.1, 0.3, 0.7, 0.9):
+        sizes = range(3, 33)
+        constant = {
+            "group": [at for at, size in enumerate(sizes) for _ in range(size)],
+            "reward": [float(np.float32(reward))] * sum(sizes),
+            "dtype": "f32",
+        }
+        for name, hyper in (("std", std), ("mean", {"baseline": "mean"}), ("leave-one-out", loo)):
+            case(
+                63,
+                f"adv/constant-group/{name}/{reward}",
+                "a group whose rewards are all one number has advantage 0, in sizes 3 to 32",
+                kind="advantage",
+                batch=constant,
+                hyper=hyper,
+            )
+    for name, hyper in (("std", std), ("mean", {"baseline": "mean"}), ("leave-one-out", loo)):
+        case(
+            64,
+            f"adv/group-of-one/{name}",
+            "a group of one has advantage 0, or is refused",
+            kind="advantage",
+            batch={"group": [0, 1], "reward": [1.0, 0.5]},
+            hyper=hyper,
+            may_refuse=True,
+        )
+        case(
+            65,
+            f"adv/nan-reward/{name}",
+            "a reward that is no number is refused, or that member alone is out",
+            kind="advantage",
+            batch={"group": [0, 0, 0, 1, 1, 1], "reward": [math.nan, 0.0, 1.0, 1.0, 0.0, 0.0]},
+            hyper=hyper,
+            expect={"refused": True},
+        )
+        case(
+            66,
+            f"adv/sum-to-zero/{name}",
+            "the advantages of a group sum to 0",
+            kind="advantage",
+            batch=graded,
+            hyper=hyper,
+            sum_to_zero=True,
+        )
+        case(
+            66,
+            f"adv/shift/{name}",
+            "a constant added to all rewards changes nothing",
+            kind="advantage",
+            batch=graded,
+            hyper=hyper,
+            pair={"with": {"reward": [r + 2.0 for r in rewards]}},
+        )
+    member_out()
+    case(
+        67,
+        "adv/identical-rest",
+        "where the others of a group are all one number, their spread is 0 and divides nothing (NeMo-RL PR 4158)",
+        kind="advantage",
+        batch={"group": [0] * 8, "reward": [float(np.float32(0.35))] * 7 + [0.0], "dtype": "f32"},
+        hyper={**loo, "std": {"ddof": 1, "epsilon": 0.0}},
+    )
+    teacher = {"group": [0] * 4, "reward": [1.0, 0.0, 0.0, 1.0], "source": ["teacher", "policy", "policy", "policy"]}
+    for name, inside in (("in", True), ("out", False)):
+        case(
+            68,
+            f"adv/teacher-{name}-mean",
+            f"the teacher's reward is {name} the group's mean" if inside else "the teacher's reward is out of the mean",
+            kind="advantage",
+            batch=teacher,
+            hyper={"baseline": "mean", "teacher_in_mean": inside},
+        )
+    case(
+        69,
+        "adv/untrainable-member",
+        "a member without a trainable token is in its group's mean",
+        kind="advantage",
+        batch={"group": [0] * 4, "reward": [1.0, 0.0, 0.0, 0.0], "trainable": [1, 1, 1, 0]},
+        hyper={"baseline": "mean", "untrainable_in_mean": True},
+        variants={"out-of-the-mean": {"untrainable_in_mean": False}},
+    )
+
+
+def member_out() -> None:
+    """The registered answer to a NaN reward besides a refusal: that member has 0 and the others their own group."""
+    for name in ("std", "mean", "leave-one-out"):
+        path = f"cases/adv/nan-reward/{name}.json"
+        record = json.loads(FILES[path])
+        others = {**record, "batch": {"group": [0, 0, 1, 1, 1], "reward": [0.0, 1.0, 1.0, 0.0, 0.0]}}
+        expect = {"advantage": [0.0, *reference.step(others, None)["advantage"]]}
+        record["variants"] = {"member-out": {"hyper": {}, "expect": expect}}
+        FILES[path] = dumps(plain(record))
+
+
+# ---------------------------------------------------------------- files
+
+
+def plain(it: Any) -> Any:
+    """Lists, numbers and strings alone; JSON's missing numbers as strings."""
+    if isinstance(it, dict):
+        return {key: plain(value) for key, value in it.items()}
+    if isinstance(it, (list, tuple)):
+        return [plain(value) for value in it]
+    if isinstance(it, np.ndarray):
+        return plain(it.tolist())
+    if isinstance(it, (np.floating, np.integer)):
+        return plain(it.item())
+    if isinstance(it, float) and not math.isfinite(it):
+        return "nan" if math.isnan(it) else ("inf" if it > 0 else "-inf")
+    return it
+
+
+def dumps(record: Json) -> str:
+    """Sorted keys, a line for each innermost list."""
+
+    def write(it: Any, indent: str) -> str:
+        if isinstance(it, dict) and it:
+            rows = (f"{indent} {json.dumps(key)}: {write(it[key], indent + ' ')}" for key in sorted(it))
+            return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+        if isinstance(it, list) and any(isinstance(part, list) for part in it) and depth(it) < 4:
+            rows = (f"{indent} {write(part, indent + ' ')}" for part in it)
+            return "[\n" + ",\n".join(rows) + f"\n{indent}]"
+        return json.dumps(it, ensure_ascii=False)
+
+    return write(record, "") + "\n"
+
+
+def depth(it: Any) -> int:
+    return 1 + max((depth(part) for part in it), default=0) if isinstance(it, list) else 0
+
+
+def main() -> int:
+    for make in (core6, switch9, logits4, far6):
+        make()
+    for make in (surrogates, corrections, divergences, laws, teachers, supervised, advantage_cases):
+        make()
+    for name, record in BATCHES.items():
+        FILES[f"batches/{name}.json"] = dumps(record)
+    if "--check" in sys.argv[1:]:
+        return check()
+    for folder in ("cases", "batches"):
+        for path in (HERE / folder).rglob("*.json"):
+            if str(path.relative_to(HERE)) not in FILES:
+                path.unlink()
+    for name, text in FILES.items():
+        path = HERE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    print(f"{len(FILES)} files, {sum(map(len, FILES.values())) / 1e3:.0f} kB")
+    return 0
+
+
+def check() -> int:
+    """Everything but the last digits of floating-point numbers must be as written."""
+    stale = [name for name, text in FILES.items() if not same(HERE / name, text)]
+    folders = ("cases", "batches")
+    extra = [p for f in folders for p in (HERE / f).rglob("*.json") if str(p.relative_to(HERE)) not in FILES]
+    for name in [*stale, *extra]:
+        print(f"stale: {name}")
+    return 1 if stale or extra else 0
+
+
+def same(path: Path, text: str) -> bool:
+    return path.is_file() and close(json.loads(path.read_text()), json.loads(text))
+
+
+def close(a: Any, b: Any) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(close(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(close(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, float) and isinstance(b, float):
+        return abs(a - b) <= 1e-13 * max(1.0, abs(b))
+    return bool(a == b)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
