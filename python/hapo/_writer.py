@@ -99,8 +99,8 @@ def rollout_lines(rows: Sequence[Sampled], decision: Decision, *, success_at: fl
                 sampled["advantage"] = float(decision.advantages[row])
             lines.append(sampled)
             if replaced:
-                teacher = {"completion": it.teacher, "tokens": it.teacher_tokens, "ended": True, "verdict": "correct"}
-                lines.append({**common, "role": "teacher", **teacher})
+                teacher = {"completion": it.teacher, "tokens": it.teacher_tokens, "log_probs": [], "ended": True}
+                lines.append({**common, "role": "teacher", **teacher, "verdict": "correct"})
     return lines
 
 

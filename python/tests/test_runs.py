@@ -82,7 +82,8 @@ def test_a_run_of_another_engine_is_written_as_the_commands(binary, tmp_path) ->
     writer = RunWriter(tmp_path / "run")
     writer.begin({"method": "luffy", "steps": 2, "trl": {"name": 'a "b"\x7f\n', "rate": float("inf"), "on": True}})
     writer.log(1, {"loss": 0.5, "grad_norm": float("nan")})
-    writer.rollouts(1, rollout_lines(rows, decision))
+    lines = rollout_lines(rows, decision)
+    writer.rollouts(1, lines)
     run = hapo.Run(tmp_path / "run")
     assert run.metrics["loss"].tolist() == [0.5]
     assert np.isnan(run.metrics["grad_norm"]).tolist() == [True]
@@ -96,7 +97,7 @@ def test_a_run_of_another_engine_is_written_as_the_commands(binary, tmp_path) ->
     told = subprocess.run([binary, "report", str(run.path), "-o", str(tmp_path / "p.html")], capture_output=True)
     assert told.returncode == 0, told.stderr
     with pytest.raises(ValueError, match=r"lines: row 1: unknown variant `judge`"):
-        writer.rollouts(2, [{"verdict": "wrong"}, {"role": "judge"}])
+        writer.rollouts(2, [lines[0], {**lines[0], "role": "judge"}])
     assert run.steps == [1]
     writer.log(2, {"loss": 0.25})
     (run.path / "metrics.jsonl").open("a").write('{"step": 3, "lo')

@@ -70,7 +70,7 @@ def line(step, steps, draw, extinct):
 
 def rollout(step, prompt, slot, role, injected, completion, verdict, reason=None):
     it = {
-        "step": step, "prompt_id": prompt, "id": f"problem-{prompt}", "prompt": f"What is {prompt} + 2?", "prompt_tokens": [1, 2, 3],
+        "step": step, "prompt_id": prompt, "id": f"problem-{prompt}", "problem": f"What is {prompt} + 2?", "prompt_tokens": [1, 2, 3],
         "answer": str(prompt + 2), "role": role, "slot": slot, "injected": injected, "completion": completion,
         "tokens": list(range(20)), "log_probs": [-0.5] * 20, "ended": True, "verdict": verdict,
     }
@@ -112,9 +112,9 @@ def make_hostile(folder):
     make_run(folder, '<img src=x onerror=alert(1)>', 9, 3, 5)
     lines = [rollout(3, 3, n, "policy", False, text, "wrong") for n, text in enumerate(HOSTILE.values())]
     lines += [rollout(3, 4, 0, "policy", False, "no box", "unparsable", "<b>no answer found</b>")]
-    lines[0]["prompt"] = HOSTILE["script"] + HOSTILE["rtl"]
+    lines[0]["problem"] = HOSTILE["script"] + HOSTILE["rtl"]
     for it in lines[1:8]:
-        it["prompt"] = lines[0]["prompt"]
+        it["problem"] = lines[0]["problem"]
     write_rollouts(folder, 3, lines)
 
 

@@ -26,7 +26,7 @@ pub struct Rollout {
     /// The response, with the end token if it ended.
     pub tokens: Vec<TokenId>,
     /// How many of its first tokens are the teacher's: the length of the prefix that it continues (D22), else 0.
-    #[serde(default, alias = "hint")]
+    #[serde(default)]
     pub prefix: usize,
     /// log `π_old` of each token after the prefix at the sampling temperature, natural logarithm (D19,
     /// D25).
@@ -49,7 +49,7 @@ pub enum Verdict {
     Unparsable(String),
 }
 
-/// The form in which a verdict is recorded. Records of evaluations hold no reason.
+/// The form in which a verdict is recorded.
 #[derive(Clone, Serialize, Deserialize)]
 struct RecordedVerdict {
     verdict: VerdictName,

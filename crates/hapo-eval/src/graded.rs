@@ -4,8 +4,7 @@ use hapo_core::Verdict;
 use hapo_data::Dataset;
 use hapo_teacher::gold_of;
 use hapo_verify::{Completion, Gold, Grader, Judgement, in_order};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
@@ -63,7 +62,7 @@ pub struct GradedCompletion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
     /// The other grader's verdict, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "other")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Verdict>,
     /// The answer that was extracted.
     pub answer: Option<String>,
@@ -225,16 +224,6 @@ fn votes(
         votes.push(Some(vote));
     }
     votes
-}
-
-fn other<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Verdict>, D::Error> {
-    let value = match Value::deserialize(from)? {
-        // Records of earlier versions hold the name alone.
-        name @ Value::String(_) => json!({ "verdict": name }),
-        value => value,
-    };
-    let verdict = serde_json::from_value(value);
-    verdict.map(Some).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]

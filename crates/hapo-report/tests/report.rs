@@ -26,7 +26,7 @@ fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
     let lines: String = (1..=steps).map(|it| line(it) + "\n").collect();
     fs::write(folder.join("metrics.jsonl"), lines).unwrap();
     let rollout = |role: &str, text: &str, verdict: &str| {
-        serde_json::json!({ "step": steps, "prompt_id": 1, "id": "one", "prompt": HOSTILE, "answer": "5", "role": role, "slot": 0,
+        serde_json::json!({ "step": steps, "prompt_id": 1, "id": "one", "problem": HOSTILE, "prompt_tokens": [], "answer": "5", "role": role, "slot": 0,
             "injected": true, "completion": text, "tokens": [1, 2], "log_probs": [-1.0, -2.0], "ended": true, "verdict": verdict })
         .to_string()
     };
@@ -42,7 +42,7 @@ fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
 
 fn line(step: u64) -> String {
     let t = step as f64;
-    serde_json::json!({ "step": step, "reward/policy_only": t / 10.0, "reward/mean": t / 8.0, "gate/beta": 1.0 / t, "gate/open_up_to": if step < 5 { 0 } else { -1 },
+    serde_json::json!({ "step": step, "reward/policy_only": t / 10.0, "reward/mean": t / 8.0, "gate/beta": 1.0 / t, "gate/success_limit": if step < 5 { 0 } else { -1 },
         "gate/threshold": 0.1, "grad_norm": 1.0, "time/step": 2.0, "time/sample": 1.0, "time/train": 0.5, "time/verify": 0.25 })
     .to_string()
 }
@@ -100,34 +100,6 @@ fn nothing_of_a_run_is_markup() {
     assert!(page.contains("default-src 'none'; script-src 'sha256-"));
     // Nothing is fetched.
     assert_eq!(page.matches("://").count(), 0);
-}
-
-/// The folder was written at commit c0f3b2c, before metrics, the gate's table and rollouts got their present names.
-#[test]
-fn a_run_of_an_earlier_version_is_shown() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/run-of-c0f3b2c");
-    let view = LiveView::bind(&[recorded], "127.0.0.1", 0).unwrap();
-    let url = view.url();
-    view.serve_aside().unwrap();
-    let (manifest, numbers) = data_of(&url);
-    let run = &manifest["runs"][0];
-    assert_eq!(run["notes"], serde_json::json!([]));
-    assert_eq!((run["state"].as_str(), run["rows"].as_u64()), (Some("finished"), Some(3)));
-    let columns: Vec<&str> =
-        run["columns"].as_array().unwrap().iter().filter_map(|it| it.as_str()).collect();
-    let column = |name: &str| {
-        let at = columns.iter().position(|it| *it == name).unwrap();
-        numbers[3 * at..3 * at + 3].to_vec()
-    };
-    assert_eq!(column("gate/success_limit"), [0.0, 0.0, 0.0]);
-    assert_eq!(column("groups/partially_solved"), [0.0, 1.0, 0.0]);
-    assert_eq!(run["gate"]["success_limit"], 0);
-    assert_eq!(run["gate"]["annealing_from"], 4);
-    let (_, body) = ask(&url, "GET", "/rollouts/0/3", None);
-    let rollouts: serde_json::Value = serde_json::from_slice(&body).unwrap();
-    let group = &rollouts["groups"][0];
-    assert!(group["problem"].as_str().is_some_and(|it| !it.is_empty()));
-    assert_eq!(group["members"].as_array().unwrap().len(), 5);
 }
 
 /// Seven steps of eight responses: ever more are boxed, ever fewer truncated.

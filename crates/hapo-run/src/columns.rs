@@ -6,7 +6,6 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::metrics::current_name;
 
 /// Most names that are read; a run has fewer than a hundred.
 const NAMES: usize = 1024;
@@ -144,7 +143,6 @@ impl Columns {
         }
         self.values[0].push(step);
         for (name, value) in line.iter().filter(|it| it.0 != "step") {
-            let name = current_name(name);
             let known = self.names.iter().position(|it| it == name);
             if known.is_none() && self.names.len() == NAMES {
                 self.left_out += 1;
@@ -212,12 +210,6 @@ mod tests {
         assert_eq!(it.steps(), [1.0, 2.0]);
         assert_eq!(it.get("a").unwrap(), [1.0, 20.0]);
         assert_eq!(notes.len(), 2);
-    }
-
-    #[test]
-    fn a_column_has_its_present_name() {
-        let (it, _) = check("{\"step\":1,\"groups/mixed\":3}\n");
-        assert_eq!(it.get("groups/partially_solved").unwrap(), [3.0]);
     }
 
     #[test]

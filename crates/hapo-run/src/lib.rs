@@ -1,8 +1,8 @@
 //! The run folder: its names and its schema, written by training and read by everything else, and the three ways
 //! in which files survive a kill: written atomically, locked, resumed line by line.
 //!
-//! What is recorded has one type here, so a reader cannot drift from the writer. The price: a column or a field that is
-//! renamed keeps its old name as an alias for good.
+//! What is recorded has one type here, so a reader cannot drift from the writer. The price: a field that is renamed
+//! ends the reading of folders written before.
 
 mod columns;
 mod early_end;
@@ -26,8 +26,7 @@ pub use folder::RunFolder;
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use lock::{Lock, is_locked};
 pub use metrics::{
-    METRICS, Metrics, MetricsFile, REWARD_FAILED, REWARD_PARTS, current_name, is_clock,
-    metric_of_set,
+    METRICS, Metrics, MetricsFile, REWARD_FAILED, REWARD_PARTS, is_clock, metric_of_set,
 };
 pub use preflight::Preflight;
 pub use recipe::{RecipeDifference, recipe_differences, recipe_entries, recipe_value};

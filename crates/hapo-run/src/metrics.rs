@@ -2,7 +2,7 @@
 //!
 //! Names are those of the metrics list in the documentation, `section/name`. Lines of two equal
 //! runs are equal byte for byte except for the columns that hold wall-clock time or memory
-//! ([`is_clock`]). A name of an earlier version is read as its successor ([`current_name`]).
+//! ([`is_clock`]).
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -128,16 +128,6 @@ pub const METRICS: &[&str] = &[
 /// The metric of a set of `[eval]`, where there are several.
 pub fn metric_of_set(metric: &str, set: &str) -> String {
     format!("{metric}/{set}")
-}
-
-/// Names of earlier versions and what they are called now.
-const RENAMED: &[(&str, &str)] =
-    &[("groups/mixed", "groups/partially_solved"), ("gate/open_up_to", "gate/success_limit")];
-
-/// The present name of a recorded metric.
-pub fn current_name(recorded: &str) -> &str {
-    let renamed = RENAMED.iter().find(|it| it.0 == recorded);
-    renamed.map_or(recorded, |it| it.1)
 }
 
 /// Whether a column holds time, speed or memory, and so differs between two equal runs.
@@ -354,11 +344,5 @@ mod tests {
         let expected = "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
         assert_eq!(file.lines(), 4);
-    }
-
-    #[test]
-    fn old_names_are_read_as_the_present_ones() {
-        assert_eq!(current_name("gate/open_up_to"), "gate/success_limit");
-        assert_eq!(current_name("gate/success_limit"), "gate/success_limit");
     }
 }

@@ -20,10 +20,8 @@ pub struct Preflight {
     /// Responses with an answer that counts and can be read.
     pub format: f64,
     /// Responses with an answer in a closed box.
-    #[serde(default)]
     pub boxed: f64,
     /// Responses without one that announce an answer.
-    #[serde(default)]
     pub announced: f64,
     /// Responses that end with an end token.
     pub ended: f64,

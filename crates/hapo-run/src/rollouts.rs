@@ -19,9 +19,8 @@ const LINE_BYTES: u64 = 256 << 20;
 /// Of compression: the fastest.
 const LEVEL: i32 = 1;
 
-/// One trajectory of a step. What a file lacks is empty: a reader shows what there is.
+/// One trajectory of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct RolloutLine {
     /// The training step.
     pub step: u64,
@@ -30,10 +29,9 @@ pub struct RolloutLine {
     /// The prompt's id in the data set.
     pub id: String,
     /// The problem as written.
-    #[serde(alias = "prompt")]
     pub problem: String,
     /// The rendered prompt as the model reads it, with its special tokens, on the first line of a group.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rendered: String,
     /// The rendered prompt's tokens.
     pub prompt_tokens: Vec<u32>,
@@ -50,17 +48,17 @@ pub struct RolloutLine {
     /// The response's tokens, the end token included.
     pub tokens: Vec<u32>,
     /// Length of the teacher's prefix that the response continues, in tokens (D22).
-    #[serde(alias = "hint", skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub prefix: usize,
     /// log `π_old` of each token after the prefix at the sampling temperature; empty for the teacher.
     pub log_probs: Vec<f32>,
     /// False when the response was truncated.
     pub ended: bool,
     /// A of the response's first token that has one; a replaced rollout and the teacher have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantage: Option<f64>,
     /// The reward, where it is not that of the verdict (D28).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
     /// What the grader says.
     #[serde(flatten)]
@@ -192,15 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_an_earlier_version_is_read() {
-        let text = r#"{"step":3,"prompt_id":1,"id":"a","prompt":"1+1?","prompt_tokens":[5],"answer":"2","role":"replaced","slot":2,"injected":true,"completion":"2","tokens":[7,8],"hint":1,"log_probs":[-0.5],"ended":true,"verdict":"unparsable","reason":"no box"}"#;
-        let line: RolloutLine = serde_json::from_str(text).unwrap();
-        assert_eq!((line.problem.as_str(), line.prefix), ("1+1?", 1));
-        assert_eq!(line.role, Role::Replaced);
-        assert_eq!(line.verdict, Verdict::Unparsable("no box".to_owned()));
+    fn a_line_that_lacks_a_field_is_refused_by_name() {
+        let line = RolloutLine { step: 3, prefix: 1, ..RolloutLine::default() };
         let written = serde_json::to_string(&line).unwrap();
-        let renamed =
-            text.replace("\"prompt\":", "\"problem\":").replace("\"hint\":", "\"prefix\":");
-        assert_eq!(written, renamed);
+        assert_eq!(serde_json::from_str::<RolloutLine>(&written).unwrap(), line);
+        let mut fields: serde_json::Map<_, _> = serde_json::from_str(&written).unwrap();
+        for field in ["problem", "tokens", "log_probs", "verdict"] {
+            let kept = fields.remove(field).unwrap();
+            let text = serde_json::to_string(&fields).unwrap();
+            let message = serde_json::from_str::<RolloutLine>(&text).unwrap_err().to_string();
+            assert!(message.contains(&format!("missing field `{field}`")), "{message}");
+            fields.insert(field.to_owned(), kept);
+        }
     }
 }

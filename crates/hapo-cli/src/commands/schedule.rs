@@ -18,7 +18,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8)]
     group_size: usize,
     /// m: largest success count still treated as failure [default: 0]
-    #[arg(long, alias = "failure-level", conflicts_with = "gamma0")]
+    #[arg(long, conflicts_with = "gamma0")]
     success_limit: Option<usize>,
     /// γ0 by hand, as a decimal
     #[arg(long)]

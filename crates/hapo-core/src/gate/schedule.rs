@@ -249,7 +249,6 @@ pub struct ScheduleTable {
     /// N.
     pub group_size: usize,
     /// m; null outside the confidence gate.
-    #[serde(alias = "failure_level")]
     pub success_limit: Option<usize>,
     /// γ0.
     pub gamma0: f64,
@@ -303,7 +302,6 @@ pub struct StepRow {
     /// `γ_t`, rounded; for people.
     pub threshold: f64,
     /// `m_t`, which decides.
-    #[serde(alias = "open_up_to")]
     pub success_limit: SuccessLimit,
 }
 

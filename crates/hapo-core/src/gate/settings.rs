@@ -33,7 +33,6 @@ pub enum Threshold {
     /// γ0 = (m + 3/2) / (2 + N) (Eq. 8).
     Derived {
         /// m, the largest number of successes still treated as a failed group: 0 ≤ m ≤ N − 1 (D4).
-        #[serde(alias = "failure_level")]
         success_limit: usize,
     },
     /// γ0 as given; m = ⌈(2 + N) γ0⌉ − 2 (D3).
