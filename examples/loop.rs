@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
             let mixed = apply_gate(scored, prompt.teacher.as_ref(), method.success_limit(step), slot);
-            let members = mixed.members().iter().zip(method.credit(&mixed, step));
+            let members = mixed.members().iter().zip(method.credit(&mixed, step, Scores::NONE));
             groups.push(token_group(members, prompt.tokens.clone(), &loss));
         }
         let stats = trainer.gradient(&loss, &groups, batching)?;

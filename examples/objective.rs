@@ -27,10 +27,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let divisor = loss.normaliser.divisor([3, 2]);
     let (mut by_log_prob, mut by_entropy) = ([0.0; 3], [0.0; 3]);
     let rollout = loss.span(
-        &Span::new(0..3, Term::Policy { advantage: -0.125 }),
+        &Span::new(0..3, Term::policy(-0.125)),
         SpanTokens {
             log_probs: &[-0.2, -1.1, -0.4],
             old_log_probs: &[-0.2, -1.6, -0.4],
+            reference: &[],
             entropies: &[0.5, 1.2, 0.8],
         },
         divisor,
@@ -45,7 +46,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut by_teacher, mut by_entropy) = ([0.0; 2], [0.0; 2]);
     let teacher = loss.span(
         &Span::new(0..2, term),
-        SpanTokens { log_probs: &[-3.0, -0.1], old_log_probs: &[], entropies: &[1.0, 0.3] },
+        SpanTokens {
+            log_probs: &[-3.0, -0.1],
+            old_log_probs: &[],
+            reference: &[],
+            entropies: &[1.0, 0.3],
+        },
         divisor,
         &mut by_teacher,
         &mut by_entropy,

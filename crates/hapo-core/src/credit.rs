@@ -5,9 +5,11 @@
 //! teacher's is one of each. The price is a short vector for each sequence.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::advantage::{AdvantageRule, advantages};
 use crate::group::{Member, MixedGroup};
+use crate::loss::Kl;
 use crate::operators::Operator;
 use crate::rollout::Step;
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
@@ -26,15 +28,40 @@ pub struct Span {
     /// k: the term's factor is multiplied by exp(k·H̄), with H̄ the mean entropy of the span's tokens at
     /// temperature 1, without a gradient. 0 leaves it as it is.
     pub entropy_exponent: f64,
+    /// The KL term of a policy span, in the place of the loss's own.
+    pub kl: Option<Kl>,
+}
+
+/// A of the tokens of a span.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Advantage {
+    /// One number for all tokens.
+    Sequence(f64),
+    /// One number for each token, in order.
+    Tokens(Arc<[f32]>),
+}
+
+/// The log-probability below the line of the importance ratio.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ratio {
+    /// The one that was recorded while sampling (D19).
+    #[default]
+    Recorded,
+    /// That of the weights before the step's first update, behind the prompt that is trained behind.
+    Rescored,
+    /// That of the weights being trained: the ratio is 1, and its slope A, as in REINFORCE.
+    One,
 }
 
 /// A term of the loss.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Term {
     /// The clipped surrogate (Eq. 3).
     Policy {
         /// A.
-        advantage: f64,
+        advantage: Advantage,
+        /// What the ratio is taken to.
+        ratio: Ratio,
     },
     /// λ·Σ F(π) (Eq. 11).
     Teacher {
@@ -47,31 +74,78 @@ pub enum Term {
     },
 }
 
-impl Term {
-    /// The same term with its factor (A or λ) times `factor`.
+impl Advantage {
+    /// Each value times `factor`.
     #[must_use]
-    pub fn scaled(self, factor: f64) -> Self {
+    pub fn scaled(&self, factor: f64) -> Self {
         match self {
-            Self::Policy { advantage } => Self::Policy { advantage: factor * advantage },
-            Self::Teacher { weight, operator, d } => {
-                Self::Teacher { weight: factor * weight, operator, d }
+            Self::Sequence(it) => Self::Sequence(factor * it),
+            Self::Tokens(values) => {
+                Self::Tokens(values.iter().map(|it| (factor * f64::from(*it)) as f32).collect())
             }
         }
     }
 
-    /// A or λ.
-    pub fn factor(&self) -> f64 {
+    /// Whether it is 0 for every token.
+    pub fn is_zero(&self) -> bool {
         match self {
-            Self::Policy { advantage } => *advantage,
-            Self::Teacher { weight, .. } => *weight,
+            Self::Sequence(it) => *it == 0.0,
+            Self::Tokens(values) => values.iter().all(|it| *it == 0.0),
+        }
+    }
+
+    /// The mean over tokens, 0 over none.
+    pub fn mean(&self) -> f64 {
+        match self {
+            Self::Sequence(it) => *it,
+            Self::Tokens(values) => {
+                let sum: f64 = values.iter().map(|it| f64::from(*it)).sum();
+                sum / values.len().max(1) as f64
+            }
+        }
+    }
+}
+
+impl Term {
+    /// The clipped surrogate with one advantage, the ratio taken to what was recorded.
+    pub fn policy(advantage: f64) -> Self {
+        Self::Policy { advantage: Advantage::Sequence(advantage), ratio: Ratio::Recorded }
+    }
+
+    /// The same term with its factor (A or λ) times `factor`.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        match self {
+            Self::Policy { advantage, ratio } => {
+                Self::Policy { advantage: advantage.scaled(factor), ratio: *ratio }
+            }
+            Self::Teacher { weight, operator, d } => {
+                Self::Teacher { weight: factor * weight, operator, d: *d }
+            }
+        }
+    }
+
+    /// Whether it is 0 whatever the tokens' probabilities are.
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Self::Policy { advantage, .. } => advantage.is_zero(),
+            Self::Teacher { weight, .. } => *weight == 0.0,
         }
     }
 }
 
 impl Span {
-    /// A span whose term does not depend on entropy.
+    /// A span whose term does not depend on entropy, without a KL term of its own.
     pub fn new(tokens: Range<usize>, term: Term) -> Self {
-        Self { tokens, term, entropy_exponent: 0.0 }
+        Self { tokens, term, entropy_exponent: 0.0, kl: None }
+    }
+
+    /// The ratio of a policy span.
+    pub fn ratio(&self) -> Option<Ratio> {
+        match self.term {
+            Term::Policy { ratio, .. } => Some(ratio),
+            Term::Teacher { .. } => None,
+        }
     }
 
     /// Whether the span's tokens are the teacher's.
@@ -111,7 +185,7 @@ impl PolicyAndTeacher {
             .map(|(member, advantage)| match member {
                 Member::Policy(it) => {
                     let tokens = 0..it.rollout.tokens.len();
-                    vec![Span::new(tokens, Term::Policy { advantage })]
+                    vec![Span::new(tokens, Term::policy(advantage))]
                 }
                 Member::Teacher { trajectory, .. } => {
                     let tokens = 0..trajectory.tokens().len();

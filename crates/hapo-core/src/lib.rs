@@ -45,11 +45,12 @@ mod methods;
 mod operators;
 mod rng;
 mod rollout;
+mod scores;
 mod statistics;
 mod teacher_weight;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
-pub use credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
+pub use credit::{Advantage, Credit, Moment, PolicyAndTeacher, Ratio, Span, Term};
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, excerpt, panic_message};
 pub use gate::{
@@ -62,8 +63,8 @@ pub use group::{
 pub use hex::hex;
 pub use injection::{Slot, apply_gate, rollouts_to_sample};
 pub use loss::{
-    Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,
-    SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
+    Bound, Clip, Divisors, ImportanceRatioLevel, Kl, KlEstimator, Loss, Normaliser, NormaliserKind,
+    SpanTerms, SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
 };
 pub use methods::{
     Gated, GroupPlan, METHODS, MICRO_GROUPS, Method, MethodEntry, MethodError, MethodSettings,
@@ -76,5 +77,6 @@ pub use rollout::{
     PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict,
     admit_graded_teacher, admit_teacher,
 };
+pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
 pub use teacher_weight::{TeacherWeight, teacher_weight};

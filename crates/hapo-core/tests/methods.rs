@@ -23,9 +23,9 @@ fn at(step: u64) -> Moment {
 
 /// (policy or the operator's name, A or λ, entropy exponent) of each span of each member.
 fn terms(credit: &Credit) -> Vec<Vec<(&'static str, f64, f64)>> {
-    let term = |it: &Span| match it.term {
-        Term::Policy { advantage } => ("policy", advantage, it.entropy_exponent),
-        Term::Teacher { weight, operator, .. } => (operator.name, weight, it.entropy_exponent),
+    let term = |it: &Span| match &it.term {
+        Term::Policy { advantage, .. } => ("policy", advantage.mean(), it.entropy_exponent),
+        Term::Teacher { weight, operator, .. } => (operator.name, *weight, it.entropy_exponent),
     };
     let members = credit.iter();
     members.map(|it| it.iter().map(term).collect()).collect()
@@ -35,7 +35,7 @@ fn terms(credit: &Credit) -> Vec<Vec<(&'static str, f64, f64)>> {
 fn an_injected_group_of_four_has_the_operator_of_its_method() {
     // Lengths 1, 2, 3, 4; the longest failure gives its slot, and the mean reward is 1/4.
     for (name, operator) in [("luffy", "luffy"), ("srft", "srft"), ("trapo", "trapo")] {
-        let credit = build(name, "{}").credit(&injected("wwww"), at(1));
+        let credit = build(name, "{}").credit(&injected("wwww"), at(1), Scores::NONE);
         let failure = vec![("policy", -0.25, 0.0)];
         let expected = [failure.clone(), failure.clone(), failure, vec![(operator, 1.0, 0.0)]];
         assert_eq!(terms(&credit), expected, "{name}");
@@ -48,21 +48,20 @@ fn an_injected_group_of_four_has_the_operator_of_its_method() {
 fn on_policy_methods_differ_in_their_advantages() {
     let group = kept("cwww");
     let of = |name: &str| {
-        let credit = build(name, "{}").credit(&group, at(1));
-        let factors = credit.iter().map(|it| it[0].term.factor());
-        factors.collect::<Vec<_>>()
+        let credit = build(name, "{}").credit(&group, at(1), Scores::NONE);
+        terms(&credit).iter().map(|it| it[0].1).collect::<Vec<_>>()
     };
     assert_eq!(of("grpo"), [0.75, -0.25, -0.25, -0.25]);
     assert_eq!(of("maxrl"), [3.0, -1.0, -1.0, -1.0]);
-    let failed = build("maxrl", "{}").credit(&kept("wwww"), at(1));
-    assert!(failed.iter().all(|it| it[0].term.factor() == 0.0));
+    let failed = build("maxrl", "{}").credit(&kept("wwww"), at(1), Scores::NONE);
+    assert!(failed.iter().all(|it| it[0].term.is_zero()));
 }
 
 /// D21: 0.1·exp(H) for a correct rollout, −1 for any other, 0.5·λ·exp(−H) for the teacher.
 #[test]
 fn d21_srfts_entropy_weights_take_the_place_of_advantages() {
     let method = build("srft", r#"{"weights":"entropy"}"#);
-    let credit = method.credit(&injected("cwu"), at(1));
+    let credit = method.credit(&injected("cwu"), at(1), Scores::NONE);
     let expected =
         [vec![("policy", 0.1, 1.0)], vec![("policy", -1.0, 0.0)], vec![("srft", 0.5, -1.0)]];
     assert_eq!(terms(&credit), expected);
@@ -76,14 +75,14 @@ fn chord_mixes_by_a_falling_mu() {
     for (name, operator) in [("chord-mu", "srft"), ("chord-phi", "chord")] {
         let method = build(name, own);
         for (step, mu) in [(1, 0.75), (2, 0.5), (3, 0.25), (9, 0.25)] {
-            let credit = method.credit(&injected("wcw"), at(step));
+            let credit = method.credit(&injected("wcw"), at(step), Scores::NONE);
             let policy = |advantage: f64| vec![("policy", (1.0 - mu) * advantage, 0.0)];
             let expected = [policy(-0.5), policy(0.5), vec![(operator, mu, 0.0)]];
             assert_eq!(terms(&credit), expected, "{name}, step {step}");
         }
         assert!(method.plan().teacher_apart);
     }
-    let constant = build("chord-phi", "{}").credit(&injected("ww"), at(77));
+    let constant = build("chord-phi", "{}").credit(&injected("ww"), at(77), Scores::NONE);
     assert_eq!(terms(&constant)[1], [("chord", 0.1, 0.0)]);
 }
 
@@ -91,10 +90,13 @@ fn chord_mixes_by_a_falling_mu() {
 #[test]
 fn hpt_drops_the_rollouts_where_the_teacher_enters() {
     let method = build("hpt", "{}");
-    let credit = method.credit(&injected("www"), at(1));
+    let credit = method.credit(&injected("www"), at(1), Scores::NONE);
     assert_eq!(terms(&credit), [vec![], vec![], vec![("srft", 1.0, 0.0)]]);
     let group = kept("cw");
-    assert_eq!(method.credit(&group, at(1)), build("grpo", "{}").credit(&group, at(1)));
+    assert_eq!(
+        method.credit(&group, at(1), Scores::NONE),
+        build("grpo", "{}").credit(&group, at(1), Scores::NONE)
+    );
     let gate = Gate::Confidence {
         threshold: Threshold::Derived { success_limit: 0 },
         annealing: Annealing::Off,
@@ -114,7 +116,7 @@ fn d22_a_rollout_behind_a_prefix_has_two_spans() {
         slot(SlotRule::Fixed),
     );
     let method = build("trapo", r#"{"prefixes":"micro-groups"}"#);
-    let credit = method.credit(&group, at(1));
+    let credit = method.credit(&group, at(1), Scores::NONE);
     assert_eq!(
         terms(&credit),
         [vec![("trapo", 1.0, 0.0), ("policy", 0.5, 0.0)], vec![("policy", -0.5, 0.0)]]
@@ -126,7 +128,7 @@ fn d22_a_rollout_behind_a_prefix_has_two_spans() {
     behind[5].prefix = 2;
     let group =
         apply_gate(scored_with(behind, "wwwwcw"), None, success_limit(0), slot(SlotRule::Fixed));
-    let credit = method.credit(&group, at(1));
+    let credit = method.credit(&group, at(1), Scores::NONE);
     assert_eq!((credit[4].len(), credit[4][0].tokens.clone()), (1, 2..5));
     assert_eq!((credit[5].len(), credit[5][0].tokens.clone()), (2, 0..2));
     assert_eq!(method.sampling(), GroupPlan::Prefixes(&MICRO_GROUPS));
@@ -134,7 +136,7 @@ fn d22_a_rollout_behind_a_prefix_has_two_spans() {
 
 #[test]
 fn imitation_is_the_demonstration_alone() {
-    let credit = build("sft", "{}").credit(&injected("ww"), at(1));
+    let credit = build("sft", "{}").credit(&injected("ww"), at(1), Scores::NONE);
     assert_eq!(terms(&credit), [vec![], vec![("srft", 1.0, 0.0)]]);
     assert_eq!(credit[1], demonstration(teacher().tokens().len()));
 }

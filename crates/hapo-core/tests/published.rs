@@ -110,7 +110,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
         let mixed: Vec<MixedGroup> =
             case.groups.iter().enumerate().map(|it| case.mixed(&gated, it)).collect();
         let credits: Vec<Credit> =
-            mixed.iter().map(|it| gated.credit(it, Step(case.step))).collect();
+            mixed.iter().map(|it| gated.credit(it, Step(case.step), Scores::NONE)).collect();
         let lengths = mixed.iter().flat_map(MixedGroup::members).map(tokens);
         let spans = credits.iter().flatten().map(Vec::as_slice);
         let divisors = loss.divisors(lengths.zip(spans));
@@ -130,6 +130,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
                         log_probs: &recorded.log_probs[at.clone()],
                         old_log_probs: old
                             .map_or(&[][..], |it| &recorded.old_log_probs[it..][..at.len()]),
+                        reference: &[],
                         entropies: &recorded.entropies[at.clone()],
                     };
                     let divisor = loss.divisor_of(span, n, divisors);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hapo_core::{
     AdvantageGroup, AdvantageRule, BatchStatistics, GroupPlan, Intervention, Member, MixedGroup,
-    PromptId, Rollout, SampledGroup, ScoredGroup, Slot, SlotRule, Step, SuccessLimit,
+    PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step, SuccessLimit,
     TeacherTrajectory, Term, Verdict, admit_graded_teacher, apply_gate, drop_short_groups,
 };
 use numpy::ndarray::Ix1;
@@ -223,7 +223,7 @@ impl Batch<'_> {
             injected: it.intervention() == Intervention::Injected,
             dropped: false,
         };
-        let credit = method.gated.credit(it, self.slot.step);
+        let credit = method.gated.credit(it, self.slot.step, Scores::NONE);
         // The members are the rows in their order; the teacher of a free slot comes first, as its row does.
         for ((row, member), spans) in rows.iter().zip(it.members()).zip(&credit) {
             let target = &mut decided.rows[*row];
@@ -232,10 +232,11 @@ impl Batch<'_> {
             let Some(span) = spans.first().filter(|_| !is_masked) else { continue };
             target.trained = true;
             target.entropy_exponent = span.entropy_exponent;
-            match span.term {
-                Term::Policy { advantage } => target.advantage = advantage,
+            match &span.term {
+                // A method with an advantage for each token is refused when it is made.
+                Term::Policy { advantage, .. } => target.advantage = advantage.mean(),
                 Term::Teacher { weight, operator, .. } => {
-                    target.teacher_weight = weight;
+                    target.teacher_weight = *weight;
                     decided.operator = Some(operator.name);
                 }
             }

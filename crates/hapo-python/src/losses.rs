@@ -106,7 +106,8 @@ pub(crate) fn teacher_terms(
             entropies.resize(n, 0.0);
             by_entropy.resize(n, 0.0);
             let span = Span::new(0..n, Term::Teacher { weight: weights[row], operator, d });
-            let seen = SpanTokens { log_probs, old_log_probs: &[], entropies: &entropies };
+            let seen =
+                SpanTokens { log_probs, old_log_probs: &[], reference: &[], entropies: &entropies };
             loss -= whole.span(&span, seen, divisor, slopes, &mut by_entropy).objective;
             tokens += n;
         });

@@ -42,7 +42,7 @@ fn groups() -> Vec<TokenGroup> {
                         teacher(0.7)
                     } else {
                         let advantage = [0.875, -0.125, 0.4, -0.3][s as usize];
-                        Term::Policy { advantage }
+                        Term::policy(advantage)
                     };
                     sequence(&response, Vec::new(), term)
                 })
@@ -422,7 +422,7 @@ fn a_prefix_is_the_teachers_and_the_rest_the_policys() {
     let (prompt, prefix) = (vec![5, 9, 2, 7], vec![3, 4, 8]);
     let rest = vec![11, 12, 13, 14, 15];
     let old = vec![-4.0, -5.0, -4.5, -5.5, -4.2];
-    let policy = Term::Policy { advantage: 0.6 };
+    let policy = Term::policy(0.6);
     let group = |prompt: &[u32], sequence| TokenGroup {
         prompt: prompt.to_vec(),
         sequences: vec![sequence],

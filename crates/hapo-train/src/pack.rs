@@ -53,7 +53,7 @@ impl TokenGroup {
     /// Whether a term of the objective has a factor other than 0: more than an entropy bonus comes from the group.
     pub(crate) fn has_terms(&self) -> bool {
         let mut spans = self.sequences.iter().flat_map(|it| &it.spans);
-        spans.any(|it| it.term.factor() != 0.0)
+        spans.any(|it| !it.term.is_zero())
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
             .map(|it| Sequence {
                 response: it.to_vec(),
                 old_log_probs: vec![0.0; it.len()],
-                spans: vec![Span::new(0..it.len(), Term::Policy { advantage: 1.0 })],
+                spans: vec![Span::new(0..it.len(), Term::policy(1.0))],
             })
             .collect();
         TokenGroup { prompt: prompt.to_vec(), sequences, has_signal: true }

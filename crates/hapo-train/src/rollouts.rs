@@ -99,10 +99,10 @@ fn markdown(line: &RolloutLine) -> String {
     )
 }
 
-/// A of the first span with one.
+/// A of the first span with one, the mean over its tokens.
 fn advantage_of(spans: &[Span]) -> Option<f64> {
-    spans.iter().find_map(|it| match it.term {
-        Term::Policy { advantage } => Some(advantage),
+    spans.iter().find_map(|it| match &it.term {
+        Term::Policy { advantage, .. } => Some(advantage.mean()),
         Term::Teacher { .. } => None,
     })
 }

@@ -12,7 +12,7 @@ mod report;
 mod settings;
 
 use hapo_core::{
-    Gated, GroupPlan, Member, MixedGroup, RngStream, ScoredGroup, Slot, SlotRule, Step,
+    Gated, GroupPlan, Member, MixedGroup, RngStream, ScoredGroup, Scores, Slot, SlotRule, Step,
     SuccessLimit, apply_gate, drop_short_groups, rollouts_to_sample,
 };
 use hapo_run::Metrics;
@@ -77,7 +77,7 @@ pub(crate) fn rollout_step<L: Learner>(
     }
 
     let groups = batch.take_credited();
-    log.keep(batch.trained(), |it| method.credit(it, step), table, step)?;
+    log.keep(batch.trained(), |it| method.credit(it, step, Scores::NONE), table, step)?;
     clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, settings.update.batching);
     let measure = || learner.kl_to_initial(&groups, batching);
@@ -149,6 +149,6 @@ pub(crate) fn credit(
     let masked = |it: &Member| {
         settings.masks_truncated && matches!(it, Member::Policy(it) if !it.rollout.ended)
     };
-    let members = group.members().iter().zip(method.credit(group, step));
+    let members = group.members().iter().zip(method.credit(group, step, Scores::NONE));
     token_group(members.filter(|it| !masked(it.0)), prompt, &settings.update.loss)
 }

@@ -336,6 +336,7 @@ fn micro_batch_loss(
             let tokens = SpanTokens {
                 log_probs: &outputs.log_probs[at.clone()],
                 old_log_probs: sequence.old_log_probs(span.tokens.clone()),
+                reference: &[],
                 entropies: &outputs.entropies[at.clone()],
             };
             let d_log_probs = &mut outputs.d_log_probs[at.clone()];

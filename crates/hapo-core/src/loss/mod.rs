@@ -5,14 +5,16 @@
 //! backward pass and needs no other gradient. The price is that a term which is not a function of these numbers
 //! has no place here.
 
+mod kl;
 mod normaliser;
 mod sequence_surrogate;
 mod token_surrogate;
 
 use serde::{Deserialize, Serialize};
 
-use crate::credit::{Span, Term};
+use crate::credit::{Advantage, Ratio, Span, Term};
 
+pub use kl::{Kl, KlEstimator};
 pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
 pub use token_surrogate::{Bound, Clip, Surrogate, token_surrogate};
@@ -30,6 +32,8 @@ pub struct Loss {
     pub entropy_coef: f64,
     /// Whether the teacher's term is a mean over its own tokens, and the normaliser that of the rollouts alone.
     pub teacher_apart: bool,
+    /// The KL term of the policy's spans that have none of their own (D18).
+    pub kl: Option<Kl>,
 }
 
 /// What the terms of an optimiser step are divided by (D16).
@@ -49,6 +53,7 @@ impl Loss {
             normaliser,
             entropy_coef: 0.0,
             teacher_apart: false,
+            kl: None,
         }
     }
 
@@ -97,8 +102,11 @@ pub enum ImportanceRatioLevel {
 pub struct SpanTokens<'a> {
     /// log π: at the sampling temperature for the policy's tokens, at 1 for the teacher's (D25).
     pub log_probs: &'a [f32],
-    /// log `π_old` as recorded while sampling (D19); empty for the teacher's tokens.
+    /// The log-probabilities that the span's ratio is taken to (D19), unless it is [`Ratio::One`]; empty for the
+    /// teacher's tokens.
     pub old_log_probs: &'a [f32],
+    /// log `π_ref` at the sampling temperature; empty where no KL is taken.
+    pub reference: &'a [f32],
     /// Entropy of each token's distribution at temperature 1.
     pub entropies: &'a [f32],
 }
@@ -116,11 +124,13 @@ pub struct SpanTerms {
     pub ratio_sum: f64,
     /// Largest r.
     pub ratio_max: f64,
+    /// Σ k over the policy's tokens, where the span has a KL term.
+    pub kl_sum: Option<f64>,
 }
 
 impl Loss {
-    /// `L = −(Σ term + entropy_coef·Σ H) / divisor` on one span (Eq. 3, Eq. 11, D17). Writes the derivative of the
-    /// loss by each log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
+    /// `L = −(Σ term + entropy_coef·Σ H − coef·Σ k) / divisor` on one span (Eq. 3, Eq. 11, D17, D18). Writes the
+    /// derivative of the loss by each log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
     ///
     /// # Panics
     /// When the slices differ in length.
@@ -136,37 +146,69 @@ impl Loss {
         assert_eq!(n, d_log_probs.len(), "one derivative per token");
         assert_eq!(n, tokens.entropies.len(), "one entropy per token");
         assert_eq!(n, d_entropies.len(), "one derivative per entropy");
-        match span.term.scaled(entropy_factor(span, tokens.entropies)) {
-            Term::Policy { advantage } => {
-                self.policy(advantage, tokens, divisor, d_log_probs, d_entropies)
+        let factor = entropy_factor(span, tokens.entropies);
+        match &span.term {
+            Term::Policy { advantage, ratio } => {
+                let old_log_probs = match ratio {
+                    Ratio::Recorded | Ratio::Rescored => tokens.old_log_probs,
+                    Ratio::One => tokens.log_probs,
+                };
+                let tokens = SpanTokens { old_log_probs, ..tokens };
+                let advantage = advantage.scaled(factor);
+                let mut terms = self.policy(&advantage, tokens, divisor, d_log_probs, d_entropies);
+                if let Some(kl) = self.kl_of(span) {
+                    kl.add(tokens, divisor, &mut terms, d_log_probs);
+                }
+                terms
             }
             Term::Teacher { weight, operator, d } => {
-                let scale = weight / divisor;
+                let scale = factor * weight / divisor;
                 let mut objective = 0.0;
                 for (log_prob, slope) in tokens.log_probs.iter().zip(d_log_probs) {
                     let log_pi = f64::from(*log_prob);
-                    objective += (operator.value)(log_pi, d);
-                    *slope = (-scale * (operator.weight)(log_pi, d)) as f32;
+                    objective += (operator.value)(log_pi, *d);
+                    *slope = (-scale * (operator.weight)(log_pi, *d)) as f32;
                 }
                 SpanTerms { objective: objective * scale, ..SpanTerms::default() }
             }
         }
     }
 
+    /// The KL term of a span, if it has one (D18).
+    pub fn kl_of(&self, span: &Span) -> Option<Kl> {
+        let kl = if span.is_teacher() { None } else { span.kl.or(self.kl) };
+        kl.filter(|it| it.coef != 0.0)
+    }
+
     fn policy(
         &self,
-        advantage: f64,
+        advantage: &Advantage,
         tokens: SpanTokens<'_>,
         divisor: f64,
         d_log_probs: &mut [f32],
         d_entropies: &mut [f32],
     ) -> SpanTerms {
-        let surrogate = match self.importance_ratio_level {
-            ImportanceRatioLevel::Token => token_surrogate,
-            ImportanceRatioLevel::Sequence => sequence_surrogate,
+        let (log_probs, old_log_probs) = (tokens.log_probs, tokens.old_log_probs);
+        let bound = |advantage: f64| Bound { advantage, clip: self.clip, divisor };
+        let it = match (advantage, self.importance_ratio_level) {
+            (Advantage::Sequence(it), ImportanceRatioLevel::Token) => {
+                token_surrogate(log_probs, old_log_probs, bound(*it), d_log_probs)
+            }
+            (Advantage::Sequence(it), ImportanceRatioLevel::Sequence) => {
+                sequence_surrogate(log_probs, old_log_probs, bound(*it), d_log_probs)
+            }
+            // A ratio of a sequence has no token to be weighted; a recipe that asks for both is refused.
+            (Advantage::Tokens(values), _) => {
+                assert_eq!(log_probs.len(), values.len(), "one advantage per token");
+                let mut total = Surrogate::default();
+                for (at, advantage) in values.iter().enumerate() {
+                    let (new, old) = (&log_probs[at..=at], &old_log_probs[at..=at]);
+                    let bound = bound(f64::from(*advantage));
+                    total.add(token_surrogate(new, old, bound, &mut d_log_probs[at..=at]));
+                }
+                total
+            }
         };
-        let bound = Bound { advantage, clip: self.clip, divisor };
-        let it = surrogate(tokens.log_probs, tokens.old_log_probs, bound, d_log_probs);
         d_entropies.fill((-self.entropy_coef / divisor) as f32);
         let entropy_sum = sum(tokens.entropies);
         SpanTerms {
@@ -175,6 +217,7 @@ impl Loss {
             clipped: it.clipped,
             ratio_sum: it.ratio_sum,
             ratio_max: it.ratio_max,
+            kl_sum: None,
         }
     }
 }
@@ -197,7 +240,7 @@ mod tests {
     use crate::operators::operator;
 
     fn policy(loss: &Loss, advantage: f64, entropy_exponent: f64) -> (f64, [f32; 2]) {
-        value(loss, Term::Policy { advantage }, entropy_exponent)
+        value(loss, Term::policy(advantage), entropy_exponent)
     }
 
     fn teacher(entropy_exponent: f64, weight: f64) -> (f64, [f32; 2]) {
@@ -211,10 +254,11 @@ mod tests {
 
     fn value(loss: &Loss, term: Term, entropy_exponent: f64) -> (f64, [f32; 2]) {
         let (mut d, mut e) = ([0.0; 2], [0.0; 2]);
-        let span = Span { tokens: 0..2, term, entropy_exponent };
+        let span = Span { entropy_exponent, ..Span::new(0..2, term) };
         let tokens = SpanTokens {
             log_probs: &[-1.0, -2.0],
             old_log_probs: &[-1.0, -2.0],
+            reference: &[],
             entropies: &[0.5, 1.5],
         };
         let it = loss.span(&span, tokens, 10.0, &mut d, &mut e);
@@ -242,9 +286,10 @@ mod tests {
             let tokens = SpanTokens {
                 log_probs: &[log_ratio - 4.0],
                 old_log_probs: &[-4.0],
+                reference: &[],
                 entropies: &[0.0],
             };
-            let span = Span::new(0..1, Term::Policy { advantage });
+            let span = Span::new(0..1, Term::policy(advantage));
             let got = it.span(&span, tokens, 1.0, &mut d, &mut e);
             let unclipped = f64::from(log_ratio).exp() * advantage;
             assert!((got.objective - unclipped).abs() < 1e-12 && got.clipped == 0);

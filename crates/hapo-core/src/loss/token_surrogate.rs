@@ -27,6 +27,16 @@ pub struct Surrogate {
     pub ratio_max: f64,
 }
 
+impl Surrogate {
+    /// Adds the next tokens.
+    pub(super) fn add(&mut self, next: Self) {
+        self.objective += next.objective;
+        self.clipped += next.clipped;
+        self.ratio_sum += next.ratio_sum;
+        self.ratio_max = self.ratio_max.max(next.ratio_max);
+    }
+}
+
 /// What bounds a rollout's surrogate, and what its derivative is divided by.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {

@@ -8,6 +8,7 @@ use crate::advantage::AdvantageGroup;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::group::MixedGroup;
 use crate::operators::{self, Operator};
+use crate::scores::Scores;
 
 /// `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(log π)`: the first mean is over the
 /// rollouts' tokens, the second over the teacher's.
@@ -131,7 +132,7 @@ impl Method for Chord {
         &["teacher.d", "advantage.group"]
     }
 
-    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
         let mu = self.mu.at(at.step.0);
         let mut credit = self.terms.credit(group, at);
         for span in credit.iter_mut().flatten() {

@@ -5,6 +5,7 @@ use crate::credit::{Credit, Moment};
 use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_rule};
 use crate::group::MixedGroup;
 use crate::rollout::Step;
+use crate::scores::Scores;
 
 /// A method and the gate that decides when the teacher enters its groups (Algorithm 1). The gate is the method's
 /// own, or that of Hindsight-Anchored Policy Optimization, which wraps any method with a teacher's term: the gate
@@ -95,9 +96,9 @@ impl Gated {
     }
 
     /// What each span of tokens of each member is worth in this step (Eq. 2, Eq. 11).
-    pub fn credit(&self, group: &MixedGroup, step: Step) -> Credit {
+    pub fn credit(&self, group: &MixedGroup, step: Step, scores: &Scores) -> Credit {
         let initial_threshold = self.schedule.initial_threshold();
         let at = Moment { step, initial_threshold };
-        self.method.credit(group, at)
+        self.method.credit(group, at, scores)
     }
 }

@@ -4,6 +4,7 @@ use super::{Method, MethodEntry, Variant};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment, Span, Term};
 use crate::group::{Member, MixedGroup};
+use crate::scores::Scores;
 
 /// `A_j = r_j − mean(r)`, and `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout.
 ///
@@ -57,7 +58,7 @@ impl Method for Grpo {
         METHOD.name
     }
 
-    fn credit(&self, group: &MixedGroup, _: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
         on_policy(group, advantages(group, self.0))
     }
 }
@@ -69,7 +70,7 @@ pub(super) fn on_policy(group: &MixedGroup, advantages: Vec<f64>) -> Credit {
     members
         .map(|(member, advantage)| match member {
             Member::Policy(it) => {
-                vec![Span::new(0..it.rollout.tokens.len(), Term::Policy { advantage })]
+                vec![Span::new(0..it.rollout.tokens.len(), Term::policy(advantage))]
             }
             Member::Teacher { .. } => Vec::new(),
         })

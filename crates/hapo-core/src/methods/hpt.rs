@@ -5,6 +5,7 @@ use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::{Annealing, Gate, Threshold};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
+use crate::scores::Scores;
 
 /// `L = −λ·mean(log π)` over the teacher's tokens where groups fail, plus
 /// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of the rollouts elsewhere, by the run's normaliser.
@@ -48,7 +49,7 @@ impl Method for Hpt {
         &["teacher.d"]
     }
 
-    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
         let mut credit = self.0.credit(group, at);
         if group.injected() {
             for (spans, member) in credit.iter_mut().zip(group.members()) {

@@ -4,6 +4,7 @@ use super::{Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::group::MixedGroup;
 use crate::operators;
+use crate::scores::Scores;
 
 /// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·π/(π + d)` for each of the
 /// teacher's.
@@ -30,7 +31,7 @@ impl Method for Luffy {
         Plan::TEACHER_SLOT
     }
 
-    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
         self.0.credit(group, at)
     }
 }

@@ -5,6 +5,7 @@ use super::{Method, MethodEntry, MethodError};
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
+use crate::scores::Scores;
 
 /// `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
 ///
@@ -36,7 +37,7 @@ impl Method for MaxRl {
         METHOD.name
     }
 
-    fn credit(&self, group: &MixedGroup, _: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
         on_policy(group, advantages(&group.rewards()))
     }
 }

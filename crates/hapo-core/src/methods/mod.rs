@@ -26,6 +26,7 @@ use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::Gate;
 use crate::group::MixedGroup;
 use crate::operators::Operator;
+use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
 pub use gated::Gated;
@@ -50,7 +51,7 @@ pub trait Method: fmt::Debug + Send + Sync {
     }
 
     /// What each span of tokens of each member is worth (Eq. 2, Eq. 11).
-    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit;
+    fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit;
 }
 
 impl dyn Method + '_ {

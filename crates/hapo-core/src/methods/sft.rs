@@ -4,6 +4,7 @@ use super::{GroupPlan, Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, Span, Term};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
+use crate::scores::Scores;
 
 /// `L = −log π` for each token of the teacher.
 ///
@@ -29,7 +30,7 @@ impl Method for Sft {
         Plan { sampling: GroupPlan::Demonstrations, ..Plan::ON_POLICY }
     }
 
-    fn credit(&self, group: &MixedGroup, _: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
         let members = group.members().iter();
         members
             .map(|it| match it {

@@ -6,6 +6,7 @@ use super::{Method, MethodEntry, MethodError, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher, Term};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
+use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
 /// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·log π` for each of the
@@ -71,12 +72,12 @@ impl Method for Srft {
         }
     }
 
-    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
         let mut credit = self.terms.credit(group, at);
         if self.weights == Weights::Entropy {
             for (spans, member) in credit.iter_mut().zip(group.members()) {
                 for span in spans {
-                    (span.term, span.entropy_exponent) = entropy_weight(span.term, member);
+                    (span.term, span.entropy_exponent) = entropy_weight(&span.term, member);
                 }
             }
         }
@@ -85,10 +86,10 @@ impl Method for Srft {
 }
 
 /// The term with SRFT's factor, and the exponent of its entropy.
-fn entropy_weight(term: Term, member: &Member) -> (Term, f64) {
+fn entropy_weight(term: &Term, member: &Member) -> (Term, f64) {
     match member {
         Member::Teacher { .. } => (term.scaled(0.5), -1.0),
-        Member::Policy(it) if it.is_success => (Term::Policy { advantage: 0.1 }, 1.0),
-        Member::Policy(_) => (Term::Policy { advantage: -1.0 }, 0.0),
+        Member::Policy(it) if it.is_success => (Term::policy(0.1), 1.0),
+        Member::Policy(_) => (Term::policy(-1.0), 0.0),
     }
 }

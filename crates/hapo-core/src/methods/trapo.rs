@@ -3,11 +3,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{GroupPlan, Method, MethodEntry, MethodError, Plan};
-use crate::credit::{Credit, Moment, PolicyAndTeacher, Span};
+use crate::advantage::advantages;
+use crate::credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
 use crate::gate::{Annealing, Gate, Threshold};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
 use crate::rollout::{TeacherTrajectory, TokenId};
+use crate::scores::Scores;
 
 /// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·F` for each of the teacher's,
 /// with F = π/d below d and 1 + ln(π/d) above.
@@ -80,16 +82,18 @@ impl Method for Trapo {
         }
     }
 
-    fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
         let mut credit = self.terms.credit(group, at);
-        for (spans, member) in credit.iter_mut().zip(group.members()) {
+        let advantages = advantages(group, self.terms.advantage);
+        let members = group.members().iter().zip(advantages);
+        for (spans, (member, advantage)) in credit.iter_mut().zip(members) {
             if let Member::Policy(it) = member
                 && it.rollout.prefix > 0
             {
-                let own = spans[0].term;
-                let teacher = self.terms.teacher_term(group, at, own.factor());
+                let teacher = self.terms.teacher_term(group, at, advantage);
                 let taught = Span::new(0..it.rollout.prefix, teacher);
-                let sampled = Span::new(it.rollout.prefix..it.rollout.tokens.len(), own);
+                let tokens = it.rollout.prefix..it.rollout.tokens.len();
+                let sampled = Span::new(tokens, Term::policy(advantage));
                 // Two rollouts continue the first prefix, and it is imitated once.
                 let again = it.index == MICRO_GROUPS[0].rollouts;
                 *spans = if again { vec![sampled] } else { vec![taught, sampled] };

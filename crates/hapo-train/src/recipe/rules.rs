@@ -403,5 +403,6 @@ pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
         },
         entropy_coef: loss.entropy_coef,
         teacher_apart: method.plan().teacher_apart,
+        kl: None,
     }
 }
