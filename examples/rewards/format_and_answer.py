@@ -1,7 +1,7 @@
 """A reward of two parts: a tenth for saying what the answer is, the rest for how near it is.
 
 The parts become the metrics reward/parts/format and reward/parts/answer. A run that counts half-right answers as
-successes of a group says so: hapo.success_at = 0.5.
+successes of a group says so: reward.success_at = 0.5.
 """
 
 import json

@@ -424,7 +424,7 @@ impl Recipe {
 
     /// The smallest reward that counts as success (D28).
     pub fn success_at(&self) -> f64 {
-        self.settings.hapo.as_ref().map_or(1.0, |it| it.success_at)
+        self.settings.reward.success_at
     }
 
     /// The grader of completions, shown what the recipe takes for an answer (D26).

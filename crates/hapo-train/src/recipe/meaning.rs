@@ -107,7 +107,9 @@ fn of_data(it: &Settings, add: &mut impl FnMut(bool, &[&str], &str)) {
     add(corpus && it.eval.is_none(), &rendered, &as_they_are);
     let own = hapo_reward::is_own(&it.data.grader);
     let because = format!("data.grader = \"{}\" is none of one's own", it.data.grader);
-    add(!own, &["reward"], &because);
+    let of_own =
+        ["reward.timeout", "reward.start_timeout", "reward.workers", "reward.on_failure"];
+    add(!own, &of_own, &because);
     add(own, &["data.verdict_noise"], "a reward of one's own has no verdicts to flip");
     let grader = hapo_verify::grader(&it.data.grader);
     let shape = grader.is_ok_and(|it| !it.reads_answers());

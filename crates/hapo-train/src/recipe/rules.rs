@@ -123,12 +123,12 @@ fn check_numbers(it: &Settings) -> Checked {
     for (key, valid, expected, got) in rules {
         range(key, valid, expected, got)?;
     }
-    let success_at = it.hapo.as_ref().map_or(1.0, |it| it.success_at);
+    let success_at = it.reward.success_at;
     if hapo_reward::is_own(&it.data.grader) {
-        range("hapo.success_at", success_at.is_finite(), "a finite reward", success_at)?;
+        range("reward.success_at", success_at.is_finite(), "a finite reward", success_at)?;
     } else {
         let reachable = success_at > 0.0 && success_at <= 1.0;
-        range("hapo.success_at", reachable, "a reward in (0, 1]", success_at)?;
+        range("reward.success_at", reachable, "a reward in (0, 1]", success_at)?;
     }
     let betas = o.betas.iter().all(|it| (0.0..1.0).contains(it));
     range("optim.betas", betas, "two numbers in [0, 1)", format!("{:?}", o.betas))

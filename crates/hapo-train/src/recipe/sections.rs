@@ -107,7 +107,7 @@ section! {
         lora: Option<LoraSection> = None,
         /// Prompts and teachers.
         data: DataSection = DataSection::default(),
-        /// A reward of one's own, where `data.grader` names one.
+        /// Rewards: what counts as success, and a custom reward's program or server.
         reward: RewardSection = RewardSection::default(),
         /// Rollouts.
         sampling: SamplingSection = SamplingSection::default(),
@@ -304,8 +304,12 @@ section! {
 }
 
 section! {
-    /// `[reward]`: a program or a server that `data.grader` names ([own-reward.md](guides/own-reward.md)).
+    /// `[reward]`: which rewards are successes, and the program or server that `data.grader` names
+    /// ([own-reward.md](guides/own-reward.md)).
     RewardSection {
+        /// Smallest reward that counts as a success (D28): the gate counts successes, and a teacher's solution enters
+        /// if its reward is one. In (0, 1] with a built-in grader.
+        success_at: f64 = 1.0,
         /// Longest time of one answer, in seconds.
         timeout: f64 = 30.0,
         /// What the first answer of a process may take beyond that, in seconds: a program loads what it needs.
@@ -402,8 +406,6 @@ section! {
         turn_off_epoch: Option<Decimal> = None,
         /// k of Eq. 9.
         steepness: Decimal = Decimal::from(10),
-        /// Smallest reward that counts as a success of the group (D28).
-        success_at: f64 = 1.0,
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
         slot: SlotRule = SlotRule::LowestReward,
