@@ -13,9 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from hapo import _hapo
 from hapo._hapo import Method
 
-TRUNCATION = ("wrong", "mask", "grade")
-
-
 def number_or_word(it: object) -> str | float:
     """An option that is a number or a word, as a configuration has it."""
     try:
@@ -66,27 +63,27 @@ def decide(
     rewards: ArrayLike,
     uids: Sequence[Hashable],
     lengths: ArrayLike,
-    truncated: ArrayLike,
+    is_truncated: ArrayLike,
     has_teacher: ArrayLike,
     step: int,
     *,
     method: Method,
     teacher_lengths: ArrayLike | None = None,
     teacher_rewards: ArrayLike | None = None,
-    truncation: str = "wrong",
+    truncated: str = "wrong",
     success_at: float = 1.0,
     seed: int = 0,
 ) -> Decision:
     """Decides which row of which group the teacher replaces in this step, and what every row is worth.
 
     Rows with the same uid are a group, wherever they stand; a row whose uid is None is padding. The first row of a
-    group is its slot 0. ``lengths`` are response lengths in tokens; ``truncated`` rows lack their end token and have
-    reward 0, and with ``truncation`` "mask" no term in the loss either; with "grade" their reward stands.
+    group is its slot 0. ``lengths`` are response lengths in tokens; ``is_truncated`` rows lack their end token and
+    have reward 0, and with ``truncated`` "mask" no term in the loss either; with "grade" their reward stands.
     ``has_teacher``, ``teacher_lengths`` and ``teacher_rewards`` are those of the row's prompt. Steps count from 1.
     """
-    scores = _column("rewards", rewards, np.float64).copy()
+    scores = _column("rewards", rewards, np.float64)
     n = len(scores)
-    cut = _column("truncated", truncated, np.bool_, n)
+    cut = _column("is_truncated", is_truncated, np.bool_, n)
     with_teacher = _column("has_teacher", has_teacher, np.bool_, n)
     tokens = _column("lengths", lengths, np.int64, n)
     teacher_tokens = np.ones(n, np.int64)
@@ -95,10 +92,6 @@ def decide(
     teacher_scores = np.full(n, max(success_at, 1.0))
     if teacher_rewards is not None:
         teacher_scores = _column("teacher_rewards", teacher_rewards, np.float64, n)
-    if truncation not in TRUNCATION:
-        raise ValueError(f"truncation: expected one of {', '.join(TRUNCATION)}, got {truncation!r}")
-    if truncation != "grade":
-        scores[cut] = 0.0
     groups, names, first = _groups(uids, n)
     present = groups >= 0
     if np.any(with_teacher[present] != with_teacher[first][groups[present]]):
@@ -115,7 +108,7 @@ def decide(
         step,
         success_at=success_at,
         seed=seed,
-        masked=truncation == "mask",
+        truncated=truncated,
     )
     return Decision(
         replaced=decided["replaced"],
@@ -123,7 +116,7 @@ def decide(
         advantages=decided["advantage"],
         teacher_weights=decided["teacher_weight"],
         entropy_exponents=decided["entropy_exponent"],
-        rewards=scores,
+        rewards=decided["rewards"],
         groups=groups,
         uids=tuple(names),
         successes=decided["successes"],

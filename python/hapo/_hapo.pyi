@@ -97,11 +97,7 @@ class Method:
         *,
         schedule: Schedule | None = None,
         slot: str = "lowest-reward",
-        teacher_weight: str | float | None = None,
-        d: float = 0.1,
-        advantage_group: str = "mixed",
-        advantage_std: bool = False,
-        own: dict[str, Any] | None = None,
+        **settings: dict[str, Any],
     ) -> Method: ...
     @property
     def name(self) -> str: ...
@@ -130,7 +126,7 @@ def decide(
     rewards: NDArray[np.float64],
     groups: NDArray[np.int64],
     lengths: NDArray[np.int64],
-    truncated: NDArray[np.bool_],
+    is_truncated: NDArray[np.bool_],
     prompts: NDArray[np.uint64],
     teacher_tokens: NDArray[np.int64],
     teacher_rewards: NDArray[np.float64],
@@ -138,7 +134,7 @@ def decide(
     *,
     success_at: float,
     seed: int,
-    masked: bool,
+    truncated: str,
 ) -> dict[str, Any]: ...
 def advantages(rewards: NDArray[np.float64], groups: NDArray[np.int64], *, std: bool) -> NDArray[np.float64]: ...
 def teacher_weight(

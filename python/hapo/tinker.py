@@ -56,13 +56,13 @@ class TinkerConfig:
     annealing: str = "sigmoid"
     slot: str = "lowest-reward"
     teacher_weight: str | float = "one"
-    operator_d: float = 0.1
+    teacher_d: float = 0.1
     advantage_group: str = "mixed"
     advantage_std: bool = False
     normaliser: str = "constant"
     clip_low: float = 0.2
     clip_high: float = 0.2
-    truncation: str = "wrong"
+    truncated: str = "wrong"
     success_at: float = 1.0
     group_size: int = 8
     prompts_per_step: int = 32
@@ -84,8 +84,8 @@ class TinkerConfig:
             raise ValueError(f"method: {REFUSED[self.method]}, got {self.method!r}")
         if self.normaliser not in ("constant", "token-mean", "sequence-mean"):
             raise ValueError(f"normaliser: expected constant, token-mean or sequence-mean, got {self.normaliser!r}")
-        if self.truncation not in ("wrong", "mask", "grade"):
-            raise ValueError(f"truncation: expected wrong, mask or grade, got {self.truncation!r}")
+        if self.truncated not in ("wrong", "mask", "grade"):
+            raise ValueError(f"truncated: expected wrong, mask or grade, got {self.truncated!r}")
         if self.scaling is not None and self.scaling not in SCALINGS:
             raise ValueError(f"scaling: expected one of {', '.join(SCALINGS)}, got {self.scaling!r}")
         for name in ("steps", "group_size", "prompts_per_step", "max_new_tokens", "lora_rank"):
@@ -136,10 +136,8 @@ class TinkerTrainer:
             config.group_size,
             schedule=self.schedule,
             slot=config.slot,
-            teacher_weight=config.teacher_weight,
-            d=config.operator_d,
-            advantage_group=config.advantage_group,
-            advantage_std=config.advantage_std,
+            teacher={"weight": config.teacher_weight, "d": config.teacher_d},
+            advantage={"group": config.advantage_group, "std": config.advantage_std},
         )
 
         def model() -> Any:
@@ -265,7 +263,7 @@ class TinkerTrainer:
             step,
             method=self.method,
             teacher_lengths=[len(it.teacher_tokens) for it in sampled],
-            truncation=self.config.truncation,
+            truncated=self.config.truncated,
             success_at=self.config.success_at,
             seed=self.config.seed,
         )

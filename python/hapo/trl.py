@@ -60,9 +60,9 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
     steepness: str = field(default="10", metadata={"help": "steepness of the threshold's fall, per epoch"})
     slot: str = field(default="lowest-reward", metadata={"help": "whose slot the teacher takes"})
     teacher_weight: str = field(default="one", metadata={"help": "the teacher's weight: a word or a number"})
-    operator_d: float = field(default=0.1, metadata={"help": "d of the method's operator"})
+    teacher_d: float = field(default=0.1, metadata={"help": "d of the method's operator"})
     advantage_group: str = field(default="mixed", metadata={"help": "mixed, sampled or policy-only"})
-    truncation: str = field(default="wrong", metadata={"help": "truncated responses: wrong, or grade"})
+    truncated: str = field(default="wrong", metadata={"help": "truncated responses: wrong, or grade"})
     success_at: float = field(default=1.0, metadata={"help": "the reward from which a rollout is a success"})
     steps_per_epoch: int | None = field(default=None, metadata={"help": "needed where the data set has no length"})
     teacher_grader: str | None = field(
@@ -76,13 +76,13 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
     def check(self) -> None:
         """Raises ValueError where a setting of TRL's cannot go with HAPO."""
         for name, bad, why in [
-            ("mask_truncated_completions", bool, "`truncation` has the rule for truncated responses"),
+            ("mask_truncated_completions", bool, "`truncated` has the rule for truncated responses"),
             ("use_liger_kernel", bool, "the fused loss has no room for the teacher's term"),
             ("loss_type", lambda it: it not in NORMALISERS, f"expected one of {', '.join(NORMALISERS)}"),
             ("scale_rewards", lambda it: it not in ("none", "group", False, True), "expected none or group"),
             ("temperature", lambda it: it != 1.0, "the teacher's tokens are taken at temperature 1"),
             ("multi_objective_aggregation", lambda it: it != "sum_then_normalize", "expected sum_then_normalize"),
-            ("truncation", lambda it: it not in ("wrong", "grade"), "expected wrong or grade"),
+            ("truncated", lambda it: it not in ("wrong", "grade"), "expected wrong or grade"),
             ("method", lambda it: it in ("hpt", "chord-mu", "chord-phi"), "its teacher has a mean of its own"),
             ("method", lambda it: it == "sft", "imitation samples nothing, TRL's SFTTrainer does it"),
         ]:
@@ -119,10 +119,8 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             self.num_generations,
             schedule=self.hapo_schedule,
             slot=config.slot,
-            teacher_weight=number_or_word(config.teacher_weight),
-            d=config.operator_d,
-            advantage_group=config.advantage_group,
-            advantage_std=config.scale_rewards in ("group", True),
+            teacher={"weight": number_or_word(config.teacher_weight), "d": config.teacher_d},
+            advantage={"group": config.advantage_group, "std": config.scale_rewards in ("group", True)},
         )
         self.last_decision: Decision | None = None
         self.rollout_lines: list[dict[str, Any]] = []
@@ -217,7 +215,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             method=self.hapo_method,
             teacher_lengths=teacher,
             teacher_rewards=np.full(len(rewards), max(self.args.success_at, float(weights.nansum()))),
-            truncation=self.args.truncation,
+            truncated=self.args.truncated,
             success_at=self.args.success_at,
             seed=self.args.seed,
         )
@@ -339,7 +337,7 @@ class RunFolder(TrainerCallback):  # type: ignore[misc]
         recipe: dict[str, Any] = {"method": args.method, "steps": steps, "seed": args.seed}
         if hapo.reward_trl in self.trainer.reward_funcs:
             # The report asks the grader again why it decided.
-            recipe["data"] = {"grader": "math", "extraction": "announced", "truncated": args.truncation}
+            recipe["data"] = {"grader": "math", "extraction": "announced", "truncated": args.truncated}
         schedule = self.trainer.hapo_schedule
         gate = schedule.table(steps) if schedule is not None else None
         after = self.trainer.step_of(state.global_step)

@@ -15,7 +15,7 @@ OPEN = hapo.Schedule(3, 10, success_limit=1, annealing="off")
 def decide(method: hapo.Method, rewards, step=1, **kw) -> hapo.Decision:
     """One group of equal lengths with a teacher, unless said."""
     n = len(rewards)
-    defaults = {"uids": ["a"] * n, "lengths": [4] * n, "truncated": [False] * n, "has_teacher": [True] * n}
+    defaults = {"uids": ["a"] * n, "lengths": [4] * n, "is_truncated": [False] * n, "has_teacher": [True] * n}
     arguments = {**defaults, **kw}
     return hapo.decide(rewards, step=step, method=method, **arguments)
 
@@ -26,7 +26,7 @@ def test_every_small_group_by_the_plain_rules() -> None:
     for rewards in itertools.product([0.0, 0.5, 1.0], repeat=3):
         for truncated in itertools.product([False, True], repeat=3):
             for lengths in itertools.product([1, 2], repeat=3):
-                got = decide(method, rewards, truncated=truncated, lengths=lengths, truncation="grade")
+                got = decide(method, rewards, is_truncated=truncated, lengths=lengths, truncated="grade")
                 successes = sum(it >= 1.0 for it in rewards)
                 mixed = list(rewards)
                 chosen = None
@@ -45,16 +45,16 @@ def test_every_small_group_by_the_plain_rules() -> None:
 
 def test_truncated_responses() -> None:
     method = hapo.Method("grpo", 3)
-    cut = {"truncated": [True, False, False]}
+    cut = {"is_truncated": [True, False, False]}
     third = 1 / 3
     np.testing.assert_allclose(decide(method, [1.0, 1.0, 0.0], **cut).advantages, [-third, 2 * third, -third])
-    masked = decide(method, [1.0, 1.0, 0.0], truncation="mask", **cut)
+    masked = decide(method, [1.0, 1.0, 0.0], truncated="mask", **cut)
     np.testing.assert_allclose(masked.advantages, [0.0, 2 * third, -third])
     assert masked.trained.tolist() == [False, True, True]
-    graded = decide(method, [1.0, 1.0, 0.0], truncation="grade", **cut)
+    graded = decide(method, [1.0, 1.0, 0.0], truncated="grade", **cut)
     np.testing.assert_allclose(graded.advantages, [third, third, -2 * third])
-    with pytest.raises(ValueError, match="truncation: expected one of wrong, mask, grade, got 'drop'"):
-        decide(method, [1.0], truncation="drop")
+    with pytest.raises(ValueError, match="truncated: unknown variant `drop`, expected one of `wrong`, `mask`, `grade`"):
+        decide(method, [1.0], truncated="drop")
 
 
 def test_groups_are_by_uid_wherever_rows_stand() -> None:
@@ -104,12 +104,12 @@ def test_methods_credit_their_rows() -> None:
     assert (hpt.trained.tolist(), hpt.operator) == ([True, False, False], "srft")
     chord = decide(hapo.Method("chord-mu", 3), [0.0] * 3, step=101)
     assert chord.teacher_weights[0] == pytest.approx(0.475)
-    srft = decide(hapo.Method("srft", 3, own={"weights": "entropy"}), [0.0, 1.0, 0.0])
+    srft = decide(hapo.Method("srft", 3, srft={"weights": "entropy"}), [0.0, 1.0, 0.0])
     assert srft.entropy_exponents.tolist() == [-1.0, 1.0, 0.0]
     assert (srft.advantages.tolist(), srft.teacher_weights.tolist()) == ([0.0, 0.1, -1.0], [0.5, 0.0, 0.0])
     maxrl = decide(hapo.Method("maxrl", 3), [0.0, 1.0, 0.0])
     np.testing.assert_allclose(maxrl.advantages, [-1.0, 2.0, -1.0])
-    weighted = decide(hapo.Method("trapo", 3, schedule=OPEN, teacher_weight=0.25), [0.0] * 3)
+    weighted = decide(hapo.Method("trapo", 3, schedule=OPEN, teacher={"weight": 0.25}), [0.0] * 3)
     assert (weighted.teacher_weights.tolist(), weighted.operator) == ([0.25, 0.0, 0.0], "trapo")
     closed = hapo.Method("trapo", 3, schedule=hapo.Schedule(3, 10, turn_off_epoch=1))
     assert [bool(decide(closed, [0.0] * 3, step=it).injected) for it in (1, 9, 10, 11)] == [
@@ -151,7 +151,7 @@ def test_what_is_wrong_names_the_argument() -> None:
         ({"uids": ["a"] * 2}, ValueError, "uids: expected the 3 entries of rewards, got 2"),
         ({"lengths": [1.5] * 3}, TypeError, "lengths: expected numbers that fit int64, got float64"),
         ({"lengths": [1, 2, -3]}, ValueError, "lengths: row 2: expected a number from 0, got -3"),
-        ({"truncated": [0, 1, 0]}, TypeError, "truncated: expected numbers that fit bool"),
+        ({"is_truncated": [0, 1, 0]}, TypeError, "is_truncated: expected numbers that fit bool"),
         ({"has_teacher": [True, False, True]}, ValueError, "has_teacher: expected one value"),
         ({"step": 0}, ValueError, "step: expected a step from 1, got 0"),
         ({"rewards": [0.0] * 4}, ValueError, "uids: expected groups of at most 3 rows, got one of 4"),
@@ -165,14 +165,15 @@ def test_what_is_wrong_names_the_argument() -> None:
         ({"name": "grpo", "schedule": OPEN}, "schedule: method `grpo`"),
         ({"name": "luffy", "schedule": OPEN, "slot": "fixed"}, 'schedule: slot "fixed"'),
         ({"name": "luffy", "slot": "middle"}, "slot: unknown variant `middle`"),
-        ({"name": "luffy", "d": 0}, "d: expected a number above 0, got 0"),
-        ({"name": "luffy", "own": {"weights": "entropy"}}, "own: expected nothing"),
-        ({"name": "srft", "own": {"weight": "entropy"}}, "srft: unknown field `weight`"),
+        ({"name": "luffy", "teacher": {"d": 0}}, r"teacher.d: expected a probability in \(0, 1\), got 0"),
+        ({"name": "luffy", "srft": {"weights": "entropy"}}, "srft: expected no such table"),
+        ({"name": "srft", "srft": {"weight": "entropy"}}, "srft.weight: unknown field `weight`"),
+        ({"name": "luffy", "d": 0.1}, "d: unknown field `d`, expected one of `group_size`, `advantage`, `teacher`"),
         (
-            {"name": "trapo", "group_size": 8, "own": {"prefixes": "micro-groups"}},
-            "own: prefixes are sampled in parts",
+            {"name": "trapo", "group_size": 8, "trapo": {"prefixes": "micro-groups"}},
+            "trapo.prefixes: prefixes are sampled in parts",
         ),
-        ({"name": "luffy", "teacher_weight": "two"}, "teacher_weight: unknown variant `two`"),
+        ({"name": "luffy", "teacher": {"weight": "two"}}, "teacher.weight: unknown variant `two`"),
         (
             {"name": "luffy", "schedule": OPEN, "group_size": 4},
             "group_size: expected the schedule's, 3, got 4",

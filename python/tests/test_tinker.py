@@ -184,7 +184,7 @@ def test_what_cannot_be_run_is_refused_before_the_server_is_asked() -> None:
         ({"method": "hpt"}, "method: its teacher has a mean of its own"),
         ({"method": "sft"}, "method: imitation samples nothing"),
         ({"normaliser": "batch"}, "normaliser: expected constant"),
-        ({"truncation": "drop"}, "truncation: expected wrong"),
+        ({"truncated": "drop"}, "truncated: expected wrong"),
         ({"scaling": "mean"}, "scaling: expected one of sum, examples, sequences, tokens"),
         ({"group_size": 0}, "group_size: expected at least 1"),
         ({"turn_off_epoch": None}, "turn_off_epoch: expected the epoch"),

@@ -143,7 +143,7 @@ def test_with_the_gate_closed_it_is_trls_own(tmp_path) -> None:
         worker.MODEL, worker.reward, GRPOConfig(output_dir=str(tmp_path / "stock"), **common), worker.data()
     )
     stock.train()
-    ours = worker.trainer(tmp_path, turn_off_epoch="0.0001", truncation="grade", max_steps=2)
+    ours = worker.trainer(tmp_path, turn_off_epoch="0.0001", truncated="grade", max_steps=2)
     ours.train()
     assert ours.hapo_schedule.extinction == 1
     for left, right in zip(logs(stock), logs(ours), strict=True):
@@ -307,7 +307,7 @@ def test_what_cannot_go_together_is_refused(tmp_path) -> None:
         ({"method": "hpt"}, "method: its teacher has a mean of its own"),
         ({"method": "chord-mu"}, "method: its teacher has a mean of its own"),
         ({"method": "sft"}, "method: imitation samples nothing"),
-        ({"truncation": "mask"}, "truncation: expected wrong or grade"),
+        ({"truncated": "mask"}, "truncated: expected wrong or grade"),
         ({"tools": [len]}, "tools: expected none"),
         ({"turn_off_epoch": None}, "turn_off_epoch: expected the epoch"),
     ]:

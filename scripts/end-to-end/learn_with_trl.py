@@ -71,7 +71,7 @@ def train(rows: list[dict[str, Any]], out: Path, steps: int, seed: int) -> hapo.
     """A run of TRL with the recipe's settings."""
     config = HapoGRPOConfig(
         output_dir=str(out / "trl-output"), run_dir=str(out / "trl"), method="trapo", turn_off_epoch="1.5",
-        operator_d=0.1, num_generations=GROUP, per_device_train_batch_size=GROUP * PROMPTS // UPDATES,
+        teacher_d=0.1, num_generations=GROUP, per_device_train_batch_size=GROUP * PROMPTS // UPDATES,
         steps_per_generation=UPDATES, max_completion_length=LONGEST, learning_rate=1e-4, lr_scheduler_type="constant",
         weight_decay=0.01, max_grad_norm=1.0, max_steps=steps * UPDATES, logging_steps=1, report_to=[], bf16=False,
         gradient_checkpointing=False, use_cpu=True, save_strategy="no", disable_tqdm=True, seed=seed,

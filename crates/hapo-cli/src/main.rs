@@ -97,7 +97,7 @@ enum Command {
     Schedule(schedule::Args),
     /// The paper's tables in miniature: every method, several seeds, intervals
     Study(study::Args),
-    /// What the keys of a recipe mean; rewrite the spellings of earlier versions
+    /// What the keys of a recipe mean
     Recipe(recipe::Args),
     /// A recipe for your model and your data
     New(new::Args),

@@ -211,14 +211,14 @@ fn a_run_that_its_reward_ended_resumes_where_it_was() {
 fn keys_of_a_reward_of_ones_own_need_one() {
     let dir = tempfile::tempdir().unwrap();
     let message = fails(dir.path(), "a", &["reward.timeout=1"]);
-    assert!(message.contains("data.grader = \"math\" is none of one's own"), "{message}");
+    assert!(message.contains("data.grader = \"math\" is no custom reward"), "{message}");
     let message = fails(dir.path(), "a", &["data.grader=\"command: \""]);
     assert!(message.contains("expected a command behind `command:`"), "{message}");
     let command = grader("cat");
     let message = fails(dir.path(), "a", &[&command, "reward.timeout=0"]);
     assert!(message.contains("expected seconds above 0, at most a day, got 0"), "{message}");
     let message = fails(dir.path(), "a", &[&command, "data.verdict_noise=0.1"]);
-    assert!(message.contains("a reward of one's own has no verdicts to flip"), "{message}");
+    assert!(message.contains("a custom reward has no verdicts to flip"), "{message}");
 }
 
 /// The lines that `hapo grade` prints for rows, by an example of the repository.

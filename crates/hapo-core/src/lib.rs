@@ -68,13 +68,13 @@ pub use loss::{
 };
 pub use methods::{
     Gated, GroupPlan, METHODS, MICRO_GROUPS, Method, MethodEntry, MethodError, MethodSettings,
-    MicroGroup, OwnSettings, PREFIX_GROUP_SIZE, Plan, Variant, WHOLE_TEACHER_BELOW, demonstration,
+    MicroGroup, PREFIX_GROUP_SIZE, Plan, TeacherRule, Variant, WHOLE_TEACHER_BELOW, demonstration,
     method,
 };
 pub use operators::{OPERATORS, Operator, operator};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
-    PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Verdict,
+    PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Truncated, Verdict,
     admit_graded_teacher, admit_teacher,
 };
 pub use scores::{Scores, TokenScores};

@@ -86,6 +86,31 @@ impl From<Verdict> for RecordedVerdict {
     }
 }
 
+/// The rule for a response without its end token (D27).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Truncated {
+    /// Its reward is 0, whatever it contains.
+    #[default]
+    Wrong,
+    /// Its reward is 0 and its tokens are left out of the loss.
+    Mask,
+    /// It is judged like any other.
+    Grade,
+}
+
+impl Truncated {
+    /// Whether a response is judged.
+    pub fn is_judged(self, ended: bool) -> bool {
+        ended || self == Self::Grade
+    }
+
+    /// Whether the tokens of a response are left out of the loss.
+    pub fn is_masked(self, ended: bool) -> bool {
+        !ended && self == Self::Mask
+    }
+}
+
 impl Verdict {
     /// The verdict on an answer that was compared, or the reason why there is none to compare.
     pub fn of<R: ToString>(compared: Result<bool, R>) -> Self {

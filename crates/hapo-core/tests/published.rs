@@ -5,7 +5,7 @@ use std::path::Path;
 
 use hapo_core::*;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const END: TokenId = 0;
 
@@ -22,7 +22,7 @@ struct Case {
     loss: Option<f64>,
     groups: Vec<Group>,
     step: u64,
-    own: OwnSettings,
+    own: Value,
     std: bool,
     clip: [Value; 2],
     normaliser: NormaliserKind,
@@ -56,13 +56,15 @@ impl Case {
     fn gated(&self) -> Gated {
         let most = self.groups.iter().map(|it| it.rollouts.len()).max().unwrap();
         let prefixed = self.groups.iter().flat_map(|it| &it.rollouts).any(|it| it.prefix > 0);
-        let settings = MethodSettings {
-            group_size: most + usize::from(prefixed),
-            advantage: AdvantageRule { std: self.std, ..AdvantageRule::default() },
-            teacher_weight: self.teacher_weight,
-            own: self.own.clone(),
-            ..MethodSettings::default()
-        };
+        let mut settings = json!({
+            "group_size": most + usize::from(prefixed),
+            "advantage": { "std": self.std },
+            "teacher": { "weight": self.teacher_weight },
+        });
+        if self.own.as_object().is_some_and(|table| !table.is_empty()) {
+            settings[&self.method] = self.own.clone();
+        }
+        let settings: MethodSettings = serde_json::from_value(settings).unwrap();
         let method = (method(&self.method).unwrap().build)(&settings).unwrap();
         Gated::bare(method, settings.group_size).unwrap()
     }

@@ -5,22 +5,23 @@ use std::collections::BTreeMap;
 use hapo_core::{
     AdvantageGroup, AdvantageRule, BatchStatistics, GroupPlan, Intervention, Member, MixedGroup,
     PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step, SuccessLimit,
-    TeacherTrajectory, Term, Verdict, admit_graded_teacher, apply_gate, drop_short_groups,
+    TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
+    drop_short_groups,
 };
 use numpy::ndarray::Ix1;
 use numpy::{IntoPyArray, PyReadonlyArray};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arguments::{array, same, value_error};
+use crate::arguments::{array, same, value_error, word};
 use crate::method::{Method, rule};
 use crate::schedule::step_of;
 
 /// Decides a step. Rows of one group have one number in `groups`, from 0; padding has -1. `prompts`, `teacher_tokens` (0
 /// for none) and `teacher_rewards` have one entry for each group. Returns arrays by name.
 #[pyfunction]
-#[pyo3(signature = (method, rewards, groups, lengths, truncated, prompts, teacher_tokens, teacher_rewards, step, *,
-                    success_at, seed, masked))]
+#[pyo3(signature = (method, rewards, groups, lengths, is_truncated, prompts, teacher_tokens, teacher_rewards, step, *,
+                    success_at, seed, truncated))]
 #[expect(clippy::too_many_arguments, reason = "arrays of one batch")]
 pub(crate) fn decide<'py>(
     py: Python<'py>,
@@ -28,52 +29,61 @@ pub(crate) fn decide<'py>(
     rewards: &Bound<'py, PyAny>,
     groups: &Bound<'py, PyAny>,
     lengths: &Bound<'py, PyAny>,
-    truncated: &Bound<'py, PyAny>,
+    is_truncated: &Bound<'py, PyAny>,
     prompts: &Bound<'py, PyAny>,
     teacher_tokens: &Bound<'py, PyAny>,
     teacher_rewards: &Bound<'py, PyAny>,
     step: i64,
     success_at: f64,
     seed: u64,
-    masked: bool,
+    truncated: &str,
 ) -> PyResult<Bound<'py, PyDict>> {
     let rewards: PyReadonlyArray<'_, f64, Ix1> = array("rewards", rewards)?;
+    let rewards = rewards.as_slice()?;
     let groups: PyReadonlyArray<'_, i64, Ix1> = array("uids", groups)?;
     let lengths: PyReadonlyArray<'_, i64, Ix1> = array("lengths", lengths)?;
-    let truncated: PyReadonlyArray<'_, bool, Ix1> = array("truncated", truncated)?;
+    let is_truncated: PyReadonlyArray<'_, bool, Ix1> = array("is_truncated", is_truncated)?;
     let prompts: PyReadonlyArray<'_, u64, Ix1> = array("uids", prompts)?;
     let tokens: PyReadonlyArray<'_, i64, Ix1> = array("teacher_lengths", teacher_tokens)?;
     let teacher_rewards: PyReadonlyArray<'_, f64, Ix1> = array("teacher_rewards", teacher_rewards)?;
+    let rule: Truncated = word("truncated", truncated)?;
+    let is_truncated = is_truncated.as_slice()?;
+    same("is_truncated", &is_truncated.len(), "rewards", &rewards.len())?;
+    let paid = rewards.iter().zip(is_truncated);
+    let paid = paid.map(|(reward, cut)| if rule.is_judged(!cut) { *reward } else { 0.0 });
     let batch = Batch {
-        rewards: rewards.as_slice()?,
+        rewards: paid.collect(),
         groups: groups.as_slice()?,
         lengths: lengths.as_slice()?,
-        truncated: truncated.as_slice()?,
+        is_truncated,
         prompts: prompts.as_slice()?,
         teacher_tokens: tokens.as_slice()?,
         teacher_rewards: teacher_rewards.as_slice()?,
         success_at,
         slot: Slot { rule: SlotRule::LowestReward, seed, step: step_of(step)? },
-        masked,
+        rule,
     };
     batch.check()?;
     let method = method.get();
     let decided = py.detach(|| batch.decide(method))?;
-    decided.into_python(py)
+    let decided = decided.into_python(py)?;
+    decided.set_item("rewards", batch.rewards.into_pyarray(py))?;
+    Ok(decided)
 }
 
 struct Batch<'a> {
-    rewards: &'a [f64],
+    /// After the rule for truncated rows.
+    rewards: Vec<f64>,
     groups: &'a [i64],
     lengths: &'a [i64],
-    truncated: &'a [bool],
+    is_truncated: &'a [bool],
     prompts: &'a [u64],
     teacher_tokens: &'a [i64],
     teacher_rewards: &'a [f64],
     success_at: f64,
     slot: Slot,
-    /// Truncated rows are left out of the loss.
-    masked: bool,
+    /// For truncated rows.
+    rule: Truncated,
 }
 
 /// A row's part of the decision.
@@ -108,7 +118,6 @@ impl Batch<'_> {
         let n = self.rewards.len();
         same("uids", &self.groups.len(), "rewards", &n)?;
         same("lengths", &self.lengths.len(), "rewards", &n)?;
-        same("truncated", &self.truncated.len(), "rewards", &n)?;
         if self.success_at.is_nan() {
             return Err(value_error("success_at", "expected a number, got NaN"));
         }
@@ -186,7 +195,7 @@ impl Batch<'_> {
             tokens: vec![0; self.lengths[*row] as usize],
             prefix: 0,
             log_probs: Vec::new(),
-            ended: !self.truncated[*row],
+            ended: !self.is_truncated[*row],
         });
         let graded = rows.iter().map(|row| {
             let reward = self.rewards[*row];
@@ -228,7 +237,7 @@ impl Batch<'_> {
         for ((row, member), spans) in rows.iter().zip(it.members()).zip(&credit) {
             let target = &mut decided.rows[*row];
             target.replaced = matches!(member, Member::Teacher { .. });
-            let is_masked = self.masked && self.truncated[*row] && !target.replaced;
+            let is_masked = self.rule.is_masked(!self.is_truncated[*row]) && !target.replaced;
             let Some(span) = spans.first().filter(|_| !is_masked) else { continue };
             target.trained = true;
             target.entropy_exponent = span.entropy_exponent;

@@ -1,10 +1,10 @@
 //! A method with its gate.
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Gated, GroupPlan, METHODS, MethodSettings, OPERATORS,
-    OwnSettings, SlotRule, TeacherWeight,
+    Gated, GroupPlan, METHODS, MethodEntry, MethodSettings, OPERATORS, SlotRule, TeacherWeight,
 };
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::arguments::{text, unknown, value_error, word};
 use crate::schedule::{Schedule, count};
@@ -21,50 +21,20 @@ pub(crate) struct Method {
 #[pymethods]
 impl Method {
     #[new]
-    #[pyo3(signature = (name, group_size, *, schedule=None, slot="lowest-reward", teacher_weight=None, d=0.1,
-                        advantage_group="mixed", advantage_std=false, own=None))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python's")]
+    #[pyo3(signature = (name, group_size, *, schedule=None, slot="lowest-reward", **settings))]
     fn new(
         name: &str,
         group_size: i64,
         schedule: Option<&Bound<'_, Schedule>>,
         slot: &str,
-        teacher_weight: Option<&Bound<'_, PyAny>>,
-        d: f64,
-        advantage_group: &str,
-        advantage_std: bool,
-        own: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let group_size = count("group_size", group_size)?;
         let entry = hapo_core::method(name)
             .ok_or_else(|| unknown("name", name, METHODS.iter().map(|it| it.name)))?;
-        if !(d > 0.0 && d.is_finite()) {
-            return Err(value_error("d", format!("expected a number above 0, got {d}")));
-        }
-        let own: OwnSettings = match own {
-            None => OwnSettings::default(),
-            Some(it) => {
-                let json: String =
-                    it.py().import("json")?.call_method1("dumps", (it,))?.extract()?;
-                serde_json::from_str(&json).map_err(|problem| value_error("own", problem))?
-            }
-        };
-        if !own.is_empty() && entry.own_keys.is_empty() {
-            return Err(value_error(
-                "own",
-                format!("expected nothing: `{name}` has no settings of its own"),
-            ));
-        }
-        let settings = MethodSettings {
-            group_size,
-            advantage: AdvantageRule {
-                group: word::<AdvantageGroup>("advantage_group", advantage_group)?,
-                std: advantage_std,
-            },
-            teacher_weight: teacher_weight.map_or(Ok(TeacherWeight::One), rule)?,
-            d,
-            own,
-        };
+        let mut settings = settings.map_or(Ok(MethodSettings::default()), |it| read(entry, it))?;
+        settings.group_size = group_size;
+        let d = settings.teacher.d;
         let method = (entry.build)(&settings)
             .map_err(|problem| value_error(problem.key, problem.problem))?;
         let slot: SlotRule = word("slot", slot)?;
@@ -94,7 +64,7 @@ impl Method {
                 ),
             )),
             GroupPlan::Prefixes(_) => Err(value_error(
-                "own",
+                "trapo.prefixes",
                 "prefixes are sampled in parts, one after the other: expected a trainer that does so, \
                  as `hapo train` does",
             )),
@@ -124,6 +94,21 @@ impl Method {
     fn d(&self) -> f64 {
         self.d
     }
+}
+
+/// The tables of a recipe that a method reads: `advantage`, `teacher` and its own, as dictionaries.
+fn read(entry: &MethodEntry, tables: &Bound<'_, PyDict>) -> PyResult<MethodSettings> {
+    let json: String = tables.py().import("json")?.call_method1("dumps", (tables,))?.extract()?;
+    let tables: serde_json::Value =
+        serde_json::from_str(&json).map_err(|problem| value_error("settings", problem))?;
+    for key in tables.as_object().into_iter().flatten().map(|(key, _)| key.as_str()) {
+        if key != entry.name && hapo_core::method(key).is_some() {
+            let problem = format!("expected no such table: it is for method {key:?}");
+            return Err(value_error(key, problem));
+        }
+    }
+    serde_path_to_error::deserialize(tables)
+        .map_err(|problem| value_error(&problem.path().to_string(), problem.inner()))
 }
 
 /// λ by a word or a number.

@@ -214,8 +214,8 @@ mod tests {
             if it.base == Base::Pretrained {
                 sets.push("data.train=train.jsonl".to_owned());
             }
-            let sets = Overrides { for_many: true, unset, ..Overrides::set(sets) };
-            Recipe::parse_stages(text, &it.name, &it.name, &sets).unwrap();
+            let sets = Overrides { unset, ..Overrides::set(sets) };
+            Recipe::parse_one_of_many(text, &it.name, &it.name, &sets).unwrap();
         }
         for search in &*SEARCHES {
             assert_eq!(search.rates.len(), 3, "as many settings for every arm");

@@ -56,7 +56,6 @@ impl Job {
     pub(crate) fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
         let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
         let mut overrides = plan.overrides.clone();
-        overrides.for_many = true;
         let of_data = match self.arm.base {
             Base::Pretrained => plan.pretrained().sets(self.arm)?,
             _ => Vec::new(),
@@ -66,7 +65,7 @@ impl Job {
         overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
         let name = &self.arm.name;
         let origin = format!("study recipe {name}");
-        let mut stages = Recipe::parse_stages(text, &origin, name, &overrides)?;
+        let mut stages = Recipe::parse_one_of_many(text, &origin, name, &overrides)?;
         let model = self.model(plan)?;
         let count = stages.len();
         let of_recipes: Vec<u64> = stages.iter().map(Recipe::steps).collect();
@@ -86,8 +85,7 @@ impl Job {
                 let rate = if n + 1 == count { rate } else { 2.0 * rate };
                 sets.push(format!("optim.lr={rate:e}"));
             }
-            let sets = Overrides { for_many: true, ..Overrides::set(sets) };
-            *stage = stage.with(&sets)?.with_eval_sets(self.looked_at(plan)?);
+            *stage = stage.with(&Overrides::set(sets))?.with_eval_sets(self.looked_at(plan)?);
         }
         Ok(stages)
     }

@@ -41,9 +41,8 @@ pub struct TrainerState {
     pub template_hash: String,
     /// Mean of the `checkpoint.best` metric since the checkpoint before; higher is better.
     pub score: Option<f64>,
-    /// What the run reads besides its recipe; `None` in a checkpoint of an earlier version.
-    #[serde(default)]
-    pub inputs: Option<Inputs>,
+    /// Hashes of what the run reads besides its recipe.
+    pub inputs: Inputs,
 }
 
 /// The complete checkpoint with the highest score, the earliest of equals.

@@ -122,14 +122,6 @@ pub enum Error {
         /// The step of the first checkpoint.
         due: u64,
     },
-    /// A run folder that an earlier version made.
-    #[error("{}: {problem}", folder.display())]
-    EarlierVersion {
-        /// The run folder, or its checkpoint.
-        folder: PathBuf,
-        /// Why it cannot be resumed.
-        problem: String,
-    },
     /// A file of the run folder that cannot be read or written, or a folder in which another process trains.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
@@ -189,7 +181,6 @@ impl Explain for Error {
             | Self::OtherRecipe { .. }
             | Self::OtherInputs { .. }
             | Self::NoCheckpoint { .. }
-            | Self::EarlierVersion { .. }
             | Self::Checkpoint { .. }
             // Whoever starts a second run in a folder has named the wrong one.
             | Self::Run(hapo_run::Error::Busy { .. }) => true,
@@ -241,9 +232,6 @@ impl Explain for Error {
             Self::NoCheckpoint { .. } => Some(
                 "restore the folder `checkpoints` from a copy, or choose another run folder".to_owned(),
             ),
-            Self::EarlierVersion { .. } => {
-                Some("start a new run from its last checkpoint with model.path".to_owned())
-            }
             Self::RewardName(it) => it.hint(),
             Self::Reward { .. } => Some(
                 "reward.log in the run folder keeps what it printed; with reward.on_failure = \"zero\" single failures are worth 0".to_owned(),

@@ -2,10 +2,9 @@
 
 mod builtin;
 mod keys;
-mod meaning;
 mod rules;
+mod scope;
 mod sections;
-mod spelling;
 mod text;
 mod words;
 
@@ -24,17 +23,17 @@ use toml::{Table, Value};
 
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
-use text::{Document, Problem};
+use scope::{Idle, idle_keys};
+use text::{Document, Idling, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries};
 pub use sections::{
-    AUTO, AdvantageSection, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection,
-    HapoSection, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
-    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection,
-    SECTIONS, SamplingSection, Settings, TeacherSection, Truncated,
+    AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
+    InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName, MetricsSection,
+    MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection, SECTIONS,
+    SamplingSection, Settings,
 };
-pub use spelling::{of_earlier_version, upgrade};
 pub use text::{Overrides, WrittenAs};
 
 /// What a run does.
@@ -45,6 +44,8 @@ pub struct Recipe {
     settings: Settings,
     /// The method's own table.
     own: Table,
+    /// The keys that it does not read; they have their defaults.
+    idle: Vec<Idle>,
     method: Arc<dyn Method>,
     loss: Loss,
     gate: Option<(Gate, SlotRule)>,
@@ -157,9 +158,30 @@ impl Recipe {
         name: &str,
         overrides: &Overrides,
     ) -> Result<Vec<Self>> {
-        let documents = text::documents(text, origin, overrides)?;
+        let documents = text::documents(text, origin, overrides, Idling::Refused)?;
+        let all = Self::of_documents(&documents, name)?;
+        refuse_idle(&documents, &all)?;
+        Ok(all)
+    }
+
+    /// As [`Recipe::parse_stages`] for one of several recipes that have the same overrides: keys that it does not read, and
+    /// keys to unset that it has not, are passed over.
+    ///
+    /// # Errors
+    /// As there, but for these.
+    pub fn parse_one_of_many(
+        text: &str,
+        origin: &str,
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Vec<Self>> {
+        let documents = text::documents(text, origin, overrides, Idling::Ignored)?;
+        Self::of_documents(&documents, name)
+    }
+
+    fn of_documents(documents: &[(Option<String>, Document)], name: &str) -> Result<Vec<Self>> {
         let mut all: Vec<Self> = Vec::with_capacity(documents.len());
-        for (stage, document) in &documents {
+        for (stage, document) in documents {
             let recipe = Self::of_document(document, name, stage.clone())?;
             if let ModelSource::Stage(from) = &recipe.model
                 && !all.iter().any(|it| it.stage.as_ref() == Some(from))
@@ -170,25 +192,19 @@ impl Recipe {
             }
             all.push(recipe);
         }
-        refuse_meaningless(&documents, &all)?;
         Ok(all)
     }
 
-    /// The recipe that a run folder or checkpoint keeps, of this version or an earlier one.
+    /// The recipe that a run folder or checkpoint keeps.
     ///
     /// # Errors
-    /// A text that is no recipe.
+    /// A text that is no recipe of one stage.
     pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
-        let text = upgrade(text).unwrap_or_else(|_| text.to_owned());
-        let mut documents = text::documents(&text, origin, &Overrides::default())?;
-        let [(stage, document)] = documents.as_mut_slice() else {
-            return Err(several_stages(origin));
-        };
-        // Earlier versions had these rules and no keys for them.
-        for (key, before) in [("data.extraction", "any"), ("data.truncated", "grade")] {
-            document.set_absent(key, before);
+        let documents = text::documents(text, origin, &Overrides::default(), Idling::Ignored)?;
+        match documents.as_slice() {
+            [(stage, document)] => Self::of_document(document, "run", stage.clone()),
+            _ => Err(several_stages(origin)),
         }
-        Self::of_document(document, "run", stage.clone())
     }
 
     fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {
@@ -196,8 +212,9 @@ impl Recipe {
         let in_place = |it| document.error(it);
         rules::check(&written).map_err(in_place)?;
         let method = rules::method_of(&written, &own).map_err(in_place)?;
-        // What means nothing has its default, so that nothing can read it.
-        let settings = meaningful(&written, &*method).try_into();
+        let idle = idle_keys(&written, &*method);
+        // An idle key has its default, so that nothing can read what was written.
+        let settings = without(&written, &idle).try_into();
         let settings: Settings = settings.expect("it was one before");
         Ok(Self {
             name: settings.name.clone().unwrap_or_else(|| name.to_owned()),
@@ -209,11 +226,12 @@ impl Recipe {
             eval_sets: None,
             settings,
             own,
+            idle,
             method,
         })
     }
 
-    /// The recipe with other values, checked again. Keys that mean nothing in it are ignored.
+    /// The recipe with other values, checked again. Keys that it does not read are passed over.
     ///
     /// # Errors
     /// Keys and values that a recipe cannot have.
@@ -223,7 +241,7 @@ impl Recipe {
             document.unset(it);
         }
         for it in &overrides.set {
-            document.set(it, overrides, true)?;
+            document.set(it, overrides.written_as, true)?;
         }
         let mut changed = Self::of_document(&document, &self.name, self.stage.clone())?;
         // What was found on the disk stays, unless another name is asked for.
@@ -275,13 +293,13 @@ impl Recipe {
         Ok(())
     }
 
-    /// The text that the run folder keeps: defaults filled in, keys that mean nothing left out.
+    /// The text that the run folder keeps: defaults filled in, keys that it does not read left out.
     pub fn resolved(&self) -> String {
         toml::to_string(&self.table()).expect("a recipe is plain data")
     }
 
     fn table(&self) -> Table {
-        let mut table = meaningful(&self.settings, &*self.method);
+        let mut table = without(&self.settings, &self.idle);
         if !self.own.is_empty() {
             let own = Value::Table(self.own.clone());
             table.insert(self.method.name().to_owned(), own);
@@ -290,17 +308,12 @@ impl Recipe {
     }
 }
 
-/// The settings that mean something.
-fn meaningful(settings: &Settings, method: &dyn Method) -> Table {
+/// The settings without the keys that are not read.
+fn without(settings: &Settings, idle: &[Idle]) -> Table {
     let mut table = Table::try_from(settings).expect("a recipe is plain data");
-    for key in meaning::meaningless(settings, method).iter().flat_map(|it| &it.keys) {
-        match key.split_once('.') {
-            Some((section, key)) => {
-                let section = table.get_mut(section).and_then(Value::as_table_mut);
-                section.and_then(|it| it.remove(key));
-            }
-            None => drop(table.remove(key)),
-        }
+    for (section, key) in idle.iter().filter_map(|it| it.key.split_once('.')) {
+        let section = table.get_mut(section).and_then(Value::as_table_mut);
+        section.and_then(|it| it.remove(key));
     }
     table.retain(|_, it| it.as_table().is_none_or(|it| !it.is_empty()));
     table
@@ -322,25 +335,16 @@ fn several_stages(origin: &str) -> Error {
     }
 }
 
-/// Refuses keys that mean nothing where they were written. What several stages share must mean something
-/// in one of them.
-fn refuse_meaningless(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> Result<()> {
-    let all: Vec<_> =
-        recipes.iter().map(|it| meaning::meaningless(&it.settings, &*it.method)).collect();
-    let everywhere = |key: &str| {
-        let section = key.split('.').next().unwrap_or_default();
-        all.iter().all(|it| {
-            let mut keys = it.iter().flat_map(|it| &it.keys);
-            keys.any(|it| it == key || it == section)
-        })
+/// Refuses keys that are written where nothing reads them. What several stages share, one of them must read.
+fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> Result<()> {
+    let read_by_none = |idle: &Idle| {
+        recipes.iter().all(|recipe| recipe.idle.iter().any(|other| other.key == idle.key))
     };
-    for ((_, document), meaningless) in documents.iter().zip(&all) {
-        for it in meaningless {
-            for (key, written) in it.keys.iter().flat_map(|it| document.written(it)) {
-                if written.for_many || (written.shared && !everywhere(key)) {
-                    continue;
-                }
-                let what = format!("`{key}` means nothing here: {}", it.because);
+    for ((_, document), recipe) in documents.iter().zip(recipes) {
+        for idle in &recipe.idle {
+            let refused = |shared: bool| !shared || read_by_none(idle);
+            if let Some((key, _)) = document.places_of(&idle.key).find(|it| refused(it.1.shared)) {
+                let what = format!("`{key}` means nothing here: {}", idle.because);
                 let hint = document.how_to_unset(key);
                 return Err(document.error(Problem::new(key, what, hint)));
             }

@@ -8,7 +8,7 @@ use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};
 use crate::inputs::Inputs;
-use crate::recipe::{Recipe, of_earlier_version};
+use crate::recipe::Recipe;
 
 /// What a run does about what its folder holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,8 @@ pub(crate) struct Found {
     pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,
     /// Later ones that are not complete, and why.
     incomplete: Vec<(u64, Error)>,
-    /// What the run read when it began; `None` where there was no run, or one of an earlier version.
+    /// The inputs of the run when it began; `None` where there was no run.
     inputs: Option<Inputs>,
-    /// Whether there was a run.
-    begun: bool,
 }
 
 /// The latest complete checkpoint of the same run.
@@ -54,9 +52,9 @@ pub(crate) fn find(
         match checkpoint::verify(folder) {
             Ok(state) => {
                 require_same_recipe((&state.recipe, resolved), folder, policy, warn)?;
-                let inputs = state.inputs.clone();
+                let inputs = Some(state.inputs.clone());
                 let checkpoint = Some((state, folder.clone()));
-                return Ok(Found { checkpoint, incomplete, inputs, begun: true });
+                return Ok(Found { checkpoint, incomplete, inputs });
             }
             Err(it) => incomplete.push((*step, it)),
         }
@@ -97,7 +95,7 @@ fn begin_again(
         warn(&format!("the run ended before its first checkpoint: {steps} computed again"));
     }
     let inputs = fs::read(files.inputs()).ok().and_then(|it| serde_json::from_slice(&it).ok());
-    Ok(Found { inputs, begun: logged > 0, ..Found::default() })
+    Ok(Found { inputs, ..Found::default() })
 }
 
 impl Found {
@@ -109,15 +107,8 @@ impl Found {
         policy: ResumePolicy,
         warn: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let Some(before) = &self.inputs else {
-            if self.begun {
-                warn(
-                    "the run is of an earlier version, which did not record its inputs: whether data and base model are still those that it began with is not known",
-                );
-            }
-            return Ok(());
-        };
-        let differences = before.differences(now);
+        let differences = self.inputs.as_ref().map(|before| before.differences(now));
+        let differences = differences.unwrap_or_default();
         if differences.is_empty() {
             return Ok(());
         }
@@ -149,9 +140,6 @@ fn require_same_recipe(
     policy: ResumePolicy,
     warn: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    if let Some(problem) = of_earlier_version(before) {
-        return Err(Error::EarlierVersion { folder: folder.to_owned(), problem });
-    }
     let differences = differences(before, resolved);
     if differences.is_empty() {
         return Ok(());
@@ -164,21 +152,12 @@ fn require_same_recipe(
     Ok(())
 }
 
-/// Keys on which no result depends: a run may be resumed with others, and one of a version without them too.
+/// Keys on which no result depends: a run may be resumed with others.
 const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
-
-/// What versions without a key did, as the value that says it: their runs are resumed with it.
-const BEFORE_THE_KEY: [(&str, &str); 3] =
-    [("compute", "\"f32\""), ("data.teacher_steps", "\"exact\""), ("optim.moments", "\"f32\"")];
 
 /// The keys in which two resolved recipes differ so that a run by the one is no run by the other.
 pub fn changed_keys(before: &str, after: &str) -> Vec<RecipeDifference> {
-    let matters = |it: &RecipeDifference| {
-        let as_before_the_key = |(key, value): &(&str, &str)| {
-            it.key == *key && it.before.is_none() && it.now.as_deref() == Some(*value)
-        };
-        !OF_THE_MACHINE.contains(&it.key.as_str()) && !BEFORE_THE_KEY.iter().any(as_before_the_key)
-    };
+    let matters = |it: &RecipeDifference| !OF_THE_MACHINE.contains(&it.key.as_str());
     recipe_differences(before, after).into_iter().filter(matters).collect()
 }
 
@@ -207,17 +186,5 @@ mod tests {
         assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
         let memory = "steps = 10\noptim.lr = 1e-4\nsampling.kv_memory = \"6GB\"";
         assert!(differences(before, memory).is_empty(), "nothing depends on it");
-        let steps =
-            |it: &str| format!("steps = 10\noptim.lr = 1e-4\ndata.teacher_steps = \"{it}\"");
-        assert!(differences(before, &steps("exact")).is_empty(), "what was done without the key");
-        let compute = |it: &str| format!("compute = \"{it}\"\nsteps = 10\noptim.lr = 1e-4\n");
-        assert!(differences(before, &compute("f32")).is_empty(), "likewise");
-        assert_eq!(differences(before, &compute("bf16")), ["compute: absent → \"bf16\""]);
-        assert_eq!(differences(&compute("f32"), &compute("bf16")), ["compute: \"f32\" → \"bf16\""]);
-        assert_eq!(differences(before, &steps("skip")), ["data.teacher_steps: absent → \"skip\""]);
-        assert_eq!(
-            differences(&steps("exact"), before),
-            ["data.teacher_steps: \"exact\" → absent"]
-        );
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, hex};
+use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, Truncated, hex};
 use hapo_kernels::{AdamW, Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, config_json};
@@ -21,7 +21,7 @@ use crate::inputs::Inputs;
 use crate::lora::{self, Opened};
 use crate::meter::Meter;
 use crate::plan::longest_sequences;
-use crate::recipe::{ModelSource, Recipe, Truncated};
+use crate::recipe::{MicroBatch, ModelSource, Recipe};
 use crate::rollouts::RolloutLog;
 use crate::settle::settled;
 use crate::source::{Source, load_source};
@@ -250,7 +250,10 @@ fn settings_of(recipe: &Recipe) -> StepSettings {
         update: UpdateSettings {
             loss: *recipe.loss(),
             batching: Batching {
-                micro_batch_tokens: optim.micro_batch_tokens.settled(),
+                micro_batch_tokens: match optim.micro_batch_tokens {
+                    MicroBatch::Tokens(tokens) => tokens,
+                    MicroBatch::Auto => unreachable!("a run settles its recipe first"),
+                },
                 inverse_temperature: 1.0 / sampling.temperature as f32,
             },
             optimizer: AdamW {
@@ -478,7 +481,7 @@ impl<L: Learner> Run<L> {
             recipe: resolved.to_owned(),
             template_hash: self.verifier.chat_format.template.hash(),
             score,
-            inputs: Some(self.inputs.clone()),
+            inputs: self.inputs.clone(),
         }
     }
 

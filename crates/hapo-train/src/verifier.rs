@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hapo_core::{
-    RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Verdict, uniform,
+    RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Truncated, Verdict, uniform,
 };
 use hapo_sampler::ChatFormat;
 use hapo_verify::{AnswerForm, Completion, Extraction, Reason, find_answer, in_order};
@@ -12,7 +12,6 @@ use hapo_verify::{AnswerForm, Completion, Extraction, Reason, find_answer, in_or
 use crate::error::Result;
 use crate::grading::graded;
 use crate::prompts::Prompt;
-use crate::recipe::Truncated;
 
 /// Gives every rollout its verdict.
 #[derive(Clone, Debug)]
@@ -54,7 +53,7 @@ impl Verifier {
     ) -> Result<Graded> {
         let text = self.chat_format.text(&rollout.tokens)?;
         let form = find_answer(&text, Extraction::Announced).ok().map(|it| it.form);
-        if !rollout.ended && self.truncated != Truncated::Grade {
+        if !self.truncated.is_judged(rollout.ended) {
             let verdict = Verdict::Unparsable(CUT_OFF.to_owned());
             return Ok(Graded { reward: 0.0, verdict, form, parts: Vec::new(), failed: false });
         }

@@ -86,12 +86,11 @@ fn d7_d8_every_slot_rule_is_a_word() {
 
 #[test]
 fn d12_d13_advantages() {
-    let it = trapo("").settings().advantage.clone();
+    let it = trapo("").settings().advantage;
     assert!(!it.std && it.group == AdvantageGroup::Mixed);
-    let it =
-        trapo("advantage = { std = true, group = \"policy-only\" }").settings().advantage.clone();
+    let it = trapo("advantage = { std = true, group = \"policy-only\" }").settings().advantage;
     assert!(it.std && it.group == AdvantageGroup::PolicyOnly);
-    let it = trapo("advantage.group = \"sampled\"").settings().advantage.clone();
+    let it = trapo("advantage.group = \"sampled\"").settings().advantage;
     assert_eq!(it.group, AdvantageGroup::Sampled);
 }
 

@@ -1,13 +1,10 @@
-//! What a recipe refuses: keys that mean nothing beside the others, words and keys of no one, spellings of
-//! earlier versions. Each with its place and what to do.
+//! What a recipe refuses: keys that nothing reads, and unknown words and keys. Each with its place and what to do.
 
 #![expect(clippy::result_large_err, reason = "a recipe is read once")]
 
-use std::path::Path;
-
 use expect_test::{Expect, expect};
 use hapo_core::Explain;
-use hapo_train::recipe::{WrittenAs, of_earlier_version, upgrade};
+use hapo_train::recipe::WrittenAs;
 use hapo_train::{Overrides, Recipe};
 
 fn overrides(set: &[&str], unset: &[&str]) -> Overrides {
@@ -336,7 +333,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     check(
         &refused("method = \"srft\"\nsrft.weights = \"entrpy\"\n", &[], &[]),
         &expect![[r#"
-            expected one of plain, entropy, got `entrpy` (r.toml, line 3, column 1: srft)
+            expected one of plain, entropy, got `entrpy` (r.toml, line 3, column 6: srft.weights)
             did you mean `entropy`?"#]],
     );
     check(
@@ -363,67 +360,5 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
         &expect![[r#"
             expected one of sigmoid, off, got `tpyo` (r.toml, line 5, column 1: hapo.annealing)
             write one of: sigmoid, off"#]],
-    );
-}
-
-#[test]
-fn an_old_spelling_is_refused_with_the_new_one() {
-    check(
-        &refused("method = \"grpo\"\n[sampling]\nrefill = 3\n", &[], &[]),
-        &expect![[r#"
-            `sampling.refill` is spelled `sampling.dynamic_sampling` now (r.toml, line 4, column 1: sampling.refill)
-            `hapo recipe upgrade FILE` rewrites a recipe"#]],
-    );
-    check(
-        &refused("method = \"grpo\"\n", &["loss.normaliser=token_mean"], &[]),
-        &expect![[r#"
-            `token_mean` is spelled `token-mean` now (--set loss.normaliser=token_mean: loss.normaliser)
-            write token-mean"#]],
-    );
-}
-
-/// Recipes of the repository as they were at commit c0f3b2c.
-#[test]
-fn old_recipes_upgraded_are_those_of_the_repository() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for name in ["dapo", "gspo", "hapo-method"] {
-        let read = |path: String| std::fs::read_to_string(here.join(path)).unwrap();
-        let old = read(format!("tests/old_recipes/{name}.toml"));
-        let now = read(format!("../../recipes/mini/{name}.toml"));
-        let parse = |text: &str| Recipe::parse(text, name, &Overrides::default());
-        assert!(parse(&old).unwrap_err().to_string().contains(" now ("), "{name}");
-        let upgraded = upgrade(&old).unwrap();
-        assert_eq!(parse(&upgraded).unwrap().resolved(), parse(&now).unwrap().resolved());
-        assert_eq!(upgrade(&upgraded).unwrap(), upgraded, "{name}");
-        assert_eq!(upgraded.lines().count(), old.lines().count(), "{name}");
-        assert!(of_earlier_version(&old).unwrap().contains("can be shown and replayed"));
-        assert_eq!(of_earlier_version(&parse(&now).unwrap().resolved()), None);
-    }
-}
-
-#[test]
-fn an_upgrade_keeps_comments_and_layout() {
-    let old = "# a recipe\nmethod = \"luffy\"   # why\nsampling = { refill = 2, group_size = 4 }\n\n[teacher]\nweight = \
-               \"one\" # λ\nd = 0.2\n\n[loss]\nratio =  \"token\"\n\
-               normaliser = 'token_mean'\n\n[[stage]]\nname = \"a\"\noptim.schedule = \"linear\"\n";
-    check(
-        &upgrade(old).unwrap(),
-        &expect![[r##"
-            # a recipe
-            method = "luffy"   # why
-            sampling = { dynamic_sampling = 2, group_size = 4 }
-
-            [teacher]
-            weight = "one" # λ
-            d = 0.2
-
-            [loss]
-            importance_ratio_level =  "token"
-            normaliser = "token-mean"
-
-            [[stage]]
-            name = "a"
-            optim.lr_schedule = "linear"
-        "##]],
     );
 }

@@ -42,11 +42,12 @@ fn a_bare_method_admits_a_teacher_whose_reward_reaches_the_level() {
 fn a_built_in_grader_gives_no_reward_above_one() {
     let parse = |level: &str| {
         let text = format!("method = \"grpo\"\nmodel.path = \"m\"\nreward.success_at = {level}\n");
-        Recipe::parse(&text, "r", &Overrides::default()).map(|it| it.success_at())
+        let recipe = Recipe::parse(&text, "r", &Overrides::default());
+        recipe.map(|it| it.success_at()).map_err(|it| it.to_string())
     };
     assert_eq!(parse("0.5").unwrap(), 0.5);
     for level in ["0", "1.5", "nan"] {
-        let error = parse(level).unwrap_err().to_string();
+        let error = parse(level).unwrap_err();
         assert!(error.starts_with("expected a reward in (0, 1], got "), "{error}");
         assert!(error.ends_with("line 3, column 8: reward.success_at)"), "{error}");
     }

@@ -76,15 +76,3 @@ fn d27_a_masked_response_leaves_the_loss_and_its_reward_stays() {
     assert!(all.0.get("grad_norm").unwrap() > 0.0);
     assert_eq!(of(&all.1, &["loss", "grad_norm"]), [0.0, 0.0]);
 }
-
-#[test]
-fn a_run_of_an_earlier_version_keeps_its_rules() {
-    let text = "method = \"grpo\"\nmodel.path = \"builtin:base\"\n[data]\ntrain = \"builtin\"\n";
-    let now = Recipe::parse(text, "test", &Overrides::default()).unwrap();
-    let then = Recipe::parse_resolved(text, "test").unwrap();
-    let rules = |it: &Recipe| (it.data().extraction.name(), format!("{:?}", it.data().truncated));
-    assert_eq!(rules(&now), ("announced", "Wrong".to_owned()));
-    assert_eq!(rules(&then), ("any", "Grade".to_owned()));
-    let again = Recipe::parse_resolved(&now.resolved(), "test").unwrap();
-    assert_eq!(rules(&again), rules(&now));
-}

@@ -127,16 +127,14 @@ class Settings:
                 group_size,
                 schedule=schedule,
                 slot=self.slot,
-                teacher_weight=number_or_word(self.teacher_weight),
-                d=self.teacher_d,
-                advantage_group=self.advantage_group,
-                advantage_std=std,
+                teacher={"weight": number_or_word(self.teacher_weight), "d": self.teacher_d},
+                advantage={"group": self.advantage_group, "std": std},
             )
 
 
 NESTED = ("teacher.weight", "teacher.d", "advantage.group")
 NAMES = {it.replace(".", "_"): it for it in NESTED}
-OPTIONS = {**NAMES, "name": "method", "d": "teacher.d"}
+OPTIONS = {"name": "method"}
 """The options by the names of the core's arguments."""
 
 

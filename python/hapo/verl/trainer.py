@@ -98,7 +98,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
             self.global_steps,
             method=self.hapo_method,
             teacher_lengths=[len(it.teacher) for it in rows],
-            truncation=self.hapo.truncated,
+            truncated=self.hapo.truncated,
             success_at=self.hapo.success_at,
             seed=self.hapo.seed,
         )

@@ -104,11 +104,11 @@ def test_every_row_is_as_the_core_decides(mixed) -> None:
         rows = list(json.loads((out / "record" / f"step-{step}.json").read_text()).values())
         rows.sort(key=lambda it: (it["group"], it["session"]))
         schedule = hapo.Schedule(4, 2, turn_off_epoch=1.5)
-        method = hapo.Method("luffy", 4, schedule=schedule, teacher_weight=0.5)
+        method = hapo.Method("luffy", 4, schedule=schedule, teacher={"weight": 0.5})
         decision = hapo.decide(
             [it["reward"] for it in rows], [it["group"] for it in rows], [len(it["sampled"]) for it in rows],
             [it["truncated"] for it in rows], [True] * len(rows), step, method=method,
-            teacher_lengths=[len(it["teacher"]) for it in rows], truncation="grade",
+            teacher_lengths=[len(it["teacher"]) for it in rows], truncated="grade",
         )  # fmt: skip
         assert decision.injected.any() == (step < 3)
         for place, it in enumerate(rows):

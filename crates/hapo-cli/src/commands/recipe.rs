@@ -1,23 +1,16 @@
-//! `hapo recipe`: what the keys of a recipe mean, and recipes as files.
+//! `hapo recipe`: what the keys of a recipe mean.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hapo_core::METHODS;
 use hapo_train::recipe::{KeyEntry, key_entries};
 use serde_json::json;
 
 use crate::failure::bad_input;
 
-/// What the keys of a recipe mean, and recipes as files.
+/// What the keys of a recipe mean.
 #[derive(clap::Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    before_help = "Example: hapo recipe sampling\n         hapo recipe hapo.turn_off_epoch\n         hapo recipe upgrade my-recipe.toml"
-)]
+#[command(before_help = "Example: hapo recipe sampling\n         hapo recipe hapo.turn_off_epoch")]
 pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Option<Command>,
     /// A key (optim.lr), a section (optim) or part of a name; all keys if absent
     key: Option<String>,
     /// Print JSON: a list of keys with section, default and meaning
@@ -25,23 +18,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-#[derive(clap::Subcommand)]
-enum Command {
-    /// Rewrite the spellings of earlier versions in place; comments and layout stay
-    Upgrade {
-        /// The recipe
-        file: PathBuf,
-    },
-}
-
 pub(crate) fn run(args: &Args) -> Result<()> {
-    match &args.command {
-        Some(Command::Upgrade { file }) => upgrade(file),
-        None => explain(args),
-    }
-}
-
-fn explain(args: &Args) -> Result<()> {
     let all = key_entries();
     let found = match &args.key {
         None => all,
@@ -117,22 +94,6 @@ fn plain(markdown: &str) -> String {
         rest = after;
     }
     text + rest
-}
-
-fn upgrade(file: &std::path::Path) -> Result<()> {
-    let name = file.display();
-    let before = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-    let after = hapo_train::recipe::upgrade(&before)
-        .map_err(|it| bad_input(format!("{name}: {it}"), "a recipe is a TOML file"))?;
-    if after == before {
-        outln!("{name}: nothing to rewrite");
-        return Ok(());
-    }
-    hapo_run::write_atomically(file, after.as_bytes())?;
-    let lines = before.lines().zip(after.lines());
-    let changed = lines.filter(|it| it.0 != it.1).count();
-    outln!("{name}: {changed} lines rewritten");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@ impl OverrideArgs {
         Overrides {
             set: self.set.clone(),
             unset: self.unset.clone(),
-            for_many: false,
             written_as: WrittenAs { set: "--set", unset: "--unset" },
         }
     }

@@ -26,7 +26,8 @@ pub(super) const MU: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let published = Schedule { peak: 0.9, valley: 0.05, warmup: 0, decay: 200 };
-        Chord::build("chord-mu", settings, &operators::srft::OPERATOR, published)
+        let mu = settings.chord_mu.over(published);
+        Chord::build("chord-mu", settings, &operators::srft::OPERATOR, mu)
     },
 };
 
@@ -41,18 +42,30 @@ pub(super) const PHI: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let published = Schedule { peak: 0.1, valley: 0.1, warmup: 0, decay: 0 };
-        Chord::build("chord-phi", settings, &operators::chord::OPERATOR, published)
+        let mu = settings.chord_phi.over(published);
+        Chord::build("chord-phi", settings, &operators::chord::OPERATOR, mu)
     },
 };
 
 /// `[chord-mu]` and `[chord-phi]`; what is not written is as published.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Own {
+pub(crate) struct Own {
     peak: Option<f64>,
     valley: Option<f64>,
     warmup: Option<u64>,
     decay: Option<u64>,
+}
+
+impl Own {
+    fn over(&self, published: Schedule) -> Schedule {
+        Schedule {
+            peak: self.peak.unwrap_or(published.peak),
+            valley: self.valley.unwrap_or(published.valley),
+            warmup: self.warmup.unwrap_or(published.warmup),
+            decay: self.decay.unwrap_or(published.decay),
+        }
+    }
 }
 
 /// μ by steps.
@@ -98,20 +111,13 @@ impl Chord {
         name: &'static str,
         settings: &MethodSettings,
         operator: &'static Operator,
-        published: Schedule,
+        mu: Schedule,
     ) -> Result<Arc<dyn Method>, MethodError> {
-        let refused = |problem| MethodError { key: name, problem };
-        let own: Own = settings.own.read().map_err(refused)?;
-        let mu = Schedule {
-            peak: own.peak.unwrap_or(published.peak),
-            valley: own.valley.unwrap_or(published.valley),
-            warmup: own.warmup.unwrap_or(published.warmup),
-            decay: own.decay.unwrap_or(published.decay),
-        };
         if ![mu.peak, mu.valley].iter().all(|it| (0.0..=1.0).contains(it)) {
             let (peak, valley) = (mu.peak, mu.valley);
-            let what = format!("expected a peak and a valley in [0, 1], got {peak} and {valley}");
-            return Err(refused(what));
+            let problem =
+                format!("expected a peak and a valley in [0, 1], got {peak} and {valley}");
+            return Err(MethodError { key: name, problem });
         }
         let mut terms = settings.with(operator);
         terms.advantage.group = AdvantageGroup::PolicyOnly;

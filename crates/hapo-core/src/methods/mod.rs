@@ -13,13 +13,14 @@ mod grpo;
 mod hpt;
 mod luffy;
 mod maxrl;
-mod own;
 mod sft;
 mod srft;
 mod trapo;
 
 use std::fmt;
 use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
@@ -30,7 +31,6 @@ use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
 pub use gated::Gated;
-pub use own::OwnSettings;
 pub use sft::demonstration;
 pub use trapo::{MICRO_GROUPS, MicroGroup, PREFIX_GROUP_SIZE, WHOLE_TEACHER_BELOW};
 
@@ -112,31 +112,29 @@ pub enum GroupPlan {
     Prefixes(&'static [MicroGroup]),
 }
 
-/// What a recipe says to every method.
-#[derive(Clone, Debug, PartialEq)]
-pub struct MethodSettings {
-    /// N.
-    pub group_size: usize,
-    /// How A is taken within a group (D12, D13).
-    pub advantage: AdvantageRule,
-    /// λ (D15).
-    pub teacher_weight: TeacherWeight,
-    /// The operators' d (D14).
+/// The teacher's term of a method: a recipe's `[teacher]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TeacherRule {
+    /// The operators' d (D14), in (0, 1).
+    #[serde(deserialize_with = "probability")]
     pub d: f64,
-    /// The method's own table.
-    pub own: OwnSettings,
+    /// λ (D15).
+    pub weight: TeacherWeight,
 }
 
-impl Default for MethodSettings {
+impl Default for TeacherRule {
     fn default() -> Self {
-        Self {
-            group_size: 8,
-            advantage: AdvantageRule::default(),
-            teacher_weight: TeacherWeight::One,
-            d: 0.1,
-            own: OwnSettings::default(),
-        }
+        Self { d: 0.1, weight: TeacherWeight::One }
     }
+}
+
+fn probability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let got = f64::deserialize(deserializer)?;
+    if got > 0.0 && got < 1.0 {
+        return Ok(got);
+    }
+    Err(de::Error::custom(format!("expected a probability in (0, 1), got {got}")))
 }
 
 impl MethodSettings {
@@ -144,9 +142,9 @@ impl MethodSettings {
     fn with(&self, operator: &'static Operator) -> PolicyAndTeacher {
         PolicyAndTeacher {
             advantage: self.advantage,
-            weight: self.teacher_weight,
+            weight: self.teacher.weight,
             operator,
-            d: self.d,
+            d: self.teacher.d,
         }
     }
 }
@@ -177,18 +175,51 @@ pub struct Variant {
     pub settings: &'static [&'static str],
 }
 
-/// Every method.
-pub const METHODS: &[MethodEntry] = &[
+/// The list of methods, and with it [`MethodSettings`]: a method that has a table of its own says so in its line.
+macro_rules! methods {
+    ($($module:ident::$entry:ident $(with $table:ident: $settings:ty)?,)+) => {
+        /// Every method.
+        pub const METHODS: &[MethodEntry] = &[$($module::$entry,)+];
+
+        /// What methods are told, by the names of a recipe: `sampling.group_size`, `[advantage]`, `[teacher]` and the
+        /// tables of single methods, of which each method reads its own.
+        #[derive(Clone, Debug, PartialEq, Deserialize)]
+        #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+        pub struct MethodSettings {
+            /// N.
+            #[serde(rename = "group_size")]
+            pub group_size: usize,
+            /// How A is taken within a group (D12, D13).
+            pub advantage: AdvantageRule,
+            /// The teacher's term.
+            pub teacher: TeacherRule,
+            $($(pub(crate) $table: $settings,)?)+
+        }
+
+        impl Default for MethodSettings {
+            fn default() -> Self {
+                Self {
+                    group_size: 8,
+                    advantage: AdvantageRule::default(),
+                    teacher: TeacherRule::default(),
+                    $($($table: <$settings>::default(),)?)+
+                }
+            }
+        }
+    };
+}
+
+methods! {
     sft::METHOD,
     grpo::METHOD,
     maxrl::METHOD,
     luffy::METHOD,
-    srft::METHOD,
-    trapo::METHOD,
+    srft::METHOD with srft: srft::Own,
+    trapo::METHOD with trapo: trapo::Own,
     hpt::METHOD,
-    chord::MU,
-    chord::PHI,
-];
+    chord::MU with chord_mu: chord::Own,
+    chord::PHI with chord_phi: chord::Own,
+}
 
 /// The method of that name.
 pub fn method(name: &str) -> Option<&'static MethodEntry> {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher, Term};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
@@ -22,19 +22,17 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &["weights"],
     variants: &[],
     build: |settings| {
-        let own: Own =
-            settings.own.read().map_err(|problem| MethodError { key: "srft", problem })?;
         Ok(Arc::new(Srft {
             terms: settings.with(&operators::srft::OPERATOR),
-            weights: own.weights,
+            weights: settings.srft.weights,
         }))
     },
 };
 
 /// `[srft]`.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Own {
+pub(crate) struct Own {
     weights: Weights,
 }
 

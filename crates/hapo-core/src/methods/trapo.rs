@@ -27,13 +27,13 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &["prefixes"],
     variants: &[],
     build: |settings| {
-        let refused = |problem| MethodError { key: "trapo.prefixes", problem };
-        let Own { prefixes } = settings.own.read().map_err(refused)?;
+        let prefixes = settings.trapo.prefixes;
         if prefixes == Prefixes::MicroGroups && settings.group_size != PREFIX_GROUP_SIZE {
-            return Err(refused(format!(
+            let problem = format!(
                 "expected sampling.group_size = {PREFIX_GROUP_SIZE}, got {}; groups are sampled in parts of 4 + 2 + 1 + 1",
                 settings.group_size
-            )));
+            );
+            return Err(MethodError { key: "trapo.prefixes", problem });
         }
         let terms = settings.with(&operators::trapo::OPERATOR);
         Ok(Arc::new(Trapo { terms, prefixes }))
@@ -41,9 +41,9 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
 };
 
 /// `[trapo]`.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Own {
+pub(crate) struct Own {
     prefixes: Prefixes,
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    AdvantageRule, Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, GroupPlan, Loss,
-    METHODS, Method, MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, GroupPlan, Loss, METHODS, Method,
+    MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -94,7 +94,6 @@ fn check_numbers(it: &Settings) -> Checked {
     let finite_above_0 = |value: f64| value.is_finite() && value > 0.0;
     let finite_from_0 = |value: f64| value.is_finite() && value >= 0.0;
     let clip_low = above_0(l.clip_low) && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY);
-    let d = finite_above_0(it.teacher.d) && it.teacher.d < 1.0;
     let share = |value: f64| (0.0..1.0).contains(&value);
     let low_or_none = "a number in (0, 1), or inf for no clip";
     let share_text = "a share in [0, 1)";
@@ -102,7 +101,6 @@ fn check_numbers(it: &Settings) -> Checked {
         ("loss.clip_low", clip_low, low_or_none, l.clip_low),
         ("loss.clip_high", above_0(l.clip_high), OR_NO_CLIP, l.clip_high),
         ("loss.entropy_coef", finite_from_0(l.entropy_coef), FROM_0, l.entropy_coef),
-        ("teacher.d", d, "a probability in (0, 1)", it.teacher.d),
         ("reward.timeout", seconds(it.reward.timeout), SECONDS, it.reward.timeout),
         (
             "reward.start_timeout",
@@ -282,20 +280,10 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
 
 /// The method, built from its settings.
 pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
-    let (name, own) = (it.method.entry().name, Value::Table(own.clone()));
-    let own = own.try_into().map_err(|it: toml::de::Error| {
-        Problem::new(name, it.message(), "`hapo recipe` has the tables of single methods")
-    })?;
-    let settings = MethodSettings {
-        group_size: it.sampling.group_size,
-        advantage: AdvantageRule { group: it.advantage.group, std: it.advantage.std },
-        teacher_weight: it.teacher.weight,
-        d: it.teacher.d,
-        own,
-    };
+    let settings = method_settings(it, own)?;
     let method = (it.method.entry().build)(&settings).map_err(|it| {
-        let (what, hint) = explain(&it.problem);
-        Problem::new(it.key, what, hint)
+        let hint = "`hapo recipe` has the tables of single methods";
+        Problem::new(it.key, it.problem, hint)
     })?;
     if it.data.train == DataSource::Files(Vec::new()) {
         let hint = "name a file, a folder or a pattern";
@@ -312,6 +300,28 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
         return Err(Problem::new("data.train", what, hint));
     }
     Ok(method)
+}
+
+/// What the recipe says to its method.
+fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
+    let entry = it.method.entry();
+    if entry.own_keys.is_empty() && !own.is_empty() {
+        let what = format!("method = \"{}\" has no table", entry.name);
+        return Err(Problem::new(entry.name, what, "leave it out"));
+    }
+    let mut tables = Table::new();
+    if !own.is_empty() {
+        tables.insert(entry.name.to_owned(), Value::Table(own.clone()));
+    }
+    let read = serde_path_to_error::deserialize(Value::Table(tables));
+    let mut settings: MethodSettings = read.map_err(|it| {
+        let (what, hint) = explain(it.inner().message());
+        Problem::new(&it.path().to_string(), what, hint)
+    })?;
+    settings.group_size = it.sampling.group_size;
+    settings.advantage = it.advantage;
+    settings.teacher = it.teacher;
+    Ok(settings)
 }
 
 /// Whether nothing is sampled.

@@ -7,8 +7,8 @@
 use std::sync::LazyLock;
 
 use hapo_core::{
-    AdvantageGroup, AnnealingMode, Decimal, GateMode, ImportanceRatioLevel, METHODS, MethodEntry,
-    NormaliserKind, SlotRule, TeacherWeight,
+    AdvantageRule, AnnealingMode, Decimal, GateMode, ImportanceRatioLevel, METHODS, MethodEntry,
+    NormaliserKind, SlotRule, TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -20,19 +20,32 @@ use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::LearningRateSchedule;
+use super::scope::Scope;
 
-/// A key of a recipe, for the documentation.
+/// A key of a recipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// Its name within its section.
     pub name: &'static str,
     /// What it means, in Markdown.
     pub meaning: &'static str,
+    /// Which recipes read it.
+    pub(super) scope: Scope,
+}
+
+/// A line `key: type = default; only Scope,` of a section: without a scope every recipe reads the key.
+macro_rules! scope {
+    () => {
+        Scope::Every
+    };
+    ($scope:ident) => {
+        Scope::$scope
+    };
 }
 
 macro_rules! section {
     ($(#[doc = $about:literal])+ $section:ident {
-        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr,)+
+        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr $(; only $scope:ident)?,)+
     }) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +62,11 @@ macro_rules! section {
 
         impl $section {
             const KEYS: &'static [Key] = &[
-                $(Key { name: stringify!($key), meaning: concat!($($doc),+) },)+
+                $(Key {
+                    name: stringify!($key),
+                    meaning: concat!($($doc),+),
+                    scope: scope!($($scope)?),
+                },)+
             ];
         }
     };
@@ -65,8 +82,8 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("reward", RewardSection::KEYS),
     ("sampling", SamplingSection::KEYS),
     ("loss", LossSection::KEYS),
-    ("advantage", AdvantageSection::KEYS),
-    ("teacher", TeacherSection::KEYS),
+    ("advantage", ADVANTAGE),
+    ("teacher", TEACHER),
     ("hapo", HapoSection::KEYS),
     ("optim", OptimSection::KEYS),
     ("checkpoint", CheckpointSection::KEYS),
@@ -114,9 +131,9 @@ section! {
         /// The on-policy objective.
         loss: LossSection = LossSection::default(),
         /// Advantages.
-        advantage: AdvantageSection = AdvantageSection::default(),
+        advantage: AdvantageRule = AdvantageRule::default(),
         /// The teacher's term, for the methods that have one.
-        teacher: TeacherSection = TeacherSection::default(),
+        teacher: TeacherRule = TeacherRule::default(),
         /// The HAPO gate; absent = the bare method.
         hapo: Option<HapoSection> = None,
         /// Optimiser and batching.
@@ -141,7 +158,7 @@ section! {
         /// Random weights of this shape, see below.
         init: Option<InitSection> = None,
         /// Number format of the weights in checkpoints: `f32`, `bf16` or `f16`; `compute` says what is computed with.
-        dtype: Dtype = Dtype::F32,
+        dtype: Dtype = Dtype::F32; only AllWeights,
     }
 }
 
@@ -263,43 +280,43 @@ section! {
         train: DataSource = DataSource::Builtin,
         /// What the columns of `data.train` hold, where no layout fits:
         /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `id`, `source`, `level` and `subject` may be named too.
-        columns: Option<Columns> = None,
+        columns: Option<Columns> = None; only Files,
         /// Prompts drawn from the built-in task.
-        prompts: usize = 640,
+        prompts: usize = 640; only Task,
         /// Seed of the built-in task's prompts: its own, so that runs of different seeds share them.
-        seed: u64 = 0,
+        seed: u64 = 0; only Task,
         /// Families, levels and styles of `builtin:corpus`; the recommended ones if absent.
-        mixture: Option<Mixture> = None,
+        mixture: Option<Mixture> = None; only Corpus,
         /// Levels of the built-in task, for example `["multiply:6"]`; empty = the hard ones.
-        levels: Vec<String> = Vec::new(),
+        levels: Vec<String> = Vec::new(); only Task,
         /// Share of the built-in task's prompts that have a teacher trajectory.
-        teacher_coverage: f64 = 0.25,
+        teacher_coverage: f64 = 0.25; only Task,
         /// How the built-in task's teacher writes, for studies: `exact`; `repeated`, in a style that only 58 % of the hard
         /// problems can be finished in; `flawed`, with a wrong step in 30 % of the traces.
-        teacher_steps: TeacherSteps = TeacherSteps::Exact,
+        teacher_steps: TeacherSteps = TeacherSteps::Exact; only Task,
         /// Prompt template, `hapo list templates`; `chat` is the model's own. `auto`: the one the model was
         /// trained with by `hapo train`, else its own, see [templates.md](templates.md).
-        template: String = AUTO.to_owned(),
+        template: String = AUTO.to_owned(); only Rendered,
         /// Text of the system turn; with `template = "chat"` only.
-        template_system: Option<String> = None,
+        template_system: Option<String> = None; only Rendered,
         /// What follows the problem in the user's turn, its spaces included; with `template = "chat"` only.
-        template_suffix: Option<String> = None,
+        template_suffix: Option<String> = None; only Rendered,
         /// Longest rendered prompt in tokens.
         max_prompt_tokens: usize = 1024,
         /// What becomes of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
-        overlong: Overlong = Overlong::Drop,
+        overlong: Overlong = Overlong::Drop; only Rendered,
         /// Grader of completions, `hapo list graders`; or `command:` and a program of one's own, or the `http://` address
         /// of a server, see [own-reward.md](guides/own-reward.md).
-        grader: String = "math".to_owned(),
+        grader: String = "math".to_owned(); only Rendered,
         /// What counts as an answer (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
         /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
         /// number of a text with `math`.
-        extraction: Extraction = Extraction::Announced,
+        extraction: Extraction = Extraction::Announced; only Answers,
         /// A response without its end token (D27): `wrong`, reward 0; `mask`, reward 0 and its tokens out of the loss;
         /// `grade`, judged like any other.
-        truncated: Truncated = Truncated::Wrong,
+        truncated: Truncated = Truncated::Wrong; only Rollouts,
         /// Share of the rollouts' verdicts that are flipped: an unreliable grader, for studies.
-        verdict_noise: f64 = 0.0,
+        verdict_noise: f64 = 0.0; only Verdicts,
     }
 }
 
@@ -311,15 +328,15 @@ section! {
         /// if its reward is one. In (0, 1] with a built-in grader.
         success_at: f64 = 1.0,
         /// Longest time of one answer, in seconds.
-        timeout: f64 = 30.0,
+        timeout: f64 = 30.0; only CustomReward,
         /// What the first answer of a process may take beyond that, in seconds: a program loads what it needs.
-        start_timeout: f64 = 120.0,
+        start_timeout: f64 = 120.0; only CustomReward,
         /// Processes of a program, or requests at once to a server; 0 = one for each core of the CPU. No reward depends
         /// on it.
-        workers: usize = 0,
+        workers: usize = 0; only CustomReward,
         /// A response that is not answered (a crash, the time limit, an answer that is none): `stop` ends the run and
         /// saves it; `zero` gives reward 0 and counts it in `reward/failed`.
-        on_failure: OnFailure = OnFailure::Stop,
+        on_failure: OnFailure = OnFailure::Stop; only CustomReward,
     }
 }
 
@@ -327,30 +344,30 @@ section! {
     /// `[sampling]`.
     SamplingSection {
         /// N: members of a group.
-        group_size: usize = 8,
+        group_size: usize = 8; only Rollouts,
         /// M: groups of one step (`sft`: demonstrations).
         prompts_per_step: usize = 128,
         /// Sampling temperature.
-        temperature: f64 = 1.0,
+        temperature: f64 = 1.0; only Rollouts,
         /// Nucleus mass. Below 1 the ratio's distribution is not the sampled one, which is warned about.
-        top_p: f64 = 1.0,
+        top_p: f64 = 1.0; only Rollouts,
         /// Most likely tokens to draw from; 0 = all. Warned about likewise.
-        top_k: usize = 0,
+        top_k: usize = 0; only Rollouts,
         /// Only tokens at least this fraction as likely as the likeliest one; 0 = all. Warned about likewise.
-        min_p: f64 = 0.0,
+        min_p: f64 = 0.0; only Rollouts,
         /// Strings that end a response, looked for in its text across tokens. The tokens stay complete and the
         /// graded text keeps the string.
-        stop: Vec<String> = Vec::new(),
+        stop: Vec<String> = Vec::new(); only Samples,
         /// Longest response in tokens, end token included; also the L of the constant normaliser.
         max_new_tokens: usize = 8192,
         /// Sequences decoded at once.
-        max_sequences: usize = 256,
+        max_sequences: usize = 256; only Samples,
         /// Memory of keys and values: a size such as `6GB`, or `auto` for nine tenths of what is free beside the rest,
         /// the limits of control groups included; never more than the sequences can use. It decides how many of them
         /// run at once and how often one is read again, not what is sampled.
-        kv_memory: KvMemory = KvMemory::Auto,
+        kv_memory: KvMemory = KvMemory::Auto; only Samples,
         /// Rounds in which groups without signal are replaced by groups of fresh prompts; 0 = they stay.
-        dynamic_sampling: usize = 0,
+        dynamic_sampling: usize = 0; only Rollouts,
     }
 }
 
@@ -358,38 +375,38 @@ section! {
     /// `[loss]`.
     LossSection {
         /// ε below 1; `inf` for no clip.
-        clip_low: f64 = 0.2,
+        clip_low: f64 = 0.2; only Rollouts,
         /// ε above 1; `inf` for no clip.
-        clip_high: f64 = 0.2,
+        clip_high: f64 = 0.2; only Rollouts,
         /// Whose importance ratio is clipped: `token`, or `sequence` (GSPO).
-        importance_ratio_level: ImportanceRatioLevel = ImportanceRatioLevel::Token,
+        importance_ratio_level: ImportanceRatioLevel = ImportanceRatioLevel::Token; only Rollouts,
         /// `constant`: sequences × `max_new_tokens`; `length`: `max_new_tokens` alone; `token-mean`: response tokens of
         /// the step; `sequence-mean`: each sequence by its length, then their number.
-        normaliser: NormaliserKind = NormaliserKind::Constant,
+        normaliser: NormaliserKind = NormaliserKind::Constant; only Rollouts,
         /// Weight of the on-policy entropy bonus.
-        entropy_coef: f64 = 0.0,
+        entropy_coef: f64 = 0.0; only Rollouts,
     }
 }
 
-section! {
-    /// `[advantage]`.
-    AdvantageSection {
-        /// Divide by the standard deviation.
-        std: bool = false,
-        /// Whose mean is subtracted: `mixed`, `sampled` or `policy-only`.
-        group: AdvantageGroup = AdvantageGroup::Mixed,
-    }
-}
+/// `[advantage]`, which methods read as [`AdvantageRule`].
+const ADVANTAGE: &[Key] = &[
+    Key { name: "std", meaning: " Divide by the standard deviation.", scope: Scope::Rollouts },
+    Key {
+        name: "group",
+        meaning: " Whose mean is subtracted: `mixed`, `sampled` or `policy-only`.",
+        scope: Scope::MixedGroups,
+    },
+];
 
-section! {
-    /// `[teacher]`.
-    TeacherSection {
-        /// d of the operators that have one.
-        d: f64 = 0.1,
-        /// λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number; 0 takes the teacher's term away.
-        weight: TeacherWeight = TeacherWeight::One,
-    }
-}
+/// `[teacher]`, which methods read as [`TeacherRule`].
+const TEACHER: &[Key] = &[
+    Key { name: "d", meaning: " d of the operators that have one.", scope: Scope::Teacher },
+    Key {
+        name: "weight",
+        meaning: " λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number; 0 takes the teacher's term away.",
+        scope: Scope::Teacher,
+    },
+];
 
 section! {
     /// `[hapo]`: when the teacher enters, and how long.
@@ -397,18 +414,18 @@ section! {
         /// `confidence` (Eq. 4–9), `always` or `never`.
         gate: GateMode = GateMode::Confidence,
         /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
-        success_limit: Option<usize> = None,
+        success_limit: Option<usize> = None; only Confidence,
         /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
-        gamma0: Option<Decimal> = None,
+        gamma0: Option<Decimal> = None; only Confidence,
         /// `sigmoid` (Eq. 9) or `off`.
-        annealing: AnnealingMode = AnnealingMode::Sigmoid,
+        annealing: AnnealingMode = AnnealingMode::Sigmoid; only Confidence,
         /// `e_off`, which the paper never states: required by `sigmoid`.
-        turn_off_epoch: Option<Decimal> = None,
+        turn_off_epoch: Option<Decimal> = None; only Annealed,
         /// k of Eq. 9.
-        steepness: Decimal = Decimal::from(10),
+        steepness: Decimal = Decimal::from(10); only Annealed,
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
-        slot: SlotRule = SlotRule::LowestReward,
+        slot: SlotRule = SlotRule::LowestReward; only Teacher,
     }
 }
 
@@ -463,15 +480,15 @@ section! {
     MetricsSection {
         /// Steps between measurements of the KL to the initial policy (k3 on the step's own tokens, one forward
         /// pass and one copy of the weights); 0 = never.
-        kl_every: u64 = 0,
+        kl_every: u64 = 0; only Rollouts,
         /// Steps between measurements of `sampler/logprob_gap_max` where a step makes several updates: the mini-batches
         /// after the first take a forward pass of their own; 0 = never. A single update measures it always.
-        gap_every: u64 = 10,
+        gap_every: u64 = 10; only Rollouts,
         /// Steps between those whose rollouts are kept in `rollouts/`; 0 = none are.
-        rollouts_every: u64 = 1,
+        rollouts_every: u64 = 1; only Rollouts,
         /// Prompts that `hapo train` samples before the first step, to say what to expect: at most those of a step;
         /// 0 = none.
-        preflight: usize = 64,
+        preflight: usize = 64; only Rollouts,
     }
 }
 
@@ -479,17 +496,17 @@ section! {
     /// `[guard]`: alarms (D23). They warn; with `stop` the run saves and ends.
     GuardSection {
         /// End the run at an alarm.
-        stop: bool = false,
+        stop: bool = false; only Rollouts,
         /// Steps without alarms at the start.
-        warmup: usize = 10,
+        warmup: usize = 10; only Rollouts,
         /// Steps over which means are taken.
-        window: usize = 10,
+        window: usize = 10; only Rollouts,
         /// Rise of the share of injected groups from one window to the next that is an alarm.
-        beta_rise: f64 = 0.25,
+        beta_rise: f64 = 0.25; only MixedGroups,
         /// Entropy over that of the first window that is an alarm.
-        entropy_factor: f64 = 3.0,
+        entropy_factor: f64 = 3.0; only Rollouts,
         /// Gradient norm over the window's mean that is an alarm.
-        grad_norm_factor: f64 = 20.0,
+        grad_norm_factor: f64 = 20.0; only Rollouts,
     }
 }
 
@@ -513,19 +530,6 @@ pub enum MicroBatch {
     Auto,
     /// So many.
     Tokens(usize),
-}
-
-impl MicroBatch {
-    /// The tokens of a recipe whose run has its model.
-    ///
-    /// # Panics
-    /// For [`MicroBatch::Auto`].
-    pub fn settled(self) -> usize {
-        match self {
-            Self::Tokens(it) => it,
-            Self::Auto => unreachable!("a run settles its recipe first"),
-        }
-    }
 }
 
 impl Serialize for MicroBatch {
@@ -607,19 +611,6 @@ impl DataSection {
             suffix: self.template_suffix.as_deref(),
         }
     }
-}
-
-/// What becomes of a response without its end token (D27).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Truncated {
-    /// Its reward is 0, whatever it contains.
-    #[default]
-    Wrong,
-    /// Its reward is 0 and its tokens are left out of the loss.
-    Mask,
-    /// It is judged like any other.
-    Grade,
 }
 
 /// What a run trains on.

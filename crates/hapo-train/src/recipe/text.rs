@@ -10,7 +10,6 @@ use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
 use super::sections::{REQUIRED, Settings};
-use super::spelling::{self, find};
 use super::words::explain;
 use crate::error::{Error, Result};
 
@@ -21,8 +20,6 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// `section.key`, or `stage.NAME.section.key`; taken out before anything is set.
     pub unset: Vec<String>,
-    /// Whether the same overrides go to several recipes: a key that means nothing in one is ignored there.
-    pub for_many: bool,
     /// How the user writes the two, for messages.
     pub written_as: WrittenAs,
 }
@@ -63,17 +60,13 @@ impl Problem {
     }
 }
 
-/// Where a key was written.
+/// The place of a key.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct Place {
     /// The file with line and column, or the override.
     at: String,
-    /// Whether an override wrote it.
-    overriding: bool,
-    /// Whether it was written for several stages, in some of which it may mean nothing.
+    /// Whether it is written for several stages, of which some may not read it.
     pub(super) shared: bool,
-    /// Whether it was written for recipes that nobody sees together.
-    pub(super) for_many: bool,
 }
 
 /// A recipe of one stage with everything laid on it.
@@ -82,7 +75,7 @@ pub(super) struct Document {
     /// Names the text in messages.
     origin: String,
     table: Table,
-    written: BTreeMap<String, Written>,
+    places: BTreeMap<String, Place>,
     written_as: WrittenAs,
 }
 
@@ -92,16 +85,13 @@ impl Document {
         Self {
             origin: origin.to_owned(),
             table,
-            written: BTreeMap::new(),
+            places: BTreeMap::new(),
             written_as: WrittenAs::default(),
         }
     }
 
     /// Its settings, with defaults filled in, and the method's own table.
     pub(super) fn settings(&self) -> Result<(Settings, Table)> {
-        if let Some(old) = spelling::first_old(&self.table) {
-            return Err(self.old_spelling(&old));
-        }
         for key in REQUIRED {
             let section = key.rsplit_once('.').map(|it| it.0);
             let has_section = section.is_none_or(|it| find(&self.table, it).is_some());
@@ -130,40 +120,28 @@ impl Document {
         }
     }
 
-    fn old_spelling(&self, old: &spelling::OldSpelling) -> Error {
-        let what = format!("`{}` is spelled `{}` now", old.old, old.new);
-        let in_file = self.place(old.key).is_some_and(|it| !it.overriding);
-        let hint = if in_file {
-            "`hapo recipe upgrade FILE` rewrites a recipe".to_owned()
-        } else {
-            format!("write {}", old.new)
-        };
-        self.error(Problem::new(old.key, what, hint))
-    }
-
     /// Where a key, or the part of it that was written, was written.
-    pub(super) fn place(&self, key: &str) -> Option<&Written> {
+    fn place(&self, key: &str) -> Option<&Place> {
         let mut key = key;
         loop {
-            if let Some(it) = self.written.get(key) {
+            if let Some(it) = self.places.get(key) {
                 return Some(it);
             }
             key = &key[..key.rfind(['.', '['])?];
         }
     }
 
-    /// The keys of a section's keys that were written: those of `section.key`, or of all of `section`.
-    pub(super) fn written(&self, key: &str) -> Vec<(&str, &Written)> {
-        let of_section = |it: &str| {
-            let rest = it.strip_prefix(key).and_then(|it| it.strip_prefix('.'));
-            rest.is_some_and(|it| !it.contains(['.', '[']))
+    /// The places at which `section.key`, or any key of the table `section`, is written.
+    pub(super) fn places_of(&self, path: &str) -> impl Iterator<Item = (&str, &Place)> {
+        let is_it = move |key: &str| {
+            let rest = key.strip_prefix(path);
+            rest.is_some_and(|rest| match rest.strip_prefix('.') {
+                Some(rest) => !path.contains('.') && !rest.contains(['.', '[']),
+                None => rest.is_empty() && path.contains('.'),
+            })
         };
-        let all = self.written.iter().map(|it| (it.0.as_str(), it.1));
-        if key.contains('.') {
-            all.filter(|it| it.0 == key).collect()
-        } else {
-            all.filter(|it| of_section(it.0)).collect()
-        }
+        let places = self.places.iter().map(|(key, place)| (key.as_str(), place));
+        places.filter(move |(key, _)| is_it(key))
     }
 
     /// The error of a problem, at the place of its key.
@@ -182,18 +160,9 @@ impl Document {
         format!("leave it out, or add `{} {key}`", self.written_as.unset)
     }
 
-    /// Sets a key of a section that is there to a word, unless it is written.
-    pub(super) fn set_absent(&mut self, key: &str, word: &str) {
-        if let Some((section, key)) = key.split_once('.')
-            && let Some(section) = self.table.get_mut(section).and_then(Value::as_table_mut)
-        {
-            section.entry(key).or_insert_with(|| Value::String(word.to_owned()));
-        }
-    }
-
     /// Lays `section.key=value` on it.
-    pub(super) fn set(&mut self, text: &str, overrides: &Overrides, shared: bool) -> Result<()> {
-        let at = format!("{} {text}", overrides.written_as.set);
+    pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
+        let at = format!("{} {text}", written_as.set);
         let bad = |what: &str| Error::Recipe {
             origin: at.clone(),
             field: String::new(),
@@ -219,12 +188,12 @@ impl Document {
                 .as_table_mut()
                 .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
         }
-        let written = Written { at, overriding: true, shared, for_many: overrides.for_many };
+        let place = Place { at, shared };
         let below = keys_below(path, &value);
         table.insert(last.to_owned(), value);
         self.forget(path);
         for it in below {
-            self.written.insert(it, written.clone());
+            self.places.insert(it, place.clone());
         }
         Ok(())
     }
@@ -246,7 +215,7 @@ impl Document {
 
     fn forget(&mut self, path: &str) {
         let below = format!("{path}.");
-        self.written.retain(|it, _| it != path && !it.starts_with(&below));
+        self.places.retain(|it, _| it != path && !it.starts_with(&below));
     }
 }
 
@@ -259,6 +228,23 @@ fn keys_below(path: &str, value: &Value) -> Vec<String> {
     all
 }
 
+/// The value of a key.
+fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+    match key.split_once('.') {
+        None => table.get(key),
+        Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
+    }
+}
+
+/// What becomes of keys that nothing reads, and of keys to unset that are not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Idling {
+    /// They are refused.
+    Refused,
+    /// They are passed over: the same overrides go to several recipes.
+    Ignored,
+}
+
 /// The stages of a recipe, each with its name; one without a name for a recipe of one stage.
 ///
 /// A `[[stage]]` has a `name` and any keys of a recipe; what it does not say it takes from the recipe around
@@ -267,6 +253,7 @@ pub(super) fn documents(
     text: &str,
     origin: &str,
     overrides: &Overrides,
+    idling: Idling,
 ) -> Result<Vec<(Option<String>, Document)>> {
     let mut table: Table = text.parse().map_err(|it| bad_toml(&it, origin, text))?;
     let spanned = DeTable::parse(text).map_err(|it| bad_toml(&it, origin, text))?;
@@ -274,7 +261,7 @@ pub(super) fn documents(
     let outer = Document {
         origin: origin.to_owned(),
         table,
-        written: positions(spanned.get_ref(), text, origin, stages.is_some()),
+        places: positions(spanned.get_ref(), text, origin, stages.is_some()),
         written_as: overrides.written_as,
     };
     let mut all = match stages {
@@ -289,18 +276,18 @@ pub(super) fn documents(
             with_stages(&outer, stages, spans.collect())?
         }
     };
-    lay_on(&mut all, overrides, origin)?;
+    lay_on(&mut all, overrides, origin, idling)?;
     Ok(all)
 }
 
-fn positions_of_stage(table: &DeTable<'_>, text: &str, origin: &str) -> BTreeMap<String, Written> {
+fn positions_of_stage(table: &DeTable<'_>, text: &str, origin: &str) -> BTreeMap<String, Place> {
     positions(table, text, origin, false)
 }
 
 fn with_stages(
     outer: &Document,
     stages: Value,
-    mut positions: Vec<BTreeMap<String, Written>>,
+    mut positions: Vec<BTreeMap<String, Place>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
     let stages: Vec<Table> = stages
         .try_into()
@@ -325,7 +312,7 @@ fn with_stages(
         document.origin = format!("{}, stage {name}", outer.origin);
         merge(&mut document.table, stage);
         if let Some(own) = positions.get_mut(index) {
-            document.written.append(own);
+            document.places.append(own);
         }
         all.push((Some(name), document));
     }
@@ -337,6 +324,7 @@ fn lay_on(
     all: &mut [(Option<String>, Document)],
     overrides: &Overrides,
     origin: &str,
+    idling: Idling,
 ) -> Result<()> {
     let several = all.len() > 1;
     // The stages that an override is for, and its key there.
@@ -363,7 +351,7 @@ fn lay_on(
         if stages.is_empty() {
             return Err(no_stage(overrides.written_as.unset, it));
         }
-        let mut found = overrides.for_many;
+        let mut found = idling == Idling::Ignored;
         for index in stages {
             found |= all[index].1.unset(&it[key..]);
         }
@@ -383,7 +371,7 @@ fn lay_on(
         }
         let shared = several && key == 0;
         for index in stages {
-            all[index].1.set(&it[key..], overrides, shared)?;
+            all[index].1.set(&it[key..], overrides.written_as, shared)?;
         }
     }
     Ok(())
@@ -416,16 +404,11 @@ fn positions(
     text: &str,
     origin: &str,
     shared: bool,
-) -> BTreeMap<String, Written> {
+) -> BTreeMap<String, Place> {
     let mut all = BTreeMap::new();
     let mut found = |path: &str, offset: usize| {
-        let written = Written {
-            at: place_of(origin, text, offset),
-            overriding: false,
-            shared,
-            for_many: false,
-        };
-        all.insert(path.to_owned(), written);
+        let place = Place { at: place_of(origin, text, offset), shared };
+        all.insert(path.to_owned(), place);
     };
     walk(table, "", &mut found);
     all
