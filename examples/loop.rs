@@ -5,8 +5,8 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::core::{
-    Annealing, Gate, Gated, Loss, MethodSettings, Normaliser, RngStream, Rollout, Slot, SlotRule,
-    Step, Threshold, apply_gate, method,
+    Annealing, Gate, Gated, Loss, MethodSettings, Normaliser, RngStream, Rollout, Scores, Slot,
+    SlotRule, Step, Threshold, apply_gate, method,
 };
 use hapo::data::find_template;
 use hapo::data::task::{Split, TaskSet, TeacherSteps, make_set};

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use hapo::train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, train};
+use hapo::train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, RunPlan, Sources, train};
 
 struct ProgressLines;
 
@@ -30,8 +30,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::env::args().nth(1).map_or_else(|| PathBuf::from("runs/example"), PathBuf::from);
     let overrides = Overrides::set(["steps=3"]);
     let recipe = Recipe::load("recipes/smoke.toml".as_ref(), &overrides)?;
+    let plan = RunPlan::settle_in(&folder, &recipe, Sources::default())?;
     // A second start resumes where the first one stopped, and has nothing to do here.
-    let outcome = train(&recipe, &folder, ResumePolicy::Resume, 2, &mut ProgressLines)?;
+    let outcome = train(&plan, &folder, ResumePolicy::Resume, 2, &mut ProgressLines)?;
     println!("{} steps now; the model is in {}", outcome.steps_now, outcome.checkpoint.display());
     Ok(())
 }

@@ -419,7 +419,7 @@ fn a_run_without_a_checkpoint_begins_again_only_as_it_was() {
     let (code, _, stderr) = own.train("run", &["--resume"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("step 1 is computed again"), "{stderr}");
-    assert!(stderr.contains("did not record its inputs"), "{stderr}");
+    assert!(stderr.contains("inputs.json is missing"), "{stderr}");
 }
 
 #[test]

@@ -8,9 +8,10 @@ use std::path::Path;
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{AdamW, Compute, Device};
 use hapo_model::ActivationCheckpointing;
-use hapo_train::plan::{DeviceSpec, Lengths, config_of, plan};
+use hapo_train::plan::{DeviceSpec, Lengths, Workload, config_of, estimate};
 use hapo_train::{
-    Learner, Metrics, Observer, Overrides, Recipe, ResumePolicy, Run, Trainer, is_clock, train_on,
+    Learner, Metrics, Observer, Overrides, Recipe, ResumePolicy, Run, RunPlan, Trainer, is_clock,
+    train_on,
 };
 use support::Machine;
 
@@ -31,8 +32,9 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
         "metrics.preflight=0",
     ];
     let recipe = Recipe::load(&path, &Overrides::set(small)).unwrap();
-    let mut ours = Run::on(gpu, &recipe).unwrap();
-    let mut theirs = Run::new(&recipe, 1).unwrap();
+    let plan = RunPlan::settle(&recipe).unwrap();
+    let mut ours = Run::on(gpu, &plan).unwrap();
+    let mut theirs = Run::new(&plan, 1).unwrap();
     for step in 1..=2 {
         let (ours, theirs) = (ours.step().unwrap(), theirs.step().unwrap());
         let names = |it: &Metrics| -> Vec<String> {
@@ -81,8 +83,9 @@ fn no_checkpoint_is_written_after_a_failure() {
         checkpoint.every = 1\n";
     let recipe = Recipe::parse(text, "r", &Overrides::default()).unwrap();
     let mut observer = FailsAfterAStep(gpu.clone());
+    let plan = RunPlan::settle(&recipe).unwrap();
     let error =
-        train_on(gpu, &recipe, folder.path(), ResumePolicy::Fresh, &mut observer).unwrap_err();
+        train_on(gpu, &plan, folder.path(), ResumePolicy::Fresh, &mut observer).unwrap_err();
     assert!(error.to_string().contains("fibers is out of memory"), "{error}");
     let written = std::fs::read_dir(folder.path().join("checkpoints")).unwrap().count();
     assert_eq!(written, 0, "no folder that could be taken for a checkpoint");
@@ -140,8 +143,11 @@ fn planned_bytes_are_the_devices() {
         let recipe = Recipe::parse(text, "r", &Overrides::set([&set])).unwrap();
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::gpu("h200", compute).unwrap();
-        let planned = plan(&recipe, &config, &device, Lengths { prompt: 20.0, response: 6.0 });
-        let mut run = Run::on(gpu.clone(), &recipe).unwrap();
+        let planned = estimate(
+            Workload::new(&recipe, &config, &device),
+            Lengths { prompt: 20.0, response: 6.0 },
+        );
+        let mut run = Run::on(gpu.clone(), &RunPlan::settle(&recipe).unwrap()).unwrap();
         for _ in 0..2 {
             run.step().unwrap();
         }

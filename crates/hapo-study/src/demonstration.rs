@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use hapo_data::Dataset;
 use hapo_data::task::MINI6;
 use hapo_eval::{Estimate, ProblemResult, average, benchmark, paired_difference};
-use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy};
+use hapo_train::{BUILTIN_BASE, Observer, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
 use serde::Serialize;
 
 use crate::error::Result;
@@ -122,8 +122,9 @@ impl Demonstration {
         for (arm, recipe) in &self.arms {
             let run_dir = self.folder.join(arm.name);
             let mut observer = observe(arm.label, recipe.steps());
+            let plan = RunPlan::settle_in(&run_dir, recipe, Sources::default())?;
             let outcome = hapo_train::train(
-                recipe,
+                &plan,
                 &run_dir,
                 ResumePolicy::Resume,
                 self.threads,

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::GroupPlan;
 use hapo_data::task::Split;
-use hapo_train::{BUILTIN_BASE, EvalSet, Outcome, Overrides, Recipe, ResumePolicy};
+use hapo_train::{
+    BUILTIN_BASE, EvalSet, Outcome, Overrides, Recipe, ResumePolicy, Run, RunPlan, Sources,
+};
 use serde_json::Value;
 
 use crate::arm::{Arm, Base, recipe};
@@ -85,7 +87,7 @@ impl Job {
                 let rate = if n + 1 == count { rate } else { 2.0 * rate };
                 sets.push(format!("optim.lr={rate:e}"));
             }
-            *stage = stage.with(&Overrides::set(sets))?.with_eval_sets(self.looked_at(plan)?);
+            *stage = stage.with(&Overrides::set(sets))?;
         }
         Ok(stages)
     }
@@ -186,7 +188,7 @@ impl Job {
         let is_here = !matches!(self.arm.base, Base::Rung(_))
             || path.as_ref().is_some_and(|it| it.join("config.json").exists());
         let inputs = match stages.first() {
-            Some(first) if is_here => Some(hapo_train::inputs_of_recipe(first)?),
+            Some(first) if is_here => Some(Run::new(&RunPlan::settle(first)?, 1)?.inputs().clone()),
             _ => None,
         };
         let recipes = stages.iter().map(recipe).collect::<Result<_>>()?;
@@ -238,7 +240,7 @@ impl Job {
         hapo_run::create_folder(&self.folder)?;
         let trained = match self.arm.recipe {
             None => Trained::base(self.model(plan)?),
-            Some(_) => match self.train(&stages, threads, observer)? {
+            Some(_) => match self.train(plan, &stages, observer)? {
                 Some(it) => it,
                 None => return Ok(None),
             },
@@ -269,16 +271,18 @@ impl Job {
     /// Makes the steps that are left. `None` if another process makes them, or they were stopped.
     fn train(
         &self,
+        plan: &StudyPlan,
         stages: &[Recipe],
-        threads: usize,
         observer: &dyn StudyObserver,
     ) -> Result<Option<Trained>> {
+        let (threads, policy) = (plan.threads_of_a_run(), ResumePolicy::Resume);
+        let sources = Sources { eval: Some(self.looked_at(plan)?.into()), ..Sources::default() };
         let mut trained = Trained::base(String::new());
         for recipe in stages {
             let folder = hapo_train::stage_folder(&self.folder, recipe);
             let mut of_run = observer.observe(&self.arm.name, recipe.steps());
-            let outcome =
-                hapo_train::train(recipe, &folder, ResumePolicy::Resume, threads, &mut *of_run);
+            let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
+            let outcome = hapo_train::train(&plan, &folder, policy, threads, &mut *of_run);
             let Some(outcome) = unless_busy(outcome)?.filter(|it| it.finished) else {
                 return Ok(None);
             };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_data::task::TeacherSteps;
 use hapo_run::{Metrics, RunFolder};
-use hapo_train::{Observer, Overrides, Recipe, ResumePolicy};
+use hapo_train::{Observer, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
 
 use crate::arm::{Arm, Base, MINI6_LEVELS, RATES, Search, Section, StudyName, recipe};
 use crate::error::Result;
@@ -114,7 +114,8 @@ pub(crate) fn make<'a>(
         let mut observer =
             Until { inner: observe("base, first stage", FIRST_STEPS), last: FIRST_STEPS, at: 0 };
         let policy = ResumePolicy::Resume;
-        let outcome = hapo_train::train(&recipe, &first, policy, threads, &mut observer);
+        let plan = RunPlan::settle_in(&first, &recipe, Sources::default())?;
+        let outcome = hapo_train::train(&plan, &first, policy, threads, &mut observer);
         if unless_busy(outcome)?.is_none_or(|it| it.steps < FIRST_STEPS) {
             return Ok(false);
         }
@@ -122,7 +123,8 @@ pub(crate) fn make<'a>(
     let recipe = second_stage(rung, &started)?;
     let mut observer = observe(&format!("base, {} %", RUNGS[rung]), SECOND_STEPS);
     let (folder, policy) = (run_of(out, rung), ResumePolicy::Resume);
-    let outcome = hapo_train::train(&recipe, &folder, policy, threads, &mut *observer);
+    let plan = RunPlan::settle_in(&folder, &recipe, Sources::default())?;
+    let outcome = hapo_train::train(&plan, &folder, policy, threads, &mut *observer);
     Ok(unless_busy(outcome)?.is_some_and(|it| it.finished))
 }
 

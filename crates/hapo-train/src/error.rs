@@ -163,6 +163,15 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// A recipe starts from a stage, and nobody knows of which run.
+    pub(crate) fn of_another_recipe(stage: &str) -> Self {
+        Self::Stage {
+            problem: format!("model.path = \"stage:{stage}\" is a stage of another recipe"),
+        }
+    }
+}
+
 impl Explain for Error {
     fn is_bad_input(&self) -> bool {
         match self {

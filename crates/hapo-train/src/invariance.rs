@@ -14,6 +14,7 @@ use crate::pack::{Sequence, TokenGroup, pack};
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
+use crate::run_plan::RunPlan;
 use crate::trainer::{Trainer, loss_of};
 use hapo_run::{Metrics, is_clock};
 
@@ -210,6 +211,10 @@ fn d20_a_group_without_signal_counts_and_is_not_run() {
 
 const TINY: &str = "{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }";
 
+fn start(recipe: &Recipe, threads: usize) -> Run {
+    Run::new(&RunPlan::settle(recipe).unwrap(), threads).unwrap()
+}
+
 /// A run with a small random decoder; the entropy bonus moves it where no answer is correct.
 fn tiny(extra: &str) -> Recipe {
     recipe(&format!(
@@ -232,11 +237,11 @@ fn numbers(metrics: &Metrics) -> Vec<(String, u64)> {
 
 #[test]
 fn a_gate_that_never_opens_is_grpo_bit_for_bit() {
-    let mut bare = Run::new(&tiny("method = \"grpo\""), 2).unwrap();
+    let mut bare = start(&tiny("method = \"grpo\""), 2);
     for host in ["trapo", "luffy", "srft", "hpt"] {
         let text = format!("method = \"{host}\"\n[hapo]\ngate = \"never\"");
-        let mut gated = Run::new(&tiny(&text), 1).unwrap();
-        let mut bare_again = Run::new(&tiny("method = \"grpo\""), 1).unwrap();
+        let mut gated = start(&tiny(&text), 1);
+        let mut bare_again = start(&tiny("method = \"grpo\""), 1);
         for _ in 0..3 {
             let (a, b) = (gated.step().unwrap(), bare_again.step().unwrap());
             assert_eq!(numbers(&a), numbers(&b), "{host}");
@@ -254,14 +259,14 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
     for host in ["trapo", "luffy", "srft"] {
         let dir = tempfile::tempdir().unwrap();
         let text = format!("method = \"{host}\"\n[hapo]\nturn_off_epoch = 0.75");
-        let mut hapo = Run::new(&tiny(&text), 2).unwrap();
+        let mut hapo = start(&tiny(&text), 2);
         let open = [hapo.step().unwrap(), hapo.step().unwrap()];
         assert!(open.iter().any(|it| it.get("gate/beta").unwrap() > 0.0));
         std::fs::create_dir(dir.path().join("checkpoints")).unwrap();
         let mut shelf = crate::checkpoint::Shelf::new(dir.path(), 1, None);
         let (folder, _) = hapo.save(&mut shelf, "", None).unwrap();
         let state = crate::checkpoint::verify(&folder).unwrap();
-        let mut grpo = Run::new(&tiny("method = \"grpo\""), 2).unwrap();
+        let mut grpo = start(&tiny("method = \"grpo\""), 2);
         grpo.restore(&state, &folder).unwrap();
         for _ in 0..3 {
             let (a, b) = (hapo.step().unwrap(), grpo.step().unwrap());
@@ -282,8 +287,8 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
 #[test]
 fn d18_kl_is_a_metric_and_no_term() {
     let text = |extra: &str| format!("method = \"trapo\"\n{extra}");
-    let mut measured = Run::new(&tiny(&text("metrics.kl_every = 1")), 2).unwrap();
-    let mut plain = Run::new(&tiny(&text("")), 2).unwrap();
+    let mut measured = start(&tiny(&text("metrics.kl_every = 1")), 2);
+    let mut plain = start(&tiny(&text("")), 2);
     let kl: Vec<f64> = (0..3)
         .map(|_| {
             plain.step().unwrap();
@@ -301,7 +306,7 @@ fn d18_kl_is_a_metric_and_no_term() {
 fn refilling_is_bounded_and_keeps_the_size_of_the_batch() {
     let more = Overrides::set(["sampling.dynamic_sampling=2"]);
     let recipe = tiny("method = \"grpo\"").with(&more).unwrap();
-    let mut run = Run::new(&recipe, 2).unwrap();
+    let mut run = start(&recipe, 2);
     let metrics = run.step().unwrap();
     // A random decoder answers nothing: every round replaces all four groups by fresh prompts. All are counted, and
     // four are trained on.
@@ -316,7 +321,7 @@ fn dynamic_sampling_asks_the_objective_for_a_signal() {
     let text = "method = \"srft\"\nsrft.weights = \"entropy\"\nhapo.gate = \"never\"";
     let more = Overrides::set(["loss.entropy_coef=0", "sampling.dynamic_sampling=2"]);
     let recipe = tiny(text).with(&more).unwrap();
-    let metrics = Run::new(&recipe, 2).unwrap().step().unwrap();
+    let metrics = start(&recipe, 2).step().unwrap();
     assert_eq!(metrics.get("groups/all_fail"), Some(4.0));
     assert_eq!(metrics.get("groups/refilled"), Some(0.0));
     assert_eq!(metrics.get("groups/without_signal"), Some(0.0));
@@ -327,7 +332,7 @@ fn dynamic_sampling_asks_the_objective_for_a_signal() {
 #[test]
 fn what_was_not_measured_is_absent() {
     let recipe = tiny("method = \"grpo\"\nmetrics.gap_every = 2");
-    let mut run = Run::new(&recipe, 2).unwrap();
+    let mut run = start(&recipe, 2);
     let gaps = [0; 4].map(|_| {
         let metrics = run.step().unwrap();
         assert_eq!(metrics.get("teacher/mean_prob"), None);
@@ -337,7 +342,7 @@ fn what_was_not_measured_is_absent() {
     });
     assert_eq!(gaps, [Some(0.0), None, Some(0.0), None]);
     let without_bonus = recipe.with(&Overrides::set(["loss.entropy_coef=0"])).unwrap();
-    let metrics = Run::new(&without_bonus, 2).unwrap().step().unwrap();
+    let metrics = start(&without_bonus, 2).step().unwrap();
     assert_eq!(metrics.get("groups/without_signal"), Some(4.0));
     for name in ["policy/ratio_mean", "policy/clip_fraction", "sampler/logprob_gap_max"] {
         assert_eq!(metrics.get(name), None, "{name} of a step in which nothing was run");
@@ -347,7 +352,7 @@ fn what_was_not_measured_is_absent() {
 /// HPT: a failed group is its demonstration alone.
 #[test]
 fn hpt_drops_the_rollouts_of_a_failed_group() {
-    let mut run = Run::new(&recipe_without_bonus("hpt"), 2).unwrap();
+    let mut run = start(&recipe_without_bonus("hpt"), 2);
     let metrics = run.step().unwrap();
     assert!(metrics.get("gate/beta").unwrap() > 0.0);
     assert!(metrics.get("teacher/token_share").unwrap() > 0.0);
@@ -376,7 +381,7 @@ fn every_method_trains() {
         for text in texts {
             let recipe = tiny("method = \"grpo\"").with(&Overrides::set(&text));
             let text = text.join(" ");
-            let mut run = Run::new(&recipe.unwrap(), 2).unwrap();
+            let mut run = start(&recipe.unwrap(), 2);
             let before = weights(&run);
             for _ in 0..2 {
                 let metrics = run.step().unwrap();
@@ -408,7 +413,7 @@ fn every_mini_recipe_runs() {
                     format!("optim.mini_batch_prompts={mini_batch}"),
                 ])
             };
-            let mut run = Run::new(&recipe.with(&small).unwrap(), 2).unwrap();
+            let mut run = start(&recipe.with(&small).unwrap(), 2);
             let metrics = run.step().unwrap();
             assert!(metrics.get("loss").unwrap().is_finite(), "{name}");
             seen += 1;

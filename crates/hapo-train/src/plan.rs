@@ -1,4 +1,4 @@
-//! What a run will take before it starts: memory by part, tokens, operations and time of a step, from
+//! An estimate of what a run will take before it starts: memory by part, tokens, operations and time of a step, from
 //! a recipe and a model's shape alone.
 //!
 //! Memory is that of the functions which the allocators themselves use ([`hapo_model::memory`],
@@ -17,10 +17,10 @@ pub use device::DeviceSpec;
 pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
 use crate::builtin::BUILTIN_BASE;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::init;
 use crate::lora;
-use crate::recipe::{ModelSource, Recipe};
+use crate::recipe::{EvalSet, ModelSource, Recipe};
 use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
 
@@ -65,9 +65,29 @@ pub struct Change {
     pub total_bytes: u64,
 }
 
+/// What is estimated.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload<'a> {
+    /// The recipe.
+    pub recipe: &'a Recipe,
+    /// The problems of its `[eval]`, where they were found.
+    pub eval_sets: Option<&'a [EvalSet]>,
+    /// The shape of its model.
+    pub config: &'a Config,
+    /// The device.
+    pub device: &'a DeviceSpec,
+}
+
+impl<'a> Workload<'a> {
+    /// A recipe for a model and a device.
+    pub fn new(recipe: &'a Recipe, config: &'a Config, device: &'a DeviceSpec) -> Self {
+        Self { recipe, eval_sets: None, config, device }
+    }
+}
+
 /// What a run will take.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Plan {
+pub struct Estimate {
     /// Name of the recipe.
     pub name: String,
     /// The device.
@@ -126,8 +146,13 @@ pub struct Evaluation {
 /// # Errors
 /// A model that cannot be read, or one that an earlier stage makes.
 pub fn config_of(recipe: &Recipe) -> Result<Config> {
+    config_of_model(recipe, recipe.model())
+}
+
+/// The shape of a recipe's model where it was found.
+pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
-    match recipe.model() {
+    match model {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
         ModelSource::Folder(path) if path == BUILTIN_BASE => crate::builtin::config(),
         ModelSource::Folder(path) => {
@@ -137,29 +162,27 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
                 folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
             }
         }
-        ModelSource::Stage(name) => Err(crate::error::Error::Stage {
-            problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
-        }),
+        ModelSource::Stage(name) => Err(Error::of_another_recipe(name)),
     }
 }
 
-/// What `recipe` will take on `device` with a model of the shape `config`. Memory is that of the longest
-/// prompts and responses that the recipe allows; time is that of `lengths`.
-pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Lengths) -> Plan {
-    let memory = parts(recipe, config, device);
+/// Estimates a workload: memory for the longest prompts and responses that the recipe allows, time for `lengths`.
+pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
+    let Workload { recipe, config, device, .. } = of;
+    let memory = parts(of);
     let total_bytes = total(&memory, device);
-    let mut changes = changes(recipe, config, device);
+    let mut changes = changes(of);
     changes.retain(|it| it.total_bytes < total_bytes);
     changes.sort_by_key(|it| it.total_bytes);
     let of_step = Sampling::of_step(recipe).into_iter().collect();
-    let of_step = at_once(of_step, (recipe, config, device), lengths).pop();
+    let of_step = at_once(of_step, of, lengths).pop();
     let weights = memory::weight_bytes(recipe, config, device);
     let sampling = of_step
         .map(|it| SamplingWork::of(it, (config, device), weights, lengths))
         .unwrap_or_default();
     let training = TrainingWork::of(recipe, config, device, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
-    Plan {
+    Estimate {
         name: recipe.name().to_owned(),
         device: device.clone(),
         parameters: config
@@ -182,11 +205,11 @@ pub fn plan(recipe: &Recipe, config: &Config, device: &DeviceSpec, lengths: Leng
         sampling_seconds: sampling.seconds(device),
         training_seconds: training.seconds(device),
         steps: recipe.steps(),
-        evaluation: evaluation(recipe, config, device, lengths),
+        evaluation: evaluation(of, lengths),
     }
 }
 
-impl Plan {
+impl Estimate {
     /// Seconds of a step.
     pub fn step_seconds(&self) -> f64 {
         self.sampling_seconds + self.training_seconds
@@ -200,12 +223,8 @@ impl Plan {
 }
 
 /// One evaluation, and how many of them there are.
-fn evaluation(
-    recipe: &Recipe,
-    config: &Config,
-    device: &DeviceSpec,
-    lengths: Lengths,
-) -> Option<Evaluation> {
+fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
+    let Workload { recipe, eval_sets, config, device } = of;
     let eval = recipe.eval()?;
     // A mean below the limit of a response is taken for completions too.
     let longest = recipe.sampling().max_new_tokens as f64;
@@ -213,7 +232,7 @@ fn evaluation(
     let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
     let weights = memory::weight_bytes(recipe, config, device);
     let lengths = Lengths { response, ..lengths };
-    let sets = at_once(Sampling::of_evaluation(recipe), (recipe, config, device), lengths);
+    let sets = at_once(Sampling::of_evaluation(recipe, eval_sets), of, lengths);
     let of_set = |it: &Sampling| SamplingWork::of(*it, (config, device), weights, lengths);
     let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
     Some(Evaluation {

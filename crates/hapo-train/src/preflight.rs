@@ -29,16 +29,17 @@ pub(crate) fn preflight<L: Learner>(
     let Some((task, mut engines)) = run.task().filter(|_| prompts > 0) else {
         return Ok(None);
     };
-    let Task { table, order, method, settings, .. } = task;
+    let Task { table, order, method, plan, .. } = task;
+    let recipe = plan.recipe();
     let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
     let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
-    begins(chosen.len(), chosen.len() * settings.group_size);
+    begins(chosen.len(), chosen.len() * task.group_size());
     // A grader that a study makes unreliable would hide what the model can do.
     let verifier = Verifier { noise: None, ..task.verifier.clone() };
     let started = Instant::now();
     // Every slot is sampled: the gate is not asked yet.
-    let requests = requests(&chosen, SlotRule::LowestReward, settings.group_size);
-    let sampling = settings.sampling(&verifier, RngStream::Generate, Step(0));
+    let requests = requests(&chosen, SlotRule::LowestReward, task.group_size());
+    let sampling = task.sampling(RngStream::Generate, Step(0));
     let sampled = engines.sample(&requests, &sampling)?;
     let sampling = started.elapsed().as_secs_f64();
 
@@ -48,19 +49,18 @@ pub(crate) fn preflight<L: Learner>(
     let mut answers = AnswerCounts::default();
     let scored = score(&chosen, sampled, &verifier, (Step(0), &mut answers))?;
     let limit = method.success_limit(step);
-    let (mixed, dropped) = gate(table, scored, limit, settings.slot(method, step));
+    let (mixed, dropped) = gate(table, scored, limit, task.slot(step));
     let statistics = BatchStatistics::of(&mixed, dropped);
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.
     let first = mixed.iter().take((chosen.len() / 4).clamp(1, 8));
-    let mut groups: Vec<TokenGroup> =
-        first.map(|it| credit(table, it, (method, settings), step)).collect();
+    let mut groups: Vec<TokenGroup> = first.map(|it| credit(task, it, step)).collect();
     for it in &mut groups {
         it.has_signal = true;
     }
     let started = Instant::now();
     let learner = engines.learner;
-    learner.gradient(&settings.update.loss, &groups, settings.update.batching)?;
+    learner.gradient(recipe.loss(), &groups, plan.batching())?;
     let training = started.elapsed().as_secs_f64();
 
     let per_step = order.per_step as f64;
@@ -71,7 +71,7 @@ pub(crate) fn preflight<L: Learner>(
     let ended = responses - tokens.truncated;
     Ok(Some(Preflight {
         prompts: chosen.len(),
-        group_size: settings.group_size,
+        group_size: task.group_size(),
         success: share(statistics.correct, responses),
         all_fail: share(statistics.all_fail, chosen.len()),
         all_solved: share(statistics.all_solved, chosen.len()),
@@ -86,9 +86,9 @@ pub(crate) fn preflight<L: Learner>(
             share(teachers.iter().sum(), teachers.len()),
             teachers.iter().copied().max().unwrap_or(0),
         ),
-        limit: settings.max_new_tokens,
+        limit: recipe.sampling().max_new_tokens,
         step_seconds: sampling * per_step / chosen.len().max(1) as f64
-            + training * per_step * settings.update.passes as f64 / groups.len().max(1) as f64,
+            + training * per_step * recipe.optim().passes as f64 / groups.len().max(1) as f64,
         steps,
         state_bytes: learner.state_bytes(),
         resident_bytes: memory::resident_bytes().unwrap_or(0),

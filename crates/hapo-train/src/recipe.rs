@@ -1,6 +1,7 @@
 //! A recipe that cannot be wrong: typed sections, checked once, read only.
 
 mod builtin;
+mod idle;
 mod keys;
 mod rules;
 mod scope;
@@ -8,12 +9,12 @@ mod sections;
 mod text;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
-use hapo_data::Dataset;
+use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
@@ -23,7 +24,7 @@ use toml::{Table, Value};
 
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
-use scope::{Idle, idle_keys};
+use idle::{Idle, idle_keys};
 use text::{Document, Idling, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
@@ -50,8 +51,6 @@ pub struct Recipe {
     loss: Loss,
     gate: Option<(Gate, SlotRule)>,
     model: ModelSource,
-    train_files: Option<Vec<PathBuf>>,
-    eval_sets: Option<Arc<[EvalSet]>>,
 }
 
 /// Problems that a run is evaluated on while it trains.
@@ -222,8 +221,6 @@ impl Recipe {
             loss: rules::loss_of(&settings, &*method),
             gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
             model: rules::model_of(&settings).map_err(in_place)?,
-            train_files: None,
-            eval_sets: None,
             settings,
             own,
             idle,
@@ -243,54 +240,18 @@ impl Recipe {
         for it in &overrides.set {
             document.set(it, overrides.written_as, true)?;
         }
-        let mut changed = Self::of_document(&document, &self.name, self.stage.clone())?;
-        // What was found on the disk stays, unless another name is asked for.
-        if changed.settings.model.path == self.settings.model.path {
-            changed.model = self.model.clone();
-        }
-        changed.train_files.clone_from(&self.train_files);
-        changed.eval_sets.clone_from(&self.eval_sets);
-        Ok(changed)
+        Self::of_document(&document, &self.name, self.stage.clone())
     }
 
-    /// The recipe with the folder that its model was found in.
-    pub fn with_model_folder(self, folder: &str) -> Self {
-        Self { model: ModelSource::Folder(folder.to_owned()), ..self }
-    }
-
-    /// The recipe with the files that its data were found in.
-    pub fn with_train_files(self, files: Vec<PathBuf>) -> Self {
-        Self { train_files: Some(files), ..self }
-    }
-
-    /// The recipe with the problems that its `[eval]` names.
-    pub fn with_eval_sets(self, sets: Vec<EvalSet>) -> Self {
-        Self { eval_sets: Some(sets.into()), ..self }
-    }
-
-    /// Checks that the files which are read before the model are there.
-    ///
-    /// # Errors
-    /// The first that is not.
-    pub fn check_files(&self) -> Result<()> {
-        let mut files = Vec::new();
-        for it in self.train_files() {
-            files.extend(hapo_data::data_files(&it)?);
-        }
-        if let (None, Some(eval)) = (&self.eval_sets, self.eval()) {
-            files.extend(eval.data.as_deref().map(PathBuf::from));
-        }
-        if let ModelSource::Init(init) = &self.model {
-            files.extend(init.tokenizer.as_deref().map(PathBuf::from));
-        }
-        for path in files {
-            std::fs::metadata(&path).map_err(|source| Error::Io {
-                action: "read",
-                path: path.clone(),
-                source,
-            })?;
-        }
-        Ok(())
+    /// The recipe with nothing left to the model.
+    pub(crate) fn settled(&self, template: TemplateChoice<'_>, micro_batch_tokens: usize) -> Self {
+        let mut settled = self.clone();
+        let data = &mut settled.settings.data;
+        template.name.clone_into(&mut data.template);
+        data.template_system = template.system.map(str::to_owned);
+        data.template_suffix = template.suffix.map(str::to_owned);
+        settled.settings.optim.micro_batch_tokens = MicroBatch::Tokens(micro_batch_tokens);
+        settled
     }
 
     /// The text that the run folder keeps: defaults filled in, keys that it does not read left out.
@@ -467,16 +428,6 @@ impl Recipe {
         &self.model
     }
 
-    /// The files, folders and patterns of `data.train`, or their names where the caller has not found others; none for what
-    /// is built in.
-    pub fn train_files(&self) -> Vec<PathBuf> {
-        match (&self.train_files, &self.settings.data.train) {
-            (Some(it), _) => it.clone(),
-            (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
-            (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
-        }
-    }
-
     /// The adapter that is trained in the place of the weights.
     pub fn lora(&self) -> Option<&LoraSection> {
         self.settings.lora.as_ref()
@@ -485,11 +436,6 @@ impl Recipe {
     /// Evaluation while the run trains.
     pub fn eval(&self) -> Option<&EvalSection> {
         self.settings.eval.as_ref()
-    }
-
-    /// The problems of the evaluation, where the caller has found them.
-    pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {
-        self.eval_sets.as_deref()
     }
 
     /// Longest completion of the evaluation in tokens; 0 without one.

@@ -17,10 +17,10 @@ use crate::pack::TokenGroup;
 use crate::prompts::PromptTable;
 use crate::recipe::Recipe;
 use crate::run::{Run, cpu};
-use crate::settle::with_model_of_stage;
+use crate::run_plan::{RunPlan, Sources};
 use crate::step::{Task, credit, gate};
 use crate::trainer::loss_of;
-use crate::update::update;
+use crate::update::{LaterGaps, update};
 use crate::verifier::Verifier;
 
 /// A step as it was logged and as it is computed again.
@@ -66,26 +66,25 @@ fn read(path: &Path) -> Result<String> {
 /// # Errors
 /// A folder that holds no run, a step that is not logged or whose rollouts are not kept.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
-    let recipe = recipe_of(run_dir)?;
-    replay_run_on(cpu(threads, recipe.compute())?, &recipe, run_dir, step)
+    let plan = RunPlan::settle_in(run_dir, &recipe_of(run_dir)?, Sources::default())?;
+    replay_run_on(cpu(threads, plan.recipe().compute())?, &plan, run_dir, step)
 }
 
-/// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `recipe` is that of
-/// [`recipe_of`], with the model and the data where they were found.
+/// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `plan` is of the recipe
+/// of [`recipe_of`].
 ///
 /// # Errors
 /// As there.
 pub fn replay_run_on<D: Device>(
     device: D,
-    recipe: &Recipe,
+    plan: &RunPlan,
     run_dir: &Path,
     step: u64,
 ) -> Result<ReplayedRunStep> {
     let files = RunFolder(run_dir);
-    let recipe = with_model_of_stage(recipe, run_dir)?;
     let (logged_loss, logged_grad_norm) = logged(&read(&files.metrics())?, run_dir, step)?;
 
-    let mut run = Run::on(device, &recipe)?;
+    let mut run = Run::on(device, plan)?;
     let mut from_step = 0;
     for (at, folder) in RunFolder(run_dir).list_checkpoints() {
         if at < step
@@ -100,9 +99,8 @@ pub fn replay_run_on<D: Device>(
     for it in from_step + 1..=step {
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
         let (task, engines) = run.task().expect("rollouts are kept of what is sampled");
-        let groups = groups_of(&task, &lines, Step(it))?;
-        let settings = &task.settings.update;
-        report = Some(update(engines.learner, &groups, settings, (Step(it), false))?);
+        let groups = groups_of(task, &lines, Step(it))?;
+        report = Some(update(engines.learner, &groups, plan, Step(it), LaterGaps::Skipped)?);
     }
     let report = report.expect("the checkpoint is of a step before");
     Ok(ReplayedRunStep {
@@ -129,13 +127,12 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 }
 
 /// The kept trajectories as groups, through the gate again.
-fn groups_of(task: &Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<TokenGroup>> {
-    let Task { table, method, verifier, settings, .. } = task;
+fn groups_of(task: Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<TokenGroup>> {
+    let Task { table, method, verifier, .. } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
     let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
-    let slot = settings.slot(method, step);
-    let (mixed, _) = gate(table, scored, method.success_limit(step), slot);
-    let groups = mixed.iter().map(|it| credit(table, it, (method, settings), step));
+    let (mixed, _) = gate(table, scored, method.success_limit(step), task.slot(step));
+    let groups = mixed.iter().map(|it| credit(task, it, step));
     Ok(groups.collect())
 }
 

@@ -95,6 +95,13 @@ fn begin_again(
         warn(&format!("the run ended before its first checkpoint: {steps} computed again"));
     }
     let inputs = fs::read(files.inputs()).ok().and_then(|it| serde_json::from_slice(&it).ok());
+    if logged > 0 && inputs.is_none() {
+        let missing = files.inputs();
+        warn(&format!(
+            "{} is missing: whether data and base model are still those that the run began with is not known",
+            missing.display()
+        ));
+    }
     Ok(Found { inputs, ..Found::default() })
 }
 

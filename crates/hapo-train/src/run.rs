@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gate, Gated, GroupPlan, Schedule, Step, Truncated, hex};
-use hapo_kernels::{AdamW, Compute, Cpu, Device};
+use hapo_core::{Gate, Gated, Schedule, Step, hex};
+use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, config_json};
 use hapo_run::{Metrics, RunFolder};
@@ -12,7 +12,6 @@ use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
-use crate::engines::Batching;
 use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
@@ -21,15 +20,13 @@ use crate::inputs::Inputs;
 use crate::lora::{self, Opened};
 use crate::meter::Meter;
 use crate::plan::longest_sequences;
-use crate::recipe::{MicroBatch, ModelSource, Recipe};
+use crate::recipe::{ModelSource, Recipe};
 use crate::rollouts::RolloutLog;
-use crate::settle::settled;
+use crate::run_plan::RunPlan;
 use crate::source::{Source, load_source};
-use crate::step::{StepSettings, Task, imitation_step, rollout_step};
-use crate::template::template_of_recipe;
+use crate::step::{Task, imitation_step, rollout_step};
 use crate::trainer::Trainer;
 use crate::trainer_files::hash_of_weights;
-use crate::update::UpdateSettings;
 use crate::validation::Validation;
 use crate::verifier::{VerdictNoise, Verifier};
 
@@ -50,24 +47,15 @@ pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
 }
 
-/// Hashes of what a run by this recipe would read besides it, but for the problems of its evaluation.
-///
-/// # Errors
-/// A model or data that cannot be read.
-pub fn inputs_of_recipe(recipe: &Recipe) -> Result<Inputs> {
-    Ok(Run::on(cpu(1, recipe.compute())?, recipe)?.inputs().clone())
-}
-
 /// A run in memory.
 pub struct Run<L: Learner = Trainer> {
-    recipe: Recipe,
+    plan: RunPlan,
     pub(crate) learner: L,
     sampler: Box<dyn Sampler<L::Model>>,
     method: Gated,
     source: Source,
     grader: RunGrader,
     verifier: Verifier,
-    settings: StepSettings,
     rollouts: RolloutLog,
     tokenizer_files: Vec<(&'static str, Vec<u8>)>,
     /// The folder of the base, and the fingerprint of its weights.
@@ -81,25 +69,20 @@ pub struct Run<L: Learner = Trainer> {
 
 impl Run {
     /// Loads model and data and puts the method together, on the CPU.
-    pub fn new(recipe: &Recipe, threads: usize) -> Result<Self> {
-        Self::on(cpu(threads, recipe.compute())?, recipe)
+    pub fn new(plan: &RunPlan, threads: usize) -> Result<Self> {
+        Self::on(cpu(threads, plan.recipe().compute())?, plan)
     }
 }
 
 impl<D: Device> Run<Trainer<D>> {
     /// As [`Run::new`], on any device that computes as the recipe says.
-    pub fn on(device: D, recipe: &Recipe) -> Result<Self> {
+    pub fn on(device: D, plan: &RunPlan) -> Result<Self> {
+        let recipe = plan.recipe();
         check_compute(&device, recipe)?;
-        recipe.check_files()?;
-        let (recipe, _) = &settled(recipe)?;
-        let mut context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
-        if let GroupPlan::Prefixes(_) = recipe.method().sampling() {
-            // A prefix is read with the prompt, and the response behind it may be as long as any.
-            context += recipe.sampling().max_new_tokens;
-        }
-        let context = context.max(recipe.data().max_prompt_tokens + recipe.eval_max_tokens());
+        plan.check_files()?;
+        let (model_source, context) = (plan.model()?, plan.context());
         let lora = recipe.lora().map(|it| (it, recipe.seed()));
-        let Opened { loaded, base } = match recipe.model() {
+        let Opened { loaded, base } = match &model_source {
             ModelSource::Folder(path) => lora::open(path, context, device, lora)?,
             ModelSource::Init(init) => {
                 let mut loaded = init_model(init, context, recipe.seed(), device)?;
@@ -108,24 +91,19 @@ impl<D: Device> Run<Trainer<D>> {
                 }
                 Opened { loaded, base: String::new() }
             }
-            ModelSource::Stage(name) => {
-                return Err(Error::Stage {
-                    problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
-                });
-            }
+            ModelSource::Stage(name) => return Err(Error::of_another_recipe(name)),
         };
         let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
-        check_kv_memory(recipe, &model)?;
-        let name = match recipe.model() {
+        check_kv_memory(plan, &model)?;
+        let name = match &model_source {
             ModelSource::Folder(path) => path,
             _ => "the model",
         };
-        let template = template_of_recipe(recipe)?;
-        let template = choose_template(template.choice(), name, &tokenizer_files)?;
+        let template = choose_template(plan.template().choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
         let grader = recipe.grader()?;
-        let source = load_source(recipe, &chat_format, grader.get())?;
+        let source = load_source(plan, &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         let mut inputs = inputs_of(&model, &tokenizer_files);
@@ -159,7 +137,6 @@ impl<D: Device> Run<Trainer<D>> {
                 workers: grader.get().workers(),
             },
             grader,
-            settings: settings_of(recipe),
             rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
             tokenizer_files,
             base: (base, fingerprint),
@@ -167,7 +144,7 @@ impl<D: Device> Run<Trainer<D>> {
             validation: None,
             steps_done: 0,
             warnings,
-            recipe: recipe.clone(),
+            plan: plan.clone(),
         })
     }
 }
@@ -189,11 +166,12 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
 }
 
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
-fn check_kv_memory<D: Device>(recipe: &Recipe, model: &Model<D>) -> Result<()> {
+fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
+    let recipe = plan.recipe();
     let KvMemory::Bytes(bytes) = recipe.sampling().kv_memory else {
         return Ok(());
     };
-    for one in longest_sequences(recipe) {
+    for one in longest_sequences(recipe, plan.eval_sets()) {
         KvMemory::fit::<D>((model.config(), model.kv_format()), usize::MAX, bytes, one).map_err(
             |it| Error::Recipe {
                 origin: recipe.name().to_owned(),
@@ -227,52 +205,6 @@ fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
         None => Gated::bare(method, group_size)?,
         Some((gate, slot)) => Gated::hapo(method, (&gate, slot), group_size, steps_per_epoch)?,
     })
-}
-
-/// What the recipe says to the stages of a step.
-fn settings_of(recipe: &Recipe) -> StepSettings {
-    let (sampling, optim) = (&recipe.sampling(), &recipe.optim());
-    let mini_batches = match optim.mini_batch_prompts {
-        0 => 1,
-        prompts => sampling.prompts_per_step.div_ceil(prompts),
-    };
-    StepSettings {
-        group_size: sampling.group_size,
-        seed: recipe.seed(),
-        decoding: recipe.decoding(),
-        max_new_tokens: sampling.max_new_tokens,
-        max_sequences: sampling.max_sequences,
-        kv_memory: sampling.kv_memory,
-        masks_truncated: recipe.data().truncated == Truncated::Mask,
-        dynamic_sampling: sampling.dynamic_sampling as u64,
-        kl_every: recipe.metrics().kl_every,
-        gap_every: recipe.metrics().gap_every,
-        update: UpdateSettings {
-            loss: *recipe.loss(),
-            batching: Batching {
-                micro_batch_tokens: match optim.micro_batch_tokens {
-                    MicroBatch::Tokens(tokens) => tokens,
-                    MicroBatch::Auto => unreachable!("a run settles its recipe first"),
-                },
-                inverse_temperature: 1.0 / sampling.temperature as f32,
-            },
-            optimizer: AdamW {
-                learning_rate: optim.lr,
-                beta1: optim.betas[0],
-                beta2: optim.betas[1],
-                epsilon: optim.eps,
-                weight_decay: optim.weight_decay,
-                step: 0,
-                gradient_scale: 1.0,
-            },
-            lr_schedule: recipe.optim().lr_schedule,
-            warmup: optim.warmup,
-            total_updates: recipe.steps() * (mini_batches * optim.passes) as u64,
-            max_grad_norm: optim.max_grad_norm,
-            passes: optim.passes,
-            mini_batch_prompts: optim.mini_batch_prompts,
-        },
-    }
 }
 
 impl<L: Learner> Run<L> {
@@ -310,7 +242,7 @@ impl<L: Learner> Run<L> {
             order: *order,
             method: &self.method,
             verifier: &self.verifier,
-            settings: &self.settings,
+            plan: &self.plan,
         };
         let engines = Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
         Some((task, engines, &mut self.rollouts))
@@ -318,7 +250,7 @@ impl<L: Learner> Run<L> {
 
     /// Steps of the recipe.
     pub(crate) fn steps(&self) -> u64 {
-        self.recipe.steps()
+        self.plan.recipe().steps()
     }
 
     /// Where its engines tell how far a step is.
@@ -334,9 +266,9 @@ impl<L: Learner> Run<L> {
 
     /// Whether the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
-        match self.recipe.gate() {
+        match self.plan.recipe().gate() {
             Some((gate, _)) => gate != Gate::Never,
-            None => self.recipe.method().plan().gate != Gate::Never,
+            None => self.plan.recipe().method().plan().gate != Gate::Never,
         }
     }
 
@@ -350,8 +282,7 @@ impl<L: Learner> Run<L> {
         let metrics = if let Some(batch) = self.source.demonstrations(chat_format, step)? {
             let steps_per_epoch = self.source.steps_per_epoch();
             let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
-            let settings = &self.settings.update;
-            imitation_step(&mut self.learner, &batch, settings, (step, epoch))?
+            imitation_step(&mut self.learner, &batch, &self.plan, step, epoch)?
         } else {
             let parts = self.parts();
             let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
@@ -368,7 +299,7 @@ impl<L: Learner> Run<L> {
 
     /// The gate over the run, as `gate.json` keeps it; none for a bare method.
     pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
-        let table = self.method.schedule()?.table_of_ranges(self.recipe.steps());
+        let table = self.method.schedule()?.table_of_ranges(self.plan.recipe().steps());
         Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
     }
 
@@ -411,7 +342,7 @@ impl<L: Learner> Run<L> {
     /// Reads the problems of `[eval]`.
     pub(crate) fn load_validation(&mut self) -> Result<()> {
         let chat_format = &self.verifier.chat_format;
-        let validation = Validation::load(&self.recipe, chat_format, self.grader.get())?;
+        let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;
         if let Some(it) = &validation {
             self.inputs = self.inputs.clone().and(&it.inputs());
             if let Some((trained, _)) = self.source.prompts() {
@@ -424,8 +355,8 @@ impl<L: Learner> Run<L> {
 
     /// Whether the steps done are those of an evaluation.
     pub(crate) fn evaluation_is_due(&self) -> bool {
-        let last = self.steps_done == self.recipe.steps();
-        self.recipe.eval().is_some_and(|it| last || self.steps_done.is_multiple_of(it.every))
+        let last = self.steps_done == self.plan.recipe().steps();
+        self.plan.recipe().eval().is_some_and(|it| last || self.steps_done.is_multiple_of(it.every))
     }
 
     /// Evaluates the weights, where the recipe says on what.
@@ -434,11 +365,11 @@ impl<L: Learner> Run<L> {
             return Ok(());
         };
         let engines = &mut Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
-        validation.evaluate(engines, &self.verifier, metrics)
+        validation.evaluate(&self.plan, engines, &self.verifier, metrics)
     }
 
-    /// Hashes of what it reads besides its recipe.
-    pub(crate) fn inputs(&self) -> &Inputs {
+    /// Hashes of what it reads besides its recipe; of its evaluation's problems once they are loaded.
+    pub fn inputs(&self) -> &Inputs {
         &self.inputs
     }
 
@@ -488,7 +419,7 @@ impl<L: Learner> Run<L> {
     /// What an adapter's folder says of its base: the name that others know it by, where the recipe has it.
     fn base(&self) -> AdapterNote<'_> {
         let (folder, fingerprint) = (&self.base.0, &self.base.1);
-        let name = match self.recipe.settings().model.path.as_deref() {
+        let name = match self.plan.recipe().settings().model.path.as_deref() {
             Some(it) if !it.starts_with("stage:") => it,
             _ => folder,
         };
@@ -500,7 +431,7 @@ impl<L: Learner> Run<L> {
             learner: &self.learner,
             files: ModelFiles {
                 base: self.base(),
-                dtype: self.recipe.settings().model.dtype,
+                dtype: self.plan.recipe().settings().model.dtype,
                 tokenizer_files: &self.tokenizer_files,
             },
             state,

@@ -1,18 +1,17 @@
 //! One training step on one screen: sample → score → gate → credit → loss → update → report.
 //!
 //! A stage takes what it uses; [`rollout_step`] alone sees all of it, and meets a machine only in
-//! [`Engines`]. The price is that what the stages share is made once per run as plain settings, not read
-//! from the recipe where it is used.
+//! [`Engines`]. The stages borrow from the run's plan.
 
 mod batch;
 mod clock;
 mod imitation;
 mod prefixes;
 mod report;
-mod settings;
+mod task;
 
 use hapo_core::{
-    Gated, GroupPlan, Member, MixedGroup, RngStream, ScoredGroup, Scores, Slot, SlotRule, Step,
+    GroupPlan, Member, MixedGroup, RngStream, ScoredGroup, Scores, Slot, SlotRule, Step,
     SuccessLimit, apply_gate, drop_short_groups, rollouts_to_sample,
 };
 use hapo_run::Metrics;
@@ -20,14 +19,14 @@ use hapo_sampler::{GroupRequest, Sampled};
 
 pub(crate) use batch::SampledTokens;
 pub(crate) use imitation::imitation_step;
-pub(crate) use settings::{StepSettings, Task};
+pub(crate) use task::Task;
 
 use crate::engines::{Engines, Learner};
 use crate::error::Result;
 use crate::pack::{TokenGroup, token_group};
 use crate::prompts::{Prompt, PromptTable};
 use crate::rollouts::RolloutLog;
-use crate::update::update;
+use crate::update::{LaterGaps, update};
 use crate::verifier::{AnswerCounts, Ungraded, Verifier};
 use batch::Batch;
 use clock::Clock;
@@ -39,10 +38,10 @@ pub(crate) fn rollout_step<L: Learner>(
     log: &mut RolloutLog,
     step: Step,
 ) -> Result<Metrics> {
-    let (table, method, settings) = (task.table, task.method, task.settings);
-    let slot = settings.slot(method, step);
+    let Task { table, method, plan, .. } = task;
+    let slot = task.slot(step);
     let limit = method.success_limit(step);
-    let sampling = settings.sampling(task.verifier, RngStream::Sample, step);
+    let sampling = task.sampling(RngStream::Sample, step);
 
     let mut clock = Clock::start();
     let mut batch = Batch::default();
@@ -53,7 +52,7 @@ pub(crate) fn rollout_step<L: Learner>(
             let task = (task, parts, step);
             prefixes::sample_and_score(task, engines, &prompts, &mut batch, &mut clock)?
         } else {
-            let requests = requests(&prompts, slot.rule, settings.group_size);
+            let requests = requests(&prompts, slot.rule, task.group_size());
             let sampled = engines.sample(&requests, &sampling)?;
             batch.tokens.add(&sampled);
             clock.lap("sample");
@@ -61,10 +60,10 @@ pub(crate) fn rollout_step<L: Learner>(
         };
         clock.lap("verify");
         let (mixed, dropped) = gate(table, scored, limit, slot);
-        let credited = mixed.iter().map(|it| credit(table, it, (method, settings), step)).collect();
+        let credited = mixed.iter().map(|it| credit(task, it, step)).collect();
         batch.add(mixed, credited);
         batch.dropped += dropped;
-        if round > settings.dynamic_sampling {
+        if round > plan.recipe().sampling().dynamic_sampling as u64 {
             break;
         }
         let missing = batch.without_signal();
@@ -79,11 +78,12 @@ pub(crate) fn rollout_step<L: Learner>(
     let groups = batch.take_credited();
     log.keep(batch.trained(), |it| method.credit(it, step, Scores::NONE), table, step)?;
     clock.lap("other");
-    let (learner, batching) = (&mut *engines.learner, settings.update.batching);
+    let (learner, batching) = (&mut *engines.learner, plan.batching());
     let measure = || learner.kl_to_initial(&groups, batching);
-    let kl = settings.measures_kl(step).then(measure).transpose()?;
+    let kl = plan.measures_kl(step).then(measure).transpose()?;
     clock.lap("kl");
-    let stats = update(learner, &groups, &settings.update, (step, settings.measures_gap(step)))?;
+    let later_gaps = if plan.measures_gap(step) { LaterGaps::Measured } else { LaterGaps::Skipped };
+    let stats = update(learner, &groups, plan, step, later_gaps)?;
     clock.lap("train");
 
     let numbers = (&stats, kl.flatten());
@@ -139,16 +139,11 @@ pub(crate) fn gate(
 
 /// What the tokens of a group are worth (Eq. 2, Eq. 11). Those of a rollout without its end token may be worth nothing
 /// (D27): its reward stays in the mean.
-pub(crate) fn credit(
-    table: &PromptTable,
-    group: &MixedGroup,
-    (method, settings): (&Gated, &StepSettings),
-    step: Step,
-) -> TokenGroup {
-    let prompt = table.prompt(group.prompt()).tokens.clone();
-    let masked = |it: &Member| {
-        settings.masks_truncated && matches!(it, Member::Policy(it) if !it.rollout.ended)
-    };
-    let members = group.members().iter().zip(method.credit(group, step, Scores::NONE));
-    token_group(members.filter(|it| !masked(it.0)), prompt, &settings.update.loss)
+pub(crate) fn credit(task: Task<'_>, group: &MixedGroup, step: Step) -> TokenGroup {
+    let prompt = task.table.prompt(group.prompt()).tokens.clone();
+    let recipe = task.plan.recipe();
+    let truncated = recipe.data().truncated;
+    let masked = |member: &Member| matches!(member, Member::Policy(it) if truncated.is_masked(it.rollout.ended));
+    let members = group.members().iter().zip(task.method.credit(group, step, Scores::NONE));
+    token_group(members.filter(|it| !masked(it.0)), prompt, recipe.loss())
 }

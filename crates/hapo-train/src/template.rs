@@ -9,7 +9,7 @@ use crate::builtin::BUILTIN_BASE;
 use crate::checkpoint::trained_template;
 use crate::error::{Error, Result};
 use crate::init;
-use crate::recipe::{AUTO, DataSource, ModelSource, Recipe};
+use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe};
 
 /// The built-in task's own template.
 const CHATML: &str = "chatml";
@@ -54,6 +54,17 @@ impl ChosenTemplate {
     /// What to say of a template that nobody named.
     pub fn note(&self) -> Option<String> {
         self.because.map(|it| format!("template: {}, {it}", self.name))
+    }
+
+    /// What a run settled before, with the texts that are asked for now.
+    pub(crate) fn kept(now: &DataSection, before: &DataSection) -> Self {
+        let text = |now: &Option<String>, before: &Option<String>| now.clone().or(before.clone());
+        Self {
+            name: before.template.clone(),
+            system: text(&now.template_system, &before.template_system),
+            suffix: text(&now.template_suffix, &before.template_suffix),
+            because: None,
+        }
     }
 
     fn new(asked: TemplateRequest<'_>, name: &str, because: &'static str) -> Self {
@@ -129,29 +140,32 @@ fn of_files(
     Ok(ChosenTemplate::new(asked, name, because))
 }
 
-/// The template of a recipe's prompts. A model of an earlier stage must have been found.
-pub(crate) fn template_of_recipe(recipe: &Recipe) -> Result<ChosenTemplate> {
+/// The template of a recipe's prompts, whose model is looked for only where the template depends on it.
+pub(crate) fn template_of_recipe(
+    recipe: &Recipe,
+    model: &dyn Fn() -> Result<ModelSource>,
+) -> Result<ChosenTemplate> {
     let data = recipe.data();
     let asked = TemplateRequest {
         name: Some(data.template.as_str()).filter(|it| *it != AUTO),
         system: data.template_system.as_deref(),
         suffix: data.template_suffix.as_deref(),
     };
-    match recipe.model() {
-        _ if asked.name.is_some() => template_of(asked, BUILTIN_BASE),
+    if asked.name.is_some() {
+        return template_of(asked, BUILTIN_BASE);
+    }
+    if data.train == DataSource::Corpus {
         // Its documents are written in it.
-        _ if data.train == DataSource::Corpus => Ok(ChosenTemplate {
-            because: None,
-            ..ChosenTemplate::new(TemplateRequest::default(), CHATML, "")
-        }),
-        ModelSource::Folder(path) => template_of(asked, path),
+        let chatml = ChosenTemplate::new(TemplateRequest::default(), CHATML, "");
+        return Ok(ChosenTemplate { because: None, ..chatml });
+    }
+    match model()? {
+        ModelSource::Folder(path) => template_of(asked, &path),
         ModelSource::Init(init) if init.tokenizer.is_none() => template_of(asked, BUILTIN_BASE),
         ModelSource::Init(init) => {
-            let (tokenizer, files) = init::tokenizer_of(init)?;
+            let (tokenizer, files) = init::tokenizer_of(&init)?;
             of_files(asked, &files, Path::new("model.init.tokenizer"), || Ok(tokenizer))
         }
-        ModelSource::Stage(name) => Err(Error::Stage {
-            problem: format!("model.path = \"stage:{name}\" is a stage of another recipe"),
-        }),
+        ModelSource::Stage(name) => Err(Error::of_another_recipe(&name)),
     }
 }

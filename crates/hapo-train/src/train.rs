@@ -20,9 +20,8 @@ use crate::preflight::preflight;
 use crate::recipe::Recipe;
 use crate::resume::{self, Found, ResumePolicy};
 use crate::run::{Run, cpu};
+use crate::run_plan::RunPlan;
 use crate::score::Score;
-use crate::settle::{self, with_model_of_stage};
-use crate::template::ChosenTemplate;
 use crate::tensorboard::Events;
 
 /// What a run reports while it runs.
@@ -83,19 +82,19 @@ pub struct Outcome {
     pub stopped_by: Option<String>,
 }
 
-/// Trains by a recipe into `run_dir`, on the CPU.
+/// Makes the run of a plan in `run_dir`, on the CPU.
 ///
 /// # Errors
 /// A folder that another process trains in, holds another run, or whose checkpoints are all incomplete;
 /// a disk that is full; a loss that is NaN or infinite, after saving what there is.
 pub fn train(
-    recipe: &Recipe,
+    plan: &RunPlan,
     run_dir: &Path,
     resume: ResumePolicy,
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    train_on(cpu(threads, recipe.compute())?, recipe, run_dir, resume, observer)
+    train_on(cpu(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
 }
 
 /// As [`train`], on any device.
@@ -104,7 +103,7 @@ pub fn train(
 /// As there, and what the device refuses.
 pub fn train_on<D: Device>(
     device: D,
-    recipe: &Recipe,
+    plan: &RunPlan,
     run_dir: &Path,
     policy: ResumePolicy,
     observer: &mut dyn Observer,
@@ -112,14 +111,11 @@ pub fn train_on<D: Device>(
     if policy == ResumePolicy::Fresh {
         require_no_run(run_dir)?;
     }
-    let (recipe, template) = &settle::settled(&match policy {
-        ResumePolicy::Fresh => with_model_of_stage(recipe, run_dir)?,
-        _ => settle::as_before(recipe, run_dir)?,
-    })?;
+    let recipe = plan.recipe();
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
     let _lock = Lock::take(files)?;
-    let resolved = resolved_recipe(recipe, &observer.build());
+    let resolved = plan.resolved(&observer.build());
     let found = match policy {
         ResumePolicy::Fresh => Found::default(),
         _ => resume::find(run_dir, (recipe, &resolved), policy, &mut |it| observer.warning(it))?,
@@ -128,11 +124,10 @@ pub fn train_on<D: Device>(
     if let Some(outcome) = finished_before(files, recipe, &found)? {
         return Ok(outcome);
     }
-    let recipe = &with_model_of_stage(recipe, run_dir)?;
-    let mut run = Run::on(device, recipe)?;
+    let mut run = Run::on(device, plan)?;
     run.set_meter(&observer.meter());
     run.load_validation()?;
-    if let Some(it) = template.as_ref().and_then(ChosenTemplate::note) {
+    if let Some(it) = plan.template().note() {
         observer.note(&format!("{it} (data.template names another)"));
     }
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
@@ -374,9 +369,4 @@ pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
         Some(name) => run_dir.join(name),
         None => run_dir.to_owned(),
     }
-}
-
-/// The recipe with its defaults filled in, as the run folder keeps it.
-pub(crate) fn resolved_recipe(recipe: &Recipe, build: &str) -> String {
-    format!("# resolved by {build}\n{}", recipe.resolved())
 }

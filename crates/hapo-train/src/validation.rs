@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use hapo_core::{PromptId, RngStream, ScoredGroup, SlotRule, Step};
 use hapo_run::{Metrics, metric_of_set};
-use hapo_sampler::{ChatFormat, Decoding, KvMemory, SampleSettings};
+use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
 use crate::duplicates::Texts;
@@ -16,41 +16,35 @@ use crate::engines::{Engines, Learner};
 use crate::error::{Error, Result};
 use crate::inputs::Inputs;
 use crate::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
-use crate::recipe::{EvalSection, EvalSet, Recipe};
+use crate::recipe::{EvalSection, EvalSet};
+use crate::run_plan::RunPlan;
 use crate::step::{requests, score};
 use crate::verifier::{AnswerCounts, Verifier};
 
-/// What a run is evaluated on, and how.
+/// What a run is evaluated on.
 pub(crate) struct Validation {
     sets: Vec<(String, PromptTable)>,
-    completions: usize,
-    decoding: Decoding,
-    max_new_tokens: usize,
-    max_sequences: usize,
-    kv_memory: KvMemory,
-    seed: u64,
 }
 
 impl Validation {
     /// The sets of `[eval]`, rendered and read as the run's own problems are. `None` without `[eval]`.
     pub(crate) fn load(
-        recipe: &Recipe,
+        plan: &RunPlan,
         chat_format: &ChatFormat,
         grader: &dyn Grader,
     ) -> Result<Option<Self>> {
+        let recipe = plan.recipe();
         let Some(eval) = recipe.eval() else {
             return Ok(None);
         };
-        let max_new_tokens = recipe.eval_max_tokens();
         let limits = PromptLimits {
             prompt_tokens: recipe.data().max_prompt_tokens,
-            response_tokens: max_new_tokens,
+            response_tokens: recipe.eval_max_tokens(),
             success_at: recipe.success_at(),
             overlong: recipe.data().overlong,
         };
         let mut sets = Vec::new();
-        for (number, EvalSet { name, mut dataset }) in
-            sets_of(recipe, eval)?.into_iter().enumerate()
+        for (number, EvalSet { name, mut dataset }) in sets_of(plan, eval)?.into_iter().enumerate()
         {
             dataset.examples.truncate(eval.problems);
             for it in &mut dataset.examples {
@@ -68,15 +62,7 @@ impl Validation {
             let problem = "eval: expected at least 1 problem, got 0".to_owned();
             return Err(Error::Dataset { problem, hint: "name a file with problems".to_owned() });
         }
-        Ok(Some(Self {
-            sets,
-            completions: eval.k,
-            decoding: recipe.eval_decoding(),
-            max_new_tokens,
-            max_sequences: recipe.sampling().max_sequences,
-            kv_memory: recipe.sampling().kv_memory,
-            seed: recipe.seed(),
-        }))
+        Ok(Some(Self { sets }))
     }
 
     /// Hashes of its problems.
@@ -104,6 +90,7 @@ impl Validation {
     /// Samples and grades every problem, and logs the means over problems, then over sets.
     pub(crate) fn evaluate<L: Learner>(
         &self,
+        plan: &RunPlan,
         engines: &mut Engines<'_, L>,
         verifier: &Verifier,
         metrics: &mut Metrics,
@@ -111,21 +98,23 @@ impl Validation {
         let started = Instant::now();
         // A grader that a study makes unreliable would hide what the model can do.
         let verifier = Verifier { noise: None, ..verifier.clone() };
+        let recipe = plan.recipe();
         let settings = SampleSettings {
-            decoding: self.decoding,
+            decoding: recipe.eval_decoding(),
             stop: &verifier.chat_format.stop,
-            max_new_tokens: self.max_new_tokens,
-            max_sequences: self.max_sequences,
-            kv_memory: self.kv_memory,
+            max_new_tokens: recipe.eval_max_tokens(),
+            max_sequences: recipe.sampling().max_sequences,
+            kv_memory: recipe.sampling().kv_memory,
             usable_vocab: verifier.chat_format.tokenizer.vocab_size(),
-            seed: self.seed,
+            seed: recipe.seed(),
             rng_stream: RngStream::Validate,
             step: 0,
         };
+        let completions = recipe.eval().map_or(1, |eval| eval.k);
         let mut scores = Vec::with_capacity(self.sets.len());
         for (_, table) in &self.sets {
             let prompts: Vec<&Prompt> = table.prompts.iter().collect();
-            let requests = requests(&prompts, SlotRule::LowestReward, self.completions);
+            let requests = requests(&prompts, SlotRule::LowestReward, completions);
             let sampled = engines.sample(&requests, &settings)?;
             let mut answers = AnswerCounts::default();
             let scored = score(&prompts, sampled, &verifier, (Step(0), &mut answers))?;
@@ -148,14 +137,15 @@ impl Validation {
 }
 
 /// The sets that were found for the recipe, or its file.
-fn sets_of(recipe: &Recipe, eval: &EvalSection) -> Result<Vec<EvalSet>> {
-    if let Some(sets) = recipe.eval_sets() {
+fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
+    if let Some(sets) = plan.eval_sets() {
         return Ok(sets.to_vec());
     }
     match (&eval.data, &eval.suite) {
         (Some(file), None) => {
             let path = Path::new(file);
-            let read_as = ReadAs { keeps_fields: recipe.keeps_fields(), ..ReadAs::default() };
+            let read_as =
+                ReadAs { keeps_fields: plan.recipe().keeps_fields(), ..ReadAs::default() };
             let name = path
                 .file_stem()
                 .map_or_else(|| file.clone(), |it| it.to_string_lossy().into_owned());
@@ -163,7 +153,7 @@ fn sets_of(recipe: &Recipe, eval: &EvalSection) -> Result<Vec<EvalSet>> {
         }
         _ => Err(Error::Dataset {
             problem: "eval.suite: the problems of the suite were not given".to_owned(),
-            hint: "give them with Recipe::with_eval_sets".to_owned(),
+            hint: "give them as Sources::eval".to_owned(),
         }),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
-use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, replay_run, train};
+use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, RunPlan, replay_run, train};
 
 struct Silent;
 
@@ -29,7 +29,8 @@ fn run_with(folder: &Path, more: &[&str]) {
         "metrics.preflight=0",
     ];
     let recipe = Recipe::load_stages(&recipe, &Overrides::set([&sets, more].concat())).unwrap();
-    train(&recipe[0], folder, ResumePolicy::Fresh, 2, &mut Silent).unwrap();
+    let plan = RunPlan::settle(&recipe[0]).unwrap();
+    train(&plan, folder, ResumePolicy::Fresh, 2, &mut Silent).unwrap();
 }
 
 /// The share of verdicts that an unreliable grader turns around, and that the answers themselves show.

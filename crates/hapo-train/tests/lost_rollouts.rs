@@ -4,7 +4,7 @@ use hapo_core::SampledGroup;
 use hapo_kernels::Cpu;
 use hapo_model::Model;
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
-use hapo_train::{Metrics, Recipe, Result, Run, Sampler, Weights, is_clock};
+use hapo_train::{Metrics, Recipe, Result, Run, RunPlan, Sampler, Weights, is_clock};
 
 /// Keeps so many of the first rollouts of each group, by the group's position in the step.
 struct Lossy {
@@ -43,7 +43,7 @@ fn train(group_size: usize, kept: [usize; 4]) -> Vec<Metrics> {
     );
     let recipe =
         Recipe::parse_stages(&text, "test", "test", &hapo_train::Overrides::default()).unwrap();
-    let run = Run::new(&recipe[0], 1).unwrap();
+    let run = Run::new(&RunPlan::settle(&recipe[0]).unwrap(), 1).unwrap();
     let mut run = run.with_sampler(|inner| Lossy { inner, kept });
     (0..2).map(|_| run.step().unwrap()).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use hapo_train::{Meter, Metrics, Observer, Overrides, Recipe, ResumePolicy};
+use hapo_train::{Meter, Metrics, Observer, Overrides, Recipe, ResumePolicy, RunPlan};
 
 type Meterings = Arc<Mutex<Vec<(&'static str, f64)>>>;
 
@@ -40,7 +40,8 @@ fn a_step_tells_how_much_is_sampled_and_trained() {
     let recipe = hapo_testing::repository("recipes/smoke.toml");
     let recipe = Recipe::load_stages(&recipe, &Overrides::set(sets)).unwrap();
     let mut listener = Listener { told: Meterings::default(), steps: Vec::new() };
-    hapo_train::train(&recipe[0], &dir.path().join("run"), ResumePolicy::Fresh, 1, &mut listener)
+    let plan = RunPlan::settle(&recipe[0]).unwrap();
+    hapo_train::train(&plan, &dir.path().join("run"), ResumePolicy::Fresh, 1, &mut listener)
         .unwrap();
     assert_eq!(listener.steps.len(), 2);
     for told in &listener.steps {

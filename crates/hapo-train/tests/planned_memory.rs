@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use hapo_testing::allocator::{self, MeasuringAllocator};
-use hapo_train::plan::{DeviceSpec, Lengths, config_of, plan};
-use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, train};
+use hapo_train::plan::{DeviceSpec, Lengths, Workload, config_of, estimate};
+use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, RunPlan, train};
 
 #[global_allocator]
 static ALLOCATOR: MeasuringAllocator = MeasuringAllocator;
@@ -53,11 +53,15 @@ fn check(sets: &[&str]) {
     let recipe = recipe(folder.path(), sets);
     let config = config_of(&recipe).unwrap();
     let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10);
-    let planned = plan(&recipe, &config, &device, Lengths { prompt: 15.0, response: 64.0 });
+    let planned = estimate(
+        Workload::new(&recipe, &config, &device),
+        Lengths { prompt: 15.0, response: 64.0 },
+    );
     let program = planned.memory.iter().find(|it| it.name == "program").unwrap().bytes;
     let planned = planned.total_bytes - program;
     let before = allocator::held();
-    train(&recipe, &folder.path().join("run"), ResumePolicy::Fresh, 2, &mut Silent).unwrap();
+    let plan = RunPlan::settle(&recipe).unwrap();
+    train(&plan, &folder.path().join("run"), ResumePolicy::Fresh, 2, &mut Silent).unwrap();
     let most = (allocator::most_held() - before) as u64;
     assert!(most.abs_diff(planned) < most / 10, "{sets:?}: {most} held, {planned} planned");
 }

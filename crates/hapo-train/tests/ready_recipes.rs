@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_kernels::Compute;
 use hapo_model::Config;
-use hapo_train::plan::{DeviceSpec, Lengths, plan};
+use hapo_train::plan::{DeviceSpec, Lengths, Workload, estimate};
 use hapo_train::recipe::BUILTIN_RECIPES;
 use hapo_train::{Overrides, Recipe};
 
@@ -26,7 +26,7 @@ fn planned(recipe: &Recipe, model: &str) -> String {
         prompt: recipe.data().max_prompt_tokens as f64 / 2.0,
         response: recipe.sampling().max_new_tokens as f64 / 2.0,
     };
-    let cpu = plan(recipe, &config, &two_cores(), lengths);
+    let cpu = estimate(Workload::new(recipe, &config, &two_cores()), lengths);
     assert!(cpu.fits, "{}: {} bytes", recipe.name(), cpu.total_bytes);
     let hours = cpu.step_seconds() * recipe.steps() as f64 / 3600.0;
     format!(
@@ -94,7 +94,7 @@ fn paper_recipes_fit_the_gpu_that_they_name() {
             let mut expected = format!("# GPU: {gpu};");
             for recipe in Recipe::load_stages(&path, &Overrides::default()).unwrap() {
                 let lengths = Lengths { prompt: 200.0, response: 1000.0 };
-                let it = plan(&recipe, &config, &device, lengths);
+                let it = estimate(Workload::new(&recipe, &config, &device), lengths);
                 let name = format!("{} on {gpu}", recipe.name());
                 assert!(it.fits, "{name}: {} bytes", it.total_bytes);
                 let samples = it.sampled_tokens > 0.0;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_train::{Metrics, Overrides, Recipe, Run};
+use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan};
 
 /// One step of two prompts in groups of four, with a custom reward of .9 for every text that has a box and 0 for any other.
 fn step(method: &str, folder: &Path) -> Metrics {
@@ -17,7 +17,7 @@ fn step(method: &str, folder: &Path) -> Metrics {
         program.display()
     );
     let recipe = Recipe::parse(&text, "test", &Overrides::default()).unwrap();
-    let mut run = Run::new(&recipe, 1).unwrap();
+    let mut run = Run::new(&RunPlan::settle(&recipe).unwrap(), 1).unwrap();
     run.step().unwrap()
 }
 

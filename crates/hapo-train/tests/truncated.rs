@@ -3,7 +3,7 @@
 use hapo_kernels::Cpu;
 use hapo_model::Model;
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
-use hapo_train::{Metrics, Overrides, Recipe, Result, Run, Sampler, Weights};
+use hapo_train::{Metrics, Overrides, Recipe, Result, Run, RunPlan, Sampler, Weights};
 
 /// Takes the end from the responses whose number `cut` picks.
 struct Cutting {
@@ -40,7 +40,7 @@ fn step(data: &str, cut: fn(usize) -> bool) -> Metrics {
          loss.entropy_coef = 0.01\noptim.lr = 1e-4\n"
     );
     let recipe = Recipe::parse(&text, "test", &Overrides::default()).unwrap();
-    let run = Run::new(&recipe, 1).unwrap();
+    let run = Run::new(&RunPlan::settle(&recipe).unwrap(), 1).unwrap();
     run.with_sampler(|inner| Cutting { inner, cut }).step().unwrap()
 }
 

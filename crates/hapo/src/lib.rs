@@ -61,7 +61,7 @@
 //! # Ok::<(), hapo::train::Error>(())
 //! ```
 //!
-//! [`train::train`] runs it into a folder. The programs under `examples/` are one idea each: `grade`, `gate`,
+//! [`train::RunPlan`] settles what it leaves open, and [`train::train`] runs that into a folder. The programs under `examples/` are one idea each: `grade`, `gate`,
 //! `objective`, `sample`, `train`. They run by `cargo run --release --example NAME`.
 
 pub use hapo_core as core;

@@ -8,7 +8,7 @@ use hapo_core::GroupPlan;
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
-use hapo_train::plan::{DeviceSpec, Plan, plan};
+use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
 use hapo_train::{Overrides, Recipe};
 
 use crate::failure::bad_input;
@@ -218,7 +218,7 @@ impl Found {
     }
 
     /// The recipe and its plan: activations are computed again where the machine has no room for them.
-    fn settle(&self, draft: &Draft, device: &DeviceSpec) -> Result<(String, Plan)> {
+    fn settle(&self, draft: &Draft, device: &DeviceSpec) -> Result<(String, Estimate)> {
         let mut last = None;
         let layers = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
         for optim in ["", layers] {
@@ -228,7 +228,7 @@ impl Found {
                 prompt: self.summary.tokens_of_prompts.map_or(64.0, |it| it.mean),
                 response: recipe.sampling().max_new_tokens as f64 / 2.0,
             };
-            let planned = plan(&recipe, &self.config, device, lengths);
+            let planned = estimate(Workload::new(&recipe, &self.config, device), lengths);
             let imitates = recipe.method().sampling() == GroupPlan::Demonstrations;
             if imitates && self.summary.with_teacher == 0 {
                 return Err(bad_input(
@@ -248,7 +248,7 @@ impl Found {
     }
 }
 
-fn said(planned: &Plan) -> String {
+fn said(planned: &Estimate) -> String {
     let more = if planned.fits { "" } else { ", which is more than there is" };
     format!(
         "{:.1} GB of memory{more}; a step takes about {:.0} s",

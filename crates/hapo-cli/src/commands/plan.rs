@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_kernels::Compute;
-use hapo_train::Recipe;
-use hapo_train::plan::{DeviceSpec, Lengths, Plan, config_of, plan};
+use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of, estimate};
+use hapo_train::{EvalSet, Recipe};
 
 use crate::commands::train;
 use crate::failure::bad_input;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             ));
         }
     }
-    let mut plans: Vec<Plan> = Vec::new();
+    let mut plans: Vec<Estimate> = Vec::new();
     let mut config = match &args.model {
         Some(dir) => Some(hapo_model::folder::read_config(dir)?.config),
         None => None,
@@ -79,12 +79,13 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             Some(it) => it,
             None => machine::device_spec(threads, recipe.compute(), config)?,
         };
-        let recipe = &with_eval_sets(recipe);
+        let eval_sets = eval_sets(recipe);
         let lengths = Lengths {
             prompt: args.prompt_tokens.unwrap_or(recipe.data().max_prompt_tokens as f64),
             response: args.response_tokens.unwrap_or(recipe.sampling().max_new_tokens as f64),
         };
-        plans.push(plan(recipe, config, &device, lengths));
+        let of = Workload { recipe, eval_sets: eval_sets.as_deref(), config, device: &device };
+        plans.push(estimate(of, lengths));
     }
     if args.json {
         outln!("{}", serde_json::to_string_pretty(&plans)?);
@@ -105,17 +106,14 @@ fn unknown_device(name: &str) -> anyhow::Error {
     bad_input(problem, format!("known GPUs are {}", known.join(", ")))
 }
 
-/// The recipe with the problems of its `[eval]`, as far as they are on the disk or built in.
-fn with_eval_sets(recipe: &Recipe) -> Recipe {
-    let sets = recipe.eval().filter(|it| !it.data.as_ref().is_some_and(|it| it.starts_with("hf:")));
-    let sets = sets.and_then(|it| train::eval_sets(it, false).ok().flatten());
-    match sets {
-        Some(sets) => recipe.clone().with_eval_sets(sets),
-        None => recipe.clone(),
-    }
+/// The problems of a recipe's `[eval]`, where they are on the disk or built in.
+fn eval_sets(recipe: &Recipe) -> Option<Vec<EvalSet>> {
+    let eval = recipe.eval()?;
+    let is_remote = eval.data.as_ref().is_some_and(|data| data.starts_with("hf:"));
+    if is_remote { None } else { train::eval_sets(eval, false).ok().flatten() }
 }
 
-fn print(plan: &Plan) -> Result<()> {
+fn print(plan: &Estimate) -> Result<()> {
     let gb = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
     let device = match plan.device.compute {
         Compute::F32 => plan.device.name.clone(),

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_train::{Overrides, Recipe, Trainer, replay};
+use hapo_train::{Overrides, RunPlan, Trainer, replay};
 
-use crate::commands::train::on_disk;
+use crate::commands::train::find;
 use crate::failure::bad_input;
 use crate::support::device::{ComputeArg, DeviceArg};
 use crate::support::model::{Named, open_beside};
@@ -43,12 +43,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let (device, compute) = (args.device, args.device.compute);
     match (&args.run, args.step, &args.model, &args.batch) {
         (Some(run), Some(step), _, _) => {
-            let recipe = recipe_of(run, compute)?;
-            on_device!(device, recipe.compute(), threads, |device| step_of_run(
-                (run, &recipe),
-                step,
-                args.json,
-                device
+            let plan = plan_of(run, compute)?;
+            on_device!(device, plan.recipe().compute(), threads, |device| step_of_run(
+                run, &plan, step, args.json, device
             ))
         }
         (_, _, Some(model), Some(batch)) => {
@@ -64,23 +61,24 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
 }
 
-/// The recipe of a run, to be computed with what is asked for.
-fn recipe_of(run: &Path, compute: ComputeArg) -> Result<Recipe> {
-    let recipe = on_disk(hapo_train::replay_run::recipe_of(run)?)?;
-    Ok(match compute.set() {
-        Some(it) => recipe.with(&Overrides::set([&it]))?,
-        None => recipe,
-    })
+/// The plan of a run, to be computed with what is asked for.
+fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
+    let mut recipe = hapo_train::replay_run::recipe_of(run)?;
+    if let Some(compute) = compute.set() {
+        recipe = recipe.with(&Overrides::set([&compute]))?;
+    }
+    Ok(RunPlan::settle_in(run, &recipe, find(&recipe)?)?)
 }
 
 /// A step of a run, from its kept rollouts, next to what was logged.
 fn step_of_run<D: Device>(
-    (run, recipe): (&Path, &Recipe),
+    run: &Path,
+    plan: &RunPlan,
     step: u64,
     json: bool,
     device: D,
 ) -> Result<()> {
-    let it = hapo_train::replay_run::replay_run_on(device, recipe, run, step)?;
+    let it = hapo_train::replay_run::replay_run_on(device, plan, run, step)?;
     if json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {

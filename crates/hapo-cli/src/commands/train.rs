@@ -8,10 +8,10 @@ use anyhow::Result;
 use hapo_data::task::Split;
 use hapo_eval::{EvalSets, SetChoice};
 use hapo_kernels::Device;
-use hapo_train::recipe::EvalSection;
+use hapo_train::recipe::{DataSource, EvalSection};
 use hapo_train::{
     EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Preflight, ReadAs, Recipe,
-    ResumePolicy,
+    ResumePolicy, RunPlan, Sources,
 };
 
 use crate::commands::train_summary::Summary;
@@ -82,11 +82,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "write `compute` once, above the stages",
         ));
     }
-    on_device!(args.device, compute, threads, |device| train(args, stages, &device))
+    on_device!(args.device, compute, threads, |device| train(args, &stages, &device))
 }
 
-fn train<D: Device + Clone>(args: &Args, stages: Vec<Recipe>, device: &D) -> Result<()> {
-    let run_dir = args.run_dir(&stages);
+fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Result<()> {
+    let run_dir = args.run_dir(stages);
     let begin = match (args.resume, args.force_recipe) {
         (true, true) => ResumePolicy::ResumeWithRecipe,
         (true, false) => ResumePolicy::Resume,
@@ -94,12 +94,11 @@ fn train<D: Device + Clone>(args: &Args, stages: Vec<Recipe>, device: &D) -> Res
     };
     if begin == ResumePolicy::Fresh {
         // A later stage must not be found taken when the earlier ones are done.
-        for it in &stages {
+        for it in stages {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
         }
     }
-    let stages = stages.into_iter().map(on_disk);
-    let stages = stages.collect::<Result<Vec<_>>>()?;
+    let found: Vec<Sources> = stages.iter().map(find).collect::<Result<_>>()?;
     if let Some(port) = args.watch {
         let url = watch::serve_aside(&run_dir, port)?;
         match args.log {
@@ -108,11 +107,12 @@ fn train<D: Device + Clone>(args: &Args, stages: Vec<Recipe>, device: &D) -> Res
         }
     }
     let mut done = Vec::new();
-    for recipe in &stages {
+    for (recipe, sources) in stages.iter().zip(found) {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
         let mut observer = args.observer(recipe)?;
         interrupt::set_loading(true);
-        let outcome = hapo_train::train_on(device.clone(), recipe, &folder, begin, &mut observer)?;
+        let plan = RunPlan::settle_in(&folder, recipe, sources)?;
+        let outcome = hapo_train::train_on(device.clone(), &plan, &folder, begin, &mut observer)?;
         drop(observer);
         interrupt::set_loading(false);
         let stage = Stage { name: recipe.name(), folder, outcome };
@@ -170,25 +170,24 @@ impl Args {
     }
 }
 
-/// The recipe with its model and data found on the disk, from the hub where they are named so.
-pub(crate) fn on_disk(mut recipe: Recipe) -> Result<Recipe> {
+/// Finds the model and the data of a recipe on the disk, or on the hub where they are named so.
+pub(crate) fn find(recipe: &Recipe) -> Result<Sources> {
+    let mut sources = Sources::default();
     if let ModelSource::Folder(path) = recipe.model() {
-        let folder = hub::model_folder(path)?;
-        recipe = recipe.with_model_folder(&folder);
+        sources.model = Some(hub::model_folder(path)?);
     }
-    let files = recipe.train_files();
-    if files.iter().any(|it| it.starts_with("hf:")) {
-        let found = files.iter().map(|it| hub::data_file(it));
-        recipe = recipe.with_train_files(found.collect::<Result<_>>()?);
-    }
-    if let Some(sets) =
-        recipe.eval().map(|it| eval_sets(it, recipe.keeps_fields())).transpose()?.flatten()
+    if let DataSource::Files(names) = &recipe.data().train
+        && names.iter().any(|name| name.starts_with("hf:"))
     {
-        recipe = recipe.with_eval_sets(sets);
+        let found = names.iter().map(|name| hub::data_file(Path::new(name)));
+        sources.train = Some(found.collect::<Result<_>>()?);
+    }
+    if let Some(eval) = recipe.eval() {
+        sources.eval = eval_sets(eval, recipe.keeps_fields())?.map(Into::into);
     }
     // A later stage must not miss its files when the earlier ones are done.
-    recipe.check_files()?;
-    Ok(recipe)
+    sources.check(recipe)?;
+    Ok(sources)
 }
 
 /// The problems of `[eval]`, where they are not in a file on the disk.

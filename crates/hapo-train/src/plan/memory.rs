@@ -8,8 +8,8 @@ use hapo_model::{
 };
 use hapo_sampler::KvMemory;
 
-use super::{Change, DeviceSpec, Held, Lengths, Part};
-use crate::recipe::{LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
+use super::{Change, DeviceSpec, Held, Lengths, Part, Workload};
+use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// Whether attention runs on a GPU's tensor cores, of rounded queries, keys and values.
 pub(super) fn attends_on_tensor_cores(config: &Config, device: &DeviceSpec) -> bool {
@@ -77,11 +77,11 @@ impl Sampling {
     }
 
     /// Each set of an evaluation.
-    pub(super) fn of_evaluation(recipe: &Recipe) -> Vec<Self> {
+    pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval() else {
             return Vec::new();
         };
-        let problems = match recipe.eval_sets() {
+        let problems = match sets {
             Some(sets) => {
                 sets.iter().map(|it| it.dataset.examples.len().min(eval.problems)).collect()
             }
@@ -151,12 +151,9 @@ struct SampledMemory {
 }
 
 /// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
-pub(super) fn at_once(
-    all: Vec<Sampling>,
-    (recipe, config, device): (&Recipe, &Config, &DeviceSpec),
-    lengths: Lengths,
-) -> Vec<Sampling> {
-    let free = beside_sampling(&parts_beside_sampling(recipe, config, device), device);
+pub(super) fn at_once(all: Vec<Sampling>, of: Workload<'_>, lengths: Lengths) -> Vec<Sampling> {
+    let Workload { recipe, config, device, .. } = of;
+    let free = beside_sampling(&parts_beside_sampling(of), device);
     let free = device.memory_bytes.saturating_sub(free);
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
     let config = (config, formats(config, device));
@@ -183,12 +180,14 @@ fn beside_sampling(parts: &[Part], device: &DeviceSpec) -> u64 {
     bytes_held(parts, Held::Always) + training
 }
 
-pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
-    let mut parts = parts_beside_sampling(recipe, config, device);
+pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
+    let Workload { recipe, eval_sets, config, device } = of;
+    let mut parts = parts_beside_sampling(of);
     let free = device.memory_bytes.saturating_sub(beside_sampling(&parts, device));
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
     let held = (config, formats(config, device));
-    let all = sampled(recipe).into_iter().map(|it| it.memory(held, kv_memory, free, rank));
+    let all =
+        sampled(recipe, eval_sets).into_iter().map(|it| it.memory(held, kv_memory, free, rank));
     let sampled = all.max_by_key(|it| it.cache + it.generation);
     if let Some(SampledMemory { cache, generation, .. }) = sampled {
         let held = Held::Sampling;
@@ -207,16 +206,20 @@ pub(super) fn parts(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Ve
 }
 
 /// What a step and an evaluation sample.
-fn sampled(recipe: &Recipe) -> Vec<Sampling> {
-    Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe)).collect()
+fn sampled(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Sampling> {
+    Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe, sets)).collect()
 }
 
 /// The longest prompt and completion of each.
-pub(crate) fn longest_sequences(recipe: &Recipe) -> impl Iterator<Item = (usize, usize)> {
-    sampled(recipe).into_iter().map(|it| (it.prompt, it.response))
+pub(crate) fn longest_sequences(
+    recipe: &Recipe,
+    sets: Option<&[EvalSet]>,
+) -> impl Iterator<Item = (usize, usize)> {
+    sampled(recipe, sets).into_iter().map(|it| (it.prompt, it.response))
 }
 
-fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Part> {
+fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
+    let Workload { recipe, eval_sets, config, device } = of;
     let (copy, rank) = (trained_bytes(recipe, config), rank(recipe));
     let always = |name, bytes| Part { name, bytes, held: Held::Always };
     let training = |name, bytes| Part { name, bytes, held: Held::Training };
@@ -250,7 +253,7 @@ fn parts_beside_sampling(recipe: &Recipe, config: &Config, device: &DeviceSpec) 
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
         let rounded = if rounds { rounded_gradient(config, rows, device) } else { 0 };
-        let bytes = [scratch(config, rows, &sampled(recipe), device), rounded];
+        let bytes = [scratch(config, rows, &sampled(recipe, eval_sets), device), rounded];
         let bytes = bytes.map(|it| it.next_multiple_of(1 << 20));
         parts.push(always("scratch", bytes.iter().sum()));
     }
@@ -399,12 +402,13 @@ pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
 }
 
 /// Settings that lower the memory and leave the loss as it is.
-pub(super) fn changes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> Vec<Change> {
+pub(super) fn changes(of: Workload<'_>) -> Vec<Change> {
+    let Workload { recipe, config, device, .. } = of;
     let mut changes = Vec::new();
     let mut consider = |set: String| {
         let changed = recipe.with(&Overrides::set([&set]));
         let changed = changed.expect("the value is one of the key's");
-        let total_bytes = total(&parts(&changed, config, device), device);
+        let total_bytes = total(&parts(Workload { recipe: &changed, ..of }), device);
         changes.push(Change { set, total_bytes });
     };
     if recipe.optim().activation_checkpointing == ActivationCheckpointing::None {

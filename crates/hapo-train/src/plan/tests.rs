@@ -25,7 +25,7 @@ fn a_known_model_has_its_known_numbers() {
     let device = DeviceSpec::gpu("h200", Compute::F32).unwrap();
     let lengths = Lengths { prompt: 200.0, response: 1000.0 };
     let sets = ["metrics.kl_every=5", "sampling.max_sequences=160", "sampling.kv_memory=110GB"];
-    let it = plan(&recipe(&sets), &config, &device, lengths);
+    let it = estimate(Workload::new(&recipe(&sets), &config, &device), lengths);
     assert_eq!(it.parameters, 3_085_938_688);
     assert_eq!(kv_bytes_per_token(&config, NumberFormat::F32), 73_728);
     let part = |name: &str| it.memory.iter().find(|it| it.name == name).unwrap().bytes;
@@ -37,7 +37,7 @@ fn a_known_model_has_its_known_numbers() {
     assert_eq!(it.checkpoint_bytes / it.parameters, 16);
     assert_eq!(it.disk_bytes, it.checkpoint_bytes);
     let often = [&sets[..], &["checkpoint.every=10", "model.dtype=bf16"]].concat();
-    let often = plan(&recipe(&often), &config, &device, lengths);
+    let often = estimate(Workload::new(&recipe(&often), &config, &device), lengths);
     assert_eq!(often.checkpoint_bytes / often.parameters, 14);
     assert_eq!(often.disk_bytes, 5 * often.checkpoint_bytes);
     // 6 × parameters × tokens, and the attention on top.
@@ -48,11 +48,12 @@ fn a_known_model_has_its_known_numbers() {
     let products = (it.training_seconds - moved) * 67e12 * 0.4;
     assert!((products / it.training_flops - 1.0).abs() < 1e-4, "{products}");
     let rounded = DeviceSpec::gpu("h200", Compute::Bf16).unwrap();
-    let rounded = plan(&recipe(&sets), &config, &rounded, lengths);
+    let rounded = estimate(Workload::new(&recipe(&sets), &config, &rounded), lengths);
     assert_eq!(rounded.training_flops, it.training_flops);
     assert!(rounded.training_seconds < it.training_seconds / 5.0);
     // Keys and values are held in bf16, and half of the activations; weights take as much in their two halves.
-    let keys = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
+    let keys =
+        |it: &Estimate| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
     assert_eq!(2 * keys(&rounded), keys(&it));
     assert!(rounded.total_bytes - keys(&rounded) < it.total_bytes - keys(&it));
 }
@@ -64,7 +65,7 @@ fn keys_and_values_take_what_is_left() {
     let config = qwen25_3b();
     let device = DeviceSpec::gpu("h200", Compute::F32).unwrap();
     let lengths = Lengths { prompt: 200.0, response: 1000.0 };
-    let it = plan(&recipe(&[]), &config, &device, lengths);
+    let it = estimate(Workload::new(&recipe(&[]), &config, &device), lengths);
     let generation = bytes_of(&it.memory, "generation");
     let cache = bytes_of(&it.memory, "keys and values");
     // Gradients and tape are given back before something is sampled.
@@ -76,15 +77,17 @@ fn keys_and_values_take_what_is_left() {
     assert_eq!(cache, free / 10 * 9 / page * page, "{generation}");
     assert!(it.fits);
     assert_eq!(it.sequences_at_once, 256.min((cache / page) as usize * 64 / (1024 + 256 / 8)));
-    let little = plan(&recipe(&["sampling.kv_memory=2GB"]), &config, &device, lengths);
+    let little =
+        estimate(Workload::new(&recipe(&["sampling.kv_memory=2GB"]), &config, &device), lengths);
     let cache = bytes_of(&little.memory, "keys and values");
     assert_eq!((cache, little.sequences_at_once), (423 * page, 423 * 64 / 1056));
     assert!(little.sampling_seconds > it.sampling_seconds);
     // One sequence is the least: a device without room for it is one that does not fit.
-    let least = plan(&recipe(&["sampling.kv_memory=1MB"]), &config, &device, lengths);
+    let least =
+        estimate(Workload::new(&recipe(&["sampling.kv_memory=1MB"]), &config, &device), lengths);
     assert_eq!(bytes_of(&least.memory, "keys and values"), (1024 + 8192) * 73_728);
     let small = DeviceSpec::gpu("rtx4090", Compute::F32).unwrap();
-    assert!(!plan(&recipe(&[]), &config, &small, lengths).fits);
+    assert!(!estimate(Workload::new(&recipe(&[]), &config, &small), lengths).fits);
 }
 
 /// A step of three prompts with four responses, all at their longest.
@@ -153,7 +156,7 @@ fn planned_bytes_are_the_allocators() {
         let recipe = recipe(&[STEP, &[more]].concat());
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10).computing(compute, 2e11);
-        let parts = parts(&recipe, &config, &device);
+        let parts = parts(Workload::new(&recipe, &config, &device));
         let ModelSource::Init(init) = recipe.model() else { panic!("{recipe:?}") };
         let model =
             init::init_model(init, 64, 0, Cpu::computing(1, compute).unwrap()).unwrap().model;
@@ -187,7 +190,7 @@ fn planned_bytes_of_an_adapter_are_the_allocators() {
         let recipe = Recipe::parse(&text, "test", &Overrides::set(sets)).unwrap();
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10).computing(compute, 2e11);
-        let parts = parts(&recipe, &config, &device);
+        let parts = parts(Workload::new(&recipe, &config, &device));
         let lora = recipe.lora().map(|it| (it, 0));
         let cpu = Cpu::computing(1, compute).unwrap();
         let model = lora::open(&path, 64, cpu, lora).unwrap().loaded.model;
@@ -226,7 +229,7 @@ fn changes_lower_the_memory_and_are_in_order() {
     let lengths = Lengths { prompt: 10.0, response: 10.0 };
     let recipe = recipe(&["metrics.kl_every=1"]);
     let config = config_of(&recipe).unwrap();
-    let it = plan(&recipe, &config, &device, lengths);
+    let it = estimate(Workload::new(&recipe, &config, &device), lengths);
     assert!(!it.fits);
     let totals: Vec<u64> = it.changes.iter().map(|it| it.total_bytes).collect();
     assert!(totals.is_sorted() && totals.iter().all(|other| *other < it.total_bytes));
@@ -240,7 +243,7 @@ fn imitation_samples_nothing() {
     let lengths = Lengths { prompt: 10.0, response: 10.0 };
     let recipe = recipe(&["method=sft"]);
     let config = config_of(&recipe).unwrap();
-    let it = plan(&recipe, &config, &device, lengths);
+    let it = estimate(Workload::new(&recipe, &config, &device), lengths);
     assert_eq!((it.sampled_tokens, it.sampling_seconds), (0.0, 0.0));
     assert!(it.memory.iter().all(|it| it.name != "keys and values"));
     assert!(it.fits && it.training_seconds > 0.0);
@@ -255,7 +258,7 @@ fn an_evaluation_counts_with_its_draws_its_time_and_its_memory() {
     let eval = "eval={ data = \"e.jsonl\", every = 20, problems = 10, k = 3, max_tokens = 7 }";
     let with = recipe(&[&small[..], &[eval]].concat());
     let config = config_of(&with).unwrap();
-    let it = plan(&with, &config, &device, lengths);
+    let it = estimate(Workload::new(&with, &config, &device), lengths);
     let evaluation = it.evaluation.clone().unwrap();
     assert_eq!((evaluation.times, evaluation.completions, evaluation.tokens), (3, 30, 210.0));
     let steps = it.step_seconds() * 50.0;
@@ -267,8 +270,9 @@ fn an_evaluation_counts_with_its_draws_its_time_and_its_memory() {
     let read = 7.0 * weights + 210.0 * 13.5 * kv_bytes_per_token(&config, NumberFormat::F32) as f64;
     let seconds = flops(100.0, 10.0, 5.0) / 8e10 + flops(210.0, 210.0, 13.5) / 7.5e10 + read / 1e10;
     assert!((evaluation.seconds / seconds - 1.0).abs() < 1e-12, "{evaluation:?}, {seconds}");
-    let without = plan(&recipe(&small), &config, &device, lengths);
-    let part = |it: &Plan| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
+    let without = estimate(Workload::new(&recipe(&small), &config, &device), lengths);
+    let part =
+        |it: &Estimate| it.memory.iter().find(|it| it.name == "keys and values").unwrap().bytes;
     // 8 sequences of 10 tokens and a prompt of 1,024 against 30 of 7 and 10 prompts, by pages of 64 tokens.
     let bytes = kv_bytes_per_token(&config, NumberFormat::F32);
     assert_eq!(part(&without), (8 * 64 + 1024) * bytes);

@@ -62,7 +62,7 @@ impl Problem {
 
 /// The place of a key.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct KeyOrigin {
     /// The file with line and column, or the override.
     at: String,
     /// Whether it is written for several stages, of which some may not read it.
@@ -75,7 +75,7 @@ pub(super) struct Document {
     /// Names the text in messages.
     origin: String,
     table: Table,
-    places: BTreeMap<String, Place>,
+    places: BTreeMap<String, KeyOrigin>,
     written_as: WrittenAs,
 }
 
@@ -121,7 +121,7 @@ impl Document {
     }
 
     /// Where a key, or the part of it that was written, was written.
-    fn place(&self, key: &str) -> Option<&Place> {
+    fn place(&self, key: &str) -> Option<&KeyOrigin> {
         let mut key = key;
         loop {
             if let Some(it) = self.places.get(key) {
@@ -132,7 +132,7 @@ impl Document {
     }
 
     /// The places at which `section.key`, or any key of the table `section`, is written.
-    pub(super) fn places_of(&self, path: &str) -> impl Iterator<Item = (&str, &Place)> {
+    pub(super) fn places_of(&self, path: &str) -> impl Iterator<Item = (&str, &KeyOrigin)> {
         let is_it = move |key: &str| {
             let rest = key.strip_prefix(path);
             rest.is_some_and(|rest| match rest.strip_prefix('.') {
@@ -188,7 +188,7 @@ impl Document {
                 .as_table_mut()
                 .ok_or_else(|| bad(&format!("`{key}` is a value, not a section")))?;
         }
-        let place = Place { at, shared };
+        let place = KeyOrigin { at, shared };
         let below = keys_below(path, &value);
         table.insert(last.to_owned(), value);
         self.forget(path);
@@ -280,14 +280,18 @@ pub(super) fn documents(
     Ok(all)
 }
 
-fn positions_of_stage(table: &DeTable<'_>, text: &str, origin: &str) -> BTreeMap<String, Place> {
+fn positions_of_stage(
+    table: &DeTable<'_>,
+    text: &str,
+    origin: &str,
+) -> BTreeMap<String, KeyOrigin> {
     positions(table, text, origin, false)
 }
 
 fn with_stages(
     outer: &Document,
     stages: Value,
-    mut positions: Vec<BTreeMap<String, Place>>,
+    mut positions: Vec<BTreeMap<String, KeyOrigin>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
     let stages: Vec<Table> = stages
         .try_into()
@@ -404,10 +408,10 @@ fn positions(
     text: &str,
     origin: &str,
     shared: bool,
-) -> BTreeMap<String, Place> {
+) -> BTreeMap<String, KeyOrigin> {
     let mut all = BTreeMap::new();
     let mut found = |path: &str, offset: usize| {
-        let place = Place { at: place_of(origin, text, offset), shared };
+        let place = KeyOrigin { at: place_of(origin, text, offset), shared };
         all.insert(path.to_owned(), place);
     };
     walk(table, "", &mut found);

@@ -8,17 +8,19 @@ use super::report;
 use crate::engines::Learner;
 use crate::error::Result;
 use crate::pack::TokenGroup;
+use crate::run_plan::RunPlan;
 use crate::trainer::loss_of;
-use crate::update::{UpdateSettings, update};
+use crate::update::{LaterGaps, update};
 
 pub(crate) fn imitation_step<L: Learner>(
     learner: &mut L,
     demonstrations: &[TokenGroup],
-    settings: &UpdateSettings,
-    (step, epoch): (Step, f64),
+    plan: &RunPlan,
+    step: Step,
+    epoch: f64,
 ) -> Result<Metrics> {
     let mut clock = Clock::start();
-    let stats = update(learner, demonstrations, settings, (step, false))?;
+    let stats = update(learner, demonstrations, plan, step, LaterGaps::Skipped)?;
     clock.lap("train");
     let mut metrics = Metrics::default();
     metrics.set("step", step.0 as f64);

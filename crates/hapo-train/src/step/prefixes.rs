@@ -6,7 +6,7 @@ use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 
 use super::batch::Batch;
 use super::clock::Clock;
-use super::settings::Task;
+use super::task::Task;
 use crate::engines::{Engines, Learner};
 use crate::error::Result;
 use crate::prompts::Prompt;
@@ -59,7 +59,7 @@ pub(super) fn sample_and_score<L: Learner>(
             Some(it) => micro_groups(prompts, &groups, (it, success_at), &ends_paragraph),
             None => last_rollouts(prompts, &groups, (limit, success_at)),
         };
-        let sampling = task.settings.sampling(task.verifier, rng_stream, step);
+        let sampling = task.sampling(rng_stream, step);
         let sampled = sample(engines, prompts, &parts, &sampling)?;
         batch.tokens.add(&sampled);
         clock.lap("sample");

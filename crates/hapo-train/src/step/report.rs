@@ -5,7 +5,7 @@ use hapo_run::{Metrics, REWARD_FAILED, REWARD_PARTS};
 
 use super::batch::{Batch, SampledTokens};
 use super::clock::{Clock, unix_seconds};
-use super::settings::Task;
+use super::task::Task;
 use crate::memory;
 use crate::stats::Stats;
 use crate::trainer::loss_of;
@@ -33,7 +33,7 @@ pub(super) fn step(
     gate(&mut metrics, task.method, step);
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);
-    if task.settings.dynamic_sampling > 0 {
+    if task.plan.recipe().sampling().dynamic_sampling > 0 {
         selection(&mut metrics, batch);
     }
     if let Some(it) = kl {

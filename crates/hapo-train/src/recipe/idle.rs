@@ -1,0 +1,102 @@
+//! Keys that a recipe does not read. A key that is written where nothing reads it is refused: whoever wrote it expects
+//! something of it. The recipe that a run folder keeps leaves it out.
+
+use hapo_core::{AnnealingMode, GateMode, GroupPlan, METHODS, Method};
+
+use super::rules::imitates;
+use super::scope::Scope;
+use super::sections::{DataSource, SECTIONS, Settings};
+
+/// A key, or the table of a method, that a recipe does not read.
+#[derive(Clone, Debug)]
+pub(super) struct Idle {
+    pub(super) key: String,
+    pub(super) because: String,
+}
+
+/// Every key that a recipe does not read.
+pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
+    let does_not_read = |path: &str| {
+        let unread = method.unread_keys().iter().any(|key| {
+            path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        });
+        unread.then(|| format!("method = \"{}\" does not read it", method.name()))
+    };
+    let keys = SECTIONS.iter().flat_map(|(section, keys)| {
+        keys.iter().map(move |key| match *section {
+            "" => (key.name.to_owned(), key.scope),
+            section => (format!("{section}.{}", key.name), key.scope),
+        })
+    });
+    let keys = keys.filter_map(|(key, scope)| {
+        let because = refusal(scope, it, method).or_else(|| does_not_read(&key))?;
+        Some(Idle { key, because })
+    });
+    let others = METHODS.iter().filter(|other| other.name != method.name());
+    let tables = others.map(|other| Idle {
+        key: other.name.to_owned(),
+        because: format!("the section is for method = \"{}\"", other.name),
+    });
+    keys.chain(tables).collect()
+}
+
+/// Why a recipe does not read the keys of this scope; `None` if it does.
+fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
+    let refused = |applies: bool, because: &str| applies.then(|| because.to_owned());
+    let of_method = |applies: bool, what: &str| {
+        applies.then(|| format!("method = \"{}\" {what}", method.name()))
+    };
+    let of_data = |applies: bool, what: &str| {
+        applies.then(|| format!("data.train = \"{}\" {what}", it.data.train.name()))
+    };
+    let of_grader = |applies: bool, what: &str| {
+        applies.then(|| format!("data.grader = \"{}\" {what}", it.data.grader))
+    };
+    let is_gate = |mode| it.hapo.as_ref().is_some_and(|hapo| hapo.gate == mode);
+    let not = |scope| refusal(scope, it, method);
+    let source = &it.data.train;
+    match scope {
+        Scope::Every => None,
+        Scope::Rollouts => of_method(imitates(method), "samples no rollouts"),
+        Scope::Samples => of_method(imitates(method) && it.eval.is_none(), "samples no rollouts"),
+        Scope::Teacher => {
+            let alone = method.sampling() == GroupPlan::Full && !method.can_be_gated();
+            of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
+                refused(is_gate(GateMode::Never), "hapo.gate = \"never\" lets no teacher in")
+            })
+        }
+        Scope::MixedGroups => not(Scope::Rollouts).or_else(|| not(Scope::Teacher)),
+        Scope::Confidence if is_gate(GateMode::Never) => not(Scope::Teacher),
+        Scope::Confidence => {
+            refused(is_gate(GateMode::Always), "hapo.gate = \"always\" asks for no confidence")
+        }
+        Scope::Annealed => not(Scope::Confidence).or_else(|| {
+            let off = |annealing| annealing == AnnealingMode::Off;
+            let off = it.hapo.as_ref().is_some_and(|hapo| off(hapo.annealing));
+            refused(off, "hapo.annealing = \"off\" keeps the gate as it is")
+        }),
+        Scope::Task => {
+            of_data(*source != DataSource::Builtin, "draws no prompts of the built-in task")
+        }
+        Scope::Files => of_data(!matches!(source, DataSource::Files(_)), "is no file"),
+        Scope::Corpus => of_data(*source != DataSource::Corpus, "is not the built-in corpus"),
+        Scope::Rendered => {
+            let corpus_alone = *source == DataSource::Corpus && it.eval.is_none();
+            of_data(corpus_alone, "is rendered already and not graded")
+        }
+        Scope::Answers => not(Scope::Rendered).or_else(|| {
+            let whole = hapo_verify::grader(&it.data.grader);
+            of_grader(whole.is_ok_and(|it| !it.reads_answers()), "looks at whole responses")
+        }),
+        Scope::Verdicts => not(Scope::Rollouts).or_else(|| {
+            let custom = hapo_reward::is_own(&it.data.grader);
+            refused(custom, "a custom reward has no verdicts to flip")
+        }),
+        Scope::CustomReward => {
+            of_grader(!hapo_reward::is_own(&it.data.grader), "is no custom reward")
+        }
+        Scope::AllWeights => {
+            refused(it.lora.is_some(), "[lora] writes adapters, whose numbers are f32")
+        }
+    }
+}

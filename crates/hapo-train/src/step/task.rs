@@ -1,0 +1,47 @@
+//! What the stages of a step share.
+
+use hapo_core::{Gated, RngStream, Slot, Step};
+use hapo_sampler::SampleSettings;
+
+use crate::prompts::{Order, PromptTable};
+use crate::run_plan::RunPlan;
+use crate::verifier::Verifier;
+
+/// What a step reads and never changes.
+#[derive(Clone, Copy)]
+pub(crate) struct Task<'a> {
+    pub(crate) table: &'a PromptTable,
+    pub(crate) order: Order,
+    pub(crate) method: &'a Gated,
+    pub(crate) verifier: &'a Verifier,
+    pub(crate) plan: &'a RunPlan,
+}
+
+impl<'a> Task<'a> {
+    /// How the rollouts of a step are sampled.
+    pub(crate) fn sampling(&self, rng_stream: RngStream, step: Step) -> SampleSettings<'a> {
+        let (recipe, chat_format) = (self.plan.recipe(), &self.verifier.chat_format);
+        let sampling = recipe.sampling();
+        SampleSettings {
+            decoding: recipe.decoding(),
+            stop: &chat_format.stop,
+            max_new_tokens: sampling.max_new_tokens,
+            max_sequences: sampling.max_sequences,
+            kv_memory: sampling.kv_memory,
+            usable_vocab: chat_format.tokenizer.vocab_size(),
+            seed: recipe.seed(),
+            rng_stream,
+            step: step.0,
+        }
+    }
+
+    /// N.
+    pub(crate) fn group_size(&self) -> usize {
+        self.plan.recipe().sampling().group_size
+    }
+
+    /// Which slot the teacher takes.
+    pub(crate) fn slot(&self, step: Step) -> Slot {
+        Slot { rule: self.method.slot(), seed: self.plan.recipe().seed(), step }
+    }
+}
