@@ -435,8 +435,8 @@ fn a_prefix_is_the_teachers_and_the_rest_the_policys() {
     };
     let begun = [prompt.as_slice(), &prefix].concat();
     let whole = [prefix.as_slice(), &rest].concat();
-    let mut as_one = sequence(&whole, old.clone(), policy);
-    as_one.spans = vec![Span::new(0..3, teacher(0.7)), Span::new(3..8, policy)];
+    let mut as_one = sequence(&whole, old.clone(), policy.clone());
+    as_one.spans = vec![Span::new(0..3, teacher(0.7)), Span::new(3..8, policy.clone())];
     let prefixed = [group(&prompt, as_one)];
     let apart = [
         group(&prompt, sequence(&prefix, Vec::new(), teacher(0.7))),
