@@ -84,7 +84,7 @@ pub fn expected(name: &str) -> Vec<Expected> {
 /// Asserts that the logits are the recorded ones up to `tolerance`.
 pub fn assert_logits<D: Device>(model: &Model<D>, name: &str, tape: &mut Tape<D>, tolerance: f32) {
     for case in expected(name) {
-        let logits = model.logits(&case.tokens, tape).unwrap();
+        let logits = tape.logits(model, &case.tokens).unwrap();
         let gap = gap(&logits, &case.logits);
         assert!(gap < tolerance, "{name}, {} tokens: {gap}", case.tokens.len());
     }
@@ -106,7 +106,7 @@ pub fn assert_outputs<D: Device>(
             inverse_temperature: 1.0,
         };
         batch.targets = (0..case.tokens.len()).map(target).collect();
-        let outputs = model.forward(&batch, tape).unwrap();
+        let outputs = tape.forward(model, &batch).unwrap();
         let last = case.tokens.len() - 1;
         assert!(gap(&outputs.log_probs[..last], &case.log_probs) < tolerance, "{name}");
         assert!(gap(&outputs.entropies, &case.entropies) < tolerance, "{name}");
@@ -121,7 +121,7 @@ pub fn assert_greedy<D: Device>(model: &Model<D>, name: &str) {
     let mut cache = KvCache::new(model, 1024).unwrap();
     let cases = expected(name);
     let prompts: Vec<&[u32]> = cases.iter().map(|it| &it.tokens[..]).collect();
-    let prefill = model.prefill(&mut cache, &prompts).unwrap();
+    let prefill = cache.prefill(model, &prompts).unwrap();
     let mut sequences = Vec::new();
     for (i, (case, &slot)) in cases.iter().zip(&prefill.slots).enumerate() {
         let first = argmax(&prefill.logits[i * vocabulary..(i + 1) * vocabulary]);
@@ -132,7 +132,7 @@ pub fn assert_greedy<D: Device>(model: &Model<D>, name: &str) {
     while !sequences.is_empty() {
         let rows: Vec<_> =
             sequences.iter().map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap())).collect();
-        model.decode(&mut cache, &rows, &mut logits).unwrap();
+        cache.decode(model, &rows, &mut logits).unwrap();
         for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
             tokens.push(argmax(row));
         }

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{
-    AttentionShape, Buffer, DeviceError, NumberFormat, SegmentRow, Span, SpanMut, TableItem,
+    AttentionShape, Buffer, Compute, DeviceError, NumberFormat, SegmentRow, Span, SpanMut,
+    TableItem,
 };
 
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
@@ -25,6 +26,17 @@ pub enum MatmulPrecision {
     /// bf16 in, on the tensor cores: what products alone read is held so, weights are split, and the stream of residuals
     /// and the gradients of weights stay f32.
     Bf16,
+}
+
+impl MatmulPrecision {
+    /// The same as products are asked for.
+    pub(crate) fn compute(self) -> Compute {
+        match self {
+            Self::F32 => Compute::F32,
+            Self::Tf32 => Compute::Tf32,
+            Self::Bf16 => Compute::Bf16,
+        }
+    }
 }
 
 /// A GPU, or a stand-in for one.
@@ -170,8 +182,6 @@ pub(crate) fn f32_arg(x: f32) -> u64 {
 
 /// A factor of a product.
 pub(crate) enum Factor<'a, L: Launcher> {
-    /// Packed weights, which are in bf16 where the product's matrix says.
-    Packed,
     /// Numbers.
     Numbers(Span<'a, CudaBuf<L>>),
     /// Numbers that the next product reads too.
@@ -369,8 +379,7 @@ impl<L: Launcher> CudaDevice<L> {
         // Numbers that are rounded here, the second on a boundary of 256 bytes.
         let right_at = (left.scratch_len() * 2).next_multiple_of(256);
         self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
-            let rounded = |factor: Factor<'_, L>, address: u64, to: u64| match factor {
-                Factor::Packed => Ok(address),
+            let rounded = |factor: Factor<'_, L>, to: u64| match factor {
                 Factor::Numbers(x) | Factor::Again(x) if x.buf.format == NumberFormat::Bf16 => {
                     Ok(at(x))
                 }
@@ -381,8 +390,8 @@ impl<L: Launcher> CudaDevice<L> {
                 }
             };
             let moved = |matrix: Matrix, address| Matrix { address, ..matrix };
-            let left_at = rounded(left, product.left.address, scratch)?;
-            let right_at = rounded(right, product.right.address, scratch + right_at as u64)?;
+            let left_at = rounded(left, scratch)?;
+            let right_at = rounded(right, scratch + right_at as u64)?;
             self.inner.launcher.product(&Product {
                 number: Number::Bf16,
                 left: moved(product.left, left_at),

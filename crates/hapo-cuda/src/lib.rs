@@ -26,12 +26,14 @@ mod products;
 mod sources;
 mod staging;
 mod trace;
+mod weight;
 
 pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
 pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 pub use sources::{Source, sources};
+pub use weight::CudaWeight;
 
 /// An NVIDIA GPU.
 pub type Cuda = CudaDevice<Driver>;

@@ -3,11 +3,10 @@
 use std::sync::Mutex;
 
 use half::bf16;
-use hapo_core::RngStream;
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Compute, Device, DeviceError, DrawRow,
-    DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart, HeadTarget, MatShape, MomentsMut,
-    NumberFormat, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError, DrawRow,
+    DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut,
+    NumberFormat, Numbers, Output, Placed, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -16,26 +15,21 @@ use crate::device::{
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 use crate::plan::{self, Rows, TilePlan};
+use crate::weight::CudaWeight;
 
 impl<L: Launcher> Device for CudaDevice<L> {
     type Buf = CudaBuf<L>;
+    type Weight = CudaWeight<L>;
     type Table<T: TableItem> = CudaTable<L, T>;
 
-    fn alloc(&self, len: usize) -> Result<CudaBuf<L>, DeviceError> {
-        self.alloc_as(len, NumberFormat::F32)
+    fn habits(&self) -> Habits {
+        Habits::gpu(self.inner.products.compute())
     }
 
-    fn alloc_as(&self, len: usize, format: NumberFormat) -> Result<CudaBuf<L>, DeviceError> {
+    fn alloc(&self, len: usize, format: NumberFormat) -> Result<CudaBuf<L>, DeviceError> {
         let bytes = len.checked_mul(format.bytes());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
         Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, len, format))
-    }
-
-    fn factor_format(&self) -> NumberFormat {
-        match self.inner.products {
-            MatmulPrecision::Bf16 => NumberFormat::Bf16,
-            MatmulPrecision::F32 | MatmulPrecision::Tf32 => NumberFormat::F32,
-        }
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -97,14 +91,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over("scale", x.len, &[f32_arg(factor), to(&x)]));
     }
 
-    fn logit_bytes(&self) -> usize {
-        GPU_LOGIT_BYTES
-    }
-
-    fn lends_memory(&self) -> bool {
-        true
-    }
-
     fn check(&self) -> Result<(), DeviceError> {
         self.fault().take().map_or(Ok(()), Err)
     }
@@ -113,265 +99,93 @@ impl<L: Launcher> Device for CudaDevice<L> {
         work()
     }
 
-    fn blocks(&self, _rows: usize, _weight_bytes: usize) -> usize {
-        1
-    }
-
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
         for item in items {
             work(self, item);
         }
     }
 
-    fn matmul(
-        &self,
-        shape: MatShape,
-        x: Span<CudaBuf<L>>,
-        w: Span<CudaBuf<L>>,
-        onto: Accumulate<CudaBuf<L>>,
-        y: SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(w.len, shape.inputs * shape.outputs, "w is [inputs, outputs]");
-        let product = Self::forward(shape, x, at(w), &onto, &y);
-        self.run(|| self.product(product, Factor::Numbers(w), Factor::Numbers(x)));
+    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CudaWeight<L>, DeviceError> {
+        CudaWeight::zeros(self, shape, held)
     }
 
-    fn matmul_pair(
+    fn copy_of(&self, w: &CudaWeight<L>) -> Result<CudaWeight<L>, DeviceError> {
+        w.copy_of(self)
+    }
+
+    fn write(&self, w: &mut CudaWeight<L>, first: usize, from: &[f32]) {
+        w.write(self, first, from);
+    }
+
+    fn read(&self, w: &CudaWeight<L>, first: usize, to: &mut [f32]) {
+        w.read(self, first, to);
+    }
+
+    // There is nothing that would decode faster than what products read.
+    fn quicken(&self, _: &mut CudaWeight<L>) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
+    fn product<const N: usize>(
         &self,
         shape: MatShape,
         x: Span<CudaBuf<L>>,
-        w: [Span<CudaBuf<L>>; 2],
-        onto: [Accumulate<CudaBuf<L>>; 2],
-        y: [SpanMut<CudaBuf<L>>; 2],
+        to: [Output<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
-        assert!(
-            w.iter().all(|it| it.len == shape.inputs * shape.outputs),
-            "w is [inputs, outputs]"
-        );
-        let both = [0, 1].map(|i| Self::forward(shape, x, at(w[i]), &onto[i], &y[i]));
+        let products = to.each_ref().map(|it| {
+            (
+                Self::forward(shape, x, it.weight.for_product(shape), &it.onto, &it.y),
+                it.weight.all(),
+            )
+        });
+        let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
         self.run(|| {
-            if self.inner.products != MatmulPrecision::Bf16 {
-                return self.product(joined(both), Factor::Numbers(w[0]), Factor::Numbers(x));
+            // Weights that are rounded for their products are so one after the other.
+            let rounds = |w: Span<CudaBuf<L>>| is_bf16 && w.buf.format == NumberFormat::F32;
+            if let [(one, w), (two, v)] = &products[..]
+                && !rounds(*w)
+                && !rounds(*v)
+            {
+                return self.product(joined([*one, *two]), Factor::Numbers(*w), Factor::Numbers(x));
             }
-            // Each is rounded for its product.
-            for (product, w) in both.into_iter().zip(w) {
+            for (product, w) in products {
                 self.product(product, Factor::Numbers(w), Factor::Numbers(x))?;
             }
             Ok(())
         });
     }
 
-    fn attention_format(&self, shape: AttentionShape) -> NumberFormat {
-        match self.tile_plan(shape) {
-            Some(_) => NumberFormat::Bf16,
-            None => NumberFormat::F32,
-        }
-    }
-
-    fn compute(&self) -> Compute {
-        match self.inner.products {
-            MatmulPrecision::F32 => Compute::F32,
-            MatmulPrecision::Tf32 => Compute::Tf32,
-            MatmulPrecision::Bf16 => Compute::Bf16,
-        }
-    }
-
-    // In the order of the f32, so that an update goes through all its buffers alike.
-    fn packed_len(&self, inputs: usize, outputs: usize) -> Option<usize> {
-        self.splits_weights().then(|| NumberFormat::Bf16.words(inputs * outputs))
-    }
-
-    fn pack(
+    fn product_input_grad(
         &self,
-        [inputs, outputs]: [usize; 2],
-        first: usize,
-        w: Span<CudaBuf<L>>,
-        packed: SpanMut<CudaBuf<L>>,
-    ) {
-        let width = w.len / inputs;
-        assert!(width * inputs == w.len && first + width <= outputs, "w is [inputs, some outputs]");
-        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "all that is packed");
-        self.run(|| {
-            let words = ["columns", "all columns", "first column"].into_iter();
-            let words = words.zip([width, outputs, first]).map(|(what, n)| self.word(what, n));
-            let mut args = words.collect::<Result<Vec<u64>, _>>()?;
-            args.extend([at(w), to(&packed)]);
-            self.over("round_columns", w.len, &args)
-        });
-    }
-
-    fn computes_packed(&self) -> bool {
-        self.splits_weights()
-    }
-
-    fn splits_weights(&self) -> bool {
-        self.inner.products == MatmulPrecision::Bf16
-    }
-
-    fn matmul_packed(
-        &self,
-        shape: MatShape,
-        x: Span<CudaBuf<L>>,
-        packed: Span<CudaBuf<L>>,
-        onto: Accumulate<CudaBuf<L>>,
-        y: SpanMut<CudaBuf<L>>,
-    ) {
-        let len = self.packed_len(shape.inputs, shape.outputs);
-        assert_eq!(Some(packed.len), len, "w is [inputs, outputs]");
-        let product = Self::forward(shape, x, at(packed), &onto, &y);
-        self.run(|| self.product(product, Factor::Packed, Factor::Numbers(x)));
-    }
-
-    fn matmul_packed_pair(
-        &self,
-        shape: MatShape,
-        x: Span<CudaBuf<L>>,
-        packed: [Span<CudaBuf<L>>; 2],
-        onto: [Accumulate<CudaBuf<L>>; 2],
-        y: [SpanMut<CudaBuf<L>>; 2],
-    ) {
-        let len = self.packed_len(shape.inputs, shape.outputs);
-        assert!(packed.iter().all(|it| Some(it.len) == len), "w is [inputs, outputs]");
-        let both = [0, 1].map(|i| Self::forward(shape, x, at(packed[i]), &onto[i], &y[i]));
-        self.run(|| self.product(joined(both), Factor::Packed, Factor::Numbers(x)));
-    }
-
-    fn matmul_packed_input_grad(
-        &self,
-        shape: MatShape,
+        MatShape { rows, inputs, outputs }: MatShape,
         dy: Span<CudaBuf<L>>,
-        packed: Span<CudaBuf<L>>,
+        w: &CudaWeight<L>,
         onto: Accumulate<CudaBuf<L>>,
         dx: SpanMut<CudaBuf<L>>,
     ) {
-        let len = self.packed_len(shape.inputs, shape.outputs);
-        assert_eq!(Some(packed.len), len, "w is [inputs, outputs]");
-        self.by_input(shape, dy, (at(packed), Factor::Packed), &onto, &dx);
-    }
-
-    fn unpack(
-        &self,
-        inputs: usize,
-        outputs: usize,
-        packed: Span<CudaBuf<L>>,
-        w: SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(w.len, inputs * outputs, "w is [inputs, outputs]");
-        self.run(|| self.over("widen", w.len, &[at(packed), to(&w)]));
-    }
-
-    fn embed_packed(
-        &self,
-        width: usize,
-        tokens: &CudaTable<L, u32>,
-        packed: Span<CudaBuf<L>>,
-        x: SpanMut<CudaBuf<L>>,
-    ) {
-        let vocabulary = 2 * packed.len / width;
-        self.embed_columns("embed_columns_bf16", (width, vocabulary), tokens, at(packed), &x);
-    }
-
-    fn upload_split(
-        &self,
-        _shape: [usize; 2],
-        first: usize,
-        src: &[f32],
-        packed: SpanMut<CudaBuf<L>>,
-        tails: SpanMut<CudaBuf<L>>,
-    ) {
-        let halves = src.iter().map(|it| it.to_bits());
-        let (upper, lower): (Vec<u16>, Vec<u16>) =
-            halves.map(|it| ((it.wrapping_add(0x8000) >> 16) as u16, it as u16)).unzip();
-        for (half, span) in [(upper, packed), (lower, tails)] {
-            assert!(first + src.len() <= 2 * span.len, "elements of the matrix");
-            let to = to(&span) + (first * size_of::<u16>()) as u64;
-            self.run(|| self.inner.launcher.upload(bytemuck::cast_slice(&half), to));
-        }
-    }
-
-    fn download_split(
-        &self,
-        _shape: [usize; 2],
-        first: usize,
-        packed: Span<CudaBuf<L>>,
-        tails: Span<CudaBuf<L>>,
-        dst: &mut [f32],
-    ) {
-        let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
-        for (half, span) in [(&mut upper, packed), (&mut lower, tails)] {
-            assert!(first + dst.len() <= 2 * span.len, "elements of the matrix");
-            let from = at(span) + (first * size_of::<u16>()) as u64;
-            self.run(|| self.inner.launcher.download(from, bytemuck::cast_slice_mut(half)));
-        }
-        let below = |it: u16| i32::from(it.cast_signed()).cast_unsigned();
-        for (to, (upper, lower)) in dst.iter_mut().zip(upper.into_iter().zip(lower)) {
-            *to = f32::from_bits((u32::from(upper) << 16).wrapping_add(below(lower)));
-        }
-        if self.fault().is_some() {
-            // What was there before must not pass for what was asked for.
-            dst.fill(f32::NAN);
-        }
-    }
-
-    fn squared_norm_split(&self, packed: Span<CudaBuf<L>>, tails: Span<CudaBuf<L>>) -> f64 {
-        let numbers = [at(packed), at(tails)];
-        self.norms_of("squared_norms_split", &numbers, &[(0, 2 * packed.len)])[0]
-    }
-
-    fn squared_norms_split(
-        &self,
-        packed: &CudaBuf<L>,
-        tails: &CudaBuf<L>,
-        ranges: &[(usize, usize)],
-    ) -> Vec<f64> {
-        // Of words; what an odd number of elements leaves of the last one is zero.
-        let ranges: Vec<_> = ranges.iter().map(|&(at, len)| (2 * at, 2 * len)).collect();
-        let numbers = [packed.memory.address(), tails.memory.address()];
-        self.norms_of("squared_norms_split", &numbers, &ranges)
-    }
-
-    fn adamw_split(
-        &self,
-        step: AdamW,
-        [inputs, outputs]: [usize; 2],
-        gradient: Span<CudaBuf<L>>,
-        packed: SpanMut<CudaBuf<L>>,
-        tails: SpanMut<CudaBuf<L>>,
-        moments: MomentsMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(gradient.len, inputs * outputs, "the gradient is [inputs, outputs]");
-        assert_eq!(Some(packed.len), self.packed_len(inputs, outputs), "w is [inputs, outputs]");
-        assert_eq!(tails.len, packed.len, "as many tails");
-        let kernels = ["adamw_split", "adamw_split_bf16"];
-        self.update(kernels, step, gradient, &[to(&packed), to(&tails)], moments);
-    }
-
-    fn is_bf16(&self, x: Span<CudaBuf<L>>) -> bool {
-        let mut all = false;
+        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
+        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
+        let address = w.for_product(MatShape { rows, inputs, outputs });
         self.run(|| {
-            let n = x.len.div_ceil(plan::PER_BLOCK);
-            let args = [x.len as u64, plan::PER_BLOCK as u64, at(x)];
-            let found: Vec<u32> =
-                self.of_blocks("find_wider", n, plan::reduction_bytes(4), &args)?;
-            all = found.iter().all(|&it| it == 0);
-            Ok(())
+            // By columns: dxᵀ = w · dyᵀ.
+            let product = Product {
+                m: inputs,
+                n: rows,
+                k: outputs,
+                number: Number::F32,
+                left: Matrix { address, stride: outputs, transposed: true },
+                right: plain(at(dy), outputs),
+                add: is_added(&onto),
+                out: plain(to(&dx), inputs),
+                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
+                bias: None,
+                second: None,
+            };
+            self.product(product, Factor::Numbers(w.all()), Factor::Again(dy))
         });
-        all
     }
 
-    fn matmul_input_grad(
-        &self,
-        shape: MatShape,
-        dy: Span<CudaBuf<L>>,
-        w: Span<CudaBuf<L>>,
-        onto: Accumulate<CudaBuf<L>>,
-        dx: SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(w.len, shape.inputs * shape.outputs, "w is [inputs, outputs]");
-        self.by_input(shape, dy, (at(w), Factor::Numbers(w)), &onto, &dx);
-    }
-
-    fn matmul_weight_grad(
+    fn product_weight_grad(
         &self,
         shape: MatShape,
         x: Span<CudaBuf<L>>,
@@ -491,69 +305,21 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn rope(
         &self,
-        head_dim: usize,
-        direction: f32,
-        angles: Span<CudaBuf<L>>,
-        positions: &CudaTable<L, u32>,
-        x: SpanMut<CudaBuf<L>>,
-    ) {
-        let rows = positions.items.len();
-        if rows == 0 {
-            return;
-        }
-        let width = x.len / rows;
-        assert!(
-            width * rows == x.len && width.is_multiple_of(head_dim),
-            "x is [positions, heads · head_dim]"
-        );
-        self.run(|| {
-            let args = [
-                self.word("heads", width / head_dim)?,
-                self.word("columns", head_dim / 2)?,
-                f32_arg(direction),
-                at(angles),
-                Self::table_at(positions)?,
-                to(&x),
-            ];
-            self.over_32(of_format(x.buf.format, ["rope", "rope_bf16"]), x.len / 2, &args)
-        });
-    }
-
-    fn store_heads(
-        &self,
         shape: AttentionShape,
         angles: Span<CudaBuf<L>>,
         positions: &CudaTable<L, u32>,
-        from: [Span<CudaBuf<L>>; 3],
-        stored: [SpanMut<CudaBuf<L>>; 3],
+        heads: Heads<'_, CudaBuf<L>>,
     ) {
-        let rows = positions.items.len();
-        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
-        for ((from, to), width) in from.iter().zip(&stored).zip(widths) {
-            assert!(
-                from.len == rows * width && to.len == from.len,
-                "[positions, heads · head_dim]"
-            );
+        let (direction, both) = match heads {
+            Heads::Stored { from, to } => {
+                return self.store_heads(shape, at(angles), positions, from, &to);
+            }
+            Heads::Forward(both) => (1.0, both),
+            Heads::Backward(both) => (-1.0, both),
+        };
+        for x in both {
+            self.turn(shape.head_dim, direction, at(angles), positions, &x);
         }
-        assert_eq!(shared_format(from.map(|it| it.buf)), NumberFormat::F32, "f32 numbers");
-        assert_eq!(
-            shared_format(stored.each_ref().map(|it| &*it.buf)),
-            NumberFormat::Bf16,
-            "bf16 numbers"
-        );
-        self.run(|| {
-            let mut args = vec![
-                self.word("heads", shape.heads)?,
-                self.word("heads", shape.kv_heads)?,
-                self.word("columns", shape.head_dim / 2)?,
-                at(angles),
-                Self::table_at(positions)?,
-            ];
-            args.extend(from.map(at));
-            args.extend(stored.each_ref().map(to));
-            let pairs = rows * (shape.heads + 2 * shape.kv_heads) * (shape.head_dim / 2);
-            self.over_32("store_heads", pairs, &args)
-        });
     }
 
     fn attention(
@@ -802,14 +568,20 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         layout: EmbeddingLayout,
         tokens: &CudaTable<L, u32>,
-        embedding: Span<CudaBuf<L>>,
+        embedding: &CudaWeight<L>,
         x: SpanMut<CudaBuf<L>>,
     ) {
+        let numbers = embedding.all();
         match layout {
-            EmbeddingLayout::Rows { width } => self.gather_rows(width, tokens, embedding, x),
+            EmbeddingLayout::Rows { width } => {
+                assert_eq!(numbers.buf.format, NumberFormat::F32, "rows are in f32");
+                self.gather_rows(width, tokens, numbers, x);
+            }
             EmbeddingLayout::Columns { vocabulary } => {
-                let shape = (embedding.len / vocabulary, vocabulary);
-                self.embed_columns("embed_columns", shape, tokens, at(embedding), &x);
+                let kernels = ["embed_columns", "embed_columns_bf16"];
+                let kernel = of_format(numbers.buf.format, kernels);
+                let shape = (numbers.len / vocabulary, vocabulary);
+                self.embed_columns(kernel, shape, tokens, at(numbers), &x);
             }
         }
     }
@@ -955,23 +727,18 @@ impl<L: Launcher> Device for CudaDevice<L> {
         drawn
     }
 
-    fn squared_norm(&self, x: Span<CudaBuf<L>>) -> f64 {
-        self.squared_norms(x.buf, &[(x.offset, x.len)])[0]
-    }
-
-    fn squared_norms(&self, x: &CudaBuf<L>, ranges: &[(usize, usize)]) -> Vec<f64> {
-        self.norms_of("squared_norms", &[x.memory.address()], ranges)
+    fn squared_norms(&self, of: &[Numbers<'_, CudaBuf<L>, CudaWeight<L>>]) -> Vec<f64> {
+        self.norms(of)
     }
 
     fn adamw(
         &self,
         step: AdamW,
-        gradient: Span<CudaBuf<L>>,
-        parameter: SpanMut<CudaBuf<L>>,
-        moments: MomentsMut<CudaBuf<L>>,
+        gradient: &CudaBuf<L>,
+        moments: MomentsMut<'_, CudaBuf<L>>,
+        parameters: Vec<Placed<'_, CudaBuf<L>, CudaWeight<L>>>,
     ) {
-        assert_eq!(parameter.len, gradient.len, "parameters as long as the gradient");
-        self.update(["adamw", "adamw_bf16"], step, gradient, &[to(&parameter)], moments);
+        self.update(step, gradient, moments, parameters);
     }
 }
 
@@ -1011,36 +778,6 @@ impl<L: Launcher> CudaDevice<L> {
         }
     }
 
-    /// `dx = onto + dy · wᵀ`, of weights at an address.
-    fn by_input(
-        &self,
-        MatShape { rows, inputs, outputs }: MatShape,
-        dy: Span<CudaBuf<L>>,
-        (address, w): (u64, Factor<'_, L>),
-        onto: &Accumulate<CudaBuf<L>>,
-        dx: &SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(dy.len, rows * outputs, "dy is [rows, outputs]");
-        assert_eq!(dx.len, rows * inputs, "dx is [rows, inputs]");
-        self.run(|| {
-            // By columns: dxᵀ = w · dyᵀ.
-            let product = Product {
-                m: inputs,
-                n: rows,
-                k: outputs,
-                number: Number::F32,
-                left: Matrix { address, stride: outputs, transposed: true },
-                right: plain(at(dy), outputs),
-                add: is_added(onto),
-                out: plain(to(dx), inputs),
-                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
-                bias: None,
-                second: None,
-            };
-            self.product(product, w, Factor::Again(dy))
-        });
-    }
-
     /// Columns of an embedding `[width, vocabulary]` at an address.
     fn embed_columns(
         &self,
@@ -1059,73 +796,72 @@ impl<L: Launcher> CudaDevice<L> {
         });
     }
 
-    /// Squared norms of ranges of the numbers at some addresses.
-    fn norms_of(
+    /// Turns heads in place.
+    fn turn(
         &self,
-        kernel: &'static str,
-        numbers: &[u64],
-        ranges: &[(usize, usize)],
-    ) -> Vec<f64> {
-        // What was not computed is no number, so that nobody takes it for a small one.
-        let mut norms = vec![f64::NAN; ranges.len()];
+        head_dim: usize,
+        direction: f32,
+        angles: u64,
+        positions: &CudaTable<L, u32>,
+        x: &SpanMut<CudaBuf<L>>,
+    ) {
+        let rows = positions.items.len();
+        if rows == 0 {
+            return;
+        }
+        let width = x.len / rows;
+        assert!(
+            width * rows == x.len && width.is_multiple_of(head_dim),
+            "x is [positions, heads · head_dim]"
+        );
         self.run(|| {
-            let blocks = plan::blocks_of_ranges(ranges);
-            let table = self.upload_items(&blocks)?;
-            let args = [&[table.address()], numbers].concat();
-            let shared = plan::reduction_bytes(8);
-            let parts: Vec<f64> = self.of_blocks(kernel, blocks.len(), shared, &args)?;
-            let mut parts = parts.into_iter();
-            for (norm, &(_, len)) in norms.iter_mut().zip(ranges) {
-                *norm = parts.by_ref().take(len.div_ceil(plan::PER_BLOCK)).sum();
-            }
-            Ok(())
+            let args = [
+                self.word("heads", width / head_dim)?,
+                self.word("columns", head_dim / 2)?,
+                f32_arg(direction),
+                angles,
+                Self::table_at(positions)?,
+                to(x),
+            ];
+            self.over_32(of_format(x.buf.format, ["rope", "rope_bf16"]), x.len / 2, &args)
         });
-        norms
     }
 
-    /// A step of the optimiser by the kernel for moments in f32, or that for moments in bf16.
-    fn update(
+    /// Queries, keys and values in f32 to the format of attention, the heads of the first two turned.
+    fn store_heads(
         &self,
-        kernels: [&'static str; 2],
-        step: AdamW,
-        gradient: Span<CudaBuf<L>>,
-        parameters: &[u64],
-        moments: MomentsMut<CudaBuf<L>>,
+        shape: AttentionShape,
+        angles: u64,
+        positions: &CudaTable<L, u32>,
+        from: [Span<CudaBuf<L>>; 3],
+        stored: &[SpanMut<CudaBuf<L>>; 3],
     ) {
-        let len = gradient.len;
-        let f = step.factors();
-        let mut args: Vec<u64> = [
-            f.gradient,
-            f.decay,
-            f.beta1,
-            f.one_less_beta1,
-            f.beta2,
-            f.one_less_beta2,
-            f.rate,
-            f.root_correction,
-            f.epsilon,
-        ]
-        .into_iter()
-        .map(f32_arg)
-        .collect();
-        args.push(at(gradient));
-        args.extend(parameters);
-        self.run(|| match moments {
-            MomentsMut::F32([first, second]) => {
-                assert!(first.len == len && second.len == len, "moments as long as the gradient");
-                args.extend([to(&first), to(&second)]);
-                self.over(kernels[0], len, &args)
-            }
-            MomentsMut::Bf16 { buffers, first, seed } => {
-                let end = first + len;
-                let held = buffers.each_ref().map(|it| 2 * it.len);
-                assert!(held.iter().all(|it| end <= *it), "moments of all elements");
-                args.extend(buffers.map(|it| it.memory.address()));
-                args.extend([first as u64, len as u64]);
-                args.extend([seed, RngStream::Moments as u64, step.step]);
-                let counters = end.div_ceil(8) - first / 8;
-                self.over(kernels[1], if len == 0 { 0 } else { counters }, &args)
-            }
+        let rows = positions.items.len();
+        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
+        for ((from, to), width) in from.iter().zip(stored).zip(widths) {
+            assert!(
+                from.len == rows * width && to.len == from.len,
+                "[positions, heads · head_dim]"
+            );
+        }
+        assert_eq!(shared_format(from.map(|it| it.buf)), NumberFormat::F32, "f32 numbers");
+        assert_eq!(
+            shared_format(stored.each_ref().map(|it| &*it.buf)),
+            NumberFormat::Bf16,
+            "bf16 numbers"
+        );
+        self.run(|| {
+            let mut args = vec![
+                self.word("heads", shape.heads)?,
+                self.word("heads", shape.kv_heads)?,
+                self.word("columns", shape.head_dim / 2)?,
+                angles,
+                Self::table_at(positions)?,
+            ];
+            args.extend(from.map(at));
+            args.extend(stored.each_ref().map(to));
+            let pairs = rows * (shape.heads + 2 * shape.kv_heads) * (shape.head_dim / 2);
+            self.over_32("store_heads", pairs, &args)
         });
     }
 }

@@ -117,7 +117,7 @@ const SOURCES: &[Source] = &[
             "squared_norms_split"
         ]
     ),
-    source!("bf16.cu", ["round_to_bf16", "widen", "round_columns", "round_in_place", "find_wider"]),
+    source!("bf16.cu", ["round_to_bf16", "round_in_place"]),
 ];
 
 #[cfg(test)]

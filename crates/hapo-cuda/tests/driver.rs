@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use hapo_cuda::{CudaDevice, Driver, Launcher, MatmulPrecision, Memory, Number, Product};
-use hapo_kernels::{Accumulate, Buffer, Device, DeviceError, MatShape};
+use hapo_kernels::{
+    Accumulate, Buffer, Device, DeviceError, Held, MatShape, NumberFormat, Numbers,
+};
 use hapo_model::KvCache;
 use hapo_testing::reference::{assert_greedy, assert_logits, load};
 
@@ -98,12 +100,14 @@ fn numbers(n: usize) -> Vec<f32> {
 fn multiply(gpu: &CudaDevice<Driver>) -> Vec<f32> {
     let shape = MatShape { rows: 5, inputs: 33, outputs: 7 };
     let (x, w) = (numbers(5 * 33), numbers(33 * 7));
-    let (mut xs, mut ws) = (gpu.alloc(x.len()).unwrap(), gpu.alloc(w.len()).unwrap());
+    let room = |n: usize| gpu.alloc(n, NumberFormat::F32).unwrap();
+    let (mut xs, mut y) = (room(x.len()), room(35));
     gpu.upload(&x, xs.first_mut(x.len()));
-    gpu.upload(&w, ws.first_mut(w.len()));
-    let mut y = gpu.alloc(35).unwrap();
-    let (x, w) = (xs.first(x.len()), ws.first(w.len()));
-    gpu.matmul(shape, x, w, Accumulate::Nothing, y.first_mut(35));
+    let mut weight = gpu.weight([33, 7], Held::Plain).unwrap();
+    gpu.write(&mut weight, 0, &w);
+    let output =
+        hapo_kernels::Output { weight: &weight, onto: Accumulate::Nothing, y: y.first_mut(35) };
+    gpu.product(shape, xs.first(x.len()), [output]);
     let mut values = vec![0.0; 35];
     gpu.download(y.first(35), &mut values);
     values
@@ -138,13 +142,13 @@ on_stand_in!(a_layer_of_decoding_is_eleven_launches, [""], || {
     for (name, of_layer) in [("tiny-qwen2", 11), ("tiny-llama3", 11), ("tiny-qwen3", 13)] {
         let model = load(name, open(MatmulPrecision::Bf16).unwrap());
         let mut cache = KvCache::new(&model, 256).unwrap();
-        let prompt = model.prefill(&mut cache, &[&[1, 2, 3]]).unwrap().slots[0];
+        let prompt = cache.prefill(&model, &[&[1, 2, 3]]).unwrap().slots[0];
         let slot = cache.fork(prompt, 8).unwrap();
         let it = StandIn::open();
         let begun = || it.get("launches") + it.get("products");
         let mut logits = Vec::new();
         let before = begun();
-        model.decode(&mut cache, &[(slot, 4)], &mut logits).unwrap();
+        cache.decode(&model, &[(slot, 4)], &mut logits).unwrap();
         // Beside the layers: embedding, norm, head, and the step's keys and values.
         let layers = model.config().layers as i64;
         assert_eq!(begun() - before, layers * of_layer + 4, "{name}");
@@ -156,7 +160,7 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
     let it = StandIn::open();
     assert_eq!(it.get("attributes_set"), 0, "opening sets none");
     multiply(&gpu);
-    let mut x = gpu.alloc(100).unwrap();
+    let mut x = gpu.alloc(100, NumberFormat::F32).unwrap();
     gpu.fill(x.first_mut(100), 1.0);
     assert_eq!(it.get("attributes_set"), 0, "nor do kernels that need little");
     let shape = hapo_kernels::AttentionShape { heads: 1, kv_heads: 1, head_dim: 128 };
@@ -168,8 +172,9 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
         prefix_group: 0,
     };
     let table = gpu.table(&[segment]);
-    let q = gpu.alloc(3 * 128).unwrap();
-    let (mut out, mut sums) = (gpu.alloc(3 * 128).unwrap(), gpu.alloc(3).unwrap());
+    let q = gpu.alloc(3 * 128, NumberFormat::F32).unwrap();
+    let (mut out, mut sums) =
+        (gpu.alloc(3 * 128, NumberFormat::F32).unwrap(), gpu.alloc(3, NumberFormat::F32).unwrap());
     for _ in 0..3 {
         let (q, k, v) = (q.first(384), q.first(384), q.first(384));
         gpu.attention(shape, &table, q, k, v, out.first_mut(384), sums.first_mut(3));
@@ -192,8 +197,9 @@ on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
         prefix_group: 0,
     };
     let table = gpu.table(&[segment]);
-    let q = gpu.alloc(128).unwrap();
-    let (mut out, mut sums) = (gpu.alloc(128).unwrap(), gpu.alloc(1).unwrap());
+    let q = gpu.alloc(128, NumberFormat::F32).unwrap();
+    let (mut out, mut sums) =
+        (gpu.alloc(128, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
     let x = || q.first(128);
     gpu.attention(shape, &table, x(), x(), x(), out.first_mut(128), sums.first_mut(1));
     let error = gpu.check().unwrap_err().to_string();
@@ -270,27 +276,26 @@ on_stand_in!(
     ["memory=100000000", "memory=100000000,pools=0"],
     || {
         let gpu = open(MatmulPrecision::F32).unwrap();
-        let held = gpu.alloc(5_000_000).unwrap();
-        let error = gpu.alloc(5_000_000).unwrap_err();
+        let held = gpu.alloc(5_000_000, NumberFormat::F32).unwrap();
+        let error = gpu.alloc(5_000_000, NumberFormat::F32).unwrap_err();
         let text = error.to_string();
         assert!(
             text.starts_with("cuda:0 is out of memory: 0.020 GB asked for, 0.013 of its 0.100 GB"),
             "{text}"
         );
         drop(held);
-        gpu.alloc(5_000_000).unwrap();
+        gpu.alloc(5_000_000, NumberFormat::F32).unwrap();
         assert!(gpu.free_bytes().unwrap() > 30_000_000);
     }
 );
 
 on_stand_in!(work_that_fails_on_the_gpu_gives_no_numbers, [""], || {
     let gpu = open(MatmulPrecision::F32).unwrap();
-    let mut x = gpu.alloc(4).unwrap();
+    let mut x = gpu.alloc(4, NumberFormat::F32).unwrap();
     gpu.fill(x.first_mut(4), 1.0);
     // The next operation that runs on the GPU fails there, after its call came back.
     StandIn::open().set("fault_in", 1);
-    assert!(gpu.squared_norm(x.first(4)).is_nan());
-    assert!(!gpu.is_bf16(x.first(4)));
+    assert!(gpu.squared_norms(&[Numbers::Span(x.first(4))])[0].is_nan());
     let mut values = [0.5; 4];
     gpu.download(x.first(4), &mut values);
     assert!(values.iter().all(|it| it.is_nan()), "{values:?}");

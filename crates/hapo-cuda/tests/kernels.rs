@@ -6,8 +6,8 @@ mod support;
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
     Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device, DrawRow,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, MomentsMut, NumberFormat, PAGE, SegmentRow,
-    Span, SpanMut,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    Numbers, NumbersMut, Output, PAGE, Placed, SegmentRow, Span, SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -32,21 +32,34 @@ fn numbers(n: usize, seed: u32) -> Vec<f32> {
 }
 
 fn buf<D: Device>(device: &D, values: &[f32]) -> D::Buf {
-    let mut it = device.alloc(values.len()).unwrap();
+    let mut it = device.alloc(values.len(), NumberFormat::F32).unwrap();
     device.upload(values, it.first_mut(values.len()));
     it
 }
 
 /// The same in a format.
 fn buf_as<D: Device>(device: &D, values: &[f32], format: NumberFormat) -> D::Buf {
-    let mut it = device.alloc_as(values.len(), format).unwrap();
+    let mut it = device.alloc(values.len(), format).unwrap();
     device.upload(values, it.first_mut(values.len()));
     it
 }
 
 /// The same as the device holds what products read.
 fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
-    buf_as(device, values, device.factor_format())
+    buf_as(device, values, device.habits().factors())
+}
+
+fn weight<D: Device>(device: &D, shape: [usize; 2], held: Held, values: &[f32]) -> D::Weight {
+    let mut it = device.weight(shape, held).unwrap();
+    device.write(&mut it, 0, values);
+    it
+}
+
+fn read_weight<D: Device>(device: &D, len: usize, weight: &D::Weight) -> Vec<f32> {
+    let mut values = vec![0.0; len];
+    device.read(weight, 0, &mut values);
+    device.check().unwrap();
+    values
 }
 
 /// Numbers in (−1, 1) that bf16 holds.
@@ -115,12 +128,16 @@ fn products() {
         ) -> Vec<Vec<f32>> {
             let shape = MatShape { rows, inputs, outputs };
             let x = factor(device, &halves_of(rows * inputs + 3, 1));
-            let w = buf(device, &halves_of(inputs * outputs + 5, 2));
+            let w = halves_of(inputs * outputs, 2);
+            // In the device's own form, and in f32, from which factors are rounded.
+            let held = [Held::Trained, Held::Plain];
+            let [w, plain] = held.map(|it| weight(device, [inputs, outputs], it, &w));
             let dy = factor(device, &halves_of(rows * outputs, 3));
             let bias = buf(device, &halves_of(outputs, 4));
-            let other = buf(device, &halves_of(inputs * outputs + 2, 9));
-            // Spans that do not begin at the buffer's beginning.
-            let (x, w) = (x.at(3, rows * inputs), w.at(5, inputs * outputs));
+            let other = halves_of(inputs * outputs, 9);
+            let other = weight(device, [inputs, outputs], Held::Trained, &other);
+            // A span that does not begin at the buffer's beginning.
+            let x = x.at(3, rows * inputs);
             let mut results = Vec::new();
             for kind in 0..3 {
                 let onto = || match kind {
@@ -131,20 +148,29 @@ fn products() {
                 // A product with a bias is stored in f32.
                 let before = halves_of(rows * outputs, 5);
                 let to = || if kind < 2 { factor(device, &before) } else { buf(device, &before) };
-                let mut y = to();
-                device.matmul(shape, x, w, onto(), all_mut(&mut y));
-                results.push(read(device, &y));
-                let (mut pair, both) = ([to(), to()], [w, other.at(2, inputs * outputs)]);
-                let onto = [onto(), onto()];
-                device.matmul_pair(shape, x, both, onto, pair.each_mut().map(all_mut));
-                results.extend(pair.iter().map(|it| read(device, it)));
+                for w in [&w, &plain] {
+                    let mut y = to();
+                    let output = Output { weight: w, onto: onto(), y: all_mut(&mut y) };
+                    device.product(shape, x, [output]);
+                    results.push(read(device, &y));
+                }
+                for second in [&other, &plain] {
+                    let mut pair = [to(), to()];
+                    let [y, z] = pair.each_mut().map(all_mut);
+                    let outputs = [
+                        Output { weight: &w, onto: onto(), y },
+                        Output { weight: second, onto: onto(), y: z },
+                    ];
+                    device.product(shape, x, outputs);
+                    results.extend(pair.iter().map(|it| read(device, it)));
+                }
                 let onto = || if kind == 0 { Accumulate::Nothing } else { Accumulate::Existing };
                 if kind < 2 {
                     let mut dx = factor(device, &halves_of(rows * inputs, 6));
-                    device.matmul_input_grad(shape, all(&dy), w, onto(), all_mut(&mut dx));
+                    device.product_input_grad(shape, all(&dy), &w, onto(), all_mut(&mut dx));
                     results.push(read(device, &dx));
                     let mut dw = buf(device, &halves_of(inputs * outputs, 7));
-                    device.matmul_weight_grad(shape, x, all(&dy), onto(), all_mut(&mut dw));
+                    device.product_weight_grad(shape, x, all(&dy), onto(), all_mut(&mut dw));
                     results.push(read(device, &dw));
                 }
             }
@@ -171,8 +197,9 @@ fn norms() {
             let x = buf(device, &halves_of(n, 1));
             let w = buf(device, &halves_of(width, 2));
             let dy = factor(device, &halves_of(n, 3));
-            let (mut y, mut inverse) = (factor(device, &vec![0.0; n]), device.alloc(rows).unwrap());
-            let mut residual = device.alloc(n).unwrap();
+            let (mut y, mut inverse) =
+                (factor(device, &vec![0.0; n]), device.alloc(rows, NumberFormat::F32).unwrap());
+            let mut residual = device.alloc(n, NumberFormat::F32).unwrap();
             device.rms_norm(
                 1e-6,
                 all(&x),
@@ -225,8 +252,11 @@ fn norms_do_not_depend_on_where_a_row_lies() {
                 let dy = factor(gpu, &shifted(&values[2]));
                 let (x, w, dy) = (x.at(shift, n), w.at(shift, width), dy.at(shift, n));
                 let [mut y, mut dx] = [(); 2].map(|()| factor(gpu, &vec![0.0; n + to]));
-                let mut residual = gpu.alloc(n + to).unwrap();
-                let (mut inverse, mut dw) = (gpu.alloc(rows).unwrap(), gpu.alloc(width).unwrap());
+                let mut residual = gpu.alloc(n + to, NumberFormat::F32).unwrap();
+                let (mut inverse, mut dw) = (
+                    gpu.alloc(rows, NumberFormat::F32).unwrap(),
+                    gpu.alloc(width, NumberFormat::F32).unwrap(),
+                );
                 let copy = Some(residual.at_mut(to, n));
                 gpu.rms_norm(1e-6, x, w, y.at_mut(to, n), all_mut(&mut inverse), copy);
                 let (at, onto) = (dx.at_mut(to, n), Accumulate::Existing);
@@ -251,21 +281,19 @@ fn heads_are_stored_as_attention_reads_them() {
         let from = [2, 3, 4].map(|i| numbers(rows * widths[i as usize - 2], i));
         let on_gpu = from.each_ref().map(|it| buf(&gpu, it));
         let [mut q, mut k, mut v] =
-            from.each_ref().map(|it| gpu.alloc_as(it.len(), gpu.attention_format(shape)).unwrap());
-        gpu.store_heads(
-            shape,
-            all(&buf(&gpu, &angles)),
-            &gpu.table(&positions),
-            on_gpu.each_ref().map(all),
-            [all_mut(&mut q), all_mut(&mut k), all_mut(&mut v)],
-        );
+            from.each_ref().map(|it| gpu.alloc(it.len(), gpu.habits().attention(shape)).unwrap());
+        let heads = Heads::Stored {
+            from: on_gpu.each_ref().map(all),
+            to: [all_mut(&mut q), all_mut(&mut k), all_mut(&mut v)],
+        };
+        gpu.rope(shape, all(&buf(&gpu, &angles)), &gpu.table(&positions), heads);
         let cpu = cpu();
         let (angles, positions) = (buf(&cpu, &angles), cpu.table(&positions));
-        for (i, (ours, from)) in [q, k, v].iter().zip(from).enumerate() {
-            let mut theirs = buf(&cpu, &from);
-            if i < 2 {
-                cpu.rope(head_dim, 1.0, all(&angles), &positions, all_mut(&mut theirs));
-            }
+        let mut theirs = from.each_ref().map(|it| buf(&cpu, it));
+        let [q_cpu, k_cpu, _] = &mut theirs;
+        let heads = Heads::Forward([all_mut(q_cpu), all_mut(k_cpu)]);
+        cpu.rope(shape, all(&angles), &positions, heads);
+        for (i, (ours, theirs)) in [q, k, v].iter().zip(theirs).enumerate() {
             // Once: a fused multiplication may tip a number over to its neighbour.
             let (ours, theirs) = (read(&gpu, ours), rounded(&read(&cpu, &theirs)));
             near(&format!("{shape:?}, {i}"), &ours, &theirs, 1.0 / 256.0);
@@ -289,10 +317,14 @@ fn rope_and_swiglu() {
             let angles = buf(device, &halves_of(11 * head_dim, 1));
             let n = rows * heads * head_dim;
             let mut x = factor(device, &halves_of(n, 2));
-            device.rope(head_dim, 1.0, all(&angles), &table, all_mut(&mut x));
-            let turned = read(device, &x);
-            device.rope(head_dim, -1.0, all(&angles), &table, all_mut(&mut x));
-            let back = read(device, &x);
+            let shape = AttentionShape { heads, kv_heads: 1, head_dim };
+            let mut k = factor(device, &halves_of(rows * head_dim, 6));
+            let both = [all_mut(&mut x), all_mut(&mut k)];
+            device.rope(shape, all(&angles), &table, Heads::Forward(both));
+            let turned = [read(device, &x), read(device, &k)].concat();
+            let both = [all_mut(&mut x), all_mut(&mut k)];
+            device.rope(shape, all(&angles), &table, Heads::Backward(both));
+            let back = [read(device, &x), read(device, &k)].concat();
             let (mut gate, mut up) =
                 (factor(device, &halves_of(n, 3)), factor(device, &halves_of(n, 4)));
             let mut h = factor(device, &vec![0.0; n]);
@@ -322,9 +354,14 @@ fn embeddings_and_rows() {
             let mut results = Vec::new();
             for layout in [EmbeddingLayout::Rows { width }, EmbeddingLayout::Columns { vocabulary }]
             {
-                let embedding = buf(device, &numbers(vocabulary * width, 2));
-                let mut x = device.alloc(n * width).unwrap();
-                device.embed(layout, &table, all(&embedding), all_mut(&mut x));
+                let shape = match layout {
+                    EmbeddingLayout::Rows { .. } => [vocabulary, width],
+                    EmbeddingLayout::Columns { .. } => [width, vocabulary],
+                };
+                let embedding = numbers(vocabulary * width, 2);
+                let embedding = weight(device, shape, Held::Plain, &embedding);
+                let mut x = device.alloc(n * width, NumberFormat::F32).unwrap();
+                device.embed(layout, &table, &embedding, all_mut(&mut x));
                 let mut gradient = buf(device, &numbers(vocabulary * width, 3));
                 device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
                 // Again, from the same table.
@@ -333,7 +370,7 @@ fn embeddings_and_rows() {
             }
             let chosen: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).collect();
             let table = device.table(&chosen);
-            let mut y = device.alloc(chosen.len() * width).unwrap();
+            let mut y = device.alloc(chosen.len() * width, NumberFormat::F32).unwrap();
             device.gather_rows(width, &table, all(&dx), all_mut(&mut y));
             let mut x = buf(device, &numbers(n * width, 4));
             device.scatter_rows(width, &table, all(&y), all_mut(&mut x));
@@ -381,7 +418,7 @@ fn heads() {
                 gradients[2 * t + 1] = 0.0;
             }
             let gradients = buf(device, &gradients);
-            let mut stats = device.alloc(targets.len() * 6).unwrap();
+            let mut stats = device.alloc(targets.len() * 6, NumberFormat::F32).unwrap();
             let mut results = Vec::new();
             for first_row in (0..rows).step_by(chunk) {
                 let n = chunk.min(rows - first_row);
@@ -455,14 +492,14 @@ fn attend_to<D: Device>(
 ) -> Vec<Vec<f32>> {
     let (wide, narrow) = (rows * shape.q_dim(), rows * shape.kv_dim());
     let table = device.table(segments);
-    let held = |values: &[f32]| buf_as(device, values, device.attention_format(shape));
+    let held = |values: &[f32]| buf_as(device, values, device.habits().attention(shape));
     let (q, k, v) = (
         held(&prepare(numbers(wide, 1))),
         held(&prepare(numbers(narrow, 2))),
         held(&prepare(numbers(narrow, 3))),
     );
     let mut out = held(&vec![0.0; wide]);
-    let mut log_sums = device.alloc(rows * shape.heads).unwrap();
+    let mut log_sums = device.alloc(rows * shape.heads, NumberFormat::F32).unwrap();
     device.attention(
         shape,
         &table,
@@ -599,8 +636,9 @@ fn heads_too_wide_are_refused_by_name() {
     let shape = AttentionShape { heads: 1, kv_heads: 1, head_dim: 320 };
     let (table, rows) = segments(&[(1, None)]);
     let table = gpu.table(&table);
-    let x = gpu.alloc(rows * 320).unwrap();
-    let (mut out, mut sums) = (gpu.alloc(320).unwrap(), gpu.alloc(1).unwrap());
+    let x = gpu.alloc(rows * 320, NumberFormat::F32).unwrap();
+    let (mut out, mut sums) =
+        (gpu.alloc(320, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
     gpu.attention(shape, &table, all(&x), all(&x), all(&x), all_mut(&mut out), all_mut(&mut sums));
     // What follows a failure is skipped, and the failure is told once.
     gpu.fill(all_mut(&mut out), 1.0);
@@ -624,9 +662,11 @@ fn the_cache_and_decoding() {
         ) -> Vec<Vec<f32>> {
             let width = shape.kv_dim();
             let layer = |index| CacheLayer { index, count: layers, format };
-            let mut cache = device.alloc(format.words(10 * PAGE * layers * width * 2)).unwrap();
+            let mut cache = device
+                .alloc(format.words(10 * PAGE * layers * width * 2), NumberFormat::F32)
+                .unwrap();
             // What attention reads of this step's own key is rounded as the cached ones are.
-            let held = device.attention_format(shape);
+            let held = device.habits().attention(shape);
             let buf = |device: &D, values: &[f32]| {
                 let mut it = buf_as(device, values, held);
                 if format == NumberFormat::Bf16 {
@@ -683,7 +723,7 @@ fn the_cache_and_decoding() {
                     buf(device, &numbers(news, 400 + step)),
                 );
                 for index in 0..layers {
-                    let mut out = device.alloc_as(n * shape.q_dim(), held).unwrap();
+                    let mut out = device.alloc(n * shape.q_dim(), held).unwrap();
                     device.attention_decode(
                         shape,
                         layer(index),
@@ -738,13 +778,15 @@ fn adamw(step: u64) -> AdamW {
 #[test]
 fn moments_in_bf16() {
     fn work<D: Device>(device: &D, (first, n): (usize, usize)) -> [Vec<f32>; 3] {
-        let gradient = buf(device, &numbers(n, 1));
+        let gradient = [vec![0.0; first], numbers(n, 1)].concat();
+        let gradient = buf(device, &gradient);
         let mut parameter = buf(device, &numbers(n, 2));
         let words = NumberFormat::Bf16.words(first + n);
-        let mut moments = [device.alloc(words).unwrap(), device.alloc(words).unwrap()];
+        let mut moments = [0; 2].map(|_| device.alloc(words, NumberFormat::F32).unwrap());
         for step in 1..=2 {
-            let part = MomentsMut::Bf16 { buffers: moments.each_mut(), first, seed: 77 };
-            device.adamw(adamw(step), all(&gradient), all_mut(&mut parameter), part);
+            let all = MomentsMut::Bf16 { buffers: moments.each_mut(), seed: 77 };
+            let numbers = NumbersMut::Span(all_mut(&mut parameter));
+            device.adamw(adamw(step), &gradient, all, vec![Placed { at: first, len: n, numbers }]);
         }
         let moments = moments.map(|it| read(device, &it).into_iter().flat_map(halves).collect());
         let [first, second] = moments;
@@ -774,17 +816,23 @@ fn the_optimiser() {
         fn work<D: Device>(device: &D, n: usize) -> Vec<Vec<f32>> {
             let gradient = buf(device, &numbers(n, 1));
             let mut parameter = buf(device, &numbers(n, 2));
-            let (mut first, mut second) = (device.alloc(n).unwrap(), device.alloc(n).unwrap());
+            let [mut first, mut second] =
+                [0; 2].map(|_| device.alloc(n, NumberFormat::F32).unwrap());
             for step in 1..=2 {
-                device.adamw(
-                    adamw(step),
-                    all(&gradient),
-                    all_mut(&mut parameter),
-                    MomentsMut::F32([all_mut(&mut first), all_mut(&mut second)]),
-                );
+                // In two parts.
+                let cut = n / 3;
+                let moments = MomentsMut::F32([&mut first, &mut second]);
+                let mut tail = buf(device, &read(device, &parameter)[cut..]);
+                let parts = vec![
+                    Placed { at: 0, len: cut, numbers: NumbersMut::Span(parameter.at_mut(0, cut)) },
+                    Placed { at: cut, len: n - cut, numbers: NumbersMut::Span(all_mut(&mut tail)) },
+                ];
+                device.adamw(adamw(step), &gradient, moments, parts);
+                device.copy(all(&tail), parameter.at_mut(cut, n - cut));
             }
             // Spans that begin in the middle.
-            let norm = device.squared_norm(gradient.at(n / 3, n - n / 3));
+            let span = Numbers::Span(gradient.at(n / 3, n - n / 3));
+            let norm = device.squared_norms(&[span])[0];
             vec![
                 read(device, &parameter),
                 read(device, &first),
@@ -794,24 +842,6 @@ fn the_optimiser() {
         }
         both!(format!("{n} elements"), 1e-6, |d: &_| work(d, n));
     }
-}
-
-#[test]
-fn bf16_numbers_are_told() {
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
-        return;
-    };
-    let cpu = cpu();
-    let mut values = vec![1.0, -0.5, f32::INFINITY, -0.0, 3.5];
-    let both = |values: &[f32]| {
-        let ours = gpu.is_bf16(all(&buf(&gpu, values)));
-        assert_eq!(ours, cpu.is_bf16(all(&buf(&cpu, values))));
-        ours
-    };
-    assert!(both(&values));
-    values.push(1.001);
-    assert!(!both(&values));
-    assert!(both(&[]));
 }
 
 fn rounded(x: &[f32]) -> Vec<f32> {
@@ -830,96 +860,79 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
     let (rows, inputs, outputs) = (3, 21, 7);
     let (shape, len) = (MatShape { rows, inputs, outputs }, inputs * outputs);
     let matrix = [inputs, outputs];
-    let words = gpu.packed_len(inputs, outputs).unwrap();
-    assert_eq!(words, len.div_ceil(2));
     let values = numbers(len, 2);
-    let mut whole = buf(&gpu, &values);
-    // Beside other matrices, in two pieces.
-    let mut held = [gpu.alloc(words + 32).unwrap(), gpu.alloc(words + 32).unwrap()];
-    for piece in [0..50, 50..len] {
-        let [packed, tails] = held.each_mut().map(|it| it.at_mut(16, words));
-        gpu.upload_split(matrix, piece.start, &values[piece], packed, tails);
+    let mut whole = weight(&gpu, matrix, Held::Plain, &values);
+    // In two pieces.
+    let mut split = gpu.weight(matrix, Held::Trained).unwrap();
+    for piece in [50..len, 0..50] {
+        gpu.write(&mut split, piece.start, &values[piece]);
     }
-    let gradient = buf(&gpu, &numbers(len, 4));
+    let gradient = buf(&gpu, &numbers(len + 3, 4));
     let (x, dy) = (halves_of(rows * inputs, 1), halves_of(rows * outputs, 3));
     let (xs, dys) = (factor(&gpu, &x), factor(&gpu, &dy));
     let (rx, rdy) = (buf(&cpu, &x), buf(&cpu, &dy));
-    let mut moments: [_; 4] = std::array::from_fn(|_| gpu.alloc(len).unwrap());
-    let mut halves: [_; 4] =
-        std::array::from_fn(|_| gpu.alloc(NumberFormat::Bf16.words(len + 3)).unwrap());
+    let room = |n: usize| gpu.alloc(n, NumberFormat::F32).unwrap();
+    let mut moments: [_; 4] = std::array::from_fn(|_| room(len + 3));
+    let mut halves: [_; 4] = std::array::from_fn(|_| room(NumberFormat::Bf16.words(len + 3)));
     for step in 0..5 {
         if step > 0 {
-            // Both formats of moments in turn.
+            // Both formats of moments in turn, from an odd element on.
             let [m, v, split_m, split_v] = &mut moments;
             let [hm, hv, split_hm, split_hv] = &mut halves;
             let (of_whole, of_split) = if step % 2 == 0 {
-                let (first, seed) = (3, 5);
                 (
-                    MomentsMut::Bf16 { buffers: [hm, hv], first, seed },
-                    MomentsMut::Bf16 { buffers: [split_hm, split_hv], first, seed },
+                    MomentsMut::Bf16 { buffers: [hm, hv], seed: 5 },
+                    MomentsMut::Bf16 { buffers: [split_hm, split_hv], seed: 5 },
                 )
             } else {
-                (
-                    MomentsMut::F32([all_mut(m), all_mut(v)]),
-                    MomentsMut::F32([all_mut(split_m), all_mut(split_v)]),
-                )
+                (MomentsMut::F32([m, v]), MomentsMut::F32([split_m, split_v]))
             };
             let settings = AdamW { learning_rate: 0.3, ..adamw(step) };
-            gpu.adamw(settings, all(&gradient), all_mut(&mut whole), of_whole);
-            let [packed, tails] = held.each_mut().map(|it| it.at_mut(16, words));
-            gpu.adamw_split(settings, matrix, all(&gradient), packed, tails, of_split);
+            let placed = |w| vec![Placed { at: 3, len, numbers: NumbersMut::Weight(w) }];
+            gpu.adamw(settings, &gradient, of_whole, placed(&mut whole));
+            gpu.adamw(settings, &gradient, of_split, placed(&mut split));
         }
-        let [packed, tails] = held.each_ref().map(|it| it.at(16, words));
-        let mut ours = vec![0.0; len];
-        gpu.download_split(matrix, 0, packed, tails, &mut ours);
-        let w = read(&gpu, &whole);
-        assert_eq!(ours, w, "step {step}");
-        let (norm, expected) =
-            (gpu.squared_norm_split(packed, tails), gpu.squared_norm(all(&whole)));
-        assert!((norm - expected).abs() < 1e-6 * expected, "{norm} and {expected}");
+        let w = read_weight(&gpu, len, &whole);
+        assert_eq!(read_weight(&gpu, len, &split), w, "step {step}");
+        let norms = gpu.squared_norms(&[Numbers::Weight(&split), Numbers::Weight(&whole)]);
+        assert!((norms[0] - norms[1]).abs() < 1e-6 * norms[1], "{norms:?}");
         let upper = |it: f32| f32::from_bits(it.to_bits().wrapping_add(0x8000) & 0xffff_0000);
         let upper: Vec<f32> = w.into_iter().map(upper).collect();
-        let mut unpacked = gpu.alloc(len).unwrap();
-        gpu.unpack(inputs, outputs, packed, all_mut(&mut unpacked));
-        assert_eq!(read(&gpu, &unpacked), upper, "step {step}");
-        let w = buf(&cpu, &upper);
-        let (mut y, mut dx) = (gpu.alloc(dy.len()).unwrap(), gpu.alloc(x.len()).unwrap());
-        gpu.matmul_packed(shape, all(&xs), packed, Accumulate::Nothing, all_mut(&mut y));
+        let copy = gpu.copy_of(&split).unwrap();
+        assert_eq!(read_weight(&gpu, len, &copy), upper, "step {step}");
+        let w = weight(&cpu, matrix, Held::Trained, &upper);
+        let (mut y, mut dx) = (room(dy.len()), room(x.len()));
+        let output = Output { weight: &split, onto: Accumulate::Nothing, y: all_mut(&mut y) };
+        gpu.product(shape, all(&xs), [output]);
         let to = all_mut(&mut dx);
-        gpu.matmul_packed_input_grad(shape, all(&dys), packed, Accumulate::Nothing, to);
-        let (mut ty, mut tx) = (cpu.alloc(dy.len()).unwrap(), cpu.alloc(x.len()).unwrap());
-        cpu.matmul(shape, all(&rx), all(&w), Accumulate::Nothing, all_mut(&mut ty));
-        cpu.matmul_input_grad(shape, all(&rdy), all(&w), Accumulate::Nothing, all_mut(&mut tx));
+        gpu.product_input_grad(shape, all(&dys), &split, Accumulate::Nothing, to);
+        let (mut ty, mut tx) = (buf(&cpu, &dy), buf(&cpu, &x));
+        let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut ty) };
+        cpu.product(shape, all(&rx), [output]);
+        let to = all_mut(&mut tx);
+        cpu.product_input_grad(shape, all(&rdy), &w, Accumulate::Nothing, to);
         near(&format!("step {step}, forward"), &read(&gpu, &y), &read(&cpu, &ty), 1e-5);
         near(&format!("step {step}, backward"), &read(&gpu, &dx), &read(&cpu, &tx), 1e-5);
     }
-    for it in held {
-        let around = read(&gpu, &it);
-        assert!(around[..16].iter().chain(&around[16 + words..]).all(|it| *it == 0.0));
-    }
 }
 
-/// A matrix that is packed in pieces of its outputs is whole, and embeddings are its columns.
+/// A frozen matrix that is written in pieces is whole and rounded, and embeddings are its columns.
 #[test]
-fn pieces_of_a_matrix_are_packed_side_by_side() {
+fn pieces_of_a_frozen_matrix_lie_side_by_side() {
     let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
         return;
     };
     let (inputs, outputs) = (6, 150);
     let whole = numbers(inputs * outputs, 1);
-    let words = gpu.packed_len(inputs, outputs).unwrap();
-    let mut packed = gpu.alloc(words).unwrap();
-    for (first, n) in [(0, 64), (64, 64), (128, 22)] {
-        let rows = whole.chunks(outputs).flat_map(|it| it[first..first + n].to_vec());
-        let piece = buf(&gpu, &rows.collect::<Vec<_>>());
-        gpu.pack([inputs, outputs], first, all(&piece), all_mut(&mut packed));
+    let mut frozen = gpu.weight([inputs, outputs], Held::Frozen(NumberFormat::Bf16)).unwrap();
+    for piece in [0..333, 333..900] {
+        gpu.write(&mut frozen, piece.start, &whole[piece]);
     }
-    let mut unpacked = gpu.alloc(whole.len()).unwrap();
-    gpu.unpack(inputs, outputs, all(&packed), all_mut(&mut unpacked));
-    assert_eq!(read(&gpu, &unpacked), rounded(&whole));
+    assert_eq!(read_weight(&gpu, whole.len(), &frozen), rounded(&whole));
     let tokens = [149, 0, 70];
-    let mut x = gpu.alloc(3 * inputs).unwrap();
-    gpu.embed_packed(inputs, &gpu.table(&tokens), all(&packed), all_mut(&mut x));
+    let mut x = gpu.alloc(3 * inputs, NumberFormat::F32).unwrap();
+    let layout = EmbeddingLayout::Columns { vocabulary: outputs };
+    gpu.embed(layout, &gpu.table(&tokens), &frozen, all_mut(&mut x));
     let expected: Vec<f32> = (tokens.iter())
         .flat_map(|&it| (0..inputs).map(move |row| row * outputs + it as usize))
         .map(|at| rounded(&whole)[at])
@@ -928,9 +941,11 @@ fn pieces_of_a_matrix_are_packed_side_by_side() {
 }
 
 fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<f32> {
-    let (x, w) = (buf(device, x), buf(device, w));
-    let mut y = device.alloc(shape.rows * shape.outputs).unwrap();
-    device.matmul(shape, all(&x), all(&w), Accumulate::Nothing, all_mut(&mut y));
+    let x = buf(device, x);
+    let w = weight(device, [shape.inputs, shape.outputs], Held::Trained, w);
+    let mut y = device.alloc(shape.rows * shape.outputs, NumberFormat::F32).unwrap();
+    let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut y) };
+    device.product(shape, all(&x), [output]);
     read(device, &y)
 }
 
@@ -959,10 +974,10 @@ fn norms_of_many_tensors_are_those_of_each() {
     both!("norms", 1e-6, |d: &_| {
         fn work<D: Device>(device: &D, ranges: &[(usize, usize)]) -> Vec<Vec<f32>> {
             let x = buf(device, &numbers(140_003, 1));
-            let together = device.squared_norms(&x, ranges);
-            let each: Vec<f64> =
-                ranges.iter().map(|&(at, len)| device.squared_norm(x.at(at, len))).collect();
-            assert_eq!(together, each);
+            let spans = || ranges.iter().map(|&(at, len)| Numbers::Span(x.at(at, len)));
+            let together = device.squared_norms(&spans().collect::<Vec<_>>());
+            let each = spans().map(|it| device.squared_norms(&[it])[0]);
+            assert_eq!(together, each.collect::<Vec<f64>>());
             vec![together.iter().map(|it| *it as f32).collect()]
         }
         work(d, &ranges)
@@ -982,7 +997,7 @@ fn a_logit_that_is_nan_shows_in_the_statistics() {
         let mut logits = numbers(600, 1);
         (logits[299], logits[300 + 17], logits[300 + 18]) = (f32::NAN, f32::NEG_INFINITY, 3.0);
         let logits = buf(device, &logits);
-        let mut stats = device.alloc(12).unwrap();
+        let mut stats = device.alloc(12, NumberFormat::F32).unwrap();
         let part = HeadPart { first_row: 0, rows: 2, first_target: 0, targets: 2 };
         device.head(300, &table, part, all(&logits), all_mut(&mut stats));
         read(device, &stats)
@@ -1071,15 +1086,14 @@ fn a_failure_leaves_no_numbers_behind() {
         return;
     };
     let x = buf(&gpu, &[1.0; 100]);
-    let mut y = gpu.alloc(100).unwrap();
+    let mut y = gpu.alloc(100, NumberFormat::F32).unwrap();
     machine.set_full(true);
     let table = gpu.table(&[3_u32, 1]);
     machine.set_full(false);
     let mut values = [0.0; 100];
     gpu.download(all(&x), &mut values);
     assert!(values.iter().all(|it| it.is_nan()), "not what was there before");
-    assert!(gpu.squared_norm(all(&x)).is_nan());
-    assert!(!gpu.is_bf16(all(&x)));
+    assert!(gpu.squared_norms(&[Numbers::Span(all(&x))])[0].is_nan());
     assert!(gpu.check().unwrap_err().is_out_of_memory());
     gpu.gather_rows(10, &table, all(&x), y.first_mut(20));
     assert!(gpu.check().unwrap_err().is_out_of_memory(), "there is no table to read");

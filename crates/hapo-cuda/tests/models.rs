@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 
 use hapo_core::{PromptId, RngStream};
 use hapo_cuda::{CudaDevice, MatmulPrecision};
-use hapo_kernels::{Buffer, Cpu, Device, DrawnToken, GPU_LOGIT_BYTES};
+use hapo_kernels::{Buffer, Counting, Cpu, Device, DrawnToken};
 use hapo_model::folder::open_adapter;
-use hapo_model::memory::{ActivationFormats, GenerationRows, generation_bytes, tape_bytes};
 use hapo_model::{
-    ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, Outputs, Packed,
-    PackedBatch, Tape,
+    ActivationCheckpointing, ComputeError, Config, KvCache, Model, Moments, Outputs, PackedBatch,
+    Tape,
 };
 use hapo_sampler::{Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
@@ -69,7 +68,7 @@ fn group() -> PackedBatch {
 fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [Vec<f32>; 4] {
     let batch = group();
     let mut tape = Tape::new(recompute).with_logit_bytes(384 * 4 * 30);
-    let mut gradients = Gradients::new(&model).unwrap();
+    let mut gradients = model.gradients().unwrap();
     let mut moments = Moments::new(&model).unwrap();
     let n = batch.targets.len();
     let d_log_probs: Vec<f32> = (0..n).map(|i| ((i * 7 % 13) as f32 - 6.0) / 20.0).collect();
@@ -78,13 +77,13 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
     let mut out = Outputs::default();
     // Twice: the second time gradients are added to those that are there.
     for _ in 0..2 {
-        out = model.forward(&batch, &mut tape).unwrap();
-        model.backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients).unwrap();
+        out = tape.forward(&model, &batch).unwrap();
+        tape.backward(&model, &d_log_probs, &d_entropies, &mut gradients).unwrap();
     }
     let len = gradients.buf().len();
     let mut flat = vec![0.0; len];
     model.device().download(gradients.buf().first(len), &mut flat);
-    let norm: f64 = gradients.squared_norms(&model).iter().sum();
+    let norm: f64 = model.gradient_norms(&gradients).iter().sum();
     let step = hapo_kernels::AdamW {
         learning_rate: 1e-3,
         beta1: 0.9,
@@ -94,7 +93,7 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
         step: 1,
         gradient_scale: 1.0 / norm.sqrt(),
     };
-    model.adamw(step, &gradients, &mut moments);
+    moments.adamw(&mut model, step, &gradients);
     let mut params = vec![0.0; len];
     model.read_trained(0, &mut params);
     model.device().check().unwrap();
@@ -189,24 +188,24 @@ fn decoding_is_training_read_token_by_token() {
         };
         let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
         let vocabulary = model.config().vocab_size;
-        let whole = model.logits(&tokens, &mut Tape::default()).unwrap();
+        let whole = Tape::default().logits(&model, &tokens).unwrap();
         // Decoding keeps probabilities in f32, which training rounds with all else.
         let largest = whole.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
         let near = if products == MatmulPrecision::F32 { 1e-4 } else { 0.02 * largest };
         let row = |i: usize| &whole[i * vocabulary..(i + 1) * vocabulary];
         let mut cache = KvCache::new(&model, 512).unwrap();
         // A prompt read in pieces, next to one read at once.
-        let mut prompt = model.begin_prefill(&mut cache, &tokens[..21]).unwrap();
-        assert!(model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().is_none());
-        assert!(model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().is_none());
-        let (slot, logits) = model.continue_prefill(&mut cache, &mut prompt, 8).unwrap().unwrap();
+        let mut prompt = cache.begin_prefill(&model, &tokens[..21]).unwrap();
+        assert!(cache.continue_prefill(&model, &mut prompt, 8).unwrap().is_none());
+        assert!(cache.continue_prefill(&model, &mut prompt, 8).unwrap().is_none());
+        let (slot, logits) = cache.continue_prefill(&model, &mut prompt, 8).unwrap().unwrap();
         assert!(gap(&logits, row(20)) < near, "{name}: a prompt in pieces");
-        let other = model.prefill(&mut cache, &[&tokens[..3]]).unwrap().slots[0];
+        let other = cache.prefill(&model, &[&tokens[..3]]).unwrap().slots[0];
         let (own, other) = (cache.fork(slot, 32).unwrap(), cache.fork(other, 32).unwrap());
         let mut logits = Vec::new();
         for (i, &token) in tokens.iter().enumerate().skip(21) {
             let rows = [(other, 5), (own, token)];
-            model.decode(&mut cache, &rows, &mut logits).unwrap();
+            cache.decode(&model, &rows, &mut logits).unwrap();
             let off = gap(&logits[vocabulary..], row(i));
             assert!(off < near, "{name}, position {i}: {off} of {largest}");
         }
@@ -262,42 +261,46 @@ fn completions_do_not_depend_on_memory_or_preemption() {
     assert!(got == expected && preemptions > 0, "{preemptions} preemptions");
 }
 
-/// What a tape and the buffers of decoding hold in the device's formats is what the formulas say.
+/// What a device that counts takes is what the machine is asked for, but for scratch memory.
 #[test]
-fn formulas_of_memory_are_what_is_held_in_bf16() {
-    for name in MODELS {
-        let Some(model) = fibers(name, MatmulPrecision::Bf16) else {
+fn what_is_counted_is_what_a_gpu_allocates() {
+    for (name, products) in
+        MODELS.into_iter().flat_map(|it| [(it, MatmulPrecision::F32), (it, MatmulPrecision::Bf16)])
+    {
+        let Some(gpu) = support::gpu(products) else {
             return;
         };
-        let formats = ActivationFormats::of(model.device(), model.config());
-        let mut gradients = Gradients::new(&model).unwrap();
-        let tokens: Vec<u32> = (0..40).map(|i| (i * 29 + 3) % 380).collect();
-        for checkpointing in [ActivationCheckpointing::None, ActivationCheckpointing::Layers] {
-            let mut tape = Tape::new(checkpointing);
-            let mut batch = PackedBatch::default();
-            let prompt = batch.push(&tokens[..10], None);
-            batch.push_response(prompt, &tokens[10..], 1.0);
-            let slopes = vec![1.0; model.forward(&batch, &mut tape).unwrap().log_probs.len()];
-            model.backward(&mut tape, &slopes, &slopes, &mut gradients).unwrap();
-            let held = (model.config(), formats);
-            let said = tape_bytes(held, 39, 30, 30, checkpointing, 0, GPU_LOGIT_BYTES);
-            assert_eq!(tape.bytes(), said, "{name} {checkpointing:?}");
-        }
-        // One sequence is decoded in buffers for four rows, after a prompt of which one row reaches the head.
-        let Some(machine) = model.device().launcher().fibers().cloned() else {
+        let Some(machine) = gpu.launcher().fibers().cloned() else {
             return;
         };
-        let mut cache = KvCache::new(&model, 256).unwrap();
+        let config = hapo_model::folder::open(&model_dir(name)).unwrap().config;
+        // The first time scratch memory grows, which stays.
+        drop(take(gpu.clone(), config.clone()));
         let before = machine.held();
-        let prompt = model.prefill(&mut cache, &[&tokens[..10]]).unwrap().slots[0];
-        let slot = cache.fork(prompt, 8).unwrap();
-        model.decode(&mut cache, &[(slot, 4)], &mut Vec::new()).unwrap();
-        let rows = GenerationRows { decoded: 4, prefill: 10, prompts: 1 };
-        // Logits of a prompt are on the host twice, and are counted with the rest.
-        let on_host = 2 * size_of::<f32>() * model.config().vocab_size;
-        let said = generation_bytes((model.config(), formats), rows, 0) as usize - on_host;
-        assert_eq!(machine.held() - before, said, "{name}");
+        let held = take(gpu.clone(), config.clone());
+        let allocated = machine.held() - before;
+        drop(held);
+        let counting = Counting::new(gpu.habits());
+        let tally = counting.tally().clone();
+        let held = take(counting, config);
+        assert_eq!(tally.now(), allocated, "{name}, {products:?}");
+        drop(held);
     }
+}
+
+/// A model, its gradients and moments, a cache and a tape.
+fn take<D: Device>(device: D, config: Config) -> impl Sized {
+    let model = Model::new(device, config, 64).unwrap();
+    let mut gradients = model.gradients().unwrap();
+    let moments = Moments::new(&model).unwrap();
+    let cache = KvCache::new(&model, 256).unwrap();
+    let mut tape = Tape::new(ActivationCheckpointing::Layers).with_logit_bytes(384 * 4 * 12);
+    let mut batch = PackedBatch::default();
+    let prompt = batch.push(&[1, 2, 3, 4, 5], None);
+    batch.push_response(prompt, &[9; 20], 1.0);
+    let slopes = vec![1.0; tape.forward(&model, &batch).unwrap().log_probs.len()];
+    tape.backward(&model, &slopes, &slopes, &mut gradients).unwrap();
+    (model, gradients, moments, cache, tape)
 }
 
 #[test]
@@ -307,23 +310,23 @@ fn bf16_products_stay_near() {
         return;
     };
     let tokens: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 380).collect();
-    let exact = cpu(name).logits(&tokens, &mut Tape::default()).unwrap();
-    let rounded = model.logits(&tokens, &mut Tape::default()).unwrap();
+    let exact = Tape::default().logits(&cpu(name), &tokens).unwrap();
+    let rounded = Tape::default().logits(&model, &tokens).unwrap();
     let largest = exact.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
     let off = gap(&exact, &rounded);
     assert!(off > 0.0 && off < 0.02 * largest, "{off} of {largest}");
     // Decoding rounds what training rounds, but for probabilities.
     let mut cache = KvCache::new(&model, 128).unwrap();
-    let prompt = model.prefill(&mut cache, &[&tokens[..9]]).unwrap().slots[0];
+    let prompt = cache.prefill(&model, &[&tokens[..9]]).unwrap().slots[0];
     let (slot, mut logits) = (cache.fork(prompt, 32).unwrap(), Vec::new());
     for (i, &token) in tokens.iter().enumerate().skip(9) {
-        model.decode(&mut cache, &[(slot, token)], &mut logits).unwrap();
+        cache.decode(&model, &[(slot, token)], &mut logits).unwrap();
         let row = &rounded[i * logits.len()..(i + 1) * logits.len()];
         let off = gap(&logits, row);
         assert!(off < 0.01 * largest, "position {i}: {off} of {largest}");
     }
-    // Products read the packed half of the weights, and there is no other form.
-    assert_eq!(model.pack_rounded().unwrap(), Packed::Alone);
+    // Products read the upper half of the weights, and there is no faster form.
+    assert!(!model.quicken().unwrap());
 }
 
 /// The trained weights are read by the next pass, in bf16 too: its loss goes down.
@@ -336,16 +339,16 @@ fn rounded_products_read_the_weights_after_an_update() {
     let mut model = fibers("tiny-qwen2", MatmulPrecision::Bf16).unwrap();
     let batch = group();
     let mut tape = Tape::default();
-    let mut gradients = Gradients::new(&model).unwrap();
+    let mut gradients = model.gradients().unwrap();
     let mut moments = Moments::new(&model).unwrap();
     let n = batch.targets.len();
     let mean = |of: &[f32]| of.iter().sum::<f32>() / n as f32;
     let mut means = vec![mean(&before)];
     for step in 1..=3 {
-        model.forward(&batch, &mut tape).unwrap();
+        tape.forward(&model, &batch).unwrap();
         gradients.release();
         let (d, none) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
-        model.backward(&mut tape, &d, &none, &mut gradients).unwrap();
+        tape.backward(&model, &d, &none, &mut gradients).unwrap();
         tape.release();
         let adamw = hapo_kernels::AdamW {
             learning_rate: 3e-3,
@@ -356,8 +359,8 @@ fn rounded_products_read_the_weights_after_an_update() {
             step,
             gradient_scale: 1.0,
         };
-        model.adamw(adamw, &gradients, &mut moments);
-        means.push(mean(&model.forward(&batch, &mut tape).unwrap().log_probs));
+        moments.adamw(&mut model, adamw, &gradients);
+        means.push(mean(&tape.forward(&model, &batch).unwrap().log_probs));
     }
     assert!(means.is_sorted_by(|a, b| a + 1e-3 < *b), "{means:?}");
 }
@@ -426,13 +429,13 @@ fn a_full_gpu_is_a_typed_error_and_no_panic() {
     };
     let mut tape = Tape::default();
     let tokens = [5, 17, 3];
-    let before = model.logits(&tokens, &mut tape).unwrap();
+    let before = tape.logits(&model, &tokens).unwrap();
     let mut cache = KvCache::new(&model, 64).unwrap();
     // Buffers are refused at once, tables, which cannot say so, when the pass is over.
     fibers.set_full(true);
     let refused = [
-        model.logits(&tokens, &mut tape).unwrap_err(),
-        model.prefill(&mut cache, &[&tokens]).unwrap_err(),
+        tape.logits(&model, &tokens).unwrap_err(),
+        cache.prefill(&model, &[&tokens]).unwrap_err(),
         KvCache::new(&model, 64).unwrap_err(),
     ];
     for error in refused {
@@ -446,8 +449,8 @@ fn a_full_gpu_is_a_typed_error_and_no_panic() {
     }
     // Nothing is left behind.
     fibers.set_full(false);
-    assert_eq!(model.logits(&tokens, &mut tape).unwrap(), before);
-    let read = model.prefill(&mut cache, &[&tokens]).unwrap();
+    assert_eq!(tape.logits(&model, &tokens).unwrap(), before);
+    let read = cache.prefill(&model, &[&tokens]).unwrap();
     let last = before.len() - model.config().vocab_size;
     assert!(gap(&read.logits, &before[last..]) < 1e-5);
 }

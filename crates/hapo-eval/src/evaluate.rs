@@ -32,18 +32,12 @@ pub struct EvalSettings {
 }
 
 /// A model under evaluation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EvalModel<'a, D: Device> {
     /// The model.
     pub model: &'a Model<D>,
     /// The format of its prompts.
     pub chat_format: &'a ChatFormat,
-}
-
-impl<D: Device> Clone for EvalModel<'_, D> {
-    fn clone(&self) -> Self {
-        *self
-    }
 }
 
 impl<D: Device> Copy for EvalModel<'_, D> {}

@@ -4,8 +4,9 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart,
-    HeadTarget, MatShape, MomentsMut, SegmentRow, SpanMut, row_stats,
+    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device, EmbeddingLayout,
+    HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat, Numbers, NumbersMut,
+    Output, Placed, SegmentRow, SpanMut, row_stats,
 };
 
 const ROWS: usize = 96;
@@ -16,9 +17,15 @@ const HEADS: AttentionShape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 
 
 fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
     let values: Vec<f32> = (0..len).map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5).collect();
-    let mut it = cpu.alloc(len).expect("memory");
+    let mut it = cpu.alloc(len, NumberFormat::F32).expect("memory");
     cpu.upload(&values, it.first_mut(len));
     it
+}
+
+fn weight(cpu: &Cpu, shape: [usize; 2], held: Held) -> CpuWeight {
+    let mut weight = cpu.weight(shape, held).expect("memory");
+    cpu.write(&mut weight, 0, numbers(cpu, shape[0] * shape[1]).as_slice());
+    weight
 }
 
 fn all(buf: &mut CpuBuf) -> SpanMut<'_, CpuBuf> {
@@ -31,28 +38,28 @@ fn products(c: &mut Criterion) {
     let mut group = c.benchmark_group("product");
     for rows in [1, 8, 64, 1536] {
         let shape = MatShape { rows, inputs: HIDDEN, outputs: FFN };
-        let (x, w) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
-        let len = cpu.packed_len(HIDDEN, FFN).expect("this device packs");
-        let mut packed = cpu.alloc(len).expect("memory");
-        cpu.pack([HIDDEN, FFN], 0, w.first(w.len()), all(&mut packed));
+        let x = numbers(&cpu, rows * HIDDEN);
+        let w = weight(&cpu, [HIDDEN, FFN], Held::Trained);
+        let frozen = weight(&cpu, [HIDDEN, FFN], Held::Frozen(NumberFormat::Bf16));
         let mut y = numbers(&cpu, rows * FFN);
-        let (x, w) = (x.first(x.len()), w.first(w.len()));
+        let x = x.first(x.len());
         group.throughput(Throughput::Elements((rows * HIDDEN * FFN) as u64));
-        group.bench_function(format!("f32, {rows} rows"), |b| {
-            b.iter(|| cpu.matmul(shape, x, w, Accumulate::Nothing, all(&mut y)));
-        });
-        group.bench_function(format!("packed bf16, {rows} rows"), |b| {
-            let packed = packed.first(len);
-            b.iter(|| cpu.matmul_packed(shape, x, packed, Accumulate::Nothing, all(&mut y)));
-        });
+        for (name, weight) in [("f32", &w), ("bf16", &frozen)] {
+            group.bench_function(format!("{name}, {rows} rows"), |b| {
+                b.iter(|| {
+                    let output = Output { weight, onto: Accumulate::Nothing, y: all(&mut y) };
+                    cpu.product(shape, x, [output]);
+                });
+            });
+        }
         let (mut dx, mut dw) = (numbers(&cpu, rows * HIDDEN), numbers(&cpu, HIDDEN * FFN));
         group.bench_function(format!("gradient of the input, {rows} rows"), |b| {
             let dy = y.first(rows * FFN);
-            b.iter(|| cpu.matmul_input_grad(shape, dy, w, Accumulate::Nothing, all(&mut dx)));
+            b.iter(|| cpu.product_input_grad(shape, dy, &w, Accumulate::Nothing, all(&mut dx)));
         });
         group.bench_function(format!("gradient of the weights, {rows} rows"), |b| {
             let dy = y.first(rows * FFN);
-            b.iter(|| cpu.matmul_weight_grad(shape, x, dy, Accumulate::Nothing, all(&mut dw)));
+            b.iter(|| cpu.product_weight_grad(shape, x, dy, Accumulate::Nothing, all(&mut dw)));
         });
     }
     group.finish();
@@ -77,17 +84,19 @@ fn rows(c: &mut Criterion) {
     });
     let angles = numbers(&cpu, ROWS * HEADS.head_dim);
     let positions = cpu.table(&(0..ROWS as u32).collect::<Vec<_>>());
+    let mut k = numbers(&cpu, ROWS * HEADS.kv_dim());
     group.bench_function("rope", |b| {
         b.iter(|| {
             let angles = angles.first(angles.len());
-            cpu.rope(HEADS.head_dim, 1.0, angles, &positions, all(&mut y));
+            let heads = Heads::Forward([all(&mut y), all(&mut k)]);
+            cpu.rope(HEADS, angles, &positions, heads);
         });
     });
-    let embedding = numbers(&cpu, VOCABULARY * HIDDEN);
+    let embedding = weight(&cpu, [HIDDEN, VOCABULARY], Held::Trained);
     group.bench_function("embed, columns", |b| {
         b.iter(|| {
             let layout = EmbeddingLayout::Columns { vocabulary: VOCABULARY };
-            cpu.embed(layout, &positions, embedding.first(embedding.len()), all(&mut y));
+            cpu.embed(layout, &positions, &embedding, all(&mut y));
         });
     });
     let logits = numbers(&cpu, ROWS * VOCABULARY);
@@ -171,13 +180,14 @@ fn optimiser(c: &mut Criterion) {
         b.iter_batched_ref(
             || [0; 3].map(|_| numbers(&cpu, len)),
             |[p, m, v]| {
-                cpu.adamw(step, gradient.first(len), all(p), MomentsMut::F32([all(m), all(v)]));
+                let parameter = Placed { at: 0, len, numbers: NumbersMut::Span(all(p)) };
+                cpu.adamw(step, &gradient, MomentsMut::F32([m, v]), vec![parameter]);
             },
             BatchSize::LargeInput,
         );
     });
     group.bench_function("squared norm", |b| {
-        b.iter(|| cpu.squared_norm(gradient.first(len)));
+        b.iter(|| cpu.squared_norms(&[Numbers::Span(gradient.first(len))]));
     });
     group.finish();
 }

@@ -4,8 +4,8 @@
 //! whose interval of the cumulative distribution holds it, tokens in id order. The price against
 //! Gumbel noise is one pass more; in return a draw is one number and can be replayed by hand.
 
-use crate::device::{DrawRow, DrawnToken};
 use crate::row::{exp, exp_sum, log_prob, max, row_stats};
+use crate::shapes::{DrawRow, DrawnToken};
 
 /// Draws a token of an id below `usable` from a row of logits: what [`Device::draw`](crate::Device::draw) does of
 /// every row, [`DrawRow::row`] aside.

@@ -1,8 +1,9 @@
 //! The decoder's arithmetic, forward and backward, on a [`Device`].
 //!
-//! Purpose: one trait of about twenty operations over flat `f32` buffers, so that everything above
+//! Purpose: one trait of forty functions over flat buffers and weight matrices, so that everything above
 //! this crate is written once. [`Cpu`] is its first implementation: matrix products by the `gemm`
-//! crate, everything else as small fused kernels with a written backward.
+//! crate, everything else as small fused kernels with a written backward. [`Counting`] adds up the bytes that a device
+//! would take, and computes nothing.
 //!
 //! Price: there is no tape and no autodiff; whoever adds an operation writes its derivative. Shapes
 //! inside a device are invariants (checked by assertions), not errors: the boundary that answers with
@@ -28,24 +29,37 @@
 )]
 
 mod compute;
+mod counting;
 mod cpu;
 mod device;
 mod draw;
+mod error;
+mod habits;
 mod isa;
 mod lanes;
 mod moments;
 mod number_format;
 mod row;
+mod shapes;
+mod span;
+mod tally;
+mod weight;
 
 pub use compute::Compute;
-pub use cpu::{Cpu, CpuBuf, TracedCall};
-pub use device::{
-    Accumulate, AdamW, AdamWFactors, AttentionShape, Buffer, CPU_LOGIT_BYTES, CacheLayer, CacheRow,
-    Device, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, GPU_LOGIT_BYTES, HeadPart,
-    HeadTarget, MatShape, PAGE, SegmentRow, Span, SpanMut, TableItem,
-};
+pub use counting::{CountedBuf, CountedWeight, Counting};
+pub use cpu::{Cpu, CpuBuf, CpuWeight, TracedCall};
+pub use device::Device;
 pub use draw::draw;
+pub use error::DeviceError;
+pub use habits::{CPU_LOGIT_BYTES, GPU_LOGIT_BYTES, Habits, Machine};
 pub use isa::{Isa, multiplies_bf16};
 pub use moments::MomentsMut;
 pub use number_format::NumberFormat;
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};
+pub use shapes::{
+    Accumulate, AdamW, AdamWFactors, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, TableItem,
+};
+pub use span::{Buffer, Span, SpanMut};
+pub use tally::Tally;
+pub use weight::{Heads, Held, Matrix, Numbers, NumbersMut, Output, Placed};

@@ -1,21 +1,17 @@
 //! How the optimiser's moments are held.
 
-use crate::device::SpanMut;
-
-/// The first and the second moments of the elements of an update.
+/// The first and the second moments of all elements of an update.
 ///
 /// A moment in bf16 is rounded up with the probability of what the lower number lacks, so that its mean over many steps is
 /// that of f32: a decay of 0.999 moves it by less than half a unit of bf16, and the nearest number would stand still.
 #[derive(Debug)]
 pub enum MomentsMut<'a, B> {
     /// One number for each element.
-    F32([SpanMut<'a, B>; 2]),
+    F32([&'a mut B; 2]),
     /// Bf16, two elements in a number of the buffer, the first of them in its low half.
     Bf16 {
-        /// The whole buffers.
+        /// The buffers.
         buffers: [&'a mut B; 2],
-        /// The update's first element among those of the buffers.
-        first: usize,
         /// Seed of the draws that round ([`hapo_core::RngStream::Moments`]): at the counter of [`crate::AdamW::step`] and
         /// of the element's number over eight, the element has 16 bits for the first moment and 16 for the second.
         seed: u64,

@@ -1,8 +1,9 @@
 //! Every operation against a naive f64 one, every written gradient against central differences of it.
 
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, Device, EmbeddingLayout, HeadPart,
-    HeadTarget, MatShape, MomentsMut, SegmentRow,
+    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device, EmbeddingLayout,
+    HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat, Numbers, NumbersMut,
+    Output, Placed, SegmentRow,
 };
 
 /// A deterministic stream of numbers in (−1, 1).
@@ -25,9 +26,15 @@ fn cpu() -> Cpu {
 }
 
 fn buf(cpu: &Cpu, values: &[f32]) -> CpuBuf {
-    let mut buf = cpu.alloc(values.len()).unwrap();
+    let mut buf = cpu.alloc(values.len(), NumberFormat::F32).unwrap();
     cpu.upload(values, buf.first_mut(values.len()));
     buf
+}
+
+fn weight(cpu: &Cpu, shape: [usize; 2], values: &[f32]) -> CpuWeight {
+    let mut weight = cpu.weight(shape, Held::Trained).unwrap();
+    cpu.write(&mut weight, 0, values);
+    weight
 }
 
 fn wide(x: &[f32]) -> Vec<f64> {
@@ -82,22 +89,24 @@ fn products() {
         let (x, w, b) = (s.take(m * k), s.take(k * n), s.take(n));
         let (dy, old) = (s.take(m * n), s.take(m * n));
         let shape = MatShape { rows: m, inputs: k, outputs: n };
-        let (xb, wb, bb, dyb) = (buf(&cpu, &x), buf(&cpu, &w), buf(&cpu, &b), buf(&cpu, &dy));
+        let (xb, bb, dyb) = (buf(&cpu, &x), buf(&cpu, &b), buf(&cpu, &dy));
+        let weight = weight(&cpu, [k, n], &w);
         let mut y = buf(&cpu, &old);
-        let (xs, ws, dys) = (xb.first(m * k), wb.first(k * n), dyb.first(m * n));
+        let (xs, dys) = (xb.first(m * k), dyb.first(m * n));
         let plain = naive_matmul(&wide(&x), &wide(&w), m, k, n);
         for (case, onto) in
             [Accumulate::Existing, Accumulate::Bias(bb.first(n)), Accumulate::<CpuBuf>::Nothing]
                 .into_iter()
                 .enumerate()
         {
-            cpu.matmul(shape, xs, ws, onto, y.first_mut(m * n));
+            let output = Output { weight: &weight, onto, y: y.first_mut(m * n) };
+            cpu.product(shape, xs, [output]);
             let want: Vec<f64> =
                 (0..m * n).map(|i| plain[i] + f64::from([old[i], b[i % n], 0.0][case])).collect();
-            agree("matmul", y.as_slice(), &want);
+            agree("product", y.as_slice(), &want);
         }
         let mut dx = buf(&cpu, &x);
-        cpu.matmul_input_grad(shape, dys, ws, Accumulate::Existing, dx.first_mut(m * k));
+        cpu.product_input_grad(shape, dys, &weight, Accumulate::Existing, dx.first_mut(m * k));
         let want: Vec<f64> = numeric(&x, &dy, |x| naive_matmul(x, &wide(&w), m, k, n))
             .iter()
             .zip(&x)
@@ -106,7 +115,7 @@ fn products() {
         agree("input grad", dx.as_slice(), &want);
         if k * n < 2500 {
             let mut dw = buf(&cpu, &w);
-            cpu.matmul_weight_grad(shape, xs, dys, Accumulate::Nothing, dw.first_mut(k * n));
+            cpu.product_weight_grad(shape, xs, dys, Accumulate::Nothing, dw.first_mut(k * n));
             let want = numeric(&w, &dy, |w| naive_matmul(&wide(&x), w, m, k, n));
             agree("weight grad", dw.as_slice(), &want);
         }
@@ -136,8 +145,9 @@ fn rms_norm() {
         let (x, w, dy) = (s.take(rows * width), s.take(width), s.take(rows * width));
         let (xb, wb, dyb) = (buf(&cpu, &x), buf(&cpu, &w), buf(&cpu, &dy));
         let n = rows * width;
-        let (mut y, mut copy) = (cpu.alloc(n).unwrap(), cpu.alloc(n).unwrap());
-        let mut inverse = cpu.alloc(rows).unwrap();
+        let (mut y, mut copy) =
+            (cpu.alloc(n, NumberFormat::F32).unwrap(), cpu.alloc(n, NumberFormat::F32).unwrap());
+        let mut inverse = cpu.alloc(rows, NumberFormat::F32).unwrap();
         cpu.rms_norm(
             1e-6,
             xb.first(n),
@@ -179,7 +189,7 @@ fn swiglu() {
         g.iter().zip(u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
     };
     let (mut g, mut u, mut d) = (buf(&cpu, &gate), buf(&cpu, &up), buf(&cpu, &dh));
-    let mut h = cpu.alloc(n).unwrap();
+    let mut h = cpu.alloc(n, NumberFormat::F32).unwrap();
     cpu.swiglu(g.first(n), u.first(n), h.first_mut(n));
     let forward = naive(&wide(&gate), &wide(&up));
     agree("swiglu", h.as_slice(), &forward);
@@ -202,6 +212,7 @@ fn rope() {
     }
     let mut s = Stream(11);
     let n = positions.len() * heads * width;
+    let shape = AttentionShape { heads, kv_heads: heads, head_dim: width };
     let (x, dy) = (s.take(n), s.take(n));
     let naive = |x: &[f64]| -> Vec<f64> {
         let mut y = x.to_vec();
@@ -220,12 +231,17 @@ fn rope() {
     };
     let angles = buf(&cpu, &table);
     let positions = cpu.table(&positions);
-    let (mut y, mut dx) = (buf(&cpu, &x), buf(&cpu, &dy));
+    let (mut q, mut k) = (buf(&cpu, &x), buf(&cpu, &x));
+    let (mut dq, mut dk) = (buf(&cpu, &dy), buf(&cpu, &dy));
     let all = angles.first(table.len());
-    cpu.rope(width, 1.0, all, &positions, y.first_mut(n));
-    cpu.rope(width, -1.0, all, &positions, dx.first_mut(n));
-    agree("rope", y.as_slice(), &naive(&wide(&x)));
-    agree("rope grad", dx.as_slice(), &numeric(&x, &dy, naive));
+    cpu.rope(shape, all, &positions, Heads::Forward([q.first_mut(n), k.first_mut(n)]));
+    cpu.rope(shape, all, &positions, Heads::Backward([dq.first_mut(n), dk.first_mut(n)]));
+    for y in [q, k] {
+        agree("rope", y.as_slice(), &naive(&wide(&x)));
+    }
+    for dx in [dq, dk] {
+        agree("rope grad", dx.as_slice(), &numeric(&x, &dy, naive));
+    }
 }
 
 /// `[rows, heads · head_dim]` from queries, keys and values, by the definition.
@@ -289,8 +305,8 @@ fn attention_with_and_without_prefix() {
         let (q, k, v, dy) = (s.take(nq), s.take(nk), s.take(nk), s.take(nq));
         let (qb, kb, vb, dyb) = (buf(&cpu, &q), buf(&cpu, &k), buf(&cpu, &v), buf(&cpu, &dy));
         let table = cpu.table(&segments);
-        let mut out = cpu.alloc(nq).unwrap();
-        let mut log_sums = cpu.alloc(rows * heads).unwrap();
+        let mut out = cpu.alloc(nq, NumberFormat::F32).unwrap();
+        let mut log_sums = cpu.alloc(rows * heads, NumberFormat::F32).unwrap();
         let (qs, ks, vs) = (qb.first(nq), kb.first(nk), vb.first(nk));
         cpu.attention(
             shape,
@@ -344,12 +360,13 @@ fn embedding_in_both_layouts() {
         let naive = |e: &[f64]| -> Vec<f64> {
             (0..n).map(|i| e[at(tokens[i / width] as usize, i % width)]).collect()
         };
-        let (eb, dxb) = (buf(&cpu, &e), buf(&cpu, &dx));
-        let mut x = cpu.alloc(n).unwrap();
+        let shape = if columns { [width, vocabulary] } else { [vocabulary, width] };
+        let (table_of_rows, dxb) = (weight(&cpu, shape, &e), buf(&cpu, &dx));
+        let mut x = cpu.alloc(n, NumberFormat::F32).unwrap();
         let table = cpu.table(&tokens);
-        cpu.embed(layout, &table, eb.first(e.len()), x.first_mut(n));
+        cpu.embed(layout, &table, &table_of_rows, x.first_mut(n));
         agree("embed", x.as_slice(), &naive(&wide(&e)));
-        let mut de = cpu.alloc(e.len()).unwrap();
+        let mut de = cpu.alloc(e.len(), NumberFormat::F32).unwrap();
         cpu.embed_grad(layout, &table, dxb.first(n), de.first_mut(e.len()));
         agree("embed grad", de.as_slice(), &numeric(&e, &dx, naive));
     }
@@ -360,7 +377,7 @@ fn gather_and_scatter() {
     let cpu = cpu();
     let x: Vec<f32> = (0..12).map(|i| i as f32).collect();
     let (xb, rows) = (buf(&cpu, &x), cpu.table(&[3_u32, 1]));
-    let mut y = cpu.alloc(6).unwrap();
+    let mut y = cpu.alloc(6, NumberFormat::F32).unwrap();
     cpu.gather_rows(3, &rows, xb.first(12), y.first_mut(6));
     assert_eq!(y.as_slice(), [9.0, 10.0, 11.0, 3.0, 4.0, 5.0]);
     let mut back = buf(&cpu, &x);
@@ -407,7 +424,7 @@ fn head_at_several_temperatures() {
     let table = cpu.table(&targets);
     let part = HeadPart { first_row: 0, rows, first_target: 0, targets: n };
     let mut z = buf(&cpu, &logits);
-    let mut stats = cpu.alloc(6 * n).unwrap();
+    let mut stats = cpu.alloc(6 * n, NumberFormat::F32).unwrap();
     cpu.head(vocabulary, &table, part, z.first(logits.len()), stats.first_mut(6 * n));
     let got: Vec<f32> = stats.as_slice().chunks(6).flat_map(|s| [s[0], s[2]]).collect();
     agree("head", &got, &naive(&wide(&logits)));
@@ -432,7 +449,10 @@ fn adamw_and_norm() {
     let v: Vec<f32> = s.take(n).iter().map(|v| v * v).collect();
     let gb = buf(&cpu, &g);
     let want: f64 = wide(&g).iter().map(|v| v * v).sum();
-    let norm = cpu.squared_norm(gb.first(n));
+    let matrix = weight(&cpu, [10, 100], &g);
+    let norms = cpu.squared_norms(&[Numbers::Span(gb.first(n)), Numbers::Weight(&matrix)]);
+    let norm = norms[0];
+    assert_eq!(norms[1], norm);
     assert!((norm - want).abs() < 1e-5 * want, "{norm} instead of {want}");
     let (mut pb, mut mb, mut vb) = (buf(&cpu, &p), buf(&cpu, &m), buf(&cpu, &v));
     let step = AdamW {
@@ -444,12 +464,14 @@ fn adamw_and_norm() {
         step: 3,
         gradient_scale: 0.5,
     };
-    cpu.adamw(
-        step,
-        gb.first(n),
-        pb.first_mut(n),
-        MomentsMut::F32([mb.first_mut(n), vb.first_mut(n)]),
-    );
+    // A vector and, behind it, a matrix.
+    let mut matrix = weight(&cpu, [20, 40], &p[200..]);
+    let parameters = vec![
+        Placed { at: 0, len: 200, numbers: NumbersMut::Span(pb.first_mut(200)) },
+        Placed { at: 200, len: 800, numbers: NumbersMut::Weight(&mut matrix) },
+    ];
+    cpu.adamw(step, &gb, MomentsMut::F32([&mut mb, &mut vb]), parameters);
+    cpu.read(&matrix, 0, &mut pb.as_mut_slice()[200..]);
     let (mut pw, mut mw, mut vw) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..n {
         let g = f64::from(g[i]) * 0.5;

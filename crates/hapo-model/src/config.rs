@@ -6,6 +6,8 @@
 
 use hapo_kernels::AttentionShape;
 
+use crate::compute_error::ComputeError;
+
 /// Which published architecture a folder holds; decides names in `config.json` and the flags below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
@@ -104,6 +106,42 @@ impl Config {
     /// Widths of its attention blocks.
     pub fn attention_shape(&self) -> AttentionShape {
         AttentionShape { heads: self.heads, kv_heads: self.kv_heads, head_dim: self.head_dim }
+    }
+
+    /// Whether a decoder of this shape can be computed with.
+    ///
+    /// # Errors
+    /// [`ComputeError::Config`] with the first field that forbids it.
+    pub fn check_computable(&self) -> Result<(), ComputeError> {
+        let positive = [
+            ("vocab_size", self.vocab_size),
+            ("hidden", self.hidden),
+            ("layers", self.layers),
+            ("heads", self.heads),
+            ("kv_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("ffn", self.ffn),
+        ];
+        for (field, got) in positive {
+            if got == 0 {
+                return Err(ComputeError::Config { field, expected: "at least 1".to_owned(), got });
+            }
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            return Err(ComputeError::Config {
+                field: "kv_heads",
+                expected: format!("a divisor of heads = {}", self.heads),
+                got: self.kv_heads,
+            });
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(ComputeError::Config {
+                field: "head_dim",
+                expected: "an even number".to_owned(),
+                got: self.head_dim,
+            });
+        }
+        Ok(())
     }
 
     /// Every tensor of the folder, in the order of the flat parameter buffer. `lm_head.weight` is

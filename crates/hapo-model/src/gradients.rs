@@ -1,16 +1,16 @@
 //! The sum of gradients by the parameters.
 
-use hapo_kernels::{Accumulate, Buffer, Device, MatShape, Span, SpanMut};
+use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Span, SpanMut};
 
 use crate::compute_error::ComputeError;
-use crate::model::Model;
-use crate::params::Range;
+use crate::places::Range;
 
 /// The sum of gradients of the batches since [`Gradients::clear`], laid out as the trained parameters.
 #[derive(Debug)]
 pub struct Gradients<D: Device> {
     /// Is `None` while its memory is given back.
     buf: Option<D::Buf>,
+    len: usize,
     /// Takes the gradients of norms that are not trained, which the operation gives in any case.
     unread: Option<D::Buf>,
     /// Whether no backward pass was added since the last clear; the buffer's numbers mean nothing then.
@@ -18,18 +18,14 @@ pub struct Gradients<D: Device> {
 }
 
 impl<D: Device> Gradients<D> {
-    /// Zero gradients.
-    ///
-    /// # Errors
-    /// No memory.
-    pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
-        let device = &model.device;
-        let unread = match model.adapter {
-            Some(_) => Some(device.alloc(model.config.hidden.max(model.config.head_dim))?),
-            None => None,
+    /// Zero gradients of `len` parameters; `unread` elements are of the longest norm that is not trained.
+    pub(crate) fn zeros(device: &D, len: usize, unread: usize) -> Result<Self, ComputeError> {
+        let unread = match unread {
+            0 => None,
+            _ => Some(device.alloc(unread, NumberFormat::F32)?),
         };
-        let buf = Some(device.alloc(model.trained_layout().len())?);
-        Ok(Self { buf, unread, cleared: true })
+        let buf = Some(device.alloc(len, NumberFormat::F32)?);
+        Ok(Self { buf, len, unread, cleared: true })
     }
 
     /// Gives the memory back and forgets the sum; the next backward pass takes it again.
@@ -39,9 +35,9 @@ impl<D: Device> Gradients<D> {
     }
 
     /// Takes memory where it was given back.
-    pub(crate) fn reserve(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
+    pub(crate) fn reserve(&mut self, device: &D) -> Result<(), ComputeError> {
         if self.buf.is_none() {
-            self.buf = Some(model.device.alloc(model.trained_layout().len())?);
+            self.buf = Some(device.alloc(self.len, NumberFormat::F32)?);
         }
         Ok(())
     }
@@ -56,11 +52,10 @@ impl<D: Device> Gradients<D> {
     ///
     /// # Errors
     /// No memory, where it was given back.
-    pub fn materialize(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
+    pub fn materialize(&mut self, device: &D) -> Result<(), ComputeError> {
         if self.cleared {
-            self.reserve(model)?;
-            let len = self.buf().len();
-            model.device.fill(self.at_mut((0, len)), 0.0);
+            self.reserve(device)?;
+            device.fill(self.at_mut((0, self.len)), 0.0);
             self.cleared = false;
         }
         Ok(())
@@ -79,14 +74,6 @@ impl<D: Device> Gradients<D> {
         self.buf.as_ref().expect("gradients have memory")
     }
 
-    /// Squared norm of every tensor, in the order of the layout; zeros when cleared.
-    pub fn squared_norms(&self, model: &Model<D>) -> Vec<f64> {
-        if self.cleared {
-            return vec![0.0; model.trained_layout().params().len()];
-        }
-        model.squared_norms(self.buf())
-    }
-
     /// Adds the gradient `xᵀ · dy` of a matrix, once per backward pass.
     pub(crate) fn add_product(
         &mut self,
@@ -97,7 +84,7 @@ impl<D: Device> Gradients<D> {
         dy: Span<D::Buf>,
     ) {
         let onto = self.accumulate();
-        device.matmul_weight_grad(shape, x, dy, onto, self.at_mut(matrix));
+        device.product_weight_grad(shape, x, dy, onto, self.at_mut(matrix));
     }
 
     /// What the first addition of a backward pass is added to.
@@ -105,24 +92,30 @@ impl<D: Device> Gradients<D> {
         if self.cleared { Accumulate::Nothing } else { Accumulate::Existing }
     }
 
-    /// Whether the gradients are those of an adapter.
-    pub(crate) fn base_is_frozen(&self) -> bool {
-        self.unread.is_some()
-    }
-
-    /// Adds the gradient of a bias of the model.
-    pub(crate) fn add_bias(&mut self, device: &D, bias: Range, dy: Span<D::Buf>) {
-        if !self.base_is_frozen() {
-            device.add_column_sums(bias.1, dy, self.cleared(device, bias));
+    /// Adds the gradient of a bias, where it is trained.
+    pub(crate) fn add_bias(&mut self, device: &D, place: Option<Range>, dy: Span<D::Buf>) {
+        if let Some(place) = place {
+            device.add_column_sums(place.1, dy, self.cleared(device, place));
         }
     }
 
-    /// A range of the model's norms for an operation that can only add to it: zeroed first in a cleared sum.
+    /// The range of a norm, for an operation that can only add to it: zeroed first in a cleared sum, and read by nobody
+    /// where the norm has no place.
+    pub(crate) fn of_norm(
+        &mut self,
+        device: &D,
+        place: Option<Range>,
+        len: usize,
+    ) -> SpanMut<'_, D::Buf> {
+        let Some(place) = place else {
+            let unread = self.unread.as_mut().expect("norms that are not trained have one");
+            return unread.first_mut(len);
+        };
+        self.cleared(device, place)
+    }
+
+    /// A range for an operation that can only add to it: zeroed first in a cleared sum.
     pub(crate) fn cleared(&mut self, device: &D, range: Range) -> SpanMut<'_, D::Buf> {
-        if self.base_is_frozen() {
-            let unread = self.unread.as_mut().expect("a frozen base has one");
-            return unread.first_mut(range.1);
-        }
         if self.cleared {
             device.fill(self.at_mut(range), 0.0);
         }

@@ -2,13 +2,27 @@
 //!
 //! Price: logits beyond a chunk are computed twice, once for each pass.
 
-use hapo_kernels::{Accumulate, Buffer, Device, HeadPart};
+use hapo_kernels::{Accumulate, Buffer, Device, HeadPart, MatShape, NumberFormat};
 
 use crate::batch::Prepared;
 use crate::compute_error::ComputeError;
-use crate::gradients::Gradients;
-use crate::memory::STATS;
-use crate::model::{Model, mat};
+use crate::config::Config;
+use crate::linear::{Backward, Input};
+use crate::model::Model;
+
+/// Numbers per target in the statistics of the head.
+const STATS: usize = 6;
+
+/// Rows of logits that fit into `bytes`.
+pub(crate) fn chunk_rows(vocabulary: usize, bytes: usize) -> usize {
+    (bytes / (vocabulary * size_of::<f32>())).max(6) / 6 * 6
+}
+
+/// Whether a batch of which `head_rows` predict tokens keeps its logits, of which `logit_bytes` are held at once, for the
+/// backward pass; they are computed twice where it does not.
+pub fn keeps_logits(config: &Config, head_rows: usize, logit_bytes: usize) -> bool {
+    head_rows <= chunk_rows(config.vocab_size, logit_bytes)
+}
 
 /// One number per target, in the caller's order.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -63,162 +77,141 @@ impl<D: Device> Head<D> {
             rows,
             targets,
             logit_rows,
-            x: device.alloc(rows * hidden)?,
-            norm: device.alloc_as(rows * hidden, device.factor_format())?,
-            norm_inverse: device.alloc(rows)?,
-            d_norm: device.alloc(rows * hidden)?,
-            dx: device.alloc(rows * hidden)?,
-            logits: device.alloc(logit_rows * model.config.vocab_size)?,
-            stats: device.alloc(targets * STATS)?,
-            gradients: device.alloc(targets * 2)?,
+            x: device.alloc(rows * hidden, NumberFormat::F32)?,
+            norm: device.alloc(rows * hidden, device.habits().factors())?,
+            norm_inverse: device.alloc(rows, NumberFormat::F32)?,
+            d_norm: device.alloc(rows * hidden, NumberFormat::F32)?,
+            dx: device.alloc(rows * hidden, NumberFormat::F32)?,
+            logits: device.alloc(logit_rows * model.config.vocab_size, NumberFormat::F32)?,
+            stats: device.alloc(targets * STATS, NumberFormat::F32)?,
+            gradients: device.alloc(targets * 2, NumberFormat::F32)?,
         })
     }
 
-    /// Bytes of its buffers but the logits, and of the logits.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        let all = [
-            &self.x,
-            &self.norm,
-            &self.norm_inverse,
-            &self.d_norm,
-            &self.dx,
-            &self.stats,
-            &self.gradients,
-        ];
-        (all.into_iter().map(Buffer::bytes).sum::<usize>() as u64, self.logits.bytes() as u64)
+    /// Bytes of the logits.
+    pub(crate) fn logit_bytes(&self) -> usize {
+        self.logits.bytes()
     }
-}
 
-impl<D: Device> Model<D> {
     /// Statistics of the targets of `hidden_states`, the output of the last layer.
-    pub(crate) fn head_forward(
-        &self,
+    pub(crate) fn forward(
+        &mut self,
+        model: &Model<D>,
         batch: &Prepared<D>,
         hidden_states: &D::Buf,
-        head: &mut Head<D>,
         chunk: usize,
     ) {
-        let vocabulary = self.config.vocab_size;
-        self.head_norm(batch.head_row_count, &batch.head_rows, hidden_states, head);
+        let vocabulary = model.config.vocab_size;
+        self.norm_rows(model, batch.head_row_count, &batch.head_rows, hidden_states);
         for part in parts(batch, chunk) {
-            self.head_product(part.first_row, part.rows, head);
-            self.device.head(
+            self.product(model, part.first_row, part.rows);
+            model.device.head(
                 vocabulary,
                 &batch.targets,
                 part,
-                head.logits.first(part.rows * vocabulary),
-                head.stats.first_mut(batch.order.len() * STATS),
+                self.logits.first(part.rows * vocabulary),
+                self.stats.first_mut(batch.order.len() * STATS),
             );
         }
     }
 
     /// From gradients of the targets to that of the last layer's output.
-    pub(crate) fn head_backward(
-        &self,
+    pub(crate) fn backward(
+        &mut self,
+        model: &Model<D>,
         batch: &Prepared<D>,
-        head: &mut Head<D>,
         chunk: usize,
         d_hidden_states: &mut D::Buf,
-        gradients: &mut Gradients<D>,
+        pass: &mut Backward<'_, D>,
     ) {
-        let device = &self.device;
-        let hidden = self.config.hidden;
-        self.logits_backward(batch, head, chunk, gradients);
+        let (device, hidden) = (&model.device, model.config.hidden);
+        self.logits_backward(model, batch, chunk, pass);
         let rows = batch.head_row_count;
         device.rms_norm_grad(
-            head.x.first(rows * hidden),
-            self.param(self.roles.norm),
-            head.norm_inverse.first(rows),
-            head.d_norm.first(rows * hidden),
+            self.x.first(rows * hidden),
+            model.norm.all(),
+            self.norm_inverse.first(rows),
+            self.d_norm.first(rows * hidden),
             Accumulate::Nothing,
-            head.dx.first_mut(rows * hidden),
-            gradients.cleared(device, self.roles.norm),
+            self.dx.first_mut(rows * hidden),
+            pass.gradients.of_norm(device, model.norm.place(), hidden),
         );
         device.scatter_rows(
             hidden,
             &batch.head_rows,
-            head.dx.first(rows * hidden),
+            self.dx.first(rows * hidden),
             d_hidden_states.first_mut(batch.rows * hidden),
         );
     }
 
     /// Gradients of the normalised rows and of the head's matrix, chunk by chunk.
     fn logits_backward(
-        &self,
+        &mut self,
+        model: &Model<D>,
         batch: &Prepared<D>,
-        head: &mut Head<D>,
         chunk: usize,
-        gradients: &mut Gradients<D>,
+        pass: &mut Backward<'_, D>,
     ) {
-        let device = &self.device;
-        let (hidden, vocabulary) = (self.config.hidden, self.config.vocab_size);
-        let matrix = self.roles.head;
+        let (device, config) = (&model.device, &model.config);
+        let (hidden, vocabulary) = (config.hidden, config.vocab_size);
         let parts = parts(batch, chunk);
         let logits_are_held = parts.len() <= 1;
-        if parts.is_empty() {
+        if let (true, Some(place)) = (parts.is_empty(), model.head.place()) {
             // No target: only the shared sum must start from zero.
-            if !self.base_is_frozen() {
-                gradients.cleared(device, matrix);
-            }
+            pass.gradients.cleared(device, place);
         }
         for (i, part) in parts.into_iter().enumerate() {
             if !logits_are_held {
-                self.head_product(part.first_row, part.rows, head);
+                self.product(model, part.first_row, part.rows);
             }
-            let shape = mat(part.rows, hidden, vocabulary);
             let (at, len) = (part.first_row * hidden, part.rows * hidden);
             device.head_grad(
                 vocabulary,
                 &batch.targets,
                 part,
-                head.stats.first(batch.order.len() * STATS),
-                head.gradients.first(batch.order.len() * 2),
-                head.logits.first_mut(part.rows * vocabulary),
+                self.stats.first(batch.order.len() * STATS),
+                self.gradients.first(batch.order.len() * 2),
+                self.logits.first_mut(part.rows * vocabulary),
             );
-            let d_logits = head.logits.first(part.rows * vocabulary);
-            let d_norm = head.d_norm.at_mut(at, len);
-            if let Some(it) = self.packed_alone() {
-                let (copy, onto) = (it.at(it.head), Accumulate::Nothing);
-                device.matmul_packed_input_grad(shape, d_logits, copy, onto, d_norm);
-            } else {
-                let head = self.param(matrix);
-                device.matmul_input_grad(shape, d_logits, head, Accumulate::Nothing, d_norm);
+            let d_logits = self.logits.first(part.rows * vocabulary);
+            let d_norm = self.d_norm.at_mut(at, len);
+            model.head.input_grad(pass, d_logits, Accumulate::Nothing, d_norm);
+            if let Some(place) = model.head.place() {
+                let onto = if i == 0 { pass.gradients.accumulate() } else { Accumulate::Existing };
+                let shape = MatShape { rows: part.rows, inputs: hidden, outputs: vocabulary };
+                let (x, dw) = (self.norm.at(at, len), pass.gradients.at_mut(place));
+                device.product_weight_grad(shape, x, d_logits, onto, dw);
             }
-            if self.base_is_frozen() {
-                continue;
-            }
-            let onto = if i == 0 { gradients.accumulate() } else { Accumulate::Existing };
-            let dw = gradients.at_mut(matrix);
-            device.matmul_weight_grad(shape, head.norm.at(at, len), d_logits, onto, dw);
         }
     }
 
-    /// Logits `[rows, vocabulary]` of the rows in `table` of the last layer's output, a chunk after the other.
-    pub(crate) fn head_logits(
-        &self,
-        (rows, table): (usize, &D::Table<u32>),
+    /// Logits `[rows, vocabulary]` of some rows of the last layer's output, a chunk after the other.
+    pub(crate) fn each_logits(
+        &mut self,
+        model: &Model<D>,
+        rows: &[u32],
         hidden_states: &D::Buf,
-        head: &mut Head<D>,
         chunk: usize,
         mut visit: impl FnMut(&[f32]),
     ) {
-        let vocabulary = self.config.vocab_size;
-        self.head_norm(rows, table, hidden_states, head);
+        let vocabulary = model.config.vocab_size;
+        self.norm_rows(model, rows.len(), &model.device.table(rows), hidden_states);
+        let rows = rows.len();
         let mut logits = vec![0.0; chunk.min(rows) * vocabulary];
         for first in (0..rows).step_by(chunk) {
             let n = chunk.min(rows - first);
-            self.head_product(first, n, head);
+            self.product(model, first, n);
             let logits = &mut logits[..n * vocabulary];
-            self.device.download(head.logits.first(n * vocabulary), logits);
+            model.device.download(self.logits.first(n * vocabulary), logits);
             visit(logits);
         }
     }
 
     /// What the statistics say of the targets.
-    pub(crate) fn outputs(&self, batch: &Prepared<D>, head: &Head<D>) -> Outputs {
+    pub(crate) fn outputs(&self, device: &D, batch: &Prepared<D>) -> Outputs {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];
-        self.device.download(head.stats.first(n * STATS), &mut stats);
+        device.download(self.stats.first(n * STATS), &mut stats);
         let mut outputs = Outputs {
             log_probs: vec![0.0; n],
             log_probs_t1: vec![0.0; n],
@@ -232,40 +225,31 @@ impl<D: Device> Model<D> {
         outputs
     }
 
-    fn head_norm(
-        &self,
+    fn norm_rows(
+        &mut self,
+        model: &Model<D>,
         rows: usize,
         table: &D::Table<u32>,
         hidden_states: &D::Buf,
-        head: &mut Head<D>,
     ) {
-        let hidden = self.config.hidden;
-        self.device.gather_rows(
-            hidden,
-            table,
-            hidden_states.first(hidden_states.len()),
-            head.x.first_mut(rows * hidden),
-        );
-        self.device.rms_norm(
-            self.config.rms_eps,
-            head.x.first(rows * hidden),
-            self.param(self.roles.norm),
-            head.norm.first_mut(rows * hidden),
-            head.norm_inverse.first_mut(rows),
+        let (device, hidden) = (&model.device, model.config.hidden);
+        let all = hidden_states.first(hidden_states.len());
+        device.gather_rows(hidden, table, all, self.x.first_mut(rows * hidden));
+        device.rms_norm(
+            model.config.rms_eps,
+            self.x.first(rows * hidden),
+            model.norm.all(),
+            self.norm.first_mut(rows * hidden),
+            self.norm_inverse.first_mut(rows),
             None,
         );
     }
 
-    fn head_product(&self, first: usize, rows: usize, head: &mut Head<D>) {
-        let (hidden, vocabulary) = (self.config.hidden, self.config.vocab_size);
-        let shape = mat(rows, hidden, vocabulary);
-        let x = head.norm.at(first * hidden, rows * hidden);
-        let y = head.logits.first_mut(rows * vocabulary);
-        if let Some(it) = self.packed_alone() {
-            self.device.matmul_packed(shape, x, it.at(it.head), Accumulate::Nothing, y);
-        } else {
-            self.device.matmul(shape, x, self.param(self.roles.head), Accumulate::Nothing, y);
-        }
+    fn product(&mut self, model: &Model<D>, first: usize, rows: usize) {
+        let (hidden, vocabulary) = (model.config.hidden, model.config.vocab_size);
+        let x = self.norm.at(first * hidden, rows * hidden);
+        let y = self.logits.first_mut(rows * vocabulary);
+        model.head.forward(Input { device: &model.device, x, low: None }, y);
     }
 }
 

@@ -1,6 +1,5 @@
 //! Decoder-only language models: their shape, their weights on disk, their arithmetic.
 
-mod adapter;
 mod batch;
 mod chat;
 mod compute_error;
@@ -10,45 +9,34 @@ mod decode;
 mod dtype;
 mod error;
 mod files;
+pub mod flops;
 pub mod folder;
 mod gradients;
 mod head;
-mod kv_cache;
 mod layer;
-mod load;
-pub mod memory;
+mod linear;
+mod lora;
 mod model;
-mod optim;
-mod packed;
-mod pages;
-mod params;
-mod prefill;
-mod product;
+mod places;
 mod rope;
-mod tape;
 mod tokenizer;
-mod weights;
-mod workspace;
+mod train;
 
-pub use adapter::LoraShape;
 pub use batch::{PackedBatch, Segment, Target};
 pub use chat::{ChatFiles, chat_files};
 pub use compute_error::ComputeError;
 pub use config::{Architecture, Config, Llama3Scaling, Rope, TensorSpec};
-pub use decode::{NextToken, REREAD_TOKENS};
+pub use decode::{
+    GenerationRows, KvCache, NextToken, PREFILL_TOKENS, PartialPrompt, Prefill, PromptSlot,
+    REREAD_TOKENS, SeqSlot, generation_bytes, kv_bytes_per_token, workspace_bytes,
+};
 pub use dtype::Dtype;
 pub use error::{Error, FieldProblem};
-pub use folder::ModelFolder;
+pub use folder::{LoadError, LoadedModel, ModelFolder, load, load_frozen};
 pub use gradients::Gradients;
-pub use head::Outputs;
-pub use kv_cache::{KvCache, PromptSlot, SeqSlot};
-pub use load::{LoadError, LoadedModel, load, load_frozen};
-pub use memory::ActivationCheckpointing;
-pub use model::{Model, Storage};
-pub use optim::Moments;
-pub use packed::Packed;
-pub use params::{Param, ParamLayout, Projection};
-pub use prefill::{PREFILL_TOKENS, PartialPrompt, Prefill};
-pub use tape::Tape;
+pub use head::{Outputs, keeps_logits};
+pub use lora::LoraShape;
+pub use model::{Model, WeightsCopy};
+pub use places::{Param, ParamLayout, Projection};
 pub use tokenizer::Tokenizer;
-pub use weights::WeightsCopy;
+pub use train::{ActivationCheckpointing, Moments, Tape};

@@ -1,97 +1,202 @@
-//! A decoder on a device: shape, weights, and the bf16 copy of them.
+//! A decoder: its shape, and layers of linears on a device.
 //!
-//! Price: sampler and trainer borrow the same weights, but for the bf16 copy that decoding may read
-//! ([`crate::Packed`]). They are plain `f32`; those that do not change, beside an adapter, may be held in bf16 alone, and
-//! where products are of bf16 factors matrices are split into bf16 numbers and tails.
+//! Purpose: every number of a model is a [`Linear`]'s or a [`Vector`]'s, and the list of them in the order of the layout is
+//! all that files, checkpoints, norms and updates know. Sampler and trainer borrow the same weights.
 
-use hapo_kernels::{Buffer, Device, EmbeddingLayout, MatShape, NumberFormat, Span, SpanMut};
+use hapo_kernels::{
+    Buffer, Device, EmbeddingLayout, Held, Matrix, NumberFormat, Numbers, NumbersMut, Placed, Span,
+    SpanMut,
+};
 
-use crate::adapter::Adapter;
 use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::packed::{Packed, PackedWeights, is_exact};
-use crate::params::{Param, ParamLayout, Range, Roles};
+use crate::gradients::Gradients;
+use crate::linear::{Linear, Tensor, TensorMut, Vector};
+use crate::lora::LoraShape;
+use crate::places::{Param, ParamLayout, Projection};
 use crate::rope::{self, rope_frequencies};
-use crate::weights::Locations;
 
-/// A decoder: shape, weights, device.
+/// A decoder on a device.
 #[derive(Debug)]
 pub struct Model<D: Device> {
     pub(crate) device: D,
     pub(crate) config: Config,
-    pub(crate) layout: ParamLayout,
-    pub(crate) roles: Roles,
-    pub(crate) locations: Locations,
-    pub(crate) params: D::Buf,
-    pub(crate) angles: D::Buf,
-    pub(crate) positions: usize,
-    pub(crate) packed: Option<PackedWeights<D>>,
-    pub(crate) adapter: Option<Adapter<D>>,
-    pub(crate) kv_format: NumberFormat,
+    layout: ParamLayout,
+    held: Held,
+    /// Is `None` where it is the head, transposed.
+    embedding: Option<Linear<D>>,
+    pub(crate) layers: Vec<Layer<D>>,
+    pub(crate) norm: Vector<D>,
+    pub(crate) head: Linear<D>,
+    angles: D::Buf,
+    positions: usize,
+    adapter: Option<(LoraShape, ParamLayout)>,
+    kv_format: NumberFormat,
+    /// Of all matrices and vectors.
+    bytes: usize,
 }
 
-/// How the matrices of a model are held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Storage {
-    /// In f32, or in two parts that together are exactly that, to be trained or merged with an adapter.
-    #[default]
-    F32,
-    /// In bf16 alone, rounded where they are no bf16 numbers, where the device can; they never change.
-    Bf16,
+/// A layer of a decoder.
+#[derive(Debug)]
+pub(crate) struct Layer<D: Device> {
+    pub(crate) attn_norm: Vector<D>,
+    pub(crate) q: Linear<D>,
+    pub(crate) k: Linear<D>,
+    pub(crate) v: Linear<D>,
+    /// Of the heads of q and k.
+    pub(crate) qk_norm: Option<[Vector<D>; 2]>,
+    pub(crate) o: Linear<D>,
+    pub(crate) mlp_norm: Vector<D>,
+    pub(crate) gate: Linear<D>,
+    pub(crate) up: Linear<D>,
+    pub(crate) down: Linear<D>,
+}
+
+impl<D: Device> Layer<D> {
+    fn new(
+        device: &D,
+        layout: &ParamLayout,
+        index: usize,
+        held: Held,
+    ) -> Result<Self, ComputeError> {
+        let param = |name: &str| layout.get(&format!("model.layers.{index}.{name}"));
+        let vector = |name: &str| Vector::new(device, param(name)?);
+        let linear = |which: Projection| {
+            let matrix = param(&format!("{}.weight", which.module()))?;
+            let bias = param(&format!("{}.bias", which.module())).ok();
+            let bias = bias.map(|it| Vector::new(device, it)).transpose()?;
+            Ok::<_, ComputeError>(Linear::new(device, matrix, held)?.with_bias(bias))
+        };
+        let of_heads = ["self_attn.q_norm.weight", "self_attn.k_norm.weight"];
+        let qk_norm = match of_heads.map(|name| param(name).is_ok()) {
+            [true, true] => Some([vector(of_heads[0])?, vector(of_heads[1])?]),
+            _ => None,
+        };
+        Ok(Self {
+            attn_norm: vector("input_layernorm.weight")?,
+            q: linear(Projection::Q)?,
+            k: linear(Projection::K)?,
+            v: linear(Projection::V)?,
+            qk_norm,
+            o: linear(Projection::O)?,
+            mlp_norm: vector("post_attention_layernorm.weight")?,
+            gate: linear(Projection::Gate)?,
+            up: linear(Projection::Up)?,
+            down: linear(Projection::Down)?,
+        })
+    }
+
+    /// Its matrices in the order of [`Projection::ALL`].
+    fn linears(&self) -> [&Linear<D>; 7] {
+        [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
+    }
+
+    fn linears_mut(&mut self) -> [&mut Linear<D>; 7] {
+        let Self { q, k, v, o, gate, up, down, .. } = self;
+        [q, k, v, o, gate, up, down]
+    }
+
+    /// Its norms.
+    fn norms_mut(&mut self) -> impl Iterator<Item = &mut Vector<D>> {
+        let Self { attn_norm, qk_norm, mlp_norm, .. } = self;
+        [attn_norm, mlp_norm].into_iter().chain(qk_norm.iter_mut().flatten())
+    }
+
+    /// Its tensors in the order of the layout.
+    fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
+        let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
+        let mlp = [&self.gate, &self.up, &self.down].into_iter().flat_map(Linear::tensors);
+        std::iter::once(self.attn_norm.tensor())
+            .chain([&self.q, &self.k, &self.v].into_iter().flat_map(Linear::tensors))
+            .chain(heads)
+            .chain(self.o.tensors())
+            .chain([self.mlp_norm.tensor()])
+            .chain(mlp)
+    }
+
+    fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
+        let Self { attn_norm, q, k, v, qk_norm, o, mlp_norm, gate, up, down } = self;
+        let heads = qk_norm.iter_mut().flatten().map(Vector::tensor_mut);
+        std::iter::once(attn_norm.tensor_mut())
+            .chain([q, k, v].into_iter().flat_map(Linear::tensors_mut))
+            .chain(heads)
+            .chain(o.tensors_mut())
+            .chain([mlp_norm.tensor_mut()])
+            .chain([gate, up, down].into_iter().flat_map(Linear::tensors_mut))
+    }
+}
+
+/// A tensor by its name.
+struct Found<'a> {
+    param: &'a Param,
+    /// Its number in its layout.
+    index: usize,
+    is_adapters: bool,
+}
+
+/// A copy of the weights that are trained, as products read them.
+#[derive(Debug)]
+pub struct WeightsCopy<D: Device>(Vec<Copied<D>>);
+
+#[derive(Debug)]
+enum Copied<D: Device> {
+    Vector(D::Buf),
+    Matrix(D::Weight),
 }
 
 impl<D: Device> Model<D> {
-    /// A decoder of zeros for sequences of at most `positions` tokens (prompt included). Fill it with
+    /// A decoder of zeros for sequences of at most `positions` tokens (prompt included), to be trained. Fill it with
     /// [`Model::set_tensor`].
     ///
     /// # Errors
     /// A shape that cannot be computed with, or no memory.
     pub fn new(device: D, config: Config, positions: usize) -> Result<Self, ComputeError> {
-        Self::stored(device, config, positions, Storage::F32)
+        Self::held(device, config, positions, Held::Trained)
     }
 
-    /// As [`Model::new`], with matrices held as `storage` says.
+    /// As [`Model::new`], with matrices for a purpose.
     ///
     /// # Errors
     /// As there.
-    pub fn stored(
+    pub fn held(
         device: D,
         config: Config,
         positions: usize,
-        storage: Storage,
+        held: Held,
     ) -> Result<Self, ComputeError> {
-        check(&config)?;
-        let packed = match storage {
-            Storage::F32 => PackedWeights::split(&device, &config)?,
-            Storage::Bf16 => PackedWeights::alone(&device, &config)?,
+        config.check_computable()?;
+        // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
+        let (layout, looked_up) = match held {
+            Held::Frozen(NumberFormat::Bf16) => (ParamLayout::transposed(&config), held),
+            _ => (ParamLayout::of(&config), Held::Plain),
         };
-        let is_split = packed.as_ref().is_some_and(|it| it.tails().is_some());
-        let layout = match packed {
-            Some(_) if !is_split => ParamLayout::without_matrices(&config),
-            _ => ParamLayout::of(&config),
-        };
-        let roles = Roles::of(&config, &layout)?;
-        let locations =
-            if is_split { Locations::split(&config, &layout) } else { Locations::flat(&layout) };
-        let params = device.alloc(locations.len())?;
-        let mut angles = device.alloc(positions * config.head_dim)?;
+        let matrix = |name: &str, held| Linear::new(&device, layout.get(name)?, held);
+        let embedding = if config.tied { None } else { Some(matrix(EMBEDDING, looked_up)?) };
+        let head = matrix(if config.tied { EMBEDDING } else { HEAD }, held)?;
+        let layers = (0..config.layers).map(|index| Layer::new(&device, &layout, index, held));
+        let layers = layers.collect::<Result<Vec<_>, _>>()?;
+        let norm = Vector::new(&device, layout.get(NORM)?)?;
         let table = rope::angles(&rope_frequencies(&config), positions);
+        let mut angles = device.alloc(table.len(), NumberFormat::F32)?;
         device.upload(&table, angles.first_mut(table.len()));
-        let adapter = None;
-        let kv_format = device.attention_format(config.attention_shape());
-        Ok(Self {
+        let kv_format = device.habits().attention(config.attention_shape());
+        let mut model = Self {
             device,
             config,
             layout,
-            roles,
-            locations,
-            params,
+            held,
+            embedding,
+            layers,
+            norm,
+            head,
             angles,
             positions,
-            packed,
-            adapter,
+            adapter: None,
             kv_format,
-        })
+            bytes: 0,
+        };
+        model.bytes = model.tensors().iter().map(bytes_of).sum();
+        Ok(model)
     }
 
     /// The shape.
@@ -100,13 +205,12 @@ impl<D: Device> Model<D> {
     }
 
     /// Rounds keys and values to a format, in which caches hold them. Every one is rounded before anything reads it, so
-    /// that what is sampled does not depend on what was in the cache already; but [`Model::forward`] reads them as they
+    /// that what is sampled does not depend on what was in the cache already; but a tape reads them as they
     /// are, and in bf16 its log-probabilities are others than the sampler's, unless the device's attention rounds
-    /// them anyway ([`Device::attention_format`]): then caches are in bf16 from the start, at no loss.
+    /// them anyway: then caches are in bf16 from the start, at no loss.
     pub fn round_keys_and_values_to(&mut self, format: NumberFormat) {
-        let shape = self.config.attention_shape();
         self.kv_format = match format {
-            NumberFormat::F32 => self.device.attention_format(shape),
+            NumberFormat::F32 => self.device.habits().attention(self.config.attention_shape()),
             NumberFormat::Bf16 => format,
         };
     }
@@ -116,9 +220,19 @@ impl<D: Device> Model<D> {
         self.kv_format
     }
 
-    /// Location of every parameter but matrices that are held in bf16 alone.
+    /// The place of every parameter, without an adapter's.
     pub fn layout(&self) -> &ParamLayout {
         &self.layout
+    }
+
+    /// The place of every parameter that is trained: the adapter's where there is one, else all.
+    pub fn trained_layout(&self) -> &ParamLayout {
+        self.adapter.as_ref().map_or(&self.layout, |(_, layout)| layout)
+    }
+
+    /// Numbers of the weights that are trained, laid out as [`Model::trained_layout`] says.
+    pub fn trained_len(&self) -> usize {
+        self.trained_layout().len()
     }
 
     /// The device.
@@ -131,69 +245,28 @@ impl<D: Device> Model<D> {
         self.positions
     }
 
-    /// Location of every parameter that is trained: the adapter's where there is one, else all.
-    pub fn trained_layout(&self) -> &ParamLayout {
-        self.adapter.as_ref().map_or(&self.layout, |it| &it.layout)
+    /// Bytes of its buffers, an adapter's included.
+    pub fn bytes(&self) -> usize {
+        let pairs = self.pairs().iter().map(bytes_of).sum::<usize>();
+        self.tensors().iter().map(bytes_of).sum::<usize>() + pairs + self.angles.bytes()
     }
 
-    /// The weights that are trained, laid out as [`Model::trained_layout`] says but for matrices that are split.
-    pub fn trained(&self) -> &D::Buf {
-        self.adapter.as_ref().map_or(&self.params, |it| &it.params)
+    /// Bytes of the weights that a step of decoding reads.
+    pub(crate) fn weight_bytes(&self) -> usize {
+        self.bytes
     }
 
-    /// Overwrites the trained weights from `offset` on that `part` has.
+    /// Prepares the matrices for decoding where that changes no bit of a result; whether all of them are faster.
     ///
-    /// # Panics
-    /// When the part goes beyond the buffer.
-    pub fn set_trained_at(&mut self, offset: usize, part: &[f32]) {
-        match &mut self.adapter {
-            Some(it) => self.device.upload(part, it.params.at_mut(offset, part.len())),
-            None => self.set_params_at(offset, part),
+    /// # Errors
+    /// No memory.
+    pub fn quicken(&mut self) -> Result<bool, ComputeError> {
+        let Self { device, layers, head, .. } = self;
+        let mut all = true;
+        for linear in layers.iter_mut().flat_map(Layer::linears_mut).chain([head]) {
+            all &= linear.quicken(device)?;
         }
-    }
-
-    /// Buffers with every weight that is not trained: none without an adapter.
-    pub fn frozen(&self) -> Vec<&D::Buf> {
-        if self.adapter.is_none() {
-            return Vec::new();
-        }
-        let packed = self.packed_alone();
-        let (matrices, tails) =
-            (packed.map(PackedWeights::buf), packed.and_then(PackedWeights::tails));
-        [Some(&self.params), matrices, tails].into_iter().flatten().collect()
-    }
-
-    /// All weights, laid out as [`Model::layout`] says but for matrices that are split.
-    pub fn params(&self) -> &D::Buf {
-        &self.params
-    }
-
-    /// The same, to write.
-    pub fn params_mut(&mut self) -> &mut D::Buf {
-        self.invalidate_packed();
-        &mut self.params
-    }
-
-    /// Overwrites all weights by a flat buffer laid out as [`Model::layout`] says.
-    ///
-    /// # Panics
-    /// When the buffer has another length.
-    pub fn set_params(&mut self, flat: &[f32]) {
-        assert_eq!(flat.len(), self.layout.len(), "one number per weight");
-        self.set_params_at(0, flat);
-    }
-
-    /// As [`Model::set_params`], of the weights from `offset` on that `part` has.
-    ///
-    /// # Panics
-    /// When the part goes beyond the buffer.
-    pub fn set_params_at(&mut self, offset: usize, part: &[f32]) {
-        if self.split().is_some() {
-            return self.write_split(offset, part);
-        }
-        self.invalidate_packed();
-        let to = self.params.at_mut(offset, part.len());
-        self.device.upload(part, to);
+        Ok(all)
     }
 
     /// Loads a tensor given in its published order, the model's or the adapter's.
@@ -201,23 +274,13 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// An unknown name or another number of elements.
     pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), ComputeError> {
-        if let Some(adapter) = &mut self.adapter
-            && let Ok(param) = adapter.layout.get(name)
-        {
-            let to = adapter.params.at_mut(param.offset, param.len);
-            self.device.upload(&param.to_buffer(published)?, to);
-            return Ok(());
-        }
-        if self.split().is_none()
-            && let Some(packed) = self.packed.as_mut().filter(|it| it.state == Packed::Alone)
-            && packed.set_rows(&self.device, &self.config, (name, 0), published)?
-        {
-            return Ok(());
-        }
-        let param = self.layout.get(name)?;
-        let (offset, data) = (param.offset, param.to_buffer(published)?);
-        self.set_params_at(offset, &data);
-        Ok(())
+        let found = self.find(name)?;
+        let param = found.param.clone();
+        let (is_adapters, index) = (found.is_adapters, found.index);
+        let device = self.device.clone();
+        let mut tensors = if is_adapters { self.pairs_mut() } else { self.tensors_mut() };
+        let tensor = &mut tensors[index];
+        param.held(published, |first, from| write(&device, tensor, first, from))
     }
 
     /// A tensor in its published order.
@@ -225,19 +288,20 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// An unknown name.
     pub fn tensor(&self, name: &str) -> Result<Vec<f32>, ComputeError> {
-        if let Some(adapter) = &self.adapter
-            && let Ok(param) = adapter.layout.get(name)
-        {
-            return Ok(self.read(&adapter.params, param));
+        let Found { param, index, is_adapters } = self.find(name)?;
+        let tensors = if is_adapters { self.pairs() } else { self.tensors() };
+        Ok(param.published(|first, to| read(&self.device, &tensors[index], first, to)))
+    }
+
+    /// A tensor by its name, the adapter's or the model's.
+    fn find(&self, name: &str) -> Result<Found<'_>, ComputeError> {
+        let adapters = self.adapter.as_ref().map(|(_, layout)| (layout, true));
+        for (layout, is_adapters) in adapters.into_iter().chain([(&self.layout, false)]) {
+            if let Some(index) = layout.position(name) {
+                return Ok(Found { param: &layout.params()[index], index, is_adapters });
+            }
         }
-        if self.split().is_none()
-            && let Some(packed) = self.packed_alone()
-            && let Some(it) = packed.published(&self.device, &self.config, name)?
-        {
-            return Ok(it);
-        }
-        let param = self.layout.get(name)?;
-        Ok(param.published(|first, to| self.read_params(param.offset + first, to)))
+        Err(ComputeError::UnknownTensor { name: name.to_owned() })
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
@@ -245,32 +309,227 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// An unknown name.
     pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
-        Ok(self.read(buffer, self.trained_layout().get(name)?))
-    }
-
-    /// Squared norm of every tensor of a buffer laid out as the trained parameters, in the order of the layout.
-    pub fn squared_norms(&self, buffer: &D::Buf) -> Vec<f64> {
-        let params = self.trained_layout().params().iter();
-        let ranges: Vec<Range> = params.map(|it| (it.offset, it.len)).collect();
-        self.device.enter(|| self.device.squared_norms(buffer, &ranges))
-    }
-
-    fn read(&self, buffer: &D::Buf, param: &Param) -> Vec<f32> {
-        param.published(|first, to| {
+        let param = self.trained_layout().get(name)?;
+        Ok(param.published(|first, to| {
             self.device.download(buffer.at(param.offset + first, to.len()), to);
-        })
+        }))
     }
 
-    pub(crate) fn param(&self, range: Range) -> Span<'_, D::Buf> {
-        let (at, len) = match self.split() {
-            Some(_) => self.locations.flat_range(&self.layout, range),
-            None => range,
+    /// Copies the trained weights from `offset` on to the host; what is between tensors is 0.
+    ///
+    /// # Panics
+    /// When the part goes beyond the layout.
+    pub fn read_trained(&self, offset: usize, to: &mut [f32]) {
+        self.read_part(self.trained_layout(), &self.trained(), offset, to);
+    }
+
+    /// The same of all weights without an adapter's, laid out as [`Model::layout`] says.
+    pub fn read_weights(&self, offset: usize, to: &mut [f32]) {
+        self.read_part(&self.layout, &self.tensors(), offset, to);
+    }
+
+    fn read_part(
+        &self,
+        layout: &ParamLayout,
+        tensors: &[Tensor<'_, D>],
+        offset: usize,
+        to: &mut [f32],
+    ) {
+        assert!(offset + to.len() <= layout.len(), "a part inside the weights");
+        to.fill(0.0);
+        for (index, first, within) in layout.parts(offset, to.len()) {
+            read(&self.device, &tensors[index], first, &mut to[within]);
+        }
+    }
+
+    /// Overwrites the trained weights from `offset` on that `part` has.
+    ///
+    /// # Panics
+    /// When the part goes beyond the layout.
+    pub fn write_trained(&mut self, offset: usize, part: &[f32]) {
+        assert!(offset + part.len() <= self.trained_len(), "a part inside the weights");
+        let parts: Vec<_> = self.trained_layout().parts(offset, part.len()).collect();
+        let device = self.device.clone();
+        let mut tensors = self.trained_mut();
+        for (index, first, within) in parts {
+            write(&device, &mut tensors[index], first, &part[within]);
+        }
+    }
+
+    /// Zero gradients of the trained parameters.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn gradients(&self) -> Result<Gradients<D>, ComputeError> {
+        let longest = self.config.hidden.max(self.config.head_dim);
+        let unread = if self.adapter.is_some() { longest } else { 0 };
+        Gradients::zeros(&self.device, self.trained_len(), unread)
+    }
+
+    /// Squared norm of every trained tensor's gradient, in the order of the layout; zeros when cleared.
+    pub fn gradient_norms(&self, gradients: &Gradients<D>) -> Vec<f64> {
+        let params = self.trained_layout().params();
+        if gradients.is_cleared() {
+            return vec![0.0; params.len()];
+        }
+        let span = |at, len| Numbers::Span(gradients.buf().at(at, len));
+        let tensors: Vec<Tensor<'_, D>> = params.iter().map(|it| span(it.offset, it.len)).collect();
+        self.device.enter(|| self.device.squared_norms(&tensors))
+    }
+
+    /// Squared norm of every tensor that is trained, in the order of the layout.
+    pub fn trained_squared_norms(&self) -> Vec<f64> {
+        let tensors = self.trained();
+        self.device.enter(|| self.device.squared_norms(&tensors))
+    }
+
+    /// The trained parameters at their places, to update.
+    pub(crate) fn placed(&mut self) -> Vec<Placed<'_, D::Buf, D::Weight>> {
+        let places: Vec<_> = self.trained_layout().params().iter().map(Param::place).collect();
+        let placed = places.into_iter().zip(self.trained_mut());
+        placed.map(|((at, len), numbers)| Placed { at, len, numbers }).collect()
+    }
+
+    /// A copy of the weights that are trained, for [`Model::swap_trained`].
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn copy_trained(&self) -> Result<WeightsCopy<D>, ComputeError> {
+        let copy = |tensor: Tensor<'_, D>| match tensor {
+            Numbers::Weight(it) => Ok(Copied::Matrix(self.device.copy_of(it)?)),
+            Numbers::Span(it) => {
+                let mut to = self.device.alloc(it.len, NumberFormat::F32)?;
+                self.device.copy(it, to.first_mut(it.len));
+                Ok(Copied::Vector(to))
+            }
         };
-        self.params.at(at, len)
+        let copies = self.trained().into_iter().map(copy).collect::<Result<_, ComputeError>>()?;
+        self.device.check()?;
+        Ok(WeightsCopy(copies))
     }
 
-    pub(crate) fn embedding_layout(&self) -> EmbeddingLayout {
-        if self.config.tied {
+    /// Exchanges the weights that are trained, as products read them, with a copy.
+    pub fn swap_trained(&mut self, other: &mut WeightsCopy<D>) {
+        for (here, there) in self.trained_mut().into_iter().zip(&mut other.0) {
+            match (here, there) {
+                (NumbersMut::Span(here), Copied::Vector(there)) => std::mem::swap(here.buf, there),
+                (NumbersMut::Weight(here), Copied::Matrix(there)) => std::mem::swap(here, there),
+                _ => debug_assert!(false, "a copy of this model"),
+            }
+        }
+    }
+
+    /// Puts an adapter of zeros beside the weights, in the place of the one before; updates then leave the weights as they
+    /// are. Fill it with [`Model::set_tensor`].
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), ComputeError> {
+        let layout = shape.layout(&self.config);
+        let mut places = layout.params().iter().map(Param::place);
+        for layer in &mut self.layers {
+            for (which, linear) in Projection::ALL.into_iter().zip(layer.linears_mut()) {
+                if shape.targets.contains(&which) {
+                    let [a, b] = [places.next(), places.next()];
+                    let places = a.zip(b).expect("the layout has every pair");
+                    linear.add_pair(&self.device, &shape, places.into())?;
+                }
+            }
+        }
+        drop(places);
+        self.adapter = Some((shape, layout));
+        self.set_trained(false);
+        Ok(())
+    }
+
+    /// Whether updates move the weights beside an adapter.
+    fn set_trained(&mut self, is_trained: bool) {
+        let Self { embedding, layers, norm, head, .. } = self;
+        for layer in layers {
+            layer.norms_mut().for_each(|it| it.set_trained(is_trained));
+            layer.linears_mut().into_iter().for_each(|it| it.set_trained(is_trained));
+        }
+        norm.set_trained(is_trained);
+        embedding.iter_mut().chain([head]).for_each(|it| it.set_trained(is_trained));
+    }
+
+    /// The shape of the adapter, where there is one.
+    pub fn adapter(&self) -> Option<&LoraShape> {
+        self.adapter.as_ref().map(|(shape, _)| shape)
+    }
+
+    /// Its rank; 0 without an adapter.
+    pub(crate) fn rank(&self) -> usize {
+        self.adapter().map_or(0, |it| it.rank)
+    }
+
+    /// Adds the adapter to the weights, W + s·A·B, and drops it.
+    ///
+    /// # Errors
+    /// No memory, or weights that are held in bf16 alone and cannot take the sum.
+    pub fn merge_adapter(&mut self) -> Result<(), ComputeError> {
+        if self.held == Held::Frozen(NumberFormat::Bf16) {
+            return Err(ComputeError::Frozen);
+        }
+        for linear in self.layers.iter_mut().flat_map(Layer::linears_mut) {
+            linear.merge_pair(&self.device)?;
+        }
+        self.adapter = None;
+        self.set_trained(true);
+        Ok(self.device.check()?)
+    }
+
+    /// All tensors without an adapter's, in the order of the layout.
+    fn tensors(&self) -> Vec<Tensor<'_, D>> {
+        let embedding = self.embedding();
+        let head = self.embedding.is_some().then_some(&self.head);
+        embedding
+            .tensors()
+            .chain(self.layers.iter().flat_map(Layer::tensors))
+            .chain([self.norm.tensor()])
+            .chain(head.into_iter().flat_map(Linear::tensors))
+            .collect()
+    }
+
+    fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
+        let Self { embedding, layers, norm, head, .. } = self;
+        let (first, last) = match embedding {
+            Some(embedding) => (embedding, Some(head)),
+            None => (head, None),
+        };
+        first
+            .tensors_mut()
+            .chain(layers.iter_mut().flat_map(Layer::tensors_mut))
+            .chain([norm.tensor_mut()])
+            .chain(last.into_iter().flat_map(Linear::tensors_mut))
+            .collect()
+    }
+
+    /// The tensors of the adapter, in the order of its layout.
+    fn pairs(&self) -> Vec<Tensor<'_, D>> {
+        self.layers.iter().flat_map(Layer::linears).flat_map(Linear::pair).collect()
+    }
+
+    fn pairs_mut(&mut self) -> Vec<TensorMut<'_, D>> {
+        self.layers.iter_mut().flat_map(Layer::linears_mut).flat_map(Linear::pair_mut).collect()
+    }
+
+    fn trained(&self) -> Vec<Tensor<'_, D>> {
+        if self.adapter.is_some() { self.pairs() } else { self.tensors() }
+    }
+
+    fn trained_mut(&mut self) -> Vec<TensorMut<'_, D>> {
+        if self.adapter.is_some() { self.pairs_mut() } else { self.tensors_mut() }
+    }
+
+    /// Where tokens are looked up: a matrix of its own, or the head.
+    fn embedding(&self) -> &Linear<D> {
+        self.embedding.as_ref().unwrap_or(&self.head)
+    }
+
+    fn embedding_layout(&self) -> EmbeddingLayout {
+        let is_transposed = self.layout.get(EMBEDDING).is_ok_and(|it| it.transposed);
+        if is_transposed {
             EmbeddingLayout::Columns { vocabulary: self.config.vocab_size }
         } else {
             EmbeddingLayout::Rows { width: self.config.hidden }
@@ -283,121 +542,62 @@ impl<D: Device> Model<D> {
 
     /// Embeddings of tokens, the input of the first layer.
     pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, x: SpanMut<D::Buf>) {
-        // A split one that is no product's factor is held in f32.
-        if let Some(it) = self.packed_alone().filter(|_| self.config.tied || self.split().is_none())
-        {
-            return device.embed_packed(self.config.hidden, tokens, it.at(it.embedding), x);
-        }
-        let embedding = self.param(self.roles.embedding);
-        device.embed(self.embedding_layout(), tokens, embedding, x);
+        device.embed(self.embedding_layout(), tokens, self.embedding().weight(), x);
+    }
+
+    /// Adds the gradient of the embedding, after that of the head.
+    pub(crate) fn embed_grad(
+        &self,
+        tokens: &D::Table<u32>,
+        dx: Span<D::Buf>,
+        gradients: &mut Gradients<D>,
+    ) {
+        let Some(place) = self.embedding().place() else {
+            return;
+        };
+        let to = match self.embedding {
+            // The head's gradient is there already.
+            None => gradients.at_mut(place),
+            Some(_) => gradients.cleared(&self.device, place),
+        };
+        self.device.embed_grad(self.embedding_layout(), tokens, dx, to);
     }
 }
 
-impl<D: Device> Model<D> {
-    /// Makes the bf16 copy if it is exact: results stay the same to the bit.
-    ///
-    /// # Errors
-    /// No memory.
-    pub fn pack_exact(&mut self) -> Result<Packed, ComputeError> {
-        if self.packed() == Packed::Alone {
-            return Ok(Packed::Alone);
-        }
-        if is_exact(&self.device, &self.roles, &self.params) {
-            self.pack(Packed::Exact)?;
-        } else {
-            self.packed = None;
-        }
-        Ok(self.packed())
-    }
-
-    /// Makes the bf16 copy anew from the weights as they are, rounding them where they are no bf16
-    /// numbers. Sampled log-probabilities are then those of the rounded model.
-    ///
-    /// # Errors
-    /// No memory.
-    pub fn pack_rounded(&mut self) -> Result<Packed, ComputeError> {
-        if self.packed() == Packed::Alone {
-            return Ok(Packed::Alone);
-        }
-        let exact = is_exact(&self.device, &self.roles, &self.params);
-        self.pack(if exact { Packed::Exact } else { Packed::Rounded })?;
-        Ok(self.packed())
-    }
-
-    /// Which weights decoding reads.
-    pub fn packed(&self) -> Packed {
-        (self.packed.as_ref()).map_or(Packed::No, |it| it.state)
-    }
-
-    /// Frees the copy's memory.
-    pub fn unpack(&mut self) {
-        self.packed.take_if(|it| it.state != Packed::Alone);
-    }
-
-    /// The weights have changed.
-    pub(crate) fn invalidate_packed(&mut self) {
-        if let Some(it) = self.packed.as_mut().filter(|it| it.state != Packed::Alone) {
-            it.state = Packed::No;
-        }
-    }
-
-    /// The matrices, where there are no others than those in bf16.
-    pub(crate) fn packed_alone(&self) -> Option<&PackedWeights<D>> {
-        self.packed.as_ref().filter(|it| it.state == Packed::Alone)
-    }
-
-    /// Bytes of the weights that a step of decoding reads.
-    pub(crate) fn weight_bytes(&self) -> usize {
-        let packed = self.packed_alone().map_or(0, |it| it.buf().len());
-        (self.params.len() + packed) * size_of::<f32>()
-    }
-
-    /// The copy, where sampling `rows` rows is to read it.
-    pub(crate) fn packed_for(&self, rows: usize) -> Option<&PackedWeights<D>> {
-        self.packed.as_ref().filter(|it| it.is_read_for(rows))
-    }
-
-    fn pack(&mut self, state: Packed) -> Result<(), ComputeError> {
-        let old = self.packed.take();
-        let (device, config) = (&self.device, &self.config);
-        self.packed = PackedWeights::of(device, config, &self.roles, &self.params, state, old)?;
-        Ok(())
-    }
-}
-
-/// The shape of a product of `rows` rows with a matrix.
-pub(crate) fn mat(rows: usize, inputs: usize, outputs: usize) -> MatShape {
-    MatShape { rows, inputs, outputs }
-}
-
-fn check(config: &Config) -> Result<(), ComputeError> {
-    let positive = [
-        ("vocab_size", config.vocab_size),
-        ("hidden", config.hidden),
-        ("layers", config.layers),
-        ("heads", config.heads),
-        ("kv_heads", config.kv_heads),
-        ("head_dim", config.head_dim),
-        ("ffn", config.ffn),
-    ];
-    for (field, got) in positive {
-        if got == 0 {
-            return Err(ComputeError::Config { field, expected: "at least 1".to_owned(), got });
-        }
-    }
-    if !config.heads.is_multiple_of(config.kv_heads) {
-        return Err(ComputeError::Config {
-            field: "kv_heads",
-            expected: format!("a divisor of heads = {}", config.heads),
-            got: config.kv_heads,
+impl<D: Device> WeightsCopy<D> {
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        let bytes = self.0.iter().map(|it| match it {
+            Copied::Vector(it) => it.bytes(),
+            Copied::Matrix(it) => it.bytes(),
         });
+        bytes.sum::<usize>() as u64
     }
-    if !config.head_dim.is_multiple_of(2) {
-        return Err(ComputeError::Config {
-            field: "head_dim",
-            expected: "an even number".to_owned(),
-            got: config.head_dim,
-        });
+}
+
+const EMBEDDING: &str = "model.embed_tokens.weight";
+const NORM: &str = "model.norm.weight";
+const HEAD: &str = "lm_head.weight";
+
+fn bytes_of<B: Buffer, W: Matrix>(tensor: &Numbers<'_, B, W>) -> usize {
+    match tensor {
+        Numbers::Span(it) => it.buf.bytes(),
+        Numbers::Weight(it) => it.bytes(),
     }
-    Ok(())
+}
+
+/// Elements of a tensor from `first` on, to the host.
+fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f32]) {
+    match tensor {
+        Numbers::Span(it) => device.download(it.part(first, to.len()), to),
+        Numbers::Weight(it) => device.read(it, first, to),
+    }
+}
+
+/// The same the other way.
+fn write<D: Device>(device: &D, tensor: &mut TensorMut<'_, D>, first: usize, from: &[f32]) {
+    match tensor {
+        NumbersMut::Span(it) => device.upload(from, it.buf.at_mut(it.offset + first, from.len())),
+        NumbersMut::Weight(it) => device.write(it, first, from),
+    }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use hapo_kernels::{AdamW, Isa};
-use hapo_model::{ActivationCheckpointing, Gradients, Moments, PackedBatch, Tape};
+use hapo_model::{ActivationCheckpointing, Moments, PackedBatch, Tape};
 use hapo_testing::fixtures;
 use hapo_testing::reference::{gap, ids, json, tensors};
 use serde_json::Value;
@@ -79,11 +79,11 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
     let entropy_coefficient = case["entropy_coef"].as_f64().unwrap();
     let name = case["operator"].as_str().unwrap();
     let mut tape = Tape::new(recompute).with_logit_bytes(logit_bytes);
-    let mut gradients = Gradients::new(&model).unwrap();
+    let mut gradients = model.gradients().unwrap();
     let mut moments = Moments::new(&model).unwrap();
     let recorded = tensors(&fixtures().join(format!("losses/case{number}.safetensors")));
     for (i, step) in case["steps"].as_array().unwrap().iter().enumerate() {
-        let out = model.forward(&batch, &mut tape).unwrap();
+        let out = tape.forward(&model, &batch).unwrap();
         if i == 0 {
             let before: Vec<f32> = case["sequences"]
                 .as_array()
@@ -122,8 +122,8 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
             what("loss")
         );
         gradients.clear();
-        model.backward(&mut tape, &d_log_probs, &d_entropies, &mut gradients).unwrap();
-        let squares = gradients.squared_norms(&model);
+        tape.backward(&model, &d_log_probs, &d_entropies, &mut gradients).unwrap();
+        let squares = model.gradient_norms(&gradients);
         for (param, square) in model.layout().params().iter().zip(&squares) {
             let want = step["grad_norms"][&param.name].as_f64().unwrap();
             close(square.sqrt(), want, 1e-4, &what(&param.name));
@@ -139,7 +139,8 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
                 assert!(gap <= 1e-4 * scale + 1e-7, "{}: {gap} of {scale}", what(key));
             }
         }
-        model.adamw(
+        moments.adamw(
+            &mut model,
             AdamW {
                 learning_rate: 1e-3,
                 beta1: 0.9,
@@ -150,7 +151,6 @@ fn check_case(case: &Value, recompute: ActivationCheckpointing, share: bool, log
                 gradient_scale: (1.0 / (norm + 1e-6)).min(1.0),
             },
             &gradients,
-            &mut moments,
         );
         for param in model.layout().params() {
             let tensor = model.tensor(&param.name).unwrap();

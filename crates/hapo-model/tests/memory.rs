@@ -1,39 +1,104 @@
-//! The formulas of memory and arithmetic against what a tape holds and the model's matrices.
+//! Memory is counted by the code that takes it: on a device that counts, and on a CPU that adds up its buffers.
 
-use hapo_kernels::{Buffer, CPU_LOGIT_BYTES, Cpu};
-use hapo_model::memory::{ActivationFormats, forward_flops, parameter_bytes, tape_bytes};
-use hapo_model::{ActivationCheckpointing, Gradients, PackedBatch, Tape};
+mod support;
+
+use hapo_kernels::{
+    AdamW, Compute, Counting, Cpu, Device, Held, NumberFormat, Tally, multiplies_bf16,
+};
+use hapo_model::flops::forward_flops;
+use hapo_model::{
+    ActivationCheckpointing, Config, KvCache, LoraShape, Model, Moments, PackedBatch, Projection,
+    Tape,
+};
 use hapo_testing::model_dir;
+use support::MODELS;
+
+/// What a run takes.
+#[derive(Clone, Copy)]
+struct Case {
+    held: Held,
+    rank: usize,
+    moments: NumberFormat,
+    checkpointing: ActivationCheckpointing,
+}
+
+/// A model, a sampling step, a batch forward and backward, an update: the bytes that are held after each of them, and the
+/// most that there were.
+fn take<D: Device>(device: D, tally: &Tally, config: Config, case: Case) -> Vec<usize> {
+    let mut held = Vec::new();
+    let mut model = Model::held(device, config, 96, case.held).unwrap();
+    held.push(tally.now());
+    if case.rank > 0 {
+        let targets = Projection::ALL.to_vec();
+        let shape = LoraShape { rank: case.rank, alpha: 8.0, rslora: false, targets };
+        model.add_adapter(shape).unwrap();
+        held.push(tally.now());
+    }
+    let initial = model.copy_trained().unwrap();
+    held.push(tally.now());
+    let mut gradients = model.gradients().unwrap();
+    let mut moments = Moments::held_in(case.moments, &model, 0).unwrap();
+    held.push(tally.now());
+    let mut cache = KvCache::new(&model, 512).unwrap();
+    let read = cache.prefill(&model, &[&[1, 2, 3, 4, 5], &[1, 2, 3]]).unwrap();
+    held.push(tally.now());
+    let rows: Vec<_> = read.slots.iter().map(|slot| (cache.fork(*slot, 8).unwrap(), 7)).collect();
+    cache.decode(&model, &rows, &mut Vec::new()).unwrap();
+    held.push(tally.now());
+    let mut tape = Tape::new(case.checkpointing);
+    let mut batch = PackedBatch::default();
+    let prompt = batch.push(&[1, 2, 3, 4, 5], None);
+    for response in [&[6, 7, 8][..], &[9; 60]] {
+        batch.push_response(prompt, response, 1.0);
+    }
+    let slopes = vec![1.0; tape.forward(&model, &batch).unwrap().log_probs.len()];
+    held.push(tally.now());
+    tape.backward(&model, &slopes, &slopes, &mut gradients).unwrap();
+    held.push(tally.now());
+    let step = AdamW {
+        learning_rate: 1e-3,
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+        step: 1,
+        gradient_scale: 1.0,
+    };
+    moments.adamw(&mut model, step, &gradients);
+    held.push(tally.now());
+    tape.release();
+    gradients.release();
+    drop((cache, initial));
+    held.extend([tally.now(), tally.peak()]);
+    held
+}
 
 #[test]
-fn the_formulas_are_what_the_tape_holds() {
-    for name in ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"] {
-        let loaded = hapo_model::load(&model_dir(name), Cpu::new(1).unwrap(), |_| 128).unwrap();
-        let model = loaded.model;
-        let mut gradients = Gradients::new(&model).unwrap();
-        assert_eq!(parameter_bytes(model.config()), 4 * gradients.buf().len() as u64);
-        for checkpointing in [ActivationCheckpointing::None, ActivationCheckpointing::Layers] {
-            let mut tape = Tape::new(checkpointing);
-            let mut batch = PackedBatch::default();
-            let prompt = batch.push(&[1, 2, 3, 4, 5], None);
-            for response in [&[6, 7, 8][..], &[9; 20]] {
-                batch.push_response(prompt, response, 1.0);
+fn what_is_counted_is_what_a_cpu_allocates() {
+    let bf16 = multiplies_bf16().then_some(Compute::Bf16);
+    for compute in [Some(Compute::F32), bf16].into_iter().flatten() {
+        for name in MODELS {
+            let config = hapo_model::folder::open(&model_dir(name)).unwrap().config;
+            for held in [Held::Trained, Held::Frozen(NumberFormat::Bf16)] {
+                let layers = held == Held::Trained;
+                let case = Case {
+                    held,
+                    rank: if layers { 0 } else { 5 },
+                    moments: if layers { NumberFormat::Bf16 } else { NumberFormat::F32 },
+                    checkpointing: if layers {
+                        ActivationCheckpointing::Layers
+                    } else {
+                        ActivationCheckpointing::None
+                    },
+                };
+                let cpu = Cpu::computing(2, compute).unwrap();
+                let tally = cpu.tally().clone();
+                let counting = Counting::new(cpu.habits());
+                let allocated = take(cpu, &tally, config.clone(), case);
+                let counted = counting.tally().clone();
+                let counted = take(counting, &counted, config.clone(), case);
+                assert_eq!(counted, allocated, "{name}, {compute}, {held:?}");
             }
-            let outputs = model.forward(&batch, &mut tape).unwrap();
-            let slopes = vec![1.0; outputs.log_probs.len()];
-            model.backward(&mut tape, &slopes, &slopes, &mut gradients).unwrap();
-            // The prompt's last row predicts the first token of both responses.
-            let (rows, targets) = (5 + 2 + 19, 3 + 20);
-            let predicted = tape_bytes(
-                (model.config(), ActivationFormats::default()),
-                rows,
-                targets - 1,
-                targets,
-                checkpointing,
-                0,
-                CPU_LOGIT_BYTES,
-            );
-            assert_eq!(predicted, tape.bytes(), "{name} {checkpointing:?}");
         }
     }
 }

@@ -50,7 +50,7 @@ fn decoding_has_the_bits_of_training() {
             let inverse_temperature = 1.0 / 0.7_f32;
             let response: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
             let mut cache = KvCache::new(&model, 2048).unwrap();
-            let prefill = model.prefill(&mut cache, &[&e.tokens, &e.tokens[..3]]).unwrap();
+            let prefill = cache.prefill(&model, &[&e.tokens, &e.tokens[..3]]).unwrap();
             let others: Vec<_> =
                 (0..26).map(|_| cache.fork(prefill.slots[1], 64).unwrap()).collect();
             let own = cache.fork(prefill.slots[0], 64).unwrap();
@@ -65,7 +65,7 @@ fn decoding_has_the_bits_of_training() {
                 let mut rows: Vec<_> = others.iter().take(i % 27).map(|&s| (s, 5)).collect();
                 let at = i % (rows.len() + 1);
                 rows.insert(at, (own, pair[0]));
-                model.decode(&mut cache, &rows, &mut logits).unwrap();
+                cache.decode(&model, &rows, &mut logits).unwrap();
                 let row = &logits[at * vocabulary..(at + 1) * vocabulary];
                 sampled.push(recorded(row, pair[1]));
             }
@@ -74,7 +74,7 @@ fn decoding_has_the_bits_of_training() {
             let prompt = shared.push(&e.tokens, None);
             shared.push_response(prompt, &[1, 2, 3], 1.0);
             shared.push_response(prompt, &response, inverse_temperature);
-            let trained = model.forward(&shared, &mut tape).unwrap().log_probs;
+            let trained = tape.forward(&model, &shared).unwrap().log_probs;
             assert_eq!(trained[3..], sampled, "{name}, {threads} threads, shared prompt");
 
             let mut whole = PackedBatch::default();
@@ -83,7 +83,7 @@ fn decoding_has_the_bits_of_training() {
             whole.targets = (e.tokens.len()..tokens.len())
                 .map(|i| Target { row: i - 1, token: tokens[i], inverse_temperature })
                 .collect();
-            let trained = model.forward(&whole, &mut tape).unwrap().log_probs;
+            let trained = tape.forward(&model, &whole).unwrap().log_probs;
             assert_eq!(trained, sampled, "{name}, {threads} threads, packed whole");
         }
     }

@@ -4,8 +4,8 @@ mod support;
 
 use hapo_kernels::{AdamW, Compute, Cpu};
 use hapo_model::{
-    ActivationCheckpointing, ComputeError, Gradients, KvCache, Model, Moments, PackedBatch,
-    Segment, Tape, Target,
+    ActivationCheckpointing, ComputeError, KvCache, Model, Moments, PackedBatch, Segment, Tape,
+    Target,
 };
 use hapo_testing::reference::{expected, gap};
 use support::{computes, computing, model};
@@ -32,16 +32,16 @@ fn train(
     let mut model = computing(name, threads, compute);
     let batch = batch(name);
     let mut tape = Tape::new(recompute);
-    let mut gradients = Gradients::new(&model).unwrap();
+    let mut gradients = model.gradients().unwrap();
     let mut moments = Moments::new(&model).unwrap();
     let mut seen = Vec::new();
     for step in 1..=2 {
-        let out = model.forward(&batch, &mut tape).unwrap();
+        let out = tape.forward(&model, &batch).unwrap();
         let d: Vec<f32> = (0..out.log_probs.len()).map(|i| (i % 7) as f32 - 3.0).collect();
         let e: Vec<f32> = d.iter().map(|d| 0.01 * d).collect();
         gradients.clear();
-        model.backward(&mut tape, &d, &e, &mut gradients).unwrap();
-        let norm = gradients.squared_norms(&model).iter().sum::<f64>().sqrt();
+        tape.backward(&model, &d, &e, &mut gradients).unwrap();
+        let norm = model.gradient_norms(&gradients).iter().sum::<f64>().sqrt();
         let step = AdamW {
             learning_rate: 1e-3,
             beta1: 0.9,
@@ -51,7 +51,7 @@ fn train(
             step,
             gradient_scale: 1.0 / norm,
         };
-        model.adamw(step, &gradients, &mut moments);
+        moments.adamw(&mut model, step, &gradients);
         seen.extend(out.log_probs.iter().chain(&out.entropies).map(|v| v.to_bits()));
     }
     let mut params = vec![0.0; model.trained_len()];
@@ -76,16 +76,16 @@ fn training_has_the_same_bits_on_any_number_of_threads() {
 fn gradients_of_two_batches_add_up() {
     let model = model("tiny-llama3", 2);
     let mut tape = Tape::default();
-    let (mut both, mut twice) = (Gradients::new(&model).unwrap(), Gradients::new(&model).unwrap());
+    let (mut both, mut twice) = (model.gradients().unwrap(), model.gradients().unwrap());
     let batch = batch("tiny-llama3");
-    let n = model.forward(&batch, &mut tape).unwrap().log_probs.len();
+    let n = tape.forward(&model, &batch).unwrap().log_probs.len();
     let (d, zero) = (vec![0.5; n], vec![0.0; n]);
-    model.backward(&mut tape, &d, &zero, &mut both).unwrap();
-    model.forward(&batch, &mut tape).unwrap();
-    model.backward(&mut tape, &d, &zero, &mut both).unwrap();
-    model.forward(&batch, &mut tape).unwrap();
+    tape.backward(&model, &d, &zero, &mut both).unwrap();
+    tape.forward(&model, &batch).unwrap();
+    tape.backward(&model, &d, &zero, &mut both).unwrap();
+    tape.forward(&model, &batch).unwrap();
     let d = vec![1.0; n];
-    model.backward(&mut tape, &d, &zero, &mut twice).unwrap();
+    tape.backward(&model, &d, &zero, &mut twice).unwrap();
     for p in model.layout().params() {
         let a = model.published(both.buf(), &p.name).unwrap();
         let b = model.published(twice.buf(), &p.name).unwrap();
@@ -126,7 +126,7 @@ fn bad_batches_are_refused_by_name() {
     let model = model("tiny-qwen2", 1);
     let mut tape = Tape::default();
     let mut refuse = |batch: PackedBatch, want: &str| {
-        let error = model.forward(&batch, &mut tape).unwrap_err().to_string();
+        let error = tape.forward(&model, &batch).unwrap_err().to_string();
         assert_eq!(error, want);
     };
     refuse(PackedBatch::default(), "batch is empty");
@@ -172,15 +172,15 @@ fn bad_batches_are_refused_by_name() {
         b.targets.push(target);
         refuse(b, &format!("target 0: {problem}"));
     }
-    let mut gradients = Gradients::new(&model).unwrap();
+    let mut gradients = model.gradients().unwrap();
     let mut tape = Tape::default();
     assert!(matches!(
-        model.backward(&mut tape, &[], &[], &mut gradients),
+        tape.backward(&model, &[], &[], &mut gradients),
         Err(ComputeError::NoForward)
     ));
-    model.forward(&good(), &mut tape).unwrap();
+    tape.forward(&model, &good()).unwrap();
     assert!(matches!(
-        model.backward(&mut tape, &[1.0], &[], &mut gradients),
+        tape.backward(&model, &[1.0], &[], &mut gradients),
         Err(ComputeError::Gradients { expected: 0, got: 1, .. })
     ));
 }
@@ -190,60 +190,54 @@ fn a_full_cache_refuses_and_released_pages_are_used_again() {
     let model = model("tiny-qwen2", 2);
     let mut cache = KvCache::new(&model, 180).unwrap();
     assert_eq!(cache.capacity(), 192);
-    let prompt = model.prefill(&mut cache, &[&[1, 2, 3]]).unwrap().slots[0];
+    let prompt = cache.prefill(&model, &[&[1, 2, 3]]).unwrap().slots[0];
     let a = cache.fork(prompt, 66).unwrap();
     let b = cache.fork(prompt, 32).unwrap();
     // A sequence takes its page with its first token.
     assert_eq!((cache.free_tokens(), cache.growth([a, b]).unwrap()), (128, 128));
     let long = vec![1; 65];
     assert!(matches!(
-        model.prefill(&mut cache, &[&[1], &long]),
+        cache.prefill(&model, &[&[1], &long]),
         Err(ComputeError::CacheFull { needed: 65, free: 64, capacity: 192 })
     ));
     assert_eq!(cache.free_tokens(), 128);
     let mut logits = Vec::new();
     assert!(matches!(
-        model.decode(&mut cache, &[(a, 1), (a, 2)], &mut logits),
+        cache.decode(&model, &[(a, 1), (a, 2)], &mut logits),
         Err(ComputeError::SlotTwice { .. })
     ));
     assert!(matches!(
-        model.decode(&mut cache, &[(a, 384)], &mut logits),
+        cache.decode(&model, &[(a, 384)], &mut logits),
         Err(ComputeError::Token { .. })
     ));
-    model.decode(&mut cache, &[(a, 1), (b, 2)], &mut logits).unwrap();
+    cache.decode(&model, &[(a, 1), (b, 2)], &mut logits).unwrap();
     let first = logits.clone();
     cache.release(a).unwrap();
     assert!(matches!(cache.release(a), Err(ComputeError::Slot { .. })));
-    assert!(matches!(
-        model.decode(&mut cache, &[(a, 1)], &mut logits),
-        Err(ComputeError::Slot { .. })
-    ));
+    assert!(matches!(cache.decode(&model, &[(a, 1)], &mut logits), Err(ComputeError::Slot { .. })));
     // The same page, the same numbers.
     let c = cache.fork(prompt, 65).unwrap();
-    model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
+    cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
     assert_eq!(logits, first[..logits.len()]);
     for _ in 0..63 {
-        model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
+        cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
     }
     // Its second page is not there; what it has stays.
     assert!(matches!(
-        model.decode(&mut cache, &[(c, 1)], &mut logits),
+        cache.decode(&model, &[(c, 1)], &mut logits),
         Err(ComputeError::CacheFull { needed: 64, free: 0, capacity: 192 })
     ));
     cache.release(b).unwrap();
-    model.decode(&mut cache, &[(c, 1)], &mut logits).unwrap();
+    cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
     assert!(matches!(
-        model.decode(&mut cache, &[(c, 1)], &mut logits),
+        cache.decode(&model, &[(c, 1)], &mut logits),
         Err(ComputeError::SequenceFull { longest: 65, .. })
     ));
     cache.release_prompt(prompt).unwrap();
     assert!(matches!(cache.fork(prompt, 1), Err(ComputeError::Slot { .. })));
     cache.release(c).unwrap();
     assert_eq!(cache.free_tokens(), 192);
-    assert!(matches!(
-        model.prefill(&mut cache, &[&[]]),
-        Err(ComputeError::Empty { what: "prompt" })
-    ));
+    assert!(matches!(cache.prefill(&model, &[&[]]), Err(ComputeError::Empty { what: "prompt" })));
 }
 
 /// Tokens that are read again at once leave the keys, the values and the logits that decoding them one by one left,
@@ -255,21 +249,21 @@ fn a_sequence_that_is_read_again_goes_on_with_the_same_bits() {
         let prompt: Vec<u32> = (0..71).map(|i| (i * 53 + 7) % 380).collect();
         let tokens: Vec<u32> = (0..150).map(|i| (i * 37 + 11) % 380).collect();
         let mut cache = KvCache::new(&model, 2048).unwrap();
-        let slot = model.prefill(&mut cache, &[&prompt]).unwrap().slots[0];
+        let slot = cache.prefill(&model, &[&prompt]).unwrap().slots[0];
         let decoded = cache.fork(slot, 200).unwrap();
         let mut expected = Vec::new();
         for &token in &tokens {
-            model.decode(&mut cache, &[(decoded, token)], &mut expected).unwrap();
+            cache.decode(&model, &[(decoded, token)], &mut expected).unwrap();
         }
         for most in [usize::MAX, 37] {
             let again = cache.fork(slot, 200).unwrap();
             let mut done = 0;
             while done + 1 < tokens.len() {
                 let rest = &tokens[done..tokens.len() - 1];
-                done += model.reread(&mut cache, again, rest, most).unwrap();
+                done += cache.reread(&model, again, rest, most).unwrap();
             }
             let mut logits = Vec::new();
-            model.decode(&mut cache, &[(again, tokens[149])], &mut logits).unwrap();
+            cache.decode(&model, &[(again, tokens[149])], &mut logits).unwrap();
             assert!(logits == expected, "{name}, {most} at once");
             cache.release(again).unwrap();
         }

@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hapo_core::{RngCounter, uniform};
 use hapo_kernels::{Device, DrawnToken, log_prob, row_stats};
-use hapo_model::{KvCache, Model, NextToken, PartialPrompt, PromptSlot, SeqSlot, Tokenizer};
+use hapo_model::{
+    KvCache, Model, NextToken, PartialPrompt, PromptSlot, SeqSlot, Tokenizer, workspace_bytes,
+};
 use rayon::prelude::*;
 
 use crate::request::{
@@ -134,12 +136,12 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// Most bytes an engine takes in addition to the weights: the cache ([`KvCache::bytes`]) and the
-    /// activations of its largest step ([`Model::workspace_bytes`]). Waiting prompts and running sequences take
+    /// activations of its largest step ([`workspace_bytes`]). Waiting prompts and running sequences take
     /// 4 bytes per token on top, and a sequence whose most likely tokens are asked for 4 per token of the vocabulary.
     pub fn memory_bytes(model: &Model<D>, limits: EngineLimits) -> usize {
         let prompts = MAX_PREFILL_PROMPTS.min(limits.prefill_tokens).min(limits.max_sequences);
         KvCache::<D>::bytes(model.config(), model.kv_format(), limits.cache_tokens)
-            + model.workspace_bytes(limits.max_sequences, limits.prefill_tokens, prompts)
+            + workspace_bytes(model, limits.max_sequences, limits.prefill_tokens, prompts)
     }
 
     /// What the engine was made with.
@@ -295,7 +297,7 @@ impl<'a, D: Device> Engine<'a, D> {
             })
             .collect();
         let usable = self.limits.usable_vocab;
-        let next = self.model.decode_next(&mut self.cache, step, &wanted, usable)?;
+        let next = self.cache.decode_next(self.model, step, &wanted, usable)?;
         let one = |(it, next): (&Running, NextToken)| match next {
             NextToken::Drawn(it) => (it, Vec::new()),
             NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),

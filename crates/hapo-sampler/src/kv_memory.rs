@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hapo_kernels::{Device, NumberFormat, PAGE};
-use hapo_model::memory::kv_bytes_per_token;
-use hapo_model::{Config, KvCache, Model, PREFILL_TOKENS};
+use hapo_model::{Config, KvCache, Model, PREFILL_TOKENS, kv_bytes_per_token};
 
 use crate::{Engine, EngineLimits, Error};
 

@@ -355,7 +355,7 @@ mod tests {
                     batch.push_response(segment, &it.tokens, 1.0 / temperature);
                 }
                 let outputs =
-                    model.forward(&batch, &mut Tape::new(ActivationCheckpointing::None)).unwrap();
+                    Tape::new(ActivationCheckpointing::None).forward(&model, &batch).unwrap();
                 let join = |part: fn(&(&Rollout, &Details)) -> Vec<f32>| -> Vec<f32> {
                     group.completions().flat_map(|it| part(&it)).collect()
                 };

@@ -36,7 +36,7 @@ pub fn score<D: Device>(
         log_prob: None,
         top: Vec::new(),
     }));
-    model.each_logits(tokens, tape, |chunk| {
+    tape.each_logits(model, tokens, |chunk| {
         // The row of a token predicts the next one, and the last row none that is there.
         let next = &tokens[scored.len()..];
         let one = |(row, token): (&[f32], &u32)| ScoredToken {

@@ -575,7 +575,7 @@ async fn the_model_and_the_health_are_told() {
 /// Log-probabilities of the tokens of a text but the first, as one forward pass of the model has them.
 fn forward(tokens: &[u32]) -> Vec<f32> {
     let (model, _) = load();
-    let logits = model.logits(tokens, &mut hapo_model::Tape::default()).unwrap();
+    let logits = hapo_model::Tape::default().logits(&model, tokens).unwrap();
     let rows = logits.chunks_exact(model.config().vocab_size).zip(&tokens[1..]);
     rows.map(|(row, token)| {
         hapo_kernels::log_prob(hapo_kernels::row_stats(row, 1.0), 1.0, row[*token as usize])

@@ -60,7 +60,7 @@ pub(crate) fn evaluate_sets(
     let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
     let template = hapo_sampler::choose_template(asked.template, model, &loaded.tokenizer_files)
         .map_err(hapo_eval::Error::from)?;
-    loaded.model.pack_exact().map_err(hapo_train::Error::from)?;
+    loaded.model.quicken().map_err(hapo_train::Error::from)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)
         .map_err(hapo_eval::Error::from)?;
     let settings = EvalSettings {

@@ -54,7 +54,7 @@ fn groups() -> Vec<TokenGroup> {
     let mut tape = Tape::new(ActivationCheckpointing::None);
     let mut rng = CounterRng::new(5, RngStream::Generate, counter(99));
     for batch in pack(&groups.clone(), 1 << 20, 1.0, |_, _| true) {
-        let log_probs = model.forward(&batch.packed, &mut tape).unwrap().log_probs;
+        let log_probs = tape.forward(&model, &batch.packed).unwrap().log_probs;
         for (g, s, targets) in batch.spans {
             let sequence = &mut groups[g].sequences[s];
             if !sequence.is_teacher() {
@@ -125,7 +125,7 @@ fn train(
         };
         trainer.apply(settings, norm, 1.0).unwrap();
     }
-    Trained { losses, gradients, parameters: trainer.model.params().as_slice().to_vec() }
+    Trained { losses, gradients, parameters: numbers_of(&trainer.model) }
 }
 
 /// ‖a − b‖ / ‖b‖.
@@ -227,7 +227,13 @@ fn tiny(extra: &str) -> Recipe {
 }
 
 fn weights(run: &Run) -> Vec<f32> {
-    run.learner.model.params().as_slice().to_vec()
+    numbers_of(&run.learner.model)
+}
+
+fn numbers_of(model: &Model<Cpu>) -> Vec<f32> {
+    let mut all = vec![0.0; model.trained_len()];
+    model.read_trained(0, &mut all);
+    all
 }
 
 fn numbers(metrics: &Metrics) -> Vec<(String, u64)> {

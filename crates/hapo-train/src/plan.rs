@@ -1,8 +1,8 @@
 //! An estimate of what a run will take before it starts: memory by part, tokens, operations and time of a step, from
 //! a recipe and a model's shape alone.
 //!
-//! Memory is that of the functions which the allocators themselves use ([`hapo_model::memory`],
-//! [`hapo_sampler::cache_tokens`], [`hapo_sampler::KvMemory`]), on every device and for every `compute`. Time is operations at a share of the
+//! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told the
+//! habits of the device that is planned for. Time is operations at a share of the
 //! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
 //! are stated with each device.
 
@@ -151,6 +151,12 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
 
 /// The shape of a recipe's model where it was found.
 pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
+    let config = shape_of(recipe, model)?;
+    config.check_computable()?;
+    Ok(config)
+}
+
+fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
     match model {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),

@@ -151,7 +151,7 @@ impl<D: Device> Run<Trainer<D>> {
 
 /// Refuses a device whose products are of other factors.
 fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
-    let (asked, got) = (recipe.compute(), device.compute());
+    let (asked, got) = (recipe.compute(), device.habits().compute);
     if asked == got {
         return Ok(());
     }

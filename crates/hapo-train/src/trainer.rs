@@ -88,7 +88,7 @@ impl<D: Device> Trainer<D> {
         recompute: ActivationCheckpointing,
         moments: Moments<D>,
     ) -> Result<Self> {
-        let gradients = Gradients::new(&model)?;
+        let gradients = model.gradients()?;
         Ok(Self {
             model,
             tape: Tape::new(recompute),
@@ -120,7 +120,7 @@ impl<D: Device> Trainer<D> {
             batching.inverse_temperature,
             |group, sequence| group.has_signal && !sequence.spans.is_empty() && wanted(sequence),
         ) {
-            let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
+            let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             let n = outputs.log_probs.len();
             let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
             let mut targets = TargetOutputs {
@@ -131,7 +131,7 @@ impl<D: Device> Trainer<D> {
             };
             let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisors, &mut targets);
             stats.merge(&of_batch);
-            self.model.backward(&mut self.tape, &d_log_probs, &d_entropies, &mut self.gradients)?;
+            self.tape.backward(&self.model, &d_log_probs, &d_entropies, &mut self.gradients)?;
             self.trained += n;
             self.meter.tell("training", self.trained as f64 / all.max(1) as f64);
         }
@@ -173,7 +173,7 @@ impl<D: Device> Trainer<D> {
             batching.inverse_temperature,
             |group, sequence| wanted(group) && is_policy(sequence),
         ) {
-            let outputs = self.model.forward(&micro_batch.packed, &mut self.tape)?;
+            let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
                 let policy = targets.end - old_log_probs.len()..targets.end;
@@ -186,7 +186,7 @@ impl<D: Device> Trainer<D> {
 
     /// Norm of each trained tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
-        let squares = self.gradients.squared_norms(&self.model);
+        let squares = self.model.gradient_norms(&self.gradients);
         let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
         names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
@@ -228,7 +228,7 @@ impl<D: Device> Learner for Trainer<D> {
     }
 
     fn gradient_norm(&self) -> Result<f64> {
-        let norm = self.gradients.squared_norms(&self.model).iter().sum::<f64>().sqrt();
+        let norm = self.model.gradient_norms(&self.gradients).iter().sum::<f64>().sqrt();
         self.model.device().check().map_err(ComputeError::from)?;
         Ok(norm)
     }
@@ -238,13 +238,13 @@ impl<D: Device> Learner for Trainer<D> {
         settings.step = self.updates;
         // As torch.nn.utils.clip_grad_norm_.
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
-        self.gradients.materialize(&self.model)?;
-        self.model.adamw(settings, &self.gradients, &mut self.moments);
+        self.gradients.materialize(self.model.device())?;
+        self.moments.adamw(&mut self.model, settings, &self.gradients);
         Ok(self.model.device().check().map_err(ComputeError::from)?)
     }
 
     fn lend_memory(&mut self) {
-        if self.model.device().lends_memory() {
+        if self.model.device().habits().lends_memory {
             self.gradients.release();
             self.tape.release();
         }
@@ -293,7 +293,7 @@ impl<D: Device> Learner for Trainer<D> {
     fn state_bytes(&self) -> u64 {
         let gradient = (self.model.trained_len() * size_of::<f32>()) as u64;
         let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
-        self.model.held_bytes() + gradient + self.moments.bytes() + initial
+        self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
 
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {

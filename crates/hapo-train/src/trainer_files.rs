@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use hapo_kernels::{Buffer, Device};
+use hapo_kernels::Device;
 use hapo_model::folder::{Layout, write_adapter};
 use hapo_model::{ComputeError, Model, Moments};
 use hapo_run::write_atomically_with;
@@ -97,7 +97,7 @@ fn each_piece<E>(
     Ok(())
 }
 
-/// SHA-256 of a model's weights as they are held, its adapter's last.
+/// SHA-256 of a model's weights in f32, its adapter's last.
 pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     let mut hash = Sha256::new();
     let mut add = |len, read: &dyn Fn(usize, &mut [f32])| {
@@ -107,8 +107,8 @@ pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
         })
         .unwrap_or_else(|it| match it {});
     };
-    for buffer in model.frozen() {
-        add(buffer.len(), &|at, to| model.device().download(buffer.at(at, to.len()), to));
+    if model.adapter().is_some() {
+        add(model.layout().len(), &|at, to| model.read_weights(at, to));
     }
     add(model.trained_len(), &|at, to| model.read_trained(at, to));
     hex(hash.finalize())
@@ -151,7 +151,7 @@ pub(crate) fn read_state<D: Device>(
             .map_err(|it| refuse(format!("{name}: {it}")))
     };
     read("parameters.f32", &mut |at, part| {
-        model.set_trained_at(at, part);
+        model.write_trained(at, part);
     })?;
     let device = model.device();
     for (moment, name) in MOMENTS.iter().enumerate() {

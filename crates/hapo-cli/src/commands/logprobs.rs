@@ -134,7 +134,7 @@ fn score<D: Device>(
     ids: &[u32],
     wanted: Wanted,
 ) -> Result<Scored> {
-    let logits = model.logits(ids, tape)?;
+    let logits = tape.logits(model, ids)?;
     let rows: Vec<&[f32]> = logits.chunks_exact(model.config().vocab_size).collect();
     let stats: Vec<_> = rows.iter().map(|it| hapo_kernels::row_stats(it, 1.0)).collect();
     let log_prob = |i: usize| {

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_kernels::{Accumulate, Buffer, Compute, Cpu, Device, Isa, MatShape};
+use hapo_kernels::{
+    Accumulate, Buffer, Compute, Cpu, Device, Held, Isa, MatShape, NumberFormat, Numbers, Output,
+};
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
 
@@ -33,30 +35,25 @@ pub(crate) const SMALL_PRODUCT: MatShape = MatShape { rows: 6144, inputs: 192, o
 /// Operations per second of a product, of factors as the CPU rounds them: the best of several.
 pub(crate) fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
-    let (x, w) = (cpu.alloc(m * k)?, cpu.alloc(k * n)?);
-    let mut y = cpu.alloc(m * n)?;
-    let splits = cpu.splits_weights();
-    let len = Cpu::packed_words(cpu.compute(), k, n);
-    let packed = cpu.alloc(if splits { len } else { 0 })?;
+    let x = cpu.alloc(m * k, NumberFormat::F32)?;
+    let mut y = cpu.alloc(m * n, NumberFormat::F32)?;
+    let weight = &cpu.weight([k, n], Held::Trained)?;
     let best = best_of(20, || {
         cpu.enter(|| {
-            let (x, y) = (x.first(m * k), y.first_mut(m * n));
-            if splits {
-                cpu.matmul_packed(shape, x, packed.first(len), Accumulate::Nothing, y);
-            } else {
-                cpu.matmul(shape, x, w.first(k * n), Accumulate::Nothing, y);
-            }
+            let y = y.first_mut(m * n);
+            let output = Output { weight, onto: Accumulate::Nothing, y };
+            cpu.product(shape, x.first(m * k), [output]);
         });
     });
     Ok(2.0 * (m * n * k) as f64 / best)
 }
 
 fn bandwidth(cpu: &Cpu) -> Result<f64> {
-    let mut x = cpu.alloc(128 << 20)?;
+    let mut x = cpu.alloc(128 << 20, NumberFormat::F32)?;
     let len = x.len();
     cpu.fill(x.first_mut(len), 1.0);
     let best = best_of(4, || {
-        let sum = cpu.enter(|| cpu.squared_norm(x.first(len)));
+        let sum = cpu.enter(|| cpu.squared_norms(&[Numbers::Span(x.first(len))]));
         std::hint::black_box(sum);
     });
     Ok((len * size_of::<f32>()) as f64 / best)

@@ -1,7 +1,8 @@
 //! Rows in and out: the embedding in either layout, gather and scatter.
 
-use super::{Cpu, share::Shared};
-use crate::device::EmbeddingLayout;
+use super::pool::Cpu;
+use super::share::Shared;
+use crate::shapes::EmbeddingLayout;
 
 pub(super) fn embed(
     cpu: &Cpu,

@@ -1,9 +1,10 @@
 //! Log-probabilities and entropies of targets, and their gradient on the logits, row by row.
 
-use super::{Cpu, share::Shared};
-use crate::device::{HeadPart, HeadTarget};
+use super::pool::Cpu;
+use super::share::Shared;
 use crate::isa::{fma, kernel};
 use crate::row::{RowStats, exp_of, log_prob, row_stats};
+use crate::shapes::{HeadPart, HeadTarget};
 
 /// Width of a row of statistics.
 const STATS: usize = 6;

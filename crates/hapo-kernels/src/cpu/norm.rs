@@ -3,7 +3,9 @@
 //! Sums over a row run in sixteen lanes and a fixed tree; sums over rows run within blocks of 64 rows
 //! and then over blocks in order.
 
-use super::{Cpu, matmul::Start, share::Shared};
+use super::pool::Cpu;
+use super::product::f32::Start;
+use super::share::Shared;
 use crate::isa::{fma, kernel};
 use crate::row::{LANES, reduce};
 

@@ -1,6 +1,7 @@
 //! Rotary position embedding, in place; the gradient is the rotation back.
 
-use super::{Cpu, share::Shared};
+use super::pool::Cpu;
+use super::share::Shared;
 use crate::isa::{fma, kernel};
 
 const ROWS: usize = 64;

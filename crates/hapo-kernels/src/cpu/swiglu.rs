@@ -1,6 +1,7 @@
 //! `silu(gate) ⊙ up` and its gradient, in one pass each.
 
-use super::{Cpu, share::Shared};
+use super::pool::Cpu;
+use super::share::Shared;
 use crate::isa::{fma, kernel};
 use crate::row::exp_of;
 

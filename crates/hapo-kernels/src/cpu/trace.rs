@@ -10,7 +10,7 @@ use std::time::Instant;
 /// The tasks of one call that were shared out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracedCall {
-    /// The file of kernels it is in, without its ending, or `blocks of rows`, each with all its kernels.
+    /// The file of kernels it is in, below `cpu/` and without its ending, or `blocks of rows`, each with all its kernels.
     pub stage: &'static str,
     /// Seconds of each task, in order.
     pub tasks: Vec<f64>,
@@ -18,7 +18,7 @@ pub struct TracedCall {
 
 /// The stage of a caller's file.
 pub(super) fn stage_of(caller: &'static Location<'static>) -> &'static str {
-    let file = caller.file().rsplit('/').next().unwrap_or_default();
+    let file = caller.file().rsplit_once("/cpu/").map_or(caller.file(), |it| it.1);
     file.strip_suffix(".rs").unwrap_or(file)
 }
 

@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 use hapo_kernels::Device;
 use serde_json::{Map, Value, json};
 
+use super::load::LoadError;
 use super::names::{ADAPTER, ADAPTER_WEIGHTS};
 use super::weight_file::{Stored, WeightFile};
 use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
-use crate::adapter::LoraShape;
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::dtype::Dtype;
 use crate::error::{Error, excerpt};
 use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
-use crate::load::LoadError;
+use crate::lora::LoraShape;
 use crate::model::Model;
-use crate::params::Projection;
+use crate::places::Projection;
 
 /// Key of the base's fingerprint in the metadata of the weights.
 const BASE: &str = "base_fingerprint";

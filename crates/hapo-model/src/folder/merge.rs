@@ -2,17 +2,16 @@
 
 use std::path::Path;
 
-use hapo_kernels::{Accumulate, Buffer, Device};
+use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
 
 use super::adapter::AdapterFolder;
+use super::load::LoadError;
 use super::read::{Fingerprint, ModelFolder, read_weights};
 use super::write::{Layout, write};
 use crate::compute_error::ComputeError;
 use crate::config::TensorSpec;
 use crate::error::Error;
-use crate::load::LoadError;
-use crate::model::mat;
-use crate::params::transpose;
+use crate::places::transpose;
 
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor as it is, in the number format of most of the
 /// model's weights. One tensor is in memory at a time, as f32.
@@ -63,18 +62,20 @@ fn merged<D: Device>(
         *it *= scale;
     }
     let buf = |values: &[f32]| -> Result<D::Buf, ComputeError> {
-        let mut it = device.alloc(values.len())?;
+        let mut it = device.alloc(values.len(), NumberFormat::F32)?;
         device.upload(values, it.first_mut(values.len()));
         Ok(it)
     };
     // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
-    let (a, b) = (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&b, outputs, rank))?);
-    let mut w = buf(&transpose(&values, outputs, inputs))?;
+    let (a, mut w) =
+        (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&values, outputs, inputs))?);
+    let mut factor = device.weight([rank, outputs], Held::Plain).map_err(ComputeError::from)?;
+    device.write(&mut factor, 0, &transpose(&b, outputs, rank));
     let len = values.len();
-    let onto = Accumulate::Existing;
+    let shape = MatShape { rows: inputs, inputs: rank, outputs };
     device.enter(|| {
-        let shape = mat(inputs, rank, outputs);
-        device.matmul(shape, a.first(a.len()), b.first(b.len()), onto, w.first_mut(len));
+        let (weight, onto) = (&factor, Accumulate::Existing);
+        device.product(shape, a.first(a.len()), [Output { weight, onto, y: w.first_mut(len) }]);
     });
     device.download(w.first(len), &mut values);
     device.check().map_err(ComputeError::from)?;

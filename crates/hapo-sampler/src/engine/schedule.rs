@@ -47,7 +47,7 @@ impl<D: Device> Engine<'_, D> {
         };
         self.preempted[0].reading = Some(slot);
         let rest = &self.preempted[0].sequence.tokens[self.cache.fed(slot)?..fed];
-        let read = self.model.reread(&mut self.cache, slot, rest, *budget)?;
+        let read = self.cache.reread(self.model, slot, rest, *budget)?;
         *budget -= read;
         if read < rest.len() {
             return Ok(false);
@@ -137,11 +137,11 @@ impl<D: Device> Engine<'_, D> {
         let prompt_of = |id: &RequestId| self.jobs[id].request.prompt.as_slice();
         let prompts: Vec<&[u32]> = ids.iter().map(prompt_of).collect();
         let mut tokens = prompts.iter().map(|it| it.len()).sum::<usize>();
-        let read = match self.model.prefill(&mut self.cache, &prompts) {
+        let read = match self.cache.prefill(self.model, &prompts) {
             // Pages for the first alone are enough to make progress.
             Err(ComputeError::CacheFull { .. }) => {
                 tokens = prompts[0].len();
-                let read = self.model.prefill(&mut self.cache, &prompts[..1])?;
+                let read = self.cache.prefill(self.model, &prompts[..1])?;
                 ids.truncate(1);
                 read
             }
@@ -197,10 +197,10 @@ impl<D: Device> Engine<'_, D> {
     fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, ComputeError> {
         let mut prompt = match self.partial.take() {
             Some((_, it)) => it,
-            None => (self.model).begin_prefill(&mut self.cache, &self.jobs[&id].request.prompt)?,
+            None => self.cache.begin_prefill(self.model, &self.jobs[&id].request.prompt)?,
         };
         let before = prompt.remaining();
-        let read = (self.model).continue_prefill(&mut self.cache, &mut prompt, *budget)?;
+        let read = self.cache.continue_prefill(self.model, &mut prompt, *budget)?;
         *budget -= before - prompt.remaining();
         if let Some((slot, logits)) = read {
             self.keep_prompt(id, slot, logits);

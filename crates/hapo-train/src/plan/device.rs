@@ -1,6 +1,6 @@
 //! Devices to plan for: this machine's CPU as it is measured, and GPUs by their data sheets.
 
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, GPU_LOGIT_BYTES};
+use hapo_kernels::{Compute, Habits};
 use serde::Serialize;
 
 /// A device to plan for.
@@ -26,8 +26,6 @@ pub struct DeviceSpec {
     pub is_cpu: bool,
     /// What the factors of products are rounded to.
     pub compute: Compute,
-    /// Bytes of logits held at once.
-    pub logit_bytes: usize,
 }
 
 /// A GPU: name, GB of memory, dense bf16 TFLOP/s of its tensor cores (twice those of TF32), TFLOP/s of plain f32, and GB/s, of its
@@ -72,8 +70,12 @@ impl DeviceSpec {
             bandwidth_share: GPU_SHARES.2,
             is_cpu: false,
             compute,
-            logit_bytes: GPU_LOGIT_BYTES,
         })
+    }
+
+    /// How it lays out memory; blocks of rows on a CPU are not planned for.
+    pub(super) fn habits(&self) -> Habits {
+        if self.is_cpu { Habits::cpu(self.compute, 1) } else { Habits::gpu(self.compute) }
     }
 
     /// Names of the GPUs.
@@ -94,7 +96,6 @@ impl DeviceSpec {
             bandwidth_share: CPU_SHARES.2,
             is_cpu: true,
             compute: Compute::F32,
-            logit_bytes: CPU_LOGIT_BYTES,
         }
     }
 

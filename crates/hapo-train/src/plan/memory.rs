@@ -1,34 +1,19 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::GroupPlan;
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Cpu, NumberFormat};
-use hapo_model::memory::{ActivationFormats, GenerationRows, Packing};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held as Purpose, NumberFormat};
 use hapo_model::{
-    ActivationCheckpointing, Config, Dtype, KvCache, PREFILL_TOKENS, REREAD_TOKENS, memory,
+    ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
+    PREFILL_TOKENS, PackedBatch, ParamLayout, REREAD_TOKENS, Tape, Target, generation_bytes,
 };
 use hapo_sampler::KvMemory;
 
 use super::{Change, DeviceSpec, Held, Lengths, Part, Workload};
 use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
-/// Whether attention runs on a GPU's tensor cores, of rounded queries, keys and values.
-pub(super) fn attends_on_tensor_cores(config: &Config, device: &DeviceSpec) -> bool {
-    let rounds = !device.is_cpu && device.compute == Compute::Bf16;
-    rounds && config.attention_shape().fits_tensor_cores()
-}
-
-/// What a cache's numbers are: those that attention reads.
+/// What attention reads, and so what a cache's numbers are.
 pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
-    formats(config, device).attention
-}
-
-/// How activations are held.
-fn formats(config: &Config, device: &DeviceSpec) -> ActivationFormats {
-    let half = |it| if it { NumberFormat::Bf16 } else { NumberFormat::F32 };
-    ActivationFormats {
-        factors: half(!device.is_cpu && device.compute == Compute::Bf16),
-        attention: half(attends_on_tensor_cores(config, device)),
-    }
+    device.habits().attention(config.attention_shape())
 }
 
 /// Resident bytes of the program before it opens a model.
@@ -107,17 +92,18 @@ impl Sampling {
         (room, GenerationRows { decoded: rows.next_multiple_of(4), prefill, prompts })
     }
 
-    /// What it takes of memory of which `free` bytes are left to it; `rank` is that of an adapter, or 0.
+    /// The memory it takes if `free` bytes are available; `rank` is the adapter's, or 0.
     fn memory(
         self,
-        (config, formats): (&Config, ActivationFormats),
+        config: &Config,
+        device: &DeviceSpec,
         kv_memory: KvMemory,
         free: u64,
         rank: usize,
     ) -> SampledMemory {
         let (most, rows) = self.buffers();
-        let generation = memory::generation_bytes((config, formats), rows, rank);
-        let format = formats.attention;
+        let generation = generation_bytes(device.habits(), config, rows, rank) as u64;
+        let format = kv_format(config, device);
         let one = (self.prompt, self.response);
         let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
@@ -156,9 +142,8 @@ pub(super) fn at_once(all: Vec<Sampling>, of: Workload<'_>, lengths: Lengths) ->
     let free = beside_sampling(&parts_beside_sampling(of), device);
     let free = device.memory_bytes.saturating_sub(free);
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let config = (config, formats(config, device));
-    let one = |it: Sampling| it.at_once(it.memory(config, kv_memory, free, rank).tokens, lengths);
-    all.into_iter().map(one).collect()
+    let tokens = |it: Sampling| it.memory(config, device, kv_memory, free, rank).tokens;
+    all.into_iter().map(|it| it.at_once(tokens(it), lengths)).collect()
 }
 
 /// The tape outlives the update and the cache is there while the policy samples, so that from the
@@ -185,9 +170,8 @@ pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
     let mut parts = parts_beside_sampling(of);
     let free = device.memory_bytes.saturating_sub(beside_sampling(&parts, device));
     let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let held = (config, formats(config, device));
-    let all =
-        sampled(recipe, eval_sets).into_iter().map(|it| it.memory(held, kv_memory, free, rank));
+    let all = sampled(recipe, eval_sets).into_iter();
+    let all = all.map(|it| it.memory(config, device, kv_memory, free, rank));
     let sampled = all.max_by_key(|it| it.cache + it.generation);
     if let Some(SampledMemory { cache, generation, .. }) = sampled {
         let held = Held::Sampling;
@@ -196,7 +180,8 @@ pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
     }
     if device.is_cpu {
         // A checkpoint is written when nothing is sampled.
-        let tensor = memory::largest_tensor_bytes(config);
+        let sizes = config.tensors().into_iter().map(|it| it.shape.iter().product::<usize>());
+        let tensor = 4 * sizes.max().unwrap_or_default() as u64;
         match tensor.saturating_sub(sampled.map_or(0, |it| it.cache + it.generation)) {
             0 => {}
             bytes => parts.push(Part { name: "checkpoint", bytes, held: Held::Always }),
@@ -220,38 +205,26 @@ pub(crate) fn longest_sequences(
 
 fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
     let Workload { recipe, eval_sets, config, device } = of;
-    let (copy, rank) = (trained_bytes(recipe, config), rank(recipe));
     let always = |name, bytes| Part { name, bytes, held: Held::Always };
     let training = |name, bytes| Part { name, bytes, held: Held::Training };
-    let frozen = frozen_bytes(recipe, config, device);
-    let elements = copy as usize / size_of::<f32>();
-    let moments = (2 * recipe.optim().moments.words(elements) * size_of::<f32>()) as u64;
+    let it = Counted::of(of);
     let mut parts = match recipe.lora() {
-        Some(_) => vec![always("frozen weights", frozen), always("adapter", copy)],
-        None => vec![always("weights", whole_bytes(config, device))],
+        Some(_) => vec![always("frozen weights", it.weights), always("adapter", it.adapter)],
+        None => vec![always("weights", it.weights)],
     };
-    parts.extend([training("gradients", copy), always("moments", moments)]);
-    let keeps_initial = recipe.metrics().kl_every > 0;
-    if keeps_initial {
-        let bytes = match recipe.lora() {
-            None => memory::initial_bytes(config, device.compute, packing(device)),
-            Some(_) => copy,
-        };
-        parts.push(always("initial weights", bytes));
+    parts.extend([training("gradients", it.gradients), always("moments", it.moments)]);
+    if recipe.metrics().kl_every > 0 {
+        parts.push(always("initial weights", it.initial));
     }
-    let rows = rows(recipe, config);
-    let checkpointing = recipe.optim().activation_checkpointing;
-    let held = (config, formats(config, device));
-    let tape = memory::tape_bytes(held, rows, rows, rows, checkpointing, rank, device.logit_bytes);
-    parts.push(training("activations", tape.activations + tape.gradients + tape.head));
-    parts.push(training("logits", tape.logits));
+    parts.push(training("activations", it.activations));
+    parts.push(training("logits", it.logits));
     let rounds = device.compute == Compute::Bf16;
     if device.is_cpu {
-        let bytes = memory::copied_bytes(config, device.compute, rows, rows);
         let name = if rounds { "bf16 inputs" } else { "transposed copy" };
-        parts.push(always(name, bytes));
+        parts.push(always(name, it.copied));
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
+        let rows = rows(recipe, config);
         let rounded = if rounds { rounded_gradient(config, rows, device) } else { 0 };
         let bytes = [scratch(config, rows, &sampled(recipe, eval_sets), device), rounded];
         let bytes = bytes.map(|it| it.next_multiple_of(1 << 20));
@@ -260,46 +233,109 @@ fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
     parts
 }
 
+/// Bytes of a trainer, each as a device that counts was asked for them.
+#[derive(Default)]
+struct Counted {
+    weights: u64,
+    adapter: u64,
+    gradients: u64,
+    moments: u64,
+    initial: u64,
+    activations: u64,
+    logits: u64,
+    /// What products of the CPU copy.
+    copied: u64,
+}
+
+impl Counted {
+    /// Runs the largest micro-batch forward and backward.
+    fn of(workload: Workload<'_>) -> Self {
+        Self::count(workload).expect("counting refuses no shape that was checked")
+    }
+
+    fn count(of: Workload<'_>) -> Result<Self, hapo_model::ComputeError> {
+        let Workload { recipe, eval_sets, config, device } = of;
+        let counting = Counting::new(device.habits());
+        let tally = counting.tally().clone();
+        let mut before = 0;
+        let mut taken = || {
+            let bytes = tally.now() - before;
+            before = tally.now();
+            bytes as u64
+        };
+        let mut counted = Self::default();
+        let demonstration = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+        let sampled =
+            longest_sequences(recipe, eval_sets).map(|(prompt, response)| prompt + response);
+        let positions = sampled.fold(demonstration, usize::max);
+        let purpose = purpose(recipe);
+        let mut model = Model::held(counting.clone(), config.clone(), positions, purpose)?;
+        counted.weights = taken();
+        if let Some(lora) = recipe.lora() {
+            model.add_adapter(lora.shape())?;
+            counted.adapter = taken();
+        }
+        let mut gradients = model.gradients()?;
+        counted.gradients = taken();
+        let moments = Moments::held_in(recipe.optim().moments, &model, 0)?;
+        counted.moments = taken();
+        let initial = model.copy_trained()?;
+        counted.initial = taken();
+        let mut tape = Tape::new(recipe.optim().activation_checkpointing);
+        let batch = largest_batch(rows(recipe, config), positions);
+        let slopes = vec![0.0; tape.forward(&model, &batch)?.log_probs.len()];
+        tape.backward(&model, &slopes, &slopes, &mut gradients)?;
+        counted.copied = counting.copied_bytes() as u64;
+        counted.logits = tape.logit_bytes() as u64;
+        counted.activations = taken() - counted.copied - counted.logits;
+        drop((moments, initial));
+        Ok(counted)
+    }
+}
+
+/// A batch of `rows` tokens, every one of which predicts another.
+fn largest_batch(rows: usize, positions: usize) -> PackedBatch {
+    let mut batch = PackedBatch::default();
+    for first in (0..rows).step_by(positions) {
+        batch.push(&vec![0; positions.min(rows - first)], None);
+    }
+    let target = |row| Target { row, token: 0, inverse_temperature: 1.0 };
+    batch.targets = (0..rows).map(target).collect();
+    batch
+}
+
+/// What the weights of a run are for: those of a folder in bf16, beside an adapter, never change.
+fn purpose(recipe: &Recipe) -> Purpose {
+    if recipe.lora().is_some() && is_bf16(recipe) {
+        Purpose::Frozen(NumberFormat::Bf16)
+    } else {
+        Purpose::Trained
+    }
+}
+
 /// The rank of the recipe's adapter; 0 without one.
 fn rank(recipe: &Recipe) -> usize {
     recipe.lora().map_or(0, |it| it.rank)
 }
 
-/// Bytes of one copy of what is trained: the adapter where there is one, else all weights.
+/// Bytes of one copy of what is trained in f32: the adapter where there is one, else all weights.
 pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
     let lora = recipe.lora().map(LoraSection::shape);
-    lora.map_or_else(|| memory::parameter_bytes(config), |it| it.bytes(config))
+    lora.map_or_else(|| ParamLayout::of(config), |it| it.layout(config)).bytes()
 }
 
 /// Bytes of all weights that are read to decode a token.
 pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
-    let trained = trained_bytes(recipe, config);
-    match recipe.lora() {
-        None => memory::initial_bytes(config, device.compute, packing(device)),
-        Some(_) if !is_bf16(recipe) => {
-            memory::initial_bytes(config, device.compute, packing(device)) + trained
-        }
-        Some(_) => frozen_bytes(recipe, config, device) + trained,
-    }
-}
-
-/// Bytes of weights that are not trained: of a folder in bf16 in bf16, where the device computes with those alone.
-fn frozen_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
-    let computes_packed = device.is_cpu || device.compute == Compute::Bf16;
-    if computes_packed && is_bf16(recipe) {
-        return memory::frozen_bytes(config, device.compute, packing(device));
-    }
-    whole_bytes(config, device)
-}
-
-/// Who packs the device's weights.
-fn packing(device: &DeviceSpec) -> Packing {
-    if device.is_cpu { Packing::Cpu } else { Packing::Gpu }
-}
-
-/// Bytes of weights that can be trained.
-fn whole_bytes(config: &Config, device: &DeviceSpec) -> u64 {
-    memory::weight_bytes(config, device.compute, packing(device))
+    let counting = Counting::new(device.habits());
+    let read = Model::held(counting, config.clone(), 1, purpose(recipe)).and_then(|mut model| {
+        let base = model.copy_trained()?.bytes();
+        let Some(lora) = recipe.lora() else {
+            return Ok(base);
+        };
+        model.add_adapter(lora.shape())?;
+        Ok(base + model.copy_trained()?.bytes())
+    });
+    read.expect("counting refuses no shape that was checked")
 }
 
 /// Whether the model is a folder that says it is in bf16.
@@ -323,8 +359,7 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
     });
     let trained = rows * config.heads * (1 + 2 * config.head_dim);
     let numbers = decoded.chain([trained]).max().unwrap_or_default();
-    let formats = formats(config, device);
-    let rounded = if formats.factors == formats.attention {
+    let rounded = if device.habits().factors() == kv_format(config, device) {
         0
     } else {
         2 * rows * config.attention_shape().q_dim()
@@ -335,8 +370,8 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
 /// The largest gradient that two products read in bf16 and that is f32: of logits, of the stream of residuals, or of
 /// attention's output where that is.
 fn rounded_gradient(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
-    let logit_rows = (device.logit_bytes / (4 * config.vocab_size)).min(rows);
-    let width = match formats(config, device).attention {
+    let logit_rows = (device.habits().logit_bytes / (4 * config.vocab_size)).min(rows);
+    let width = match kv_format(config, device) {
         NumberFormat::F32 => config.hidden.max(config.attention_shape().q_dim()),
         NumberFormat::Bf16 => config.hidden,
     };
@@ -391,14 +426,35 @@ pub(crate) fn micro_batch_tokens(recipe: &Recipe, config: &Config) -> usize {
     const LEAST: usize = 1024;
     let room = (4 * trained_bytes(recipe, config)).max(1 << 30);
     let checkpointing = recipe.optim().activation_checkpointing;
-    let fits = |rows: &usize| {
-        let rank = rank(recipe);
-        let bytes = CPU_LOGIT_BYTES;
-        let held = (config, ActivationFormats::default());
-        let tape = memory::tape_bytes(held, *rows, *rows, *rows, checkpointing, rank, bytes);
-        tape.total() <= room
-    };
+    let fits = |rows: &usize| settling_bytes(config, *rows, checkpointing, rank(recipe)) <= room;
     SIZES.into_iter().find(fits).unwrap_or(LEAST)
+}
+
+/// Bytes of the tape of `rows` tokens that all predict one, in f32 on a CPU. Bits of a run depend on what is settled by
+/// it, so that it stays as it is, whatever a tape of today takes; `rank` is that of an adapter, or 0.
+fn settling_bytes(
+    config: &Config,
+    rows: usize,
+    checkpointing: ActivationCheckpointing,
+    rank: usize,
+) -> u64 {
+    const STATS: usize = 6;
+    let shape = config.attention_shape();
+    let (q_dim, kv_dim, hidden) = (shape.q_dim(), shape.kv_dim(), config.hidden);
+    let (heads, kv_heads) = (config.heads, config.kv_heads);
+    let saved = match checkpointing {
+        ActivationCheckpointing::None => config.layers,
+        ActivationCheckpointing::Layers => 1,
+    };
+    let raw = if config.qk_norm { q_dim + kv_dim + heads + kv_heads } else { 0 };
+    let layer = hidden + 2 + raw + heads + 2 * (hidden + config.ffn) + 2 * (q_dim + kv_dim);
+    let activations = (config.layers + 1) * hidden + saved * layer + config.ffn + rank;
+    let gradients = 2 * hidden + 2 * (q_dim + kv_dim) + rank;
+    let head = 3 * hidden + 1 + hidden + STATS + 2;
+    let logit_rows = (CPU_LOGIT_BYTES / (config.vocab_size * size_of::<f32>())).max(6) / 6 * 6;
+    let logits = logit_rows.min(rows.max(1)) * config.vocab_size;
+    let tokens = rows.next_multiple_of(16);
+    (size_of::<f32>() * (tokens * (activations + gradients + head) + logits)) as u64
 }
 
 /// Settings that lower the memory and leave the loss as it is.

@@ -1,11 +1,9 @@
 //! Tokens, operations and bytes of a step and of an evaluation, and the time that they take.
 
 use hapo_kernels::NumberFormat;
-use hapo_model::{ActivationCheckpointing, Config, memory};
+use hapo_model::{ActivationCheckpointing, Config, flops, keeps_logits, kv_bytes_per_token};
 
-use super::memory::{
-    Sampling, attends_on_tensor_cores, kv_format, mini_batch, rows_of, samples, trained_bytes,
-};
+use super::memory::{Sampling, kv_format, mini_batch, rows_of, samples, trained_bytes};
 use super::{DeviceSpec, Lengths};
 use crate::recipe::Recipe;
 
@@ -29,15 +27,15 @@ pub(super) struct Flops {
 impl Flops {
     fn of(config: &Config, rows: f64, head: f64, context: f64) -> Self {
         Self {
-            all: memory::forward_flops(config, rows, head, context),
-            attention: memory::attention_flops(config, rows, context),
+            all: flops::forward_flops(config, rows, head, context),
+            attention: flops::attention_flops(config, rows, context),
             attention_tiles: 0.0,
         }
     }
 
     /// The same where prompts are read and trained on a device.
     fn on(self, device: &DeviceSpec, config: &Config) -> Self {
-        if !attends_on_tensor_cores(config, device) {
+        if kv_format(config, device) == NumberFormat::F32 {
             return self;
         }
         Self { attention: 0.0, attention_tiles: self.attention, ..self }
@@ -94,7 +92,7 @@ impl SamplingWork {
         let context = prompt + response / 2.0;
         // A decoding step reads the weights once and every sequence's keys and values.
         let steps = (responses / it.sequences.max(1) as f64).ceil() * response;
-        let held = memory::kv_bytes_per_token(config, kv_format(config, device));
+        let held = kv_bytes_per_token(config, kv_format(config, device));
         let read = steps * weights as f64 + tokens * context * held as f64;
         Self {
             tokens,
@@ -160,7 +158,7 @@ impl TrainingWork {
         }
         let longest = (prompt.ceil() as usize, response.ceil() as usize);
         let rows = rows_of(recipe, config, mini_batch(recipe), longest);
-        if !memory::keeps_logits(config, rows, device.logit_bytes) {
+        if !keeps_logits(config, rows, device.habits().logit_bytes) {
             flops = flops.plus(head);
         }
         let passes = recipe.optim().passes as f64;

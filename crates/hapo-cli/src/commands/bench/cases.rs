@@ -7,10 +7,9 @@ use hapo_core::{
     Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Scores, Slot,
     SlotRule, Step, SuccessLimit, Verdict, apply_gate,
 };
-use hapo_kernels::{AdamW, Cpu, TracedCall};
+use hapo_kernels::{AdamW, Cpu, NumberFormat, TracedCall};
 use hapo_model::{
-    ActivationCheckpointing, Architecture, Config, Gradients, Model, Moments, Packed, PackedBatch,
-    Rope, Tape, Target,
+    ActivationCheckpointing, Architecture, Config, Model, Moments, PackedBatch, Rope, Tape, Target,
 };
 use hapo_sampler::{
     Decoding, Engine, EngineLimits, GroupRequest, KvMemory, Request, RngKey, SampleSettings,
@@ -127,7 +126,7 @@ pub(super) fn training(
     }
     let n = batch.targets.len();
     let mut tape = Tape::new(ActivationCheckpointing::None);
-    let mut gradients = Gradients::new(model)?;
+    let mut gradients = model.gradients()?;
     let mut moments = Moments::new(model)?;
     let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
     let mut step = 0;
@@ -135,11 +134,11 @@ pub(super) fn training(
     let device = model.device().clone();
     let Repeated { times, cpu_seconds, trace } = repeat(reps, &device, || {
         step += 1;
-        model.forward(&batch, &mut tape)?;
+        tape.forward(model, &batch)?;
         gradients.clear();
-        model.backward(&mut tape, &d, &zero, &mut gradients)?;
-        let norm = gradients.squared_norms(model).iter().sum::<f64>().sqrt();
-        model.adamw(adamw(step, (1.0 / norm).min(1.0)), &gradients, &mut moments);
+        tape.backward(model, &d, &zero, &mut gradients)?;
+        let norm = model.gradient_norms(&gradients).iter().sum::<f64>().sqrt();
+        moments.adamw(model, adamw(step, (1.0 / norm).min(1.0)), &gradients);
         Ok(())
     })?;
     let c = model.config();
@@ -229,7 +228,13 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
 }
 
 /// One time per step of the engine.
-pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> Result<Case> {
+/// `format` is that of the weights which are read.
+pub(super) fn decoding(
+    model: &Model<Cpu>,
+    sequences: usize,
+    gb_per_s: f64,
+    format: NumberFormat,
+) -> Result<Case> {
     let c = model.config();
     let new = if c.hidden < 512 { NEW } else { 24 };
     let limits = EngineLimits {
@@ -277,17 +282,14 @@ pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, gb_per_s: f64) -> R
             cpu_seconds = cpu_seconds.zip(used).map(|(all, used)| all + used);
         }
     }
-    let (weights, bytes) = match model.packed() {
-        Packed::No => ("f32", 4),
-        Packed::Exact | Packed::Rounded | Packed::Alone => ("bf16", 2),
-    };
+    let weights = NumberFormat::ALL[format as usize].0;
     Ok(Case {
         name: format!("{sequences} sequences, {weights} weights, a step"),
         times,
         cpu_seconds,
         items: sequences as f64,
         product_seconds: None,
-        memory_seconds: Some((matrices(c) * bytes) as f64 / gb_per_s / 1e9),
+        memory_seconds: Some((matrices(c) * format.bytes()) as f64 / gb_per_s / 1e9),
         trace,
     })
 }

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{PromptId, RngStream};
-use hapo_kernels::{Accumulate, Buffer, Device, MatShape};
+use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
 use hapo_model::{
-    ActivationCheckpointing, Config, Gradients, KvCache, Model, Moments, PackedBatch, SeqSlot, Tape,
+    ActivationCheckpointing, Config, KvCache, Model, Moments, PackedBatch, SeqSlot, Tape,
 };
 use hapo_sampler::{Engine, EngineLimits, Request, RngKey};
 
@@ -72,14 +72,15 @@ fn best<D: Device>(device: &D, of: &mut D::Buf, mut work: impl FnMut(&mut D::Buf
 /// Operations per second of a large product, and bytes per second of a copy, read and written.
 pub(super) fn rates<D: Device>(device: &D, shape: MatShape, numbers: usize) -> Result<(f64, f64)> {
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
-    let (x, w) = (device.alloc(m * k)?, device.alloc(k * n)?);
-    let mut y = device.alloc(m * n)?;
+    let room = |n: usize| device.alloc(n, NumberFormat::F32);
+    let (x, mut y) = (room(m * k)?, room(m * n)?);
+    let weight = &device.weight([k, n], Held::Plain)?;
     let product = best(device, &mut y, |y| {
-        let (x, w) = (x.first(m * k), w.first(k * n));
-        device.matmul(shape, x, w, Accumulate::Nothing, y.first_mut(m * n));
+        let output = Output { weight, onto: Accumulate::Nothing, y: y.first_mut(m * n) };
+        device.product(shape, x.first(m * k), [output]);
     })?;
-    let from = device.alloc(numbers)?;
-    let mut to = device.alloc(numbers)?;
+    let from = room(numbers)?;
+    let mut to = room(numbers)?;
     let copy = best(device, &mut to, |to| {
         device.copy(from.first(numbers), to.first_mut(numbers));
     })?;
@@ -95,9 +96,9 @@ pub(super) fn randomise<D: Device>(model: &mut Model<D>) -> Result<()> {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         block.push(((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07);
     }
-    let len = model.params().len();
+    let len = model.trained_len();
     for at in (0..len).step_by(BLOCK) {
-        model.set_params_at(at, &block[..BLOCK.min(len - at)]);
+        model.write_trained(at, &block[..BLOCK.min(len - at)]);
     }
     for it in model.layout().params().to_vec() {
         if it.shape.len() == 1 && !it.name.ends_with("bias") {
@@ -161,17 +162,19 @@ pub(super) fn training<D: Device>(
         ActivationCheckpointing::None
     };
     let mut tape = Tape::new(checkpointing);
-    let (mut gradients, mut moments) = (Gradients::new(model)?, Moments::new(model)?);
+    let (mut gradients, mut moments) = (model.gradients()?, Moments::new(model)?);
     let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
     let mut times = Vec::new();
     for step in 0..6 {
         let start = Instant::now();
-        model.forward(&batch, &mut tape)?;
+        tape.forward(model, &batch)?;
         gradients.clear();
-        model.backward(&mut tape, &d, &zero, &mut gradients)?;
-        let norm = gradients.squared_norms(model).iter().sum::<f64>().sqrt();
-        model.adamw(adamw(step + 1, (1.0 / norm).min(1.0)), &gradients, &mut moments);
-        finish(model.device(), model.params())?;
+        tape.backward(model, &d, &zero, &mut gradients)?;
+        let norm = model.gradient_norms(&gradients).iter().sum::<f64>().sqrt();
+        moments.adamw(model, adamw(step + 1, (1.0 / norm).min(1.0)), &gradients);
+        // Reading a number waits for what was begun.
+        model.read_trained(0, &mut [0.0]);
+        model.device().check()?;
         if step > 0 {
             times.push(start.elapsed().as_secs_f64());
         }
@@ -270,7 +273,7 @@ fn logit_steps<D: Device>(
 ) -> Result<Vec<f64>> {
     let room = hapo_sampler::cache_tokens::<D>(rows, 1, of.context, of.steps);
     let mut cache = KvCache::new(model, room)?;
-    let prompt = model.prefill(&mut cache, &[prompt])?.slots[0];
+    let prompt = cache.prefill(model, &[prompt])?.slots[0];
     let slots: Vec<SeqSlot> =
         (0..rows).map(|_| cache.fork(prompt, of.steps)).collect::<Result<_, _>>()?;
     let (mut logits, mut times) = (Vec::new(), Vec::new());
@@ -278,7 +281,7 @@ fn logit_steps<D: Device>(
         let fed: Vec<(SeqSlot, u32)> =
             (0_u32..).zip(&slots).map(|(i, it)| (*it, (i + step as u32) % 97)).collect();
         let start = Instant::now();
-        model.decode(&mut cache, &fed, &mut logits)?;
+        cache.decode(model, &fed, &mut logits)?;
         if step > 0 {
             times.push(start.elapsed().as_secs_f64());
         }

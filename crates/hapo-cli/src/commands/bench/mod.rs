@@ -8,8 +8,8 @@ mod gpu;
 mod workers;
 
 use anyhow::Result;
-use hapo_kernels::{Compute, Cpu, Device};
-use hapo_model::{Architecture, Config, Model, Packed};
+use hapo_kernels::{Compute, Cpu, Device, NumberFormat};
+use hapo_model::{Architecture, Config, Model};
 use serde::Serialize;
 
 use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
@@ -291,16 +291,18 @@ impl Report {
             }
         }
         if wanted(Part::Decoding) {
-            for sequences in [8, 64] {
-                self.add(("decoding", compute), decoding(&model, sequences, gb_per_s)?);
-            }
-            if compute == Compute::F32 && model.pack_exact()? == Packed::Exact {
+            let plain = format_of(compute);
+            let formats = [Some(plain), (plain == NumberFormat::F32).then_some(NumberFormat::Bf16)];
+            for format in formats.into_iter().flatten() {
+                if format != plain && !model.quicken()? {
+                    continue;
+                }
                 for sequences in [8, 64] {
-                    self.add(("decoding", compute), decoding(&model, sequences, gb_per_s)?);
+                    let case = decoding(&model, sequences, gb_per_s, format)?;
+                    self.add(("decoding", compute), case);
                 }
             }
         }
-        model.unpack();
         if wanted(Part::Training) {
             let cases: &[(usize, usize)] = match shape {
                 Shape::BenchTiny => &[(64, 96)],
@@ -380,4 +382,12 @@ impl Report {
 /// Where this is not allowed, peaks are those of the whole run.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// What decoding reads of weights under training.
+fn format_of(compute: Compute) -> NumberFormat {
+    match compute {
+        Compute::Bf16 => NumberFormat::Bf16,
+        Compute::F32 | Compute::Tf32 => NumberFormat::F32,
+    }
 }

@@ -54,7 +54,7 @@ pub(super) fn trace(
     }
     if wanted(Part::Decoding) {
         for sequences in [8, 64] {
-            add("decoding", decoding(&model, sequences, 1.0)?);
+            add("decoding", decoding(&model, sequences, 1.0, super::format_of(compute))?);
         }
     }
     if wanted(Part::Training) {

@@ -1,0 +1,235 @@
+//! A weight matrix on a GPU: in f32, in bf16, or in bf16 with tails that make up the f32.
+//!
+//! All of them are in the order of the f32, so that an update goes through all buffers alike, and the bf16 numbers are what
+//! products on the tensor cores read.
+
+use hapo_core::RngStream;
+use hapo_kernels::{
+    AdamW, Buffer, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat, Numbers,
+    NumbersMut, Placed, Span,
+};
+
+use crate::device::{CudaBuf, CudaDevice, MatmulPrecision, at, f32_arg, to};
+use crate::launch::{Launcher, Memory};
+use crate::plan;
+
+/// A matrix `[inputs, outputs]`.
+#[derive(Debug)]
+pub struct CudaWeight<L: Launcher> {
+    shape: [usize; 2],
+    /// In f32 or in bf16.
+    numbers: CudaBuf<L>,
+    /// What numbers in bf16 lack of f32, 16 bits each, where they are trained.
+    tails: Option<CudaBuf<L>>,
+}
+
+impl<L: Launcher> Matrix for CudaWeight<L> {
+    fn bytes(&self) -> usize {
+        self.numbers.bytes() + self.tails.as_ref().map_or(0, Buffer::bytes)
+    }
+}
+
+impl<L: Launcher> CudaWeight<L> {
+    /// A matrix of zeros.
+    pub(crate) fn zeros(
+        device: &CudaDevice<L>,
+        shape: [usize; 2],
+        held: Held,
+    ) -> Result<Self, DeviceError> {
+        let is_bf16 = device.inner.products == MatmulPrecision::Bf16 && held != Held::Plain;
+        let has_tails = is_bf16 && held != Held::Frozen(NumberFormat::Bf16);
+        let format = if is_bf16 { NumberFormat::Bf16 } else { NumberFormat::F32 };
+        let numbers = device.alloc(shape[0] * shape[1], format)?;
+        let tails = has_tails.then(|| device.alloc(numbers.len, format)).transpose()?;
+        Ok(Self { shape, numbers, tails })
+    }
+
+    /// What products read of it.
+    pub(crate) fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self, DeviceError> {
+        let len = self.numbers.len;
+        let mut numbers = device.alloc(len, self.numbers.format)?;
+        device.copy(self.all(), numbers.first_mut(len));
+        Ok(Self { shape: self.shape, numbers, tails: None })
+    }
+
+    /// The numbers that products read.
+    pub(crate) fn all(&self) -> Span<'_, CudaBuf<L>> {
+        self.numbers.first(self.numbers.len)
+    }
+
+    /// Their address for a product of a shape.
+    pub(crate) fn for_product(&self, shape: MatShape) -> u64 {
+        assert_eq!([shape.inputs, shape.outputs], self.shape, "w is [inputs, outputs]");
+        at(self.all())
+    }
+
+    /// Elements from `first` on.
+    pub(crate) fn write(&mut self, device: &CudaDevice<L>, first: usize, from: &[f32]) {
+        let numbers = self.numbers.at_mut(first, from.len());
+        let Some(tails) = &mut self.tails else {
+            return device.upload(from, numbers);
+        };
+        let halves = from.iter().map(|it| it.to_bits());
+        let (upper, lower): (Vec<u16>, Vec<u16>) =
+            halves.map(|it| ((it.wrapping_add(0x8000) >> 16) as u16, it as u16)).unzip();
+        for (half, span) in [(upper, numbers), (lower, tails.at_mut(first, from.len()))] {
+            let launcher = &device.inner.launcher;
+            device.run(|| launcher.upload(bytemuck::cast_slice(&half), to(&span)));
+        }
+    }
+
+    /// The same to the host.
+    pub(crate) fn read(&self, device: &CudaDevice<L>, first: usize, dst: &mut [f32]) {
+        let numbers = self.numbers.at(first, dst.len());
+        let Some(tails) = &self.tails else {
+            return device.download(numbers, dst);
+        };
+        let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
+        for (half, span) in [(&mut upper, numbers), (&mut lower, tails.at(first, dst.len()))] {
+            let launcher = &device.inner.launcher;
+            device.run(|| launcher.download(at(span), bytemuck::cast_slice_mut(half)));
+        }
+        let below = |it: u16| i32::from(it.cast_signed()).cast_unsigned();
+        for (to, (upper, lower)) in dst.iter_mut().zip(upper.into_iter().zip(lower)) {
+            *to = f32::from_bits((u32::from(upper) << 16).wrapping_add(below(lower)));
+        }
+        if device.fault().is_some() {
+            // What was there before must not pass for what was asked for.
+            dst.fill(f32::NAN);
+        }
+    }
+}
+
+/// Blocks of one launch for squared norms: its kernel, what it reads, and its blocks.
+type Norms = (&'static str, Vec<u64>, Vec<[u64; 2]>);
+
+impl<L: Launcher> CudaDevice<L> {
+    /// Squared norms, those of all numbers in f32 by one launch.
+    pub(crate) fn norms(&self, of: &[Numbers<'_, CudaBuf<L>, CudaWeight<L>>]) -> Vec<f64> {
+        // What was not computed is no number, so that nobody takes it for a small one.
+        let mut norms = vec![f64::NAN; of.len()];
+        // Ranges in f32 count from the lowest address.
+        let spans = of.iter().map(|it| match it {
+            Numbers::Span(it) => (*it, None),
+            Numbers::Weight(it) => (it.all(), it.tails.as_ref()),
+        });
+        let is_flat = |it: &Span<CudaBuf<L>>| it.buf.format == NumberFormat::F32;
+        let flat = spans.clone().map(|it| it.0).filter(is_flat).map(at).min().unwrap_or(0);
+        let mut launches: Vec<Norms> = vec![("squared_norms", vec![flat], Vec::new())];
+        // The launch and the first block of each.
+        let mut places = Vec::with_capacity(of.len());
+        for (span, tails) in spans {
+            if let Some(tails) = tails {
+                let numbers = vec![at(span), at(tails.first(tails.len))];
+                places.push((launches.len(), 0));
+                let blocks = plan::blocks_of_range(0, span.len);
+                launches.push(("squared_norms_split", numbers, blocks));
+                continue;
+            }
+            assert!(is_flat(&span), "numbers that are trained");
+            let first = (at(span) - flat) as usize / size_of::<f32>();
+            let blocks = &mut launches[0].2;
+            places.push((0, blocks.len()));
+            blocks.extend(plan::blocks_of_range(first, span.len));
+        }
+        self.run(|| {
+            let parts = self.parts_of_norms(&launches)?;
+            for ((norm, (launch, first)), it) in norms.iter_mut().zip(places).zip(of) {
+                let len = match it {
+                    Numbers::Span(it) => it.len,
+                    Numbers::Weight(it) => it.numbers.len,
+                };
+                let before: usize = launches[..launch].iter().map(|it| it.2.len()).sum();
+                let blocks = len.div_ceil(plan::PER_BLOCK);
+                *norm = parts[before + first..][..blocks].iter().sum();
+            }
+            Ok(())
+        });
+        norms
+    }
+
+    /// The sums of all blocks, launch by launch.
+    fn parts_of_norms(&self, launches: &[Norms]) -> Result<Vec<f64>, DeviceError> {
+        let blocks: usize = launches.iter().map(|it| it.2.len()).sum();
+        let mut parts = vec![0.0_f64; blocks];
+        let tables = launches.iter().map(|it| self.upload_items(&it.2));
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        self.with_scratch(size_of_val(&parts[..]), |scratch| {
+            let mut to = scratch;
+            for ((kernel, numbers, blocks), table) in launches.iter().zip(&tables) {
+                let args = [&[table.address()], &numbers[..], &[to]].concat();
+                let grid = self.grid(blocks.len(), 1, 1)?;
+                self.launch(kernel, grid, plan::reduction_bytes(8), &args)?;
+                to += (blocks.len() * size_of::<f64>()) as u64;
+            }
+            if blocks == 0 {
+                return Ok(());
+            }
+            self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut parts))
+        })?;
+        Ok(parts)
+    }
+
+    /// A step of the optimiser, a launch for each parameter.
+    pub(crate) fn update(
+        &self,
+        step: AdamW,
+        gradient: &CudaBuf<L>,
+        mut moments: MomentsMut<'_, CudaBuf<L>>,
+        parameters: Vec<Placed<'_, CudaBuf<L>, CudaWeight<L>>>,
+    ) {
+        let f = step.factors();
+        let factors = [
+            f.gradient,
+            f.decay,
+            f.beta1,
+            f.one_less_beta1,
+            f.beta2,
+            f.one_less_beta2,
+            f.rate,
+            f.root_correction,
+            f.epsilon,
+        ];
+        for Placed { at: first, len, numbers } in parameters {
+            let mut args: Vec<u64> = factors.into_iter().map(f32_arg).collect();
+            args.push(at(gradient.at(first, len)));
+            let kernels = match numbers {
+                NumbersMut::Span(span) => {
+                    assert_eq!(span.len, len, "parameters as long as the gradient");
+                    args.push(to(&span));
+                    ["adamw", "adamw_bf16"]
+                }
+                NumbersMut::Weight(it) => {
+                    assert_eq!(it.numbers.len, len, "the gradient is [inputs, outputs]");
+                    args.push(to(&it.numbers.first_mut(len)));
+                    match &mut it.tails {
+                        None => {
+                            assert_eq!(it.numbers.format, NumberFormat::F32, "it is trained");
+                            ["adamw", "adamw_bf16"]
+                        }
+                        Some(tails) => {
+                            args.push(to(&tails.first_mut(len)));
+                            ["adamw_split", "adamw_split_bf16"]
+                        }
+                    }
+                }
+            };
+            self.run(|| match &mut moments {
+                MomentsMut::F32(both) => {
+                    args.extend(both.each_mut().map(|it| to(&it.at_mut(first, len))));
+                    self.over(kernels[0], len, &args)
+                }
+                MomentsMut::Bf16 { buffers, seed } => {
+                    let end = first + len;
+                    let held = buffers.each_ref().map(|it| 2 * it.len);
+                    assert!(held.iter().all(|it| end <= *it), "moments of all elements");
+                    args.extend(buffers.each_ref().map(|it| it.memory.address()));
+                    args.extend([first as u64, len as u64]);
+                    args.extend([*seed, RngStream::Moments as u64, step.step]);
+                    let counters = end.div_ceil(8) - first / 8;
+                    self.over(kernels[1], if len == 0 { 0 } else { counters }, &args)
+                }
+            });
+        }
+    }
+}

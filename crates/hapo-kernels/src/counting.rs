@@ -1,0 +1,346 @@
+//! A device that counts bytes and computes nothing.
+//!
+//! Purpose: memory is planned by the code that takes it. A model, its tape and its cache on this device take the bytes that
+//! they take on a device of the same [`Habits`], in host vectors of tokens only.
+//!
+//! Price: every number is 0. What a GPU holds between the kernels of one operation is not counted.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::cpu::Form;
+use crate::device::Device;
+use crate::error::DeviceError;
+use crate::habits::Habits;
+use crate::moments::MomentsMut;
+use crate::number_format::NumberFormat;
+use crate::shapes::{
+    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+};
+use crate::span::{Buffer, Span, SpanMut};
+use crate::tally::{Counted, Tally};
+use crate::weight::{Heads, Held, Matrix, Numbers, Output, Placed};
+
+/// A device that counts bytes as one with some habits would take them.
+#[derive(Clone, Debug)]
+pub struct Counting {
+    habits: Habits,
+    tally: Tally,
+    /// The copy that a CPU's products keep, and its numbers.
+    copy: Arc<Mutex<Option<(usize, Counted)>>>,
+}
+
+/// The bytes of a buffer.
+#[derive(Debug)]
+pub struct CountedBuf {
+    len: usize,
+    bytes: usize,
+    _counted: Counted,
+}
+
+impl Buffer for CountedBuf {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The bytes of a matrix.
+#[derive(Debug)]
+pub struct CountedWeight {
+    shape: [usize; 2],
+    form: Form,
+    bytes: usize,
+    _counted: Counted,
+}
+
+impl Matrix for CountedWeight {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Counting {
+    /// One with these habits, without a buffer.
+    pub fn new(habits: Habits) -> Self {
+        Self { habits, tally: Tally::default(), copy: Arc::default() }
+    }
+
+    /// The bytes of its buffers.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Bytes of the copy that a CPU's products keep.
+    pub fn copied_bytes(&self) -> usize {
+        let copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        copy.as_ref().map_or(0, |it| it.0 * size_of::<f32>())
+    }
+
+    /// Bytes of a matrix: a GPU has whole ones in the order of the f32.
+    fn weight_bytes(&self, shape: [usize; 2], form: Form) -> usize {
+        if self.habits.is_cpu() {
+            return form.words(shape).into_iter().sum::<usize>() * size_of::<f32>();
+        }
+        let bytes = match form {
+            Form::F32 | Form::Split => 4,
+            Form::Pairs | Form::Panels => 2,
+        };
+        shape[0] * shape[1] * bytes
+    }
+
+    fn counted(&self, shape: [usize; 2], form: Form) -> CountedWeight {
+        let bytes = self.weight_bytes(shape, form);
+        CountedWeight { shape, form, bytes, _counted: self.tally.add(bytes) }
+    }
+
+    /// A product copies `numbers`, and keeps the room for the next one.
+    fn copies(&self, numbers: usize) {
+        let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.habits.is_cpu() && numbers > copy.as_ref().map_or(0, |it| it.0) {
+            *copy = None;
+            *copy = Some((numbers, self.tally.add(numbers * size_of::<f32>())));
+        }
+    }
+}
+
+impl Device for Counting {
+    type Buf = CountedBuf;
+    type Weight = CountedWeight;
+    type Table<T: TableItem> = Vec<T>;
+
+    fn habits(&self) -> Habits {
+        self.habits
+    }
+
+    fn alloc(&self, len: usize, format: NumberFormat) -> Result<CountedBuf, DeviceError> {
+        let bytes = len * format.bytes();
+        Ok(CountedBuf { len, bytes, _counted: self.tally.add(bytes) })
+    }
+
+    fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
+        items.to_vec()
+    }
+
+    fn upload(&self, _: &[f32], _: SpanMut<CountedBuf>) {}
+
+    fn download(&self, _: Span<CountedBuf>, dst: &mut [f32]) {
+        dst.fill(0.0);
+    }
+
+    fn copy(&self, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+
+    fn fill(&self, _: SpanMut<CountedBuf>, _: f32) {}
+
+    fn scale(&self, _: SpanMut<CountedBuf>, _: f32) {}
+
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        work()
+    }
+
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        for item in items {
+            work(self, item);
+        }
+    }
+
+    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CountedWeight, DeviceError> {
+        let form = Form::of(self.habits.compute, held);
+        let is_widened = form == Form::Panels && !self.habits.is_cpu();
+        Ok(self.counted(shape, if is_widened { Form::F32 } else { form }))
+    }
+
+    fn copy_of(&self, w: &CountedWeight) -> Result<CountedWeight, DeviceError> {
+        Ok(self.counted(w.shape, w.form.copied()))
+    }
+
+    fn write(&self, _: &mut CountedWeight, _: usize, _: &[f32]) {}
+
+    fn read(&self, _: &CountedWeight, _: usize, to: &mut [f32]) {
+        to.fill(0.0);
+    }
+
+    fn quicken(&self, _: &mut CountedWeight) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
+
+    fn product<const N: usize>(
+        &self,
+        shape: MatShape,
+        _: Span<CountedBuf>,
+        to: [Output<'_, CountedBuf, CountedWeight>; N],
+    ) {
+        for it in to {
+            self.copies(it.weight.form.product_copy(shape));
+        }
+    }
+
+    fn product_input_grad(
+        &self,
+        shape: MatShape,
+        _: Span<CountedBuf>,
+        w: &CountedWeight,
+        _: Accumulate<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+        self.copies(w.form.input_grad_copy(shape));
+    }
+
+    fn product_weight_grad(
+        &self,
+        shape: MatShape,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Accumulate<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+        self.copies(Form::weight_grad_copy(self.habits.compute, shape));
+    }
+
+    fn add_column_sums(&self, _: usize, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+
+    fn rms_norm(
+        &self,
+        _: f32,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+        _: Option<SpanMut<CountedBuf>>,
+    ) {
+    }
+
+    fn rms_norm_grad(
+        &self,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Accumulate<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn rope(&self, _: AttentionShape, _: Span<CountedBuf>, _: &Vec<u32>, _: Heads<'_, CountedBuf>) {
+    }
+
+    fn attention(
+        &self,
+        _: AttentionShape,
+        _: &Vec<SegmentRow>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn attention_grad(
+        &self,
+        _: AttentionShape,
+        _: &Vec<SegmentRow>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn attention_decode(
+        &self,
+        _: AttentionShape,
+        _: CacheLayer,
+        _: &Vec<CacheRow>,
+        _: &Vec<u32>,
+        _: &CountedBuf,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn round_to_bf16(&self, _: SpanMut<CountedBuf>) {}
+
+    fn cache_append(
+        &self,
+        _: AttentionShape,
+        _: CacheLayer,
+        _: &Vec<u32>,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: &mut CountedBuf,
+    ) {
+    }
+
+    fn swiglu(&self, _: Span<CountedBuf>, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+
+    fn swiglu_grad(&self, _: SpanMut<CountedBuf>, _: SpanMut<CountedBuf>, _: SpanMut<CountedBuf>) {}
+
+    fn embed(&self, _: EmbeddingLayout, _: &Vec<u32>, _: &CountedWeight, _: SpanMut<CountedBuf>) {}
+
+    fn embed_grad(
+        &self,
+        _: EmbeddingLayout,
+        _: &Vec<u32>,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn gather_rows(&self, _: usize, _: &Vec<u32>, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+
+    fn scatter_rows(&self, _: usize, _: &Vec<u32>, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+
+    fn head(
+        &self,
+        _: usize,
+        _: &Vec<HeadTarget>,
+        _: HeadPart,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn head_grad(
+        &self,
+        _: usize,
+        _: &Vec<HeadTarget>,
+        _: HeadPart,
+        _: Span<CountedBuf>,
+        _: Span<CountedBuf>,
+        _: SpanMut<CountedBuf>,
+    ) {
+    }
+
+    fn draw(&self, _: usize, _: usize, rows: &[DrawRow], _: Span<CountedBuf>) -> Vec<DrawnToken> {
+        vec![DrawnToken::default(); rows.len()]
+    }
+
+    fn squared_norms(&self, of: &[Numbers<'_, CountedBuf, CountedWeight>]) -> Vec<f64> {
+        vec![0.0; of.len()]
+    }
+
+    fn adamw(
+        &self,
+        _: AdamW,
+        _: &CountedBuf,
+        _: MomentsMut<'_, CountedBuf>,
+        _: Vec<Placed<'_, CountedBuf, CountedWeight>>,
+    ) {
+    }
+}

@@ -1,0 +1,399 @@
+//! The operations of the CPU, each a kernel of its own file.
+
+use super::attention::{cache, prompt};
+use super::buffer::CpuBuf;
+use super::pool::Cpu;
+use super::product::f32::Start;
+use super::rounding::Rounding;
+use super::share::Shared;
+use super::squares::squared_norm;
+use super::update::{Moments, Parameter};
+use super::weight::{CpuWeight, Form};
+use super::{convert, embedding, head, memory, norm, product, rope, swiglu, update};
+use crate::compute::Compute;
+use crate::device::Device;
+use crate::draw::draw;
+use crate::error::DeviceError;
+use crate::habits::Habits;
+use crate::moments::MomentsMut;
+use crate::number_format::NumberFormat;
+use crate::shapes::{
+    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken, EmbeddingLayout,
+    HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+};
+use crate::span::{Span, SpanMut};
+use crate::weight::{Heads, Held, Numbers, NumbersMut, Output, Placed};
+
+impl Device for Cpu {
+    type Buf = CpuBuf;
+    type Weight = CpuWeight;
+    type Table<T: TableItem> = Vec<T>;
+
+    fn habits(&self) -> Habits {
+        Habits::cpu(self.compute(), self.threads())
+    }
+
+    fn alloc(&self, len: usize, format: NumberFormat) -> Result<CpuBuf, DeviceError> {
+        assert_eq!(format, NumberFormat::F32, "a format that the device names");
+        CpuBuf::counted(len, self.tally())
+    }
+
+    fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
+        items.to_vec()
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        memory::free_bytes()
+    }
+
+    fn upload(&self, src: &[f32], dst: SpanMut<CpuBuf>) {
+        dst.write().copy_from_slice(src);
+    }
+
+    fn download(&self, src: Span<CpuBuf>, dst: &mut [f32]) {
+        dst.copy_from_slice(src.read());
+    }
+
+    fn copy(&self, src: Span<CpuBuf>, dst: SpanMut<CpuBuf>) {
+        dst.write().copy_from_slice(src.read());
+    }
+
+    fn fill(&self, dst: SpanMut<CpuBuf>, value: f32) {
+        dst.write().fill(value);
+    }
+
+    fn scale(&self, x: SpanMut<CpuBuf>, factor: f32) {
+        x.write().iter_mut().for_each(|it| *it *= factor);
+    }
+
+    fn enter<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        self.install(work)
+    }
+
+    fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        self.for_items(items, work);
+    }
+
+    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CpuWeight, DeviceError> {
+        CpuWeight::zeros(self, shape, Form::of(self.compute(), held))
+    }
+
+    fn copy_of(&self, w: &CpuWeight) -> Result<CpuWeight, DeviceError> {
+        w.copy_of(self.tally())
+    }
+
+    fn write(&self, w: &mut CpuWeight, first: usize, from: &[f32]) {
+        w.write(self, first, from);
+    }
+
+    fn read(&self, w: &CpuWeight, first: usize, to: &mut [f32]) {
+        w.read(self, first, to);
+    }
+
+    fn quicken(&self, w: &mut CpuWeight) -> Result<bool, DeviceError> {
+        w.quicken(self)
+    }
+
+    fn product<const N: usize>(
+        &self,
+        shape: MatShape,
+        x: Span<CpuBuf>,
+        to: [Output<'_, CpuBuf, CpuWeight>; N],
+    ) {
+        for Output { weight, onto, y } in to {
+            weight.product(self, shape, x.read(), Start::of(&onto), y.write());
+        }
+    }
+
+    fn product_input_grad(
+        &self,
+        shape: MatShape,
+        dy: Span<CpuBuf>,
+        w: &CpuWeight,
+        onto: Accumulate<CpuBuf>,
+        dx: SpanMut<CpuBuf>,
+    ) {
+        w.input_grad(self, shape, dy.read(), Start::of(&onto), dx.write());
+    }
+
+    fn product_weight_grad(
+        &self,
+        shape: MatShape,
+        x: Span<CpuBuf>,
+        dy: Span<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
+        dw: SpanMut<CpuBuf>,
+    ) {
+        let grad = match self.compute() {
+            Compute::Bf16 => product::bf16::weight_grad,
+            _ => product::f32::weight_grad,
+        };
+        grad(self, shape, x.read(), dy.read(), Start::of(&onto), dw.write());
+    }
+
+    fn add_column_sums(&self, width: usize, dy: Span<CpuBuf>, out: SpanMut<CpuBuf>) {
+        norm::add_column_sums(self, width, dy.read(), out.write());
+    }
+
+    fn rms_norm(
+        &self,
+        eps: f32,
+        x: Span<CpuBuf>,
+        w: Span<CpuBuf>,
+        y: SpanMut<CpuBuf>,
+        inverse_rms: SpanMut<CpuBuf>,
+        residual: Option<SpanMut<CpuBuf>>,
+    ) {
+        norm::rms_norm(
+            self,
+            eps,
+            x.read(),
+            w.read(),
+            y.write(),
+            inverse_rms.write(),
+            residual.map(SpanMut::write),
+        );
+    }
+
+    fn rms_norm_grad(
+        &self,
+        x: Span<CpuBuf>,
+        w: Span<CpuBuf>,
+        inverse_rms: Span<CpuBuf>,
+        dy: Span<CpuBuf>,
+        onto: Accumulate<CpuBuf>,
+        dx: SpanMut<CpuBuf>,
+        dw: SpanMut<CpuBuf>,
+    ) {
+        norm::rms_norm_grad(
+            self,
+            x.read(),
+            w.read(),
+            inverse_rms.read(),
+            dy.read(),
+            &Start::of(&onto),
+            dx.write(),
+            dw.write(),
+        );
+    }
+
+    fn rope(
+        &self,
+        shape: AttentionShape,
+        angles: Span<CpuBuf>,
+        positions: &Vec<u32>,
+        heads: Heads<'_, CpuBuf>,
+    ) {
+        let (direction, both) = match heads {
+            Heads::Forward(both) => (1.0, both),
+            Heads::Backward(both) => (-1.0, both),
+            Heads::Stored { .. } => panic!("a CPU's attention reads f32"),
+        };
+        for x in both {
+            rope::rope(self, shape.head_dim, direction, angles.read(), positions, x.write());
+        }
+    }
+
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        segments: &Vec<SegmentRow>,
+        q: Span<CpuBuf>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        out: SpanMut<CpuBuf>,
+        log_sums: SpanMut<CpuBuf>,
+    ) {
+        prompt::forward(
+            self,
+            shape,
+            segments,
+            [q.read(), k.read(), v.read()],
+            out.write(),
+            log_sums.write(),
+        );
+    }
+
+    fn attention_grad(
+        &self,
+        shape: AttentionShape,
+        segments: &Vec<SegmentRow>,
+        q: Span<CpuBuf>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        out: Span<CpuBuf>,
+        log_sums: Span<CpuBuf>,
+        dout: Span<CpuBuf>,
+        dq: SpanMut<CpuBuf>,
+        dk: SpanMut<CpuBuf>,
+        dv: SpanMut<CpuBuf>,
+    ) {
+        prompt::backward(
+            self,
+            shape,
+            segments,
+            &prompt::Saved {
+                q: q.read(),
+                k: k.read(),
+                v: v.read(),
+                out: out.read(),
+                log_sums: log_sums.read(),
+                dout: dout.read(),
+            },
+            [dq.write(), dk.write(), dv.write()],
+        );
+    }
+
+    fn attention_decode(
+        &self,
+        shape: AttentionShape,
+        layer: CacheLayer,
+        rows: &Vec<CacheRow>,
+        pages: &Vec<u32>,
+        cache: &CpuBuf,
+        q: Span<CpuBuf>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        out: SpanMut<CpuBuf>,
+    ) {
+        cache::attention_decode(
+            self,
+            shape,
+            layer,
+            (rows, pages),
+            cache.as_slice(),
+            [q.read(), k.read(), v.read()],
+            out.write(),
+        );
+    }
+
+    fn round_to_bf16(&self, x: SpanMut<CpuBuf>) {
+        convert::round(self, x.write());
+    }
+
+    fn cache_append(
+        &self,
+        shape: AttentionShape,
+        first: CacheLayer,
+        cells: &Vec<u32>,
+        k: Span<CpuBuf>,
+        v: Span<CpuBuf>,
+        cache: &mut CpuBuf,
+    ) {
+        cache::append(self, shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
+    }
+
+    fn swiglu(&self, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
+        swiglu::forward(self, gate.read(), up.read(), h.write());
+    }
+
+    fn swiglu_grad(&self, gate: SpanMut<CpuBuf>, up: SpanMut<CpuBuf>, dh: SpanMut<CpuBuf>) {
+        swiglu::backward(self, gate.write(), up.write(), dh.write());
+    }
+
+    fn embed(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &Vec<u32>,
+        embedding: &CpuWeight,
+        x: SpanMut<CpuBuf>,
+    ) {
+        embedding.embed(self, layout, tokens, x.write());
+    }
+
+    fn embed_grad(
+        &self,
+        layout: EmbeddingLayout,
+        tokens: &Vec<u32>,
+        dx: Span<CpuBuf>,
+        dembedding: SpanMut<CpuBuf>,
+    ) {
+        embedding::embed_grad(self, layout, tokens, dx.read(), dembedding.write());
+    }
+
+    fn gather_rows(&self, width: usize, rows: &Vec<u32>, x: Span<CpuBuf>, y: SpanMut<CpuBuf>) {
+        embedding::gather_rows(self, width, rows, x.read(), y.write());
+    }
+
+    fn scatter_rows(&self, width: usize, rows: &Vec<u32>, y: Span<CpuBuf>, x: SpanMut<CpuBuf>) {
+        embedding::scatter_rows(self, width, rows, y.read(), x.write());
+    }
+
+    fn head(
+        &self,
+        vocabulary: usize,
+        targets: &Vec<HeadTarget>,
+        part: HeadPart,
+        logits: Span<CpuBuf>,
+        stats: SpanMut<CpuBuf>,
+    ) {
+        head::forward(self, vocabulary, targets, part, logits.read(), stats.write());
+    }
+
+    fn head_grad(
+        &self,
+        vocabulary: usize,
+        targets: &Vec<HeadTarget>,
+        part: HeadPart,
+        stats: Span<CpuBuf>,
+        gradients: Span<CpuBuf>,
+        logits: SpanMut<CpuBuf>,
+    ) {
+        head::backward(
+            self,
+            vocabulary,
+            targets,
+            part,
+            stats.read(),
+            gradients.read(),
+            logits.write(),
+        );
+    }
+
+    fn draw(
+        &self,
+        vocabulary: usize,
+        usable: usize,
+        rows: &[DrawRow],
+        logits: Span<CpuBuf>,
+    ) -> Vec<DrawnToken> {
+        let logits = logits.read();
+        self.map_tasks(rows.len(), |task| {
+            let it = rows[task];
+            draw(&logits[it.row as usize * vocabulary..][..vocabulary], it, usable)
+        })
+    }
+
+    fn squared_norms(&self, of: &[Numbers<'_, CpuBuf, CpuWeight>]) -> Vec<f64> {
+        let norm = |it: &Numbers<'_, CpuBuf, CpuWeight>| match it {
+            Numbers::Span(it) => squared_norm(self, it.read()),
+            Numbers::Weight(it) => it.squared_norm(self),
+        };
+        of.iter().map(norm).collect()
+    }
+
+    fn adamw(
+        &self,
+        step: AdamW,
+        gradient: &CpuBuf,
+        moments: MomentsMut<'_, CpuBuf>,
+        parameters: Vec<Placed<'_, CpuBuf, CpuWeight>>,
+    ) {
+        let moments = match moments {
+            MomentsMut::F32(both) => Moments::F32(both.map(|it| Shared::new(it.as_mut_slice()))),
+            MomentsMut::Bf16 { buffers, seed } => {
+                let moments =
+                    buffers.map(|it| Shared::new(bytemuck::cast_slice_mut(it.as_mut_slice())));
+                Moments::Bf16 { moments, rounding: Rounding { seed, update: step.step, first: 0 } }
+            }
+        };
+        let parameters = parameters.into_iter().map(|it| {
+            let parameter = match it.numbers {
+                NumbersMut::Span(span) => Parameter::Flat(Shared::new(span.write())),
+                NumbersMut::Weight(weight) => weight.parameter(),
+            };
+            (it.at..it.at + it.len, parameter)
+        });
+        update::adamw(self, step, gradient.as_slice(), moments, parameters);
+    }
+}

@@ -1,0 +1,180 @@
+//! The CPU's own pool of threads, and the copy that its products keep.
+//!
+//! Purpose: work is cut into tasks that depend on shapes alone, so that no sum depends on the number of threads.
+
+use std::panic::Location;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+use super::buffer::CpuBuf;
+use super::trace::{Trace, TracedCall, stage_of};
+use crate::compute::Compute;
+use crate::error::DeviceError;
+use crate::isa::multiplies_bf16;
+use crate::tally::Tally;
+
+/// The CPU: a pool of threads of its own.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    pool: Arc<rayon::ThreadPool>,
+    threads: usize,
+    serial: bool,
+    compute: Compute,
+    /// The largest copy that a product has made.
+    copy: Arc<Mutex<Option<CpuBuf>>>,
+    /// The bytes of its buffers.
+    tally: Tally,
+    /// Where tasks are run one after the other and timed.
+    trace: Option<Arc<Trace>>,
+}
+
+impl Cpu {
+    /// A device with `threads` workers, whose products are of f32 factors; 0 takes one per available core.
+    pub fn new(threads: usize) -> Result<Self, DeviceError> {
+        Self::computing(threads, Compute::F32)
+    }
+
+    /// The same, with products of factors that are rounded so.
+    ///
+    /// # Errors
+    /// Products that the CPU has no instructions for.
+    pub fn computing(threads: usize, compute: Compute) -> Result<Self, DeviceError> {
+        if let Some((problem, hint)) = refusal(compute) {
+            return Err(DeviceError::Compute {
+                problem: format!("compute = \"{compute}\": {problem}"),
+                hint,
+            });
+        }
+        let threads = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|i| format!("hapo-cpu-{i}"))
+            .build()
+            .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
+        let (pool, serial) = (Arc::new(pool), threads == 1);
+        Ok(Self {
+            pool,
+            threads,
+            serial,
+            compute,
+            copy: Arc::default(),
+            tally: Tally::default(),
+            trace: None,
+        })
+    }
+
+    /// A device of one thread that cuts its work as for `workers` of them, and times every task.
+    ///
+    /// # Errors
+    /// Those of [`Cpu::computing`].
+    pub fn tracing(workers: usize, compute: Compute) -> Result<Self, DeviceError> {
+        let one = Self::computing(1, compute)?;
+        Ok(Self { threads: workers, trace: Some(Arc::default()), ..one })
+    }
+
+    /// The calls since it was last asked, of a device that times its tasks.
+    pub fn take_trace(&self) -> Vec<TracedCall> {
+        self.trace.as_ref().map_or_else(Vec::new, |it| it.take())
+    }
+
+    /// Number of workers.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The bytes of its buffers.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// What the factors of its products are rounded to.
+    pub fn compute(&self) -> Compute {
+        self.compute
+    }
+
+    /// Runs `task(0..tasks)`, on the pool unless this handle is serial.
+    #[track_caller]
+    pub(super) fn for_tasks(&self, tasks: usize, task: impl Fn(usize) + Sync + Send) {
+        if let Some(trace) = &self.trace {
+            trace.run(stage_of(Location::caller()), tasks, task);
+        } else if self.serial || tasks <= 1 {
+            (0..tasks).for_each(task);
+        } else {
+            self.pool.install(|| {
+                (0..tasks).into_par_iter().with_max_len(1).for_each(task);
+            });
+        }
+    }
+
+    /// As [`Cpu::for_tasks`], results in task order.
+    #[track_caller]
+    pub(super) fn map_tasks<R: Send>(
+        &self,
+        tasks: usize,
+        task: impl Fn(usize) -> R + Sync + Send,
+    ) -> Vec<R> {
+        if let Some(trace) = &self.trace {
+            trace.run(stage_of(Location::caller()), tasks, task)
+        } else if self.serial || tasks <= 1 {
+            (0..tasks).map(task).collect()
+        } else {
+            self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
+        }
+    }
+}
+
+impl Cpu {
+    /// Runs `work` on its workers.
+    pub(super) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        if self.serial { work() } else { self.pool.install(work) }
+    }
+
+    /// Runs `work` on every item, each with a handle of one worker.
+    pub(super) fn for_items<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
+        if items.len() <= 1 || self.serial && self.trace.is_none() {
+            for item in items {
+                work(self, item);
+            }
+            return;
+        }
+        let alone = Self { serial: true, trace: None, ..self.clone() };
+        if let Some(trace) = &self.trace {
+            trace.run("blocks of rows", items.len(), |index| work(&alone, &mut items[index]));
+            return;
+        }
+        self.pool.install(|| {
+            items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
+        });
+    }
+
+    /// Runs `work` on room for `len` numbers, which is kept for the next one.
+    pub(super) fn with_copy<R>(&self, len: usize, work: impl FnOnce(&mut [f32]) -> R) -> R {
+        let kept = || self.copy.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = kept().take().filter(|it| it.as_slice().len() >= len);
+        let mut buf = held.unwrap_or_else(|| {
+            CpuBuf::counted(len, &self.tally).expect("memory for a copy of one matrix")
+        });
+        let result = work(&mut buf.as_mut_slice()[..len]);
+        *kept() = Some(buf);
+        result
+    }
+}
+
+/// Why the CPU has no such products, and what can be done.
+fn refusal(compute: Compute) -> Option<(&'static str, &'static str)> {
+    match compute {
+        Compute::Bf16 if !multiplies_bf16() => Some((
+            "the CPU has no products of bf16 numbers (AVX-512 BF16, the feature avx512_bf16)",
+            "compute = \"f32\" runs on every CPU, and reads weights that are stored in bf16 as bf16 where it decodes",
+        )),
+        Compute::Tf32 => Some((
+            "the CPU has no TF32 products",
+            "compute = \"f32\" and compute = \"bf16\" are what a CPU has",
+        )),
+        Compute::F32 | Compute::Bf16 => None,
+    }
+}

@@ -1,0 +1,334 @@
+//! The optimiser: one pass over all parameters, wherever they lie.
+//!
+//! Purpose: a task is a block of a tensor or a band of a matrix that is split, so that small tensors share the workers.
+//!
+//! Price: gradients and moments are laid out by rows, so an update of a split matrix walks along both layouts.
+
+use std::ops::Range;
+
+use super::convert::widen;
+use super::pool::Cpu;
+use super::product::bf16::{PANEL, pairs};
+use super::rounding::{Rounding, narrow};
+use super::share::Shared;
+use super::split::{join, split};
+use crate::isa::{fma, kernel};
+use crate::shapes::{AdamW, AdamWFactors};
+
+/// Elements of a task.
+const BLOCK: usize = 64 * 1024;
+/// Panels of a task of a split matrix: 1 KB of each row.
+const BAND: usize = 8;
+/// Pairs of rows of such a task.
+const HEIGHT: usize = 16;
+
+/// Both moments of all elements.
+#[derive(Clone, Copy)]
+pub(super) enum Moments<'a> {
+    F32([Shared<'a>; 2]),
+    Bf16 { moments: [Shared<'a, u16>; 2], rounding: Rounding },
+}
+
+/// A parameter to update.
+#[derive(Clone, Copy)]
+pub(super) enum Parameter<'a> {
+    /// Numbers one after the other.
+    Flat(Shared<'a>),
+    /// A matrix `[inputs, outputs]` of pairs with tails.
+    Split { shape: [usize; 2], words: Shared<'a>, tails: Shared<'a> },
+}
+
+impl Parameter<'_> {
+    /// Tasks of `len` elements.
+    fn tasks(&self, len: usize) -> usize {
+        match self {
+            Self::Flat(_) => len.div_ceil(BLOCK),
+            Self::Split { shape: [inputs, outputs], .. } => {
+                outputs.div_ceil(BAND * PANEL) * pairs(*inputs).div_ceil(HEIGHT)
+            }
+        }
+    }
+}
+
+/// A parameter, its elements among the gradient's, and its tasks.
+struct Job<'a> {
+    parameter: Parameter<'a>,
+    elements: Range<usize>,
+    tasks: Range<usize>,
+}
+
+/// One step of parameters, each with its elements among the gradient's.
+pub(super) fn adamw<'a>(
+    cpu: &Cpu,
+    step: AdamW,
+    gradient: &[f32],
+    moments: Moments,
+    parameters: impl Iterator<Item = (Range<usize>, Parameter<'a>)>,
+) {
+    let mut end = 0;
+    let jobs: Vec<Job> = parameters
+        .map(|(elements, parameter)| {
+            let first = end;
+            end += parameter.tasks(elements.len());
+            Job { parameter, elements, tasks: first..end }
+        })
+        .collect();
+    let factors = step.factors();
+    cpu.for_tasks(end, |task| {
+        let job = &jobs[jobs.partition_point(|it| it.tasks.end <= task)];
+        let task = task - job.tasks.start;
+        let gradient = &gradient[job.elements.clone()];
+        match job.parameter {
+            Parameter::Flat(numbers) => {
+                let block = task * BLOCK..gradient.len().min((task + 1) * BLOCK);
+                let first = job.elements.start + block.start;
+                // SAFETY: blocks are disjoint.
+                let numbers = unsafe { numbers.part(block.start, block.len()) };
+                update_block(factors, &gradient[block], numbers, moments, first);
+            }
+            Parameter::Split { shape, words, tails } => {
+                let stride = pairs(shape[0]) * PANEL;
+                for_pairs(shape, task, |first, rows| {
+                    let words = Words { packed: words, tails, first, stride };
+                    let g = rows.map(|(at, n)| &gradient[at..at + n]);
+                    let rows = rows.map(|(at, n)| (job.elements.start + at, n));
+                    update_two_rows(factors, g, words, moments, rows);
+                });
+            }
+        }
+    });
+}
+
+/// A block of a flat parameter; `first` is its first element among all.
+fn update_block(f: AdamWFactors, g: &[f32], p: &mut [f32], moments: Moments, first: usize) {
+    let n = g.len();
+    match moments {
+        Moments::F32(moments) => {
+            // SAFETY: blocks are disjoint, and the moments are two buffers.
+            let [m, v] = moments.map(|it| unsafe { it.part(first, n) });
+            update(f, g, p, m, v);
+        }
+        Moments::Bf16 { moments, rounding } => {
+            // SAFETY: as above.
+            let [m, v] = moments.map(|it| unsafe { it.part(first, n) });
+            update_rounded(f, rounding.from(first), g, p, m, v);
+        }
+    }
+}
+
+/// A pair of rows of a band of a split matrix.
+fn update_two_rows(f: AdamWFactors, g: [&[f32]; 2], words: Words, moments: Moments, rows: Rows) {
+    match moments {
+        Moments::F32(moments) => {
+            // SAFETY: bands of panels are disjoint, and so are the rows of one.
+            let [m, v] = moments.map(|it| unsafe { parts(&it, rows) });
+            update_pairs(f, g, words, m, v);
+        }
+        Moments::Bf16 { moments, rounding } => {
+            // SAFETY: as above.
+            let [m, v] = moments.map(|it| unsafe { parts(&it, rows) });
+            let rounding = rows.map(|(at, _)| rounding.from(at));
+            update_pairs_rounded(f, rounding, g, words, m, v);
+        }
+    }
+}
+
+/// Hands over the first word of every pair of rows of a task, with the first element and the number of each row.
+fn for_pairs([inputs, outputs]: [usize; 2], task: usize, mut work: impl FnMut(usize, Rows)) {
+    let all = pairs(inputs);
+    let down = all.div_ceil(HEIGHT);
+    let (band, first) = (task / down, task % down * HEIGHT);
+    let column = band * BAND * PANEL;
+    let width = (BAND * PANEL).min(outputs - column);
+    for pair in first..all.min(first + HEIGHT) {
+        // The step that an odd number of inputs lacks has no columns.
+        let row = |odd: usize| {
+            let step = 2 * pair + odd;
+            if step < inputs { (step * outputs + column, width) } else { (0, 0) }
+        };
+        work((band * BAND * all + pair) * PANEL, [row(0), row(1)]);
+    }
+}
+
+kernel! {
+    fn update<FMA>(f: AdamWFactors, g: &[f32], p: &mut [f32], m: &mut [f32], v: &mut [f32]) {
+        for (((&g, p), m), v) in g.iter().zip(p).zip(m).zip(v) {
+            *p = updated::<FMA>(f, g, *p, m, v);
+        }
+    }
+}
+
+kernel! {
+    fn update_rounded<FMA>(
+        f: AdamWFactors,
+        rounding: Rounding,
+        g: &[f32],
+        p: &mut [f32],
+        m: &mut [u16],
+        v: &mut [u16],
+    ) {
+        const PIECE: usize = 256;
+        let (mut wide_m, mut wide_v) = ([0.0_f32; PIECE], [0.0_f32; PIECE]);
+        let pieces = g.chunks(PIECE).zip(p.chunks_mut(PIECE));
+        for (piece, ((g, p), (m, v))) in
+            pieces.zip(m.chunks_mut(PIECE).zip(v.chunks_mut(PIECE))).enumerate()
+        {
+            widen(m, &mut wide_m);
+            widen(v, &mut wide_v);
+            for (((&g, p), m), v) in g.iter().zip(p).zip(&mut wide_m).zip(&mut wide_v) {
+                *p = updated::<FMA>(f, g, *p, m, v);
+            }
+            narrow::<PIECE>(rounding.from(piece * PIECE), [&wide_m, &wide_v], [m, v]);
+        }
+    }
+}
+
+/// A parameter after its step.
+#[inline(always)]
+fn updated<const FMA: bool>(f: AdamWFactors, g: f32, p: f32, m: &mut f32, v: &mut f32) -> f32 {
+    let g = g * f.gradient;
+    *m = fma::<FMA>(f.beta1, *m, f.one_less_beta1 * g);
+    *v = fma::<FMA>(f.beta2, *v, f.one_less_beta2 * g * g);
+    let root = fma::<FMA>(v.sqrt(), f.root_correction, f.epsilon);
+    fma::<FMA>(p, f.decay, -(f.rate * *m / root))
+}
+
+/// The words of a pair of rows of a band of panels: `stride` from panel to panel.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    packed: Shared<'a>,
+    tails: Shared<'a>,
+    first: usize,
+    stride: usize,
+}
+
+impl<'a> Words<'a> {
+    /// Those of a panel of the band, and their tails.
+    #[inline(always)]
+    fn of(&self, panel: usize) -> [&'a mut [f32]; 2] {
+        let at = self.first + panel * self.stride;
+        // SAFETY: a pair of rows of a panel is handed over once.
+        [&self.packed, &self.tails].map(|it| unsafe { it.part(at, PANEL) })
+    }
+}
+
+/// The first element and the number of elements of two rows of a band of panels.
+type Rows = [(usize, usize); 2];
+
+/// Both rows of a buffer.
+///
+/// # Safety
+/// That of [`Shared::part`].
+unsafe fn parts<'a, T>(of: &Shared<'a, T>, rows: Rows) -> [&'a mut [T]; 2] {
+    // SAFETY: the caller's promise.
+    rows.map(|(at, n)| unsafe { of.part(at, n) })
+}
+
+/// The columns of a panel in a row of a band.
+#[inline(always)]
+fn columns<T>(row: &mut [T], panel: usize) -> &mut [T] {
+    let end = row.len().min((panel + 1) * PANEL);
+    &mut row[(panel * PANEL).min(end)..end]
+}
+
+kernel! {
+    /// A pair of rows of a band of panels.
+    fn update_pairs<FMA>(
+        f: AdamWFactors,
+        g: [&[f32]; 2],
+        words: Words,
+        m: [&mut [f32]; 2],
+        v: [&mut [f32]; 2],
+    ) {
+        let (mut m, mut v) = (m, v);
+        for (panel, g0) in g[0].chunks(PANEL).enumerate() {
+            let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
+            let m = m.each_mut().map(|it| columns(it, panel));
+            let v = v.each_mut().map(|it| columns(it, panel));
+            update_panel::<FMA>(f, g, words.of(panel), m, v);
+        }
+    }
+}
+
+kernel! {
+    /// The same with moments in bf16.
+    fn update_pairs_rounded<FMA>(
+        f: AdamWFactors,
+        rounding: [Rounding; 2],
+        g: [&[f32]; 2],
+        words: Words,
+        m: [&mut [u16]; 2],
+        v: [&mut [u16]; 2],
+    ) {
+        let (mut m, mut v) = (m, v);
+        for (panel, g0) in g[0].chunks(PANEL).enumerate() {
+            let g = [g0, g[1].chunks(PANEL).nth(panel).unwrap_or_default()];
+            let m = m.each_mut().map(|it| columns(it, panel));
+            let v = v.each_mut().map(|it| columns(it, panel));
+            let (mut wide_m, mut wide_v) = ([[0.0_f32; PANEL]; 2], [[0.0_f32; PANEL]; 2]);
+            for odd in 0..2 {
+                widen(m[odd], &mut wide_m[odd]);
+                widen(v[odd], &mut wide_v[odd]);
+            }
+            let n = g.map(<[f32]>::len);
+            let [m0, m1] = &mut wide_m;
+            let [v0, v1] = &mut wide_v;
+            let rows_m = [&mut m0[..n[0]], &mut m1[..n[1]]];
+            let rows_v = [&mut v0[..n[0]], &mut v1[..n[1]]];
+            update_panel::<FMA>(f, g, words.of(panel), rows_m, rows_v);
+            for odd in 0..2 {
+                let rounding = rounding[odd].from(panel * PANEL);
+                let (m, v) = (&mut *m[odd], &mut *v[odd]);
+                narrow::<PANEL>(rounding, [&wide_m[odd], &wide_v[odd]], [m, v]);
+            }
+        }
+    }
+}
+
+/// A pair of rows of a panel.
+#[inline(always)]
+fn update_panel<const FMA: bool>(
+    f: AdamWFactors,
+    g: [&[f32]; 2],
+    [packed, tails]: [&mut [f32]; 2],
+    m: [&mut [f32]; 2],
+    v: [&mut [f32]; 2],
+) {
+    let (mut p, mut words) = ([[0.0_f32; PANEL]; 2], [[0_u32; PANEL]; 2]);
+    for j in 0..PANEL {
+        [p[0][j], p[1][j]] = join(packed[j].to_bits(), tails[j].to_bits());
+    }
+    for ((p, g), (m, v)) in p.iter_mut().zip(g).zip(m.into_iter().zip(v)) {
+        // A whole row of a panel is most of them, and known to be as wide as the vectors.
+        let whole =
+            (g.first_chunk::<PANEL>(), m.first_chunk_mut::<PANEL>(), v.first_chunk_mut::<PANEL>());
+        if let (Some(g), Some(m), Some(v)) = whole {
+            update_row::<FMA>(f, g, p, m, v);
+        } else {
+            update_row::<FMA>(f, g, p, m, v);
+        }
+    }
+    for j in 0..PANEL {
+        [words[0][j], words[1][j]] = split([p[0][j], p[1][j]]);
+    }
+    for j in 0..PANEL {
+        packed[j] = f32::from_bits(words[0][j]);
+        tails[j] = f32::from_bits(words[1][j]);
+    }
+}
+
+#[inline(always)]
+fn update_row<const FMA: bool>(
+    f: AdamWFactors,
+    g: &[f32],
+    p: &mut [f32; PANEL],
+    m: &mut [f32],
+    v: &mut [f32],
+) {
+    for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
+        *p = updated::<FMA>(f, *g, *p, m, v);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,349 @@
+//! A weight matrix on the CPU, in one of four forms.
+//!
+//! Purpose: what a matrix is held as is decided once, by what it is for and by what products round to; every operation
+//! of it is one `match` here. A further number format is one more form.
+//!
+//! Price: decoding reads every weight once per step, so its time is their memory traffic. Weights in f32 that happen to be
+//! bf16 numbers may have a copy in panels beside them, which few rows are multiplied by: 2 bytes more per weight.
+
+use std::ops::Range;
+
+use super::buffer::CpuBuf;
+use super::convert::{is_bf16, nearest};
+use super::pool::Cpu;
+use super::product::f32::Start;
+use super::product::panels::{FEW_ROWS, PANEL};
+use super::product::{bf16, f32, panels};
+use super::share::Shared;
+use super::squares::{squared_norm, squared_norm_split};
+use super::update::Parameter;
+use super::{embedding, split};
+use crate::compute::Compute;
+use crate::error::DeviceError;
+use crate::number_format::NumberFormat;
+use crate::shapes::{EmbeddingLayout, MatShape};
+use crate::span::Buffer;
+use crate::tally::Tally;
+use crate::weight::{Held, Matrix};
+
+/// How a matrix is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// In f32, row by row.
+    F32,
+    /// In bf16, in panels of 32 columns that products of f32 widen.
+    Panels,
+    /// In bf16, in pairs of inputs that products of bf16 read.
+    Pairs,
+    /// In pairs, and beside them what these lack of the f32.
+    Split,
+}
+
+impl Form {
+    /// The form for a purpose, where products round to `compute`.
+    pub(crate) fn of(compute: Compute, held: Held) -> Self {
+        match (compute, held) {
+            (_, Held::Plain) => Self::F32,
+            (Compute::Bf16, Held::Frozen(NumberFormat::Bf16)) => Self::Pairs,
+            (Compute::Bf16, _) => Self::Split,
+            (_, Held::Frozen(NumberFormat::Bf16)) => Self::Panels,
+            _ => Self::F32,
+        }
+    }
+
+    /// Numbers of f32 in each of its buffers.
+    pub(crate) fn words(self, [inputs, outputs]: [usize; 2]) -> Vec<usize> {
+        match self {
+            Self::F32 => vec![inputs * outputs],
+            Self::Panels => vec![panels::words(inputs, outputs)],
+            Self::Pairs => vec![bf16::words(inputs, outputs)],
+            Self::Split => vec![bf16::words(inputs, outputs); 2],
+        }
+    }
+
+    /// The form that [`CpuWeight::copy_of`] has: what products read.
+    pub(crate) fn copied(self) -> Self {
+        if self == Self::Split { Self::Pairs } else { self }
+    }
+
+    /// Numbers of the copy that a product keeps.
+    pub(crate) fn product_copy(self, shape: MatShape) -> usize {
+        match self {
+            Self::F32 | Self::Panels => 0,
+            Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.inputs),
+        }
+    }
+
+    /// The same of the gradient by the input.
+    pub(crate) fn input_grad_copy(self, shape: MatShape) -> usize {
+        match self {
+            Self::F32 => f32::copied(shape),
+            Self::Panels => 0,
+            Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.outputs),
+        }
+    }
+
+    /// The same of the gradient by the weights, which knows no form.
+    pub(crate) fn weight_grad_copy(compute: Compute, shape: MatShape) -> usize {
+        match compute {
+            Compute::Bf16 => bf16::copied(shape.inputs, shape.rows),
+            _ => 0,
+        }
+    }
+}
+
+/// A matrix `[inputs, outputs]`.
+#[derive(Debug)]
+pub struct CpuWeight {
+    shape: [usize; 2],
+    form: Form,
+    /// Numbers in f32, or words of two bf16 numbers.
+    numbers: CpuBuf,
+    /// Of [`Form::Split`]: what the numbers lack of f32, laid out as they are.
+    tails: Option<CpuBuf>,
+    /// Of [`Form::F32`]: the same numbers in panels, where all of them are bf16 numbers and decoding is prepared.
+    quick: Option<CpuBuf>,
+}
+
+impl Matrix for CpuWeight {
+    fn bytes(&self) -> usize {
+        let beside = [&self.tails, &self.quick].into_iter().flatten();
+        self.numbers.bytes() + beside.map(Buffer::bytes).sum::<usize>()
+    }
+}
+
+impl CpuWeight {
+    /// A matrix of zeros.
+    pub(super) fn zeros(cpu: &Cpu, shape: [usize; 2], form: Form) -> Result<Self, DeviceError> {
+        let mut buffers = form.words(shape).into_iter().map(|it| CpuBuf::counted(it, cpu.tally()));
+        let numbers = buffers.next().expect("a form has a buffer")?;
+        let tails = buffers.next().transpose()?;
+        Ok(Self { shape, form, numbers, tails, quick: None })
+    }
+
+    /// What products read of it.
+    pub(super) fn copy_of(&self, tally: &Tally) -> Result<Self, DeviceError> {
+        let (form, numbers) = (self.form.copied(), self.numbers.copied(tally)?);
+        Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
+    }
+
+    /// Elements from `first` on.
+    pub(super) fn write(&mut self, cpu: &Cpu, first: usize, from: &[f32]) {
+        assert!(first + from.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
+        self.quick = None;
+        let numbers = self.numbers.as_mut_slice();
+        if self.form == Form::F32 {
+            return numbers[first..first + from.len()].copy_from_slice(from);
+        }
+        let packed = Packed { order: self.form, shape: self.shape };
+        match &mut self.tails {
+            None => packed.write(cpu, first, from, numbers, nearest),
+            Some(tails) => {
+                packed.write(cpu, first, from, numbers, split::upper);
+                packed.write(cpu, first, from, tails.as_mut_slice(), |it| it.to_bits() & 0xffff);
+            }
+        }
+    }
+
+    /// The same to the host.
+    pub(super) fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
+        assert!(first + to.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
+        let numbers = self.numbers.as_slice();
+        if self.form == Form::F32 {
+            return to.copy_from_slice(&numbers[first..first + to.len()]);
+        }
+        let packed = Packed { order: self.form, shape: self.shape };
+        let tails = self.tails.as_ref().map(CpuBuf::as_slice);
+        packed.read(cpu, first, to, |at, upper| {
+            let tail = tails.map_or(0, |it| it[at].to_bits());
+            split::join(numbers[at].to_bits(), tail)[usize::from(upper)]
+        });
+    }
+
+    /// Makes the copy that few rows are multiplied by, where it gives the same bits.
+    pub(super) fn quicken(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
+        if self.form != Form::F32 || self.quick.is_some() {
+            return Ok(true);
+        }
+        let numbers = self.numbers.as_slice();
+        if !is_bf16(cpu, numbers) {
+            return Ok(false);
+        }
+        let mut quick = CpuBuf::counted(Form::Panels.words(self.shape)[0], cpu.tally())?;
+        let packed = Packed { order: Form::Panels, shape: self.shape };
+        packed.write(cpu, 0, numbers, quick.as_mut_slice(), nearest);
+        self.quick = Some(quick);
+        Ok(true)
+    }
+
+    /// `y = start + x · w`.
+    pub(super) fn product(
+        &self,
+        cpu: &Cpu,
+        shape: MatShape,
+        x: &[f32],
+        start: Start,
+        y: &mut [f32],
+    ) {
+        self.check(shape);
+        let numbers = self.numbers.as_slice();
+        match (self.form, &self.quick) {
+            (Form::F32, Some(quick)) if shape.rows <= FEW_ROWS => {
+                panels::forward(cpu, shape, x, quick.as_slice(), start, y);
+            }
+            (Form::F32, _) => f32::forward(cpu, shape, x, numbers, start, y),
+            (Form::Panels, _) => panels::forward(cpu, shape, x, numbers, start, y),
+            (Form::Pairs | Form::Split, _) => bf16::forward(cpu, shape, x, numbers, start, y),
+        }
+    }
+
+    /// `dx = start + dy · wᵀ`.
+    pub(super) fn input_grad(
+        &self,
+        cpu: &Cpu,
+        shape: MatShape,
+        dy: &[f32],
+        start: Start,
+        dx: &mut [f32],
+    ) {
+        self.check(shape);
+        let input_grad = match self.form {
+            Form::F32 => f32::input_grad,
+            Form::Panels => panels::input_grad,
+            Form::Pairs | Form::Split => bf16::input_grad,
+        };
+        input_grad(cpu, shape, dy, self.numbers.as_slice(), start, dx);
+    }
+
+    /// Embeddings of tokens.
+    pub(super) fn embed(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
+        let (numbers, width) = (self.numbers.as_slice(), self.shape[0]);
+        match self.form {
+            Form::F32 => embedding::embed(cpu, layout, tokens, numbers, x),
+            Form::Panels => panels::embed(cpu, width, tokens, numbers, x),
+            Form::Pairs | Form::Split => bf16::embed(cpu, width, tokens, numbers, x),
+        }
+    }
+
+    /// Σ x² in f64, in an order fixed by the shape.
+    pub(super) fn squared_norm(&self, cpu: &Cpu) -> f64 {
+        match (self.form, &self.tails) {
+            (Form::F32, _) => squared_norm(cpu, self.numbers.as_slice()),
+            (_, Some(tails)) => squared_norm_split(cpu, self.numbers.as_slice(), tails.as_slice()),
+            _ => {
+                let mut all = vec![0.0; self.shape[0] * self.shape[1]];
+                self.read(cpu, 0, &mut all);
+                squared_norm(cpu, &all)
+            }
+        }
+    }
+
+    /// Its numbers, to update.
+    ///
+    /// # Panics
+    /// For a matrix that never changes.
+    pub(super) fn parameter(&mut self) -> Parameter<'_> {
+        self.quick = None;
+        let numbers = Shared::new(self.numbers.as_mut_slice());
+        match (self.form, &mut self.tails) {
+            (Form::F32, _) => Parameter::Flat(numbers),
+            (Form::Split, Some(tails)) => {
+                let tails = Shared::new(tails.as_mut_slice());
+                Parameter::Split { shape: self.shape, words: numbers, tails }
+            }
+            (form, _) => panic!("a matrix in {form:?} never changes"),
+        }
+    }
+
+    fn check(&self, shape: MatShape) {
+        assert_eq!([shape.inputs, shape.outputs], self.shape, "w is [inputs, outputs]");
+    }
+}
+
+/// Where the elements of a matrix are in words of two bf16 numbers.
+#[derive(Clone, Copy)]
+struct Packed {
+    order: Form,
+    shape: [usize; 2],
+}
+
+impl Packed {
+    /// Words of a panel.
+    fn panel_words(self) -> usize {
+        self.order.words([self.shape[0], 1])[0]
+    }
+
+    /// The word of an element within its panel, and whether it is the upper half.
+    #[inline(always)]
+    fn place(self, row: usize, column: usize) -> (usize, bool) {
+        match self.order {
+            Form::Panels => (row * PANEL / 2 + column % (PANEL / 2), column >= PANEL / 2),
+            _ => (row / 2 * PANEL + column, row % 2 == 1),
+        }
+    }
+
+    /// The parts of the rows of a panel that lie in a range of elements: row, first column in the panel, elements.
+    fn rows(
+        self,
+        panel: usize,
+        elements: Range<usize>,
+    ) -> impl Iterator<Item = (usize, usize, Range<usize>)> {
+        let outputs = self.shape[1];
+        let (left, right) = (panel * PANEL, outputs.min((panel + 1) * PANEL));
+        (elements.start / outputs..elements.end.div_ceil(outputs)).filter_map(move |row| {
+            let first = (row * outputs + left).max(elements.start);
+            let end = (row * outputs + right).min(elements.end);
+            (first < end).then(|| (row, first - row * outputs - left, first..end))
+        })
+    }
+
+    /// Writes the half word that `bits` gives for every element from `first` on.
+    fn write(
+        self,
+        cpu: &Cpu,
+        first: usize,
+        from: &[f32],
+        to: &mut [f32],
+        bits: impl Fn(f32) -> u32 + Sync + Send,
+    ) {
+        let (len, to) = (self.panel_words(), Shared::new(to));
+        let elements = first..first + from.len();
+        cpu.for_tasks(self.shape[1].div_ceil(PANEL), |panel| {
+            // SAFETY: panels are disjoint.
+            let to: &mut [u32] = bytemuck::cast_slice_mut(unsafe { to.part(panel * len, len) });
+            for (row, column, elements) in self.rows(panel, elements.clone()) {
+                let from = &from[elements.start - first..elements.end - first];
+                for (column, x) in (column..).zip(from) {
+                    let (at, upper) = self.place(row, column);
+                    to[at] = if upper {
+                        to[at] & 0xffff | bits(*x) << 16
+                    } else {
+                        to[at] & 0xffff_0000 | bits(*x)
+                    };
+                }
+            }
+        });
+    }
+
+    /// The number that `number` gives for the word and the half of every element from `first` on.
+    fn read(
+        self,
+        cpu: &Cpu,
+        first: usize,
+        to: &mut [f32],
+        number: impl Fn(usize, bool) -> f32 + Sync + Send,
+    ) {
+        let len = self.panel_words();
+        let (elements, to) = (first..first + to.len(), Shared::new(to));
+        cpu.for_tasks(self.shape[1].div_ceil(PANEL), |panel| {
+            for (row, column, elements) in self.rows(panel, elements.clone()) {
+                // SAFETY: panels are disjoint.
+                let to = unsafe { to.part(elements.start - first, elements.len()) };
+                for (column, to) in (column..).zip(to) {
+                    let (at, upper) = self.place(row, column);
+                    *to = number(panel * len + at, upper);
+                }
+            }
+        });
+    }
+}

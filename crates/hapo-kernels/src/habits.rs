@@ -1,0 +1,90 @@
+//! How a device holds numbers and how much it takes at once, as plain data.
+//!
+//! Buffers are laid out by it, on a device and in a plan for one that is not here.
+
+use crate::compute::Compute;
+use crate::number_format::NumberFormat;
+use crate::shapes::AttentionShape;
+
+/// Bytes of logits that the CPU holds at once.
+pub const CPU_LOGIT_BYTES: usize = 128 << 20;
+
+/// Bytes of logits that a GPU holds at once: fewer chunks read and write the gradient of the head's matrix less often.
+pub const GPU_LOGIT_BYTES: usize = 1 << 30;
+
+/// The kind of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// A CPU, with so many workers.
+    Cpu {
+        /// Threads that blocks of rows are cut for.
+        workers: usize,
+    },
+    /// A GPU.
+    Gpu,
+}
+
+/// The habits of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Habits {
+    /// Its kind.
+    pub machine: Machine,
+    /// What the factors of products are rounded to.
+    pub compute: Compute,
+    /// Bytes of logits that are best held at once.
+    pub logit_bytes: usize,
+    /// Whether memory that is given back is cheap to take again, so that buffers are given back while they are idle.
+    pub lends_memory: bool,
+}
+
+impl Habits {
+    /// Those of a CPU.
+    pub fn cpu(compute: Compute, workers: usize) -> Self {
+        let machine = Machine::Cpu { workers };
+        Self { machine, compute, logit_bytes: CPU_LOGIT_BYTES, lends_memory: false }
+    }
+
+    /// Those of a GPU.
+    pub fn gpu(compute: Compute) -> Self {
+        let machine = Machine::Gpu;
+        Self { machine, compute, logit_bytes: GPU_LOGIT_BYTES, lends_memory: true }
+    }
+
+    /// Whether it is a CPU.
+    pub fn is_cpu(&self) -> bool {
+        matches!(self.machine, Machine::Cpu { .. })
+    }
+
+    /// How activations and gradients are held that nothing but products and the operations between them reads.
+    pub fn factors(&self) -> NumberFormat {
+        match (self.machine, self.compute) {
+            (Machine::Gpu, Compute::Bf16) => NumberFormat::Bf16,
+            _ => NumberFormat::F32,
+        }
+    }
+
+    /// How attention's queries, keys, values, outputs and their gradients are held, so that a cache which holds keys and
+    /// values so loses nothing.
+    pub fn attention(&self, shape: AttentionShape) -> NumberFormat {
+        if shape.fits_tensor_cores() { self.factors() } else { NumberFormat::F32 }
+    }
+
+    /// Into how many blocks independent rows are best cut when every block runs the whole stack by itself through
+    /// [`Device::each`](crate::Device::each), given the size of the weights. Results do not depend on it.
+    pub fn blocks(&self, rows: usize, weight_bytes: usize) -> usize {
+        // Blocks read the weights once each: worth it while these stay in the caches. Up to 48 rows a
+        // product reads the weights in place instead of packing them first.
+        const CACHED: usize = 24 << 20;
+        const FEW: usize = 12;
+        const MANY: usize = 48;
+        let Machine::Cpu { workers } = self.machine else {
+            return 1;
+        };
+        if weight_bytes > CACHED {
+            return 1;
+        }
+        let least = rows.div_ceil(MANY);
+        let most = least.next_multiple_of(workers).min(rows.div_ceil(FEW));
+        (rows / FEW).clamp(1, workers).max(most)
+    }
+}

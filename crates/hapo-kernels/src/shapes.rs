@@ -1,0 +1,291 @@
+//! Shapes and tables that operations are told.
+
+use std::fmt::Debug;
+
+use crate::number_format::NumberFormat;
+use crate::span::Span;
+
+/// An item of a small integer table on the device, next to the buffers.
+pub trait TableItem: bytemuck::Pod + Send + Sync + Debug {}
+
+impl TableItem for u32 {}
+
+/// The shape of a matrix product: activations `[rows, inputs]`, weights `[inputs, outputs]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatShape {
+    /// Rows of activations.
+    pub rows: usize,
+    /// Width of the activations.
+    pub inputs: usize,
+    /// Width of the result.
+    pub outputs: usize,
+}
+
+/// What a product is added to.
+#[derive(Debug)]
+pub enum Accumulate<'a, B> {
+    /// Nothing: the output is overwritten.
+    Nothing,
+    /// What the output holds.
+    Existing,
+    /// A bias `[outputs]`, the same for every row; what it is added to is stored in f32.
+    Bias(Span<'a, B>),
+}
+
+/// Widths of an attention block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttentionShape {
+    /// Query heads.
+    pub heads: usize,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Width of one head.
+    pub head_dim: usize,
+}
+
+impl AttentionShape {
+    /// Width of a row of queries.
+    pub fn q_dim(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of a row of keys, and of values.
+    pub fn kv_dim(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+
+    /// Query heads that read one key/value head.
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Whether attention runs on a GPU's tensor cores where products are of bf16 factors: rows are made of 16 bytes, and
+    /// heads are at most 128 wide.
+    pub fn fits_tensor_cores(&self) -> bool {
+        self.head_dim <= 128 && self.head_dim.is_multiple_of(8)
+    }
+
+    /// Factor of the scores, 1/√`head_dim`.
+    pub fn scale(&self) -> f32 {
+        1.0 / (self.head_dim as f32).sqrt()
+    }
+}
+
+/// A run of packed rows that attends causally to itself, after the rows of a prefix.
+///
+/// Segments of one prefix group (a prefix and those that read it) are adjacent in their table, the prefix
+/// first: gradients of the prefix are summed in table order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct SegmentRow {
+    /// First packed row.
+    pub start: u32,
+    /// Number of rows.
+    pub len: u32,
+    /// First row of the prefix.
+    pub prefix_start: u32,
+    /// Rows of the prefix; 0 for none.
+    pub prefix_len: u32,
+    /// Number shared by a prefix and the segments that read it.
+    pub prefix_group: u32,
+}
+
+impl TableItem for SegmentRow {}
+
+/// Tokens of a page of the key/value cache: what the CPU's kernel reads as one block where up to four query
+/// heads share a key, and two warps of a GPU.
+pub const PAGE: usize = 64;
+
+/// A layer of a key/value cache, which is made of pages of [`PAGE`] tokens.
+///
+/// In page `p`, layer `index` of `count` and head `h` hold `Kᵀ [head_dim, PAGE]` and then `V [PAGE, head_dim]`, at
+/// `((p · count + index) · kv_heads + h) · 2 · head_dim · PAGE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheLayer {
+    /// Which one.
+    pub index: usize,
+    /// Layers of the cache.
+    pub count: usize,
+    /// What its numbers are; offsets count numbers.
+    pub format: NumberFormat,
+}
+
+/// What one decoded row may look at: a shared prompt, then its own tokens.
+///
+/// Its pages are those of the prompt and then its own, from `first_page` on in a table of pages; the last one of
+/// each may be partly filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct CacheRow {
+    /// Where its pages begin in the table.
+    pub first_page: u32,
+    /// Tokens of the prompt.
+    pub prompt_len: u32,
+    /// Tokens of this sequence already in the cache; the row's own key and value are given separately.
+    pub own_len: u32,
+}
+
+impl CacheRow {
+    /// Tokens it looks at, its own included.
+    pub fn positions(&self) -> usize {
+        (self.prompt_len + self.own_len) as usize + 1
+    }
+
+    /// Pages of the prompt.
+    pub fn prompt_pages(&self) -> usize {
+        (self.prompt_len as usize).div_ceil(PAGE)
+    }
+
+    /// Pages of its own that are written.
+    pub fn own_pages(&self) -> usize {
+        (self.own_len as usize).div_ceil(PAGE)
+    }
+}
+
+impl TableItem for CacheRow {}
+
+/// A token whose log-probability is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct HeadTarget {
+    /// Row of the logits; targets are sorted by it.
+    pub row: u32,
+    /// The token.
+    pub token: u32,
+    /// 1 / temperature.
+    pub inverse_temperature: f32,
+}
+
+impl TableItem for HeadTarget {}
+
+/// How a token is drawn from a row of logits.
+#[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct DrawRow {
+    /// In [0, 1): picks the token whose interval of the cumulative distribution holds it, tokens in id order.
+    pub uniform: f64,
+    /// Row of the logits.
+    pub row: u32,
+    /// 1 / temperature; 0 for the most likely token, the lowest id on ties.
+    pub inverse_temperature: f32,
+    /// Only so many of the most likely tokens, the lower ids of equal ones; 0 for all.
+    pub top_k: u32,
+    /// Of these only the fewest most likely ones that together have this share of their probability.
+    pub top_p: f32,
+    /// Of these only tokens at least this fraction as likely as the most likely one.
+    pub min_p: f32,
+    /// Zero.
+    pub unused: u32,
+}
+
+impl DrawRow {
+    /// Whether every token may be drawn.
+    pub(crate) fn keeps_all(self) -> bool {
+        self.top_k == 0 && self.top_p == 1.0 && self.min_p == 0.0
+    }
+}
+
+impl TableItem for DrawRow {}
+
+/// A token that was drawn, with its log-probabilities under the whole distribution.
+#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct DrawnToken {
+    /// The token.
+    pub token: u32,
+    /// At the temperature it was drawn at; 1 for the most likely token.
+    pub log_prob: f32,
+    /// At temperature 1.
+    pub log_prob_t1: f32,
+    /// Entropy in nats of the distribution at temperature 1.
+    pub entropy: f32,
+}
+
+/// One `AdamW` step (Loshchilov and Hutter, decoupled decay; as `torch.optim.AdamW`).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Learning rate of this step.
+    pub learning_rate: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Decoupled weight decay, on every parameter.
+    pub weight_decay: f64,
+    /// Number of this step, from 1; for the bias correction.
+    pub step: u64,
+    /// Factor of the gradient before anything else: the clipping coefficient.
+    pub gradient_scale: f64,
+}
+
+impl AdamW {
+    /// What is the same for all elements, worked out in f64.
+    pub fn factors(self) -> AdamWFactors {
+        let n = i32::try_from(self.step).unwrap_or(i32::MAX);
+        AdamWFactors {
+            gradient: self.gradient_scale as f32,
+            decay: (1.0 - self.learning_rate * self.weight_decay) as f32,
+            beta1: self.beta1 as f32,
+            one_less_beta1: (1.0 - self.beta1) as f32,
+            beta2: self.beta2 as f32,
+            one_less_beta2: (1.0 - self.beta2) as f32,
+            rate: (self.learning_rate / (1.0 - self.beta1.powi(n))) as f32,
+            root_correction: (1.0 / (1.0 - self.beta2.powi(n)).sqrt()) as f32,
+            epsilon: self.epsilon as f32,
+        }
+    }
+}
+
+/// The numbers of one `AdamW` step as every element uses them: with g the scaled gradient,
+/// m ← β₁·m + (1−β₁)·g, v ← β₂·v + (1−β₂)·g², p ← decay·p − rate·m / (correction·√v + ε).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWFactors {
+    /// Factor of the gradient.
+    pub gradient: f32,
+    /// Factor of the parameter.
+    pub decay: f32,
+    /// β₁.
+    pub beta1: f32,
+    /// 1 − β₁.
+    pub one_less_beta1: f32,
+    /// β₂.
+    pub beta2: f32,
+    /// 1 − β₂.
+    pub one_less_beta2: f32,
+    /// The learning rate over the bias correction of the first moment.
+    pub rate: f32,
+    /// 1 / the root of the bias correction of the second moment.
+    pub root_correction: f32,
+    /// ε.
+    pub epsilon: f32,
+}
+
+/// Memory layout of the embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmbeddingLayout {
+    /// `[vocabulary, width]`.
+    Rows {
+        /// Width of an embedding.
+        width: usize,
+    },
+    /// `[width, vocabulary]`: the layout of the output head, for tied weights.
+    Columns {
+        /// Number of tokens.
+        vocabulary: usize,
+    },
+}
+
+/// Which rows and targets a chunk of logits holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadPart {
+    /// Row of the first row of the chunk, in the numbering of the targets.
+    pub first_row: usize,
+    /// Rows of the chunk.
+    pub rows: usize,
+    /// First target of the chunk.
+    pub first_target: usize,
+    /// Targets of the chunk.
+    pub targets: usize,
+}

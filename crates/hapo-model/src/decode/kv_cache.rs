@@ -1,0 +1,319 @@
+//! Keys and values of prompts and of the sequences that continue them, in pages.
+//!
+//! Purpose: a sequence takes a page of [`PAGE`] tokens when it grows into it, so memory follows what is used, not
+//! what could be. The pages of a prompt are those of all its sequences; full pages of prompts that begin alike are
+//! shared as well. Sequences come and go, and the caller batches those that are running (continuous batching).
+//!
+//! Price: the last page of a prompt and that of a sequence are half empty on average. Prompts that begin alike are
+//! still read whole: what is shared is memory. When no page is free a step is refused by
+//! [`ComputeError::CacheFull`]; who is to wait is the caller's decision.
+
+use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
+
+use crate::compute_error::ComputeError;
+use crate::config::Config;
+use crate::model::Model;
+
+use super::pages::{Pages, PromptPages};
+use super::workspace::Workspace;
+
+/// Bytes of the keys and values of one token, all layers.
+pub fn kv_bytes_per_token(config: &Config, format: NumberFormat) -> u64 {
+    (2 * format.bytes() * config.layers * config.attention_shape().kv_dim()) as u64
+}
+
+/// A prompt in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PromptSlot {
+    index: usize,
+    generation: u64,
+}
+
+/// A sequence in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SeqSlot {
+    pub(crate) index: usize,
+    generation: u64,
+}
+
+/// Keys and values of prompts and of the sequences that continue them.
+#[derive(Debug)]
+pub struct KvCache<D: Device> {
+    pub(crate) buf: D::Buf,
+    layers: usize,
+    format: NumberFormat,
+    pages: Pages,
+    prompts: Vec<Option<Prompt>>,
+    sequences: Vec<Option<Sequence>>,
+    generation: u64,
+    /// Buffers of the last prefill, and of the blocks of a decode step.
+    pub(crate) prefill: Option<Workspace<D>>,
+    pub(crate) blocks: Vec<Workspace<D>>,
+}
+
+#[derive(Debug)]
+struct Prompt {
+    generation: u64,
+    pages: Vec<u32>,
+    len: usize,
+    sequences: usize,
+    released: bool,
+}
+
+#[derive(Debug)]
+struct Sequence {
+    generation: u64,
+    prompt: usize,
+    pages: Vec<u32>,
+    len: usize,
+    longest: usize,
+}
+
+/// Where the tokens of a step are, and what they look at.
+#[derive(Debug, Default)]
+pub(crate) struct StepRows {
+    pub(crate) rows: Vec<CacheRow>,
+    /// Pages of all rows.
+    pub(crate) pages: Vec<u32>,
+    /// Where the key and the value of each row go.
+    pub(crate) cells: Vec<u32>,
+}
+
+impl<D: Device> KvCache<D> {
+    /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages, in the model's
+    /// format ([`Model::kv_format`]).
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, ComputeError> {
+        let (shape, format) = (model.config.attention_shape(), model.kv_format());
+        let pages = tokens.div_ceil(PAGE);
+        let numbers = pages * PAGE * model.config.layers * shape.kv_dim() * 2;
+        Ok(Self {
+            buf: model.device.alloc(format.words(numbers), NumberFormat::F32)?,
+            layers: model.config.layers,
+            format,
+            pages: Pages::new(pages),
+            prompts: Vec::new(),
+            sequences: Vec::new(),
+            generation: 0,
+            prefill: None,
+            blocks: Vec::new(),
+        })
+    }
+
+    /// Bytes of a cache of `tokens` tokens: `tokens · layers · 2 · kv_heads · head_dim` numbers, the tokens rounded up
+    /// to full pages.
+    pub fn bytes(config: &Config, format: NumberFormat, tokens: usize) -> usize {
+        tokens.next_multiple_of(PAGE) * kv_bytes_per_token(config, format) as usize
+    }
+
+    /// The model's format has not changed since the cache was made.
+    pub(crate) fn expect_format(&self, format: NumberFormat) {
+        assert_eq!(self.format, format, "a cache is of the format that its model has");
+    }
+
+    /// Tokens the cache can hold.
+    pub fn capacity(&self) -> usize {
+        self.pages.count() * PAGE
+    }
+
+    /// Tokens of the pages that are free.
+    pub fn free_tokens(&self) -> usize {
+        self.pages.free() * PAGE
+    }
+
+    /// Tokens of the pages that a prompt or a sequence of `tokens` tokens takes.
+    pub fn cost(tokens: usize) -> usize {
+        tokens.next_multiple_of(PAGE)
+    }
+
+    /// A sequence that continues a prompt and may be fed up to `longest` tokens. It takes no page yet.
+    ///
+    /// # Errors
+    /// The prompt is gone.
+    pub fn fork(&mut self, prompt: PromptSlot, longest: usize) -> Result<SeqSlot, ComputeError> {
+        self.prompt(prompt)?;
+        self.generation += 1;
+        let generation = self.generation;
+        let sequence =
+            Sequence { generation, prompt: prompt.index, pages: Vec::new(), len: 0, longest };
+        self.prompts[prompt.index].as_mut().expect("the prompt was just found").sequences += 1;
+        let index = first_free(&mut self.sequences, sequence);
+        Ok(SeqSlot { index, generation })
+    }
+
+    /// Frees a sequence's pages.
+    ///
+    /// # Errors
+    /// The sequence is gone already.
+    pub fn release(&mut self, sequence: SeqSlot) -> Result<(), ComputeError> {
+        self.sequence(sequence)?;
+        let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
+        self.pages.give(&gone.pages);
+        if let Some(prompt) = &mut self.prompts[gone.prompt] {
+            prompt.sequences -= 1;
+        }
+        self.drop_prompt_if_unused(gone.prompt);
+        Ok(())
+    }
+
+    /// Frees a prompt's pages, as soon as its last sequence is released.
+    ///
+    /// # Errors
+    /// The prompt is gone already.
+    pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), ComputeError> {
+        self.prompt(prompt)?;
+        if let Some(prompt) = &mut self.prompts[prompt.index] {
+            prompt.released = true;
+        }
+        self.drop_prompt_if_unused(prompt.index);
+        Ok(())
+    }
+
+    /// Tokens that a sequence was fed.
+    ///
+    /// # Errors
+    /// The sequence is gone.
+    pub fn fed(&self, slot: SeqSlot) -> Result<usize, ComputeError> {
+        Ok(self.sequence(slot)?.len)
+    }
+
+    /// Tokens of the pages that the next token of each of these sequences takes.
+    ///
+    /// # Errors
+    /// A sequence is gone.
+    pub fn growth(&self, slots: impl IntoIterator<Item = SeqSlot>) -> Result<usize, ComputeError> {
+        let mut pages = 0;
+        for slot in slots {
+            let it = self.sequence(slot)?;
+            pages += usize::from(it.len == it.pages.len() * PAGE);
+        }
+        Ok(pages * PAGE)
+    }
+
+    /// Tokens of one more page for every sequence that can grow into one.
+    pub fn reserve(&self) -> usize {
+        let sequences = self.sequences.iter().flatten();
+        sequences.filter(|it| it.pages.len() * PAGE < it.longest).count() * PAGE
+    }
+
+    fn drop_prompt_if_unused(&mut self, index: usize) {
+        if let Some(prompt) = self.prompts[index].take_if(|it| it.released && it.sequences == 0) {
+            self.pages.give(&prompt.pages);
+        }
+    }
+
+    fn prompt(&self, slot: PromptSlot) -> Result<&Prompt, ComputeError> {
+        self.prompts
+            .get(slot.index)
+            .and_then(Option::as_ref)
+            .filter(|p| p.generation == slot.generation && !p.released)
+            .ok_or(ComputeError::Slot { what: "prompt", index: slot.index })
+    }
+
+    fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, ComputeError> {
+        self.sequences
+            .get(slot.index)
+            .and_then(Option::as_ref)
+            .filter(|s| s.generation == slot.generation)
+            .ok_or(ComputeError::Slot { what: "sequence", index: slot.index })
+    }
+
+    /// Pages for a prompt, those of prompts that begin alike among them. With `at_once` the caller writes the others
+    /// before anything reads them, so that the next prompt may share them.
+    pub(crate) fn pages_for(
+        &mut self,
+        tokens: &[u32],
+        at_once: bool,
+    ) -> Result<PromptPages, ComputeError> {
+        let capacity = self.capacity();
+        let (free, needed) = (self.free_tokens(), tokens.len());
+        let found = self.pages.take_for(tokens, at_once);
+        found.ok_or(ComputeError::CacheFull { needed, free, capacity })
+    }
+
+    /// A slot for a prompt whose pages are written.
+    pub(crate) fn keep_prompt(&mut self, tokens: &[u32], pages: Vec<u32>) -> PromptSlot {
+        self.pages.share(tokens, &pages);
+        self.generation += 1;
+        let generation = self.generation;
+        let prompt = Prompt { generation, pages, len: tokens.len(), sequences: 0, released: false };
+        let index = first_free(&mut self.prompts, prompt);
+        PromptSlot { index, generation }
+    }
+
+    pub(crate) fn give_pages(&mut self, pages: &[u32]) {
+        self.pages.give(pages);
+    }
+
+    /// The rows of `n` more tokens of each sequence, for which pages are taken where theirs are full. Nothing is
+    /// taken on an error.
+    pub(crate) fn step_rows(
+        &mut self,
+        slots: impl Iterator<Item = SeqSlot> + Clone,
+        n: usize,
+    ) -> Result<StepRows, ComputeError> {
+        let mut seen = vec![false; self.sequences.len()];
+        let mut needed = 0;
+        for slot in slots.clone() {
+            let it = self.sequence(slot)?;
+            if std::mem::replace(&mut seen[slot.index], true) {
+                return Err(ComputeError::SlotTwice { index: slot.index });
+            }
+            if it.len + n > it.longest {
+                return Err(ComputeError::SequenceFull { index: slot.index, longest: it.longest });
+            }
+            needed += (it.len + n).div_ceil(PAGE).saturating_sub(it.pages.len());
+        }
+        if needed > self.pages.free() {
+            let (free, capacity) = (self.free_tokens(), self.capacity());
+            return Err(ComputeError::CacheFull { needed: needed * PAGE, free, capacity });
+        }
+        let mut step = StepRows::default();
+        for slot in slots {
+            let it = self.sequences[slot.index].as_mut().expect("the sequence was just found");
+            while it.pages.len() * PAGE < it.len + n {
+                it.pages.push(self.pages.take().expect("free pages were counted"));
+            }
+            let prompt = self.prompts[it.prompt].as_ref().expect("a prompt outlives its sequences");
+            let first_page = step.pages.len() as u32;
+            step.pages.extend(prompt.pages.iter().chain(&it.pages));
+            for len in it.len..it.len + n {
+                let (prompt_len, own_len) = (prompt.len as u32, len as u32);
+                step.rows.push(CacheRow { first_page, prompt_len, own_len });
+                step.cells.push(it.pages[len / PAGE] * PAGE as u32 + (len % PAGE) as u32);
+            }
+        }
+        Ok(step)
+    }
+
+    /// The sequences have `n` more tokens.
+    pub(crate) fn advance(&mut self, slots: impl Iterator<Item = SeqSlot>, n: usize) {
+        for slot in slots {
+            if let Some(it) = &mut self.sequences[slot.index] {
+                it.len += n;
+            }
+        }
+    }
+
+    pub(crate) fn layer(&self, index: usize) -> CacheLayer {
+        CacheLayer { index, count: self.layers, format: self.format }
+    }
+}
+
+/// Where the tokens `first..` of a prompt go.
+pub(crate) fn cells(pages: &[u32], tokens: std::ops::Range<usize>) -> Vec<u32> {
+    tokens.map(|it| pages[it / PAGE] * PAGE as u32 + (it % PAGE) as u32).collect()
+}
+
+/// Puts an item into the first free slot.
+fn first_free<T>(items: &mut Vec<Option<T>>, item: T) -> usize {
+    if let Some(index) = items.iter().position(Option::is_none) {
+        items[index] = Some(item);
+        index
+    } else {
+        items.push(Some(item));
+        items.len() - 1
+    }
+}

@@ -1,0 +1,343 @@
+//! Prompts into the key/value cache: several at once, or one in pieces.
+//!
+//! Bits: the logits after a prompt equal those of [`Tape::forward`](crate::Tape::forward) over the same tokens, whatever
+//! the pieces.
+
+use hapo_kernels::{Buffer, Device, NumberFormat, SegmentRow};
+
+use crate::batch::check_tokens;
+use crate::compute_error::ComputeError;
+use crate::config::Config;
+use crate::layer::LayerPass;
+use crate::model::Model;
+
+use super::kv_cache::{KvCache, PromptSlot, cells};
+use super::pages::PromptPages;
+use super::workspace::{BlockRows, Workspace};
+
+/// Tokens of prompts that go through the layers together; more only of one that is longer.
+pub const PREFILL_TOKENS: usize = 1024;
+
+/// Slots and logits of prompts that were read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prefill {
+    /// One slot per prompt.
+    pub slots: Vec<PromptSlot>,
+    /// Logits `[prompts, vocabulary]` after the last token of each.
+    pub logits: Vec<f32>,
+}
+
+/// A prompt that is read in pieces, so that others decode in between. Until it is complete its keys and
+/// values are stored a second time, outside the cache:
+/// `length · (layers · 2 · kv_heads + 2 · heads) · head_dim` numbers in attention's format and a little.
+#[derive(Debug)]
+pub struct PartialPrompt<D: Device> {
+    tokens: Vec<u32>,
+    read: usize,
+    pages: PromptPages,
+    held: Pieces<D>,
+}
+
+/// What is held of a prompt beside the cache.
+#[derive(Debug)]
+pub(super) struct Pieces<D: Device> {
+    /// `[layers, length, kv_dim]`.
+    keys: D::Buf,
+    values: D::Buf,
+    q: D::Buf,
+    out: D::Buf,
+    log_sums: D::Buf,
+}
+
+impl<D: Device> Pieces<D> {
+    /// Of a prompt of `len` tokens.
+    pub(super) fn new(device: &D, config: &Config, len: usize) -> Result<Self, ComputeError> {
+        let shape = config.attention_shape();
+        let all = config.layers * len * shape.kv_dim();
+        let format = device.habits().attention(shape);
+        let numbers = |len| device.alloc(len, format);
+        Ok(Self {
+            keys: numbers(all)?,
+            values: numbers(all)?,
+            q: numbers(len * shape.q_dim())?,
+            out: numbers(len * shape.q_dim())?,
+            log_sums: device.alloc(len * shape.heads, NumberFormat::F32)?,
+        })
+    }
+}
+
+impl<D: Device> PartialPrompt<D> {
+    /// Tokens that are still to be read.
+    pub fn remaining(&self) -> usize {
+        self.tokens.len() - self.read
+    }
+}
+
+impl<D: Device> KvCache<D> {
+    /// Frees the pages of a prompt that is no longer needed.
+    #[expect(clippy::needless_pass_by_value, reason = "the prompt is of no more use")]
+    pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
+        self.give_pages(&prompt.pages.pages);
+    }
+
+    /// Takes pages for a prompt that [`KvCache::continue_prefill`] reads in pieces.
+    ///
+    /// # Errors
+    /// An empty or too long prompt, an unknown token, too few free pages.
+    pub fn begin_prefill(
+        &mut self,
+        model: &Model<D>,
+        tokens: &[u32],
+    ) -> Result<PartialPrompt<D>, ComputeError> {
+        check_prompt(model, tokens)?;
+        let held = Pieces::new(&model.device, &model.config, tokens.len())?;
+        let pages = self.pages_for(tokens, false)?;
+        Ok(PartialPrompt { tokens: tokens.to_vec(), read: 0, pages, held })
+    }
+
+    /// Reads at most `most` more tokens of a prompt; its slot and the logits after it once it is complete.
+    /// The pieces change no bits.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn continue_prefill(
+        &mut self,
+        model: &Model<D>,
+        prompt: &mut PartialPrompt<D>,
+        most: usize,
+    ) -> Result<Option<(PromptSlot, Vec<f32>)>, ComputeError> {
+        let (done, len) = (prompt.read, prompt.tokens.len());
+        let rows = most.min(len - done);
+        if rows == 0 {
+            return Ok(None);
+        }
+        let mut work = self.prefill_workspace(model, rows, 1)?;
+        let last = done + rows == len;
+        let mut logits = vec![0.0; if last { model.config.vocab_size } else { 0 }];
+        model.device.enter(|| {
+            self.prefill_piece(model, prompt, rows, &mut work);
+            if last {
+                let hidden = model.config.hidden;
+                model
+                    .device
+                    .copy(work.x[0].at((rows - 1) * hidden, hidden), work.last.first_mut(hidden));
+                work.head_rows(model, &model.device, 1);
+                model.device.download(work.logits.first(logits.len()), &mut logits);
+            }
+        });
+        self.prefill = Some(work);
+        model.device.check()?;
+        prompt.read = done + rows;
+        if !last {
+            return Ok(None);
+        }
+        let pages = std::mem::take(&mut prompt.pages.pages);
+        let slot = self.keep_prompt(&prompt.tokens, pages);
+        Ok(Some((slot, logits)))
+    }
+
+    /// The next `rows` tokens of a prompt through all layers, their keys and values into the cache.
+    fn prefill_piece(
+        &mut self,
+        model: &Model<D>,
+        prompt: &mut PartialPrompt<D>,
+        rows: usize,
+        work: &mut Workspace<D>,
+    ) {
+        let device = &model.device;
+        let shape = model.config.attention_shape();
+        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let (done, len) = (prompt.read, prompt.tokens.len());
+        let end = done + rows;
+        let held = &mut prompt.held;
+        let tokens = device.table(&prompt.tokens[done..end]);
+        let positions = device.table(&(done as u32..end as u32).collect::<Vec<u32>>());
+        let segment = device.table(&[SegmentRow {
+            start: done as u32,
+            len: rows as u32,
+            prefix_start: 0,
+            prefix_len: done as u32,
+            prefix_group: 0,
+        }]);
+        // What another prompt wrote is there.
+        let from = done.max(prompt.pages.written).min(end);
+        let to = device.table(&cells(&prompt.pages.pages, from..end));
+        model.embed(device, &tokens, work.x[0].first_mut(rows * model.config.hidden));
+        for index in 0..model.config.layers {
+            let first = index * len * kv_dim;
+            let layer = LayerPass::new(model, index, rows, &positions);
+            work.run_layer(&layer, |device, a| {
+                let here = rows * kv_dim;
+                device.copy(a.k, held.keys.at_mut(first + done * kv_dim, here));
+                device.copy(a.v, held.values.at_mut(first + done * kv_dim, here));
+                device.copy(a.q, held.q.at_mut(done * q_dim, rows * q_dim));
+                device.attention(
+                    shape,
+                    &segment,
+                    held.q.first(end * q_dim),
+                    held.keys.at(first, end * kv_dim),
+                    held.values.at(first, end * kv_dim),
+                    held.out.first_mut(end * q_dim),
+                    held.log_sums.first_mut(end * shape.heads),
+                );
+                let out = held.out.at(done * q_dim, rows * q_dim);
+                device.copy(out, a.out.first_mut(rows * q_dim));
+            });
+            let (at, len) = ((from - done) * kv_dim, (end - from) * kv_dim);
+            let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
+            device.cache_append(shape, self.layer(index), &to, k, v, &mut self.buf);
+        }
+    }
+
+    /// The workspace of the last prompts if it is large enough, else a larger one.
+    pub(crate) fn prefill_workspace(
+        &mut self,
+        model: &Model<D>,
+        rows: usize,
+        head_rows: usize,
+    ) -> Result<Workspace<D>, ComputeError> {
+        self.expect_format(model.kv_format());
+        match self.prefill.take() {
+            Some(work) if work.rows >= rows && work.head_rows >= head_rows => Ok(work),
+            old => {
+                let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
+                let (rows, head_rows) = (rows.max(r), head_rows.max(h));
+                let of = BlockRows { rows, head_rows, kv_layers: 1 };
+                Workspace::new(&model.device, &model.config, model.rank(), of)
+            }
+        }
+    }
+
+    /// Reads prompts into the cache.
+    ///
+    /// # Errors
+    /// An empty or too long prompt, an unknown token, too few free pages. The cache is unchanged then.
+    pub fn prefill(
+        &mut self,
+        model: &Model<D>,
+        prompts: &[&[u32]],
+    ) -> Result<Prefill, ComputeError> {
+        for prompt in prompts {
+            check_prompt(model, prompt)?;
+        }
+        let mut taken: Vec<PromptPages> = Vec::with_capacity(prompts.len());
+        let mut logits = vec![0.0; prompts.len() * model.config.vocab_size];
+        let result = self.prefill_into(model, prompts, &mut taken, &mut logits);
+        if let Err(error) = result {
+            for it in taken {
+                self.give_pages(&it.pages);
+            }
+            return Err(error);
+        }
+        let slots = prompts
+            .iter()
+            .zip(taken)
+            .map(|(prompt, it)| self.keep_prompt(prompt, it.pages))
+            .collect();
+        Ok(Prefill { slots, logits })
+    }
+
+    /// Takes pages for each prompt and reads the prompts, a few at a time.
+    fn prefill_into(
+        &mut self,
+        model: &Model<D>,
+        prompts: &[&[u32]],
+        taken: &mut Vec<PromptPages>,
+        logits: &mut [f32],
+    ) -> Result<(), ComputeError> {
+        for prompt in prompts {
+            taken.push(self.pages_for(prompt, true)?);
+        }
+        let vocabulary = model.config.vocab_size;
+        let mut first = 0;
+        while first < prompts.len() {
+            let mut tokens = prompts[first].len();
+            let mut end = first + 1;
+            while end < prompts.len() && tokens + prompts[end].len() <= PREFILL_TOKENS {
+                tokens += prompts[end].len();
+                end += 1;
+            }
+            let logits = &mut logits[first * vocabulary..end * vocabulary];
+            self.prefill_chunk(model, &prompts[first..end], &taken[first..end], logits)?;
+            first = end;
+        }
+        Ok(())
+    }
+
+    fn prefill_chunk(
+        &mut self,
+        model: &Model<D>,
+        prompts: &[&[u32]],
+        taken: &[PromptPages],
+        logits: &mut [f32],
+    ) -> Result<(), ComputeError> {
+        let tokens = prompts.concat();
+        let rows = tokens.len();
+        let (mut segments, mut positions, mut last_rows) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, prompt) in prompts.iter().enumerate() {
+            segments.push(SegmentRow {
+                start: positions.len() as u32,
+                len: prompt.len() as u32,
+                prefix_start: 0,
+                prefix_len: 0,
+                prefix_group: i as u32,
+            });
+            positions.extend(0..prompt.len() as u32);
+            last_rows.push(positions.len() as u32 - 1);
+        }
+        let mut work = self.prefill_workspace(model, rows, prompts.len())?;
+        let device = &model.device;
+        // What another prompt wrote is there. Rows that lie side by side are written together.
+        let (mut runs, mut end): (Vec<(usize, Vec<u32>)>, usize) = (Vec::new(), 0);
+        for (it, prompt) in taken.iter().zip(prompts) {
+            let cells = cells(&it.pages, it.written..prompt.len());
+            end += prompt.len();
+            let first = end - cells.len();
+            match runs.last_mut() {
+                Some((at, all)) if *at + all.len() == first => all.extend(cells),
+                _ => runs.push((first, cells)),
+            }
+        }
+        let to: Vec<(usize, usize, D::Table<u32>)> =
+            runs.iter().map(|(first, it)| (*first, it.len(), device.table(it))).collect();
+        let tokens = device.table(&tokens);
+        let positions = device.table(&positions);
+        let segments = device.table(&segments);
+        let last_rows = device.table(&last_rows);
+        let shape = model.config.attention_shape();
+        let (hidden, kv_dim) = (model.config.hidden, shape.kv_dim());
+        device.enter(|| {
+            model.embed(device, &tokens, work.x[0].first_mut(rows * hidden));
+            for index in 0..model.config.layers {
+                let layer = LayerPass::new(model, index, rows, &positions);
+                work.run_layer(&layer, |device, a| {
+                    let out = a.out.first_mut(rows * shape.q_dim());
+                    let log_sums = a.log_sums.first_mut(rows * shape.heads);
+                    device.attention(shape, &segments, a.q, a.k, a.v, out, log_sums);
+                });
+                for (first, n, cells) in &to {
+                    let (at, len) = (first * kv_dim, n * kv_dim);
+                    let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
+                    device.cache_append(shape, self.layer(index), cells, k, v, &mut self.buf);
+                }
+            }
+            let x = work.x[0].first(rows * hidden);
+            let last = work.last.first_mut(prompts.len() * hidden);
+            device.gather_rows(hidden, &last_rows, x, last);
+            work.head_rows(model, device, prompts.len());
+            device.download(work.logits.first(logits.len()), logits);
+        });
+        self.prefill = Some(work);
+        Ok(device.check()?)
+    }
+}
+
+fn check_prompt<D: Device>(model: &Model<D>, prompt: &[u32]) -> Result<(), ComputeError> {
+    if prompt.is_empty() {
+        return Err(ComputeError::Empty { what: "prompt" });
+    }
+    if prompt.len() > model.positions() {
+        return Err(ComputeError::TooLong { length: prompt.len(), positions: model.positions() });
+    }
+    check_tokens(prompt, model.config.vocab_size)
+}

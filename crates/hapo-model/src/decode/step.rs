@@ -1,0 +1,297 @@
+//! Decoding: one token of each running sequence per step, and many tokens of one that was preempted.
+//!
+//! Bits: a decoded row equals that row of [`Tape::forward`](crate::Tape::forward) over the same tokens on the CPU, and the row of a token
+//! that is read again is that token's decoded row on every device whose products do not depend on the other rows.
+
+use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, Span};
+
+use crate::batch::check_tokens;
+use crate::compute_error::ComputeError;
+use crate::layer::LayerPass;
+use crate::model::Model;
+
+use super::kv_cache::{KvCache, SeqSlot, StepRows};
+use super::workspace::{BlockRows, Workspace};
+
+/// Tokens of a sequence that are read again at once.
+pub const REREAD_TOKENS: usize = 256;
+
+/// One block of a decode step.
+struct Task<'a, D: Device> {
+    work: &'a mut Workspace<D>,
+    rows: &'a [CacheRow],
+    tokens: &'a [u32],
+    out: Out<'a>,
+}
+
+/// What follows a decoded row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NextToken {
+    /// The logits of the vocabulary.
+    Logits(Vec<f32>),
+    /// The token drawn from them where they lie.
+    Drawn(DrawnToken),
+}
+
+/// What happens to a block's logits.
+enum Out<'a> {
+    /// They are downloaded.
+    Logits(&'a mut [f32]),
+    /// Draws the next token of each row that has a [`DrawRow`], among the ids below a number.
+    Next(&'a [Option<DrawRow>], usize, &'a mut [NextToken]),
+}
+
+impl<D: Device> KvCache<D> {
+    /// Feeds one token to each sequence and writes the logits that follow, `[rows, vocabulary]`.
+    ///
+    /// # Errors
+    /// A slot that is gone, twice in the step, or full; no free page for a sequence whose last one is full; a token
+    /// outside the vocabulary; a sequence longer than the model was opened for. Nothing is fed then.
+    pub fn decode(
+        &mut self,
+        model: &Model<D>,
+        rows: &[(SeqSlot, u32)],
+        logits: &mut Vec<f32>,
+    ) -> Result<(), ComputeError> {
+        let vocabulary = model.config.vocab_size;
+        logits.resize(rows.len() * vocabulary, 0.0);
+        self.decode_step(model, rows, |size| {
+            logits.chunks_mut(size * vocabulary).map(Out::Logits).collect()
+        })
+    }
+
+    /// As [`KvCache::decode`], and from the logits of every row for which `wanted` says how a token of an id below `usable`
+    /// is drawn on the device; of the others they are downloaded.
+    ///
+    /// # Errors
+    /// Those of [`KvCache::decode`].
+    ///
+    /// # Panics
+    /// When a draw is wanted of a device that has none.
+    pub fn decode_next(
+        &mut self,
+        model: &Model<D>,
+        rows: &[(SeqSlot, u32)],
+        wanted: &[Option<DrawRow>],
+        usable: usize,
+    ) -> Result<Vec<NextToken>, ComputeError> {
+        let mut next = vec![NextToken::Logits(Vec::new()); rows.len()];
+        self.decode_step(model, rows, |size| {
+            let parts = wanted.chunks(size).zip(next.chunks_mut(size));
+            parts.map(|(wanted, next)| Out::Next(wanted, usable, next)).collect()
+        })?;
+        Ok(next)
+    }
+
+    fn decode_step<'a>(
+        &mut self,
+        model: &Model<D>,
+        rows: &[(SeqSlot, u32)],
+        outs: impl FnOnce(usize) -> Vec<Out<'a>>,
+    ) -> Result<(), ComputeError> {
+        let vocabulary = model.config.vocab_size;
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let tokens: Vec<u32> = rows.iter().map(|&(_, token)| token).collect();
+        check_tokens(&tokens, vocabulary)?;
+        let slots = rows.iter().map(|&(slot, _)| slot);
+        let step = self.rows_of(model, slots.clone(), 1)?;
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let size = reserve_blocks(model, &mut blocks, rows.len())?;
+        {
+            let pages = model.device.table(&step.pages);
+            let mut tasks: Vec<Task<'_, D>> = blocks
+                .iter_mut()
+                .zip(step.rows.chunks(size))
+                .zip(tokens.chunks(size))
+                .zip(outs(size))
+                .map(|(((work, rows), tokens), out)| Task { work, rows, tokens, out })
+                .collect();
+            let buf = &self.buf;
+            model.device.each(&mut tasks, |device, task| {
+                task.run(model, device, buf, &pages);
+            });
+        }
+        self.append_new(model, &blocks, &step.cells, size);
+        self.blocks = blocks;
+        model.device.check()?;
+        self.advance(slots, 1);
+        Ok(())
+    }
+
+    /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
+    /// there were.
+    ///
+    /// # Errors
+    /// Those of [`KvCache::decode`].
+    pub fn reread(
+        &mut self,
+        model: &Model<D>,
+        slot: SeqSlot,
+        tokens: &[u32],
+        most: usize,
+    ) -> Result<usize, ComputeError> {
+        check_tokens(tokens, model.config.vocab_size)?;
+        let tokens = &tokens[..tokens.len().min(most)];
+        for piece in tokens.chunks(REREAD_TOKENS) {
+            self.reread_piece(model, slot, piece)?;
+        }
+        Ok(tokens.len())
+    }
+
+    fn reread_piece(
+        &mut self,
+        model: &Model<D>,
+        slot: SeqSlot,
+        tokens: &[u32],
+    ) -> Result<(), ComputeError> {
+        let (n, device) = (tokens.len(), &model.device);
+        let shape = model.config.attention_shape();
+        let step = self.rows_of(model, std::iter::once(slot), n)?;
+        let mut work = self.prefill_workspace(model, n, 1)?;
+        let tokens = device.table(tokens);
+        let positions = device.table(&positions_of(&step.rows));
+        let (rows, pages) = (device.table(&step.rows), device.table(&step.pages));
+        let cells = device.table(&step.cells);
+        device.enter(|| {
+            model.embed(device, &tokens, work.x[0].first_mut(n * model.config.hidden));
+            for index in 0..model.config.layers {
+                let at = self.layer(index);
+                let layer = LayerPass::new(model, index, n, &positions);
+                let buf = &mut self.buf;
+                work.run_layer(&layer, |device, a| {
+                    device.cache_append(shape, at, &cells, a.k, a.v, buf);
+                    let out = a.out.first_mut(n * shape.q_dim());
+                    device.attention_decode(shape, at, &rows, &pages, buf, a.q, a.k, a.v, out);
+                });
+            }
+        });
+        self.prefill = Some(work);
+        device.check()?;
+        self.advance(std::iter::once(slot), n);
+        Ok(())
+    }
+
+    /// Where the cache holds what each row attends to, and where its key and value go.
+    fn rows_of(
+        &mut self,
+        model: &Model<D>,
+        slots: impl Iterator<Item = SeqSlot> + Clone,
+        n: usize,
+    ) -> Result<StepRows, ComputeError> {
+        self.expect_format(model.kv_format());
+        let step = self.step_rows(slots, n)?;
+        match step.rows.iter().map(CacheRow::positions).max() {
+            Some(length) if length > model.positions() => {
+                Err(ComputeError::TooLong { length, positions: model.positions() })
+            }
+            _ => Ok(step),
+        }
+    }
+
+    /// Writes the keys and values of a step into the cache.
+    fn append_new(
+        &mut self,
+        model: &Model<D>,
+        blocks: &[Workspace<D>],
+        cells: &[u32],
+        size: usize,
+    ) {
+        let shape = model.config.attention_shape();
+        let first = self.layer(0);
+        for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
+            let all = model.config.layers * cells.len() * shape.kv_dim();
+            let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
+            let cells = model.device.table(cells);
+            model.device.cache_append(shape, first, &cells, k, v, &mut self.buf);
+        }
+    }
+}
+
+/// Buffers for a step of `rows` rows in blocks; the result is the rows of a block.
+fn reserve_blocks<D: Device>(
+    model: &Model<D>,
+    blocks: &mut Vec<Workspace<D>>,
+    rows: usize,
+) -> Result<usize, ComputeError> {
+    let habits = model.device.habits();
+    let size = rows.div_ceil(habits.blocks(rows, model.weight_bytes()).max(1));
+    for (i, first) in (0..rows).step_by(size).enumerate() {
+        let here = size.min(rows - first);
+        if blocks.get(i).is_none_or(|it| it.rows < here) {
+            let rows = here.next_multiple_of(4);
+            let of = BlockRows { rows, head_rows: rows, kv_layers: model.config.layers };
+            let block = Workspace::new(&model.device, &model.config, model.rank(), of)?;
+            if i < blocks.len() {
+                blocks[i] = block;
+            } else {
+                blocks.push(block);
+            }
+        }
+    }
+    Ok(size)
+}
+
+impl<D: Device> Task<'_, D> {
+    /// Runs the block on a device's handle, against a cache and its pages.
+    fn run(&mut self, model: &Model<D>, device: &D, cache: &D::Buf, pages: &D::Table<u32>) {
+        let Task { work, rows, tokens, out } = self;
+        let (n, config) = (rows.len(), &model.config);
+        let shape = config.attention_shape();
+        let (tokens, positions) = (device.table(tokens), device.table(&positions_of(rows)));
+        let rows = device.table(rows);
+        device.enter(|| {
+            model.embed(device, &tokens, work.x[0].first_mut(n * config.hidden));
+            for index in 0..config.layers {
+                let kv_at = index * n * shape.kv_dim();
+                let mut layer = LayerPass::new(model, index, n, &positions);
+                (layer.device, layer.kv_at) = (device, kv_at);
+                work.run_layer(&layer, |device, a| {
+                    let out = a.out.first_mut(n * shape.q_dim());
+                    let at = CacheLayer { index, count: config.layers, format: model.kv_format() };
+                    device.attention_decode(shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
+                });
+            }
+            let all = n * config.hidden;
+            device.copy(work.x[0].first(all), work.last.first_mut(all));
+            work.head_rows(model, device, n);
+            out.take(device, work.logits.first(n * config.vocab_size), n);
+        });
+    }
+}
+
+impl Out<'_> {
+    /// Downloads the logits of `n` rows, or draws their next tokens.
+    fn take<D: Device>(&mut self, device: &D, logits: Span<D::Buf>, n: usize) {
+        let vocabulary = logits.len / n;
+        match self {
+            Out::Logits(to) => device.download(logits, to),
+            Out::Next(wanted, usable, next) => {
+                let placed = (0..).zip(wanted.iter());
+                let draws: Vec<DrawRow> =
+                    placed.filter_map(|(row, it)| Some(DrawRow { row, ..(*it)? })).collect();
+                let drawn = if draws.is_empty() {
+                    Vec::new()
+                } else {
+                    device.draw(vocabulary, *usable, &draws, logits)
+                };
+                let mut drawn = drawn.into_iter();
+                for (row, (it, next)) in wanted.iter().zip(next.iter_mut()).enumerate() {
+                    *next = if it.is_some() {
+                        NextToken::Drawn(drawn.next().expect("a token for each draw"))
+                    } else {
+                        let mut all = vec![0.0; vocabulary];
+                        device.download(logits.part(row * vocabulary, vocabulary), &mut all);
+                        NextToken::Logits(all)
+                    };
+                }
+            }
+        }
+    }
+}
+
+/// The position of each row in its sequence.
+fn positions_of(rows: &[CacheRow]) -> Vec<u32> {
+    rows.iter().map(|it| it.prompt_len + it.own_len).collect()
+}

@@ -1,0 +1,138 @@
+//! Buffers of generation: one block of rows from its tokens to its logits.
+
+use hapo_kernels::{Buffer, Counting, Device, Habits, NumberFormat};
+
+use crate::compute_error::ComputeError;
+use crate::config::Config;
+use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
+use crate::linear::Input;
+use crate::model::Model;
+
+use super::prefill::Pieces;
+
+/// What generation has buffers for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GenerationRows {
+    /// Rows of the buffers of decoding, which are cut into blocks: a few more than sequences.
+    pub decoded: usize,
+    /// Prompt tokens read at once.
+    pub prefill: usize,
+    /// Prompts read at once.
+    pub prompts: usize,
+}
+
+/// Bytes of the activations and logits of generation, without the cache, on a device of these habits; `rank` is that of an
+/// adapter, or 0.
+pub fn generation_bytes(habits: Habits, config: &Config, of: GenerationRows, rank: usize) -> usize {
+    let device = Counting::new(habits);
+    let decoded = BlockRows { rows: of.decoded, head_rows: of.decoded, kv_layers: config.layers };
+    let prefill = BlockRows { rows: of.prefill, head_rows: of.prompts, kv_layers: 1 };
+    let held = [decoded, prefill].map(|it| Workspace::new(&device, config, rank, it));
+    debug_assert!(held.iter().all(Result::is_ok), "counting refuses nothing");
+    // Logits of prompts are on the host twice.
+    device.tally().now() + 2 * size_of::<f32>() * of.prompts * config.vocab_size
+}
+
+/// Rows of a workspace.
+#[derive(Clone, Copy)]
+pub(super) struct BlockRows {
+    pub(super) rows: usize,
+    /// Of them those that reach the head.
+    pub(super) head_rows: usize,
+    /// Layers whose keys and values are kept.
+    pub(super) kv_layers: usize,
+}
+
+/// Buffers of one block of rows.
+#[derive(Debug)]
+pub(crate) struct Workspace<D: Device> {
+    pub(crate) rows: usize,
+    pub(crate) head_rows: usize,
+    pub(crate) x: [D::Buf; 2],
+    pub(crate) saved: LayerActivations<D>,
+    pub(crate) scratch: Scratch<D>,
+    pub(crate) last: D::Buf,
+    norm: D::Buf,
+    norm_inverse: D::Buf,
+    pub(crate) logits: D::Buf,
+}
+
+impl<D: Device> Workspace<D> {
+    /// Buffers of a block; `rank` is that of an adapter, or 0.
+    pub(super) fn new(
+        device: &D,
+        config: &Config,
+        rank: usize,
+        BlockRows { rows, head_rows, kv_layers }: BlockRows,
+    ) -> Result<Self, ComputeError> {
+        let hidden = config.hidden;
+        let buf = |len| device.alloc(len, NumberFormat::F32);
+        Ok(Self {
+            rows,
+            head_rows,
+            x: [buf(rows * hidden)?, buf(rows * hidden)?],
+            saved: LayerActivations::new(device, config, rows, kv_layers)?,
+            scratch: Scratch::new(device, config, rows, rank)?,
+            last: buf(head_rows * hidden)?,
+            norm: device.alloc(head_rows * hidden, device.habits().factors())?,
+            norm_inverse: buf(head_rows)?,
+            logits: buf(head_rows * config.vocab_size)?,
+        })
+    }
+
+    /// Runs a layer: the block's rows go from `x[0]` to `x[0]`.
+    pub(crate) fn run_layer(
+        &mut self,
+        layer: &LayerPass<'_, D>,
+        attend: impl FnOnce(&D, AttentionArgs<'_, D>),
+    ) {
+        let [x, x_next] = &mut self.x;
+        layer.forward(x, x_next, &mut self.saved, &mut self.scratch, attend);
+        self.x.swap(0, 1);
+    }
+
+    /// Final norm of the rows in `last`, and their logits in `logits`.
+    pub(super) fn head_rows(&mut self, model: &Model<D>, device: &D, rows: usize) {
+        let (hidden, vocabulary) = (model.config.hidden, model.config.vocab_size);
+        device.rms_norm(
+            model.config.rms_eps,
+            self.last.first(rows * hidden),
+            model.norm.all(),
+            self.norm.first_mut(rows * hidden),
+            self.norm_inverse.first_mut(rows),
+            None,
+        );
+        let x = self.norm.first(rows * hidden);
+        let y = self.logits.first_mut(rows * vocabulary);
+        model.head.forward(Input { device, x, low: None }, y);
+    }
+}
+
+/// Bytes in addition to the cache that decoding up to `rows` rows and reading up to `prefill` prompt tokens
+/// of up to `prompts` prompts at once may take, the longest prompt in pieces included.
+pub fn workspace_bytes<D: Device>(
+    model: &Model<D>,
+    rows: usize,
+    prefill: usize,
+    prompts: usize,
+) -> usize {
+    let (config, habits) = (model.config(), model.device().habits());
+    let weight_bytes = model.weight_bytes();
+    // A block keeps the size of the largest step it was part of.
+    let mut blocks: Vec<usize> = Vec::new();
+    for n in 1..=rows {
+        let size = n.div_ceil(habits.blocks(n, weight_bytes).max(1));
+        for (i, first) in (0..n).step_by(size).enumerate() {
+            let here = size.min(n - first).next_multiple_of(4);
+            match blocks.get_mut(i) {
+                Some(it) => *it = here.max(*it),
+                None => blocks.push(here),
+            }
+        }
+    }
+    let of = GenerationRows { decoded: blocks.iter().sum(), prefill, prompts };
+    let device = Counting::new(habits);
+    let pieces = Pieces::new(&device, config, model.positions());
+    debug_assert!(pieces.is_ok(), "counting refuses nothing");
+    generation_bytes(habits, config, of, model.rank()) + device.tally().now()
+}

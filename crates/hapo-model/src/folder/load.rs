@@ -1,0 +1,105 @@
+//! A model folder in memory: weights, tokenizer, and the files that travel with them.
+
+use std::path::Path;
+
+use hapo_core::Explain;
+use hapo_kernels::{Device, Held, NumberFormat};
+
+use crate::compute_error::ComputeError;
+use crate::config::Config;
+use crate::error::Error;
+use crate::model::Model;
+use crate::tokenizer::Tokenizer;
+
+use super::read::{Fingerprint, ModelFolder, open, read_weights};
+
+/// A model with what belongs to it.
+#[derive(Debug)]
+pub struct LoadedModel<D: Device> {
+    /// The weights.
+    pub model: Model<D>,
+    /// The tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
+    pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    /// What is in the folder and read by nobody.
+    pub warnings: Vec<String>,
+    /// Name of the weights, by which an adapter knows its base.
+    pub fingerprint: String,
+}
+
+/// Why a folder cannot become a model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The folder is not as it should be.
+    #[error(transparent)]
+    Folder(#[from] Error),
+    /// The decoder cannot be built from it.
+    #[error(transparent)]
+    Engine(#[from] ComputeError),
+}
+
+impl Explain for LoadError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Folder(it) => it.hint(),
+            Self::Engine(it) => it.hint(),
+        }
+    }
+
+    fn is_bad_input(&self) -> bool {
+        true
+    }
+}
+
+/// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
+/// included. A tokenizer that names ids beyond the embedding is refused.
+pub fn load<D: Device>(
+    dir: &Path,
+    device: D,
+    context: impl Fn(&Config) -> usize,
+) -> Result<LoadedModel<D>, LoadError> {
+    load_held(dir, device, context, |_| Held::Trained)
+}
+
+/// As [`load`], for weights that do not change: matrices are held in bf16 where the folder has them so.
+pub fn load_frozen<D: Device>(
+    dir: &Path,
+    device: D,
+    context: impl Fn(&Config) -> usize,
+) -> Result<LoadedModel<D>, LoadError> {
+    load_held(dir, device, context, |it| {
+        if it.matrices_are_bf16() { Held::Frozen(NumberFormat::Bf16) } else { Held::Trained }
+    })
+}
+
+fn load_held<D: Device>(
+    dir: &Path,
+    device: D,
+    context: impl Fn(&Config) -> usize,
+    held: impl Fn(&ModelFolder) -> Held,
+) -> Result<LoadedModel<D>, LoadError> {
+    let opened = open(dir)?;
+    let tokenizer = Tokenizer::open(dir)?;
+    tokenizer.check_fits(opened.config.vocab_size)?;
+    let context = context(&opened.config);
+    let mut model = Model::held(device, opened.config.clone(), context, held(&opened))?;
+    let (mut refused, mut fingerprint) = (None, Fingerprint::default());
+    read_weights(&opened, |spec, values| {
+        fingerprint.add(spec, values);
+        if let Err(it) = model.set_tensor(&spec.name, values) {
+            refused.get_or_insert(it);
+        }
+    })?;
+    match refused {
+        Some(it) => Err(it.into()),
+        None => Ok(LoadedModel {
+            model,
+            tokenizer,
+            tokenizer_files: opened.tokenizer_files()?,
+            warnings: opened.warnings,
+            fingerprint: fingerprint.to_string(),
+        }),
+    }
+}

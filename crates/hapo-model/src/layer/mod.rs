@@ -1,0 +1,7 @@
+//! One decoder layer, forward and backward, and its buffers.
+
+mod pass;
+mod saved;
+
+pub(crate) use pass::{AttentionArgs, BackwardPass, LayerPass};
+pub(crate) use saved::{LayerActivations, LayerGradients, Scratch};

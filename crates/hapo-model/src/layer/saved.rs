@@ -1,0 +1,136 @@
+//! What a layer saves between its forward and its backward pass, and what all layers use in turn.
+
+use hapo_kernels::{Device, NumberFormat};
+
+use crate::compute_error::ComputeError;
+use crate::config::Config;
+
+/// Buffers that all layers use in turn.
+#[derive(Debug)]
+pub(crate) struct Scratch<D: Device> {
+    pub(crate) mlp_hidden: D::Buf,
+    /// s·x·A, `[rows, rank]`.
+    pub(crate) low: D::Buf,
+    /// Queries, keys and values in f32, where attention reads another format.
+    pub(crate) heads: Option<[D::Buf; 3]>,
+}
+
+impl<D: Device> Scratch<D> {
+    pub(crate) fn new(
+        device: &D,
+        config: &Config,
+        rows: usize,
+        rank: usize,
+    ) -> Result<Self, ComputeError> {
+        let mlp_hidden = device.alloc(rows * config.ffn, device.habits().factors())?;
+        let shape = config.attention_shape();
+        let heads = match device.habits().attention(shape) {
+            NumberFormat::F32 => None,
+            NumberFormat::Bf16 => Some([
+                device.alloc(rows * shape.q_dim(), NumberFormat::F32)?,
+                device.alloc(rows * shape.kv_dim(), NumberFormat::F32)?,
+                device.alloc(rows * shape.kv_dim(), NumberFormat::F32)?,
+            ]),
+        };
+        Ok(Self { mlp_hidden, low: device.alloc(rows * rank, NumberFormat::F32)?, heads })
+    }
+}
+
+/// Activations of one layer that its gradient reads; in decoding, the keys and values of all layers.
+#[derive(Debug)]
+pub(crate) struct LayerActivations<D: Device> {
+    pub(crate) attn_norm: D::Buf,
+    pub(crate) attn_norm_inverse: D::Buf,
+    /// q and k before the norm of their heads, where there is one.
+    pub(crate) raw_heads: Option<RawHeads<D>>,
+    pub(crate) q: D::Buf,
+    pub(crate) k: D::Buf,
+    pub(crate) v: D::Buf,
+    pub(crate) attn_out: D::Buf,
+    pub(crate) log_sums: D::Buf,
+    pub(crate) resid_mid: D::Buf,
+    pub(crate) mlp_norm: D::Buf,
+    pub(crate) mlp_norm_inverse: D::Buf,
+    pub(crate) gate: D::Buf,
+    pub(crate) up: D::Buf,
+}
+
+/// q and k before the norm of their heads.
+#[derive(Debug)]
+pub(crate) struct RawHeads<D: Device> {
+    pub(crate) q: D::Buf,
+    pub(crate) k: D::Buf,
+    pub(crate) q_inverse: D::Buf,
+    pub(crate) k_inverse: D::Buf,
+}
+
+impl<D: Device> LayerActivations<D> {
+    /// Buffers for the keys and values of `kv_layers` layers, and for one layer of all else.
+    pub(crate) fn new(
+        device: &D,
+        config: &Config,
+        rows: usize,
+        kv_layers: usize,
+    ) -> Result<Self, ComputeError> {
+        let shape = config.attention_shape();
+        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let (factors, attention) = (device.habits().factors(), device.habits().attention(shape));
+        let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
+        let factor = |width: usize| device.alloc(rows * width, factors);
+        let of_attention = |width: usize| device.alloc(rows * width, attention);
+        Ok(Self {
+            attn_norm: factor(config.hidden)?,
+            attn_norm_inverse: buf(1)?,
+            raw_heads: if config.qk_norm {
+                Some(RawHeads {
+                    q: buf(q_dim)?,
+                    k: buf(kv_dim)?,
+                    q_inverse: buf(config.heads)?,
+                    k_inverse: buf(config.kv_heads)?,
+                })
+            } else {
+                None
+            },
+            q: of_attention(q_dim)?,
+            k: of_attention(kv_layers * kv_dim)?,
+            v: of_attention(kv_layers * kv_dim)?,
+            attn_out: of_attention(q_dim)?,
+            log_sums: buf(config.heads)?,
+            resid_mid: buf(config.hidden)?,
+            mlp_norm: factor(config.hidden)?,
+            mlp_norm_inverse: buf(1)?,
+            gate: factor(config.ffn)?,
+            up: factor(config.ffn)?,
+        })
+    }
+}
+
+/// Gradients of the activations of one layer, used by all layers in turn.
+#[derive(Debug)]
+pub(crate) struct LayerGradients<D: Device> {
+    /// Of the residual stream: first of the layer's output, last of its input.
+    pub(crate) resid: D::Buf,
+    pub(crate) norm: D::Buf,
+    pub(crate) attn_out: D::Buf,
+    pub(crate) q: D::Buf,
+    pub(crate) k: D::Buf,
+    pub(crate) v: D::Buf,
+}
+
+impl<D: Device> LayerGradients<D> {
+    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, ComputeError> {
+        let shape = config.attention_shape();
+        let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
+        let format = device.habits().attention(shape);
+        let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
+        let of_attention = |width: usize| device.alloc(rows * width, format);
+        Ok(Self {
+            resid: buf(config.hidden)?,
+            norm: buf(config.hidden)?,
+            attn_out: of_attention(q_dim)?,
+            q: of_attention(q_dim)?,
+            k: of_attention(kv_dim)?,
+            v: of_attention(kv_dim)?,
+        })
+    }
+}

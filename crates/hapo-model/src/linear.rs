@@ -1,0 +1,322 @@
+//! A weight matrix of the decoder with what belongs to it: y = x·W + bias + s·(x·A)·B.
+//!
+//! Purpose: the one place where a layer meets a weight. A linear owns its numbers, on the device in a form of the device's own,
+//! and knows its place among gradients, moments and files. Whether W is trained or the pair beside it is which of them has
+//! a place; layers do not know.
+//!
+//! Price: x·A is computed again in the backward pass, which costs a rank's share of the product itself.
+
+use hapo_kernels::{
+    Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Numbers, NumbersMut, Output, Span,
+    SpanMut,
+};
+
+use crate::compute_error::ComputeError;
+use crate::gradients::Gradients;
+use crate::lora::LoraShape;
+use crate::places::{Param, Range};
+
+/// Numbers of a tensor.
+pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
+
+/// Numbers of a tensor, to write.
+pub(crate) type TensorMut<'a, D> = NumbersMut<'a, <D as Device>::Buf, <D as Device>::Weight>;
+
+/// A norm or a bias.
+#[derive(Debug)]
+pub(crate) struct Vector<D: Device> {
+    numbers: D::Buf,
+    place: Range,
+    is_trained: bool,
+}
+
+impl<D: Device> Vector<D> {
+    pub(crate) fn new(device: &D, param: &Param) -> Result<Self, ComputeError> {
+        let numbers = device.alloc(param.len, NumberFormat::F32)?;
+        Ok(Self { numbers, place: param.place(), is_trained: true })
+    }
+
+    /// Where it is among the trained parameters, if it is trained.
+    pub(crate) fn place(&self) -> Option<Range> {
+        self.is_trained.then_some(self.place)
+    }
+
+    pub(crate) fn set_trained(&mut self, is_trained: bool) {
+        self.is_trained = is_trained;
+    }
+
+    /// All of it.
+    pub(crate) fn all(&self) -> Span<'_, D::Buf> {
+        self.numbers.first(self.numbers.len())
+    }
+
+    pub(crate) fn tensor(&self) -> Tensor<'_, D> {
+        Numbers::Span(self.all())
+    }
+
+    pub(crate) fn tensor_mut(&mut self) -> TensorMut<'_, D> {
+        let len = self.numbers.len();
+        NumbersMut::Span(self.numbers.first_mut(len))
+    }
+}
+
+/// The pair of an adapter beside a matrix.
+#[derive(Debug)]
+struct Pair<D: Device> {
+    /// `[inputs, rank]`.
+    a: D::Weight,
+    /// `[rank, outputs]`.
+    b: D::Weight,
+    inputs: usize,
+    rank: usize,
+    scale: f32,
+    /// Of A and of B.
+    places: [Range; 2],
+}
+
+/// A weight matrix with its bias and its pair.
+#[derive(Debug)]
+pub(crate) struct Linear<D: Device> {
+    weight: D::Weight,
+    /// Inputs and outputs; rows and columns of an embedding that is looked up.
+    shape: [usize; 2],
+    place: Range,
+    is_trained: bool,
+    pub(crate) bias: Option<Vector<D>>,
+    pair: Option<Pair<D>>,
+}
+
+/// What a forward product reads, and the room for x·A.
+pub(crate) struct Input<'a, D: Device> {
+    pub(crate) device: &'a D,
+    pub(crate) x: Span<'a, D::Buf>,
+    /// Is `None` for a matrix that never has a pair.
+    pub(crate) low: Option<&'a mut D::Buf>,
+}
+
+/// What a backward pass carries from product to product.
+pub(crate) struct Backward<'a, D: Device> {
+    pub(crate) device: &'a D,
+    pub(crate) gradients: &'a mut Gradients<D>,
+    /// Room for s·x·A.
+    pub(crate) low: &'a mut D::Buf,
+    /// s·dy·Bᵀ of the matrix whose gradient by the input was the last.
+    pub(crate) d_low: &'a mut D::Buf,
+}
+
+impl<D: Device> Linear<D> {
+    /// A matrix of zeros at its place.
+    pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, ComputeError> {
+        let shape = param.held_shape();
+        let weight = device.weight(shape, held)?;
+        let place = param.place();
+        Ok(Self { weight, shape, place, is_trained: true, bias: None, pair: None })
+    }
+
+    /// Where the matrix is among the trained parameters, if it is trained.
+    pub(crate) fn place(&self) -> Option<Range> {
+        self.is_trained.then_some(self.place)
+    }
+
+    /// Whether updates move the matrix and the bias.
+    pub(crate) fn set_trained(&mut self, is_trained: bool) {
+        self.is_trained = is_trained;
+        self.bias.iter_mut().for_each(|it| it.set_trained(is_trained));
+    }
+
+    /// The same with a bias.
+    pub(crate) fn with_bias(self, bias: Option<Vector<D>>) -> Self {
+        Self { bias, ..self }
+    }
+
+    pub(crate) fn weight(&self) -> &D::Weight {
+        &self.weight
+    }
+
+    /// The matrix and the bias.
+    pub(crate) fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
+        [Numbers::Weight(&self.weight)].into_iter().chain(self.bias.as_ref().map(Vector::tensor))
+    }
+
+    pub(crate) fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
+        let bias = self.bias.as_mut().map(Vector::tensor_mut);
+        [NumbersMut::Weight(&mut self.weight)].into_iter().chain(bias)
+    }
+
+    /// A and B of the pair.
+    pub(crate) fn pair(&self) -> impl Iterator<Item = Tensor<'_, D>> {
+        self.pair.iter().flat_map(|it| [&it.a, &it.b]).map(Numbers::Weight)
+    }
+
+    pub(crate) fn pair_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
+        self.pair.iter_mut().flat_map(|it| [&mut it.a, &mut it.b]).map(NumbersMut::Weight)
+    }
+
+    /// Puts a pair of zeros beside the matrix, with its places.
+    pub(crate) fn add_pair(
+        &mut self,
+        device: &D,
+        shape: &LoraShape,
+        places: [Range; 2],
+    ) -> Result<(), ComputeError> {
+        let ([inputs, outputs], rank) = (self.shape, shape.rank);
+        let a = device.weight([inputs, rank], Held::Plain)?;
+        let b = device.weight([rank, outputs], Held::Plain)?;
+        self.pair = Some(Pair { a, b, inputs, rank, scale: shape.scale() as f32, places });
+        Ok(())
+    }
+
+    /// Adds the pair to the matrix, W + s·A·B, and drops it.
+    pub(crate) fn merge_pair(&mut self, device: &D) -> Result<(), ComputeError> {
+        let Some(Pair { a, b, rank, scale, .. }) = self.pair.take() else {
+            return Ok(());
+        };
+        let [inputs, outputs] = self.shape;
+        let mut factor = vec![0.0; inputs * rank];
+        device.read(&a, 0, &mut factor);
+        for it in &mut factor {
+            *it *= scale;
+        }
+        let mut numbers = vec![0.0; inputs * outputs];
+        device.read(&self.weight, 0, &mut numbers);
+        let [x, y] = [&factor, &numbers].map(|values| {
+            let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
+            device.upload(values, buf.first_mut(values.len()));
+            Ok::<_, ComputeError>(buf)
+        });
+        let (x, mut y) = (x?, y?);
+        let shape = MatShape { rows: inputs, inputs: rank, outputs };
+        let onto = Accumulate::Existing;
+        let output = Output { weight: &b, onto, y: y.first_mut(numbers.len()) };
+        device.product(shape, x.first(factor.len()), [output]);
+        device.download(y.first(numbers.len()), &mut numbers);
+        device.write(&mut self.weight, 0, &numbers);
+        Ok(())
+    }
+
+    /// Prepares the matrix for decoding; whether it will be faster.
+    pub(crate) fn quicken(&mut self, device: &D) -> Result<bool, ComputeError> {
+        Ok(device.quicken(&mut self.weight)?)
+    }
+
+    /// `y = x·W + bias + s·(x·A)·B`.
+    pub(crate) fn forward(&self, input: Input<'_, D>, y: SpanMut<D::Buf>) {
+        self.product(input, self.bias(), y);
+    }
+
+    /// `y += x·W + s·(x·A)·B`.
+    pub(crate) fn add_to(&self, input: Input<'_, D>, y: SpanMut<D::Buf>) {
+        self.product(input, Accumulate::Existing, y);
+    }
+
+    /// [`Linear::forward`] of one `x` by two matrices of one shape.
+    pub(crate) fn forward_both(
+        [one, two]: [&Self; 2],
+        input: Input<'_, D>,
+        [mut y, mut second]: [SpanMut<D::Buf>; 2],
+    ) {
+        let Input { device, x, mut low } = input;
+        let outputs = [one.output(one.bias(), y.again()), two.output(two.bias(), second.again())];
+        device.product(one.shape_for(x), x, outputs);
+        one.add_low_rank(device, x, y, low.as_deref_mut());
+        two.add_low_rank(device, x, second, low);
+    }
+
+    fn product(&self, input: Input<'_, D>, onto: Accumulate<D::Buf>, mut y: SpanMut<D::Buf>) {
+        let Input { device, x, low } = input;
+        device.product(self.shape_for(x), x, [self.output(onto, y.again())]);
+        self.add_low_rank(device, x, y, low);
+    }
+
+    fn output<'a>(
+        &'a self,
+        onto: Accumulate<'a, D::Buf>,
+        y: SpanMut<'a, D::Buf>,
+    ) -> Output<'a, D::Buf, D::Weight> {
+        Output { weight: &self.weight, onto, y }
+    }
+
+    fn bias(&self) -> Accumulate<'_, D::Buf> {
+        self.bias.as_ref().map_or(Accumulate::Nothing, |it| Accumulate::Bias(it.all()))
+    }
+
+    /// `y += s·(x·A)·B`, where there is a pair.
+    fn add_low_rank(
+        &self,
+        device: &D,
+        x: Span<D::Buf>,
+        y: SpanMut<D::Buf>,
+        low: Option<&mut D::Buf>,
+    ) {
+        if let Some(pair) = &self.pair {
+            let low = low.expect("a layer's matrices have room for x·A");
+            let rows = pair.low(device, x, low);
+            let shape = MatShape { rows, inputs: pair.rank, outputs: self.shape[1] };
+            let output = Output { weight: &pair.b, onto: Accumulate::Existing, y };
+            device.product(shape, low.first(rows * pair.rank), [output]);
+        }
+    }
+
+    /// `dx = onto + dy·Wᵀ + d_low·Aᵀ` with `d_low = s·dy·Bᵀ`, which [`Linear::weight_grad`] of the same matrix reads.
+    pub(crate) fn input_grad(
+        &self,
+        pass: &mut Backward<'_, D>,
+        dy: Span<D::Buf>,
+        onto: Accumulate<D::Buf>,
+        mut dx: SpanMut<D::Buf>,
+    ) {
+        let ([inputs, outputs], device) = (self.shape, pass.device);
+        let rows = dy.len / outputs;
+        let shape = MatShape { rows, inputs, outputs };
+        device.product_input_grad(shape, dy, &self.weight, onto, dx.again());
+        if let Some(Pair { a, b, rank, scale, .. }) = &self.pair {
+            let (rank, len) = (*rank, rows * rank);
+            let (shape, to) = (MatShape { rows, inputs: rank, outputs }, pass.d_low.first_mut(len));
+            device.product_input_grad(shape, dy, b, Accumulate::Nothing, to);
+            device.scale(pass.d_low.first_mut(len), *scale);
+            let shape = MatShape { rows, inputs, outputs: rank };
+            device.product_input_grad(shape, pass.d_low.first(len), a, Accumulate::Existing, dx);
+        }
+    }
+
+    /// Adds the gradient of W, or of A and B: after [`Linear::input_grad`] of the same matrix.
+    pub(crate) fn weight_grad(
+        &self,
+        pass: &mut Backward<'_, D>,
+        x: Span<D::Buf>,
+        dy: Span<D::Buf>,
+    ) {
+        let ([inputs, outputs], device) = (self.shape, pass.device);
+        if let Some(place) = self.place() {
+            pass.gradients.add_product(device, place, self.shape_for(x), x, dy);
+        }
+        if let Some(pair) = &self.pair {
+            let rows = pair.low(device, x, pass.low);
+            let ([a, b], rank) = (pair.places, pair.rank);
+            let (low, d_low) = (pass.low.first(rows * rank), pass.d_low.first(rows * rank));
+            let shape = MatShape { rows, inputs: rank, outputs };
+            pass.gradients.add_product(device, b, shape, low, dy);
+            let shape = MatShape { rows, inputs, outputs: rank };
+            pass.gradients.add_product(device, a, shape, x, d_low);
+        }
+    }
+
+    fn shape_for(&self, x: Span<D::Buf>) -> MatShape {
+        let [inputs, outputs] = self.shape;
+        MatShape { rows: x.len / inputs, inputs, outputs }
+    }
+}
+
+impl<D: Device> Pair<D> {
+    /// `low = s·x·A`, and its rows.
+    fn low(&self, device: &D, x: Span<D::Buf>, low: &mut D::Buf) -> usize {
+        let rows = x.len / self.inputs;
+        let (shape, len) =
+            (MatShape { rows, inputs: self.inputs, outputs: self.rank }, rows * self.rank);
+        let y = low.first_mut(len);
+        let output = Output { weight: &self.a, onto: Accumulate::Nothing, y };
+        device.product(shape, x, [output]);
+        device.scale(low.first_mut(len), self.scale);
+        rows
+    }
+}

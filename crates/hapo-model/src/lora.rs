@@ -1,0 +1,54 @@
+//! A low-rank adapter (`LoRA`, Hu et al., <https://arxiv.org/abs/2106.09685>) beside weights that do not change:
+//! y = x·W + s·(x·A)·B with s = α/r, or α/√r with rank-stabilised scaling (<https://arxiv.org/abs/2312.03732>).
+//!
+//! Names, shapes and initial values are those of PEFT. The adapter has places like the parameters of a model, so that
+//! gradients, moments and checkpoints do not tell them apart.
+
+use crate::config::{Config, TensorSpec};
+use crate::places::{ParamLayout, Projection};
+
+/// What an adapter is, apart from its numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoraShape {
+    /// r: columns of A, rows of B; at least 1.
+    pub rank: usize,
+    /// α of the scaling.
+    pub alpha: f64,
+    /// Scale by α/√r and not by α/r.
+    pub rslora: bool,
+    /// The matrices that have a pair, at least one, in the order of [`Projection::ALL`].
+    pub targets: Vec<Projection>,
+}
+
+impl LoraShape {
+    /// s of y = x·W + s·(x·A)·B.
+    pub fn scale(&self) -> f64 {
+        let rank = self.rank as f64;
+        self.alpha / if self.rslora { rank.sqrt() } else { rank }
+    }
+
+    /// Every tensor by PEFT's name and shape, in the order of the flat buffer: A `[rank, inputs]` and B `[outputs,
+    /// rank]` of each target of each layer.
+    pub fn tensors(&self, config: &Config) -> Vec<TensorSpec> {
+        let of_layer = |layer: usize| {
+            self.targets.iter().flat_map(move |&which| {
+                let (inputs, outputs) = which.shape(config);
+                let of = |pair: &str, shape: [usize; 2]| TensorSpec {
+                    name: tensor_name(layer, which, pair),
+                    shape: shape.to_vec(),
+                };
+                [of("A", [self.rank, inputs]), of("B", [outputs, self.rank])]
+            })
+        };
+        (0..config.layers).flat_map(of_layer).collect()
+    }
+
+    /// The place of every tensor of the adapter.
+    pub fn layout(&self, config: &Config) -> ParamLayout {
+        ParamLayout::of_tensors(self.tensors(config), |_| true)
+    }
+}
+
+fn tensor_name(layer: usize, which: Projection, pair: &str) -> String {
+    format!("base_model.model.model.layers.{layer}.{}.lora_{pair}.weight", which.module())
+}

@@ -1,0 +1,279 @@
+//! The place of every parameter in the flat buffers of gradients and moments, and in files.
+//!
+//! Purpose: the optimiser, clipping and checkpoints are loops over one buffer and one list.
+//!
+//! Price: linear weights are held transposed, `[in, out]`, since that is the faster order for every product;
+//! a tied embedding is held in the order of the head. Tensors start on cache lines, so up to 15 elements
+//! between them are padding (always zero).
+
+use crate::compute_error::ComputeError;
+use crate::config::{Config, TensorSpec};
+
+/// Elements between which tensors start.
+const ALIGN: usize = 16;
+
+/// One parameter tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Published name.
+    pub name: String,
+    /// Published shape; linear weights are `[out, in]`.
+    pub shape: Vec<usize>,
+    /// First element in the flat buffer.
+    pub offset: usize,
+    /// Number of elements.
+    pub len: usize,
+    /// Whether the buffer holds the transposed matrix.
+    pub transposed: bool,
+}
+
+/// All parameters in the order of [`Config::tensors`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamLayout {
+    params: Vec<Param>,
+    len: usize,
+}
+
+impl ParamLayout {
+    /// The layout of a decoder.
+    pub fn of(config: &Config) -> Self {
+        let is_product = |it: &TensorSpec| it.name != EMBEDDING || config.tied;
+        Self::of_tensors(config.tensors(), is_product)
+    }
+
+    /// The layout of a decoder all of whose matrices are transposed, the embedding too.
+    pub(crate) fn transposed(config: &Config) -> Self {
+        Self::of_tensors(config.tensors(), |_| true)
+    }
+
+    /// Tensors one after the other; matrices that are factors of products are transposed.
+    pub(crate) fn of_tensors(
+        tensors: Vec<TensorSpec>,
+        is_product: impl Fn(&TensorSpec) -> bool,
+    ) -> Self {
+        let mut len = 0;
+        let params = tensors
+            .into_iter()
+            .map(|spec| {
+                let elements = spec.shape.iter().product();
+                let offset = len;
+                len += Self::aligned(elements);
+                Param {
+                    transposed: spec.shape.len() == 2 && is_product(&spec),
+                    name: spec.name,
+                    shape: spec.shape,
+                    offset,
+                    len: elements,
+                }
+            })
+            .collect();
+        Self { params, len }
+    }
+
+    /// Elements that a tensor takes, padding included.
+    fn aligned(elements: usize) -> usize {
+        elements.next_multiple_of(ALIGN)
+    }
+
+    /// The tensors, in order.
+    pub fn params(&self) -> &[Param] {
+        &self.params
+    }
+
+    /// Elements of the flat buffer, padding included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no parameter.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Parameters of the model, padding excluded.
+    pub fn parameters(&self) -> usize {
+        self.params.iter().map(|p| p.len).sum()
+    }
+
+    /// Bytes of the flat buffer in f32: of gradients, and of each of the two moments.
+    pub fn bytes(&self) -> u64 {
+        (self.len * size_of::<f32>()) as u64
+    }
+
+    /// The parts of tensors in `offset..offset + len`: the tensor's number, the first element within it, and where
+    /// the part lies in the range.
+    pub(crate) fn parts(
+        &self,
+        offset: usize,
+        len: usize,
+    ) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>)> {
+        self.params.iter().enumerate().filter_map(move |(index, it)| {
+            let start = it.offset.max(offset);
+            let end = (it.offset + it.len).min(offset + len);
+            (start < end).then(|| (index, start - it.offset, start - offset..end - offset))
+        })
+    }
+
+    /// The number of the tensor of this name.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.params.iter().position(|it| it.name == name)
+    }
+
+    /// The tensor of this name.
+    pub fn get(&self, name: &str) -> Result<&Param, ComputeError> {
+        let found = self.position(name).map(|it| &self.params[it]);
+        found.ok_or_else(|| ComputeError::UnknownTensor { name: name.to_owned() })
+    }
+}
+
+const EMBEDDING: &str = "model.embed_tokens.weight";
+
+impl Param {
+    /// Its place in the flat buffer.
+    pub(crate) fn place(&self) -> Range {
+        (self.offset, self.len)
+    }
+
+    /// Inputs and outputs, or rows and columns of an embedding that is looked up; of a vector 1 and its length.
+    pub(crate) fn held_shape(&self) -> [usize; 2] {
+        match (&self.shape[..], self.transposed) {
+            (&[outputs, inputs], true) => [inputs, outputs],
+            (&[rows, columns], false) => [rows, columns],
+            _ => [1, self.len],
+        }
+    }
+
+    /// Hands over a published tensor in the order of the buffer, piece by piece, each with its first element.
+    pub(crate) fn held(
+        &self,
+        published: &[f32],
+        mut write: impl FnMut(usize, &[f32]),
+    ) -> Result<(), ComputeError> {
+        const BAND: usize = 32;
+        self.check(published.len())?;
+        if !self.transposed {
+            write(0, published);
+            return Ok(());
+        }
+        let [inputs, outputs] = self.held_shape();
+        let mut piece = vec![0.0; BAND.min(inputs) * outputs];
+        for first in (0..inputs).step_by(BAND) {
+            let n = BAND.min(inputs - first);
+            for (output, row) in published.chunks_exact(inputs).enumerate() {
+                for (i, value) in row[first..first + n].iter().enumerate() {
+                    piece[i * outputs + output] = *value;
+                }
+            }
+            write(first * outputs, &piece[..n * outputs]);
+        }
+        Ok(())
+    }
+
+    /// In the published order, from elements of the buffer that `read` hands over from one of the tensor's on.
+    pub(crate) fn published(&self, mut read: impl FnMut(usize, &mut [f32])) -> Vec<f32> {
+        let mut all = vec![0.0; self.len];
+        if self.transposed {
+            transpose_pieces(&mut all, (self.shape[1], self.shape[0]), read);
+        } else {
+            read(0, &mut all);
+        }
+        all
+    }
+
+    fn check(&self, got: usize) -> Result<(), ComputeError> {
+        if got == self.len {
+            return Ok(());
+        }
+        Err(ComputeError::TensorLength { name: self.name.clone(), expected: self.len, got })
+    }
+}
+
+/// `[rows, columns]` to `[columns, rows]`.
+pub(crate) fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    let mut y = vec![0.0; x.len()];
+    transpose_pieces(&mut y, (rows, columns), |first, to| {
+        to.copy_from_slice(&x[first..first + to.len()]);
+    });
+    y
+}
+
+/// `[rows, columns]`, of which `read` hands over the numbers from an offset on, to `[columns, rows]`: in blocks that stay
+/// in the cache, and without a second copy of the whole.
+pub(crate) fn transpose_pieces(
+    y: &mut [f32],
+    (rows, columns): (usize, usize),
+    mut read: impl FnMut(usize, &mut [f32]),
+) {
+    const BLOCK: usize = 32;
+    let mut piece = vec![0.0; BLOCK.min(rows) * columns];
+    for first in (0..rows).step_by(BLOCK) {
+        let n = BLOCK.min(rows - first);
+        read(first * columns, &mut piece[..n * columns]);
+        for c in (0..columns).step_by(BLOCK) {
+            for column in c..(c + BLOCK).min(columns) {
+                for row in 0..n {
+                    y[column * rows + first + row] = piece[row * columns + column];
+                }
+            }
+        }
+    }
+}
+
+/// A range of the flat buffer: its first element and its length.
+pub(crate) type Range = (usize, usize);
+
+/// A matrix of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Projection {
+    /// `q_proj`.
+    Q,
+    /// `k_proj`.
+    K,
+    /// `v_proj`.
+    V,
+    /// `o_proj`.
+    O,
+    /// `gate_proj`.
+    Gate,
+    /// `up_proj`.
+    Up,
+    /// `down_proj`.
+    Down,
+}
+
+impl Projection {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Q, Self::K, Self::V, Self::O, Self::Gate, Self::Up, Self::Down];
+
+    /// Its published name: `q_proj`.
+    pub fn name(self) -> &'static str {
+        self.module().split_once('.').expect("a block and a name").1
+    }
+
+    /// Its published name within the layer: `self_attn.q_proj`.
+    pub fn module(self) -> &'static str {
+        match self {
+            Self::Q => "self_attn.q_proj",
+            Self::K => "self_attn.k_proj",
+            Self::V => "self_attn.v_proj",
+            Self::O => "self_attn.o_proj",
+            Self::Gate => "mlp.gate_proj",
+            Self::Up => "mlp.up_proj",
+            Self::Down => "mlp.down_proj",
+        }
+    }
+
+    /// Its inputs and outputs.
+    pub(crate) fn shape(self, config: &Config) -> (usize, usize) {
+        let (hidden, ffn) = (config.hidden, config.ffn);
+        let shape = config.attention_shape();
+        match self {
+            Self::Q => (hidden, shape.q_dim()),
+            Self::K | Self::V => (hidden, shape.kv_dim()),
+            Self::O => (shape.q_dim(), hidden),
+            Self::Gate | Self::Up => (hidden, ffn),
+            Self::Down => (ffn, hidden),
+        }
+    }
+}

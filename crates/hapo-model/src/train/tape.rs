@@ -1,0 +1,308 @@
+//! Training: log-probabilities and entropies of a packed batch, and the gradient of any function of
+//! them.
+//!
+//! Purpose: `forward`, then `backward` with the derivatives of the caller's objective. The tape owns
+//! every buffer and is used again by the next batch, since fresh pages cost more than the arithmetic on
+//! them.
+//!
+//! Price: activations of all layers stay in memory between the two, or of one layer with
+//! [`ActivationCheckpointing::Layers`], for one more forward pass.
+
+use hapo_kernels::{Buffer, Device, NumberFormat};
+
+use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
+use crate::compute_error::ComputeError;
+use crate::gradients::Gradients;
+use crate::head::{Head, Outputs, chunk_rows};
+use crate::layer::{BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch};
+use crate::linear::Backward;
+use crate::model::Model;
+
+/// Which activations a forward pass saves for the backward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ActivationCheckpointing {
+    /// All are saved.
+    #[default]
+    None,
+    /// Only the input of every layer is saved; the rest is computed again.
+    Layers,
+}
+
+/// Buffers of a forward and a backward pass.
+#[derive(Debug)]
+pub struct Tape<D: Device> {
+    checkpointing: ActivationCheckpointing,
+    /// Is `None` for what is best on the device.
+    keep_logits: Option<usize>,
+    body: Option<Body<D>>,
+    head: Option<Head<D>>,
+    prepared: Option<Prepared<D>>,
+}
+
+#[derive(Debug)]
+struct Body<D: Device> {
+    rows: usize,
+    /// Input of every layer, and the output of the last.
+    x: Vec<D::Buf>,
+    saved: Vec<LayerActivations<D>>,
+    scratch: Scratch<D>,
+    /// With that of x·A of an adapter.
+    gradient: Option<(LayerGradients<D>, D::Buf)>,
+}
+
+impl<D: Device> Default for Tape<D> {
+    fn default() -> Self {
+        Self::new(ActivationCheckpointing::None)
+    }
+}
+
+impl<D: Device> Tape<D> {
+    /// An empty tape; buffers come with the first batch and grow with the largest.
+    pub fn new(checkpointing: ActivationCheckpointing) -> Self {
+        Self { checkpointing, keep_logits: None, body: None, head: None, prepared: None }
+    }
+
+    /// Bytes of logits held at once, where not those of the device's [`Habits`](hapo_kernels::Habits). A batch within it keeps its logits for the
+    /// backward pass; a larger one goes through in chunks that are computed twice.
+    #[must_use]
+    pub fn with_logit_bytes(mut self, bytes: usize) -> Self {
+        self.keep_logits = Some(bytes);
+        self
+    }
+
+    /// Gives all buffers back; the next batch takes them again.
+    pub fn release(&mut self) {
+        (self.body, self.head, self.prepared) = (None, None, None);
+    }
+
+    /// Bytes of the logits held now.
+    pub fn logit_bytes(&self) -> usize {
+        self.head.as_ref().map_or(0, Head::logit_bytes)
+    }
+
+    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), ComputeError> {
+        if self.body.as_ref().is_some_and(|it| rows <= it.rows) {
+            return Ok(());
+        }
+        self.body = None;
+        let (device, config) = (&model.device, &model.config);
+        let rows = rows.next_multiple_of(16);
+        let saved = match self.checkpointing {
+            ActivationCheckpointing::None => config.layers,
+            ActivationCheckpointing::Layers => 1,
+        };
+        self.body = Some(Body {
+            rows,
+            x: (0..=config.layers)
+                .map(|_| device.alloc(rows * config.hidden, NumberFormat::F32))
+                .collect::<Result<_, _>>()?,
+            saved: (0..saved)
+                .map(|_| LayerActivations::new(device, config, rows, 1))
+                .collect::<Result<_, _>>()?,
+            scratch: Scratch::new(device, config, rows, model.rank())?,
+            gradient: None,
+        });
+        Ok(())
+    }
+
+    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
+        let body = self.body.as_mut().ok_or(ComputeError::NoForward)?;
+        if body.gradient.is_none() {
+            let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
+            let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
+            body.gradient = Some((gradient, d_low));
+        }
+        Ok(())
+    }
+
+    fn reserve_head(
+        &mut self,
+        model: &Model<D>,
+        rows: usize,
+        targets: usize,
+    ) -> Result<(), ComputeError> {
+        let chunk = self.chunk_rows(model);
+        self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
+        Ok(())
+    }
+
+    fn chunk_rows(&self, model: &Model<D>) -> usize {
+        let bytes = self.keep_logits.unwrap_or_else(|| model.device.habits().logit_bytes);
+        chunk_rows(model.config.vocab_size, bytes)
+    }
+
+    /// Log-probabilities and entropies of the targets of a batch.
+    ///
+    /// # Errors
+    /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
+    pub fn forward(
+        &mut self,
+        model: &Model<D>,
+        batch: &PackedBatch,
+    ) -> Result<Outputs, ComputeError> {
+        self.prepared = None;
+        let prepared = prepare(&model.device, batch, limits(model))?;
+        self.reserve_body(model, prepared.rows)?;
+        self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
+        let chunk = self.chunk_rows(model);
+        let outputs = model.device.enter(|| {
+            let body = self.body.as_mut().expect("the body was reserved");
+            let head = self.head.as_mut().expect("the head was reserved");
+            body.forward(model, &prepared);
+            head.forward(model, &prepared, &body.x[model.config.layers], chunk);
+            head.outputs(&model.device, &prepared)
+        });
+        model.device.check()?;
+        self.prepared = Some(prepared);
+        Ok(outputs)
+    }
+
+    /// Adds the gradient of Σ `d_log_probs`·log-probability + Σ `d_entropies`·entropy over the targets of
+    /// the last forward pass; the log-probabilities are those at the targets' temperatures. The tape is
+    /// spent by it.
+    ///
+    /// # Errors
+    /// No forward pass, another number of targets, or no memory.
+    pub fn backward(
+        &mut self,
+        model: &Model<D>,
+        d_log_probs: &[f32],
+        d_entropies: &[f32],
+        gradients: &mut Gradients<D>,
+    ) -> Result<(), ComputeError> {
+        let expected = match &self.prepared {
+            Some(prepared) => prepared.order.len(),
+            None => return Err(ComputeError::NoForward),
+        };
+        for (what, got) in
+            [("log-probabilities", d_log_probs.len()), ("entropies", d_entropies.len())]
+        {
+            if got != expected {
+                return Err(ComputeError::Gradients { what, expected, got });
+            }
+        }
+        self.reserve_gradient(model)?;
+        gradients.reserve(&model.device)?;
+        let prepared = self.prepared.take().ok_or(ComputeError::NoForward)?;
+        let chunk = self.chunk_rows(model);
+        let pairs: Vec<f32> =
+            prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
+        model.device.enter(|| {
+            let body = self.body.as_mut().expect("the body was reserved");
+            let head = self.head.as_mut().expect("the head was reserved");
+            model.device.upload(&pairs, head.gradients.first_mut(pairs.len()));
+            body.backward(model, &prepared, head, chunk, gradients);
+        });
+        model.device.check()?;
+        gradients.mark_added();
+        Ok(())
+    }
+
+    /// Logits `[tokens, vocabulary]` of one sequence, all at once: for checks, not for long sequences.
+    ///
+    /// # Errors
+    /// Tokens that do not fit the model, or no memory.
+    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, ComputeError> {
+        let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
+        self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
+        Ok(logits)
+    }
+
+    /// Logits of one sequence, handed over in chunks `[some tokens, vocabulary]` from the first token to the last.
+    ///
+    /// # Errors
+    /// Tokens that do not fit the model, or no memory.
+    pub fn each_logits(
+        &mut self,
+        model: &Model<D>,
+        tokens: &[u32],
+        visit: impl FnMut(&[f32]) + Send,
+    ) -> Result<(), ComputeError> {
+        let mut batch = PackedBatch::default();
+        batch.push(tokens, None);
+        let rows: Vec<u32> = (0..tokens.len() as u32).collect();
+        self.prepared = None;
+        let prepared = prepare(&model.device, &batch, limits(model))?;
+        self.reserve_body(model, prepared.rows)?;
+        self.reserve_head(model, rows.len(), 1)?;
+        let chunk = self.chunk_rows(model);
+        model.device.enter(|| {
+            let body = self.body.as_mut().expect("the body was reserved");
+            let head = self.head.as_mut().expect("the head was reserved");
+            body.forward(model, &prepared);
+            head.each_logits(model, &rows, &body.x[model.config.layers], chunk, visit);
+        });
+        Ok(model.device.check()?)
+    }
+}
+
+fn limits<D: Device>(model: &Model<D>) -> BatchLimits {
+    BatchLimits { vocabulary: model.config.vocab_size, positions: model.positions() }
+}
+
+/// A layer as training runs it: keys and values are read as attention has them.
+fn pass<'a, D: Device>(
+    model: &'a Model<D>,
+    batch: &'a Prepared<D>,
+    index: usize,
+) -> LayerPass<'a, D> {
+    let mut pass = LayerPass::new(model, index, batch.rows, &batch.positions);
+    pass.kv_format = model.device.habits().attention(model.config.attention_shape());
+    pass
+}
+
+impl<D: Device> Body<D> {
+    fn forward(&mut self, model: &Model<D>, batch: &Prepared<D>) {
+        let x = self.x[0].first_mut(batch.rows * model.config.hidden);
+        model.embed(&model.device, &batch.tokens, x);
+        for index in 0..model.config.layers {
+            self.layer(model, batch, index);
+        }
+    }
+
+    /// Runs one layer from its input on the tape.
+    fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {
+        let (shape, rows) = (model.config.attention_shape(), batch.rows);
+        let slot = index % self.saved.len();
+        let ends = self.x.get_disjoint_mut([index, index + 1]);
+        let [x, x_next] = ends.expect("a layer has an input and an output");
+        let (saved, scratch) = (&mut self.saved[slot], &mut self.scratch);
+        pass(model, batch, index).forward(x, x_next, saved, scratch, |device, a| {
+            let out = a.out.first_mut(rows * shape.q_dim());
+            let log_sums = a.log_sums.first_mut(rows * shape.heads);
+            device.attention(shape, &batch.segments, a.q, a.k, a.v, out, log_sums);
+        });
+    }
+
+    fn backward(
+        &mut self,
+        model: &Model<D>,
+        batch: &Prepared<D>,
+        head: &mut Head<D>,
+        chunk: usize,
+        gradients: &mut Gradients<D>,
+    ) {
+        let (mut d, mut d_low) = self.gradient.take().expect("the gradient was reserved");
+        let device = &model.device;
+        let (low, d_low_too) = (&mut self.scratch.low, &mut d_low);
+        let mut products = Backward { device, gradients: &mut *gradients, low, d_low: d_low_too };
+        head.backward(model, batch, chunk, &mut d.resid, &mut products);
+        let is_all_saved = self.saved.len() == model.config.layers;
+        for index in (0..model.config.layers).rev() {
+            if !is_all_saved {
+                self.layer(model, batch, index);
+            }
+            let Scratch { mlp_hidden, low, .. } = &mut self.scratch;
+            let d_low = &mut d_low;
+            let products = Backward { device, gradients: &mut *gradients, low, d_low };
+            let slot = index % self.saved.len();
+            let (x, saved) = (&self.x[index], &mut self.saved[slot]);
+            let mut carried = BackwardPass { products, mlp_hidden };
+            pass(model, batch, index).backward(x, &batch.segments, saved, &mut d, &mut carried);
+        }
+        let dx = d.resid.first(batch.rows * model.config.hidden);
+        model.embed_grad(&batch.tokens, dx, gradients);
+        self.gradient = Some((d, d_low));
+    }
+}
