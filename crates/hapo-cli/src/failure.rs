@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 
 use crate::progress::speaks_json;
 
@@ -49,7 +49,10 @@ pub(crate) fn report(error: &anyhow::Error, output: &str) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let mut explained = error.chain().filter_map(explained);
-    let hint = explained.clone().find_map(Explain::hint).map(|it| with_flags(&it, output));
+    let hint = explained.clone().find_map(|error| match error.remedy() {
+        Some(remedy) => Some(by_options(remedy, output)),
+        None => error.hint(),
+    });
     let exit_code = if explained.any(Explain::is_bad_input) { 2 } else { 1 };
     if speaks_json() {
         let message = message(error);
@@ -79,50 +82,60 @@ fn message(error: &anyhow::Error) -> String {
     text
 }
 
-/// What the command line calls the things that the libraries' hints name.
-const FLAGS: &[(&str, &str)] = &[
-    ("another run folder", "another --run-dir"),
-    (
-        "resume with the changed recipe and inputs",
-        "resume with what is there now by --resume --force-recipe",
-    ),
-    ("resume with the changed recipe", "resume with the changed recipe by --resume --force-recipe"),
-    (
-        "resume with a lower optim.lr",
-        "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…",
-    ),
-    ("on the disk, then resume", "on the disk, then --resume"),
-    ("name the folder with", "--data names the folder with"),
-    ("evaluate on any file by itself", "any file by itself with --data FILE"),
-    ("or leave bad rows out", "or leave bad rows out: hapo data check FILE --drop-bad -o OUT"),
-    ("shorten the completions", "lower --max-tokens"),
-    ("resume it, or", "continue it with --resume, or"),
-    ("or start afresh", "or --fresh to start afresh"),
-    ("start it first", "leave out --resume to start it"),
-    ("set the API key", "set the key in the variable that --api-key-env names"),
-    (
-        "check the endpoint (it usually ends in /v1) and the model",
-        "check --endpoint (it usually ends in /v1) and --model",
-    ),
-    (
-        "check the model, the longest completion and the extra fields; a null there removes a field of the request",
-        "check --model, --max-tokens and --extra; a field is removed by --extra '{\"seed\": null}'",
-    ),
-    (
-        "resume and retry the failed attempts",
-        "add --retry-failed: it resumes where it stopped and retries the failed attempts",
-    ),
-    ("name the folder of a run", "name the --run-dir of a `hapo train`"),
-    ("port 0 takes", "--port 0 takes"),
-];
-
-/// A hint in the words of the command line; `output` is the option that names the command's output.
-fn with_flags(hint: &str, output: &str) -> String {
-    let mut text = hint.replace("another output", &format!("another {output}"));
-    for (phrase, flag) in FLAGS {
-        text = text.replace(phrase, flag);
-    }
-    text
+/// A remedy by the options of the command line; `output` is the one that names the command's output.
+fn by_options(remedy: Remedy, output: &str) -> String {
+    let text = match remedy {
+        Remedy::ResumeRun => "continue it with --resume, or choose another --run-dir",
+        Remedy::ResumeChangedRecipe => {
+            "choose another --run-dir, or resume with the changed recipe by --resume --force-recipe"
+        }
+        Remedy::ResumeChangedInputs => {
+            "put them back, choose another --run-dir, or resume with what is there now by --resume --force-recipe"
+        }
+        Remedy::RestoreCheckpoints => {
+            "restore the folder `checkpoints` from a copy, or choose another --run-dir"
+        }
+        Remedy::RestoreCheckpoint => "restore the folder from a copy, or choose another --run-dir",
+        Remedy::LowerLearningRate => {
+            "resume with a lower optim.lr: --resume --force-recipe --set optim.lr=…"
+        }
+        Remedy::FreeDisk => "free space on the disk, then --resume",
+        Remedy::NameBenchmarks => "--data names the folder with the benchmarks' files",
+        Remedy::WholeBenchmark => {
+            "give the benchmark's own file, or any file by itself with --data FILE"
+        }
+        Remedy::ShortenCompletions => "remove the row, or lower --max-tokens",
+        Remedy::DropBadRows => {
+            "correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT"
+        }
+        Remedy::WaitForOutput => return format!("wait for it, or choose another {output}"),
+        Remedy::OtherOutput => {
+            return format!("choose another {output}, or --fresh to start afresh");
+        }
+        Remedy::SameSettings => {
+            return format!("use the settings it was started with, or another {output}");
+        }
+        Remedy::SameSettingsOrAfresh => {
+            return format!(
+                "use the settings it was started with, or another {output}, or --fresh to start afresh"
+            );
+        }
+        Remedy::SameData => return format!("use the data it was begun with, or another {output}"),
+        Remedy::StartFirst => "leave out --resume to start it",
+        Remedy::SetApiKey => "set the key in the variable that --api-key-env names",
+        Remedy::CheckEndpoint => "check --endpoint (it usually ends in /v1) and --model",
+        Remedy::CheckRequest => {
+            "check --model, --max-tokens and --extra; a field is removed by --extra '{\"seed\": null}'"
+        }
+        Remedy::RetryFailed => {
+            "once it is up again, add --retry-failed: it resumes where it stopped and retries the failed attempts"
+        }
+        Remedy::NameRun => {
+            "name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes"
+        }
+        Remedy::FreePort => "another program may hold the port; --port 0 takes a free one",
+    };
+    text.to_owned()
 }
 
 /// What an error knows beyond its message; `None` for one of another library.

@@ -52,7 +52,7 @@ mod teacher_weight;
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
 pub use credit::{Advantage, Credit, Moment, PolicyAndTeacher, Ratio, Span, Term};
 pub use decimal::{Decimal, DecimalError};
-pub use explain::{Explain, excerpt, panic_message};
+pub use explain::{Explain, Remedy, excerpt, panic_message};
 pub use gate::{
     Annealing, AnnealingMode, Gate, GateError, GateMode, GateWarning, RangeRow, RungRow, Schedule,
     ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 
 /// What can go wrong while data are read or made. A bad row of a file is no error but a
 /// [`BadRow`](crate::BadRow) beside the good ones.
@@ -188,11 +188,14 @@ impl Explain for Error {
                 "use the template that the file is rendered with, `none` for its prompts as they are, or \
                  `hapo data convert --to own` for the problems alone"
             }
-            Error::Row(_) => "correct the row, or leave bad rows out",
             Error::Unwritable { .. } => "`hapo data check --drop-bad` leaves bad rows out",
-            _ => return None,
+            _ => return self.remedy().map(|remedy| remedy.to_string()),
         };
         Some(hint.to_owned())
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        matches!(self, Error::Row(_)).then_some(Remedy::DropBadRows)
     }
 
     fn is_bad_input(&self) -> bool {

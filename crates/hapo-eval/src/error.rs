@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 use hapo_data::Example;
 use hapo_verify::GoldError;
 
@@ -148,22 +148,27 @@ impl Explain for Error {
             Error::Data(it) => return it.hint(),
             Error::Sampler(it) => return it.hint(),
             Error::Run(it) => return it.hint(),
-            Error::NeedsFile { .. } | Error::NoFile { .. } => {
-                "name the folder with the benchmarks' files"
-            }
             Error::Gold { .. } | Error::Rows { .. } => "correct or remove the row",
             Error::Grader { .. } => {
                 "what it printed is above; with a record the same command resumes where it stopped"
             }
-            Error::Problem { .. } => "remove the row, or shorten the completions",
-            Error::Count { .. } => {
-                "give the benchmark's own file, or evaluate on any file by itself"
-            }
-            Error::OtherProblems { .. } => "use the data it was begun with, or another output",
             Error::UnknownBenchmark { .. } => "`hapo list benchmarks` names them",
-            _ => return None,
+            _ => return self.remedy().map(|remedy| remedy.to_string()),
         };
         Some(hint.to_owned())
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        Some(match self {
+            Error::NeedsFile { .. } | Error::NoFile { .. } => Remedy::NameBenchmarks,
+            Error::Problem { .. } => Remedy::ShortenCompletions,
+            Error::Count { .. } => Remedy::WholeBenchmark,
+            Error::OtherProblems { .. } => Remedy::SameData,
+            Error::Teacher(it) => return it.remedy(),
+            Error::Data(it) => return it.remedy(),
+            Error::Run(it) => return it.remedy(),
+            _ => return None,
+        })
     }
 
     fn is_bad_input(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -46,17 +46,19 @@ impl Error {
 
 impl Explain for Error {
     fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::NoRun(_) => {
-                "name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes"
-            }
-            Self::Io { action: "listen on", .. } => {
-                "another program may hold the port; port 0 takes a free one"
-            }
-            Self::Run(it) => return it.hint(),
-            _ => return None,
-        };
-        Some(hint.to_owned())
+        match self {
+            Self::Run(it) => it.hint(),
+            _ => self.remedy().map(|remedy| remedy.to_string()),
+        }
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::NoRun(_) => Some(Remedy::NameRun),
+            Self::Io { action: "listen on", .. } => Some(Remedy::FreePort),
+            Self::Run(it) => it.remedy(),
+            _ => None,
+        }
     }
 
     fn is_bad_input(&self) -> bool {

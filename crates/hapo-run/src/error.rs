@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -73,16 +73,23 @@ impl Error {
 
 impl Explain for Error {
     fn hint(&self) -> Option<String> {
-        let hint = match self {
-            Self::Io { action: "read", .. } => "paths are relative to the current folder",
-            Self::Io { .. } => return None,
-            Self::Busy { .. } => "wait for it, or choose another output",
-            Self::Rollouts { .. } => "rollout files are written by `hapo train`",
-            Self::Journal { .. } => "choose another output, or start afresh",
-            Self::Settings { .. } => "use the settings it was started with, or another output",
-            Self::NoJournal { .. } => "start it first",
-        };
-        Some(hint.to_owned())
+        match self {
+            Self::Io { action: "read", .. } => {
+                Some("paths are relative to the current folder".to_owned())
+            }
+            Self::Rollouts { .. } => Some("rollout files are written by `hapo train`".to_owned()),
+            _ => self.remedy().map(|remedy| remedy.to_string()),
+        }
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Io { .. } | Self::Rollouts { .. } => None,
+            Self::Busy { .. } => Some(Remedy::WaitForOutput),
+            Self::Journal { .. } => Some(Remedy::OtherOutput),
+            Self::Settings { .. } => Some(Remedy::SameSettings),
+            Self::NoJournal { .. } => Some(Remedy::StartFirst),
+        }
     }
 
     fn is_bad_input(&self) -> bool {

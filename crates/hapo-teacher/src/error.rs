@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 
 /// What ends a run. A teacher's completion is never an error, nor is a server's passing fault.
 #[derive(Debug, thiserror::Error)]
@@ -86,21 +86,16 @@ impl Explain for Error {
             Error::Url { .. } => "give the base address, as in http://localhost:8000/v1",
             Error::Key => "look for a line break or another character that is no part of it",
             Error::Refused { status, .. } => match status {
-                401 | 403 => "set the API key",
-                404 => "check the endpoint (it usually ends in /v1) and the model",
                 402 | 429 => "the account has no credit left",
                 300..=399 => "give the address that it points to",
-                _ => {
-                    "check the model, the longest completion and the extra fields; a null there removes a field of the request"
-                }
+                _ => return self.remedy().map(|remedy| remedy.to_string()),
             },
             Error::Wait { .. } | Error::Stopped { .. } => {
                 "the same command resumes where it stopped"
             }
-            Error::Down { .. } => "once it is up again, resume and retry the failed attempts",
-            Error::Run(
-                it @ (hapo_run::Error::Settings { .. } | hapo_run::Error::Journal { .. }),
-            ) => return Some(it.hint()? + ", or start afresh"),
+            Error::Run(hapo_run::Error::Settings { .. }) | Error::Down { .. } => {
+                return self.remedy().map(|remedy| remedy.to_string());
+            }
             Error::Run(it) => return it.hint(),
             Error::Gold { .. } => "correct or remove the row",
             Error::Grader { .. } => {
@@ -108,6 +103,19 @@ impl Explain for Error {
             }
         };
         Some(hint.to_owned())
+    }
+
+    fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Error::Refused { status: 401 | 403, .. } => Some(Remedy::SetApiKey),
+            Error::Refused { status: 404, .. } => Some(Remedy::CheckEndpoint),
+            Error::Refused { status: 402 | 429 | 300..=399, .. } => None,
+            Error::Refused { .. } => Some(Remedy::CheckRequest),
+            Error::Down { .. } => Some(Remedy::RetryFailed),
+            Error::Run(hapo_run::Error::Settings { .. }) => Some(Remedy::SameSettingsOrAfresh),
+            Error::Run(it) => it.remedy(),
+            _ => None,
+        }
     }
 
     fn is_bad_input(&self) -> bool {

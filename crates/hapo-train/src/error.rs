@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hapo_core::Explain;
+use hapo_core::{Explain, Remedy};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -204,12 +204,26 @@ impl Explain for Error {
         }
     }
 
+    fn remedy(&self) -> Option<Remedy> {
+        Some(match self {
+            Self::RunExists { .. } => Remedy::ResumeRun,
+            Self::OtherRecipe { .. } => Remedy::ResumeChangedRecipe,
+            Self::OtherInputs { .. } => Remedy::ResumeChangedInputs,
+            Self::NoCheckpoint { .. } => Remedy::RestoreCheckpoints,
+            Self::Checkpoint { .. } => Remedy::RestoreCheckpoint,
+            Self::NotFinite { .. } | Self::Overflow { .. } => Remedy::LowerLearningRate,
+            Self::NotSaved { .. } => Remedy::FreeDisk,
+            Self::Run(it) => return it.remedy(),
+            Self::Data(it) => return it.remedy(),
+            _ => return None,
+        })
+    }
+
     fn hint(&self) -> Option<String> {
         match self {
             Self::Recipe { hint, .. } | Self::Dataset { hint, .. } | Self::Replay { hint, .. } => {
                 Some(hint.clone())
             }
-            Self::RunExists { .. } => Some("resume it, or choose another run folder".to_owned()),
             Self::Stage { .. } => Some("run the stages of the recipe in their order".to_owned()),
             Self::Gate(_) => Some("`hapo recipe hapo` lists the gate's keys".to_owned()),
             Self::Model(it) => it.hint(),
@@ -231,25 +245,11 @@ impl Explain for Error {
             Self::Io { action: "read", .. } => {
                 Some("paths are relative to the current folder".to_owned())
             }
-            Self::NotFinite { .. } | Self::Overflow { .. } => Some("resume with a lower optim.lr".to_owned()),
-            Self::OtherRecipe { .. } => {
-                Some("choose another run folder, or resume with the changed recipe".to_owned())
-            }
-            Self::OtherInputs { .. } => Some(
-                "put them back, choose another run folder, or resume with the changed recipe and inputs".to_owned(),
-            ),
-            Self::NoCheckpoint { .. } => Some(
-                "restore the folder `checkpoints` from a copy, or choose another run folder".to_owned(),
-            ),
             Self::RewardName(it) => it.hint(),
             Self::Reward { .. } => Some(
                 "reward.log in the run folder keeps what it printed; with reward.on_failure = \"zero\" single failures are worth 0".to_owned(),
             ),
-            Self::NotSaved { .. } => Some("free space on the disk, then resume".to_owned()),
-            Self::Checkpoint { .. } => {
-                Some("restore the folder from a copy, or choose another run folder".to_owned())
-            }
-            _ => None,
+            _ => self.remedy().map(|remedy| remedy.to_string()),
         }
     }
 }
