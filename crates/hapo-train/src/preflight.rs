@@ -16,7 +16,7 @@ use crate::memory;
 use crate::pack::TokenGroup;
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credit, gate, requests, score};
-use crate::verifier::{AnswerCounts, Verifier};
+use crate::verifier::AnswerCounts;
 
 /// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples nothing.
 /// `begins` is told how many prompts and responses before it starts.
@@ -34,8 +34,7 @@ pub(crate) fn preflight<L: Learner>(
     let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
     let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
     begins(chosen.len(), chosen.len() * task.group_size());
-    // A grader that a study makes unreliable would hide what the model can do.
-    let verifier = Verifier { noise: None, ..task.verifier.clone() };
+    let verifier = task.verifier.reliable();
     let started = Instant::now();
     // Every slot is sampled: the gate is not asked yet.
     let requests = requests(&chosen, SlotRule::LowestReward, task.group_size());

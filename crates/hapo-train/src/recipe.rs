@@ -11,19 +11,15 @@ mod words;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hapo_core::{Annealing, Gate, Loss, Method, SlotRule};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
-use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, Truncation};
-use hapo_verify::Extracting;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::error::{Error, Result};
-use crate::grading::RunGrader;
 use idle::{Idle, idle_keys};
 use text::{Document, Idling, Problem};
 
@@ -390,27 +386,6 @@ impl Recipe {
     /// The smallest reward that counts as success (D28).
     pub fn success_at(&self) -> f64 {
         self.settings.reward.success_at
-    }
-
-    /// The grader of completions, shown what the recipe takes for an answer (D26).
-    ///
-    /// # Errors
-    /// Never for a recipe that was checked.
-    pub fn grader(&self) -> Result<RunGrader> {
-        let (data, reward) = (self.data(), &self.settings.reward);
-        if !hapo_reward::is_own(&data.grader) {
-            let grader = Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction);
-            return Ok(RunGrader::built_in(grader));
-        }
-        let settings = RewardSettings {
-            timeout: Duration::from_secs_f64(reward.timeout),
-            start_timeout: Duration::from_secs_f64(reward.start_timeout),
-            workers: hapo_reward::workers(reward.workers),
-            on_failure: reward.on_failure,
-            success_at: self.success_at(),
-            extraction: data.extraction,
-        };
-        Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
     }
 
     /// Whether rows of data are kept whole: a reward of one's own is shown them.

@@ -161,5 +161,5 @@ fn scored_group(
         .collect();
     let graded = sampled().map(|it| (it.reward(), it.verdict.clone())).collect();
     let sampled = SampledGroup::new(id, rollouts.len(), rollouts);
-    Ok(sampled.score_with_rewards(graded, verifier.success_at))
+    Ok(sampled.score_with_rewards(graded, verifier.policy.success_at))
 }

@@ -28,7 +28,7 @@ use crate::step::{Task, imitation_step, rollout_step};
 use crate::trainer::Trainer;
 use crate::trainer_files::hash_of_weights;
 use crate::validation::Validation;
-use crate::verifier::{VerdictNoise, Verifier};
+use crate::verifier::Verifier;
 
 /// Opens a model folder, or [`BUILTIN_BASE`](crate::BUILTIN_BASE), on the CPU. An adapter's folder whose base is here stands for the
 /// merged model.
@@ -102,8 +102,8 @@ impl<D: Device> Run<Trainer<D>> {
         let template = choose_template(plan.template().choice(), name, &tokenizer_files)?;
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
-        let grader = recipe.grader()?;
-        let source = load_source(plan, &chat_format, grader.get())?;
+        let grader = plan.grader()?;
+        let source = load_source(recipe, &plan.train_files(), &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         let mut inputs = inputs_of(&model, &tokenizer_files);
@@ -118,8 +118,6 @@ impl<D: Device> Run<Trainer<D>> {
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
-        let share = recipe.data().verdict_noise;
-        let seed = recipe.seed();
         Ok(Self {
             learner,
             sampler: Box::new(LocalSampler {
@@ -131,9 +129,7 @@ impl<D: Device> Run<Trainer<D>> {
             source,
             verifier: Verifier {
                 chat_format: chat_format.clone(),
-                noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
-                truncated: recipe.data().truncated,
-                success_at: recipe.success_at(),
+                policy: plan.grading_policy(),
                 workers: grader.get().workers(),
             },
             grader,

@@ -5,17 +5,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hapo_core::{GroupPlan, Step};
 use hapo_kernels::AdamW;
+use hapo_reward::{OwnReward, RewardSettings};
 use hapo_run::RunFolder;
+use hapo_verify::Extracting;
 
 use crate::checkpoint;
 use crate::engines::Batching;
 use crate::error::{Error, Result};
+use crate::grading::RunGrader;
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
 use crate::template::{ChosenTemplate, template_of_recipe};
+use crate::verifier::{GradingPolicy, VerdictNoise};
 
 /// The model and the data of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]
@@ -153,6 +158,38 @@ impl RunPlan {
     /// The model to start from, a folder or a shape.
     pub(crate) fn model(&self) -> Result<ModelSource> {
         self.sources.model(&self.recipe, self.run_dir.as_deref())
+    }
+
+    /// The grader of completions, shown what the recipe takes for an answer (D26).
+    ///
+    /// # Errors
+    /// Never for a recipe that was checked.
+    pub(crate) fn grader(&self) -> Result<RunGrader> {
+        let (data, reward) = (self.recipe.data(), &self.recipe.settings().reward);
+        if !hapo_reward::is_own(&data.grader) {
+            let grader = Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction);
+            return Ok(RunGrader::built_in(grader));
+        }
+        let settings = RewardSettings {
+            timeout: Duration::from_secs_f64(reward.timeout),
+            start_timeout: Duration::from_secs_f64(reward.start_timeout),
+            workers: hapo_reward::workers(reward.workers),
+            on_failure: reward.on_failure,
+            success_at: self.recipe.success_at(),
+            extraction: data.extraction,
+        };
+        Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
+    }
+
+    /// What its responses are paid.
+    pub(crate) fn grading_policy(&self) -> GradingPolicy {
+        let (data, seed) = (self.recipe.data(), self.recipe.seed());
+        let share = data.verdict_noise;
+        GradingPolicy {
+            truncated: data.truncated,
+            success_at: self.recipe.success_at(),
+            noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+        }
     }
 
     /// Checks that the files which are read before the model are there.

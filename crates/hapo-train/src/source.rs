@@ -1,6 +1,7 @@
 //! What a run trains on: prompts in an order, or documents of the built-in corpus.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use hapo_core::{GroupPlan, Step, demonstration as imitated};
 use hapo_data::Dataset;
@@ -13,7 +14,6 @@ use crate::error::{Error, Result};
 use crate::pack::{Sequence, TokenGroup};
 use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
-use crate::run_plan::RunPlan;
 
 /// What a run trains on.
 pub(crate) enum Source {
@@ -149,11 +149,11 @@ pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
 }
 
 pub(crate) fn load_source(
-    plan: &RunPlan,
+    recipe: &Recipe,
+    files: &[PathBuf],
     chat_format: &ChatFormat,
     grader: &dyn Grader,
 ) -> Result<Source> {
-    let recipe = plan.recipe();
     let mut unread_solutions = BTreeMap::new();
     let dataset = match &recipe.data().train {
         DataSource::Corpus => {
@@ -170,7 +170,7 @@ pub(crate) fn load_source(
                 columns: recipe.data().columns.as_ref(),
                 keeps_fields: recipe.keeps_fields(),
             };
-            let loaded = load_files(&plan.train_files(), read_as)?;
+            let loaded = load_files(files, read_as)?;
             unread_solutions = loaded.unread_solutions;
             loaded.dataset
         }

@@ -112,8 +112,10 @@ pub(crate) fn score(
     (step, answers): (Step, &mut AnswerCounts),
 ) -> Result<Vec<ScoredGroup>> {
     let groups = prompts.iter().zip(&sampled);
-    let groups =
-        groups.map(|(prompt, it)| Ungraded { prompt, rollouts: it.group.rollouts(), first: 0 });
+    let groups = groups.map(|(prompt, it)| {
+        let rollouts = it.group.rollouts();
+        Ungraded { prompt: prompt.id, gold: &prompt.gold, rollouts, first: 0 }
+    });
     let graded = verifier.grade(&groups.collect::<Vec<_>>(), step)?;
     let scored = sampled.into_iter().zip(graded).map(|(it, graded)| {
         answers.add(&graded);
@@ -141,9 +143,8 @@ pub(crate) fn gate(
 /// (D27): its reward stays in the mean.
 pub(crate) fn credit(task: Task<'_>, group: &MixedGroup, step: Step) -> TokenGroup {
     let prompt = task.table.prompt(group.prompt()).tokens.clone();
-    let recipe = task.plan.recipe();
-    let truncated = recipe.data().truncated;
+    let truncated = task.verifier.policy.truncated;
     let masked = |member: &Member| matches!(member, Member::Policy(it) if truncated.is_masked(it.rollout.ended));
     let members = group.members().iter().zip(task.method.credit(group, step, Scores::NONE));
-    token_group(members.filter(|it| !masked(it.0)), prompt, recipe.loss())
+    token_group(members.filter(|it| !masked(it.0)), prompt, task.plan.recipe().loss())
 }

@@ -4,69 +4,82 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hapo_core::{
-    RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Truncated, Verdict, uniform,
+    PromptId, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Truncated, Verdict,
+    uniform,
 };
 use hapo_sampler::ChatFormat;
-use hapo_verify::{AnswerForm, Completion, Extraction, Reason, find_answer, in_order};
+use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer, in_order};
 
 use crate::error::Result;
 use crate::grading::graded;
-use crate::prompts::Prompt;
+
+/// What a response is paid, and which rewards are successes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GradingPolicy {
+    /// The rule for a response without its end token (D27).
+    pub(crate) truncated: Truncated,
+    /// The smallest reward that counts as success (D28).
+    pub(crate) success_at: f64,
+    /// An unreliable grader, where a study asks for one.
+    pub(crate) noise: Option<VerdictNoise>,
+}
 
 /// Gives every rollout its verdict.
 #[derive(Clone, Debug)]
 pub(crate) struct Verifier {
     pub(crate) chat_format: Arc<ChatFormat>,
-    /// An unreliable grader, where a study asks for one.
-    pub(crate) noise: Option<VerdictNoise>,
-    /// What becomes of a rollout without its end token (D27).
-    pub(crate) truncated: Truncated,
-    /// The smallest reward that counts as success (D28).
-    pub(crate) success_at: f64,
+    pub(crate) policy: GradingPolicy,
     /// How many rollouts are graded at once, where the grader names a number.
     pub(crate) workers: Option<usize>,
 }
 
 impl Verifier {
+    /// The same without a study's unreliable grader, which would hide what the model can do.
+    pub(crate) fn reliable(&self) -> Self {
+        Self { policy: GradingPolicy { noise: None, ..self.policy }, ..self.clone() }
+    }
+
     /// A group with its verdicts, the reward of each, and which of them are successes.
     pub(crate) fn score(&self, group: SampledGroup, graded: Vec<Graded>) -> ScoredGroup {
         let graded = graded.into_iter().map(|it| (it.reward, it.verdict)).collect();
-        group.score_with_rewards(graded, self.success_at)
+        group.score_with_rewards(graded, self.policy.success_at)
     }
 
     /// What the grader says of all rollouts of some prompts.
     pub(crate) fn grade(&self, all: &[Ungraded<'_>], step: Step) -> Result<Vec<Vec<Graded>>> {
         let each = all.iter().flat_map(|it| {
-            it.rollouts.iter().zip(it.first as u64..).map(|(rollout, n)| (it.prompt, rollout, n))
+            let counter = move |number| {
+                let (step, prompt) = (step.0, it.prompt.0);
+                RngCounter { step, prompt, rollout: number, position: 0 }
+            };
+            it.rollouts
+                .iter()
+                .zip(it.first as u64..)
+                .map(move |(rollout, number)| (it.gold, rollout, counter(number)))
         });
         let each: Vec<_> = each.collect();
-        let graded = in_order(self.workers, &each, |it| self.grade_one(it.0, it.1, (step, it.2)))?;
+        let graded = in_order(self.workers, &each, |(gold, rollout, counter)| {
+            self.grade_one(gold, rollout, *counter)
+        })?;
         let mut graded = graded.into_iter();
         Ok(all.iter().map(|it| graded.by_ref().take(it.rollouts.len()).collect()).collect())
     }
 
-    fn grade_one(
-        &self,
-        prompt: &Prompt,
-        rollout: &Rollout,
-        (step, number): (Step, u64),
-    ) -> Result<Graded> {
+    fn grade_one(&self, gold: &Gold, rollout: &Rollout, counter: RngCounter) -> Result<Graded> {
         let text = self.chat_format.text(&rollout.tokens)?;
         let form = find_answer(&text, Extraction::Announced).ok().map(|it| it.form);
-        if !self.truncated.is_judged(rollout.ended) {
+        if !self.policy.truncated.is_judged(rollout.ended) {
             let verdict = Verdict::Unparsable(CUT_OFF.to_owned());
             return Ok(Graded { reward: 0.0, verdict, form, parts: Vec::new(), failed: false });
         }
         let completion = Completion { text: &text, truncated: !rollout.ended };
-        let judgement = prompt.gold.judge_completion(completion);
+        let judgement = gold.judge_completion(completion);
         let (reward, verdict) = graded(&judgement)?;
         let failed = judgement.verdict.reason() == Some(Reason::Grader);
         let graded = Graded { reward, verdict, form, parts: judgement.parts, failed };
-        let Some(noise) = self.noise else {
+        let Some(noise) = self.policy.noise else {
             return Ok(graded);
         };
-        let counter =
-            RngCounter { step: step.0, prompt: prompt.id.0, rollout: number, position: 0 };
         let verdict = noise.applied_to(graded.verdict, counter);
         Ok(Graded { reward: verdict.reward(), verdict, ..graded })
     }
@@ -74,7 +87,8 @@ impl Verifier {
 
 /// Rollouts of a prompt.
 pub(crate) struct Ungraded<'a> {
-    pub(crate) prompt: &'a Prompt,
+    pub(crate) prompt: PromptId,
+    pub(crate) gold: &'a Gold,
     pub(crate) rollouts: &'a [Rollout],
     /// The number of the first in its group.
     pub(crate) first: usize,

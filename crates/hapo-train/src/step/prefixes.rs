@@ -49,7 +49,7 @@ pub(super) fn sample_and_score<L: Learner>(
     clock: &mut Clock,
 ) -> Result<Vec<ScoredGroup>> {
     let limit = task.method.success_limit(step);
-    let success_at = task.verifier.success_at;
+    let success_at = task.verifier.policy.success_at;
     let tokenizer = &task.verifier.chat_format.tokenizer;
     let ends_paragraph = |token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n"));
     let mut groups: Vec<Partial> = prompts.iter().map(|_| Partial::default()).collect();
@@ -68,7 +68,8 @@ pub(super) fn sample_and_score<L: Learner>(
             extended.map(|(part, it)| rollouts(part, it, sampling.max_new_tokens)).collect();
         let ungraded = parts.iter().zip(&extended).map(|(part, rollouts)| {
             let first = groups[part.prompt].requested;
-            Ungraded { prompt: prompts[part.prompt], rollouts, first }
+            let prompt = prompts[part.prompt];
+            Ungraded { prompt: prompt.id, gold: &prompt.gold, rollouts, first }
         });
         let graded = task.verifier.grade(&ungraded.collect::<Vec<_>>(), step)?;
         for (part, (rollouts, graded)) in parts.iter().zip(extended.into_iter().zip(graded)) {
