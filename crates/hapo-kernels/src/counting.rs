@@ -107,6 +107,10 @@ impl Counting {
     }
 }
 
+type ToRead<'a> = Span<'a, CountedBuf>;
+type ToWrite<'a> = SpanMut<'a, CountedBuf>;
+type Onto<'a> = Accumulate<'a, CountedBuf>;
+
 impl Device for Counting {
     type Buf = CountedBuf;
     type Weight = CountedWeight;
@@ -125,17 +129,17 @@ impl Device for Counting {
         items.to_vec()
     }
 
-    fn upload(&self, _: &[f32], _: SpanMut<CountedBuf>) {}
+    fn upload(&self, _: &[f32], _: ToWrite) {}
 
-    fn download(&self, _: Span<CountedBuf>, dst: &mut [f32]) {
+    fn download(&self, _: ToRead, dst: &mut [f32]) {
         dst.fill(0.0);
     }
 
-    fn copy(&self, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+    fn copy(&self, _: ToRead, _: ToWrite) {}
 
-    fn fill(&self, _: SpanMut<CountedBuf>, _: f32) {}
+    fn fill(&self, _: ToWrite, _: f32) {}
 
-    fn scale(&self, _: SpanMut<CountedBuf>, _: f32) {}
+    fn scale(&self, _: ToWrite, _: f32) {}
 
     fn free_bytes(&self) -> Option<u64> {
         None
@@ -174,7 +178,7 @@ impl Device for Counting {
     fn product<const N: usize>(
         &self,
         shape: MatShape,
-        _: Span<CountedBuf>,
+        _: ToRead,
         to: [Output<'_, CountedBuf, CountedWeight>; N],
     ) {
         for it in to {
@@ -185,62 +189,45 @@ impl Device for Counting {
     fn product_input_grad(
         &self,
         shape: MatShape,
-        _: Span<CountedBuf>,
+        _: ToRead,
         w: &CountedWeight,
-        _: Accumulate<CountedBuf>,
-        _: SpanMut<CountedBuf>,
+        _: Onto,
+        _: ToWrite,
     ) {
         self.copies(w.form.input_grad_copy(shape));
     }
 
-    fn product_weight_grad(
-        &self,
-        shape: MatShape,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Accumulate<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-    ) {
+    fn product_weight_grad(&self, shape: MatShape, _: ToRead, _: ToRead, _: Onto, _: ToWrite) {
         self.copies(Form::weight_grad_copy(self.habits.compute, shape));
     }
 
-    fn add_column_sums(&self, _: usize, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+    fn add_column_sums(&self, _: usize, _: ToRead, _: ToWrite) {}
 
-    fn rms_norm(
-        &self,
-        _: f32,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-        _: Option<SpanMut<CountedBuf>>,
-    ) {
-    }
+    fn rms_norm(&self, _: f32, _: ToRead, _: ToRead, _: ToWrite, _: ToWrite, _: Option<ToWrite>) {}
 
     fn rms_norm_grad(
         &self,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Accumulate<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-        _: SpanMut<CountedBuf>,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: Onto,
+        _: ToWrite,
+        _: ToWrite,
     ) {
     }
 
-    fn rope(&self, _: AttentionShape, _: Span<CountedBuf>, _: &Vec<u32>, _: Heads<'_, CountedBuf>) {
-    }
+    fn rope(&self, _: AttentionShape, _: ToRead, _: &Vec<u32>, _: Heads<'_, CountedBuf>) {}
 
     fn attention(
         &self,
         _: AttentionShape,
         _: &Vec<SegmentRow>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-        _: SpanMut<CountedBuf>,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToWrite,
+        _: ToWrite,
     ) {
     }
 
@@ -248,15 +235,15 @@ impl Device for Counting {
         &self,
         _: AttentionShape,
         _: &Vec<SegmentRow>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-        _: SpanMut<CountedBuf>,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToWrite,
+        _: ToWrite,
+        _: ToWrite,
     ) {
     }
 
@@ -267,67 +254,52 @@ impl Device for Counting {
         _: &Vec<CacheRow>,
         _: &Vec<u32>,
         _: &CountedBuf,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
+        _: ToRead,
+        _: ToRead,
+        _: ToRead,
+        _: ToWrite,
     ) {
     }
 
-    fn round_to_bf16(&self, _: SpanMut<CountedBuf>) {}
+    fn round_to_bf16(&self, _: ToWrite) {}
 
     fn cache_append(
         &self,
         _: AttentionShape,
         _: CacheLayer,
         _: &Vec<u32>,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
+        _: ToRead,
+        _: ToRead,
         _: &mut CountedBuf,
     ) {
     }
 
-    fn swiglu(&self, _: Span<CountedBuf>, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+    fn swiglu(&self, _: ToRead, _: ToRead, _: ToWrite) {}
 
-    fn swiglu_grad(&self, _: SpanMut<CountedBuf>, _: SpanMut<CountedBuf>, _: SpanMut<CountedBuf>) {}
+    fn swiglu_grad(&self, _: ToWrite, _: ToWrite, _: ToWrite) {}
 
-    fn embed(&self, _: EmbeddingLayout, _: &Vec<u32>, _: &CountedWeight, _: SpanMut<CountedBuf>) {}
+    fn embed(&self, _: EmbeddingLayout, _: &Vec<u32>, _: &CountedWeight, _: ToWrite) {}
 
-    fn embed_grad(
-        &self,
-        _: EmbeddingLayout,
-        _: &Vec<u32>,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-    ) {
-    }
+    fn embed_grad(&self, _: EmbeddingLayout, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
 
-    fn gather_rows(&self, _: usize, _: &Vec<u32>, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+    fn gather_rows(&self, _: usize, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
 
-    fn scatter_rows(&self, _: usize, _: &Vec<u32>, _: Span<CountedBuf>, _: SpanMut<CountedBuf>) {}
+    fn scatter_rows(&self, _: usize, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
 
-    fn head(
-        &self,
-        _: usize,
-        _: &Vec<HeadTarget>,
-        _: HeadPart,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
-    ) {
-    }
+    fn head(&self, _: usize, _: &Vec<HeadTarget>, _: HeadPart, _: ToRead, _: ToWrite) {}
 
     fn head_grad(
         &self,
         _: usize,
         _: &Vec<HeadTarget>,
         _: HeadPart,
-        _: Span<CountedBuf>,
-        _: Span<CountedBuf>,
-        _: SpanMut<CountedBuf>,
+        _: ToRead,
+        _: ToRead,
+        _: ToWrite,
     ) {
     }
 
-    fn draw(&self, _: usize, _: usize, rows: &[DrawRow], _: Span<CountedBuf>) -> Vec<DrawnToken> {
+    fn draw(&self, _: usize, _: usize, rows: &[DrawRow], _: ToRead) -> Vec<DrawnToken> {
         vec![DrawnToken::default(); rows.len()]
     }
 

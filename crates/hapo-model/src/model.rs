@@ -10,11 +10,11 @@ use hapo_kernels::{
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
+use crate::config::rope::{self, rope_frequencies};
 use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
 use crate::places::{Param, ParamLayout, Projection};
-use crate::rope::{self, rope_frequencies};
 
 /// A decoder on a device.
 #[derive(Debug)]

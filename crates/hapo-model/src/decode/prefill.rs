@@ -3,17 +3,16 @@
 //! Bits: the logits after a prompt equal those of [`Tape::forward`](crate::Tape::forward) over the same tokens, whatever
 //! the pieces.
 
-use hapo_kernels::{Buffer, Device, NumberFormat, SegmentRow};
+use hapo_kernels::{Buffer, Device, SegmentRow};
 
 use crate::batch::check_tokens;
 use crate::compute_error::ComputeError;
-use crate::config::Config;
 use crate::layer::LayerPass;
 use crate::model::Model;
 
 use super::kv_cache::{KvCache, PromptSlot, cells};
 use super::pages::PromptPages;
-use super::workspace::{BlockRows, Workspace};
+use super::workspace::{BlockRows, Pieces, Workspace};
 
 /// Tokens of prompts that go through the layers together; more only of one that is longer.
 pub const PREFILL_TOKENS: usize = 1024;
@@ -36,34 +35,6 @@ pub struct PartialPrompt<D: Device> {
     read: usize,
     pages: PromptPages,
     held: Pieces<D>,
-}
-
-/// What is held of a prompt beside the cache.
-#[derive(Debug)]
-pub(super) struct Pieces<D: Device> {
-    /// `[layers, length, kv_dim]`.
-    keys: D::Buf,
-    values: D::Buf,
-    q: D::Buf,
-    out: D::Buf,
-    log_sums: D::Buf,
-}
-
-impl<D: Device> Pieces<D> {
-    /// Of a prompt of `len` tokens.
-    pub(super) fn new(device: &D, config: &Config, len: usize) -> Result<Self, ComputeError> {
-        let shape = config.attention_shape();
-        let all = config.layers * len * shape.kv_dim();
-        let format = device.habits().attention(shape);
-        let numbers = |len| device.alloc(len, format);
-        Ok(Self {
-            keys: numbers(all)?,
-            values: numbers(all)?,
-            q: numbers(len * shape.q_dim())?,
-            out: numbers(len * shape.q_dim())?,
-            log_sums: device.alloc(len * shape.heads, NumberFormat::F32)?,
-        })
-    }
 }
 
 impl<D: Device> PartialPrompt<D> {

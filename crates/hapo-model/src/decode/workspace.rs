@@ -8,8 +8,6 @@ use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
 use crate::linear::Input;
 use crate::model::Model;
 
-use super::prefill::Pieces;
-
 /// What generation has buffers for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationRows {
@@ -105,6 +103,34 @@ impl<D: Device> Workspace<D> {
         let x = self.norm.first(rows * hidden);
         let y = self.logits.first_mut(rows * vocabulary);
         model.head.forward(Input { device, x, low: None }, y);
+    }
+}
+
+/// What is held of a prompt beside the cache.
+#[derive(Debug)]
+pub(super) struct Pieces<D: Device> {
+    /// `[layers, length, kv_dim]`.
+    pub(super) keys: D::Buf,
+    pub(super) values: D::Buf,
+    pub(super) q: D::Buf,
+    pub(super) out: D::Buf,
+    pub(super) log_sums: D::Buf,
+}
+
+impl<D: Device> Pieces<D> {
+    /// Of a prompt of `len` tokens.
+    pub(super) fn new(device: &D, config: &Config, len: usize) -> Result<Self, ComputeError> {
+        let shape = config.attention_shape();
+        let all = config.layers * len * shape.kv_dim();
+        let format = device.habits().attention(shape);
+        let numbers = |len| device.alloc(len, format);
+        Ok(Self {
+            keys: numbers(all)?,
+            values: numbers(all)?,
+            q: numbers(len * shape.q_dim())?,
+            out: numbers(len * shape.q_dim())?,
+            log_sums: device.alloc(len * shape.heads, NumberFormat::F32)?,
+        })
     }
 }
 

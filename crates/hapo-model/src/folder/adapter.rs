@@ -16,7 +16,7 @@ use super::weight_file::{Stored, WeightFile};
 use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
 use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::dtype::Dtype;
+use crate::config::dtype::Dtype;
 use crate::error::{Error, excerpt};
 use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
 use crate::lora::LoraShape;

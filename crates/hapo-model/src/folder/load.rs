@@ -9,7 +9,7 @@ use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::error::Error;
 use crate::model::Model;
-use crate::tokenizer::Tokenizer;
+use crate::text::tokenizer::Tokenizer;
 
 use super::read::{Fingerprint, ModelFolder, open, read_weights};
 

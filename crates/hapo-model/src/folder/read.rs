@@ -9,12 +9,12 @@ use super::names::{
     ADAPTER, CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
 };
 use super::weight_file::{Stored, WeightFile};
-use crate::chat;
+use crate::config::dtype::Dtype;
+use crate::config::json::{self as config_json, ParsedConfig};
 use crate::config::{Config, TensorSpec};
-use crate::config_json::{self, ParsedConfig};
-use crate::dtype::Dtype;
 use crate::error::{Error, excerpt};
 use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
+use crate::text::chat;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
 const MAX_TOKENIZER_BYTES: u64 = 256 << 20;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use memmap2::Mmap;
 use serde_json::{Map, Value};
 
-use crate::dtype::{self, Dtype};
+use crate::config::dtype::{self, Dtype};
 use crate::error::{Error, excerpt};
 use crate::files::{RELOAD, malformed};
 

@@ -9,9 +9,9 @@ use std::path::Path;
 use serde_json::json;
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use crate::config::dtype::{self, Dtype};
+use crate::config::json as config_json;
 use crate::config::{Config, TensorSpec};
-use crate::config_json;
-use crate::dtype::{self, Dtype};
 use crate::error::{Error, excerpt};
 use crate::files::{malformed, require_finite};
 

@@ -292,17 +292,23 @@ fn backward_task(
                 }
             }
         }
-        for j in 0..keys {
-            let at = key_row(segment, j) * shape.kv_dim() + head * width;
-            for (to, from) in [(dk, &*dk_local), (dv, &*dv_local)] {
-                // SAFETY: the rows of a prefix group and a head belong to one task.
-                let to = unsafe { to.part(at, width) };
-                for (t, &f) in to.iter_mut().zip(&from[j * width..][..width]) {
-                    *t += f;
-                }
-            }
+        for (to, from) in [(dk, &*dk_local), (dv, &*dv_local)] {
+            add_keys(shape, segment, head, from, to);
         }
     });
+}
+
+/// Adds the gradients of a segment's keys, or of its values, to those of all rows.
+fn add_keys(shape: AttentionShape, segment: SegmentRow, head: usize, from: &[f32], to: Shared) {
+    let width = shape.head_dim;
+    for j in 0..(segment.prefix_len + segment.len) as usize {
+        let at = key_row(segment, j) * shape.kv_dim() + head * width;
+        // SAFETY: the rows of a prefix group and a head belong to one task.
+        let to = unsafe { to.part(at, width) };
+        for (t, &f) in to.iter_mut().zip(&from[j * width..][..width]) {
+            *t += f;
+        }
+    }
 }
 
 /// Packed row of key `j` of a segment.

@@ -4,6 +4,10 @@
 //! them are four fields, not three types. `config.json` is read into it elsewhere, and what it
 //! cannot say is refused there by name.
 
+pub(crate) mod dtype;
+pub mod json;
+pub(crate) mod rope;
+
 use hapo_kernels::AttentionShape;
 
 use crate::compute_error::ComputeError;

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::keys::names_of;
+use crate::config::dtype::Dtype;
 use crate::config::{Architecture, Config};
-use crate::dtype::Dtype;
 
 /// `config.json` of a configuration whose weights are stored as `dtype`, in the dialect of
 /// transformers 4, keys sorted, with a final newline.

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::check::{check, check_rope};
 use super::fields::{Fields, shown};
 use super::keys::{ARCHITECTURES, EXPERTS, FIXED, REFUSED, names_of};
+use crate::config::dtype::Dtype;
 use crate::config::{Architecture, Config, Llama3Scaling, Rope};
-use crate::dtype::Dtype;
 use crate::error::Error;
 
 /// What the JSON files of a folder say.
