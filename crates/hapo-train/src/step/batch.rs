@@ -3,8 +3,8 @@
 use hapo_core::MixedGroup;
 use hapo_sampler::Sampled;
 
+use crate::grading::verifier::AnswerCounts;
 use crate::pack::TokenGroup;
-use crate::verifier::AnswerCounts;
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
 #[derive(Default)]

@@ -7,10 +7,10 @@ use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 use super::batch::Batch;
 use super::clock::Clock;
 use super::task::Task;
-use crate::engines::{Engines, Learner};
+use crate::engine::engines::{Engines, Learner};
 use crate::error::Result;
-use crate::prompts::Prompt;
-use crate::verifier::{Graded, Ungraded};
+use crate::grading::verifier::{Graded, Ungraded};
+use crate::problems::prompts::Prompt;
 
 /// Keys of the draws of each micro-group: a rollout's index counts from 0 in each.
 const RNG_STREAMS: [RngStream; 3] =

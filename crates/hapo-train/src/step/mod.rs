@@ -8,7 +8,9 @@ mod clock;
 mod imitation;
 mod prefixes;
 mod report;
+pub(crate) mod rollouts;
 mod task;
+pub(crate) mod update;
 
 use hapo_core::{
     GroupPlan, Member, MixedGroup, RngStream, ScoredGroup, Scores, Slot, SlotRule, Step,
@@ -21,13 +23,13 @@ pub(crate) use batch::SampledTokens;
 pub(crate) use imitation::imitation_step;
 pub(crate) use task::Task;
 
-use crate::engines::{Engines, Learner};
+use crate::engine::engines::{Engines, Learner};
 use crate::error::Result;
+use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
 use crate::pack::{TokenGroup, token_group};
-use crate::prompts::{Prompt, PromptTable};
-use crate::rollouts::RolloutLog;
-use crate::update::{LaterGaps, update};
-use crate::verifier::{AnswerCounts, Ungraded, Verifier};
+use crate::problems::prompts::{Prompt, PromptTable};
+use crate::step::rollouts::RolloutLog;
+use crate::step::update::{LaterGaps, update};
 use batch::Batch;
 use clock::Clock;
 
