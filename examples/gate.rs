@@ -24,9 +24,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for successes in [0, 1] {
             let rollout = |n: u32| Rollout {
                 tokens: vec![n, 2],
-                prefix: 0,
                 log_probs: vec![-0.7, -0.1],
                 ended: true,
+                ..Rollout::default()
             };
             let sampled = SampledGroup::new(PromptId(7), 4, (20..24).map(rollout).collect());
             let mut verdicts = vec![Verdict::Wrong; 4];

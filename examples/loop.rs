@@ -5,8 +5,8 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::core::{
-    Annealing, Gate, Gated, Loss, MethodSettings, Normaliser, RngStream, Rollout, Scores, Slot,
-    SlotRule, Step, Threshold, apply_gate, method,
+    Annealing, Behind, Gate, Gated, HapoGate, Loss, MethodSettings, Normaliser, Offer, RngStream,
+    Rollout, Scores, Slot, Step, Threshold, method,
 };
 use hapo::data::find_template;
 use hapo::data::task::{Split, TaskSet, TeacherSteps, make_set};
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let annealing = Annealing::Sigmoid { turn_off_epoch: "1".parse()?, steepness: 10.into() };
     let gate = Gate::Confidence { threshold: Threshold::Derived { success_limit: 0 }, annealing };
     let trapo = (method("trapo").ok_or("a method of the table")?.build)(&MethodSettings::default())?;
-    let method = Gated::hapo(trapo, (&gate, SlotRule::LowestReward), GROUP_SIZE, order.steps_per_epoch())?;
+    let method = Gated::hapo(trapo, HapoGate::of(gate), GROUP_SIZE, order.steps_per_epoch())?;
     let loss = Loss::new(Normaliser::Constant { max_response: MAX_TOKENS });
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let optimizer = AdamW { learning_rate: 4e-4, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0, step: 0, gradient_scale: 1.0 };
@@ -62,9 +62,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let verdicts: Result<_, Error> = sampled.group.rollouts().iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
-            let mixed = apply_gate(scored, prompt.teacher.as_ref(), method.success_limit(step), slot);
+            let mixed = method.mix(scored, &Offer { teachers: prompt.teacher.as_slice(), slot });
             let members = mixed.members().iter().zip(method.credit(&mixed, step, Scores::NONE));
-            groups.push(token_group(members, prompt.tokens.clone(), &loss));
+            groups.push(token_group(members, prompt.tokens.clone(), |_| Behind::Sampled, &loss));
         }
         let stats = trainer.gradient(&loss, &groups, batching)?;
         let norm = trainer.gradient_norm()?;

@@ -14,24 +14,36 @@ use crate::group::{Member, MixedGroup};
 /// The teacher's own advantage is measured against the same mean and deviation, also where it is not part
 /// of them; only [`TeacherWeight::Advantage`](crate::TeacherWeight::Advantage) reads it.
 pub fn advantages(group: &MixedGroup, rule: AdvantageRule) -> Vec<f64> {
-    let rewards = group.rewards();
-    let reference: Vec<f64> = match rule.group {
-        AdvantageGroup::Mixed => rewards.clone(),
-        AdvantageGroup::Sampled => group.sampled().map(|it| it.reward).collect(),
-        AdvantageGroup::PolicyOnly => group
-            .members()
-            .iter()
-            .filter(|it| matches!(it, Member::Policy(_)))
-            .map(Member::reward)
-            .collect(),
-    };
+    match rule.group {
+        AdvantageGroup::Mixed => advantages_among(group, rule.std, |_| true),
+        AdvantageGroup::PolicyOnly => advantages_among(group, rule.std, Member::is_own),
+        AdvantageGroup::Sampled => {
+            let reference: Vec<f64> = group.sampled().map(|it| it.reward).collect();
+            relative(&group.rewards(), &reference, rule.std)
+        }
+    }
+}
+
+/// Advantages of all members against the mean (and deviation) of those that `among` picks, such as those of one source
+/// (D37).
+pub fn advantages_among(
+    group: &MixedGroup,
+    std: bool,
+    among: impl Fn(&Member) -> bool,
+) -> Vec<f64> {
+    let picked = group.members().iter().filter(|it| among(it));
+    let reference: Vec<f64> = picked.map(Member::reward).collect();
+    relative(&group.rewards(), &reference, std)
+}
+
+fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
     let n = reference.len() as f64;
     // A group in which the teacher is alone has nothing to be compared with.
     if reference.is_empty() {
         return vec![0.0; rewards.len()];
     }
     let mean = reference.iter().sum::<f64>() / n;
-    let scale = if rule.std {
+    let scale = if std {
         let constant = reference.iter().all(|it| *it == reference[0]);
         if constant {
             return vec![0.0; rewards.len()];

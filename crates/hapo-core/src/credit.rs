@@ -11,12 +11,26 @@ use crate::advantage::{AdvantageRule, advantages};
 use crate::group::{Member, MixedGroup};
 use crate::loss::Kl;
 use crate::operators::Operator;
-use crate::rollout::Step;
+use crate::rollout::{Rollout, Step};
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
 
 /// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
 /// counts in the normaliser.
 pub type Credit = Vec<Vec<Span>>;
+
+/// Whether a term has a factor other than 0: more than an entropy bonus comes from the group (D20).
+pub fn has_terms<'a>(spans: impl IntoIterator<Item = &'a Span>) -> bool {
+    spans.into_iter().any(|it| !it.term.is_zero())
+}
+
+/// One span for the prefix that a rollout continues, and one for what the policy wrote.
+pub fn behind_prefix(rollout: &Rollout, prefix: Term, own: Term) -> Vec<Span> {
+    let mut spans = vec![Span::new(rollout.prefix..rollout.tokens.len(), own)];
+    if rollout.prefix > 0 {
+        spans.insert(0, Span::new(0..rollout.prefix, prefix));
+    }
+    spans
+}
 
 /// Tokens of one sequence that share a term of the loss.
 #[derive(Clone, Debug, PartialEq)]
@@ -190,6 +204,10 @@ impl PolicyAndTeacher {
                 Member::Teacher { trajectory, .. } => {
                     let tokens = 0..trajectory.tokens().len();
                     vec![Span::new(tokens, self.teacher_term(group, at, advantage))]
+                }
+                Member::Helped { member, .. } => {
+                    let teacher = self.teacher_term(group, at, advantage);
+                    behind_prefix(&member.rollout, teacher, Term::policy(advantage))
                 }
             })
             .collect()

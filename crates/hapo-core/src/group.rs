@@ -38,7 +38,7 @@
 //! let mixed = MixedGroup { members: vec![] };
 //! ```
 
-use crate::rollout::{PromptId, Rollout, TeacherTrajectory, Verdict};
+use crate::rollout::{PromptId, Rollout, TeacherTrajectory, TokenId, Verdict};
 
 /// The rollouts of one prompt, as the sampler returns them.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +100,8 @@ impl SampledGroup {
                 index,
             })
             .collect();
-        ScoredGroup { prompt: self.prompt, requested: self.requested, members }
+        let (requested, asked) = (self.requested, self.requested);
+        ScoredGroup { prompt: self.prompt, requested, asked, members }
     }
 }
 
@@ -115,19 +116,39 @@ pub struct PolicyMember {
     pub reward: f64,
     /// Whether the reward counts as a success (D28).
     pub is_success: bool,
-    /// Its position in the sampled group, from 0.
+    /// Its number among the rollouts of the group that came back, from 0.
     pub index: usize,
 }
 
-/// A sampled group with its rewards: what the gate looks at.
+/// A sampled group with its rewards: what the gate looks at. It may have grown in several parts, of which S and
+/// `N_eff` count the unaided rollouts of the first alone (D35).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoredGroup {
     pub(crate) prompt: PromptId,
+    /// Rollouts of the first part that were asked for.
     pub(crate) requested: usize,
+    /// Rollouts of all parts that were asked for.
+    asked: usize,
     pub(crate) members: Vec<PolicyMember>,
 }
 
 impl ScoredGroup {
+    /// A group of which nothing is sampled yet.
+    pub fn empty(prompt: PromptId) -> Self {
+        Self { prompt, requested: 0, asked: 0, members: Vec::new() }
+    }
+
+    /// Adds the next part.
+    pub fn join(&mut self, part: Self) {
+        if self.asked == 0 {
+            self.requested = part.requested;
+        }
+        self.asked += part.asked;
+        let first = self.members.len();
+        let members = part.members.into_iter();
+        self.members.extend(members.map(|it| PolicyMember { index: first + it.index, ..it }));
+    }
+
     /// The prompt.
     pub fn prompt(&self) -> PromptId {
         self.prompt
@@ -143,19 +164,29 @@ impl ScoredGroup {
         self.members.iter().map(|it| it.reward).collect()
     }
 
-    /// S: how many sampled rollouts succeeded (Eq. 4, D28).
+    /// S: how many unaided rollouts of the first part succeeded (Eq. 4, D28, D35).
     pub fn successes(&self) -> usize {
+        self.counted().filter(|it| it.is_success).count()
+    }
+
+    /// Successes of all parts, those with help included.
+    pub fn all_successes(&self) -> usize {
         self.members.iter().filter(|it| it.is_success).count()
     }
 
-    /// N: how many rollouts were asked for.
+    /// N: how many rollouts of the first part were asked for.
     pub fn requested(&self) -> usize {
         self.requested
     }
 
-    /// `N_eff`: how many rollouts came back (D6).
+    /// How many rollouts of all parts were asked for.
+    pub fn asked(&self) -> usize {
+        self.asked
+    }
+
+    /// `N_eff`: how many unaided rollouts of the first part came back (D6, D35).
     pub fn n_eff(&self) -> usize {
-        self.members.len()
+        self.counted().count()
     }
 
     /// c = (1 + S) / (2 + `N_eff`), the posterior mean of Beta(1 + S, 1 + `N_eff` − S) (Eq. 4, D6). It is
@@ -164,20 +195,34 @@ impl ScoredGroup {
         confidence(self.successes(), self.n_eff())
     }
 
-    /// No sampled rollout succeeded.
+    /// No counted rollout succeeded.
     pub fn all_fail(&self) -> bool {
         self.successes() == 0
     }
 
-    /// Every sampled rollout succeeded, and there is at least one.
+    /// Every counted rollout succeeded, and there is at least one.
     pub fn all_solved(&self) -> bool {
         self.n_eff() > 0 && self.successes() == self.n_eff()
     }
 
-    /// Whether rollouts were lost so that fewer than two are left (D6). A group of which one rollout was
-    /// asked for (a fixed slot with N = 2, D8) has lost nothing.
+    /// Whether rollouts of the first part were lost so that fewer than two are left (D6). A group of which one rollout
+    /// was asked for (a fixed slot with N = 2, D8) has lost nothing.
     pub fn is_short(&self) -> bool {
-        self.n_eff() < 2 && self.n_eff() < self.requested
+        let returned = self.members.iter().filter(|it| it.rollout.part == 0).count();
+        returned < 2 && returned < self.requested
+    }
+
+    /// Every rollout is a member.
+    pub(crate) fn unchanged(self, intervention: Intervention) -> MixedGroup {
+        let (successes, n_eff) = (self.successes(), self.n_eff());
+        let Self { prompt, requested, members, .. } = self;
+        let members = members.into_iter().map(Member::Policy).collect();
+        let discarded = Vec::new();
+        MixedGroup { prompt, requested, members, discarded, intervention, successes, n_eff }
+    }
+
+    fn counted(&self) -> impl Iterator<Item = &PolicyMember> {
+        self.members.iter().filter(|it| it.rollout.part == 0 && it.rollout.is_unaided())
     }
 }
 
@@ -194,7 +239,7 @@ pub(crate) fn confidence(successes: usize, n_eff: usize) -> f64 {
     (1 + successes) as f64 / (2 + n_eff) as f64
 }
 
-/// One trajectory of a mixed group.
+/// One trajectory of a mixed group, by its source. A group may have several that are not the policy's own (D37).
 #[derive(Debug, Clone, PartialEq)]
 pub enum Member {
     /// A rollout of the policy.
@@ -206,14 +251,50 @@ pub enum Member {
         /// The rollout whose place it takes; none for a fixed slot (D8).
         replaced: Option<PolicyMember>,
     },
+    /// A rollout that was sampled with help because others failed.
+    Helped {
+        /// The rollout.
+        member: PolicyMember,
+        /// The rollout whose place it takes, if any.
+        replaced: Option<PolicyMember>,
+    },
 }
 
 impl Member {
     /// `R(τ_j)` (D11 for the teacher).
     pub fn reward(&self) -> f64 {
         match self {
-            Self::Policy(member) => member.reward,
+            Self::Policy(member) | Self::Helped { member, .. } => member.reward,
             Self::Teacher { trajectory, .. } => trajectory.reward(),
+        }
+    }
+
+    /// Whether it is the policy's own, in its place from the start.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Policy(_))
+    }
+
+    /// The response.
+    pub fn tokens(&self) -> &[TokenId] {
+        match self {
+            Self::Policy(member) | Self::Helped { member, .. } => &member.rollout.tokens,
+            Self::Teacher { trajectory, .. } => trajectory.tokens(),
+        }
+    }
+
+    /// The rollout, if the policy sampled it.
+    pub fn sampled(&self) -> Option<&PolicyMember> {
+        match self {
+            Self::Policy(member) | Self::Helped { member, .. } => Some(member),
+            Self::Teacher { .. } => None,
+        }
+    }
+
+    /// The rollout whose place it takes.
+    pub fn replaced(&self) -> Option<&PolicyMember> {
+        match self {
+            Self::Policy(_) => None,
+            Self::Teacher { replaced, .. } | Self::Helped { replaced, .. } => replaced.as_ref(),
         }
     }
 }
@@ -223,24 +304,61 @@ impl Member {
 pub enum Intervention {
     /// The gate was closed: S > `m_t`.
     GateClosed,
-    /// The gate was open and the prompt has no admissible teacher (D9).
+    /// The gate was open and nothing could enter: the prompt has no admissible teacher (D9) or no hint.
     OpenWithoutTeacher,
-    /// The teacher's trajectory is in the group (Eq. 5).
+    /// The gate was open, and no rollout with help succeeded.
+    HelpFailed,
+    /// The teacher's trajectory, or a rollout with help, is in the group (Eq. 5).
     Injected,
 }
 
-/// A group after the gate: G̃ of Algorithm 1. At most one member is the teacher.
+/// A group after the gate: G̃ of Algorithm 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixedGroup {
-    pub(crate) prompt: PromptId,
-    pub(crate) requested: usize,
-    pub(crate) members: Vec<Member>,
-    pub(crate) intervention: Intervention,
-    pub(crate) successes: usize,
-    pub(crate) n_eff: usize,
+    prompt: PromptId,
+    requested: usize,
+    members: Vec<Member>,
+    discarded: Vec<PolicyMember>,
+    intervention: Intervention,
+    successes: usize,
+    n_eff: usize,
 }
 
 impl MixedGroup {
+    /// Takes the rollouts that `keep` refuses out of the group: they are in no mean, no loss and no divisor (D32, D35).
+    #[must_use]
+    pub fn discarding(mut self, keep: impl Fn(&PolicyMember) -> bool) -> Self {
+        let (kept, gone): (Vec<_>, Vec<_>) = std::mem::take(&mut self.members)
+            .into_iter()
+            .partition(|it| !matches!(it, Member::Policy(member) if !keep(member)));
+        self.members = kept;
+        self.discarded.extend(gone.into_iter().filter_map(|it| match it {
+            Member::Policy(member) => Some(member),
+            Member::Teacher { .. } | Member::Helped { .. } => None,
+        }));
+        self
+    }
+
+    /// Lets a member in that is not the policy's own: in the place of member `slot`, which it is told, or in front.
+    #[must_use]
+    pub fn with(
+        mut self,
+        foreign: impl FnOnce(Option<PolicyMember>) -> Member,
+        slot: Option<usize>,
+    ) -> Self {
+        self.intervention = Intervention::Injected;
+        let Some(slot) = slot else {
+            self.members.insert(0, foreign(None));
+            return self;
+        };
+        let replaced = match self.members.remove(slot) {
+            Member::Policy(member) => Some(member),
+            Member::Teacher { replaced, .. } | Member::Helped { replaced, .. } => replaced,
+        };
+        self.members.insert(slot, foreign(replaced));
+        self
+    }
+
     /// The prompt.
     pub fn prompt(&self) -> PromptId {
         self.prompt
@@ -261,7 +379,7 @@ impl MixedGroup {
         self.intervention
     }
 
-    /// Whether the teacher is in the group: `I_i^t` of the paper's appendix.
+    /// Whether something entered the group: `I_i^t` of the paper's appendix.
     pub fn injected(&self) -> bool {
         self.intervention == Intervention::Injected
     }
@@ -269,6 +387,16 @@ impl MixedGroup {
     /// Where the teacher is among the members.
     pub fn teacher_index(&self) -> Option<usize> {
         self.members.iter().position(|it| matches!(it, Member::Teacher { .. }))
+    }
+
+    /// The members that are not the policy's own (D37).
+    pub fn foreign(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|it| !it.is_own())
+    }
+
+    /// Rollouts that were sampled and thrown away (D35).
+    pub fn discarded(&self) -> &[PolicyMember] {
+        &self.discarded
     }
 
     /// S, counted on the sampled rollouts, before injection (Eq. 4).
@@ -296,19 +424,17 @@ impl MixedGroup {
         self.members.iter().map(Member::reward).collect()
     }
 
-    /// Every rollout that was sampled: the policy's members and the replaced one, in the order of members.
+    /// The policy's own rollouts: its members and those that were replaced, in the order of members.
     pub fn sampled(&self) -> impl Iterator<Item = &PolicyMember> {
         self.members.iter().filter_map(|it| match it {
             Member::Policy(member) => Some(member),
-            Member::Teacher { replaced, .. } => replaced.as_ref(),
+            other => other.replaced(),
         })
     }
 
-    /// Whether the group can move the weights: the teacher is in it or its rewards differ (D20). A group
-    /// without signal has zero advantages; it still counts in the normaliser.
-    pub fn has_signal(&self) -> bool {
-        let mut rewards = self.sampled().map(|it| it.reward);
-        let first = rewards.next();
-        self.injected() || rewards.any(|it| Some(it) != first)
+    /// Every rollout that was sampled, those with help and those that were thrown away included.
+    pub fn all_sampled(&self) -> impl Iterator<Item = &PolicyMember> {
+        let helped = self.members.iter().filter(|it| !it.is_own()).filter_map(Member::sampled);
+        self.sampled().chain(helped).chain(&self.discarded)
     }
 }

@@ -14,7 +14,12 @@
 //!     annealing: Annealing::Sigmoid { turn_off_epoch: "1.5".parse()?, steepness: 10.into() },
 //! };
 //! let schedule = Schedule::new(&gate, 8, 62)?;
-//! let rollout = Rollout { tokens: vec![5, 2], prefix: 0, log_probs: vec![-0.5, -0.1], ended: true };
+//! let rollout = Rollout {
+//!     tokens: vec![5, 2],
+//!     log_probs: vec![-0.5, -0.1],
+//!     ended: true,
+//!     ..Rollout::default()
+//! };
 //! let sampled = SampledGroup::new(PromptId(412), 8, vec![rollout; 8]);
 //! let scored = sampled.score(vec![Verdict::Wrong; 8]);
 //! assert_eq!(scored.confidence(), 0.1);
@@ -38,6 +43,7 @@ mod decimal;
 mod explain;
 mod gate;
 mod group;
+mod growth;
 mod hex;
 mod injection;
 mod loss;
@@ -49,8 +55,10 @@ mod scores;
 mod statistics;
 mod teacher_weight;
 
-pub use advantage::{AdvantageGroup, AdvantageRule, advantages};
-pub use credit::{Advantage, Credit, Moment, PolicyAndTeacher, Ratio, Span, Term};
+pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among};
+pub use credit::{
+    Advantage, Credit, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix, has_terms,
+};
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, Remedy, excerpt, panic_message};
 pub use gate::{
@@ -60,22 +68,24 @@ pub use gate::{
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
+pub use growth::{Growing, Growth, Needs, Part, Prefix};
 pub use hex::hex;
-pub use injection::{Slot, apply_gate, rollouts_to_sample};
+pub use injection::{
+    Behind, INJECTIONS, Injection, Offer, Slot, apply_gate, injection, rollouts_to_sample,
+};
 pub use loss::{
     Bound, Clip, Divisors, ImportanceRatioLevel, Kl, KlEstimator, Loss, Normaliser, NormaliserKind,
     SpanTerms, SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
 };
 pub use methods::{
-    Gated, GroupPlan, METHODS, MICRO_GROUPS, Method, MethodEntry, MethodError, MethodSettings,
-    MicroGroup, PREFIX_GROUP_SIZE, Plan, TeacherRule, Variant, WHOLE_TEACHER_BELOW, demonstration,
-    method,
+    Gated, HapoGate, METHODS, Method, MethodEntry, MethodError, MethodSettings, Plan, TeacherRule,
+    Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
-    PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Truncated, Verdict,
-    admit_graded_teacher, admit_teacher,
+    Context, PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Truncated,
+    Verdict, admit_graded_teacher, admit_teacher,
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;

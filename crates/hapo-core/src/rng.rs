@@ -7,42 +7,72 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a draw is for: one stream of the generator each. Draws of different streams are independent. The numbers are part of the recorded
-/// runs and never change.
+/// What a draw is for: one stream of the generator each. Draws of different streams are independent. Their codes are
+/// part of the recorded runs and never change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[repr(u32)]
 pub enum RngStream {
-    /// The next token of a rollout in training.
-    Sample = 1,
+    /// The next token of a rollout in the first part of a group.
+    Sample,
     /// The order of the prompts in an epoch.
-    Shuffle = 2,
+    Shuffle,
     /// The rollout that gives way to the teacher (D7).
-    Slot = 3,
+    Slot,
     /// Initial weights.
-    Init = 4,
+    Init,
     /// Problems of the built-in task.
-    Task = 5,
+    Task,
     /// The next token of a response in evaluation.
-    Evaluate = 6,
+    Evaluate,
     /// Resampling for confidence intervals.
-    Bootstrap = 7,
+    Bootstrap,
     /// The next token of a response that is asked for outside a run.
-    Generate = 8,
-    /// The next token of a rollout of the second micro-group (D22).
-    SampleSecond = 9,
-    /// The next token of a rollout of the third micro-group (D22).
-    SampleThird = 10,
-    /// The next token of the rollout in the teacher's slot, where no prefix is needed (D22).
-    SampleLast = 11,
+    Generate,
+    /// The next token of a rollout in a later part of a group, by the part's index ([`RngStream::of_part`]).
+    LaterPart(u32),
     /// Whether an unreliable grader's verdict is flipped.
-    Flip = 12,
+    Flip,
     /// The next token of a response in an evaluation of a run while it trains.
-    Validate = 13,
+    Validate,
     /// The initial A of an adapter.
-    Adapter = 14,
+    Adapter,
     /// Rounding of the optimiser's moments; a counter has the draws of eight elements.
-    Moments = 15,
+    Moments,
+    /// What a method draws while a group grows, such as the length of a prefix.
+    Growth,
+}
+
+impl RngStream {
+    /// The stream of the rollouts in a part of a group, which number from 0 in each part (D35).
+    pub fn of_part(part: usize) -> Self {
+        match part {
+            0 => Self::Sample,
+            later => Self::LaterPart(later as u32),
+        }
+    }
+
+    /// Its code: the low half of the key's second word. The first three later parts have those of the micro-groups of
+    /// the first recorded runs.
+    #[inline]
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Sample => 1,
+            Self::Shuffle => 2,
+            Self::Slot => 3,
+            Self::Init => 4,
+            Self::Task => 5,
+            Self::Evaluate => 6,
+            Self::Bootstrap => 7,
+            Self::Generate => 8,
+            Self::LaterPart(part @ 1..=3) => 8 + part,
+            Self::LaterPart(part) => 64 + part,
+            Self::Flip => 12,
+            Self::Validate => 13,
+            Self::Adapter => 14,
+            Self::Moments => 15,
+            Self::Growth => 16,
+        }
+    }
 }
 
 /// Where a draw is made; fields that do not apply are 0.
@@ -170,7 +200,7 @@ pub fn philox4x64(mut counter: [u64; 4], mut key: [u64; 2]) -> [u64; 4] {
 fn block(seed: u64, stream: RngStream, counter: RngCounter, index: u64) -> [u64; 4] {
     assert!(u32::try_from(index).is_ok(), "a counter gives at most 2^34 words");
     let RngCounter { step, prompt, rollout, position } = counter;
-    philox4x64([step, prompt, rollout, position], [seed, u64::from(stream as u32) | (index << 32)])
+    philox4x64([step, prompt, rollout, position], [seed, u64::from(stream.code()) | (index << 32)])
 }
 
 fn unit_interval(word: u64) -> f64 {

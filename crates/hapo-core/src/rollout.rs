@@ -21,18 +21,50 @@ pub struct PromptId(pub u64);
 pub struct Step(pub u64);
 
 /// One response τ of the policy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Rollout {
     /// The response, with the end token if it ended.
     pub tokens: Vec<TokenId>,
-    /// How many of its first tokens are the teacher's: the length of the prefix that it continues (D22), else 0.
-    #[serde(default)]
+    /// How many of its first tokens were given before it was sampled: the length of the prefix that it continues
+    /// (D22, D36), else 0.
     pub prefix: usize,
-    /// log `π_old` of each token after the prefix at the sampling temperature, natural logarithm (D19,
-    /// D25).
+    /// log `π_old` at the sampling temperature of the last tokens of the response: those that the policy wrote,
+    /// natural logarithm (D19, D25).
     pub log_probs: Vec<f32>,
     /// False when the response was truncated: no end token within the limit.
     pub ended: bool,
+    /// The part of its group that it was sampled in, from 0 (D35).
+    pub part: usize,
+    /// The rendering of the prompt that it was sampled behind (D36).
+    pub context: Context,
+    /// The tokens of that rendering; empty for the plain one.
+    pub privileged: Vec<TokenId>,
+}
+
+impl Rollout {
+    /// Whether the policy wrote all of it behind the plain prompt (D35).
+    pub fn is_unaided(&self) -> bool {
+        self.prefix == 0 && self.context == Context::Plain
+    }
+}
+
+/// A rendering of a prompt (D36).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Context {
+    /// The prompt as the data have it.
+    #[default]
+    Plain,
+    /// With the hint of this level, from 0, as the recipe makes hints.
+    Hint(usize),
+    /// With a response of the group as a solution, by the number of its rollout.
+    Response(usize),
+}
+
+impl Context {
+    /// Most hints of one prompt.
+    pub const MOST_HINTS: usize = 16;
 }
 
 /// What the verifier says of a response. The model's output is never an error. It is recorded as

@@ -156,7 +156,7 @@ fn d9_a_prompt_without_teacher_is_never_injected_and_is_counted() {
     // With the gate closed the missing teacher is not missed.
     let closed = apply_gate(scored("cwww"), None, success_limit(0), slot(SlotRule::LowestReward));
     assert_eq!(closed.intervention(), Intervention::GateClosed);
-    assert_eq!(BatchStatistics::of(&[mixed, closed], 0).open_no_teacher, 1);
+    assert_eq!(statistics(&[mixed, closed], 0).open_no_teacher, 1);
 }
 
 #[test]
@@ -254,24 +254,34 @@ fn the_counts_of_a_batch_are_those_of_its_sampled_rollouts() {
         teacher_trajectories: 0.1,
         // 1 + 2 + 4 of 20 trajectories, and 1 + 4 of 20 rollouts.
         reward_mean: 0.35,
-        reward_policy_only: 0.25,
+        reward_policy_only: Some(0.25),
         correct: 5,
         wrong: 14,
         unparsable: 1,
+        ..BatchStatistics::default()
     };
-    assert_eq!(BatchStatistics::of(&batch, 2), expected);
-    let empty = BatchStatistics::of(&[], 3);
-    assert_eq!(empty, BatchStatistics { dropped: 3, ..BatchStatistics::default() });
+    assert_eq!(statistics(&batch, 2), expected);
+    let empty =
+        BatchStatistics { dropped: 3, reward_policy_only: Some(0.0), ..BatchStatistics::default() };
+    assert_eq!(statistics(&[], 3), empty);
 }
 
 #[test]
 fn d20_signal_is_the_teacher_or_unequal_rewards() {
-    assert!(injected("wwww").has_signal() && injected("cccc").has_signal());
-    assert!(kept("cwww").has_signal());
-    assert!(!kept("wwww").has_signal() && !kept("cccc").has_signal());
+    let of = |group| statistics(&[group], 0).without_signal;
+    assert_eq!((of(injected("wwww")), of(injected("cccc"))), (0, 0));
+    assert_eq!((of(kept("cwww")), of(kept("wwww")), of(kept("cccc"))), (0, 1, 1));
     for verdicts in ["wwww", "cccc"] {
         assert_eq!(advantages(&kept(verdicts), AdvantageRule::default()), [0.0; 4]);
     }
+}
+
+/// The statistics of groups whose credit is LUFFY's.
+fn statistics(groups: &[MixedGroup], dropped: usize) -> BatchStatistics {
+    let luffy = (method("luffy").unwrap().build)(&MethodSettings::default()).unwrap();
+    let at = Moment { step: Step(1), initial_threshold: 0.15 };
+    let credits: Vec<Credit> = groups.iter().map(|it| luffy.credit(it, at, Scores::NONE)).collect();
+    BatchStatistics::of(groups.iter().zip(&credits), dropped)
 }
 
 /// Four rollouts with rewards .9, .2, .2 and .5; the third is longer than the second.
@@ -303,8 +313,8 @@ fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
     for (got, expected) in got.iter().zip([0.3, -0.4, 0.2, -0.1]) {
         assert!((got - expected).abs() < 1e-12, "{got} {expected}");
     }
-    let statistics = BatchStatistics::of(&[mixed], 0);
-    assert!((statistics.reward_policy_only - 0.45).abs() < 1e-12);
+    let statistics = statistics(&[mixed], 0);
+    assert!((statistics.reward_policy_only.unwrap() - 0.45).abs() < 1e-12);
     assert_eq!((statistics.partially_solved, statistics.injected), (1, 1));
 }
 
@@ -322,8 +332,9 @@ fn d28_a_teacher_below_the_level_is_refused() {
 fn d28_failed_groups_with_unequal_rewards_have_a_signal() {
     let closed = |group| apply_gate(group, None, SuccessLimit::CLOSED, slot(SlotRule::First));
     let mixed = closed(graded(1.0));
-    assert!(mixed.has_signal() && mixed.successes() == 0);
-    assert!(!closed(scored("wwww")).has_signal());
-    assert!(!closed(scored("cccc")).has_signal());
-    assert!(closed(scored("cwww")).has_signal());
+    assert_eq!(mixed.successes(), 0);
+    let of = |group| statistics(&[group], 0).without_signal;
+    assert_eq!(of(mixed), 0);
+    let constant = ["wwww", "cccc", "cwww"].map(|it| of(closed(scored(it))));
+    assert_eq!(constant, [1, 1, 0]);
 }

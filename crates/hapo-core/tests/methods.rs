@@ -137,7 +137,7 @@ fn d22_a_rollout_behind_a_prefix_has_two_spans() {
     let credit = method.credit(&group, at(1), Scores::NONE);
     assert_eq!((credit[4].len(), credit[4][0].tokens.clone()), (1, 2..5));
     assert_eq!((credit[5].len(), credit[5][0].tokens.clone()), (2, 0..2));
-    assert_eq!(method.sampling(), GroupPlan::Prefixes(&MICRO_GROUPS));
+    assert_eq!(method.needs(), Needs { parts: 4, prefixes: true, ..Needs::ROLLOUTS });
 }
 
 #[test]
@@ -193,13 +193,13 @@ fn only_methods_with_a_teachers_term_are_gated() {
         assert!(!entry.name.is_empty() && !entry.summary.is_empty());
         let method = build(entry.name, "{}");
         assert_eq!(method.name(), entry.name);
-        let gated = Gated::hapo(method.clone(), (&gate, SlotRule::LowestReward), 8, 62);
+        let gated = Gated::hapo(method.clone(), HapoGate::of(gate), 8, 62);
         let has_teacher = method.plan().gate != Gate::Never;
         assert_eq!(method.can_be_gated(), has_teacher, "{}", entry.name);
         match gated {
             Ok(it) => {
                 assert_eq!(it.name(), format!("{}-hapo", entry.name));
-                assert_eq!(it.sampling(), GroupPlan::Full);
+                assert_eq!((it.needs(), it.slot()), (Needs::ROLLOUTS, SlotRule::LowestReward));
             }
             Err(error) => {
                 assert_eq!(error, GateError::NotGated { method: entry.name });
@@ -211,7 +211,7 @@ fn only_methods_with_a_teachers_term_are_gated() {
     }
     // With its own prefixes TRAPO decides by itself.
     let prefixes = build("trapo", r#"{"prefixes":"micro-groups"}"#);
-    assert!(Gated::hapo(prefixes.clone(), (&gate, SlotRule::LowestReward), 8, 62).is_err());
+    assert!(Gated::hapo(prefixes.clone(), HapoGate::of(gate), 8, 62).is_err());
     let bare = Gated::bare(prefixes, 8).unwrap();
     assert_eq!(bare.success_limit(Step(1)).get(), 6);
     assert_eq!(bare.slot(), SlotRule::Fixed);

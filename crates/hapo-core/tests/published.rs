@@ -85,6 +85,7 @@ impl Case {
             prefix: it.prefix,
             log_probs: it.old_log_probs.clone(),
             ended: true,
+            ..Rollout::default()
         };
         let rollouts: Vec<_> = group.rollouts.iter().map(rollout).collect();
         let correct =
@@ -98,7 +99,7 @@ impl Case {
             SampledGroup::new(PromptId(id as u64), rollouts.len(), rollouts).score(verdicts);
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
-        apply_gate(scored, teacher.as_ref(), gated.success_limit(step), slot)
+        gated.mix(scored, &Offer { teachers: teacher.as_slice(), slot })
     }
 }
 
@@ -113,7 +114,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
             case.groups.iter().enumerate().map(|it| case.mixed(&gated, it)).collect();
         let credits: Vec<Credit> =
             mixed.iter().map(|it| gated.credit(it, Step(case.step), Scores::NONE)).collect();
-        let lengths = mixed.iter().flat_map(MixedGroup::members).map(tokens);
+        let lengths = mixed.iter().flat_map(MixedGroup::members).map(|it| it.tokens().len());
         let spans = credits.iter().flatten().map(Vec::as_slice);
         let divisors = loss.divisors(lengths.zip(spans));
         let mut total = 0.0;
@@ -121,7 +122,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
             for (member, spans) in mixed.members().iter().zip(credit) {
                 let recorded = match member {
                     hapo_core::Member::Policy(it) => &group.rollouts[it.index],
-                    hapo_core::Member::Teacher { .. } => group.teacher.as_ref().unwrap(),
+                    _ => group.teacher.as_ref().unwrap(),
                 };
                 let n = recorded.log_probs.len();
                 let (mut slopes, mut ignored) = (vec![0.0; n], vec![0.0; n]);
@@ -150,12 +151,5 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
             let gap = (total - expected).abs();
             assert!(gap < 1e-6 * expected.abs(), "{}: {total} {expected}", case.name);
         }
-    }
-}
-
-fn tokens(member: &hapo_core::Member) -> usize {
-    match member {
-        hapo_core::Member::Policy(it) => it.rollout.tokens.len(),
-        hapo_core::Member::Teacher { trajectory, .. } => trajectory.tokens().len(),
     }
 }

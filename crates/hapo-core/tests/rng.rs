@@ -79,8 +79,8 @@ fn philox_gives_the_words_of_numpy() {
 /// Recorded runs depend on how the key is laid out, so the layout is pinned.
 #[test]
 fn the_key_is_seed_and_purpose_and_the_counter_is_the_place() {
-    let first = philox4x64([3, 412, 7, 21], [5, RngStream::Task as u64]);
-    let second = philox4x64([3, 412, 7, 21], [5, RngStream::Task as u64 | 1 << 32]);
+    let first = philox4x64([3, 412, 7, 21], [5, u64::from(RngStream::Task.code())]);
+    let second = philox4x64([3, 412, 7, 21], [5, u64::from(RngStream::Task.code()) | 1 << 32]);
     let mut rng = generator();
     let words: Vec<u64> = (0..8).map(|_| rng.word()).collect();
     assert_eq!(words, [first, second].concat());
@@ -98,8 +98,18 @@ fn the_key_is_seed_and_purpose_and_the_counter_is_the_place() {
         RngStream::Bootstrap,
         RngStream::Generate,
     ]
-    .map(|it| it as u32);
+    .map(RngStream::code);
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// D35: the first four parts have the codes of the recorded micro-groups, and no part shares one with another purpose.
+#[test]
+fn d35_every_part_of_a_group_has_a_stream() {
+    let codes: Vec<u32> = (0..6).map(|part| RngStream::of_part(part).code()).collect();
+    assert_eq!(codes, [1, 9, 10, 11, 68, 69]);
+    let later = [RngStream::Flip, RngStream::Validate, RngStream::Adapter, RngStream::Moments];
+    assert_eq!(later.map(RngStream::code), [12, 13, 14, 15]);
+    assert_eq!(RngStream::Growth.code(), 16);
 }
 
 #[test]

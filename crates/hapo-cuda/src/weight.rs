@@ -225,7 +225,7 @@ impl<L: Launcher> CudaDevice<L> {
                     assert!(held.iter().all(|it| end <= *it), "moments of all elements");
                     args.extend(buffers.each_ref().map(|it| it.memory.address()));
                     args.extend([first as u64, len as u64]);
-                    args.extend([*seed, RngStream::Moments as u64, step.step]);
+                    args.extend([*seed, u64::from(RngStream::Moments.code()), step.step]);
                     let counters = end.div_ceil(8) - first / 8;
                     self.over(kernels[1], if len == 0 { 0 } else { counters }, &args)
                 }

@@ -43,7 +43,7 @@ pub use surrogates::without_lone_surrogates;
 pub use teacher::{Admission, AdmissionRule, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
-    find_template, render, teacher_prompt, template_hash,
+    find_template, render, teacher_prompt, template_hash, with_hint,
 };
 pub use write::{Format, VERL_SOURCE, Writer, Written, write_file, write_row};
 

@@ -160,6 +160,11 @@ impl PromptTemplate {
     }
 }
 
+/// A problem with a hint behind it, or with a part of a solution: what a privileged prompt shows.
+pub fn with_hint(problem: &str, hint: &str) -> String {
+    format!("{problem}\n\nHint: {hint}")
+}
+
 /// What ends an assistant's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndOfTurn {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, BatchStatistics, GroupPlan, Intervention, Member, MixedGroup,
-    PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step, SuccessLimit,
-    TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
+    AdvantageGroup, AdvantageRule, BatchStatistics, Credit, Intervention, Member, MixedGroup,
+    Offer, PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step,
+    SuccessLimit, TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
     drop_short_groups,
 };
 use numpy::ndarray::Ix1;
@@ -151,14 +151,15 @@ impl Batch<'_> {
         let mut dropped = 0;
         for (group, rows) in members.iter().enumerate() {
             if let Some(it) = self.group(method, group, rows)? {
-                self.record(&mut decided, method, (group, rows), &it);
-                mixed.push(it);
+                let credit = method.gated.credit(&it, self.slot.step, Scores::NONE);
+                self.record(&mut decided, (group, rows), &it, &credit);
+                mixed.push((it, credit));
             } else {
                 decided.groups[group].dropped = true;
                 dropped += 1;
             }
         }
-        let statistics = BatchStatistics::of(&mixed, dropped);
+        let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.0, &it.1)), dropped);
         decided.metrics = statistics.entries().filter(|it| !it.0.starts_with("verify/")).collect();
         let step = self.slot.step;
         decided.metrics.push(("gate/threshold", method.gated.threshold(step)));
@@ -186,16 +187,14 @@ impl Batch<'_> {
         let (mut kept, _) = drop_short_groups(vec![scored]);
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot(), ..self.slot };
-        let limit = method.gated.success_limit(self.slot.step);
-        Ok(Some(apply_gate(scored, teacher.as_ref(), limit, slot)))
+        Ok(Some(method.gated.mix(scored, &Offer { teachers: teacher.as_slice(), slot })))
     }
 
     fn scored(&self, prompt: PromptId, requested: usize, rows: &[usize]) -> ScoredGroup {
         let rollouts = rows.iter().map(|row| Rollout {
             tokens: vec![0; self.lengths[*row] as usize],
-            prefix: 0,
-            log_probs: Vec::new(),
             ended: !self.is_truncated[*row],
+            ..Rollout::default()
         });
         let graded = rows.iter().map(|row| {
             let reward = self.rewards[*row];
@@ -221,9 +220,9 @@ impl Batch<'_> {
     fn record(
         &self,
         decided: &mut Decided,
-        method: &Method,
         (group, rows): (usize, &[usize]),
         it: &MixedGroup,
+        credit: &Credit,
     ) {
         decided.groups[group] = Group {
             successes: it.successes() as i64,
@@ -232,9 +231,8 @@ impl Batch<'_> {
             injected: it.intervention() == Intervention::Injected,
             dropped: false,
         };
-        let credit = method.gated.credit(it, self.slot.step, Scores::NONE);
         // The members are the rows in their order; the teacher of a free slot comes first, as its row does.
-        for ((row, member), spans) in rows.iter().zip(it.members()).zip(&credit) {
+        for ((row, member), spans) in rows.iter().zip(it.members()).zip(credit) {
             let target = &mut decided.rows[*row];
             target.replaced = matches!(member, Member::Teacher { .. });
             let is_masked = self.rule.is_masked(!self.is_truncated[*row]) && !target.replaced;
@@ -255,7 +253,7 @@ impl Batch<'_> {
 
 /// Whether the first row of a group gives way before anything is looked at.
 fn has_free_slot(method: &Method, teacher: Option<&TeacherTrajectory>) -> bool {
-    teacher.is_some() && method.gated.sampling() == GroupPlan::TeacherSlot
+    teacher.is_some() && method.gated.slot() == SlotRule::Fixed
 }
 
 impl Decided {
@@ -283,7 +281,7 @@ impl Decided {
 
 /// A group of rewards that no teacher entered.
 fn closed(rewards: Vec<f64>, success_at: f64) -> MixedGroup {
-    let rollout = Rollout { tokens: Vec::new(), prefix: 0, log_probs: Vec::new(), ended: true };
+    let rollout = Rollout { ended: true, ..Rollout::default() };
     let n = rewards.len();
     let graded = rewards.into_iter().map(|it| (it, Verdict::Wrong)).collect();
     let scored =

@@ -1,7 +1,8 @@
 //! A method with its gate.
 
 use hapo_core::{
-    Gated, GroupPlan, METHODS, MethodEntry, MethodSettings, OPERATORS, SlotRule, TeacherWeight,
+    Gated, HapoGate, INJECTIONS, METHODS, MethodEntry, MethodSettings, OPERATORS, SlotRule,
+    TeacherWeight,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -51,24 +52,30 @@ impl Method {
                         ),
                     ));
                 }
-                Gated::hapo(method, (&it.gate, slot), group_size, it.steps_per_epoch)
+                let hapo = HapoGate { gate: it.gate, slot, injection: INJECTIONS[0] };
+                Gated::hapo(method, hapo, group_size, it.steps_per_epoch)
             }
         };
         let gated = gated.map_err(|problem| value_error("schedule", problem))?;
-        match gated.sampling() {
-            GroupPlan::Full | GroupPlan::TeacherSlot => Ok(Self { gated, group_size, d }),
-            GroupPlan::Demonstrations => Err(value_error(
+        let needs = gated.needs();
+        if !needs.samples {
+            return Err(value_error(
                 "name",
                 format!(
                     "expected a method that samples, got {name:?}: imitation needs no decision"
                 ),
-            )),
-            GroupPlan::Prefixes(_) => Err(value_error(
-                "trapo.prefixes",
-                "prefixes are sampled in parts, one after the other: expected a trainer that does so, \
-                 as `hapo train` does",
-            )),
+            ));
         }
+        if needs.prefixes || needs.hints || needs.parts > 1 {
+            return Err(value_error(
+                "name",
+                format!(
+                    "{name:?} samples parts of a group behind prefixes or hints: expected a trainer that does so, \
+                     as `hapo train` does"
+                ),
+            ));
+        }
+        Ok(Self { gated, group_size, d })
     }
 
     /// Name in tables: the method's, with `-hapo` where HAPO wraps it.
@@ -86,7 +93,7 @@ impl Method {
     /// Whether the teacher has a free slot in every group: one rollout fewer counts, the first.
     #[getter]
     fn has_fixed_slot(&self) -> bool {
-        self.gated.sampling() == GroupPlan::TeacherSlot
+        self.gated.slot() == SlotRule::Fixed
     }
 
     /// d of the operator.

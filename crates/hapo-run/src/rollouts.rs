@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use hapo_core::Verdict;
+use hapo_core::{Context, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -47,10 +47,25 @@ pub struct RolloutLine {
     pub completion: String,
     /// The response's tokens, the end token included.
     pub tokens: Vec<u32>,
-    /// Length of the teacher's prefix that the response continues, in tokens (D22).
+    /// Length of the prefix that the response continues, in tokens (D22, D36).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub prefix: usize,
-    /// log `π_old` of each token after the prefix at the sampling temperature; empty for the teacher.
+    /// The part of its group that it was sampled in, from 0 (D35).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub part: usize,
+    /// The rendering of the prompt that it was sampled behind, if not the plain one (D36).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<Context>,
+    /// The tokens of that rendering.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_tokens: Vec<u32>,
+    /// Its number among the group's rollouts that came back, where its slot does not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
+    /// Rollouts of the first part that were asked for, where fewer came back (D6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested: Option<usize>,
+    /// log `π_old` at the sampling temperature of the last tokens, those that the policy wrote; empty for the teacher.
     pub log_probs: Vec<f32>,
     /// False when the response was truncated.
     pub ended: bool,
@@ -79,8 +94,12 @@ pub enum Role {
     /// The policy.
     #[default]
     Policy,
-    /// The policy; the teacher's trajectory is in its slot.
+    /// The policy; another member is in its slot.
     Replaced,
+    /// The policy, with help, in the slot of another rollout.
+    Helped,
+    /// The policy; thrown away (D35).
+    Discarded,
     /// The teacher.
     Teacher,
 }
@@ -202,5 +221,25 @@ mod tests {
             assert!(message.contains(&format!("missing field `{field}`")), "{message}");
             fields.insert(field.to_owned(), kept);
         }
+    }
+
+    #[test]
+    fn a_rollout_keeps_its_part_and_its_context() {
+        let line = RolloutLine {
+            role: Role::Helped,
+            part: 2,
+            context: Some(Context::Hint(1)),
+            context_tokens: vec![3, 4],
+            index: Some(8),
+            requested: Some(8),
+            ..RolloutLine::default()
+        };
+        let text = serde_json::to_string(&line).unwrap();
+        assert!(text.contains(r#""part":2,"context":{"hint":1},"context_tokens":[3,4],"index":8"#));
+        assert_eq!(serde_json::from_str::<RolloutLine>(&text).unwrap(), line);
+        // A plain rollout's line has none of these.
+        let plain = serde_json::to_string(&RolloutLine::default()).unwrap();
+        let words = ["prefix", "part", "context", "index", "requested"];
+        assert!(words.iter().all(|it| !plain.contains(&format!("\"{it}\""))), "{plain}");
     }
 }

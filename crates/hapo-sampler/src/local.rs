@@ -270,7 +270,7 @@ impl Begun {
 }
 
 fn unsampled() -> (Rollout, Details) {
-    let rollout = Rollout { tokens: Vec::new(), prefix: 0, log_probs: Vec::new(), ended: false };
+    let rollout = Rollout::default();
     (rollout, Details::default())
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::GroupPlan;
 use hapo_data::task::Split;
 use hapo_train::{
     BUILTIN_BASE, EvalSet, Outcome, Overrides, Recipe, ResumePolicy, Run, RunPlan, Sources,
@@ -334,7 +333,7 @@ impl Trained {
 }
 
 fn imitates(recipe: &Recipe) -> bool {
-    recipe.method().sampling() == GroupPlan::Demonstrations
+    !recipe.method().samples()
 }
 
 /// When a stage is looked at and saved, unless the user says it.

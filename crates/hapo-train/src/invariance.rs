@@ -9,13 +9,13 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
-use crate::engine::engines::{Batching, Learner};
-use crate::engine::trainer::{Trainer, loss_of};
+use crate::engines::{Batching, Learner};
 use crate::pack::{Sequence, TokenGroup, pack};
-use crate::plan::run_plan::RunPlan;
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
+use crate::run_plan::RunPlan;
+use crate::trainer::{Trainer, loss_of};
 use hapo_run::{Metrics, is_clock};
 
 fn fixture(threads: usize) -> Model<Cpu> {
@@ -48,7 +48,7 @@ fn groups() -> Vec<TokenGroup> {
                     sequence(&response, Vec::new(), term)
                 })
                 .collect();
-            TokenGroup { prompt, sequences, has_signal: g != 3 }
+            TokenGroup { prompts: vec![prompt], sequences, has_signal: g != 3 }
         })
         .collect();
     let mut tape = Tape::new(ActivationCheckpointing::None);
@@ -72,11 +72,8 @@ fn teacher(weight: f64) -> Term {
 }
 
 fn sequence(response: &[u32], old_log_probs: Vec<f32>, term: Term) -> Sequence {
-    Sequence {
-        response: response.to_vec(),
-        old_log_probs,
-        spans: vec![Span::new(0..response.len(), term)],
-    }
+    let spans = vec![Span::new(0..response.len(), term)];
+    Sequence::new(response.to_vec(), old_log_probs, spans)
 }
 
 fn recipe(text: &str) -> Recipe {
@@ -435,7 +432,7 @@ fn a_prefix_is_the_teachers_and_the_rest_the_policys() {
     let old = vec![-4.0, -5.0, -4.5, -5.5, -4.2];
     let policy = Term::policy(0.6);
     let group = |prompt: &[u32], sequence| TokenGroup {
-        prompt: prompt.to_vec(),
+        prompts: vec![prompt.to_vec()],
         sequences: vec![sequence],
         has_signal: true,
     };

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Loss, Member, Span};
+use hapo_core::{Behind, Loss, Member, Span, has_terms};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -20,9 +20,19 @@ pub struct Sequence {
     pub old_log_probs: Vec<f32>,
     /// What its tokens are worth.
     pub spans: Vec<Span>,
+    /// Index of the prompt that it is read behind, in its group's.
+    pub prompt: usize,
+    /// Whether the log-probabilities were recorded behind another prompt: the sampler's gap and the KL leave it out
+    /// (D36).
+    pub is_moved: bool,
 }
 
 impl Sequence {
+    /// A sequence behind the plain prompt.
+    pub fn new(response: Vec<u32>, old_log_probs: Vec<f32>, spans: Vec<Span>) -> Self {
+        Self { response, old_log_probs, spans, prompt: 0, is_moved: false }
+    }
+
     /// Whether nothing of it is the policy's.
     pub fn is_teacher(&self) -> bool {
         self.spans.iter().all(Span::is_teacher)
@@ -39,10 +49,10 @@ impl Sequence {
 }
 
 /// The sequences of one prompt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TokenGroup {
-    /// The rendered prompt; never empty.
-    pub prompt: Vec<u32>,
+    /// The rendered prompts, the plain one first; none is empty.
+    pub prompts: Vec<Vec<u32>>,
     /// Its sequences.
     pub sequences: Vec<Sequence>,
     /// False when no gradient comes from it (D20): it counts in the normaliser and is not run.
@@ -50,10 +60,18 @@ pub struct TokenGroup {
 }
 
 impl TokenGroup {
+    /// Where a prompt is among the group's, which it joins if it is new.
+    fn index_of_prompt(&mut self, tokens: &[u32]) -> usize {
+        let known = self.prompts.iter().position(|it| it == tokens);
+        known.unwrap_or_else(|| {
+            self.prompts.push(tokens.to_vec());
+            self.prompts.len() - 1
+        })
+    }
+
     /// Whether a term of the objective has a factor other than 0: more than an entropy bonus comes from the group.
     pub(crate) fn has_terms(&self) -> bool {
-        let mut spans = self.sequences.iter().flat_map(|it| &it.spans);
-        spans.any(|it| !it.term.is_zero())
+        has_terms(self.sequences.iter().flat_map(|it| &it.spans))
     }
 }
 
@@ -66,23 +84,28 @@ pub struct MicroBatch {
     pub spans: Vec<(usize, usize, Range<usize>)>,
 }
 
-/// Members of a group in tokens, each with its credit. Those without credit count in the normaliser alone.
+/// Members of a group in tokens, each with its credit, behind the prompt that `behind` names. Those without credit count
+/// in the normaliser alone.
 pub fn token_group<'a>(
     members: impl IntoIterator<Item = (&'a Member, Vec<Span>)>,
     prompt: Vec<u32>,
+    behind: impl Fn(&Member) -> Behind,
     loss: &Loss,
 ) -> TokenGroup {
-    let sequences = members
-        .into_iter()
-        .map(|(member, spans)| {
-            let (response, old_log_probs) = match member {
-                Member::Policy(it) => (it.rollout.tokens.clone(), it.rollout.log_probs.clone()),
-                Member::Teacher { trajectory, .. } => (trajectory.tokens().to_vec(), Vec::new()),
-            };
-            Sequence { response, old_log_probs, spans }
-        })
-        .collect();
-    let mut it = TokenGroup { prompt, sequences, has_signal: false };
+    let mut it = TokenGroup { prompts: vec![prompt], ..TokenGroup::default() };
+    for (member, spans) in members {
+        let rollout = member.sampled().map(|it| &it.rollout);
+        let privileged = rollout.map(|it| &it.privileged).filter(|it| !it.is_empty());
+        let sampled_behind = privileged.map_or(0, |tokens| it.index_of_prompt(tokens));
+        let prompt = if behind(member) == Behind::Sampled { sampled_behind } else { 0 };
+        it.sequences.push(Sequence {
+            response: member.tokens().to_vec(),
+            old_log_probs: rollout.map(|it| it.log_probs.clone()).unwrap_or_default(),
+            spans,
+            prompt,
+            is_moved: prompt != sampled_behind,
+        });
+    }
     // The entropy bonus reaches every token of the policy (D17, D20).
     it.has_signal = it.has_terms() || loss.entropy_coef > 0.0;
     it
@@ -105,19 +128,22 @@ pub fn pack(
         if picked.is_empty() {
             continue;
         }
-        let whole = group.prompt.len() + picked.iter().map(|it| fed_tokens(it.1)).sum::<usize>();
+        let read = (0..group.prompts.len()).filter(|p| picked.iter().any(|it| it.1.prompt == *p));
+        let prompts: usize = read.map(|it| group.prompts[it].len()).sum();
+        let whole = prompts + picked.iter().map(|it| fed_tokens(it.1)).sum::<usize>();
         if !open.is_empty() && open.tokens() + whole > budget {
             done.push(open.close());
         }
-        open.begin_group(&group.prompt);
+        open.begin_group(group);
         let mut in_this_batch = 0;
         for (s, sequence) in picked {
-            if in_this_batch > 0 && open.tokens() + fed_tokens(sequence) > budget {
+            let more = open.tokens_of_prompt(group, sequence) + fed_tokens(sequence);
+            if in_this_batch > 0 && open.tokens() + more > budget {
                 done.push(open.close());
-                open.begin_group(&group.prompt);
+                open.begin_group(group);
                 in_this_batch = 0;
             }
-            open.push(g, s, sequence, inverse_temperature);
+            open.push((g, group), s, inverse_temperature);
             in_this_batch += 1;
         }
     }
@@ -136,7 +162,8 @@ fn fed_tokens(sequence: &Sequence) -> usize {
 struct Packer {
     packed: PackedBatch,
     spans: Vec<(usize, usize, Range<usize>)>,
-    prompt: usize,
+    /// Segments of the group's prompts, where they are in the batch.
+    prompts: Vec<Option<usize>>,
 }
 
 impl Packer {
@@ -148,20 +175,34 @@ impl Packer {
         self.packed.tokens.len()
     }
 
-    fn begin_group(&mut self, prompt: &[u32]) {
-        self.prompt = self.packed.push(prompt, None);
+    fn begin_group(&mut self, group: &TokenGroup) {
+        self.prompts = vec![None; group.prompts.len()];
     }
 
-    fn push(&mut self, group: usize, index: usize, sequence: &Sequence, inverse_temperature: f32) {
+    /// Tokens of the sequence's prompt, if it is not in the batch yet.
+    fn tokens_of_prompt(&self, group: &TokenGroup, sequence: &Sequence) -> usize {
+        match self.prompts[sequence.prompt] {
+            Some(_) => 0,
+            None => group.prompts[sequence.prompt].len(),
+        }
+    }
+
+    fn push(&mut self, (g, group): (usize, &TokenGroup), index: usize, inverse_temperature: f32) {
+        let sequence = &group.sequences[index];
+        let prompt = match self.prompts[sequence.prompt] {
+            Some(segment) => segment,
+            None => self.packed.push(&group.prompts[sequence.prompt], None),
+        };
+        self.prompts[sequence.prompt] = Some(prompt);
         let first_target = self.packed.targets.len();
-        self.packed.push_response(self.prompt, &sequence.response, inverse_temperature);
+        self.packed.push_response(prompt, &sequence.response, inverse_temperature);
         // The teacher's operator reads π at temperature 1, the ratio at the sampling one (D25).
         for span in sequence.spans.iter().filter(|it| it.is_teacher()) {
             for it in &mut self.packed.targets[first_target..][span.tokens.clone()] {
                 it.inverse_temperature = 1.0;
             }
         }
-        self.spans.push((group, index, first_target..self.packed.targets.len()));
+        self.spans.push((g, index, first_target..self.packed.targets.len()));
     }
 
     fn close(&mut self) -> MicroBatch {
@@ -178,13 +219,12 @@ mod tests {
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
         let sequences = responses
             .iter()
-            .map(|it| Sequence {
-                response: it.to_vec(),
-                old_log_probs: vec![0.0; it.len()],
-                spans: vec![Span::new(0..it.len(), Term::policy(1.0))],
+            .map(|it| {
+                let spans = vec![Span::new(0..it.len(), Term::policy(1.0))];
+                Sequence::new(it.to_vec(), vec![0.0; it.len()], spans)
             })
             .collect();
-        TokenGroup { prompt: prompt.to_vec(), sequences, has_signal: true }
+        TokenGroup { prompts: vec![prompt.to_vec()], sequences, has_signal: true }
     }
 
     /// What each target predicts: the tokens before it, read off segments, and the token itself.
@@ -215,7 +255,8 @@ mod tests {
         for group in groups.iter().filter(|it| it.has_signal) {
             for sequence in &group.sequences {
                 for (i, token) in sequence.response.iter().enumerate() {
-                    all.push(([group.prompt.as_slice(), &sequence.response[..i]].concat(), *token));
+                    let prompt = group.prompts[sequence.prompt].as_slice();
+                    all.push(([prompt, &sequence.response[..i]].concat(), *token));
                 }
             }
         }
@@ -230,6 +271,11 @@ mod tests {
             group(&[9, 9], &[&[30, 31], &[32, 33, 34, 35]]),
         ];
         groups[1].has_signal = false;
+        // Two of a group's sequences are read behind another rendering of its prompt.
+        groups[2].prompts.push(vec![7, 8, 9]);
+        groups[2].sequences[1].prompt = 1;
+        groups[0].prompts.push(vec![5, 5]);
+        groups[0].sequences[0].prompt = 1;
         for budget in 1..40 {
             let batches = pack(&groups, budget, 1.0, |group, _| group.has_signal);
             let all: Vec<_> = batches.iter().flat_map(predictions).collect();

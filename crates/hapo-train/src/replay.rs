@@ -7,17 +7,17 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Moment, Normaliser, OPERATORS,
+    AdvantageGroup, AdvantageRule, Behind, Clip, Gate, Loss, Moment, Normaliser, OPERATORS,
     PolicyAndTeacher, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step,
     TeacherWeight, Verdict, admit_teacher, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Device};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::engines::{Batching, Learner};
-use crate::engine::trainer::{Trainer, loss_of};
+use crate::engines::{Batching, Learner};
 use crate::error::{Error, Result};
 use crate::pack::{TokenGroup, token_group};
+use crate::trainer::{Trainer, loss_of};
 
 /// A recorded batch and its objective.
 #[derive(Clone, Debug, Deserialize)]
@@ -210,9 +210,9 @@ fn group_of(
         .iter()
         .map(|it| Rollout {
             tokens: it.response.clone(),
-            prefix: 0,
             log_probs: it.old_logprobs.clone(),
             ended: true,
+            ..Rollout::default()
         })
         .collect();
     let verdicts = policy
@@ -232,5 +232,6 @@ fn group_of(
     let mixed = apply_gate(scored, teacher.as_ref(), schedule.success_limit(Step(1)), slot);
     let at = Moment { step: Step(1), initial_threshold: 0.0 };
     let credit = terms.credit(&mixed, at);
-    Ok(token_group(mixed.members().iter().zip(credit), members[0].prompt.clone(), loss))
+    let members_of_group = mixed.members().iter().zip(credit);
+    Ok(token_group(members_of_group, members[0].prompt.clone(), |_| Behind::Sampled, loss))
 }

@@ -2,8 +2,8 @@
 //! keys and reads what the run will do.
 
 use hapo_core::{
-    AdvantageGroup, Annealing, Clip, Gate, GroupPlan, ImportanceRatioLevel, MICRO_GROUPS,
-    Normaliser, SlotRule, Step, TeacherWeight, Threshold,
+    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, SlotRule, Step,
+    TeacherWeight, Threshold,
 };
 use hapo_sampler::{Decoding, Truncation};
 use hapo_train::{Overrides, Recipe};
@@ -157,9 +157,9 @@ fn d21_srft_weights() {
 #[test]
 fn d22_prefixes_are_trapos_own() {
     let of = |text: &str| resolve(&format!("{text}\ntrapo.prefixes = \"micro-groups\""));
-    assert_eq!(trapo("").method().sampling(), GroupPlan::TeacherSlot);
-    let plan = of("method = \"trapo\"").unwrap().method().sampling();
-    assert_eq!(plan, GroupPlan::Prefixes(&MICRO_GROUPS));
+    assert_eq!(trapo("").method().needs(), Needs::ROLLOUTS);
+    let needs = of("method = \"trapo\"").unwrap().method().needs();
+    assert_eq!(needs, Needs { parts: 4, prefixes: true, ..Needs::ROLLOUTS });
     for (text, problem) in [
         ("method = \"luffy\"", "the section is for method = \"trapo\""),
         ("method = \"trapo\"\nhapo.turn_off_epoch = 1.5", "leaves nothing to the gate"),

@@ -37,6 +37,7 @@ REFUSED = {
     "hpt": "its teacher has a mean of its own",
     "chord-mu": "its teacher has a mean of its own",
     "chord-phi": "its teacher has a mean of its own",
+    "uft": "it samples behind prefixes, `hapo train` does",
 }
 
 REFUSED_SECTIONS = {

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::GroupPlan;
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
@@ -229,7 +228,7 @@ impl Found {
                 response: recipe.sampling().max_new_tokens as f64 / 2.0,
             };
             let planned = estimate(Workload::new(&recipe, &self.config, device), lengths);
-            let imitates = recipe.method().sampling() == GroupPlan::Demonstrations;
+            let imitates = !recipe.method().samples();
             if imitates && self.summary.with_teacher == 0 {
                 return Err(bad_input(
                     "this method imitates solutions, and the data have none",

@@ -1,15 +1,17 @@
 use std::sync::Arc;
 
-use super::{GroupPlan, Method};
+use super::Method;
 use crate::credit::{Credit, Moment};
 use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_rule};
-use crate::group::MixedGroup;
-use crate::rollout::Step;
+use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
+use crate::growth::{Growing, Growth, Needs};
+use crate::injection::{Behind, INJECTIONS, Injection, Offer, rollouts_to_sample};
+use crate::rollout::{Step, TeacherTrajectory};
 use crate::scores::Scores;
 
 /// A method and the gate that decides when the teacher enters its groups (Algorithm 1). The gate is the method's
 /// own, or that of Hindsight-Anchored Policy Optimization, which wraps any method with a teacher's term: the gate
-/// decides *when* the teacher enters and in which slot, the method what its tokens are worth.
+/// decides *when* something enters and in which slot, the injection *what*, the method what its tokens are worth.
 ///
 /// After the extinction of HAPO's gate every step is the method's on-policy objective, bit for bit.
 #[derive(Clone, Debug)]
@@ -17,28 +19,40 @@ pub struct Gated {
     method: Arc<dyn Method>,
     schedule: Schedule,
     slot: SlotRule,
-    is_hapo: bool,
+    /// That of HAPO; none for a method with its own gate.
+    injection: Option<&'static dyn Injection>,
+}
+
+/// HAPO's gate: when something enters, where and what.
+#[derive(Clone, Copy, Debug)]
+pub struct HapoGate {
+    /// When.
+    pub gate: Gate,
+    /// In which slot.
+    pub slot: SlotRule,
+    /// What.
+    pub injection: &'static dyn Injection,
+}
+
+impl HapoGate {
+    /// The paper's: the teacher's trajectory in the slot of the lowest reward.
+    pub fn of(gate: Gate) -> Self {
+        Self { gate, slot: SlotRule::LowestReward, injection: INJECTIONS[0] }
+    }
 }
 
 impl Gated {
     /// A method with its own gate, for groups of `group_size` members.
     pub fn bare(method: Arc<dyn Method>, group_size: usize) -> Result<Self, GateError> {
-        let slot = match method.plan().sampling {
-            GroupPlan::TeacherSlot | GroupPlan::Prefixes(_) => SlotRule::Fixed,
-            GroupPlan::Full | GroupPlan::Demonstrations => SlotRule::LowestReward,
-        };
-        Ok(Self {
-            schedule: Schedule::new(&method.plan().gate, group_size, 1)?,
-            method,
-            slot,
-            is_hapo: false,
-        })
+        let plan = method.plan();
+        let schedule = Schedule::new(&plan.gate, group_size, 1)?;
+        Ok(Self { schedule, slot: plan.slot, method, injection: None })
     }
 
     /// HAPO around a method.
     pub fn hapo(
         method: Arc<dyn Method>,
-        (gate, slot): (&Gate, SlotRule),
+        hapo: HapoGate,
         group_size: usize,
         steps_per_epoch: u64,
     ) -> Result<Self, GateError> {
@@ -46,32 +60,53 @@ impl Gated {
             let method = method.name();
             return Err(GateError::NotGated { method });
         }
-        check_slot_rule(gate, slot)?;
-        Ok(Self {
-            schedule: Schedule::new(gate, group_size, steps_per_epoch)?,
-            method,
-            slot,
-            is_hapo: true,
-        })
+        let HapoGate { gate, slot, injection } = hapo;
+        check_slot_rule(&gate, slot)?;
+        let schedule = Schedule::new(&gate, group_size, steps_per_epoch)?;
+        Ok(Self { schedule, method, slot, injection: Some(injection) })
     }
 
     /// Name in tables: the method's, with `-hapo` when HAPO wraps it.
     pub fn name(&self) -> String {
-        let suffix = if self.is_hapo { "-hapo" } else { "" };
+        let suffix = if self.injection.is_some() { "-hapo" } else { "" };
         format!("{}{suffix}", self.method.name())
     }
 
     /// The schedule of HAPO's gate. Is `None` for a bare method.
     pub fn schedule(&self) -> Option<&Schedule> {
-        self.is_hapo.then_some(&self.schedule)
+        self.injection.map(|_| &self.schedule)
     }
 
-    /// How groups are sampled. Under HAPO the gate looks at full groups.
-    pub fn sampling(&self) -> GroupPlan {
-        match self.slot {
-            _ if !self.is_hapo => self.method.plan().sampling,
-            SlotRule::Fixed => GroupPlan::TeacherSlot,
-            _ => GroupPlan::Full,
+    /// What a run must hold ready.
+    pub fn needs(&self) -> Needs {
+        match self.injection {
+            None => self.method.needs(),
+            Some(it) => Needs::ROLLOUTS.and(it.needs()),
+        }
+    }
+
+    /// Rollouts that fill a group of `group_size`: one fewer where a teacher has the fixed slot (D8).
+    pub fn rollouts(&self, group_size: usize, teacher: Option<&TeacherTrajectory>) -> usize {
+        rollouts_to_sample(self.slot, group_size, teacher)
+    }
+
+    /// The next part of a group (D35). Under HAPO the gate looks at full groups.
+    pub fn grow(&self, group: &Growing<'_>) -> Growth {
+        match self.injection {
+            None => self.method.grow(group),
+            Some(_) if group.part == 0 => Growth::once(group),
+            Some(it) if self.is_open(group.group, group.at.step) => it.grow(group),
+            Some(_) => Growth::Complete,
+        }
+    }
+
+    /// The group that is trained on, of everything that was sampled (Eq. 5).
+    pub fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
+        let is_open = self.is_open(&group, offer.slot.step);
+        match self.injection {
+            None => self.method.mix(group, offer, is_open),
+            Some(it) if is_open => it.mix(group, offer),
+            Some(_) => group.unchanged(Intervention::GateClosed),
         }
     }
 
@@ -95,10 +130,30 @@ impl Gated {
         self.slot
     }
 
+    /// The step, as a method is told it.
+    pub fn moment(&self, step: Step) -> Moment {
+        Moment { step, initial_threshold: self.schedule.initial_threshold() }
+    }
+
     /// What each span of tokens of each member is worth in this step (Eq. 2, Eq. 11).
     pub fn credit(&self, group: &MixedGroup, step: Step, scores: &Scores) -> Credit {
-        let initial_threshold = self.schedule.initial_threshold();
-        let at = Moment { step, initial_threshold };
-        self.method.credit(group, at, scores)
+        let credit = self.method.credit(group, self.moment(step), scores);
+        match self.injection {
+            Some(it) => it.credit(group, credit),
+            None => credit,
+        }
+    }
+
+    /// The prompt behind which a member is trained on (D36).
+    pub fn trained_behind(&self, member: &Member) -> Behind {
+        match (member, self.injection) {
+            (Member::Helped { .. }, Some(it)) => it.trained_behind(),
+            (Member::Policy(it), _) => self.method.trained_behind(&it.rollout),
+            _ => Behind::Sampled,
+        }
+    }
+
+    fn is_open(&self, group: &ScoredGroup, step: Step) -> bool {
+        self.success_limit(step).is_open(group.successes())
     }
 }

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
-use super::{GroupPlan, Method, MethodEntry, Plan};
+use super::{Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::gate::{Annealing, Gate, Threshold};
+use crate::gate::{Annealing, Gate, SlotRule, Threshold};
 use crate::group::{Member, MixedGroup};
 use crate::operators;
 use crate::scores::Scores;
@@ -35,11 +35,11 @@ impl Method for Hpt {
 
     fn plan(&self) -> Plan {
         Plan {
-            sampling: GroupPlan::Full,
             gate: Gate::Confidence {
                 threshold: Threshold::Derived { success_limit: 0 },
                 annealing: Annealing::Off,
             },
+            slot: SlotRule::LowestReward,
             can_be_gated: true,
             teacher_apart: true,
         }

@@ -1,7 +1,7 @@
 //! Methods: what the tokens of a group are worth, and when the teacher enters without a gate.
 //!
-//! A method says how groups are sampled and turns each into spans of tokens with terms ([`Method::credit`]);
-//! [`Gated`] decides *when* the teacher enters. The price of knowing no tensor is that the trainer carries
+//! A method asks for the parts of a group ([`Method::grow`]) and turns the group into spans of tokens with terms
+//! ([`Method::credit`]); [`Gated`] decides *when* the teacher enters. The price of knowing no tensor is that the trainer carries
 //! log-probabilities to the host's memory and derivatives back, a few bytes per token.
 //!
 //! A method is one file in this folder, which may read a table of its own from the recipe, and one line in
@@ -16,6 +16,7 @@ mod maxrl;
 mod sft;
 mod srft;
 mod trapo;
+mod uft;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,24 +25,46 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::gate::Gate;
-use crate::group::MixedGroup;
+use crate::gate::{Gate, SlotRule};
+use crate::group::{MixedGroup, ScoredGroup};
+use crate::growth::{Growing, Growth, Needs};
+use crate::injection::{Behind, Offer};
 use crate::operators::Operator;
+use crate::rollout::Rollout;
 use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
-pub use gated::Gated;
+pub use gated::{Gated, HapoGate};
 pub use sft::demonstration;
-pub use trapo::{MICRO_GROUPS, MicroGroup, PREFIX_GROUP_SIZE, WHOLE_TEACHER_BELOW};
 
 /// What differs between methods. Grading, injection, packing, the update and the logs are the same for all.
 pub trait Method: fmt::Debug + Send + Sync {
     /// Name in recipes and tables.
     fn name(&self) -> &'static str;
 
-    /// How its groups come about.
+    /// Where the teacher is in its groups.
     fn plan(&self) -> Plan {
         Plan::ON_POLICY
+    }
+
+    /// What a run must hold ready for it.
+    fn needs(&self) -> Needs {
+        Needs::ROLLOUTS
+    }
+
+    /// The next part of a group; by default all of it at once (D35).
+    fn grow(&self, group: &Growing<'_>) -> Growth {
+        Growth::once(group)
+    }
+
+    /// The group that is trained on; by default every rollout that was sampled, and the teacher if its gate `is_open`.
+    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
+        offer.mix(group, is_open)
+    }
+
+    /// The prompt behind which a rollout is trained on (D36).
+    fn trained_behind(&self, _rollout: &Rollout) -> Behind {
+        Behind::Sampled
     }
 
     /// Keys of the recipe's shared sections, or whole sections, that mean nothing to the method. Written, they are
@@ -55,9 +78,9 @@ pub trait Method: fmt::Debug + Send + Sync {
 }
 
 impl dyn Method + '_ {
-    /// How a prompt's group is sampled.
-    pub fn sampling(&self) -> GroupPlan {
-        self.plan().sampling
+    /// Whether responses are sampled.
+    pub fn samples(&self) -> bool {
+        self.needs().samples
     }
 
     /// Whether `[hapo]` may decide when the teacher enters.
@@ -66,13 +89,13 @@ impl dyn Method + '_ {
     }
 }
 
-/// How the groups of a method come about, and where the teacher is in them.
+/// Where the teacher is in the groups of a method.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// How a prompt's group is sampled.
-    pub sampling: GroupPlan,
     /// The gate without `[hapo]`.
     pub gate: Gate,
+    /// The teacher's slot without `[hapo]`; in a fixed one a rollout fewer is sampled (D8).
+    pub slot: SlotRule,
     /// Whether `[hapo]` may decide in place of `gate` when the teacher enters: the method gives the teacher's tokens
     /// a term, and does not decide by itself.
     pub can_be_gated: bool,
@@ -83,33 +106,19 @@ pub struct Plan {
 impl Plan {
     /// Rollouts alone.
     pub const ON_POLICY: Self = Self {
-        sampling: GroupPlan::Full,
         gate: Gate::Never,
+        slot: SlotRule::LowestReward,
         can_be_gated: false,
         teacher_apart: false,
     };
 
     /// The teacher in slot 0 of every group (D8), unless `[hapo]` decides.
     pub const TEACHER_SLOT: Self = Self {
-        sampling: GroupPlan::TeacherSlot,
         gate: Gate::Always,
+        slot: SlotRule::Fixed,
         can_be_gated: true,
         teacher_apart: false,
     };
-}
-
-/// How a prompt's group of N members is sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupPlan {
-    /// Nothing is sampled; the batch is the demonstrations of its prompts.
-    Demonstrations,
-    /// All N members are rollouts.
-    Full,
-    /// N − 1 rollouts, and the teacher in slot 0 (D8).
-    TeacherSlot,
-    /// Parts of the group one after the other, whose rollouts continue prefixes of the teacher's trajectory; the
-    /// last slot is the teacher's or one more rollout's (D22).
-    Prefixes(&'static [MicroGroup]),
 }
 
 /// The teacher's term of a method: a recipe's `[teacher]`.
@@ -216,6 +225,7 @@ methods! {
     luffy::METHOD,
     srft::METHOD with srft: srft::Own,
     trapo::METHOD with trapo: trapo::Own,
+    uft::METHOD with uft: uft::Own,
     hpt::METHOD,
     chord::MU with chord_mu: chord::Own,
     chord::PHI with chord_phi: chord::Own,

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 
-use super::{GroupPlan, Method, MethodEntry, Plan};
+use super::{Method, MethodEntry};
 use crate::credit::{Credit, Moment, Span, Term};
 use crate::group::{Member, MixedGroup};
+use crate::growth::Needs;
 use crate::operators;
 use crate::scores::Scores;
 
@@ -26,15 +27,15 @@ impl Method for Sft {
         METHOD.name
     }
 
-    fn plan(&self) -> Plan {
-        Plan { sampling: GroupPlan::Demonstrations, ..Plan::ON_POLICY }
+    fn needs(&self) -> Needs {
+        Needs::DEMONSTRATIONS
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
         let members = group.members().iter();
         members
             .map(|it| match it {
-                Member::Policy(_) => Vec::new(),
+                Member::Policy(_) | Member::Helped { .. } => Vec::new(),
                 Member::Teacher { trajectory, .. } => demonstration(trajectory.tokens().len()),
             })
             .collect()

@@ -2,11 +2,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{GroupPlan, Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, MethodError, Plan};
 use crate::advantage::advantages;
-use crate::credit::{Credit, Moment, PolicyAndTeacher, Span, Term};
-use crate::gate::{Annealing, Gate, Threshold};
-use crate::group::{Member, MixedGroup};
+use crate::credit::{Credit, Moment, PolicyAndTeacher, Term, behind_prefix};
+use crate::gate::{Annealing, Gate, SlotRule, Threshold};
+use crate::group::{Member, MixedGroup, ScoredGroup};
+use crate::growth::{Growing, Growth, Needs, Prefix};
+use crate::injection::Offer;
 use crate::operators;
 use crate::rollout::{TeacherTrajectory, TokenId};
 use crate::scores::Scores;
@@ -28,9 +30,9 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let prefixes = settings.trapo.prefixes;
-        if prefixes == Prefixes::MicroGroups && settings.group_size != PREFIX_GROUP_SIZE {
+        if prefixes == Prefixes::MicroGroups && settings.group_size != GROUP_SIZE {
             let problem = format!(
-                "expected sampling.group_size = {PREFIX_GROUP_SIZE}, got {}; groups are sampled in parts of 4 + 2 + 1 + 1",
+                "expected sampling.group_size = {GROUP_SIZE}, got {}; groups are sampled in parts of 4 + 2 + 1 + 1",
                 settings.group_size
             );
             return Err(MethodError { key: "trapo.prefixes", problem });
@@ -69,17 +71,53 @@ impl Method for Trapo {
     fn plan(&self) -> Plan {
         match self.prefixes {
             Prefixes::Off => Plan::TEACHER_SLOT,
-            // The method decides by itself when the teacher helps.
+            // The method decides by itself when the teacher helps. The gate is for the logs: its S counts the first part.
             Prefixes::MicroGroups => Plan {
-                sampling: GroupPlan::Prefixes(&MICRO_GROUPS),
                 gate: Gate::Confidence {
                     threshold: Threshold::Derived { success_limit: WHOLE_TEACHER_BELOW - 1 },
                     annealing: Annealing::Off,
                 },
+                slot: SlotRule::Fixed,
                 can_be_gated: false,
                 teacher_apart: false,
             },
         }
+    }
+
+    fn needs(&self) -> Needs {
+        match self.prefixes {
+            Prefixes::Off => Needs::ROLLOUTS,
+            Prefixes::MicroGroups => {
+                Needs { parts: MICRO_GROUPS.len() + 1, prefixes: true, ..Needs::ROLLOUTS }
+            }
+        }
+    }
+
+    fn grow(&self, group: &Growing<'_>) -> Growth {
+        if self.prefixes == Prefixes::Off {
+            return Growth::once(group);
+        }
+        let needs_teacher = group.succeeded() < WHOLE_TEACHER_BELOW;
+        match (MICRO_GROUPS.get(group.part), group.teacher()) {
+            (Some(part), Some(teacher)) => {
+                let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
+                Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
+            }
+            (Some(part), None) => Growth::plain(part.rollouts),
+            (None, teacher) if group.part == MICRO_GROUPS.len() => match teacher {
+                Some(_) if needs_teacher => Growth::Complete,
+                _ => Growth::plain(1),
+            },
+            (None, _) => Growth::Complete,
+        }
+    }
+
+    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
+        let is_open = match self.prefixes {
+            Prefixes::Off => is_open,
+            Prefixes::MicroGroups => group.all_successes() < WHOLE_TEACHER_BELOW,
+        };
+        offer.mix(group, is_open)
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
@@ -91,12 +129,11 @@ impl Method for Trapo {
                 && it.rollout.prefix > 0
             {
                 let teacher = self.terms.teacher_term(group, at, advantage);
-                let taught = Span::new(0..it.rollout.prefix, teacher);
-                let tokens = it.rollout.prefix..it.rollout.tokens.len();
-                let sampled = Span::new(tokens, Term::policy(advantage));
+                *spans = behind_prefix(&it.rollout, teacher, Term::policy(advantage));
                 // Two rollouts continue the first prefix, and it is imitated once.
-                let again = it.index == MICRO_GROUPS[0].rollouts;
-                *spans = if again { vec![sampled] } else { vec![taught, sampled] };
+                if it.index == MICRO_GROUPS[0].rollouts {
+                    spans.remove(0);
+                }
             }
         }
         credit
@@ -105,32 +142,31 @@ impl Method for Trapo {
 
 /// Rollouts of a group that are sampled together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MicroGroup {
-    /// How many.
-    pub rollouts: usize,
+struct MicroGroup {
+    rollouts: usize,
     /// Share of the teacher's tokens that they continue, in percent.
-    pub prefix_percent: usize,
-    /// They continue it if fewer than so many rollouts before them succeeded.
-    pub below: usize,
+    prefix_percent: usize,
+    /// They get the prefix only if fewer than this many earlier rollouts succeeded.
+    below: usize,
 }
 
 /// Members of a group with prefixes.
-pub const PREFIX_GROUP_SIZE: usize = 8;
+const GROUP_SIZE: usize = 8;
 
 /// The parts that are sampled; the eighth member is the teacher or one more rollout without a prefix.
-pub const MICRO_GROUPS: [MicroGroup; 3] = [
+const MICRO_GROUPS: [MicroGroup; 3] = [
     MicroGroup { rollouts: 4, prefix_percent: 0, below: 0 },
     MicroGroup { rollouts: 2, prefix_percent: 25, below: 2 },
     MicroGroup { rollouts: 1, prefix_percent: 50, below: 4 },
 ];
 
-/// The whole trajectory enters if fewer than so many of the seven sampled rollouts succeeded.
-pub const WHOLE_TEACHER_BELOW: usize = 7;
+/// The whole trajectory enters if fewer than this many of the seven sampled rollouts succeeded.
+const WHOLE_TEACHER_BELOW: usize = 7;
 
 impl MicroGroup {
     /// The prefix after `successes` of the rollouts before: the first tokens of the trajectory, rounded down, and the
     /// rest of the paragraph that they end in, unless that is 30 % of the trajectory or more. Never all of it.
-    pub fn prefix(
+    fn prefix(
         self,
         successes: usize,
         teacher: &TeacherTrajectory,
@@ -171,6 +207,6 @@ mod tests {
         assert_eq!(ending_at(2), [0, 2, 5]);
         let sampled: usize = MICRO_GROUPS.iter().map(|it| it.rollouts).sum();
         assert_eq!(sampled, WHOLE_TEACHER_BELOW);
-        assert_eq!(sampled + 1, PREFIX_GROUP_SIZE);
+        assert_eq!(sampled + 1, GROUP_SIZE);
     }
 }

@@ -6,7 +6,7 @@ use hapo_core::*;
 pub const END: TokenId = 2;
 
 pub fn rollout(length: usize, ended: bool) -> Rollout {
-    Rollout { tokens: vec![9; length], prefix: 0, log_probs: vec![-0.25; length], ended }
+    Rollout { tokens: vec![9; length], log_probs: vec![-0.25; length], ended, ..Rollout::default() }
 }
 
 /// One rollout per character: `c` correct, `w` wrong, `u` unparsable; of lengths 1, 2, 3….

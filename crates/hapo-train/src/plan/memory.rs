@@ -1,6 +1,5 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
-use hapo_core::GroupPlan;
 use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held as Purpose, NumberFormat};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
@@ -24,7 +23,7 @@ const PER_TOKEN: u64 = 400;
 
 /// Whether a step of the recipe samples.
 pub(super) fn samples(recipe: &Recipe) -> bool {
-    recipe.method().sampling() != GroupPlan::Demonstrations
+    recipe.method().samples()
 }
 
 /// Something that is sampled at once.
@@ -47,11 +46,11 @@ impl Sampling {
     pub(super) fn of_step(recipe: &Recipe) -> Option<Self> {
         let s = recipe.sampling();
         // A prefix of the teacher is read with the prompt.
-        let prefix = match recipe.method().sampling() {
-            GroupPlan::Demonstrations => return None,
-            GroupPlan::Prefixes(_) => s.max_new_tokens,
-            _ => 0,
-        };
+        let needs = recipe.needs();
+        if !needs.samples {
+            return None;
+        }
+        let prefix = if needs.prefixes { s.max_new_tokens } else { 0 };
         Some(Self {
             prompts: s.prompts_per_step,
             completions: s.group_size,

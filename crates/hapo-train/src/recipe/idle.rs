@@ -1,7 +1,7 @@
 //! Keys that a recipe does not read. A key that is written where nothing reads it is refused: whoever wrote it expects
 //! something of it. The recipe that a run folder keeps leaves it out.
 
-use hapo_core::{AnnealingMode, GateMode, GroupPlan, METHODS, Method};
+use hapo_core::{AnnealingMode, Gate, GateMode, METHODS, Method};
 
 use super::rules::imitates;
 use super::scope::Scope;
@@ -60,7 +60,7 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
         Scope::Rollouts => of_method(imitates(method), "samples no rollouts"),
         Scope::Samples => of_method(imitates(method) && it.eval.is_none(), "samples no rollouts"),
         Scope::Teacher => {
-            let alone = method.sampling() == GroupPlan::Full && !method.can_be_gated();
+            let alone = method.plan().gate == Gate::Never && !method.needs().prefixes;
             of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
                 refused(is_gate(GateMode::Never), "hapo.gate = \"never\" lets no teacher in")
             })

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, GroupPlan, Loss, METHODS, Method,
-    MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, Loss, METHODS, Method, MethodSettings,
+    Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -326,7 +326,7 @@ fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
 
 /// Whether nothing is sampled.
 pub(super) fn imitates(method: &dyn Method) -> bool {
-    method.sampling() == GroupPlan::Demonstrations
+    !method.samples()
 }
 
 /// The gate and its slot rule; `None` for the bare method.
@@ -363,12 +363,10 @@ fn not_gateable(method: &dyn Method) -> Problem {
     });
     let names: Vec<&str> = gateable.map(|it| it.name).collect();
     let hint = format!("HAPO wraps a method that has a teacher: {}", names.join(", "));
-    let what = match method.sampling() {
-        GroupPlan::Prefixes(_) => {
-            "the prefixes decide when the teacher helps, which leaves nothing to the gate"
-                .to_owned()
-        }
-        _ => format!("`{}` has no teacher term to gate", method.name()),
+    let what = if method.needs().prefixes {
+        "the prefixes decide when the teacher helps, which leaves nothing to the gate".to_owned()
+    } else {
+        format!("`{}` has no teacher term to gate", method.name())
     };
     Problem::new("hapo", what, hint)
 }

@@ -1,19 +1,25 @@
 //! The groups of a step: all that were sampled, and those of them that are trained on.
 
-use hapo_core::MixedGroup;
+use hapo_core::{Credit, MixedGroup};
 use hapo_sampler::Sampled;
 
-use crate::grading::verifier::AnswerCounts;
+use super::clock::Clock;
 use crate::pack::TokenGroup;
+use crate::verifier::AnswerCounts;
+
+/// A group after the gate, and what the method and the objective make of it.
+pub(crate) struct Credited {
+    pub(crate) group: MixedGroup,
+    /// By member.
+    pub(crate) credit: Credit,
+    pub(crate) tokens: TokenGroup,
+}
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
-#[derive(Default)]
 pub(crate) struct Batch {
     /// Every group that was sampled, in order.
-    sampled: Vec<MixedGroup>,
-    /// What the objective makes of each, until it is taken.
-    credited: Vec<TokenGroup>,
-    /// Whether it gives each a term (D20).
+    sampled: Vec<Credited>,
+    /// Whether the objective gives each a term (D20).
     has_terms: Vec<bool>,
     /// Indices of those that are trained on, by slot.
     slots: Vec<usize>,
@@ -21,24 +27,37 @@ pub(crate) struct Batch {
     pub(crate) dropped: usize,
     pub(crate) tokens: SampledTokens,
     pub(crate) answers: AnswerCounts,
+    pub(crate) clock: Clock,
 }
 
 impl Batch {
+    /// No group yet, and the step's clock started.
+    pub(crate) fn begin() -> Self {
+        Self {
+            sampled: Vec::new(),
+            has_terms: Vec::new(),
+            slots: Vec::new(),
+            dropped: 0,
+            tokens: SampledTokens::default(),
+            answers: AnswerCounts::default(),
+            clock: Clock::start(),
+        }
+    }
+
     /// Every group that was sampled, in order.
-    pub(crate) fn sampled(&self) -> &[MixedGroup] {
-        &self.sampled
+    pub(crate) fn sampled(&self) -> impl Iterator<Item = (&MixedGroup, &Credit)> {
+        self.sampled.iter().map(|it| (&it.group, &it.credit))
     }
 
     /// The groups that are trained on.
-    pub(crate) fn trained(&self) -> impl Iterator<Item = &MixedGroup> {
-        self.slots.iter().map(|it| &self.sampled[*it])
+    pub(crate) fn trained(&self) -> impl Iterator<Item = (&MixedGroup, &Credit)> {
+        self.slots.iter().map(|it| (&self.sampled[*it].group, &self.sampled[*it].credit))
     }
 
-    /// What the objective makes of them. They can be taken once.
-    pub(crate) fn take_credited(&mut self) -> Vec<TokenGroup> {
-        let mut all: Vec<_> = std::mem::take(&mut self.credited).into_iter().map(Some).collect();
-        let taken = self.slots.iter().map(|it| all[*it].take().expect("a group has one slot"));
-        taken.collect()
+    /// Their tokens. They can be taken once.
+    pub(crate) fn take_tokens(&mut self) -> Vec<TokenGroup> {
+        let sampled = &mut self.sampled;
+        self.slots.iter().map(|it| std::mem::take(&mut sampled[*it].tokens)).collect()
     }
 
     /// How many of them cannot move the weights: the objective gives them no term (D20).
@@ -57,7 +76,7 @@ impl Batch {
     }
 
     /// Adds a round's groups: all of the first round, later ones in slots without signal.
-    pub(crate) fn add(&mut self, groups: Vec<MixedGroup>, credited: Vec<TokenGroup>) {
+    pub(crate) fn add(&mut self, groups: Vec<Credited>) {
         let fresh = self.sampled.len()..self.sampled.len() + groups.len();
         if self.sampled.is_empty() {
             self.slots = fresh.collect();
@@ -68,9 +87,8 @@ impl Batch {
                 *slot = index;
             }
         }
+        self.has_terms.extend(groups.iter().map(|it| it.tokens.has_terms()));
         self.sampled.extend(groups);
-        self.has_terms.extend(credited.iter().map(TokenGroup::has_terms));
-        self.credited.extend(credited);
     }
 }
 

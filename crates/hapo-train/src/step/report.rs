@@ -6,16 +6,15 @@ use hapo_run::{Metrics, REWARD_FAILED, REWARD_PARTS};
 use super::batch::{Batch, SampledTokens};
 use super::clock::{Clock, unix_seconds};
 use super::task::Task;
-use crate::engine::trainer::loss_of;
-use crate::observe::memory;
-use crate::observe::stats::Stats;
+use crate::memory;
+use crate::stats::Stats;
+use crate::trainer::loss_of;
 
 /// Every number of a step.
 pub(super) fn step(
     task: Task<'_>,
     batch: &Batch,
     (stats, kl): (&Stats, Option<f64>),
-    clock: &Clock,
     step: Step,
 ) -> Metrics {
     let mut metrics = Metrics::default();
@@ -40,8 +39,8 @@ pub(super) fn step(
         metrics.set("policy/kl_to_initial", it);
     }
     let sampled = batch.tokens.lengths.iter().sum();
-    metrics.set("verify/ms", clock.seconds("verify") * 1e3);
-    times(&mut metrics, clock, sampled, stats.tokens);
+    metrics.set("verify/ms", batch.clock.seconds("verify") * 1e3);
+    times(&mut metrics, &batch.clock, sampled, stats.tokens);
     metrics
 }
 
@@ -57,12 +56,13 @@ fn groups(metrics: &mut Metrics, batch: &Batch) {
 
 /// What dynamic sampling made of them: the groups that are trained on.
 fn selection(metrics: &mut Metrics, batch: &Batch) {
-    let selected: Vec<_> = batch.trained().cloned().collect();
-    let it = BatchStatistics::of(&selected, 0);
+    let it = BatchStatistics::of(batch.trained(), 0);
     metrics.set("groups/refilled", batch.resampled() as f64);
     metrics.set("selected/without_signal", batch.without_signal() as f64);
     metrics.set("selected/reward_mean", it.reward_mean);
-    metrics.set("selected/reward_policy_only", it.reward_policy_only);
+    if let Some(reward) = it.reward_policy_only {
+        metrics.set("selected/reward_policy_only", reward);
+    }
     metrics.set("selected/beta", it.beta);
 }
 

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{
-    Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Scores, Slot,
-    SlotRule, Step, SuccessLimit, Verdict, apply_gate,
+    Behind, Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Scores,
+    Slot, SlotRule, Step, SuccessLimit, Verdict, apply_gate,
 };
 use hapo_kernels::{AdamW, Cpu, NumberFormat, TracedCall};
 use hapo_model::{
@@ -317,7 +317,12 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
             .map(|(it, prompt)| {
                 let group = mixed(it.group);
                 let credit = grpo.credit(&group, Step(1), Scores::NONE);
-                token_group(group.members().iter().zip(credit), prompt.clone(), &loss)
+                token_group(
+                    group.members().iter().zip(credit),
+                    prompt.clone(),
+                    |_| Behind::Sampled,
+                    &loss,
+                )
             })
             .collect();
         trainer.gradient(&loss, &groups, batching)?;

@@ -1,0 +1,180 @@
+//! How a prompt's group comes about: part by part, as its method asks (D35).
+//!
+//! A method looks at the group as far as it is there and asks for the next part, or says that the group is complete.
+//! It keeps no state: everything that it may look at is in [`Growing`], and a part's index is the key of its draws.
+//! The price is one call of the sampler for each part.
+
+use crate::credit::Moment;
+use crate::group::{PolicyMember, ScoredGroup};
+use crate::rng::{CounterRng, RngCounter, RngStream};
+use crate::rollout::{Context, PromptId, TeacherTrajectory, TokenId};
+
+/// The next part of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Growth {
+    /// These rollouts are sampled next. Its index is the number of parts before it.
+    Sample(Part),
+    /// Nothing more is sampled.
+    Complete,
+}
+
+/// Rollouts of a group that are sampled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Number of rollouts.
+    pub rollouts: usize,
+    /// The first tokens of their responses, which are given (D36).
+    pub prefix: Prefix,
+    /// The rendering of the prompt that they are sampled behind (D36).
+    pub context: Context,
+}
+
+/// The first tokens of a response, which are given to the policy and use up its response limit (D36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefix {
+    /// None: the policy writes the whole response.
+    None,
+    /// The first tokens of the teacher's trajectory, at most all but its end token.
+    Teacher(usize),
+    /// The first tokens of a rollout that is in the group already.
+    Own {
+        /// Its index among the members.
+        rollout: usize,
+        /// Number of tokens.
+        tokens: usize,
+    },
+}
+
+impl Growth {
+    /// The whole group in one part.
+    pub fn once(group: &Growing<'_>) -> Self {
+        Self::once_behind(group, Prefix::None)
+    }
+
+    /// The whole group in one part, all of it behind one prefix.
+    pub fn once_behind(group: &Growing<'_>, prefix: Prefix) -> Self {
+        match group.part {
+            0 => Self::behind(group.size, prefix),
+            _ => Self::Complete,
+        }
+    }
+
+    /// A part without help.
+    pub fn plain(rollouts: usize) -> Self {
+        Self::behind(rollouts, Prefix::None)
+    }
+
+    /// A part whose responses begin with a prefix.
+    pub fn behind(rollouts: usize, prefix: Prefix) -> Self {
+        Self::Sample(Part { rollouts, prefix, context: Context::Plain })
+    }
+
+    /// A part that is sampled behind another rendering of the prompt.
+    pub fn under(rollouts: usize, context: Context) -> Self {
+        Self::Sample(Part { rollouts, prefix: Prefix::None, context })
+    }
+}
+
+/// A group as far as it is sampled and scored.
+#[derive(Clone, Copy)]
+pub struct Growing<'a> {
+    /// The parts so far, joined.
+    pub group: &'a ScoredGroup,
+    /// Index of the part that would be next.
+    pub part: usize,
+    /// Rollouts that fill the group: N, or one fewer where the teacher has a fixed slot (D8).
+    pub size: usize,
+    /// The prompt's admitted trajectories (D9).
+    pub teachers: &'a [TeacherTrajectory],
+    /// Hints that the prompt can be rendered with.
+    pub hints: usize,
+    /// The step, and γ0 of the gate.
+    pub at: Moment,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Whether a token ends a paragraph.
+    pub ends_paragraph: &'a dyn Fn(TokenId) -> bool,
+}
+
+impl<'a> Growing<'a> {
+    /// The prompt.
+    pub fn prompt(&self) -> PromptId {
+        self.group.prompt()
+    }
+
+    /// The rollouts so far.
+    pub fn members(&self) -> &'a [PolicyMember] {
+        self.group.members()
+    }
+
+    /// The teacher's trajectory.
+    pub fn teacher(&self) -> Option<&'a TeacherTrajectory> {
+        self.teachers.first()
+    }
+
+    /// Successes of all parts so far, those with help included (D28). S is that of
+    /// [`ScoredGroup::successes`].
+    pub fn succeeded(&self) -> usize {
+        self.group.all_successes()
+    }
+
+    /// Draws of the method at this step, prompt and part.
+    pub fn rng(&self) -> CounterRng {
+        let (step, prompt) = (self.at.step.0, self.prompt().0);
+        let counter = RngCounter { step, prompt, rollout: self.part as u64, position: 0 };
+        CounterRng::new(self.seed, RngStream::Growth, counter)
+    }
+
+    /// The tokens of a prefix and the log-probabilities recorded for them, none for the teacher's. At least one token
+    /// of `limit` is left to the policy.
+    pub fn given(&self, prefix: Prefix, limit: usize) -> (&'a [TokenId], &'a [f32]) {
+        let most = limit.saturating_sub(1);
+        let (tokens, log_probs, wanted): (_, &'a [f32], _) = match prefix {
+            Prefix::None => return (&[], &[]),
+            Prefix::Teacher(wanted) => {
+                let tokens = self.teacher().map_or(&[][..], TeacherTrajectory::tokens);
+                (&tokens[..tokens.len().saturating_sub(1)], &[], wanted)
+            }
+            Prefix::Own { rollout, tokens } => {
+                let it = &self.members()[rollout].rollout;
+                // What continues a prefix itself has no log-probabilities of that part.
+                let known = if it.prefix == 0 { &it.log_probs[..] } else { &[] };
+                (&it.tokens[..], known, tokens)
+            }
+        };
+        let given = wanted.min(tokens.len()).min(most);
+        (&tokens[..given], &log_probs[..given.min(log_probs.len())])
+    }
+}
+
+/// What a run must hold ready for a method: plain data, read before anything is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Responses are sampled. Otherwise a batch is the demonstrations of its prompts.
+    pub samples: bool,
+    /// Most parts that a group is sampled in; more than one needs a trainer that samples again within a step.
+    pub parts: usize,
+    /// Responses may begin with a prefix.
+    pub prefixes: bool,
+    /// The prompt may be rendered with a hint.
+    pub hints: bool,
+}
+
+impl Needs {
+    /// A group of rollouts in one part.
+    pub const ROLLOUTS: Self = Self { samples: true, parts: 1, prefixes: false, hints: false };
+
+    /// Demonstrations, and no rollout.
+    pub const DEMONSTRATIONS: Self = Self { samples: false, parts: 0, ..Self::ROLLOUTS };
+
+    /// Both of two needs; the second's parts come after the first's.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self {
+            samples: self.samples || more.samples,
+            parts: self.parts + more.parts,
+            prefixes: self.prefixes || more.prefixes,
+            hints: self.hints || more.hints,
+        }
+    }
+}

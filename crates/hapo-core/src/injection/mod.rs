@@ -1,0 +1,184 @@
+//! Injection: what enters a group at an open gate, and in which slot.
+//!
+//! The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the paper's argmin a total order, so
+//! that one rollout is replaced and always the same one. The price is one rule more than the paper has. What enters is
+//! the teacher's trajectory, as in the paper, or another entry of [`INJECTIONS`].
+
+mod hint;
+mod prefix;
+mod trace;
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use crate::credit::Credit;
+use crate::gate::{SlotRule, SuccessLimit};
+use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
+use crate::growth::{Growing, Growth, Needs};
+use crate::rng::{CounterRng, RngCounter, RngStream};
+use crate::rollout::{Step, TeacherTrajectory};
+
+/// What enters a group at an open gate. The gate decides when, the method what its tokens are worth.
+pub trait Injection: fmt::Debug + Sync {
+    /// Name in recipes.
+    fn name(&self) -> &'static str;
+
+    /// One line for lists.
+    fn summary(&self) -> &'static str;
+
+    /// What it needs besides the rollouts of the group.
+    fn needs(&self) -> Needs {
+        Needs { parts: 0, ..Needs::ROLLOUTS }
+    }
+
+    /// What is sampled at an open gate, after the whole group; by default nothing.
+    fn grow(&self, _group: &Growing<'_>) -> Growth {
+        Growth::Complete
+    }
+
+    /// The group with what enters at an open gate.
+    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup;
+
+    /// What the method's credit becomes.
+    fn credit(&self, _group: &MixedGroup, credit: Credit) -> Credit {
+        credit
+    }
+
+    /// The prompt behind which a rollout with help is trained on (D36).
+    fn trained_behind(&self) -> Behind {
+        Behind::Sampled
+    }
+}
+
+/// The prompt behind which a rollout is trained on (D36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// That behind which it was sampled.
+    Sampled,
+    /// The plain one.
+    Plain,
+}
+
+/// Every injection; the first is the paper's.
+pub const INJECTIONS: &[&dyn Injection] = &[&trace::Trace, &prefix::Prefixed, &hint::Hinted];
+
+/// The injection of that name.
+pub fn injection(name: &str) -> Option<&'static dyn Injection> {
+    INJECTIONS.iter().copied().find(|it| it.name() == name)
+}
+
+/// What may enter a group, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer<'a> {
+    /// The prompt's admitted trajectories (D9).
+    pub teachers: &'a [TeacherTrajectory],
+    /// The slot.
+    pub slot: Slot,
+}
+
+impl Offer<'_> {
+    /// The group with the teacher's trajectory if `is_open` (Eq. 5): the injection of a method without `[hapo]`.
+    pub fn mix(&self, group: ScoredGroup, is_open: bool) -> MixedGroup {
+        if is_open {
+            trace::Trace.mix(group, self)
+        } else {
+            group.unchanged(Intervention::GateClosed)
+        }
+    }
+
+    /// Index of the rollout of the first part that gives way; none for a fixed slot, or where no rollout came back.
+    fn slot_in(&self, group: &ScoredGroup) -> Option<usize> {
+        let first = group.members.partition_point(|it| it.rollout.part == 0);
+        slot_index(&group.members[..first], self.slot, group.prompt.0)
+    }
+}
+
+/// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1): the teacher takes the slot of
+/// exactly one rollout, which stays known as the replaced one, or the free slot 0 of a fixed rule (D7, D8). In a group
+/// of which no rollout came back the teacher is alone; such groups are dropped before (D6).
+pub fn apply_gate(
+    group: ScoredGroup,
+    teacher: Option<&TeacherTrajectory>,
+    success_limit: SuccessLimit,
+    slot: Slot,
+) -> MixedGroup {
+    let is_open = success_limit.is_open(group.successes());
+    let teachers = teacher.map_or(&[][..], std::slice::from_ref);
+    Offer { teachers, slot }.mix(group, is_open)
+}
+
+/// How many rollouts to sample for a prompt of a group of `group_size` trajectories: one fewer where a
+/// teacher takes the fixed slot (D8). A prompt without an admissible teacher gets a full group, so that
+/// every group of a step has `group_size` members.
+pub fn rollouts_to_sample(
+    rule: SlotRule,
+    group_size: usize,
+    teacher: Option<&TeacherTrajectory>,
+) -> usize {
+    match (rule, teacher) {
+        (SlotRule::Fixed, Some(_)) => group_size.saturating_sub(1),
+        _ => group_size,
+    }
+}
+
+/// The slot rule, and the key of the draw that [`SlotRule::Random`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Which slot is taken.
+    pub rule: SlotRule,
+    /// Seed of the run.
+    pub seed: u64,
+    /// The training step.
+    pub step: Step,
+}
+
+/// Index of the rollout that gives way. `None` for the fixed slot, or if no rollout came back.
+fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize> {
+    if members.is_empty() {
+        return None;
+    }
+    match slot.rule {
+        SlotRule::Fixed => None,
+        SlotRule::First => Some(0),
+        SlotRule::Random => {
+            let counter = RngCounter { step: slot.step.0, prompt, rollout: 0, position: 0 };
+            let drawn =
+                CounterRng::new(slot.seed, RngStream::Slot, counter).below(members.len() as u64);
+            Some(drawn as usize)
+        }
+        SlotRule::Longest => {
+            (0..members.len()).min_by_key(|&it| Reverse(members[it].rollout.tokens.len()))
+        }
+        SlotRule::LowestReward => (0..members.len()).min_by(|&a, &b| {
+            let tie = |it: usize| {
+                let rollout = &members[it].rollout;
+                (rollout.ended, Reverse(rollout.tokens.len()))
+            };
+            let rewards = members[a].reward.total_cmp(&members[b].reward);
+            rewards.then_with(|| tie(a).cmp(&tie(b)))
+        }),
+    }
+}
+
+/// Whether a rollout with help has succeeded.
+fn help_succeeded(group: &Growing<'_>) -> bool {
+    group.members().iter().any(|it| it.rollout.part > 0 && it.is_success)
+}
+
+/// The group with its first success among the rollouts with help; the others of them are thrown away (D35).
+fn let_help_in(mut group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
+    let slot = offer.slot_in(&group);
+    let is_helped = |it: &PolicyMember| it.rollout.part > 0;
+    let intervention = if group.members.iter().any(is_helped) {
+        Intervention::HelpFailed
+    } else {
+        Intervention::OpenWithoutTeacher
+    };
+    let success = group.members.iter().position(|it| is_helped(it) && it.is_success);
+    let success = success.map(|it| group.members.remove(it));
+    let mixed = group.unchanged(intervention).discarding(|it| !is_helped(it));
+    match success {
+        Some(member) => mixed.with(|replaced| Member::Helped { member, replaced }, slot),
+        None => mixed,
+    }
+}

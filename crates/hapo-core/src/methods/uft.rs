@@ -1,0 +1,171 @@
+use std::f64::consts::PI;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::{Method, MethodEntry, MethodError, Plan};
+use crate::advantage::{AdvantageRule, advantages};
+use crate::credit::{Credit, Moment, Span, Term, behind_prefix};
+use crate::group::{Member, MixedGroup};
+use crate::growth::{Growing, Growth, Needs, Prefix};
+use crate::operators;
+use crate::scores::Scores;
+
+/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token that the policy writes, plus `−β·mean(log π)` over
+/// the teacher's tokens that were shown.
+///
+/// UFT: every rollout of a group continues the same first part of the teacher's trajectory. The trajectory is cut into
+/// `segments` parts of equal length; how many of them are shown is drawn for each prompt and step from a binomial
+/// distribution, whose share falls from `high` to `low` along half a cosine over the first `steps` steps. After those
+/// nothing is shown. The part that is shown has the cross-entropy, once a group, as a mean over its own tokens ("UFT:
+/// unifying supervised and reinforcement fine-tuning", <https://arxiv.org/abs/2505.16984>; liumy2010/UFT).
+///
+/// Left out: its KL to the initial model (0.001). Here a prefix is part of the response and uses up its limit (D36); the
+/// end token is never shown, so that the policy ends the response even behind a whole solution.
+pub(super) const METHOD: MethodEntry = MethodEntry {
+    name: "uft",
+    summary: "GRPO behind a first part of the teacher's trajectory, which shrinks along a cosine and is imitated",
+    own_keys: &["segments", "low", "high", "steps", "weight"],
+    variants: &[],
+    build: |settings| {
+        let own = settings.uft;
+        own.check().map_err(|problem| MethodError { key: "uft", problem })?;
+        Ok(Arc::new(Uft { advantage: settings.advantage, own }))
+    },
+};
+
+/// `[uft]`; what is not written is as published.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Own {
+    /// Parts of equal length that a trajectory is cut into.
+    segments: usize,
+    /// The share at the end of the schedule.
+    low: f64,
+    /// The share before the first step.
+    high: f64,
+    /// Steps in which something is shown.
+    steps: u64,
+    /// β.
+    weight: f64,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self { segments: 5, low: 0.05, high: 0.95, steps: 300, weight: 0.001 }
+    }
+}
+
+impl Own {
+    fn check(self) -> Result<(), String> {
+        let Self { segments, low, high, weight, .. } = self;
+        if segments == 0 {
+            return Err("expected at least one segment, got 0".to_owned());
+        }
+        if !(0.0 <= low && low <= high && high <= 1.0) {
+            return Err(format!("expected 0 ≤ low ≤ high ≤ 1, got {low} and {high}"));
+        }
+        if !(weight >= 0.0 && weight.is_finite()) {
+            return Err(format!("expected a weight from 0, got {weight}"));
+        }
+        Ok(())
+    }
+
+    /// p(t), the expected share of a trajectory that is shown; none after the last step of the schedule.
+    fn share(self, step: u64) -> Option<f64> {
+        let fallen = 0.5 * (1.0 + (PI * step as f64 / self.steps as f64).cos());
+        (step <= self.steps && self.steps > 0).then_some(self.low + (self.high - self.low) * fallen)
+    }
+
+    /// Tokens before the end of segment `shown`, of `tokens`; as Python rounds, half to even.
+    fn bound(self, shown: usize, tokens: usize) -> usize {
+        let segments = self.segments.min(tokens);
+        match segments {
+            0 => 0,
+            _ => (shown as f64 / segments as f64 * tokens as f64).round_ties_even() as usize,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Uft {
+    advantage: AdvantageRule,
+    own: Own,
+}
+
+impl Method for Uft {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn plan(&self) -> Plan {
+        Plan { teacher_apart: true, ..Plan::ON_POLICY }
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { prefixes: true, ..Needs::ROLLOUTS }
+    }
+
+    fn unread_keys(&self) -> &'static [&'static str] {
+        &["teacher", "advantage.group", "guard.beta_rise"]
+    }
+
+    fn grow(&self, group: &Growing<'_>) -> Growth {
+        let (Some(teacher), Some(share)) = (group.teacher(), self.own.share(group.at.step.0))
+        else {
+            return Growth::once(group);
+        };
+        let tokens = teacher.tokens().len() - 1;
+        let mut rng = group.rng();
+        let shown = (0..self.own.segments.min(tokens)).filter(|_| rng.uniform() < share).count();
+        Growth::once_behind(group, Prefix::Teacher(self.own.bound(shown, tokens)))
+    }
+
+    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
+        let operator = &operators::srft::OPERATOR;
+        let imitated = Term::Teacher { weight: self.own.weight, operator, d: 0.1 };
+        let mut is_imitated = false;
+        let members = group.members().iter().zip(advantages(group, self.advantage));
+        members
+            .map(|(member, advantage)| {
+                let Member::Policy(it) = member else { return Vec::new() };
+                let mut spans =
+                    behind_prefix(&it.rollout, imitated.clone(), Term::policy(advantage));
+                if is_imitated {
+                    spans.retain(|it: &Span| !it.is_teacher());
+                }
+                is_imitated |= it.rollout.prefix > 0;
+                spans
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By the formula of the code: 0.95 before the first step, 0.5 halfway, 0.05 at the last.
+    #[test]
+    fn the_share_falls_along_half_a_cosine_and_ends() {
+        let own = Own::default();
+        for (step, expected) in [(0, 0.95), (150, 0.5), (300, 0.05)] {
+            assert!((own.share(step).unwrap() - expected).abs() < 1e-12, "step {step}");
+        }
+        assert_eq!(own.share(301), None);
+        assert_eq!(Own { steps: 0, ..own }.share(1), None);
+    }
+
+    #[test]
+    fn bounds_are_rounded_as_python_rounds() {
+        let of = |segments, tokens| {
+            let own = Own { segments, ..Own::default() };
+            (0..=segments.min(tokens)).map(|it| own.bound(it, tokens)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(5, 12), [0, 2, 5, 7, 10, 12]);
+        assert_eq!(of(2, 5), [0, 2, 5]);
+        assert_eq!(of(2, 7), [0, 4, 7]);
+        assert_eq!(of(5, 3), [0, 1, 2, 3]);
+        assert_eq!(of(5, 0), [0]);
+    }
+}

@@ -1,0 +1,55 @@
+//! The base model of the built-in task, shipped inside the program.
+
+use std::fs;
+use std::path::Path;
+
+use hapo_model::{Config, LoadError, config_json};
+
+use crate::error::{Error, Result};
+
+/// The files of `models/base`, made by `recipes/base.toml`.
+const FILES: &[(&str, &[u8])] = &[
+    ("config.json", include_bytes!("../models/base/config.json")),
+    ("generation_config.json", include_bytes!("../models/base/generation_config.json")),
+    ("model.safetensors", include_bytes!("../models/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../models/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../models/base/tokenizer_config.json")),
+];
+
+/// The base model of the built-in task, as it is shipped.
+pub const BUILTIN_BASE: &str = "builtin:base";
+
+/// The shape of the base model.
+pub(crate) fn config() -> Result<Config> {
+    let bytes = |name: &str| FILES.iter().find(|it| it.0 == name).map(|it| (Path::new(it.0), it.1));
+    let (file, text) = bytes("config.json").expect("a model has its configuration");
+    let parsed = config_json::parse(file, text, bytes("generation_config.json"));
+    Ok(parsed.map_err(LoadError::from)?.config)
+}
+
+/// Writes the base model as a Hugging Face folder.
+pub(crate) fn write_base(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).map_err(|source| Error::Io {
+        action: "create",
+        path: folder.to_owned(),
+        source,
+    })?;
+    for (name, bytes) in FILES {
+        let path = folder.join(name);
+        fs::write(&path, bytes).map_err(|source| Error::Io { action: "write", path, source })?;
+    }
+    Ok(())
+}
+
+/// The base model as a Hugging Face folder that is removed again.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn base_folder() -> Result<tempfile::TempDir> {
+    let folder = tempfile::Builder::new()
+        .prefix("hapo-base-")
+        .tempdir()
+        .map_err(|source| Error::Io { action: "create", path: std::env::temp_dir(), source })?;
+    write_base(folder.path())?;
+    Ok(folder)
+}

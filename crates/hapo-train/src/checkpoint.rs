@@ -1,0 +1,259 @@
+//! Checkpoints: a Hugging Face folder that transformers and vLLM load as it is, or PEFT one of an adapter, and beside
+//! it, in `trainer_state/`, what a resumed run needs to continue with the same bits.
+//!
+//! A checkpoint is written under another name, flushed and renamed, so a folder named
+//! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
+//! not match is refused by name and the one before it is used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use hapo_core::hex;
+use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::engines::{Learner, ModelFiles};
+use crate::error::{Error, Result};
+use crate::inputs::Inputs;
+use crate::recipe::{AUTO, Recipe};
+
+/// Files without which a run cannot be resumed.
+const ESSENTIAL: &[&str] = &[
+    "trainer_state/state.json",
+    "trainer_state/parameters.f32",
+    "trainer_state/first_moments.f32",
+    "trainer_state/second_moments.f32",
+];
+
+/// What a resumed run needs besides weights and moments.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainerState {
+    /// Steps done.
+    pub step: u64,
+    /// Updates made.
+    pub updates: u64,
+    /// The resolved recipe of the run.
+    pub recipe: String,
+    /// Hash of the prompt template.
+    pub template_hash: String,
+    /// Mean of the `checkpoint.best` metric since the checkpoint before; higher is better.
+    pub score: Option<f64>,
+    /// Hashes of what the run reads besides its recipe.
+    pub inputs: Inputs,
+}
+
+/// The complete checkpoint with the highest score, the earliest of equals.
+pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
+    let scored = RunFolder(run_dir).list_checkpoints().into_iter().filter_map(|(step, folder)| {
+        let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
+        let state: TrainerState = serde_json::from_slice(&state).ok()?;
+        Some((state.score.filter(|it| it.is_finite())?, step, folder))
+    });
+    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
+    Some((best.1, best.2))
+}
+
+/// The prompt template that a checkpoint was trained with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrainedTemplate {
+    /// Its name.
+    pub name: String,
+    /// Text of the system turn.
+    pub system: Option<String>,
+    /// What follows the problem in the user's turn.
+    pub suffix: Option<String>,
+    /// Its hash.
+    pub hash: String,
+}
+
+/// The prompt template that the model in `folder` was trained with. None for a folder that is not such
+/// a checkpoint, or whose recipe cannot be read.
+pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
+    let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
+    let state: TrainerState = serde_json::from_slice(&state).ok()?;
+    let recipe = Recipe::parse_resolved(&state.recipe, "state.json").ok()?;
+    let data = recipe.data();
+    // The built-in corpus is written in its own and names none.
+    let name = if data.template == AUTO { "chatml" } else { &data.template };
+    Some(TrainedTemplate {
+        name: name.to_owned(),
+        system: data.template_system.clone(),
+        suffix: data.template_suffix.clone(),
+        hash: state.template_hash,
+    })
+}
+
+/// What a checkpoint is made of.
+pub(crate) struct Contents<'a, L: Learner> {
+    pub(crate) learner: &'a L,
+    pub(crate) files: ModelFiles<'a>,
+    pub(crate) state: &'a TrainerState,
+}
+
+/// The checkpoints of a run while it trains.
+pub(crate) struct Shelf {
+    run_dir: PathBuf,
+    /// How many of the latest stay, beside the best.
+    keep: usize,
+    /// Those that were written or verified here. Only they count.
+    complete: BTreeSet<u64>,
+}
+
+impl Shelf {
+    /// The checkpoints of a run that starts, or resumes from one that was verified.
+    pub(crate) fn new(run_dir: &Path, keep: usize, resumed_from: Option<u64>) -> Self {
+        let complete = resumed_from.into_iter().collect();
+        Self { run_dir: run_dir.to_owned(), keep, complete }
+    }
+
+    /// Writes the checkpoint after `state.step` and removes those that are neither among the latest nor the best.
+    /// Incomplete ones are set aside and told.
+    pub(crate) fn write<L: Learner>(
+        &mut self,
+        contents: &Contents<'_, L>,
+    ) -> Result<(PathBuf, Vec<String>)> {
+        let run = RunFolder(&self.run_dir);
+        let folder = run.checkpoint_of(contents.state.step);
+        write_folder(&folder, contents)?;
+        self.complete.insert(contents.state.step);
+        let mut warnings = Vec::new();
+        for (step, it) in run.list_checkpoints() {
+            if self.complete.contains(&step) {
+                continue;
+            }
+            match verify(&it) {
+                Ok(_) => drop(self.complete.insert(step)),
+                Err(problem) => warnings.push(set_aside(run, step, &problem)?),
+            }
+        }
+        let best = best(&self.run_dir).map(|it| it.0);
+        for (step, old) in run.list_checkpoints().into_iter().skip(self.keep) {
+            if Some(step) != best {
+                remove(&old)?;
+            }
+        }
+        Ok((folder, warnings))
+    }
+}
+
+/// Renames an incomplete checkpoint so that nothing takes it for one, and says so.
+pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Error) -> Result<String> {
+    let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
+    if aside.exists() {
+        fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
+    }
+    fs::rename(&folder, &aside).map_err(io("rename", &folder))?;
+    Ok(format!("{problem}; set aside as {}", aside.display()))
+}
+
+/// Writes a checkpoint as `folder`, which appears complete or not at all.
+pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>) -> Result<()> {
+    let aside = folder.with_extension("partial");
+    let written = fill(&aside, contents);
+    if written.is_err() {
+        // A full disk needs the space back; the first cause is the one to report.
+        let _ = fs::remove_dir_all(&aside);
+        return written;
+    }
+    // A folder of this name was refused as incomplete, or this would be another step.
+    if folder.exists() {
+        remove(folder)?;
+    }
+    fs::rename(&aside, folder).map_err(io("rename", &aside))?;
+    Ok(sync_parent(folder)?)
+}
+
+/// Removes a checkpoint: renamed first, so that a kill on the way leaves no incomplete one behind.
+fn remove(folder: &Path) -> Result<()> {
+    let aside = folder.with_extension("removed.partial");
+    fs::rename(folder, &aside).map_err(io("remove", folder))?;
+    fs::remove_dir_all(&aside).map_err(io("remove", &aside))
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
+}
+
+fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
+    if aside.exists() {
+        fs::remove_dir_all(aside).map_err(io("remove", aside))?;
+    }
+    create_folder(&aside.join("trainer_state"))?;
+    contents.learner.save(aside, contents.files)?;
+    let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
+    write_atomically(&aside.join("trainer_state/state.json"), &state)?;
+    let checksums =
+        serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
+    Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)
+}
+
+/// SHA-256 of every file below `folder` but the list itself, by relative path.
+fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(at) = folders.pop() {
+        let io = |source| Error::Io { action: "read", path: at.clone(), source };
+        for entry in fs::read_dir(&at).map_err(io)? {
+            let path = entry.map_err(io)?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path
+                .strip_prefix(folder)
+                .expect("a file of the folder")
+                .to_string_lossy()
+                .into_owned();
+            if name != "checksums.json" {
+                all.insert(name, sha256_of(&path)?);
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn sha256_of(path: &Path) -> Result<String> {
+    let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
+    let mut file = fs::File::open(path).map_err(io)?;
+    let mut hash = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).map_err(io)?;
+        if n == 0 {
+            break;
+        }
+        hash.update(&buffer[..n]);
+    }
+    Ok(hex(hash.finalize()))
+}
+
+/// Checks a checkpoint against its checksums and reads its state.
+pub fn verify(folder: &Path) -> Result<TrainerState> {
+    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let read =
+        |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
+    let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)
+        .map_err(|it| refuse(format!("checksums.json: {it}")))?;
+    let adapter = expected.contains_key("adapter_model.safetensors");
+    let config = if adapter { "adapter_config.json" } else { "config.json" };
+    for name in ESSENTIAL.iter().chain([&config]) {
+        if !expected.contains_key(*name) {
+            return Err(refuse(format!("checksums.json does not list {name}")));
+        }
+    }
+    for (name, expected) in &expected {
+        let path = folder.join(name);
+        if !path.exists() {
+            return Err(refuse(format!("{name} is missing")));
+        }
+        if sha256_of(&path)? != *expected {
+            return Err(refuse(format!("{name} differs from its checksum")));
+        }
+    }
+    serde_json::from_slice(&read("trainer_state/state.json")?)
+        .map_err(|it| refuse(format!("trainer_state/state.json: {it}")))
+}

@@ -1,0 +1,187 @@
+//! The two places where a step meets a machine: a [`Sampler`] makes rollouts, a [`Learner`] holds the weights and
+//! moves them.
+//!
+//! Here are the local ones: [`LocalSampler`] samples the weights where they lie, [`Trainer`](crate::Trainer) moves them. A sampler on
+//! another machine is another [`Sampler`], several GPUs are another [`Learner`]; no stage of a step changes. The
+//! price of weights that lie with the learner is a type parameter on the sampler.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hapo_core::Loss;
+use hapo_kernels::{AdamW, Device};
+use hapo_model::folder::AdapterNote;
+use hapo_model::{Dtype, Model};
+use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_watched};
+
+use crate::error::Result;
+use crate::meter::Meter;
+use crate::pack::TokenGroup;
+use crate::stats::Stats;
+
+/// The weights of a learner, as a sampler meets them.
+#[derive(Debug)]
+pub struct Weights<'a, W> {
+    /// The weights.
+    pub model: &'a W,
+    /// Updates that made them. A sampler elsewhere fetches them where this is new to it.
+    pub version: u64,
+}
+
+/// Where rollouts come from.
+pub trait Sampler<W> {
+    /// Samples every request's completions with these weights: one group for each request, in order. A group may
+    /// have lost rollouts (D6).
+    ///
+    /// # Errors
+    /// A request that cannot be served.
+    fn sample(
+        &mut self,
+        weights: Weights<'_, W>,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>>;
+
+    /// Where it tells how far it is, if it does.
+    fn set_meter(&mut self, _meter: Meter) {}
+}
+
+/// Where the weights lie and updates are made.
+pub trait Learner {
+    /// What a sampler samples.
+    type Model;
+
+    /// The weights of this moment.
+    fn weights(&self) -> Weights<'_, Self::Model>;
+
+    /// Computes the loss of a mini-batch and its gradient, and returns its numbers.
+    ///
+    /// # Errors
+    /// No memory.
+    fn gradient(&mut self, loss: &Loss, groups: &[TokenGroup], batching: Batching)
+    -> Result<Stats>;
+
+    /// Global norm of the gradient.
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn gradient_norm(&self) -> Result<f64>;
+
+    /// Clips the gradient, whose global norm is `norm`, and makes one update.
+    ///
+    /// # Errors
+    /// A device that failed: nothing may be made of the weights then.
+    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) -> Result<()>;
+
+    /// Whether the norm of the weights is a finite number.
+    ///
+    /// # Errors
+    /// A device that failed.
+    fn weights_are_finite(&self) -> Result<bool>;
+
+    /// Gives back the memory that only training uses, where that is cheap: something is sampled next.
+    fn lend_memory(&mut self) {}
+
+    /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
+    /// was sampled.
+    ///
+    /// # Errors
+    /// No memory.
+    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
+
+    /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
+    /// this moment, over the groups that have a signal. Is `None` where it cannot be measured.
+    ///
+    /// # Errors
+    /// No memory.
+    fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
+
+    /// Bytes of weights, gradients, moments and the copy for the KL, and of weights that are not trained.
+    fn state_bytes(&self) -> u64;
+
+    /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Learner::restore`] reads.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()>;
+
+    /// Puts the state in `folder` back, bit for bit, as that after `updates` updates.
+    ///
+    /// # Errors
+    /// Files that are not those of this model.
+    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()>;
+
+    /// Where it tells how far it is, if it does.
+    fn set_meter(&mut self, _meter: Meter) {}
+
+    /// The meter that it was given.
+    fn meter(&self) -> Meter {
+        Meter::default()
+    }
+}
+
+/// How a mini-batch is run. None of it changes the loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Tokens of one forward and backward pass.
+    pub micro_batch_tokens: usize,
+    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
+    pub inverse_temperature: f32,
+}
+
+/// What a folder holds besides the weights or the adapter.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelFiles<'a> {
+    /// What an adapter's folder says of its base.
+    pub base: AdapterNote<'a>,
+    /// Number format of the weights.
+    pub dtype: Dtype,
+    /// Files of the tokenizer: name and bytes.
+    pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
+}
+
+/// The machines of a step.
+pub(crate) struct Engines<'a, L: Learner> {
+    pub(crate) learner: &'a mut L,
+    pub(crate) sampler: &'a mut dyn Sampler<L::Model>,
+}
+
+impl<L: Learner> Engines<'_, L> {
+    /// Samples with the learner's weights.
+    pub(crate) fn sample(
+        &mut self,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>> {
+        self.learner.lend_memory();
+        self.sampler.sample(self.learner.weights(), requests, settings)
+    }
+}
+
+/// Samples in this process.
+#[derive(Clone, Debug)]
+pub struct LocalSampler {
+    /// The tokenizer, which finds stop strings.
+    pub chat_format: Arc<ChatFormat>,
+    /// Strings that end a completion.
+    pub stop_strings: Vec<String>,
+    /// Where it tells how far it is.
+    pub meter: Meter,
+}
+
+impl<D: Device> Sampler<Model<D>> for LocalSampler {
+    fn sample(
+        &mut self,
+        weights: Weights<'_, Model<D>>,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>> {
+        let until = (&self.chat_format.tokenizer, &self.stop_strings[..]);
+        let watch = |share| self.meter.tell("sampling", share);
+        Ok(sample_watched(weights.model, requests, settings, until, &watch)?)
+    }
+
+    fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
+    }
+}

@@ -1,0 +1,71 @@
+//! From completions to rewards and verdicts.
+
+use std::sync::Arc;
+
+use hapo_core::Verdict;
+use hapo_data::Example;
+use hapo_reward::{OwnReward, RewardLog};
+use hapo_verify::{Extracting, Gold, GoldError, Grader, Judgement, Problem};
+
+use crate::error::{Error, Result};
+
+/// The grader of a run.
+#[derive(Clone, Debug)]
+pub struct RunGrader {
+    grader: Arc<dyn Grader>,
+    log: Option<RewardLog>,
+}
+
+impl RunGrader {
+    /// One of the table.
+    pub(crate) fn built_in(grader: Extracting<'static>) -> Self {
+        Self { grader: Arc::new(grader), log: None }
+    }
+
+    /// A program or a server.
+    pub(crate) fn own(reward: OwnReward) -> Self {
+        let log = Some(reward.log().clone());
+        Self { grader: Arc::new(reward), log }
+    }
+
+    /// The grader.
+    pub fn get(&self) -> &dyn Grader {
+        self.grader.as_ref()
+    }
+
+    /// Where everything goes that a program of one's own prints; `None` for a built-in grader.
+    pub fn log(&self) -> Option<&RewardLog> {
+        self.log.as_ref()
+    }
+}
+
+/// Reads an example for a grader.
+///
+/// # Errors
+/// A gold answer that the grader cannot read.
+pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Gold, GoldError> {
+    let golds: Vec<&str> = example.golds().collect();
+    let row = example.fields.as_deref();
+    Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
+}
+
+/// The reward and the verdict of a judgement.
+///
+/// # Errors
+/// [`Error::Reward`] where a grader gave none.
+pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
+    if let Some(problem) = judgement.failure() {
+        return Err(Error::Reward { problem: problem.to_owned() });
+    }
+    let verdict = match judgement.verdict.compared() {
+        // A reward of one's own says why by itself.
+        Err(_) if judgement.reward.is_some() => Verdict::Unparsable(judgement.reason.to_string()),
+        compared => Verdict::of(compared),
+    };
+    Ok((judgement.reward(), verdict))
+}
+
+/// The verdict on one completion against a gold that was read before.
+pub fn verdict_of(gold: &Gold, completion: &str) -> Verdict {
+    Verdict::of(gold.judge(completion).verdict.compared())
+}

@@ -1,0 +1,131 @@
+//! `[lora]`: the adapter that a run trains beside weights that stay as they are.
+
+use std::path::Path;
+
+use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_kernels::Device;
+use hapo_model::folder::{AdapterFolder, open_adapter};
+use hapo_model::{LoadError, LoadedModel, LoraShape, Model, load, load_frozen};
+
+use crate::builtin::{BUILTIN_BASE, base_folder};
+use crate::error::{Error, Result};
+use crate::recipe::{LoraInit, LoraSection};
+
+impl LoraSection {
+    /// What the adapter is.
+    pub fn shape(&self) -> LoraShape {
+        LoraShape {
+            rank: self.rank,
+            alpha: self.alpha,
+            rslora: self.rslora,
+            targets: self.targets.projections(),
+        }
+    }
+}
+
+/// A model under training, and the name that its base has in an adapter's folder.
+pub(crate) struct Opened<D: Device> {
+    pub(crate) loaded: LoadedModel<D>,
+    pub(crate) base: String,
+}
+
+/// Opens the model of a run by its folder. With `[lora]` its weights stay as they are and a new adapter lies beside
+/// them, or the one that the folder is of. Without, a folder of an adapter stands for the merged model.
+pub(crate) fn open<D: Device>(
+    path: &str,
+    context: usize,
+    device: D,
+    lora: Option<(&LoraSection, u64)>,
+) -> Result<Opened<D>> {
+    let adapter = adapter_of(path)?;
+    let base = match &adapter {
+        Some(it) => base_of(it)?,
+        None => path.to_owned(),
+    };
+    let read = |dir: &Path| match lora {
+        Some(_) => load_frozen(dir, device, |_| context),
+        None => load(dir, device, |_| context),
+    };
+    let mut loaded =
+        if base == BUILTIN_BASE { read(base_folder()?.path())? } else { read(Path::new(&base))? };
+    let fingerprint = &loaded.fingerprint;
+    match (&adapter, lora) {
+        (None, None) => {}
+        (None, Some((section, seed))) => begin(&mut loaded.model, section, seed)?,
+        (Some(it), None) => {
+            it.add_to(&mut loaded.model, fingerprint)?;
+            loaded.model.merge_adapter()?;
+        }
+        (Some(it), Some((section, _))) => {
+            require_same_shape(it, &section.shape())?;
+            it.add_to(&mut loaded.model, fingerprint)?;
+        }
+    }
+    Ok(Opened { loaded, base })
+}
+
+/// Puts a new adapter beside a model's weights: B is 0, so that it changes nothing yet, and A is drawn as PEFT does.
+pub(crate) fn begin<D: Device>(model: &mut Model<D>, lora: &LoraSection, seed: u64) -> Result<()> {
+    let shape = lora.shape();
+    model.add_adapter(shape.clone())?;
+    for (index, spec) in shape.tensors(model.config()).iter().enumerate().step_by(2) {
+        let counter = RngCounter { step: 0, prompt: index as u64, rollout: 0, position: 0 };
+        let mut rng = CounterRng::new(seed, RngStream::Adapter, counter);
+        // PyTorch's kaiming_uniform_ with a = √5 draws from ±1/√inputs.
+        let bound = 1.0 / (spec.shape[1] as f64).sqrt();
+        let mut draw = || match lora.init {
+            LoraInit::Default => bound * (2.0 * rng.uniform() - 1.0),
+            LoraInit::Gaussian => rng.normal() / lora.rank as f64,
+        };
+        let a: Vec<f32> = (0..spec.shape.iter().product()).map(|_| draw() as f32).collect();
+        model.set_tensor(&spec.name, &a)?;
+    }
+    Ok(())
+}
+
+/// The adapter in a folder that holds one and no model.
+pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
+    let folder = Path::new(path);
+    if folder.join("config.json").exists() || !folder.join("adapter_config.json").exists() {
+        return Ok(None);
+    }
+    Ok(Some(open_adapter(folder).map_err(LoadError::from)?))
+}
+
+/// The folder of an adapter's base, or [`BUILTIN_BASE`].
+pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
+    let here = |it: &&str| *it == BUILTIN_BASE || Path::new(it).join("config.json").exists();
+    let named = [adapter.base_folder(), adapter.base.as_deref()];
+    match named.into_iter().flatten().find(here) {
+        Some(it) => Ok(it.to_owned()),
+        None => Err(Error::Dataset {
+            problem: format!(
+                "{}: the base of the adapter is not here: {}",
+                adapter.dir.display(),
+                adapter.base.as_deref().unwrap_or("it names none")
+            ),
+            hint: "merge the adapter into its base and start from that".to_owned(),
+        }),
+    }
+}
+
+fn require_same_shape(adapter: &AdapterFolder, wanted: &LoraShape) -> Result<()> {
+    if adapter.shape == *wanted {
+        return Ok(());
+    }
+    let words = |it: &LoraShape| {
+        let targets: Vec<&str> = it.targets.iter().map(|it| it.name()).collect();
+        let (rank, alpha, rslora) = (it.rank, it.alpha, it.rslora);
+        format!("rank {rank}, alpha {alpha}, rslora {rslora}, {}", targets.join(" "))
+    };
+    Err(Error::Dataset {
+        problem: format!(
+            "{}: expected an adapter of [lora]: {}; got {}",
+            adapter.dir.display(),
+            words(wanted),
+            words(&adapter.shape)
+        ),
+        hint: "an adapter is continued as it is; merge it into its base to begin another"
+            .to_owned(),
+    })
+}

@@ -1,0 +1,271 @@
+//! An estimate of what a run will take before it starts: memory by part, tokens, operations and time of a step, from
+//! a recipe and a model's shape alone.
+//!
+//! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told the
+//! habits of the device that is planned for. Time is operations at a share of the
+//! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
+//! are stated with each device.
+
+mod device;
+mod memory;
+mod work;
+
+use hapo_model::{Config, Dtype};
+use serde::Serialize;
+
+pub use device::DeviceSpec;
+pub(crate) use memory::{longest_sequences, micro_batch_tokens};
+
+use crate::builtin::BUILTIN_BASE;
+use crate::error::{Error, Result};
+use crate::init;
+use crate::lora;
+use crate::recipe::{EvalSet, ModelSource, Recipe};
+use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
+use work::{SamplingWork, TrainingWork};
+
+/// Mean lengths in tokens to reckon time with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Lengths {
+    /// Of a prompt.
+    pub prompt: f64,
+    /// Of a response.
+    pub response: f64,
+}
+
+/// A part of the memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// What it is.
+    pub name: &'static str,
+    /// Its bytes.
+    pub bytes: u64,
+    /// When it is held.
+    #[serde(skip)]
+    pub held: Held,
+}
+
+/// When a part of the memory is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// From its first use on.
+    Always,
+    /// While something is trained, where idle memory is given back.
+    Training,
+    /// While something is sampled.
+    Sampling,
+}
+
+/// A change that lowers the memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// `--set` argument.
+    pub set: String,
+    /// Bytes of the whole with it.
+    pub total_bytes: u64,
+}
+
+/// What is estimated.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload<'a> {
+    /// The recipe.
+    pub recipe: &'a Recipe,
+    /// The problems of its `[eval]`, where they were found.
+    pub eval_sets: Option<&'a [EvalSet]>,
+    /// The shape of its model.
+    pub config: &'a Config,
+    /// The device.
+    pub device: &'a DeviceSpec,
+}
+
+impl<'a> Workload<'a> {
+    /// A recipe for a model and a device.
+    pub fn new(recipe: &'a Recipe, config: &'a Config, device: &'a DeviceSpec) -> Self {
+        Self { recipe, eval_sets: None, config, device }
+    }
+}
+
+/// What a run will take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Name of the recipe.
+    pub name: String,
+    /// The device.
+    pub device: DeviceSpec,
+    /// Parameters of the model.
+    pub parameters: u64,
+    /// Memory by part.
+    pub memory: Vec<Part>,
+    /// All of it at the largest moment of a step.
+    pub total_bytes: u64,
+    /// Whether the device has it.
+    pub fits: bool,
+    /// A checkpoint on the disk.
+    pub checkpoint_bytes: u64,
+    /// All checkpoints on the disk at once: those kept, the best, and the one that is being written.
+    pub disk_bytes: u64,
+    /// Changes that lower the memory, the largest saving first.
+    pub changes: Vec<Change>,
+    /// Lengths that tokens and times are reckoned with.
+    pub lengths: Lengths,
+    /// Sequences of a step that the cache holds at once at these lengths, when none is preempted.
+    pub sequences_at_once: usize,
+    /// Tokens sampled in a step.
+    pub sampled_tokens: f64,
+    /// Tokens run forward and backward in a step, prompts once per group.
+    pub trained_tokens: f64,
+    /// Operations of sampling in a step.
+    pub sampling_flops: f64,
+    /// Operations of training in a step.
+    pub training_flops: f64,
+    /// Seconds of sampling in a step.
+    pub sampling_seconds: f64,
+    /// Seconds of training in a step.
+    pub training_seconds: f64,
+    /// Steps of the run.
+    pub steps: u64,
+    /// What `[eval]` adds.
+    pub evaluation: Option<Evaluation>,
+}
+
+/// What the evaluations of a run take.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// Evaluations of the run, if none ends it early.
+    pub times: u64,
+    /// Completions that are drawn for one.
+    pub completions: u64,
+    /// Their tokens.
+    pub tokens: f64,
+    /// Seconds of one.
+    pub seconds: f64,
+}
+
+/// The shape of a recipe's model. A model on the disk needs `config.json` only.
+///
+/// # Errors
+/// A model that cannot be read, or one that an earlier stage makes.
+pub fn config_of(recipe: &Recipe) -> Result<Config> {
+    config_of_model(recipe, recipe.model())
+}
+
+/// The shape of a recipe's model where it was found.
+pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
+    let config = shape_of(recipe, model)?;
+    config.check_computable()?;
+    Ok(config)
+}
+
+fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
+    let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    match model {
+        ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
+        ModelSource::Folder(path) if path == BUILTIN_BASE => crate::builtin::config(),
+        ModelSource::Folder(path) => {
+            let base = lora::adapter_of(path)?.map(|it| lora::base_of(&it)).transpose()?;
+            match base.as_deref().unwrap_or(path) {
+                BUILTIN_BASE => crate::builtin::config(),
+                folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
+            }
+        }
+        ModelSource::Stage(name) => Err(Error::of_another_recipe(name)),
+    }
+}
+
+/// Estimates a workload: memory for the longest prompts and responses that the recipe allows, time for `lengths`.
+pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
+    let Workload { recipe, config, device, .. } = of;
+    let memory = parts(of);
+    let total_bytes = total(&memory, device);
+    let mut changes = changes(of);
+    changes.retain(|it| it.total_bytes < total_bytes);
+    changes.sort_by_key(|it| it.total_bytes);
+    let of_step = Sampling::of_step(recipe).into_iter().collect();
+    let of_step = at_once(of_step, of, lengths).pop();
+    let weights = memory::weight_bytes(recipe, config, device);
+    let sampling = of_step
+        .map(|it| SamplingWork::of(it, (config, device), weights, lengths))
+        .unwrap_or_default();
+    let training = TrainingWork::of(recipe, config, device, lengths);
+    let checkpoint_bytes = checkpoint_bytes(recipe, config);
+    Estimate {
+        name: recipe.name().to_owned(),
+        device: device.clone(),
+        parameters: config
+            .tensors()
+            .iter()
+            .map(|it| it.shape.iter().product::<usize>() as u64)
+            .sum(),
+        memory,
+        total_bytes,
+        fits: total_bytes <= device.memory_bytes,
+        checkpoint_bytes,
+        disk_bytes: checkpoint_bytes * checkpoints(recipe),
+        changes,
+        lengths,
+        sequences_at_once: of_step.map_or(0, |it| it.sequences),
+        sampled_tokens: sampling.tokens,
+        trained_tokens: training.tokens,
+        sampling_flops: sampling.flops(),
+        training_flops: training.flops.all,
+        sampling_seconds: sampling.seconds(device),
+        training_seconds: training.seconds(device),
+        steps: recipe.steps(),
+        evaluation: evaluation(of, lengths),
+    }
+}
+
+impl Estimate {
+    /// Seconds of a step.
+    pub fn step_seconds(&self) -> f64 {
+        self.sampling_seconds + self.training_seconds
+    }
+
+    /// Seconds of the run, its evaluations included.
+    pub fn seconds(&self) -> f64 {
+        let evaluation = self.evaluation.as_ref().map_or(0.0, |it| it.seconds * it.times as f64);
+        self.step_seconds() * self.steps as f64 + evaluation
+    }
+}
+
+/// One evaluation, and how many of them there are.
+fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
+    let Workload { recipe, eval_sets, config, device } = of;
+    let eval = recipe.eval()?;
+    // A mean below the limit of a response is taken for completions too.
+    let longest = recipe.sampling().max_new_tokens as f64;
+    let limit = recipe.eval_max_tokens() as f64;
+    let response = if lengths.response < longest { lengths.response.min(limit) } else { limit };
+    let weights = memory::weight_bytes(recipe, config, device);
+    let lengths = Lengths { response, ..lengths };
+    let sets = at_once(Sampling::of_evaluation(recipe, eval_sets), of, lengths);
+    let of_set = |it: &Sampling| SamplingWork::of(*it, (config, device), weights, lengths);
+    let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
+    Some(Evaluation {
+        // There is one after the last step as well.
+        times: recipe.steps().div_ceil(eval.every),
+        completions: sets.iter().map(|it| (it.prompts * it.completions) as u64).sum(),
+        tokens: work.tokens,
+        seconds: work.seconds(device),
+    })
+}
+
+/// Weights in the recipe's format or an adapter in f32, and the f32 parameters and moments that a resume reads.
+fn checkpoint_bytes(recipe: &Recipe, config: &Config) -> u64 {
+    let dtype = if recipe.lora().is_some() { Dtype::F32 } else { recipe.settings().model.dtype };
+    trained_bytes(recipe, config) / 4 * (dtype.size() as u64 + 3 * 4)
+}
+
+/// Checkpoints on the disk at once.
+fn checkpoints(recipe: &Recipe) -> u64 {
+    let it = recipe.checkpoint();
+    let made = match it.every {
+        0 => 1,
+        every => recipe.steps().div_ceil(every),
+    };
+    // The next one is written before an old one goes.
+    (it.keep as u64 + u64::from(!it.best.is_empty()) + 1).min(made)
+}
+
+#[cfg(test)]
+mod tests;

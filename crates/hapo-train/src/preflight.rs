@@ -1,0 +1,96 @@
+//! What a run has to expect, from a look at its first prompts before its first step: how often it
+//! succeeds, fails whole groups, misses the box or the end token, and what a step will cost.
+//!
+//! The price is at most two steps' time: the sampling of one, and the training of a quarter of one, which is run whole
+//! where a step would pass groups over. Its draws are of the stream that `hapo generate` and the like draw
+//! from, so the run's are not moved.
+
+use std::time::Instant;
+
+use hapo_core::{BatchStatistics, RngStream, Step};
+use hapo_run::Preflight;
+
+use crate::engines::Learner;
+use crate::error::Result;
+use crate::memory;
+use crate::pack::TokenGroup;
+use crate::run::Run;
+use crate::step::{SampledTokens, Task, credited, mix, requests, score};
+use crate::verifier::AnswerCounts;
+
+/// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples nothing.
+/// `begins` is told how many prompts and responses before it starts.
+pub(crate) fn preflight<L: Learner>(
+    run: &mut Run<L>,
+    prompts: usize,
+    begins: impl FnOnce(usize, usize),
+) -> Result<Option<Preflight>> {
+    let (steps, wants_teacher) = (run.steps(), run.wants_teacher());
+    let Some((task, mut engines)) = run.task().filter(|_| prompts > 0) else {
+        return Ok(None);
+    };
+    let Task { table, order, plan, .. } = task;
+    let recipe = plan.recipe();
+    let visited = (1..=order.steps_per_epoch()).flat_map(|it| order.of_step(it));
+    let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
+    begins(chosen.len(), chosen.len() * task.group_size());
+    let verifier = task.verifier.reliable();
+    let started = Instant::now();
+    // Every slot is sampled behind the plain prompt: neither the gate nor the method is asked yet.
+    let requests = requests(&chosen, task.group_size());
+    let sampling = task.sampling(RngStream::Generate, Step(0));
+    let sampled = engines.sample(&requests, &sampling)?;
+    let sampling = started.elapsed().as_secs_f64();
+
+    let mut tokens = SampledTokens::default();
+    tokens.add(&sampled);
+    let step = Step(1);
+    let mut answers = AnswerCounts::default();
+    let scored = score(&chosen, sampled, &verifier, (Step(0), &mut answers))?;
+    let (mixed, dropped) = mix(task, scored, step);
+    let mixed: Vec<_> = mixed.into_iter().map(|it| credited(task, it, step)).collect();
+    let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);
+
+    // Some groups are run forward and backward, signal or not: that is what a step costs at most.
+    let first = mixed.into_iter().take((chosen.len() / 4).clamp(1, 8));
+    let mut groups: Vec<TokenGroup> = first.map(|it| it.tokens).collect();
+    for it in &mut groups {
+        it.has_signal = true;
+    }
+    let started = Instant::now();
+    let learner = engines.learner;
+    learner.gradient(recipe.loss(), &groups, plan.batching())?;
+    let training = started.elapsed().as_secs_f64();
+
+    let per_step = order.per_step as f64;
+    let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
+    let teachers = table.prompts.iter().filter_map(|it| it.teacher.as_ref());
+    let teachers: Vec<usize> = teachers.map(|it| it.tokens().len()).collect();
+    let responses = tokens.lengths.len();
+    let ended = responses - tokens.truncated;
+    Ok(Some(Preflight {
+        prompts: chosen.len(),
+        group_size: task.group_size(),
+        success: share(statistics.correct, responses),
+        all_fail: share(statistics.all_fail, chosen.len()),
+        all_solved: share(statistics.all_solved, chosen.len()),
+        format: share(responses - statistics.unparsable, responses),
+        boxed: share(answers.boxed, responses),
+        announced: share(answers.announced, responses),
+        ended: share(ended, responses),
+        truncated: 1.0 - share(ended, responses),
+        response_tokens: share(tokens.lengths.iter().sum(), responses),
+        teacher_coverage: share(teachers.len(), table.prompts.len()),
+        teacher_tokens: (
+            share(teachers.iter().sum(), teachers.len()),
+            teachers.iter().copied().max().unwrap_or(0),
+        ),
+        limit: recipe.sampling().max_new_tokens,
+        step_seconds: sampling * per_step / chosen.len().max(1) as f64
+            + training * per_step * recipe.optim().passes as f64 / groups.len().max(1) as f64,
+        steps,
+        state_bytes: learner.state_bytes(),
+        resident_bytes: memory::resident_bytes().unwrap_or(0),
+        wants_teacher,
+    }))
+}

@@ -1,0 +1,376 @@
+//! Prompts ready for training: rendered, tokenised, with a gold answer that the grader can read and,
+//! where one is admissible, a teacher trajectory.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
+use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded};
+use hapo_sampler::ChatFormat;
+use hapo_verify::{Gold, Grader, in_order};
+
+use crate::error::{Error, Result};
+use crate::grading::{gold_of, graded};
+use crate::inputs::{Inputs, RowHashes};
+use crate::recipe::Overlong;
+
+/// A prompt of the run.
+#[derive(Clone, Debug)]
+pub struct Prompt {
+    /// Its number in the data set: part of the key of every draw.
+    pub id: PromptId,
+    /// Its id in the file.
+    pub name: String,
+    /// The problem as written.
+    pub problem: String,
+    /// The gold answer.
+    pub answer: String,
+    /// The gold answer as the grader reads it.
+    pub gold: Gold,
+    /// The rendered prompt.
+    pub tokens: Vec<u32>,
+    /// The teacher's trajectory, if one is admissible (D9).
+    pub teacher: Option<TeacherTrajectory>,
+    /// The prompt rendered with each of its hints, the weakest first (D36).
+    pub hints: Vec<Vec<u32>>,
+}
+
+impl Prompt {
+    /// The prompt with a response of the group as a solution, of which the first tokens are left out if the whole would
+    /// be longer than `limit` (D36).
+    pub(crate) fn with_solution(
+        &self,
+        response: &[u32],
+        chat_format: &ChatFormat,
+        limit: usize,
+    ) -> Result<Vec<u32>> {
+        let mut shown = response;
+        loop {
+            let text = hapo_data::with_hint(&self.problem, &chat_format.text(shown)?);
+            let tokens = chat_format.prompt(&text)?;
+            let over = tokens.len().saturating_sub(limit);
+            if over == 0 || shown.is_empty() {
+                return Ok(tokens);
+            }
+            shown = &shown[over.min(shown.len())..];
+        }
+    }
+}
+
+/// The prompts of a run and what loading them met.
+#[derive(Clone, Debug)]
+pub struct PromptTable {
+    /// The prompts.
+    pub prompts: Vec<Prompt>,
+    /// Teacher trajectories that were not admitted, with the reason (D9).
+    pub refused_teachers: Vec<String>,
+    /// Prompts that are left out as they are too long, with the row.
+    pub overlong: Vec<String>,
+    /// Fields of the file that look like solutions and are not read, with the number of rows that have them.
+    pub unread_solutions: BTreeMap<String, u64>,
+    /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
+    pub copies: u64,
+    /// Hashes of all rows, in their order.
+    pub inputs: Inputs,
+    /// Longest rendered prompt that is allowed, in tokens.
+    pub prompt_limit: usize,
+}
+
+/// What a table asks of its rows.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptLimits {
+    /// Longest rendered prompt, in tokens.
+    pub prompt_tokens: usize,
+    /// Longest response, end token included.
+    pub response_tokens: usize,
+    /// Smallest reward for which a teacher trajectory is admitted (D28).
+    pub success_at: f64,
+    /// What becomes of longer prompts.
+    pub overlong: Overlong,
+}
+
+impl PromptTable {
+    /// Renders, tokenises and checks every example. `origin` names the data in messages.
+    ///
+    /// # Errors
+    /// A gold answer that the grader cannot read, a prompt that is too long, each with its row.
+    pub fn new(
+        dataset: &Dataset,
+        origin: &str,
+        chat_format: &ChatFormat,
+        grader: &dyn Grader,
+        limits: PromptLimits,
+    ) -> Result<Self> {
+        let any_prompt = chat_format.template.render("a problem")?;
+        let dataset = &*dataset.after_prompts_ending(&any_prompt);
+        let admission = admit_teachers(dataset, chat_format, grader, limits)?;
+        let refused = admission.refused.iter();
+        let refused_teachers =
+            refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
+        let mut prompts = Vec::with_capacity(dataset.examples.len());
+        let mut hashes = RowHashes::default();
+        let mut overlong = Vec::new();
+        for (number, teacher) in admission.teachers.into_iter().enumerate() {
+            let example = &dataset.examples[number];
+            let bad_row = |problem: String, hint: &str| Error::Dataset {
+                problem: with_row(dataset, number, origin, &problem),
+                hint: hint.to_owned(),
+            };
+            let gold = gold_of(grader, example).map_err(|reason| {
+                let answer = &example.answer;
+                let problem =
+                    format!("the grader cannot read the gold answer `{answer}`: {reason}");
+                bad_row(problem, "correct or remove the row")
+            })?;
+            let tokens = match chat_format.prompt_of(example) {
+                Err(hapo_sampler::Error::Data(it)) => {
+                    return Err(Error::Dataset {
+                        hint: it.hint().unwrap_or_default(),
+                        problem: format!("{it} ({origin})"),
+                    });
+                }
+                tokens => tokens?,
+            };
+            if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
+                let (limit, n) = (limits.prompt_tokens, tokens.len());
+                let problem = format!("expected a prompt of 1 to {limit} tokens, got {n}");
+                if n > 0 && limits.overlong == Overlong::Drop {
+                    overlong.push(with_row(dataset, number, origin, &problem));
+                    continue;
+                }
+                let hint =
+                    "raise data.max_prompt_tokens, set data.overlong = \"drop\", or remove the row";
+                return Err(bad_row(problem, hint));
+            }
+            let prompt = Prompt {
+                id: PromptId(number as u64),
+                name: example.id.clone(),
+                problem: example.problem.clone(),
+                answer: example.answer.clone(),
+                gold,
+                tokens,
+                teacher,
+                hints: Vec::new(),
+            };
+            let teacher = prompt.teacher.as_ref().map(TeacherTrajectory::tokens);
+            hashes.add(&prompt.tokens, example.golds(), teacher);
+            prompts.push(prompt);
+        }
+        let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
+        let (copies, inputs) = (copies.sum(), hashes.finish());
+        let unread_solutions = BTreeMap::new();
+        let prompt_limit = limits.prompt_tokens;
+        Ok(Self {
+            prompts,
+            refused_teachers,
+            overlong,
+            unread_solutions,
+            copies,
+            inputs,
+            prompt_limit,
+        })
+    }
+
+    /// The prompts at these positions.
+    pub fn at(&self, indices: &[PromptIndex]) -> Vec<&Prompt> {
+        indices.iter().map(|it| &self.prompts[it.0]).collect()
+    }
+
+    /// The prompt of that id.
+    ///
+    /// # Panics
+    /// For an id that the table does not have.
+    pub fn prompt(&self, id: PromptId) -> &Prompt {
+        self.find(id).expect("groups are made of the table's prompts")
+    }
+
+    /// The prompt of that id, if the table has it.
+    pub fn find(&self, id: PromptId) -> Option<&Prompt> {
+        // Ids are rows, in order; a table without some of the rows has gaps.
+        let index = self.prompts.binary_search_by_key(&id, |it| it.id).ok()?;
+        Some(&self.prompts[index])
+    }
+
+    /// Keeps the prompts that have a teacher: what imitation trains on.
+    pub fn with_teacher(mut self) -> Self {
+        self.prompts.retain(|it| it.teacher.is_some());
+        self
+    }
+}
+
+/// The teacher trajectories that are verified and fit (D9).
+fn admit_teachers(
+    dataset: &Dataset,
+    chat_format: &ChatFormat,
+    grader: &dyn Grader,
+    limits: PromptLimits,
+) -> Result<hapo_data::Admission> {
+    // An encoder never fails on text it was made for; if this one does, the run must not start.
+    let encoding_failed = RefCell::new(None);
+    let encode = |text: &str| {
+        chat_format.tokenizer.encode(text).unwrap_or_else(|it| {
+            encoding_failed.borrow_mut().get_or_insert(it);
+            Vec::new()
+        })
+    };
+    let judged = |example: &Example, teacher: usize| match gold_of(grader, example) {
+        Ok(gold) => graded(&gold.judge(&example.teachers[teacher])),
+        // It is reported with its row, later.
+        Err(_) => Ok((0.0, Verdict::Wrong)),
+    };
+    // The first solutions, which are nearly all there are, are judged together.
+    let first = in_order(grader.workers(), &dataset.examples, |it| {
+        let first = it.teachers.first().map(|_| judged(it, 0));
+        first.transpose()
+    })?;
+    let mut grading_failed = None;
+    let grade = |example: usize, teacher: usize| match (teacher, &first[example]) {
+        (0, Some(it)) => it.clone(),
+        _ => judged(&dataset.examples[example], teacher).unwrap_or_else(|it| {
+            grading_failed.get_or_insert(it);
+            (0.0, Verdict::Wrong)
+        }),
+    };
+    let rule = AdmissionRule {
+        success_at: limits.success_at,
+        stop: &chat_format.stop,
+        response_limit: limits.response_tokens,
+    };
+    let admission = hapo_data::admit(dataset, rule, grade, encode);
+    if let Some(it) = grading_failed {
+        return Err(it);
+    }
+    match encoding_failed.into_inner() {
+        Some(it) => Err(it.into()),
+        None => Ok(admission),
+    }
+}
+
+/// What is said of an example, with its row.
+fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
+    let Example { row, id, .. } = &dataset.examples[number];
+    let row = if *row == 0 { number as u64 + 1 } else { *row };
+    format!("{what} (row {row}, id {id}, {origin})")
+}
+
+/// Position of a prompt in its table, which is not its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PromptIndex(pub usize);
+
+/// The order in which a run visits its prompts: a fresh permutation each epoch, the remainder that
+/// does not fill a step left out.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Seed of the permutations.
+    pub seed: u64,
+    /// Prompts of the run.
+    pub prompts: usize,
+    /// Prompts of one step.
+    pub per_step: usize,
+}
+
+impl Order {
+    /// `T_epoch`: whole steps in one pass over the prompts; at least 1 where there are enough prompts.
+    pub fn steps_per_epoch(self) -> u64 {
+        (self.prompts / self.per_step) as u64
+    }
+
+    /// The prompts of step `step`, counted from 1.
+    pub fn of_step(self, step: u64) -> Vec<PromptIndex> {
+        let (epoch, within) =
+            ((step - 1) / self.steps_per_epoch(), (step - 1) % self.steps_per_epoch());
+        let mut order: Vec<PromptIndex> = (0..self.prompts).map(PromptIndex).collect();
+        let counter = RngCounter { step: epoch, prompt: 0, rollout: 0, position: 0 };
+        CounterRng::new(self.seed, RngStream::Shuffle, counter).shuffle(&mut order);
+        let first = within as usize * self.per_step;
+        order[first..first + self.per_step].to_vec()
+    }
+
+    /// Up to `count` prompts that replace those of step `step` without signal, for round `round` of
+    /// dynamic sampling, counted from 1: a draw of its own, without those `visited` by the step
+    /// already.
+    pub fn replacements(
+        self,
+        step: u64,
+        round: u64,
+        count: usize,
+        visited: &[PromptIndex],
+    ) -> Vec<PromptIndex> {
+        let visited: HashSet<PromptIndex> = visited.iter().copied().collect();
+        let all = (0..self.prompts).map(PromptIndex);
+        let mut fresh: Vec<PromptIndex> = all.filter(|it| !visited.contains(it)).collect();
+        let counter = RngCounter { step, prompt: 0, rollout: round, position: 0 };
+        CounterRng::new(self.seed, RngStream::Shuffle, counter).shuffle(&mut fresh);
+        fresh.truncate(count);
+        fresh
+    }
+}
+
+/// How problems are read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadAs<'a> {
+    /// What the columns hold, where no layout fits.
+    pub columns: Option<&'a Columns>,
+    /// Whether rows are kept whole, for a reward of one's own.
+    pub keeps_fields: bool,
+}
+
+/// Reads a data set; bad rows are errors that name the first of them.
+pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
+    Ok(load_files(std::slice::from_ref(&path.to_owned()), read_as)?.dataset)
+}
+
+/// Reads several data sets, one after the other.
+pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
+    let rows = hapo_data::open_all(paths, read_as.columns)?;
+    let rows = if read_as.keeps_fields { rows.keeping_fields() } else { rows };
+    let loaded = hapo_data::load_rows(rows)?;
+    if let Some(bad) = loaded.bad_rows.first() {
+        return Err(Error::Dataset {
+            problem: format!("{bad} ({} bad rows in all)", loaded.bad_row_count),
+            hint: format!(
+                "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
+                bad.file
+            ),
+        });
+    }
+    Ok(loaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replacements_are_prompts_that_the_step_has_not_visited() {
+        let order = Order { seed: 3, prompts: 12, per_step: 5 };
+        let visited = order.of_step(2);
+        let fresh = order.replacements(2, 1, 4, &visited);
+        assert_eq!(fresh.len(), 4);
+        assert!(fresh.iter().all(|it| !visited.contains(it)));
+        assert_eq!(fresh, order.replacements(2, 1, 4, &visited));
+        assert_ne!(fresh, order.replacements(2, 2, 4, &visited));
+        // Seven are left; more cannot be had.
+        assert_eq!(order.replacements(2, 1, 50, &visited).len(), 7);
+    }
+
+    #[test]
+    fn every_epoch_visits_each_prompt_at_most_once_in_its_own_order() {
+        let order = Order { seed: 3, prompts: 22, per_step: 5 };
+        assert_eq!(order.steps_per_epoch(), 4);
+        let epoch = |first: u64| -> Vec<PromptIndex> {
+            (first..first + 4).flat_map(|it| order.of_step(it)).collect()
+        };
+        let (a, b) = (epoch(1), epoch(5));
+        for it in [&a, &b] {
+            let mut sorted = it.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(sorted.len(), 20);
+        }
+        assert_ne!(a, b);
+        assert_eq!(a, epoch(1));
+    }
+}

@@ -1,0 +1,480 @@
+//! A recipe that cannot be wrong: typed sections, checked once, read only.
+
+mod builtin;
+mod idle;
+mod keys;
+mod rules;
+mod scope;
+mod sections;
+mod text;
+mod words;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hapo_core::{Annealing, Gate, Loss, Method, Needs, SlotRule};
+use hapo_data::{Dataset, TemplateChoice};
+use hapo_kernels::Compute;
+use hapo_sampler::{Decoding, Truncation};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use crate::error::{Error, Result};
+use idle::{Idle, idle_keys};
+use text::{Document, Idling, Problem};
+
+pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
+pub use keys::{KeyEntry, key_entries};
+pub use sections::{
+    AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
+    InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName, MetricsSection,
+    MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection, SECTIONS,
+    SamplingSection, Settings,
+};
+pub use text::{Overrides, WrittenAs};
+
+/// What a run does.
+#[derive(Clone, Debug)]
+pub struct Recipe {
+    name: String,
+    stage: Option<String>,
+    settings: Settings,
+    /// The method's own table.
+    own: Table,
+    /// The keys that it does not read; they have their defaults.
+    idle: Vec<Idle>,
+    method: Arc<dyn Method>,
+    loss: Loss,
+    gate: Option<(Gate, SlotRule)>,
+    model: ModelSource,
+}
+
+/// Problems that a run is evaluated on while it trains.
+#[derive(Clone, Debug)]
+pub struct EvalSet {
+    /// Its name in messages.
+    pub name: String,
+    /// The problems.
+    pub dataset: Dataset,
+}
+
+/// Where the initial weights come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ModelSource {
+    /// A Hugging Face folder, or `builtin:base`.
+    Folder(String),
+    /// The last checkpoint of an earlier stage of the run: `stage:NAME`.
+    Stage(String),
+    /// Random weights of this shape.
+    Init(InitSection),
+}
+
+/// Shape of the learning rate over the run, after its warm-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LearningRateSchedule {
+    /// The peak, to the end.
+    #[default]
+    Constant,
+    /// Straight down to 0 at the end.
+    Linear,
+    /// Half a cosine down to 0 at the end.
+    Cosine,
+}
+
+impl LearningRateSchedule {
+    /// Factor of the peak rate at optimiser step `step` (from 1) of `total`, with a linear rise over
+    /// the first `warmup` of them.
+    pub fn factor(self, step: u64, total: u64, warmup: f64) -> f64 {
+        let warm_steps = (warmup * total as f64).round();
+        let at = step as f64;
+        if at <= warm_steps {
+            return at / warm_steps;
+        }
+        let left = (total as f64 - warm_steps).max(1.0);
+        // The last step still moves: its rate is that of one step before the end.
+        let progress = ((at - warm_steps - 1.0) / left).clamp(0.0, 1.0);
+        match self {
+            Self::Constant => 1.0,
+            Self::Linear => 1.0 - progress,
+            Self::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+        }
+    }
+}
+
+/// Reading.
+impl Recipe {
+    /// Reads and checks a recipe file of one stage.
+    ///
+    /// # Errors
+    /// As [`Recipe::load_stages`], and several stages.
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self> {
+        let mut stages = Self::load_stages(path, overrides)?;
+        only(&mut stages, &path.display().to_string())
+    }
+
+    /// Reads and checks a recipe file of any number of stages, or `builtin:NAME`, in the order in which they run. A
+    /// recipe of one stage has no `stage`.
+    ///
+    /// # Errors
+    /// No TOML, unknown keys and words, values out of range, keys that mean nothing, and a stage that
+    /// starts from one that does not come before it.
+    pub fn load_stages(path: &Path, overrides: &Overrides) -> Result<Vec<Self>> {
+        if let Some(name) = path.to_str().and_then(|it| it.strip_prefix(builtin::PREFIX)) {
+            let recipe = builtin::find(name)?;
+            return Self::parse_stages(recipe.text, &path.display().to_string(), name, overrides);
+        }
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        })?;
+        let stem = path
+            .file_stem()
+            .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
+        Self::parse_stages(&text, &path.display().to_string(), &stem, overrides)
+    }
+
+    /// As [`Recipe::load`], of a text. `name` is the run's when it has none itself, and names the text.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse(text: &str, name: &str, overrides: &Overrides) -> Result<Self> {
+        only(&mut Self::parse_stages(text, name, name, overrides)?, name)
+    }
+
+    /// As [`Recipe::load_stages`], of a text that `origin` names in messages.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn parse_stages(
+        text: &str,
+        origin: &str,
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Vec<Self>> {
+        let documents = text::documents(text, origin, overrides, Idling::Refused)?;
+        let all = Self::of_documents(&documents, name)?;
+        refuse_idle(&documents, &all)?;
+        Ok(all)
+    }
+
+    /// As [`Recipe::parse_stages`] for one of several recipes that have the same overrides: keys that it does not read, and
+    /// keys to unset that it has not, are passed over.
+    ///
+    /// # Errors
+    /// As there, but for these.
+    pub fn parse_one_of_many(
+        text: &str,
+        origin: &str,
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Vec<Self>> {
+        let documents = text::documents(text, origin, overrides, Idling::Ignored)?;
+        Self::of_documents(&documents, name)
+    }
+
+    fn of_documents(documents: &[(Option<String>, Document)], name: &str) -> Result<Vec<Self>> {
+        let mut all: Vec<Self> = Vec::with_capacity(documents.len());
+        for (stage, document) in documents {
+            let recipe = Self::of_document(document, name, stage.clone())?;
+            if let ModelSource::Stage(from) = &recipe.model
+                && !all.iter().any(|it| it.stage.as_ref() == Some(from))
+            {
+                let what = format!("no stage `{from}` comes before this one");
+                let hint = "write stage:NAME with the name of an earlier [[stage]]";
+                return Err(document.error(Problem::new("model.path", what, hint)));
+            }
+            all.push(recipe);
+        }
+        Ok(all)
+    }
+
+    /// The recipe that a run folder or checkpoint keeps.
+    ///
+    /// # Errors
+    /// A text that is no recipe of one stage.
+    pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
+        let documents = text::documents(text, origin, &Overrides::default(), Idling::Ignored)?;
+        match documents.as_slice() {
+            [(stage, document)] => Self::of_document(document, "run", stage.clone()),
+            _ => Err(several_stages(origin)),
+        }
+    }
+
+    fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {
+        let (written, own) = document.settings()?;
+        let in_place = |it| document.error(it);
+        rules::check(&written).map_err(in_place)?;
+        let method = rules::method_of(&written, &own).map_err(in_place)?;
+        let idle = idle_keys(&written, &*method);
+        // An idle key has its default, so that nothing can read what was written.
+        let settings = without(&written, &idle).try_into();
+        let settings: Settings = settings.expect("it was one before");
+        Ok(Self {
+            name: settings.name.clone().unwrap_or_else(|| name.to_owned()),
+            stage,
+            loss: rules::loss_of(&settings, &*method),
+            gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
+            model: rules::model_of(&settings).map_err(in_place)?,
+            settings,
+            own,
+            idle,
+            method,
+        })
+    }
+
+    /// The recipe with other values, checked again. Keys that it does not read are passed over.
+    ///
+    /// # Errors
+    /// Keys and values that a recipe cannot have.
+    pub fn with(&self, overrides: &Overrides) -> Result<Self> {
+        let mut document = Document::of_table(&self.name, self.table());
+        for it in &overrides.unset {
+            document.unset(it);
+        }
+        for it in &overrides.set {
+            document.set(it, overrides.written_as, true)?;
+        }
+        Self::of_document(&document, &self.name, self.stage.clone())
+    }
+
+    /// The recipe with nothing left to the model.
+    pub(crate) fn settled(&self, template: TemplateChoice<'_>, micro_batch_tokens: usize) -> Self {
+        let mut settled = self.clone();
+        let data = &mut settled.settings.data;
+        template.name.clone_into(&mut data.template);
+        data.template_system = template.system.map(str::to_owned);
+        data.template_suffix = template.suffix.map(str::to_owned);
+        settled.settings.optim.micro_batch_tokens = MicroBatch::Tokens(micro_batch_tokens);
+        settled
+    }
+
+    /// The text that the run folder keeps: defaults filled in, keys that it does not read left out.
+    pub fn resolved(&self) -> String {
+        toml::to_string(&self.table()).expect("a recipe is plain data")
+    }
+
+    fn table(&self) -> Table {
+        let mut table = without(&self.settings, &self.idle);
+        if !self.own.is_empty() {
+            let own = Value::Table(self.own.clone());
+            table.insert(self.method.name().to_owned(), own);
+        }
+        table
+    }
+}
+
+/// The settings without the keys that are not read.
+fn without(settings: &Settings, idle: &[Idle]) -> Table {
+    let mut table = Table::try_from(settings).expect("a recipe is plain data");
+    for (section, key) in idle.iter().filter_map(|it| it.key.split_once('.')) {
+        let section = table.get_mut(section).and_then(Value::as_table_mut);
+        section.and_then(|it| it.remove(key));
+    }
+    table.retain(|_, it| it.as_table().is_none_or(|it| !it.is_empty()));
+    table
+}
+
+fn only(stages: &mut Vec<Recipe>, origin: &str) -> Result<Recipe> {
+    match stages.pop() {
+        Some(it) if stages.is_empty() && it.stage.is_none() => Ok(it),
+        _ => Err(several_stages(origin)),
+    }
+}
+
+fn several_stages(origin: &str) -> Error {
+    Error::Recipe {
+        origin: origin.to_owned(),
+        field: "stage".to_owned(),
+        problem: "expected a recipe of one stage".to_owned(),
+        hint: "`hapo train` runs the stages one after the other".to_owned(),
+    }
+}
+
+/// Refuses keys that are written where nothing reads them. What several stages share, one of them must read.
+fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> Result<()> {
+    let read_by_none = |idle: &Idle| {
+        recipes.iter().all(|recipe| recipe.idle.iter().any(|other| other.key == idle.key))
+    };
+    for ((_, document), recipe) in documents.iter().zip(recipes) {
+        for idle in &recipe.idle {
+            let refused = |shared: bool| !shared || read_by_none(idle);
+            if let Some((key, _)) = document.places_of(&idle.key).find(|it| refused(it.1.shared)) {
+                let what = format!("`{key}` means nothing here: {}", idle.because);
+                let hint = document.how_to_unset(key);
+                return Err(document.error(Problem::new(key, what, hint)));
+            }
+        }
+    }
+    Ok(())
+}
+
+macro_rules! sections {
+    ($($(#[doc = $doc:literal])+ $section:ident: $type:ty,)+) => {
+        /// Sections.
+        impl Recipe {
+            $($(#[doc = $doc])+ pub fn $section(&self) -> &$type {
+                &self.settings.$section
+            })+
+        }
+    };
+}
+
+sections! {
+    /// Prompts and teachers.
+    data: DataSection,
+    /// Rollouts.
+    sampling: SamplingSection,
+    /// Optimiser and batching.
+    optim: OptimSection,
+    /// Checkpoints.
+    checkpoint: CheckpointSection,
+    /// Metrics beside the loss.
+    metrics: MetricsSection,
+    /// Alarms.
+    guard: GuardSection,
+}
+
+/// Everything else.
+impl Recipe {
+    /// Name of the run; of the stage, in a recipe of several.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the stage and of its folder, in a recipe of several.
+    pub fn stage(&self) -> Option<&str> {
+        self.stage.as_deref()
+    }
+
+    /// All keys with their defaults.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The method, without its gate.
+    pub fn method(&self) -> &Arc<dyn Method> {
+        &self.method
+    }
+
+    /// What a run must hold ready for the method.
+    pub fn needs(&self) -> Needs {
+        self.method.needs()
+    }
+
+    /// Seed of every random draw.
+    pub fn seed(&self) -> u64 {
+        self.settings.seed
+    }
+
+    /// What factors of products are rounded to.
+    pub fn compute(&self) -> Compute {
+        self.settings.compute
+    }
+
+    /// Batches to train on.
+    pub fn steps(&self) -> u64 {
+        self.settings.steps
+    }
+
+    /// How the method's terms become a loss.
+    pub fn loss(&self) -> &Loss {
+        &self.loss
+    }
+
+    /// The gate and its slot rule; `None` for the bare method.
+    pub fn gate(&self) -> Option<(Gate, SlotRule)> {
+        self.gate
+    }
+
+    /// The smallest reward that counts as success (D28).
+    pub fn success_at(&self) -> f64 {
+        self.settings.reward.success_at
+    }
+
+    /// Whether rows of data are kept whole: a reward of one's own is shown them.
+    pub fn keeps_fields(&self) -> bool {
+        hapo_reward::is_own(&self.data().grader)
+    }
+
+    /// How rollouts are drawn.
+    pub fn decoding(&self) -> Decoding {
+        decoding(&self.settings.sampling)
+    }
+
+    /// The model to start from.
+    pub fn model(&self) -> &ModelSource {
+        &self.model
+    }
+
+    /// The adapter that is trained in the place of the weights.
+    pub fn lora(&self) -> Option<&LoraSection> {
+        self.settings.lora.as_ref()
+    }
+
+    /// Evaluation while the run trains.
+    pub fn eval(&self) -> Option<&EvalSection> {
+        self.settings.eval.as_ref()
+    }
+
+    /// Longest completion of the evaluation in tokens; 0 without one.
+    pub(crate) fn eval_max_tokens(&self) -> usize {
+        let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling().max_new_tokens);
+        self.eval().map_or(0, own)
+    }
+
+    /// How the evaluation's completions are drawn.
+    pub(crate) fn eval_decoding(&self) -> Decoding {
+        let temperature = self.eval().map_or(0.0, |it| it.temperature);
+        let decoding = Decoding::at_temperature(temperature as f32, Truncation::NONE);
+        decoding.expect("the temperature was checked")
+    }
+
+    /// What a reader should know before the run starts, though it may start.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let annealing = match &self.gate {
+            Some((Gate::Confidence { annealing, .. }, _)) => Some(annealing),
+            _ => None,
+        };
+        if annealing == Some(&Annealing::Off) {
+            all.push("without annealing the gate is positive feedback under collapse: all fail, all are injected".to_owned());
+        }
+        let noise = self.settings.data.verdict_noise;
+        if noise > 0.0 {
+            all.push(format!("data.verdict_noise flips {:.1} % of the verdicts", noise * 100.0));
+        }
+        let (s, mini_batch) = (&self.settings.sampling, self.settings.optim.mini_batch_prompts);
+        if mini_batch > 0 && s.prompts_per_step % mini_batch > 0 {
+            let (prompts, left) = (s.prompts_per_step, s.prompts_per_step % mini_batch);
+            all.push(format!(
+                "optim.mini_batch_prompts = {mini_batch} does not divide the {prompts} prompts of a step: its last update \
+                 is made from {left}, which weigh more than the others"
+            ));
+        }
+        if s.top_p < 1.0 || s.top_k > 0 || s.min_p > 0.0 {
+            all.push("sampling.top_p, top_k or min_p samples from another distribution than the importance ratio assumes".to_owned());
+        }
+        all
+    }
+}
+
+/// Families and levels of the built-in task by their names; none given means the hard ones of every family.
+///
+/// # Errors
+/// A name that is none.
+pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
+    rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(it))
+}
+
+fn decoding(sampling: &SamplingSection) -> Decoding {
+    Decoding::Sample {
+        temperature: sampling.temperature as f32,
+        truncation: Truncation {
+            top_k: sampling.top_k,
+            top_p: sampling.top_p as f32,
+            min_p: sampling.min_p as f32,
+        },
+    }
+}

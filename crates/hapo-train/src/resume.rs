@@ -1,0 +1,197 @@
+//! What a run folder holds when its run is to be resumed, and whether that is the same run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
+
+use crate::checkpoint::{self, TrainerState};
+use crate::error::{Error, Result};
+use crate::inputs::Inputs;
+use crate::recipe::Recipe;
+
+/// What a run does about what its folder holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResumePolicy {
+    /// From the start; a folder that holds a run is refused.
+    Fresh,
+    /// From the latest complete checkpoint, if there is one; a run of another recipe or other inputs is refused.
+    Resume,
+    /// As [`ResumePolicy::Resume`], and a changed recipe or input is taken as it is.
+    ResumeWithRecipe,
+}
+
+/// What a run continues from.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// The latest complete checkpoint.
+    pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,
+    /// Later ones that are not complete, and why.
+    incomplete: Vec<(u64, Error)>,
+    /// The inputs of the run when it began; `None` where there was no run.
+    inputs: Option<Inputs>,
+}
+
+/// The latest complete checkpoint of the same run.
+///
+/// # Errors
+/// A run of another recipe, checkpoints that are all incomplete, or gone.
+pub(crate) fn find(
+    run_dir: &Path,
+    (recipe, resolved): (&Recipe, &str),
+    policy: ResumePolicy,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Found> {
+    let files = RunFolder(run_dir);
+    let found = files.list_checkpoints();
+    let Some((_, latest)) = found.first() else {
+        return begin_again(files, (recipe, resolved), policy, warn);
+    };
+    let mut incomplete = Vec::new();
+    for (step, folder) in &found {
+        match checkpoint::verify(folder) {
+            Ok(state) => {
+                require_same_recipe((&state.recipe, resolved), folder, policy, warn)?;
+                let inputs = Some(state.inputs.clone());
+                let checkpoint = Some((state, folder.clone()));
+                return Ok(Found { checkpoint, incomplete, inputs });
+            }
+            Err(it) => incomplete.push((*step, it)),
+        }
+    }
+    // Going back to step 0 would silently throw the run away.
+    let all: Vec<String> = incomplete.iter().map(|it| it.1.to_string()).collect();
+    Err(Error::Checkpoint {
+        folder: latest.clone(),
+        problem: format!("no checkpoint of the run is complete: {}", all.join("; ")),
+    })
+}
+
+/// A run that was ended before its first checkpoint begins again, another one does not, and neither does one whose
+/// checkpoints are gone.
+fn begin_again(
+    files: RunFolder<'_>,
+    (recipe, resolved): (&Recipe, &str),
+    policy: ResumePolicy,
+    warn: &mut dyn FnMut(&str),
+) -> Result<Found> {
+    let before = fs::read_to_string(files.recipe()).ok();
+    if let Some(before) = &before {
+        require_same_recipe((before, resolved), files.0, policy, warn)?;
+    }
+    let before = before.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());
+    let of = before.as_ref().unwrap_or(recipe);
+    let due = match of.checkpoint().every {
+        0 => of.steps(),
+        every => every.min(of.steps()),
+    };
+    let logged = MetricsFile::last_step(&files.metrics())?;
+    if logged > due {
+        return Err(Error::NoCheckpoint { folder: files.0.to_owned(), logged, due });
+    }
+    if logged > 0 {
+        let steps =
+            if logged == 1 { "step 1 is".to_owned() } else { format!("steps 1 to {logged} are") };
+        warn(&format!("the run ended before its first checkpoint: {steps} computed again"));
+    }
+    let inputs = fs::read(files.inputs()).ok().and_then(|it| serde_json::from_slice(&it).ok());
+    if logged > 0 && inputs.is_none() {
+        let missing = files.inputs();
+        warn(&format!(
+            "{} is missing: whether data and base model are still those that the run began with is not known",
+            missing.display()
+        ));
+    }
+    Ok(Found { inputs, ..Found::default() })
+}
+
+impl Found {
+    /// Refuses a run that read other things when it began.
+    pub(crate) fn require_same_inputs(
+        &self,
+        run_dir: &Path,
+        now: &Inputs,
+        policy: ResumePolicy,
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let differences = self.inputs.as_ref().map(|before| before.differences(now));
+        let differences = differences.unwrap_or_default();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let differences = differences.join(", ");
+        if policy != ResumePolicy::ResumeWithRecipe {
+            return Err(Error::OtherInputs { folder: run_dir.to_owned(), differences });
+        }
+        warn(&format!("resuming with other inputs: {differences}"));
+        Ok(())
+    }
+
+    /// Renames the incomplete checkpoints, so that nothing counts them.
+    pub(crate) fn set_incomplete_aside(
+        &self,
+        run_dir: &Path,
+        warn: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        for (step, problem) in &self.incomplete {
+            let aside = checkpoint::set_aside(RunFolder(run_dir), *step, problem)?;
+            warn(&format!("{aside}; using the one before"));
+        }
+        Ok(())
+    }
+}
+
+fn require_same_recipe(
+    (before, resolved): (&str, &str),
+    folder: &Path,
+    policy: ResumePolicy,
+    warn: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let differences = differences(before, resolved);
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let differences = differences.join("; ");
+    if policy != ResumePolicy::ResumeWithRecipe {
+        return Err(Error::OtherRecipe { folder: folder.to_owned(), differences });
+    }
+    warn(&format!("resuming with another recipe: {differences}"));
+    Ok(())
+}
+
+/// Keys on which no result depends: a run may be resumed with others.
+const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
+
+/// The keys in which two resolved recipes differ so that a run by the one is no run by the other.
+pub fn changed_keys(before: &str, after: &str) -> Vec<RecipeDifference> {
+    let matters = |it: &RecipeDifference| !OF_THE_MACHINE.contains(&it.key.as_str());
+    recipe_differences(before, after).into_iter().filter(matters).collect()
+}
+
+/// The same as `key: before → after`.
+fn differences(before: &str, after: &str) -> Vec<String> {
+    let show = |it: RecipeDifference| {
+        let [before, after] = it.values();
+        format!("{}: {before} → {after}", it.key)
+    };
+    changed_keys(before, after).into_iter().map(show).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_name_keys_and_both_values() {
+        let before = "# resolved by hapo 0.1.0\nsteps = 10\n[optim]\nlr = 1e-4\n";
+        let after =
+            "# resolved by hapo 0.2.0\nsteps = 10\n[optim]\nlr = 2e-4\n[hapo]\ngate = \"never\"\n";
+        assert_eq!(
+            differences(before, after),
+            ["hapo.gate: absent → \"never\"", "optim.lr: 0.0001 → 0.0002"]
+        );
+        assert!(differences(before, "steps = 10\noptim.lr = 1e-4").is_empty());
+        let memory = "steps = 10\noptim.lr = 1e-4\nsampling.kv_memory = \"6GB\"";
+        assert!(differences(before, memory).is_empty(), "nothing depends on it");
+    }
+}

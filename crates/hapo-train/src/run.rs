@@ -1,0 +1,439 @@
+//! A run in memory: model, data and method put together, and its next step.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hapo_core::{Gate, Gated, HapoGate, INJECTIONS, Schedule, Step, hex};
+use hapo_kernels::{Compute, Cpu, Device};
+use hapo_model::folder::AdapterNote;
+use hapo_model::{Dtype, LoadedModel, Model, Moments, config_json};
+use hapo_run::{Metrics, RunFolder};
+use hapo_sampler::{ChatFormat, KvMemory, choose_template};
+use sha2::{Digest, Sha256};
+
+use crate::checkpoint::{self, Contents, Shelf, TrainerState};
+use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
+use crate::error::{Error, Result};
+use crate::grading::RunGrader;
+use crate::init::init_model;
+use crate::inputs::Inputs;
+use crate::lora::{self, Opened};
+use crate::meter::Meter;
+use crate::plan::longest_sequences;
+use crate::recipe::{ModelSource, Recipe};
+use crate::rollouts::RolloutLog;
+use crate::run_plan::RunPlan;
+use crate::source::{Source, load_source};
+use crate::step::{Task, imitation_step, rollout_step};
+use crate::trainer::Trainer;
+use crate::trainer_files::hash_of_weights;
+use crate::validation::Validation;
+use crate::verifier::Verifier;
+
+/// Opens a model folder, or [`BUILTIN_BASE`](crate::BUILTIN_BASE), on the CPU. An adapter's folder whose base is here stands for the
+/// merged model.
+///
+/// `context` is the longest sequence it will see, prompt and response together.
+pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
+    open_model_on(path, context, cpu(threads, Compute::F32)?)
+}
+
+/// As [`open_model`], on any device.
+pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
+    Ok(lora::open(path, context, device, None)?.loaded)
+}
+
+pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
+    Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
+}
+
+/// A run in memory.
+pub struct Run<L: Learner = Trainer> {
+    plan: RunPlan,
+    pub(crate) learner: L,
+    sampler: Box<dyn Sampler<L::Model>>,
+    method: Gated,
+    source: Source,
+    grader: RunGrader,
+    verifier: Verifier,
+    rollouts: RolloutLog,
+    tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    /// The folder of the base, and the fingerprint of its weights.
+    base: (String, String),
+    inputs: Inputs,
+    validation: Option<Validation>,
+    steps_done: u64,
+    /// What opening the model and the data met.
+    warnings: Vec<String>,
+}
+
+impl Run {
+    /// Loads model and data and puts the method together, on the CPU.
+    pub fn new(plan: &RunPlan, threads: usize) -> Result<Self> {
+        Self::on(cpu(threads, plan.recipe().compute())?, plan)
+    }
+}
+
+impl<D: Device> Run<Trainer<D>> {
+    /// As [`Run::new`], on any device that computes as the recipe says.
+    pub fn on(device: D, plan: &RunPlan) -> Result<Self> {
+        let recipe = plan.recipe();
+        check_compute(&device, recipe)?;
+        plan.check_files()?;
+        let (model_source, context) = (plan.model()?, plan.context());
+        let lora = recipe.lora().map(|it| (it, recipe.seed()));
+        let Opened { loaded, base } = match &model_source {
+            ModelSource::Folder(path) => lora::open(path, context, device, lora)?,
+            ModelSource::Init(init) => {
+                let mut loaded = init_model(init, context, recipe.seed(), device)?;
+                if let Some((section, seed)) = lora {
+                    lora::begin(&mut loaded.model, section, seed)?;
+                }
+                Opened { loaded, base: String::new() }
+            }
+            ModelSource::Stage(name) => return Err(Error::of_another_recipe(name)),
+        };
+        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
+        check_kv_memory(plan, &model)?;
+        let name = match &model_source {
+            ModelSource::Folder(path) => path,
+            _ => "the model",
+        };
+        let template = choose_template(plan.template().choice(), name, &tokenizer_files)?;
+        let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
+        let chat_format = Arc::new(chat_format);
+        let grader = plan.grader()?;
+        let source = load_source(recipe, &plan.train_files(), &chat_format, grader.get())?;
+        let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
+        warnings.extend(model.config().beyond_positions(longest));
+        let mut inputs = inputs_of(&model, &tokenizer_files);
+        inputs.set("template", chat_format.template.hash());
+        if let Some((table, _)) = source.prompts() {
+            inputs = inputs.and(&table.inputs);
+        }
+        let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
+        let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
+        let checkpointing = recipe.optim().activation_checkpointing;
+        let mut learner = Trainer::with_moments(model, checkpointing, moments)?;
+        if recipe.metrics().kl_every > 0 {
+            learner.keep_initial()?;
+        }
+        Ok(Self {
+            learner,
+            sampler: Box::new(LocalSampler {
+                chat_format: chat_format.clone(),
+                stop_strings: recipe.sampling().stop.clone(),
+                meter: Meter::default(),
+            }),
+            method,
+            source,
+            verifier: Verifier {
+                chat_format: chat_format.clone(),
+                policy: plan.grading_policy(),
+                workers: grader.get().workers(),
+            },
+            grader,
+            rollouts: RolloutLog::new(chat_format, recipe.metrics().rollouts_every),
+            tokenizer_files,
+            base: (base, fingerprint),
+            inputs,
+            validation: None,
+            steps_done: 0,
+            warnings,
+            plan: plan.clone(),
+        })
+    }
+}
+
+/// Refuses a device whose products are of other factors.
+fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
+    let (asked, got) = (recipe.compute(), device.habits().compute);
+    if asked == got {
+        return Ok(());
+    }
+    Err(Error::Recipe {
+        origin: recipe.name().to_owned(),
+        field: "compute".to_owned(),
+        problem: format!(
+            "expected a device whose products are of {asked} factors, got one of {got}"
+        ),
+        hint: "open the device as the recipe says".to_owned(),
+    })
+}
+
+/// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
+fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
+    let recipe = plan.recipe();
+    let KvMemory::Bytes(bytes) = recipe.sampling().kv_memory else {
+        return Ok(());
+    };
+    for one in longest_sequences(recipe, plan.eval_sets()) {
+        KvMemory::fit::<D>((model.config(), model.kv_format()), usize::MAX, bytes, one).map_err(
+            |it| Error::Recipe {
+                origin: recipe.name().to_owned(),
+                field: "sampling.kv_memory".to_owned(),
+                problem: it.to_string(),
+                hint: "give keys and values more memory, or lower sampling.max_new_tokens"
+                    .to_owned(),
+            },
+        )?;
+    }
+    Ok(())
+}
+
+/// Hashes of a model as it was loaded.
+fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> Inputs {
+    let (mut inputs, config) = (Inputs::default(), model.config());
+    let text = config_json::render(config, Dtype::F32) + &config_json::render_generation(config);
+    inputs.set("config", hex(Sha256::digest(text)));
+    if let Some((_, tokenizer)) = files.iter().find(|it| it.0 == "tokenizer.json") {
+        inputs.set("tokenizer", hex(Sha256::digest(tokenizer)));
+    }
+    inputs.set("weights", hash_of_weights(model));
+    inputs
+}
+
+/// The method with its own gate or that of the recipe.
+fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
+    let group_size = recipe.sampling().group_size;
+    let method = recipe.method().clone();
+    Ok(match recipe.gate() {
+        None => Gated::bare(method, group_size)?,
+        Some((gate, slot)) => {
+            let hapo = HapoGate { gate, slot, injection: INJECTIONS[0] };
+            Gated::hapo(method, hapo, group_size, steps_per_epoch)?
+        }
+    })
+}
+
+impl<L: Learner> Run<L> {
+    /// The run with another sampler, made from the one that it has.
+    #[must_use]
+    pub fn with_sampler<S: Sampler<L::Model> + 'static>(
+        mut self,
+        wrap: impl FnOnce(Box<dyn Sampler<L::Model>>) -> S,
+    ) -> Self {
+        self.sampler = Box::new(wrap(self.sampler));
+        self
+    }
+
+    /// What the reader should know before the first step.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let gate = self.method.schedule().into_iter();
+        let gate = gate.flat_map(Schedule::warnings);
+        let gate = gate.map(|it| it.to_string());
+        let of_data = self.source.warnings(self.wants_teacher());
+        self.warnings.iter().cloned().chain(gate).chain(of_data).collect()
+    }
+
+    /// What a step reads, and the machines that it runs on. Is `None` for imitation, which samples nothing.
+    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, L>)> {
+        let (task, engines, _) = self.parts()?;
+        Some((task, engines))
+    }
+
+    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, L>, &mut RolloutLog)> {
+        let Source::Prompts { table, order } = &self.source else {
+            return None;
+        };
+        let task = Task {
+            table,
+            order: *order,
+            method: &self.method,
+            verifier: &self.verifier,
+            plan: &self.plan,
+        };
+        let engines = Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
+        Some((task, engines, &mut self.rollouts))
+    }
+
+    /// Steps of the recipe.
+    pub(crate) fn steps(&self) -> u64 {
+        self.plan.recipe().steps()
+    }
+
+    /// Where its engines tell how far a step is.
+    pub(crate) fn set_meter(&mut self, meter: &Meter) {
+        self.learner.set_meter(meter.clone());
+        self.sampler.set_meter(meter.clone());
+    }
+
+    /// Updates made.
+    pub(crate) fn updates(&self) -> u64 {
+        self.learner.weights().version
+    }
+
+    /// Whether the method is one in which a teacher may enter groups.
+    pub(crate) fn wants_teacher(&self) -> bool {
+        let recipe = self.plan.recipe();
+        let method = recipe.method();
+        let gate = recipe.gate().map_or(method.plan().gate, |(gate, _)| gate);
+        gate != Gate::Never || method.needs().prefixes
+    }
+
+    /// The next step.
+    ///
+    /// # Errors
+    /// A loss that is NaN or infinite, no memory.
+    pub fn step(&mut self) -> Result<Metrics> {
+        let step = Step(self.steps_done + 1);
+        let chat_format = &self.verifier.chat_format;
+        let metrics = if let Some(batch) = self.source.demonstrations(chat_format, step)? {
+            let steps_per_epoch = self.source.steps_per_epoch();
+            let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
+            imitation_step(&mut self.learner, &batch, &self.plan, step, epoch)?
+        } else {
+            let parts = self.parts();
+            let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
+            rollout_step(task, &mut engines, log, step)?
+        };
+        self.steps_done = step.0;
+        Ok(metrics)
+    }
+
+    /// Steps done.
+    pub fn steps_done(&self) -> u64 {
+        self.steps_done
+    }
+
+    /// The gate over the run, as `gate.json` keeps it; none for a bare method.
+    pub(crate) fn gate_table(&self) -> Option<Vec<u8>> {
+        let table = self.method.schedule()?.table_of_ranges(self.plan.recipe().steps());
+        Some(serde_json::to_vec(&table).expect("a schedule is plain data"))
+    }
+
+    /// Keeps the rollouts of the steps to come in a run folder, as the recipe says.
+    pub(crate) fn keep_rollouts_in(&mut self, run_dir: &Path) -> Result<()> {
+        match self.source {
+            Source::Prompts { .. } => self.rollouts.keep_in(run_dir),
+            Source::Demonstrations { .. } | Source::Corpus { .. } => Ok(()),
+        }
+    }
+
+    /// Keeps what a reward of one's own prints in a run folder.
+    pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
+        let Some(log) = self.grader.log() else {
+            return Ok(());
+        };
+        let path = RunFolder(run_dir).reward_log();
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+        log.keep_in(file.map_err(hapo_run::Error::io("write", &path))?);
+        Ok(())
+    }
+
+    /// A response of the last step whose rollouts are kept, for readers, once.
+    pub(crate) fn take_sampled_text(&mut self) -> Option<String> {
+        self.rollouts.take_sampled_text()
+    }
+
+    /// Waits until the rollouts of the steps done are on the disk.
+    pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
+        self.rollouts.wait()
+    }
+
+    /// Returns to a checkpoint.
+    pub(crate) fn restore(&mut self, state: &TrainerState, folder: &Path) -> Result<()> {
+        self.learner.restore(folder, state.updates)?;
+        self.steps_done = state.step;
+        Ok(())
+    }
+
+    /// Reads the problems of `[eval]`.
+    pub(crate) fn load_validation(&mut self) -> Result<()> {
+        let chat_format = &self.verifier.chat_format;
+        let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;
+        if let Some(it) = &validation {
+            self.inputs = self.inputs.clone().and(&it.inputs());
+            if let Some((trained, _)) = self.source.prompts() {
+                self.warnings.extend(it.warnings(trained));
+            }
+        }
+        self.validation = validation;
+        Ok(())
+    }
+
+    /// Whether the steps done are those of an evaluation.
+    pub(crate) fn evaluation_is_due(&self) -> bool {
+        let last = self.steps_done == self.plan.recipe().steps();
+        self.plan.recipe().eval().is_some_and(|it| last || self.steps_done.is_multiple_of(it.every))
+    }
+
+    /// Evaluates the weights, where the recipe says on what.
+    pub(crate) fn evaluate(&mut self, metrics: &mut Metrics) -> Result<()> {
+        let Some(validation) = &self.validation else {
+            return Ok(());
+        };
+        let engines = &mut Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
+        validation.evaluate(&self.plan, engines, &self.verifier, metrics)
+    }
+
+    /// Hashes of what it reads besides its recipe; of its evaluation's problems once they are loaded.
+    pub fn inputs(&self) -> &Inputs {
+        &self.inputs
+    }
+
+    /// Writes the checkpoint after the steps done, and tells which others are incomplete.
+    pub(crate) fn save(
+        &self,
+        shelf: &mut Shelf,
+        resolved: &str,
+        score: Option<f64>,
+    ) -> Result<(PathBuf, Vec<String>)> {
+        shelf.write(&self.contents(&self.state(resolved, score)))
+    }
+
+    /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is
+    /// `halted-step-N`, which no run resumes from; before the step's first update it is the checkpoint of
+    /// the step before, and there is nothing to save where that exists.
+    pub(crate) fn save_halted(
+        &self,
+        run_dir: &Path,
+        resolved: &str,
+        mid_step: bool,
+    ) -> Result<Option<PathBuf>> {
+        let state = self.state(resolved, None);
+        let folder = if mid_step {
+            RunFolder(run_dir).halted_in(self.steps_done + 1)
+        } else {
+            RunFolder(run_dir).checkpoint_of(self.steps_done)
+        };
+        if !mid_step && (folder.exists() || self.steps_done == 0) {
+            return Ok(None);
+        }
+        checkpoint::write_folder(&folder, &self.contents(&state))?;
+        Ok(Some(folder))
+    }
+
+    fn state(&self, resolved: &str, score: Option<f64>) -> TrainerState {
+        TrainerState {
+            step: self.steps_done,
+            updates: self.updates(),
+            recipe: resolved.to_owned(),
+            template_hash: self.verifier.chat_format.template.hash(),
+            score,
+            inputs: self.inputs.clone(),
+        }
+    }
+
+    /// What an adapter's folder says of its base: the name that others know it by, where the recipe has it.
+    fn base(&self) -> AdapterNote<'_> {
+        let (folder, fingerprint) = (&self.base.0, &self.base.1);
+        let name = match self.plan.recipe().settings().model.path.as_deref() {
+            Some(it) if !it.starts_with("stage:") => it,
+            _ => folder,
+        };
+        AdapterNote { base: name, folder, fingerprint }
+    }
+
+    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, L> {
+        Contents {
+            learner: &self.learner,
+            files: ModelFiles {
+                base: self.base(),
+                dtype: self.plan.recipe().settings().model.dtype,
+                tokenizer_files: &self.tokenizer_files,
+            },
+            state,
+        }
+    }
+}

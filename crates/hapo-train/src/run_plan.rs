@@ -1,0 +1,269 @@
+//! The plan of a run: a recipe with nothing left open, and its model and its data where they were found.
+//!
+//! What a recipe leaves to the model depends on the recipe and on the model's folder alone, never on the machine, so
+//! that a seed means the same run everywhere. A run that is resumed keeps what it settled when it began.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapo_core::Step;
+use hapo_kernels::AdamW;
+use hapo_reward::{OwnReward, RewardSettings};
+use hapo_run::RunFolder;
+use hapo_verify::Extracting;
+
+use crate::checkpoint;
+use crate::engines::Batching;
+use crate::error::{Error, Result};
+use crate::grading::RunGrader;
+use crate::plan::{config_of_model, micro_batch_tokens};
+use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
+use crate::template::{ChosenTemplate, template_of_recipe};
+use crate::verifier::{GradingPolicy, VerdictNoise};
+
+/// The model and the data of a recipe where they were found; what is `None` is where the recipe says.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    /// The folder of `model.path`.
+    pub model: Option<String>,
+    /// The files of `data.train`.
+    pub train: Option<Vec<PathBuf>>,
+    /// The problems of `[eval]`.
+    pub eval: Option<Arc<[EvalSet]>>,
+}
+
+impl Sources {
+    /// Checks that the files which are read before the model are there.
+    ///
+    /// # Errors
+    /// The first that is not.
+    pub fn check(&self, recipe: &Recipe) -> Result<()> {
+        let mut files = Vec::new();
+        for name in self.train_files(recipe) {
+            files.extend(hapo_data::data_files(&name)?);
+        }
+        if let (None, Some(eval)) = (&self.eval, recipe.eval()) {
+            files.extend(eval.data.as_deref().map(PathBuf::from));
+        }
+        if let ModelSource::Init(init) = recipe.model() {
+            files.extend(init.tokenizer.as_deref().map(PathBuf::from));
+        }
+        for path in files {
+            std::fs::metadata(&path).map_err(|source| Error::Io {
+                action: "read",
+                path: path.clone(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The files, folders and patterns of `data.train`; none for what is built in.
+    fn train_files(&self, recipe: &Recipe) -> Vec<PathBuf> {
+        match (&self.train, &recipe.data().train) {
+            (Some(found), _) => found.clone(),
+            (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
+            (None, DataSource::Builtin | DataSource::Corpus) => Vec::new(),
+        }
+    }
+
+    /// The model to start from. An earlier stage's is its last checkpoint, beside `run_dir`.
+    fn model(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<ModelSource> {
+        match (recipe.model(), &self.model, run_dir) {
+            (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
+            (ModelSource::Stage(name), _, Some(run_dir)) => {
+                let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
+                let last = RunFolder(&beside).list_checkpoints().into_iter().next();
+                let (_, last) = last.ok_or_else(|| Error::Stage {
+                    problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+                })?;
+                checkpoint::verify(&last)?;
+                Ok(ModelSource::Folder(last.display().to_string()))
+            }
+            (model, ..) => Ok(model.clone()),
+        }
+    }
+}
+
+/// A run that can be made. Everything that makes it takes this.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    recipe: Recipe,
+    sources: Sources,
+    template: ChosenTemplate,
+    micro_batch_tokens: usize,
+    run_dir: Option<PathBuf>,
+}
+
+impl RunPlan {
+    /// Settles a recipe whose files are where it says.
+    ///
+    /// # Errors
+    /// A model that cannot be read, a template that does not take the recipe's texts.
+    pub fn settle(recipe: &Recipe) -> Result<Self> {
+        Self::of(recipe, Sources::default(), None)
+    }
+
+    /// Settles a recipe for the run of a folder: an earlier stage's model is beside it, and what the run there settled
+    /// when it began stays.
+    ///
+    /// # Errors
+    /// As [`RunPlan::settle`].
+    pub fn settle_in(run_dir: &Path, recipe: &Recipe, sources: Sources) -> Result<Self> {
+        Self::of(recipe, sources, Some(run_dir))
+    }
+
+    fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
+        let before = run_dir.and_then(kept_recipe);
+        let model = || sources.model(recipe, run_dir);
+        let template = match &before {
+            Some(before) if recipe.data().template == AUTO && before.data().template != AUTO => {
+                ChosenTemplate::kept(recipe.data(), before.data())
+            }
+            _ => template_of_recipe(recipe, &model)?,
+        };
+        let tokens = |recipe: &Recipe| recipe.optim().micro_batch_tokens;
+        let micro_batch_tokens = match (tokens(recipe), before.as_ref().map(tokens)) {
+            (MicroBatch::Tokens(tokens), _)
+            | (MicroBatch::Auto, Some(MicroBatch::Tokens(tokens))) => tokens,
+            (MicroBatch::Auto, _) => {
+                micro_batch_tokens(recipe, &config_of_model(recipe, &model()?)?)
+            }
+        };
+        Ok(Self {
+            recipe: recipe.settled(template.choice(), micro_batch_tokens),
+            sources,
+            template,
+            micro_batch_tokens,
+            run_dir: run_dir.map(Path::to_owned),
+        })
+    }
+
+    /// The recipe with nothing left open: the one that reproduces the run.
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
+    }
+
+    /// The template of its prompts.
+    pub fn template(&self) -> &ChosenTemplate {
+        &self.template
+    }
+
+    /// The recipe as the run folder keeps it.
+    pub(crate) fn resolved(&self, build: &str) -> String {
+        format!("# resolved by {build}\n{}", self.recipe.resolved())
+    }
+
+    /// The model to start from, a folder or a shape.
+    pub(crate) fn model(&self) -> Result<ModelSource> {
+        self.sources.model(&self.recipe, self.run_dir.as_deref())
+    }
+
+    /// The grader of completions, shown what the recipe takes for an answer (D26).
+    ///
+    /// # Errors
+    /// Never for a recipe that was checked.
+    pub(crate) fn grader(&self) -> Result<RunGrader> {
+        let (data, reward) = (self.recipe.data(), &self.recipe.settings().reward);
+        if !hapo_reward::is_own(&data.grader) {
+            let grader = Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction);
+            return Ok(RunGrader::built_in(grader));
+        }
+        let settings = RewardSettings {
+            timeout: Duration::from_secs_f64(reward.timeout),
+            start_timeout: Duration::from_secs_f64(reward.start_timeout),
+            workers: hapo_reward::workers(reward.workers),
+            on_failure: reward.on_failure,
+            success_at: self.recipe.success_at(),
+            extraction: data.extraction,
+        };
+        Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
+    }
+
+    /// What its responses are paid.
+    pub(crate) fn grading_policy(&self) -> GradingPolicy {
+        let (data, seed) = (self.recipe.data(), self.recipe.seed());
+        let share = data.verdict_noise;
+        GradingPolicy {
+            truncated: data.truncated,
+            success_at: self.recipe.success_at(),
+            noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
+        }
+    }
+
+    /// Checks that the files which are read before the model are there.
+    pub(crate) fn check_files(&self) -> Result<()> {
+        self.sources.check(&self.recipe)
+    }
+
+    /// The files of `data.train`.
+    pub(crate) fn train_files(&self) -> Vec<PathBuf> {
+        self.sources.train_files(&self.recipe)
+    }
+
+    /// The problems of `[eval]`, where they were found.
+    pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {
+        self.sources.eval.as_deref()
+    }
+
+    /// The longest sequence, prompt and response together.
+    pub(crate) fn context(&self) -> usize {
+        let (prompt, response) =
+            (self.recipe.data().max_prompt_tokens, self.recipe.sampling().max_new_tokens);
+        // A prefix is read with the prompt, and the response behind it may be as long as any.
+        let prefix = if self.recipe.needs().prefixes { response } else { 0 };
+        (prompt + prefix + response).max(prompt + self.recipe.eval_max_tokens())
+    }
+
+    /// The size of a micro-batch, and the temperature at which its tokens were sampled.
+    pub(crate) fn batching(&self) -> Batching {
+        Batching {
+            micro_batch_tokens: self.micro_batch_tokens,
+            inverse_temperature: 1.0 / self.recipe.sampling().temperature as f32,
+        }
+    }
+
+    /// Updates of the whole run.
+    fn total_updates(&self) -> u64 {
+        let optim = self.recipe.optim();
+        let mini_batches = match optim.mini_batch_prompts {
+            0 => 1,
+            prompts => self.recipe.sampling().prompts_per_step.div_ceil(prompts),
+        };
+        self.recipe.steps() * (mini_batches * optim.passes) as u64
+    }
+
+    /// The optimiser of update number `update`, from 1.
+    pub(crate) fn optimizer(&self, update: u64) -> AdamW {
+        let optim = self.recipe.optim();
+        let factor = optim.lr_schedule.factor(update, self.total_updates(), optim.warmup);
+        AdamW {
+            learning_rate: optim.lr * factor,
+            beta1: optim.betas[0],
+            beta2: optim.betas[1],
+            epsilon: optim.eps,
+            weight_decay: optim.weight_decay,
+            step: 0,
+            gradient_scale: 1.0,
+        }
+    }
+
+    /// Whether the sampler's gap is measured in all mini-batches of a step.
+    pub(crate) fn measures_gap(&self, step: Step) -> bool {
+        let every = self.recipe.metrics().gap_every;
+        every > 0 && (step.0 - 1).is_multiple_of(every)
+    }
+
+    /// Whether the KL to the initial weights is measured in a step.
+    pub(crate) fn measures_kl(&self, step: Step) -> bool {
+        let every = self.recipe.metrics().kl_every;
+        every > 0 && step.0.is_multiple_of(every)
+    }
+}
+
+/// The recipe that the run of a folder settled when it began.
+fn kept_recipe(run_dir: &Path) -> Option<Recipe> {
+    let text = std::fs::read_to_string(RunFolder(run_dir).recipe()).ok()?;
+    Recipe::parse_resolved(&text, "recipe.toml").ok()
+}

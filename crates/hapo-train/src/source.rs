@@ -1,0 +1,214 @@
+//! What a run trains on: prompts in an order, or documents of the built-in corpus.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use hapo_core::{Step, demonstration as imitated};
+use hapo_data::Dataset;
+use hapo_data::task::{Corpus, Split, TaskSet};
+use hapo_sampler::ChatFormat;
+use hapo_verify::Grader;
+
+use crate::duplicates::Texts;
+use crate::error::{Error, Result};
+use crate::pack::{Sequence, TokenGroup};
+use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
+use crate::recipe::{DataSource, Recipe, levels};
+
+/// What a run trains on.
+pub(crate) enum Source {
+    /// Prompts whose responses are sampled.
+    Prompts { table: PromptTable, order: Order },
+    /// Prompts whose demonstrations are imitated.
+    Demonstrations { table: PromptTable, order: Order },
+    /// Documents that are made as they are needed, so many of them in a step.
+    Corpus { corpus: Corpus, per_step: u64 },
+}
+
+impl Source {
+    /// The prompts and their order, sampled or not. Is `None` for the corpus.
+    pub(crate) fn prompts(&self) -> Option<(&PromptTable, Order)> {
+        match self {
+            Self::Prompts { table, order } | Self::Demonstrations { table, order } => {
+                Some((table, *order))
+            }
+            Self::Corpus { .. } => None,
+        }
+    }
+
+    /// Steps in one pass over the prompts. Is `None` for the corpus, which has no end.
+    pub(crate) fn steps_per_epoch(&self) -> Option<u64> {
+        Some(self.prompts()?.1.steps_per_epoch())
+    }
+
+    /// Tokens of the longest prompt; 0 for the corpus.
+    pub(crate) fn longest_prompt(&self) -> usize {
+        let prompts = self.prompts().map(|it| it.0.prompts.as_slice());
+        prompts.unwrap_or_default().iter().map(|it| it.tokens.len()).max().unwrap_or(0)
+    }
+
+    /// The demonstrations of a step. Is `None` where responses are sampled.
+    pub(crate) fn demonstrations(
+        &self,
+        chat_format: &ChatFormat,
+        step: Step,
+    ) -> Result<Option<Vec<TokenGroup>>> {
+        match self {
+            Self::Prompts { .. } => Ok(None),
+            Self::Demonstrations { table, order } => {
+                let prompts = table.at(&order.of_step(step.0));
+                Ok(Some(prompts.into_iter().map(demonstration).collect()))
+            }
+            Self::Corpus { corpus, per_step } => {
+                let first = (step.0 - 1) * per_step;
+                let documents = first..first + per_step;
+                let documents = documents.map(|it| document(&corpus.document(it), chat_format));
+                documents.collect::<Result<_>>().map(Some)
+            }
+        }
+    }
+
+    /// What the reader should know about the data.
+    pub(crate) fn warnings(&self, wants_teacher: bool) -> Vec<String> {
+        let Some((table, _)) = self.prompts() else {
+            return Vec::new();
+        };
+        let (refused, copies) = (&table.refused_teachers, table.copies);
+        let mut all = Vec::new();
+        let imitates = matches!(self, Self::Demonstrations { .. });
+        let uses_teachers = wants_teacher || imitates;
+        for (name, rows) in table.unread_solutions.iter().filter(|_| uses_teachers) {
+            all.push(format!(
+                "`{name}` looks like solutions ({rows} rows of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
+            ));
+        }
+        if let Some(first) = refused.first().filter(|_| uses_teachers) {
+            let n = refused.len();
+            all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
+        }
+        if let Some(first) = table.overlong.first() {
+            let n = table.overlong.len();
+            all.push(format!("prompts left out as they are too long: {n}, the first: {first}"));
+        }
+        if copies > 0 {
+            let n = table.prompts.len();
+            all.push(format!(
+                "{copies} rows of the data are copies of others; an epoch visits each of the {n} prompts once"
+            ));
+        }
+        if let Some((n, name, before)) = Texts::of(table).shared(table) {
+            all.push(format!(
+                "{n} problems of the data say what others say in another layout, the first: {name} and {before}"
+            ));
+        }
+        all
+    }
+}
+
+/// A teacher trajectory as a group of its own.
+fn demonstration(prompt: &Prompt) -> TokenGroup {
+    let teacher = prompt.teacher.as_ref().expect("imitation keeps only prompts with a teacher");
+    single(prompt.tokens.clone(), teacher.tokens().to_vec())
+}
+
+/// A document of the built-in corpus as a group of its own.
+fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
+    Ok(single(
+        chat_format.tokenizer.encode(&document.prompt)?,
+        chat_format.tokenizer.encode(&document.response)?,
+    ))
+}
+
+fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
+    let spans = imitated(response.len());
+    let sequences = vec![Sequence::new(response, Vec::new(), spans)];
+    TokenGroup { prompts: vec![prompt], sequences, has_signal: true }
+}
+
+/// The built-in task's problems with their traces, as `[data]` of a recipe has them.
+///
+/// # Errors
+/// A family or level that is none.
+pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
+    let data = recipe.data();
+    let set = TaskSet {
+        seed: data.seed,
+        levels: levels(&data.levels)?,
+        split: Split::Train,
+        count: data.prompts,
+        teacher_coverage: data.teacher_coverage,
+        teacher_steps: data.teacher_steps,
+    };
+    Ok(hapo_data::task::make_set(&set)?)
+}
+
+pub(crate) fn load_source(
+    recipe: &Recipe,
+    files: &[PathBuf],
+    chat_format: &ChatFormat,
+    grader: &dyn Grader,
+) -> Result<Source> {
+    let mut unread_solutions = BTreeMap::new();
+    let dataset = match &recipe.data().train {
+        DataSource::Corpus => {
+            let mixture =
+                recipe.data().mixture.clone().unwrap_or_else(hapo_data::task::recommended_mixture);
+            return Ok(Source::Corpus {
+                corpus: Corpus::new(recipe.seed(), &mixture)?,
+                per_step: recipe.sampling().prompts_per_step as u64,
+            });
+        }
+        DataSource::Builtin => builtin_prompts(recipe)?,
+        DataSource::Files(_) => {
+            let read_as = ReadAs {
+                columns: recipe.data().columns.as_ref(),
+                keeps_fields: recipe.keeps_fields(),
+            };
+            let loaded = load_files(files, read_as)?;
+            unread_solutions = loaded.unread_solutions;
+            loaded.dataset
+        }
+    };
+    let limits = PromptLimits {
+        prompt_tokens: recipe.data().max_prompt_tokens,
+        response_tokens: recipe.sampling().max_new_tokens,
+        success_at: recipe.success_at(),
+        overlong: recipe.data().overlong,
+    };
+    let mut table =
+        PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;
+    table.unread_solutions = unread_solutions;
+    if !recipe.method().samples() {
+        table = table.with_teacher();
+    }
+    let order = Order {
+        seed: recipe.seed(),
+        prompts: table.prompts.len(),
+        per_step: recipe.sampling().prompts_per_step,
+    };
+    if order.steps_per_epoch() == 0 {
+        let left_out = match table.overlong.len() {
+            0 => String::new(),
+            n => format!("; {n} are left out, as they are longer than data.max_prompt_tokens"),
+        };
+        let what = if recipe.method().samples() {
+            "prompts"
+        } else {
+            "prompts with an admissible teacher"
+        };
+        return Err(Error::Dataset {
+            problem: format!(
+                "expected at least {} {what} for one step, got {}{left_out} ({})",
+                order.per_step,
+                order.prompts,
+                recipe.data().train.name()
+            ),
+            hint: "lower sampling.prompts_per_step or add data".to_owned(),
+        });
+    }
+    Ok(if recipe.method().samples() {
+        Source::Prompts { table, order }
+    } else {
+        Source::Demonstrations { table, order }
+    })
+}

@@ -1,0 +1,131 @@
+//! One training step on one screen: sample → score → gate → credit → loss → update → report.
+//!
+//! A stage takes what it uses; [`rollout_step`] alone sees all of it, and meets a machine only in
+//! [`Engines`]. The stages borrow from the run's plan.
+
+mod batch;
+mod clock;
+mod grow;
+mod imitation;
+mod report;
+mod task;
+
+use hapo_core::{Credit, Member, MixedGroup, Offer, ScoredGroup, Scores, Step, drop_short_groups};
+use hapo_run::Metrics;
+use hapo_sampler::{GroupRequest, Sampled};
+
+pub(crate) use batch::SampledTokens;
+pub(crate) use imitation::imitation_step;
+pub(crate) use task::Task;
+
+use crate::engines::{Engines, Learner};
+use crate::error::Result;
+use crate::pack::{TokenGroup, token_group};
+use crate::prompts::Prompt;
+use crate::rollouts::RolloutLog;
+use crate::update::{LaterGaps, update};
+use crate::verifier::{AnswerCounts, Ungraded, Verifier};
+use batch::{Batch, Credited};
+
+/// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
+pub(crate) fn rollout_step<L: Learner>(
+    task: Task<'_>,
+    engines: &mut Engines<'_, L>,
+    log: &mut RolloutLog,
+    step: Step,
+) -> Result<Metrics> {
+    let Task { table, plan, .. } = task;
+    let mut batch = Batch::begin();
+    let mut visited = task.order.of_step(step.0);
+    let mut prompts = table.at(&visited);
+    for round in 1.. {
+        let scored = grow::grow(task, engines, &prompts, step, &mut batch)?;
+        let (mixed, dropped) = mix(task, scored, step);
+        batch.add(mixed.into_iter().map(|it| credited(task, it, step)).collect());
+        batch.dropped += dropped;
+        if round > plan.recipe().sampling().dynamic_sampling as u64 {
+            break;
+        }
+        let missing = batch.without_signal();
+        let fresh = task.order.replacements(step.0, round, missing, &visited);
+        if fresh.is_empty() {
+            break;
+        }
+        prompts = table.at(&fresh);
+        visited.extend(fresh);
+    }
+
+    let groups = batch.take_tokens();
+    log.keep(batch.trained(), table, step)?;
+    batch.clock.lap("other");
+    let (learner, batching) = (&mut *engines.learner, plan.batching());
+    let measure = || learner.kl_to_initial(&groups, batching);
+    let kl = plan.measures_kl(step).then(measure).transpose()?;
+    batch.clock.lap("kl");
+    let later_gaps = if plan.measures_gap(step) { LaterGaps::Measured } else { LaterGaps::Skipped };
+    let stats = update(learner, &groups, plan, step, later_gaps)?;
+    batch.clock.lap("train");
+
+    Ok(report::step(task, &batch, (&stats, kl.flatten()), step))
+}
+
+/// One request for each prompt, for the plain prompt's completions.
+pub(crate) fn requests<'a>(prompts: &[&'a Prompt], completions: usize) -> Vec<GroupRequest<'a>> {
+    let request = |it: &&'a Prompt| GroupRequest { prompt: it.id, tokens: &it.tokens, completions };
+    prompts.iter().map(request).collect()
+}
+
+/// Every rollout with its verdict.
+pub(crate) fn score(
+    prompts: &[&Prompt],
+    sampled: Vec<Sampled>,
+    verifier: &Verifier,
+    (step, answers): (Step, &mut AnswerCounts),
+) -> Result<Vec<ScoredGroup>> {
+    let groups = prompts.iter().zip(&sampled);
+    let groups = groups.map(|(prompt, it)| {
+        let rollouts = it.group.rollouts();
+        Ungraded { prompt: prompt.id, gold: &prompt.gold, rollouts, first: 0 }
+    });
+    let graded = verifier.grade(&groups.collect::<Vec<_>>(), step)?;
+    let scored = sampled.into_iter().zip(graded).map(|(it, graded)| {
+        answers.add(&graded);
+        verifier.score(it.group, graded)
+    });
+    Ok(scored.collect())
+}
+
+/// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
+pub(crate) fn mix(
+    task: Task<'_>,
+    scored: Vec<ScoredGroup>,
+    step: Step,
+) -> (Vec<MixedGroup>, usize) {
+    let (scored, dropped) = drop_short_groups(scored);
+    let slot = task.slot(step);
+    let mixed = scored.into_iter().map(|group| {
+        let teachers = task.table.prompt(group.prompt()).teacher.as_slice();
+        task.method.mix(group, &Offer { teachers, slot })
+    });
+    (mixed.collect(), dropped)
+}
+
+/// What the method and the objective make of a group.
+pub(crate) fn credited(task: Task<'_>, group: MixedGroup, step: Step) -> Credited {
+    let credit = task.method.credit(&group, step, Scores::NONE);
+    let tokens = tokens_of(task, &group, &credit);
+    Credited { group, credit, tokens }
+}
+
+/// A group in tokens, with what they are worth (Eq. 2, Eq. 11). Those of a rollout without its end token may be worth
+/// nothing (D27): its reward stays in the mean.
+fn tokens_of(task: Task<'_>, group: &MixedGroup, credit: &Credit) -> TokenGroup {
+    let recipe = task.plan.recipe();
+    let prompt = task.table.prompt(group.prompt()).tokens.clone();
+    let truncated = task.verifier.policy.truncated;
+    let masked =
+        |member: &Member| member.sampled().is_some_and(|it| truncated.is_masked(it.rollout.ended));
+    let members = group.members().iter().zip(credit.iter().cloned());
+    let behind = |member: &Member| task.method.trained_behind(member);
+    token_group(members.filter(|it| !masked(it.0)), prompt, behind, recipe.loss())
+}

@@ -1,0 +1,372 @@
+//! The loop over a run's steps and everything that lets it survive: one process per folder, files
+//! that are complete or absent, a resume that continues with the same bits.
+//!
+//! The price: every checkpoint waits for the disk. Between checkpoints nothing does.
+
+use std::path::{Path, PathBuf};
+
+use hapo_kernels::Device;
+use hapo_run::{
+    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically,
+};
+
+use crate::checkpoint::Shelf;
+use crate::early_stopping::EarlyStopping;
+use crate::engines::Learner;
+use crate::error::{Error, Result};
+use crate::guard::Guard;
+use crate::meter::Meter;
+use crate::preflight::preflight;
+use crate::recipe::Recipe;
+use crate::resume::{self, Found, ResumePolicy};
+use crate::run::{Run, cpu};
+use crate::run_plan::RunPlan;
+use crate::score::Score;
+use crate::tensorboard::Events;
+
+/// What a run reports while it runs.
+pub trait Observer {
+    /// A step is done.
+    fn step(&mut self, step: u64, metrics: &Metrics);
+
+    /// What was decided for the reader.
+    fn note(&mut self, _text: &str) {}
+
+    /// Something the reader should know.
+    fn warning(&mut self, _text: &str) {}
+
+    /// Whether a new run should sample some prompts before its first step and say what it met.
+    fn wants_preflight(&self) -> bool {
+        false
+    }
+
+    /// The pre-flight samples so many prompts and responses now; it takes at most two steps' time.
+    fn preflight_begins(&mut self, _prompts: usize, _responses: usize) {}
+
+    /// What the pre-flight met.
+    fn preflight(&mut self, _found: &Preflight) {}
+
+    /// Where a step tells how far it is.
+    fn meter(&self) -> Meter {
+        Meter::default()
+    }
+
+    /// The build that runs, for the run folder.
+    fn build(&self) -> String {
+        format!("hapo {}", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// The first step of this call begins: from here on a wish to stop is heard, and what is done is saved.
+    fn steps_begin(&mut self) {}
+
+    /// Whether the run should stop after the step at hand, saving what it has.
+    fn stop_requested(&self) -> bool {
+        false
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Steps done, over all calls.
+    pub steps: u64,
+    /// Steps done by this call; 0 when the run was finished already.
+    pub steps_now: u64,
+    /// The last checkpoint.
+    pub checkpoint: PathBuf,
+    /// Whether every step of the recipe is done, or the run has ended early.
+    pub finished: bool,
+    /// Why it ended before its last step, where evaluations were no longer better.
+    pub stopped_early: Option<String>,
+    /// The alarm that ended the run (D23).
+    pub stopped_by: Option<String>,
+}
+
+/// Makes the run of a plan in `run_dir`, on the CPU.
+///
+/// # Errors
+/// A folder that another process trains in, holds another run, or whose checkpoints are all incomplete;
+/// a disk that is full; a loss that is NaN or infinite, after saving what there is.
+pub fn train(
+    plan: &RunPlan,
+    run_dir: &Path,
+    resume: ResumePolicy,
+    threads: usize,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    train_on(cpu(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
+}
+
+/// As [`train`], on any device.
+///
+/// # Errors
+/// As there, and what the device refuses.
+pub fn train_on<D: Device>(
+    device: D,
+    plan: &RunPlan,
+    run_dir: &Path,
+    policy: ResumePolicy,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    if policy == ResumePolicy::Fresh {
+        require_no_run(run_dir)?;
+    }
+    let recipe = plan.recipe();
+    create_folder(run_dir)?;
+    let files = RunFolder(run_dir);
+    let _lock = Lock::take(files)?;
+    let resolved = plan.resolved(&observer.build());
+    let found = match policy {
+        ResumePolicy::Fresh => Found::default(),
+        _ => resume::find(run_dir, (recipe, &resolved), policy, &mut |it| observer.warning(it))?,
+    };
+    // Before anything is loaded or written: a finished run has nothing to do.
+    if let Some(outcome) = finished_before(files, recipe, &found)? {
+        return Ok(outcome);
+    }
+    let mut run = Run::on(device, plan)?;
+    run.set_meter(&observer.meter());
+    run.load_validation()?;
+    if let Some(it) = plan.template().note() {
+        observer.note(&format!("{it} (data.template names another)"));
+    }
+    for it in recipe.warnings().into_iter().chain(run.warnings()) {
+        observer.warning(&it);
+    }
+    let warn = &mut |it: &str| observer.warning(it);
+    found.require_same_inputs(run_dir, run.inputs(), policy, warn)?;
+    found.set_incomplete_aside(run_dir, warn)?;
+    prepare_folder(files, &run, &resolved)?;
+    if let Some((state, folder)) = &found.checkpoint {
+        run.restore(state, folder)?;
+    }
+    run.keep_rollouts_in(run_dir)?;
+    run.keep_reward_log_in(run_dir)?;
+    let first = run.steps_done();
+    let file = MetricsFile::open(&files.metrics(), first)?;
+    if file.lines() < first {
+        observer.warning(&format!(
+            "metrics.jsonl holds {} of the {first} steps done; the others are lost",
+            file.lines()
+        ));
+    }
+    if let Some(it) = file.set_aside() {
+        observer.warning(&format!("the file as it was is {}", it.display()));
+    }
+    if first == 0 && observer.wants_preflight() {
+        look_ahead(&mut run, recipe.metrics().preflight, files, observer)?;
+    }
+    let history = file.history()?;
+    let session = Session {
+        recipe,
+        run_dir,
+        resolved: &resolved,
+        events: Events::open(run_dir, first, &resolved)?,
+        guard: Guard::new(recipe.guard(), &history),
+        early_stopping: EarlyStopping::of(recipe, &history),
+        score: Score::new(recipe.checkpoint().best_metric()),
+        shelf: Shelf::new(
+            run_dir,
+            recipe.checkpoint().keep,
+            found.checkpoint.as_ref().map(|it| it.0.step),
+        ),
+        saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
+        file,
+    };
+    session.train(run, observer)
+}
+
+/// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
+fn finished_before(
+    files: RunFolder<'_>,
+    recipe: &Recipe,
+    found: &Found,
+) -> Result<Option<Outcome>> {
+    let Some((state, folder)) = &found.checkpoint else {
+        return Ok(None);
+    };
+    let history = MetricsFile::history_until(&files.metrics(), state.step)?;
+    let stopped_early = EarlyStopping::of(recipe, &history).and_then(|it| it.ended());
+    let finished = state.step >= recipe.steps() || stopped_early.is_some();
+    record_early_end(files, state.step, stopped_early.as_deref())?;
+    Ok(finished.then(|| Outcome {
+        steps: state.step,
+        steps_now: 0,
+        checkpoint: folder.clone(),
+        finished: true,
+        stopped_early,
+        stopped_by: None,
+    }))
+}
+
+/// Keeps why a run has ended early, for who reads its folder.
+fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> Result<()> {
+    let Some(because) = because else {
+        return Ok(());
+    };
+    Ok(EarlyEnd { step, because: because.to_owned() }.write(files)?)
+}
+
+/// Makes the files that are written once.
+fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str) -> Result<()> {
+    create_folder(&files.checkpoints())?;
+    files.remove_leftovers()?;
+    EarlyEnd::forget(files)?;
+    write_atomically(&files.recipe(), resolved.as_bytes())?;
+    let inputs = serde_json::to_vec_pretty(run.inputs()).expect("hashes are plain data");
+    write_atomically(&files.inputs(), &inputs)?;
+    if let Some(table) = run.gate_table() {
+        write_atomically(&files.gate(), &table)?;
+    }
+    Ok(())
+}
+
+/// Samples some prompts before the first step, keeps what was met and tells the observer.
+fn look_ahead<L: Learner>(
+    run: &mut Run<L>,
+    prompts: usize,
+    files: RunFolder<'_>,
+    observer: &mut dyn Observer,
+) -> Result<()> {
+    let begins = |prompts, responses| observer.preflight_begins(prompts, responses);
+    let Some(found) = preflight(run, prompts, begins)? else {
+        return Ok(());
+    };
+    let json = serde_json::to_vec_pretty(&found).expect("numbers are plain data");
+    write_atomically(&files.preflight(), &json)?;
+    observer.preflight(&found);
+    for it in found.warnings() {
+        observer.warning(&it);
+    }
+    Ok(())
+}
+
+/// What lies beside a run while its steps are made.
+struct Session<'a> {
+    recipe: &'a Recipe,
+    run_dir: &'a Path,
+    resolved: &'a str,
+    file: MetricsFile,
+    events: Events,
+    guard: Guard<'a>,
+    early_stopping: Option<EarlyStopping<'a>>,
+    score: Score<'a>,
+    shelf: Shelf,
+    /// The last checkpoint.
+    saved_at: Option<(u64, PathBuf)>,
+}
+
+impl Session<'_> {
+    /// Makes the steps that are left.
+    fn train<L: Learner>(
+        mut self,
+        mut run: Run<L>,
+        observer: &mut dyn Observer,
+    ) -> Result<Outcome> {
+        let (first, steps) = (run.steps_done(), self.recipe.steps());
+        let every = self.recipe.checkpoint().every;
+        let (mut stopped_by, mut stopped_early) = (None, None);
+        observer.steps_begin();
+        while run.steps_done() < steps {
+            let metrics = self.step(&mut run, observer)?;
+            let step = run.steps_done();
+            observer.step(step, &metrics);
+            if let Some(alarm) = self.guard.alarm(&metrics) {
+                observer.warning(&format!("step {step}: {alarm}"));
+                stopped_by = self.recipe.guard().stop.then_some(alarm);
+            }
+            stopped_early = self.early_stopping.as_ref().and_then(EarlyStopping::ended);
+            let stop = observer.stop_requested() || stopped_by.is_some() || stopped_early.is_some();
+            let due = every > 0 && step.is_multiple_of(every);
+            if due || stop || step == steps {
+                self.save(&mut run, observer)?;
+            }
+            if stop {
+                break;
+            }
+        }
+        record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
+        let saved_at = self.saved_at;
+        let (_, checkpoint) =
+            saved_at.expect("a run has at least one step, and its last one is saved");
+        Ok(Outcome {
+            steps: run.steps_done(),
+            steps_now: run.steps_done() - first,
+            checkpoint,
+            finished: run.steps_done() == steps || stopped_early.is_some(),
+            stopped_early,
+            stopped_by,
+        })
+    }
+
+    /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
+    fn step<L: Learner>(
+        &mut self,
+        run: &mut Run<L>,
+        observer: &mut dyn Observer,
+    ) -> Result<Metrics> {
+        let updates_before = run.updates();
+        let mut metrics = match run.step() {
+            Err(it @ (Error::NotFinite { .. } | Error::Reward { .. })) => {
+                self.file.sync()?;
+                let mid_step = run.updates() > updates_before;
+                if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {
+                    observer.warning(&format!("the weights are saved in {}", folder.display()));
+                }
+                return Err(it);
+            }
+            it => it?,
+        };
+        if run.evaluation_is_due() {
+            run.evaluate(&mut metrics)?;
+        }
+        self.early_stopping.iter_mut().for_each(|it| it.add(&metrics));
+        self.file.append(&metrics)?;
+        self.events.append(run.steps_done(), &metrics)?;
+        if let Some(text) = run.take_sampled_text() {
+            self.events.append_text(run.steps_done(), "rollout", &text)?;
+        }
+        self.score.add(&metrics);
+        Ok(metrics)
+    }
+
+    /// Writes the checkpoint of the steps done, after what must not be behind it.
+    fn save<L: Learner>(&mut self, run: &mut Run<L>, observer: &mut dyn Observer) -> Result<()> {
+        let step = run.steps_done();
+        let saved = self
+            .file
+            .sync()
+            .map_err(Error::from)
+            .and_then(|()| run.wait_for_rollouts())
+            .and_then(|()| run.save(&mut self.shelf, self.resolved, self.score.take()));
+        let (folder, warnings) = saved.map_err(|cause| Error::NotSaved {
+            step,
+            kept: self.saved_at.as_ref().map(|it| it.0),
+            cause: Box::new(cause),
+        })?;
+        for it in &warnings {
+            observer.warning(it);
+        }
+        self.saved_at = Some((step, folder));
+        Ok(())
+    }
+}
+
+/// Refuses a folder that holds a run.
+///
+/// # Errors
+/// When it does.
+pub fn require_no_run(run_dir: &Path) -> Result<()> {
+    if RunFolder(run_dir).holds_run() {
+        return Err(Error::RunExists { folder: run_dir.to_owned() });
+    }
+    Ok(())
+}
+
+/// Folder of a stage: the run's own for a recipe of one.
+pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
+    match recipe.stage() {
+        Some(name) => run_dir.join(name),
+        None => run_dir.to_owned(),
+    }
+}

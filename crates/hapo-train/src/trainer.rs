@@ -1,0 +1,355 @@
+//! A model under training: weights, gradient, moments, and the two things done with them.
+
+use std::path::Path;
+
+use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens};
+use hapo_kernels::{AdamW, Cpu, Device};
+use hapo_model::{
+    ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
+};
+
+use crate::engines::{Batching, Learner, ModelFiles, Weights};
+use crate::error::Result;
+use crate::meter::Meter;
+use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
+use crate::stats::{Over, Stats};
+use crate::trainer_files::{read_state, write_state};
+
+/// A model under training.
+#[derive(Debug)]
+pub struct Trainer<D: Device = Cpu> {
+    /// The weights; the sampler borrows the same ones.
+    pub model: Model<D>,
+    pub(crate) tape: Tape<D>,
+    pub(crate) gradients: Gradients<D>,
+    pub(crate) moments: Moments<D>,
+    /// Updates made.
+    pub(crate) updates: u64,
+    /// The weights to measure the KL to, where it is measured (D18).
+    initial: Option<WeightsCopy<D>>,
+    meter: Meter,
+    /// Targets of the mini-batch at hand that have their gradient.
+    trained: usize,
+}
+
+/// The numbers of no tokens at all. A loss is 0 where nothing has a gradient; what is measured on tokens is not there.
+pub(crate) fn no_tokens() -> Stats {
+    let mut stats = Stats::default();
+    for name in ["policy/loss", "teacher/loss", "teacher/grad_norm"] {
+        stats.total(name, Over::FirstPass, 0.0);
+    }
+    stats
+}
+
+/// The largest difference between a log-probability recorded while sampling and the trainer's.
+pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
+
+/// What the logs show of the policy's tokens.
+fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_moved: bool) {
+    let tokens = of.log_probs.len();
+    stats.total("policy/loss", Over::FirstPass, -terms.objective);
+    let clipped = terms.clipped as f64;
+    stats.mean("policy/clip_fraction", Over::AllPasses, clipped, tokens);
+    let ratio = terms.ratio_sum;
+    stats.mean("policy/ratio_mean", Over::AllPasses, ratio, tokens);
+    stats.max("policy/ratio_max", Over::AllPasses, terms.ratio_max);
+    if !is_moved {
+        let gaps = of.log_probs.iter().zip(of.old_log_probs);
+        let gaps = gaps.map(|(new, old)| f64::from((new - old).abs()));
+        stats.max(SAMPLER_GAP, Over::FirstUpdate, gaps.fold(0.0, f64::max));
+    }
+}
+
+/// What the logs show of the teacher's tokens.
+fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
+    let tokens = of.log_probs.len();
+    let prob = of.log_probs.iter().map(|it| f64::from(*it).exp()).sum();
+    let entropy = of.entropies.iter().map(|it| f64::from(*it)).sum();
+    stats.total("teacher/loss", Over::FirstPass, -terms.objective);
+    stats.mean("teacher/mean_prob", Over::FirstPass, prob, tokens);
+    stats.mean("teacher/entropy", Over::FirstPass, entropy, tokens);
+}
+
+/// The loss that was minimised, both terms.
+pub fn loss_of(stats: &Stats) -> f64 {
+    let part = |name| stats.value(name).unwrap_or(0.0);
+    part("policy/loss") + part("teacher/loss")
+}
+
+impl<D: Device> Trainer<D> {
+    /// A trainer at step 0.
+    pub fn new(model: Model<D>, recompute: ActivationCheckpointing) -> Result<Self> {
+        let moments = Moments::new(&model)?;
+        Self::with_moments(model, recompute, moments)
+    }
+
+    /// The same, with moments in a format of the caller's.
+    pub fn with_moments(
+        model: Model<D>,
+        recompute: ActivationCheckpointing,
+        moments: Moments<D>,
+    ) -> Result<Self> {
+        let gradients = model.gradients()?;
+        Ok(Self {
+            model,
+            tape: Tape::new(recompute),
+            gradients,
+            moments,
+            updates: 0,
+            initial: None,
+            meter: Meter::default(),
+            trained: 0,
+        })
+    }
+
+    /// Adds the loss and the gradient of the sequences that `wanted` picks.
+    fn accumulate(
+        &mut self,
+        loss: &Loss,
+        groups: &[TokenGroup],
+        batching: Batching,
+        divisors: Divisors,
+        wanted: fn(&Sequence) -> bool,
+        stats: &mut Stats,
+    ) -> Result<()> {
+        let run = groups.iter().filter(|it| it.has_signal).flat_map(|it| &it.sequences);
+        let run = run.filter(|it| !it.spans.is_empty());
+        let all: usize = run.map(|it| it.response.len()).sum();
+        for micro_batch in pack(
+            groups,
+            batching.micro_batch_tokens,
+            batching.inverse_temperature,
+            |group, sequence| group.has_signal && !sequence.spans.is_empty() && wanted(sequence),
+        ) {
+            let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
+            let n = outputs.log_probs.len();
+            let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
+            let mut targets = TargetOutputs {
+                log_probs: &outputs.log_probs,
+                entropies: &outputs.entropies,
+                d_log_probs: &mut d_log_probs,
+                d_entropies: &mut d_entropies,
+            };
+            let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisors, &mut targets);
+            stats.merge(&of_batch);
+            self.tape.backward(&self.model, &d_log_probs, &d_entropies, &mut self.gradients)?;
+            self.trained += n;
+            self.meter.tell("training", self.trained as f64 / all.max(1) as f64);
+        }
+        Ok(())
+    }
+
+    /// Keeps the weights of this moment as those that [`Trainer::kl_to_initial`] measures from.
+    pub(crate) fn keep_initial(&mut self) -> Result<()> {
+        self.initial = Some(self.model.copy_trained()?);
+        Ok(())
+    }
+
+    fn mean_k3(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        let (mut sum, mut tokens) = (0.0, 0_usize);
+        self.each_rollout_token(
+            groups,
+            batching,
+            |_| true,
+            |initial, old| {
+                let q = f64::from(initial) - f64::from(old);
+                sum += q.exp() - q - 1.0;
+                tokens += 1;
+            },
+        )?;
+        Ok((tokens > 0).then(|| sum / tokens as f64))
+    }
+
+    /// The log-probability of every sampled token by the weights of this moment, and the recorded one.
+    fn each_rollout_token(
+        &mut self,
+        groups: &[TokenGroup],
+        batching: Batching,
+        wanted: impl Fn(&TokenGroup) -> bool,
+        mut take: impl FnMut(f32, f32),
+    ) -> Result<()> {
+        for micro_batch in pack(
+            groups,
+            batching.micro_batch_tokens,
+            batching.inverse_temperature,
+            |group, sequence| wanted(group) && is_policy(sequence) && !sequence.is_moved,
+        ) {
+            let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
+            for (group, sequence, targets) in &micro_batch.spans {
+                let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
+                let policy = targets.end - old_log_probs.len()..targets.end;
+                let now = outputs.log_probs[policy].iter();
+                now.zip(old_log_probs).for_each(|(now, old)| take(*now, *old));
+            }
+        }
+        Ok(())
+    }
+
+    /// Norm of each trained tensor's gradient, by its published name.
+    pub fn gradient_norms(&self) -> Vec<(String, f64)> {
+        let squares = self.model.gradient_norms(&self.gradients);
+        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
+        names.zip(squares.into_iter().map(f64::sqrt)).collect()
+    }
+
+    /// Norm of each trained tensor, by its published name.
+    pub fn parameter_norms(&self) -> Vec<(String, f64)> {
+        let squares = self.model.trained_squared_norms();
+        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
+        names.zip(squares.into_iter().map(f64::sqrt)).collect()
+    }
+}
+
+impl<D: Device> Learner for Trainer<D> {
+    type Model = Model<D>;
+
+    fn weights(&self) -> Weights<'_, Model<D>> {
+        Weights { model: &self.model, version: self.updates }
+    }
+
+    // The teacher's sequences are run first, so that the norm of their gradient alone is known
+    // without a second backward pass; the price is that an injected group's prompt is read twice. A
+    // sequence with tokens of both is run with the rollouts.
+    fn gradient(
+        &mut self,
+        loss: &Loss,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Stats> {
+        let sequences = groups.iter().flat_map(|it| &it.sequences);
+        let divisors = loss.divisors(sequences.map(|it| (it.response.len(), &*it.spans)));
+        self.gradients.clear();
+        self.trained = 0;
+        let mut stats = no_tokens();
+        self.accumulate(loss, groups, batching, divisors, Sequence::is_teacher, &mut stats)?;
+        let norm = self.gradient_norm()?;
+        stats.total("teacher/grad_norm", Over::FirstPass, norm);
+        self.accumulate(loss, groups, batching, divisors, is_policy, &mut stats)?;
+        Ok(stats)
+    }
+
+    fn gradient_norm(&self) -> Result<f64> {
+        let norm = self.model.gradient_norms(&self.gradients).iter().sum::<f64>().sqrt();
+        self.model.device().check().map_err(ComputeError::from)?;
+        Ok(norm)
+    }
+
+    fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) -> Result<()> {
+        self.updates += 1;
+        settings.step = self.updates;
+        // As torch.nn.utils.clip_grad_norm_.
+        settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
+        self.gradients.materialize(self.model.device())?;
+        self.moments.adamw(&mut self.model, settings, &self.gradients);
+        Ok(self.model.device().check().map_err(ComputeError::from)?)
+    }
+
+    fn lend_memory(&mut self) {
+        if self.model.device().habits().lends_memory {
+            self.gradients.release();
+            self.tape.release();
+        }
+    }
+
+    fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
+    }
+
+    fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    fn weights_are_finite(&self) -> Result<bool> {
+        let norm = self.model.trained_squared_norms().iter().sum::<f64>();
+        self.model.device().check().map_err(ComputeError::from)?;
+        Ok(norm.is_finite())
+    }
+
+    // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at
+    // the sampling temperature.
+    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        let Some(mut initial) = self.initial.take() else {
+            return Ok(None);
+        };
+        self.model.swap_trained(&mut initial);
+        let measured = self.mean_k3(groups, batching);
+        self.model.swap_trained(&mut initial);
+        self.initial = Some(initial);
+        measured
+    }
+
+    fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+        let mut gap = 0.0;
+        self.each_rollout_token(
+            groups,
+            batching,
+            |it| it.has_signal,
+            |now, old| {
+                gap = f64::max(gap, f64::from((now - old).abs()));
+            },
+        )?;
+        Ok(Some(gap))
+    }
+
+    fn state_bytes(&self) -> u64 {
+        let gradient = (self.model.trained_len() * size_of::<f32>()) as u64;
+        let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
+        self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
+    }
+
+    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
+        write_state(folder, (&self.model, &self.moments), files)
+    }
+
+    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
+        read_state(folder, (&mut self.model, &mut self.moments))?;
+        self.updates = updates;
+        Ok(())
+    }
+}
+
+fn is_policy(sequence: &Sequence) -> bool {
+    !sequence.is_teacher()
+}
+
+/// What the decoder says of a micro-batch's targets, and the derivatives of the loss by it.
+struct TargetOutputs<'a> {
+    log_probs: &'a [f32],
+    entropies: &'a [f32],
+    d_log_probs: &'a mut [f32],
+    d_entropies: &'a mut [f32],
+}
+
+/// Loss of one micro-batch and its derivative by every log-probability and entropy, span by span.
+fn micro_batch_loss(
+    loss: &Loss,
+    groups: &[TokenGroup],
+    micro_batch: &MicroBatch,
+    divisors: Divisors,
+    outputs: &mut TargetOutputs<'_>,
+) -> Stats {
+    let mut stats = Stats::default();
+    stats.tokens = micro_batch.packed.tokens.len();
+    for (group, sequence, targets) in &micro_batch.spans {
+        let sequence = &groups[*group].sequences[*sequence];
+        for span in &sequence.spans {
+            let at = targets.start + span.tokens.start..targets.start + span.tokens.end;
+            let tokens = SpanTokens {
+                log_probs: &outputs.log_probs[at.clone()],
+                old_log_probs: sequence.old_log_probs(span.tokens.clone()),
+                reference: &[],
+                entropies: &outputs.entropies[at.clone()],
+            };
+            let d_log_probs = &mut outputs.d_log_probs[at.clone()];
+            let d_entropies = &mut outputs.d_entropies[at];
+            let divisor = loss.divisor_of(span, sequence.response.len(), divisors);
+            let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);
+            if span.is_teacher() {
+                record_teacher(&mut stats, terms, tokens);
+            } else {
+                record_policy(&mut stats, terms, tokens, sequence.is_moved);
+            }
+        }
+    }
+    stats
+}

@@ -1,0 +1,161 @@
+//! A trainer's weights and moments in a folder: a model that others load, and beside it the buffers that a
+//! resumed run needs, bit for bit.
+//!
+//! The price of both is that the weights are written twice, once in the folder's number format and once in f32.
+
+use std::convert::Infallible;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use hapo_kernels::Device;
+use hapo_model::folder::{Layout, write_adapter};
+use hapo_model::{ComputeError, Model, Moments};
+use hapo_run::write_atomically_with;
+use sha2::{Digest, Sha256};
+
+use crate::engines::ModelFiles;
+use crate::error::{Error, Result};
+use hapo_core::hex;
+
+/// Most bytes of weights in one file, as transformers has it.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// Writes the weights as a model folder, or the adapter as PEFT's, and the trainer's buffers beside it.
+pub(crate) fn write_state<D: Device>(
+    folder: &Path,
+    (model, moments): (&Model<D>, &Moments<D>),
+    files: ModelFiles<'_>,
+) -> Result<()> {
+    let written = write_files(folder, (model, moments), files);
+    // A device that failed gave numbers that are none, whatever was made of them.
+    model.device().check().map_err(ComputeError::from)?;
+    written
+}
+
+fn write_files<D: Device>(
+    folder: &Path,
+    (model, moments): (&Model<D>, &Moments<D>),
+    files: ModelFiles<'_>,
+) -> Result<()> {
+    let tokenizer_files: Vec<(&str, &[u8])> =
+        files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
+    if model.adapter().is_some() {
+        write_adapter(folder, model, files.base, &tokenizer_files)?;
+    } else {
+        let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
+        let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+        hapo_model::folder::write(folder, model.config(), &layout, |spec| {
+            model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
+        })?;
+    }
+    // Trained weights in f32, whatever the folder's number format, and moments.
+    let state = folder.join("trainer_state");
+    let len = model.trained_len();
+    write_numbers(&state.join("parameters.f32"), len, |at, to| model.read_trained(at, to))?;
+    for (moment, name) in MOMENTS.iter().enumerate() {
+        let read = |at, to: &mut [f32]| moments.read(model.device(), moment, at, to);
+        write_numbers(&state.join(name), len, read)?;
+    }
+    Ok(())
+}
+
+/// The files of both moments, in f32 whatever they are held in.
+const MOMENTS: [&str; 2] = ["first_moments.f32", "second_moments.f32"];
+
+/// Numbers of a buffer that are on their way to or from a file at a time: a copy of a whole one would be a quarter of
+/// what training holds.
+const PIECE: usize = 1 << 20;
+
+fn write_numbers(path: &Path, len: usize, read: impl Fn(usize, &mut [f32])) -> Result<()> {
+    write_atomically_with(path, |file| {
+        each_piece(len, &read, |bytes| {
+            file.write_all(bytes).map_err(|source| Error::Io {
+                action: "write",
+                path: path.to_owned(),
+                source,
+            })
+        })
+    })
+}
+
+/// Hands over `len` numbers as little-endian bytes, piece by piece; `read` gives those from one on.
+fn each_piece<E>(
+    len: usize,
+    read: impl Fn(usize, &mut [f32]),
+    mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let mut values = vec![0.0_f32; PIECE.min(len)];
+    let mut bytes = Vec::with_capacity(4 * values.len());
+    for start in (0..len).step_by(PIECE) {
+        let values = &mut values[..PIECE.min(len - start)];
+        read(start, values);
+        bytes.clear();
+        bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
+        take(&bytes)?;
+    }
+    Ok(())
+}
+
+/// SHA-256 of a model's weights in f32, its adapter's last.
+pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |len, read: &dyn Fn(usize, &mut [f32])| {
+        each_piece(len, read, |bytes| {
+            hash.update(bytes);
+            Ok::<_, Infallible>(())
+        })
+        .unwrap_or_else(|it| match it {});
+    };
+    if model.adapter().is_some() {
+        add(model.layout().len(), &|at, to| model.read_weights(at, to));
+    }
+    add(model.trained_len(), &|at, to| model.read_trained(at, to));
+    hex(hash.finalize())
+}
+
+/// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
+fn read_pieces(
+    path: &Path,
+    count: usize,
+    mut take: impl FnMut(usize, &[f32]),
+) -> std::io::Result<()> {
+    let (length, expected) = (fs::metadata(path)?.len(), 4 * count as u64);
+    if length != expected {
+        let problem = format!("expected {expected} bytes, got {length}");
+        return Err(std::io::Error::other(problem));
+    }
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; 4 * PIECE.min(count)];
+    let mut values = Vec::with_capacity(PIECE.min(count));
+    for start in (0..count).step_by(PIECE) {
+        let bytes = &mut bytes[..4 * PIECE.min(count - start)];
+        file.read_exact(bytes)?;
+        values.clear();
+        let numbers = bytes.as_chunks::<4>().0.iter();
+        values.extend(numbers.map(|it| f32::from_le_bytes(*it)));
+        take(start, &values);
+    }
+    Ok(())
+}
+
+/// Puts a checkpoint's weights and moments back, bit for bit.
+pub(crate) fn read_state<D: Device>(
+    folder: &Path,
+    (model, moments): (&mut Model<D>, &mut Moments<D>),
+) -> Result<()> {
+    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let n = model.trained_len();
+    let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
+        read_pieces(&folder.join("trainer_state").join(name), n, take)
+            .map_err(|it| refuse(format!("{name}: {it}")))
+    };
+    read("parameters.f32", &mut |at, part| {
+        model.write_trained(at, part);
+    })?;
+    let device = model.device();
+    for (moment, name) in MOMENTS.iter().enumerate() {
+        read(name, &mut |at, part| moments.set(device, moment, at, part))?;
+    }
+    Ok(device.check().map_err(ComputeError::from)?)
+}

@@ -1,0 +1,79 @@
+//! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
+
+use hapo_core::Step;
+
+use crate::engines::Learner;
+use crate::error::{Error, Result};
+use crate::pack::TokenGroup;
+use crate::run_plan::RunPlan;
+use crate::stats::{Over, Stats};
+use crate::trainer::{SAMPLER_GAP, loss_of};
+
+/// Whether the sampler's gap is measured in the mini-batches after the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaterGaps {
+    Measured,
+    Skipped,
+}
+
+/// Makes the updates of one batch.
+pub(crate) fn update<L: Learner>(
+    learner: &mut L,
+    groups: &[TokenGroup],
+    plan: &RunPlan,
+    step: Step,
+    later_gaps: LaterGaps,
+) -> Result<Stats> {
+    let (optim, batching) = (plan.recipe().optim(), plan.batching());
+    let per_mini_batch = match optim.mini_batch_prompts {
+        0 => groups.len().max(1),
+        prompts => prompts,
+    };
+    let mut stats = Stats::default();
+    let later = groups.get(per_mini_batch..).unwrap_or_default();
+    let gap = match later.is_empty() {
+        true => Some(0.0),
+        false if later_gaps == LaterGaps::Measured => learner.sampler_gap(later, batching)?,
+        false => None,
+    };
+    let (mut updates, mut learning_rate) = (0, 0.0);
+    let meter = learner.meter();
+    let parts = optim.passes * groups.len().div_ceil(per_mini_batch);
+    for pass in 0..optim.passes {
+        for mini_batch in groups.chunks(per_mini_batch) {
+            meter.part(updates as u64, parts as u64);
+            let mut numbers = learner.gradient(plan.recipe().loss(), mini_batch, batching)?;
+            let norm = learner.gradient_norm()?;
+            for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
+                if !value.is_finite() {
+                    let step = step.0;
+                    return Err(Error::NotFinite { what, value, step });
+                }
+            }
+            numbers.total("grad_norm", Over::AllPasses, norm);
+            let optimizer = plan.optimizer(learner.weights().version + 1);
+            learning_rate = optimizer.learning_rate;
+            learner.apply(optimizer, norm, optim.max_grad_norm)?;
+            if !learner.weights_are_finite()? {
+                return Err(Error::Overflow { step: step.0, learning_rate });
+            }
+            stats.merge_update(&numbers, pass, updates);
+            updates += 1;
+        }
+    }
+    meter.part(0, 1);
+    let responses = groups.iter().flat_map(|it| &it.sequences);
+    let response_tokens = responses.map(|it| it.response.len()).sum();
+    match gap {
+        Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
+            stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
+        }
+        Some(_) => {}
+        None => stats.forget(SAMPLER_GAP),
+    }
+    let teacher_tokens = stats.count("teacher/mean_prob") as f64;
+    let first_pass = Over::FirstPass;
+    stats.mean("teacher/token_share", first_pass, teacher_tokens, response_tokens);
+    stats.mean("lr", Over::AllPasses, learning_rate, 1);
+    Ok(stats)
+}

@@ -1,0 +1,212 @@
+//! Evaluation while a run trains, on problems that it does not learn from.
+//!
+//! Every evaluation draws the same random numbers, of a stream of their own: two of them differ by the weights alone,
+//! and a run's bits are those of the run without it. The price is the time of sampling.
+
+use std::path::Path;
+use std::time::Instant;
+
+use hapo_core::{PromptId, RngStream, ScoredGroup, Step};
+use hapo_run::{Metrics, metric_of_set};
+use hapo_sampler::{ChatFormat, SampleSettings};
+use hapo_verify::Grader;
+
+use crate::duplicates::Texts;
+use crate::engines::{Engines, Learner};
+use crate::error::{Error, Result};
+use crate::inputs::Inputs;
+use crate::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
+use crate::recipe::{EvalSection, EvalSet};
+use crate::run_plan::RunPlan;
+use crate::step::{requests, score};
+use crate::verifier::{AnswerCounts, Verifier};
+
+/// What a run is evaluated on.
+pub(crate) struct Validation {
+    sets: Vec<(String, PromptTable)>,
+}
+
+impl Validation {
+    /// The sets of `[eval]`, rendered and read as the run's own problems are. `None` without `[eval]`.
+    pub(crate) fn load(
+        plan: &RunPlan,
+        chat_format: &ChatFormat,
+        grader: &dyn Grader,
+    ) -> Result<Option<Self>> {
+        let recipe = plan.recipe();
+        let Some(eval) = recipe.eval() else {
+            return Ok(None);
+        };
+        let limits = PromptLimits {
+            prompt_tokens: recipe.data().max_prompt_tokens,
+            response_tokens: recipe.eval_max_tokens(),
+            success_at: recipe.success_at(),
+            overlong: recipe.data().overlong,
+        };
+        let mut sets = Vec::new();
+        for (number, EvalSet { name, mut dataset }) in sets_of(plan, eval)?.into_iter().enumerate()
+        {
+            dataset.examples.truncate(eval.problems);
+            for it in &mut dataset.examples {
+                it.teachers.clear();
+            }
+            let origin = format!("eval, {name}");
+            let mut table = PromptTable::new(&dataset, &origin, chat_format, grader, limits)?;
+            // The draws of one set are not those of another.
+            for it in &mut table.prompts {
+                it.id = PromptId(it.id.0 + ((number as u64) << 32));
+            }
+            sets.push((name, table));
+        }
+        if sets.iter().any(|it| it.1.prompts.is_empty()) {
+            let problem = "eval: expected at least 1 problem, got 0".to_owned();
+            return Err(Error::Dataset { problem, hint: "name a file with problems".to_owned() });
+        }
+        Ok(Some(Self { sets }))
+    }
+
+    /// Hashes of its problems.
+    pub(crate) fn inputs(&self) -> Inputs {
+        Inputs::of_evaluation(self.sets.iter().map(|it| &it.1.inputs))
+    }
+
+    /// What the reader should know about its problems and those that are trained on.
+    pub(crate) fn warnings(&self, trained: &PromptTable) -> Vec<String> {
+        let known = Texts::of(trained);
+        let left_out = |(name, table): &(String, PromptTable)| {
+            let (n, first) = (table.overlong.len(), table.overlong.first()?);
+            Some(format!("{n} problems of {name} are left out, the first: {first}"))
+        };
+        let of_set = |(name, table): &(String, PromptTable)| {
+            let (n, first, trained) = known.shared(table)?;
+            let of = table.prompts.len();
+            Some(format!(
+                "{n} of the {of} problems of {name} are trained on as well, the first: {first}, which is {trained} of the data"
+            ))
+        };
+        self.sets.iter().flat_map(|it| [left_out(it), of_set(it)]).flatten().collect()
+    }
+
+    /// Samples and grades every problem, and logs the means over problems, then over sets.
+    pub(crate) fn evaluate<L: Learner>(
+        &self,
+        plan: &RunPlan,
+        engines: &mut Engines<'_, L>,
+        verifier: &Verifier,
+        metrics: &mut Metrics,
+    ) -> Result<()> {
+        let started = Instant::now();
+        let verifier = verifier.reliable();
+        let recipe = plan.recipe();
+        let settings = SampleSettings {
+            decoding: recipe.eval_decoding(),
+            stop: &verifier.chat_format.stop,
+            max_new_tokens: recipe.eval_max_tokens(),
+            max_sequences: recipe.sampling().max_sequences,
+            kv_memory: recipe.sampling().kv_memory,
+            usable_vocab: verifier.chat_format.tokenizer.vocab_size(),
+            seed: recipe.seed(),
+            rng_stream: RngStream::Validate,
+            step: 0,
+        };
+        let completions = recipe.eval().map_or(1, |eval| eval.k);
+        let mut scores = Vec::with_capacity(self.sets.len());
+        for (_, table) in &self.sets {
+            let prompts: Vec<&Prompt> = table.prompts.iter().collect();
+            let requests = requests(&prompts, completions);
+            let sampled = engines.sample(&requests, &settings)?;
+            let mut answers = AnswerCounts::default();
+            let scored = score(&prompts, sampled, &verifier, (Step(0), &mut answers))?;
+            scores.push(Shares::of(&scored));
+        }
+        let mean =
+            |of: fn(&Shares) -> f64| scores.iter().map(of).sum::<f64>() / scores.len() as f64;
+        metrics.set("eval/avg@k", mean(|it| it.average));
+        metrics.set("eval/pass@k", mean(|it| it.pass));
+        metrics.set("eval/truncated", mean(|it| it.truncated));
+        if scores.len() > 1 {
+            for ((name, _), it) in self.sets.iter().zip(&scores) {
+                metrics.set(metric_of_set("eval/avg@k", name), it.average);
+                metrics.set(metric_of_set("eval/pass@k", name), it.pass);
+            }
+        }
+        metrics.set("time/eval", started.elapsed().as_secs_f64());
+        Ok(())
+    }
+}
+
+/// The sets that were found for the recipe, or its file.
+fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
+    if let Some(sets) = plan.eval_sets() {
+        return Ok(sets.to_vec());
+    }
+    match (&eval.data, &eval.suite) {
+        (Some(file), None) => {
+            let path = Path::new(file);
+            let read_as =
+                ReadAs { keeps_fields: plan.recipe().keeps_fields(), ..ReadAs::default() };
+            let name = path
+                .file_stem()
+                .map_or_else(|| file.clone(), |it| it.to_string_lossy().into_owned());
+            Ok(vec![EvalSet { name, dataset: load_file(path, read_as)? }])
+        }
+        _ => Err(Error::Dataset {
+            problem: "eval.suite: the problems of the suite were not given".to_owned(),
+            hint: "give them as Sources::eval".to_owned(),
+        }),
+    }
+}
+
+/// Shares of one set, from 0 to 1.
+struct Shares {
+    /// Mean over problems of the share of correct completions.
+    average: f64,
+    /// Problems with a correct completion.
+    pass: f64,
+    /// Completions without an end token.
+    truncated: f64,
+}
+
+impl Shares {
+    fn of(groups: &[ScoredGroup]) -> Self {
+        let mean = |of: &dyn Fn(&ScoredGroup) -> f64| {
+            groups.iter().map(of).sum::<f64>() / groups.len().max(1) as f64
+        };
+        let share = |part: usize, group: &ScoredGroup| part as f64 / group.n_eff().max(1) as f64;
+        let cut =
+            |group: &ScoredGroup| group.members().iter().filter(|it| !it.rollout.ended).count();
+        Self {
+            average: mean(&|it| share(it.successes(), it)),
+            pass: mean(&|it| f64::from(u8::from(!it.all_fail()))),
+            truncated: mean(&|it| share(cut(it), it)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapo_core::{Rollout, SampledGroup, Verdict};
+
+    use super::*;
+
+    /// One letter for each rollout: `c` correct, `w` wrong, `t` wrong and cut off.
+    fn group(rollouts: &str) -> ScoredGroup {
+        let rollout = |it| Rollout {
+            tokens: vec![1],
+            log_probs: vec![0.0],
+            ended: it != 't',
+            ..Rollout::default()
+        };
+        let verdict = |it| if it == 'c' { Verdict::Correct } else { Verdict::Wrong };
+        let n = rollouts.len();
+        let sampled = SampledGroup::new(PromptId(0), n, rollouts.chars().map(rollout).collect());
+        let graded = rollouts.chars().map(verdict).map(|it| (it.reward(), it)).collect();
+        sampled.score_with_rewards(graded, 1.0)
+    }
+
+    #[test]
+    fn shares_are_means_over_problems() {
+        let it = Shares::of(&[group("ccww"), group("wwwt"), group("cccc"), group("tttw")]);
+        assert_eq!((it.average, it.pass, it.truncated), (0.375, 0.5, 0.25));
+    }
+}
