@@ -236,9 +236,14 @@ fn rope() {
     let all = angles.first(table.len());
     cpu.rope(shape, all, &positions, Heads::Forward([q.first_mut(n), k.first_mut(n)]));
     cpu.rope(shape, all, &positions, Heads::Backward([dq.first_mut(n), dk.first_mut(n)]));
-    for y in [q, k] {
+    let from = buf(&cpu, &x);
+    let [mut stored_q, mut stored_k, mut v] = [0; 3].map(|_| buf(&cpu, &dy));
+    let to = [stored_q.first_mut(n), stored_k.first_mut(n), v.first_mut(n)];
+    cpu.rope(shape, all, &positions, Heads::Stored { from: [from.first(n); 3], to });
+    for y in [q, k, stored_q, stored_k] {
         agree("rope", y.as_slice(), &naive(&wide(&x)));
     }
+    assert_eq!(v.as_slice(), x);
     for dx in [dq, dk] {
         agree("rope grad", dx.as_slice(), &numeric(&x, &dy, naive));
     }

@@ -187,7 +187,13 @@ impl Device for Cpu {
         let (direction, both) = match heads {
             Heads::Forward(both) => (1.0, both),
             Heads::Backward(both) => (-1.0, both),
-            Heads::Stored { .. } => panic!("a CPU's attention reads f32"),
+            Heads::Stored { from, mut to } => {
+                for (from, to) in from.into_iter().zip(&mut to) {
+                    self.copy(from, to.again());
+                }
+                let [q, k, _] = to;
+                (1.0, [q, k])
+            }
         };
         for x in both {
             rope::rope(self, shape.head_dim, direction, angles.read(), positions, x.write());
