@@ -9,13 +9,13 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
-use crate::engines::{Batching, Learner};
+use crate::engine::engines::{Batching, Learner};
+use crate::engine::trainer::{Trainer, loss_of};
 use crate::pack::{Sequence, TokenGroup, pack};
+use crate::plan::run_plan::RunPlan;
 use crate::recipe::Overrides;
 use crate::recipe::Recipe;
 use crate::run::{Run, open_model};
-use crate::run_plan::RunPlan;
-use crate::trainer::{Trainer, loss_of};
 use hapo_run::{Metrics, is_clock};
 
 fn fixture(threads: usize) -> Model<Cpu> {

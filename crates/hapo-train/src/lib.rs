@@ -1,59 +1,44 @@
 //! The training system: recipes, the step, the optimiser, checkpoints, metrics.
 //!
-//! [`train`] runs a recipe into a run folder. The step itself is one screen, in `step.rs`.
+//! A [`Recipe`] is what was written, a [`RunPlan`] is that recipe settled, and [`train`] makes its run in a folder. The
+//! step itself is one screen, in `step/mod.rs`.
+//!
+//! The rooms, each importing only from those below it: `run`; `step`; `plan`; `model`; `checkpoint`; `problems` and
+//! `engine`; `grading` and `observe`; `recipe`; `pack` and `error`.
 
-mod builtin;
 pub mod checkpoint;
-mod duplicates;
-mod early_stopping;
-mod engines;
+mod engine;
 mod error;
 pub mod grading;
-mod guard;
-mod init;
-mod inputs;
 #[cfg(test)]
 mod invariance;
-mod lora;
-pub mod memory;
-mod meter;
+mod model;
+mod observe;
 pub mod pack;
 pub mod plan;
-mod preflight;
-mod prompts;
+mod problems;
 pub mod recipe;
 pub mod replay;
-pub mod replay_run;
-mod resume;
-mod rollouts;
 mod run;
-mod run_plan;
-mod score;
-mod source;
-mod stats;
 mod step;
-mod template;
-mod tensorboard;
-mod train;
-mod trainer;
-mod trainer_files;
-mod update;
-mod validation;
-mod verifier;
 
-pub use builtin::{BUILTIN_BASE, base_folder};
-pub use engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
+pub use checkpoint::resume::{ResumePolicy, changed_keys};
+pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
+pub use engine::trainer::{Trainer, loss_of};
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
-pub use inputs::Inputs;
-pub use meter::Meter;
-pub use prompts::{Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file};
+pub use model::builtin::{BUILTIN_BASE, base_folder};
+pub use model::template::{ChosenTemplate, TemplateRequest, template_of};
+pub use observe::memory;
+pub use observe::meter::Meter;
+pub use observe::stats::{Over, Stats};
+pub use plan::run_plan::{RunPlan, Sources};
+pub use problems::inputs::Inputs;
+pub use problems::prompts::{
+    Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file,
+};
+pub use problems::source::builtin_prompts;
 pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
-pub use resume::{ResumePolicy, changed_keys};
+pub use run::replay_run;
+pub use run::train::{Observer, Outcome, require_no_run, stage_folder, train, train_on};
 pub use run::{Run, open_model, open_model_on};
-pub use run_plan::{RunPlan, Sources};
-pub use source::builtin_prompts;
-pub use stats::{Over, Stats};
-pub use template::{ChosenTemplate, TemplateRequest, template_of};
-pub use train::{Observer, Outcome, require_no_run, stage_folder, train, train_on};
-pub use trainer::{Trainer, loss_of};

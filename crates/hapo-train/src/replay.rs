@@ -14,10 +14,10 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Device};
 use serde::{Deserialize, Serialize};
 
-use crate::engines::{Batching, Learner};
+use crate::engine::engines::{Batching, Learner};
+use crate::engine::trainer::{Trainer, loss_of};
 use crate::error::{Error, Result};
 use crate::pack::{TokenGroup, token_group};
-use crate::trainer::{Trainer, loss_of};
 
 /// A recorded batch and its objective.
 #[derive(Clone, Debug, Deserialize)]

@@ -4,8 +4,8 @@ use hapo_core::{Credit, MixedGroup};
 use hapo_sampler::Sampled;
 
 use super::clock::Clock;
+use crate::grading::verifier::AnswerCounts;
 use crate::pack::TokenGroup;
-use crate::verifier::AnswerCounts;
 
 /// A group after the gate, and what the method and the objective make of it.
 pub(crate) struct Credited {

@@ -8,10 +8,10 @@ use hapo_sampler::{GroupRequest, Sampled};
 
 use super::batch::Batch;
 use super::task::Task;
-use crate::engines::{Engines, Learner};
+use crate::engine::engines::{Engines, Learner};
 use crate::error::Result;
-use crate::prompts::Prompt;
-use crate::verifier::Ungraded;
+use crate::grading::verifier::Ungraded;
+use crate::problems::prompts::Prompt;
 
 /// The next part of one prompt's group, in tokens.
 struct NextPart {

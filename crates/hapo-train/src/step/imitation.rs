@@ -5,12 +5,12 @@ use hapo_run::Metrics;
 
 use super::clock::Clock;
 use super::report;
-use crate::engines::Learner;
+use crate::engine::engines::Learner;
+use crate::engine::trainer::loss_of;
 use crate::error::Result;
 use crate::pack::TokenGroup;
-use crate::run_plan::RunPlan;
-use crate::trainer::loss_of;
-use crate::update::{LaterGaps, update};
+use crate::plan::run_plan::RunPlan;
+use crate::step::update::{LaterGaps, update};
 
 pub(crate) fn imitation_step<L: Learner>(
     learner: &mut L,

@@ -6,9 +6,9 @@ use hapo_run::{Metrics, REWARD_FAILED, REWARD_PARTS};
 use super::batch::{Batch, SampledTokens};
 use super::clock::{Clock, unix_seconds};
 use super::task::Task;
-use crate::memory;
-use crate::stats::Stats;
-use crate::trainer::loss_of;
+use crate::engine::trainer::loss_of;
+use crate::observe::memory;
+use crate::observe::stats::Stats;
 
 /// Every number of a step.
 pub(super) fn step(

@@ -3,9 +3,9 @@
 use hapo_core::{Gated, RngStream, Slot, Step};
 use hapo_sampler::SampleSettings;
 
-use crate::prompts::{Order, PromptTable};
-use crate::run_plan::RunPlan;
-use crate::verifier::Verifier;
+use crate::grading::verifier::Verifier;
+use crate::plan::run_plan::RunPlan;
+use crate::problems::prompts::{Order, PromptTable};
 
 /// What a step reads and never changes.
 #[derive(Clone, Copy)]

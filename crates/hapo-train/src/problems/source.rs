@@ -9,10 +9,10 @@ use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
-use crate::duplicates::Texts;
 use crate::error::{Error, Result};
 use crate::pack::{Sequence, TokenGroup};
-use crate::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
+use crate::problems::duplicates::Texts;
+use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
 /// What a run trains on.

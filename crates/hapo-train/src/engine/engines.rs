@@ -15,9 +15,9 @@ use hapo_model::{Dtype, Model};
 use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_watched};
 
 use crate::error::Result;
-use crate::meter::Meter;
+use crate::observe::meter::Meter;
+use crate::observe::stats::Stats;
 use crate::pack::TokenGroup;
-use crate::stats::Stats;
 
 /// The weights of a learner, as a sampler meets them.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::path::Path;
 use hapo_data::{CHAT, TemplateChoice};
 use hapo_model::Tokenizer;
 
-use crate::builtin::BUILTIN_BASE;
 use crate::checkpoint::trained_template;
 use crate::error::{Error, Result};
-use crate::init;
+use crate::model::builtin::BUILTIN_BASE;
+use crate::model::init;
 use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe};
 
 /// The built-in task's own template.

@@ -12,16 +12,16 @@ use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
 use crate::checkpoint;
+use crate::engine::trainer::loss_of;
 use crate::error::{Error, Result};
+use crate::grading::verifier::Verifier;
 use crate::pack::TokenGroup;
-use crate::prompts::PromptTable;
+use crate::plan::run_plan::{RunPlan, Sources};
+use crate::problems::prompts::PromptTable;
 use crate::recipe::Recipe;
 use crate::run::{Run, cpu};
-use crate::run_plan::{RunPlan, Sources};
+use crate::step::update::{LaterGaps, update};
 use crate::step::{Task, credited, mix};
-use crate::trainer::loss_of;
-use crate::update::{LaterGaps, update};
-use crate::verifier::Verifier;
 
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -10,13 +10,13 @@ use std::time::Instant;
 use hapo_core::{BatchStatistics, RngStream, Step};
 use hapo_run::Preflight;
 
-use crate::engines::Learner;
+use crate::engine::engines::Learner;
 use crate::error::Result;
-use crate::memory;
+use crate::grading::verifier::AnswerCounts;
+use crate::observe::memory;
 use crate::pack::TokenGroup;
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
-use crate::verifier::AnswerCounts;
 
 /// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples nothing.
 /// `begins` is told how many prompts and responses before it starts.

@@ -13,7 +13,7 @@ use hapo_verify::{Gold, Grader, in_order};
 
 use crate::error::{Error, Result};
 use crate::grading::{gold_of, graded};
-use crate::inputs::{Inputs, RowHashes};
+use crate::problems::inputs::{Inputs, RowHashes};
 use crate::recipe::Overlong;
 
 /// A prompt of the run.

@@ -2,12 +2,12 @@
 
 use hapo_core::Step;
 
-use crate::engines::Learner;
+use crate::engine::engines::Learner;
+use crate::engine::trainer::{SAMPLER_GAP, loss_of};
 use crate::error::{Error, Result};
+use crate::observe::stats::{Over, Stats};
 use crate::pack::TokenGroup;
-use crate::run_plan::RunPlan;
-use crate::stats::{Over, Stats};
-use crate::trainer::{SAMPLER_GAP, loss_of};
+use crate::plan::run_plan::RunPlan;
 
 /// Whether the sampler's gap is measured in the mini-batches after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

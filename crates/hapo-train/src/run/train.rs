@@ -11,18 +11,18 @@ use hapo_run::{
 };
 
 use crate::checkpoint::Shelf;
-use crate::early_stopping::EarlyStopping;
-use crate::engines::Learner;
+use crate::checkpoint::resume::{self, Found, ResumePolicy};
+use crate::engine::engines::Learner;
 use crate::error::{Error, Result};
-use crate::guard::Guard;
-use crate::meter::Meter;
-use crate::preflight::preflight;
+use crate::observe::early_stopping::EarlyStopping;
+use crate::observe::guard::Guard;
+use crate::observe::meter::Meter;
+use crate::observe::score::Score;
+use crate::observe::tensorboard::Events;
+use crate::plan::run_plan::RunPlan;
 use crate::recipe::Recipe;
-use crate::resume::{self, Found, ResumePolicy};
+use crate::run::preflight::preflight;
 use crate::run::{Run, cpu};
-use crate::run_plan::RunPlan;
-use crate::score::Score;
-use crate::tensorboard::Events;
 
 /// What a run reports while it runs.
 pub trait Observer {

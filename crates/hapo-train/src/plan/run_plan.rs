@@ -14,13 +14,13 @@ use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
 use crate::checkpoint;
-use crate::engines::Batching;
+use crate::engine::engines::Batching;
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
+use crate::grading::verifier::{GradingPolicy, VerdictNoise};
+use crate::model::template::{ChosenTemplate, template_of_recipe};
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
-use crate::template::{ChosenTemplate, template_of_recipe};
-use crate::verifier::{GradingPolicy, VerdictNoise};
 
 /// The model and the data of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]

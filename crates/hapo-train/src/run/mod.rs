@@ -1,5 +1,10 @@
 //! A run in memory: model, data and method put together, and its next step.
 
+pub(crate) mod preflight;
+pub mod replay_run;
+pub(crate) mod train;
+pub(crate) mod validation;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,23 +17,23 @@ use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
-use crate::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
+use crate::engine::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
+use crate::engine::trainer::Trainer;
+use crate::engine::trainer_files::hash_of_weights;
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
-use crate::init::init_model;
-use crate::inputs::Inputs;
-use crate::lora::{self, Opened};
-use crate::meter::Meter;
+use crate::grading::verifier::Verifier;
+use crate::model::init::init_model;
+use crate::model::lora::{self, Opened};
+use crate::observe::meter::Meter;
 use crate::plan::longest_sequences;
+use crate::plan::run_plan::RunPlan;
+use crate::problems::inputs::Inputs;
+use crate::problems::source::{Source, load_source};
 use crate::recipe::{ModelSource, Recipe};
-use crate::rollouts::RolloutLog;
-use crate::run_plan::RunPlan;
-use crate::source::{Source, load_source};
+use crate::run::validation::Validation;
+use crate::step::rollouts::RolloutLog;
 use crate::step::{Task, imitation_step, rollout_step};
-use crate::trainer::Trainer;
-use crate::trainer_files::hash_of_weights;
-use crate::validation::Validation;
-use crate::verifier::Verifier;
 
 /// Opens a model folder, or [`BUILTIN_BASE`](crate::BUILTIN_BASE), on the CPU. An adapter's folder whose base is here stands for the
 /// merged model.

@@ -8,12 +8,12 @@ use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
 };
 
-use crate::engines::{Batching, Learner, ModelFiles, Weights};
+use crate::engine::engines::{Batching, Learner, ModelFiles, Weights};
+use crate::engine::trainer_files::{read_state, write_state};
 use crate::error::Result;
-use crate::meter::Meter;
+use crate::observe::meter::Meter;
+use crate::observe::stats::{Over, Stats};
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
-use crate::stats::{Over, Stats};
-use crate::trainer_files::{read_state, write_state};
 
 /// A model under training.
 #[derive(Debug)]

@@ -5,6 +5,8 @@
 //! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
 //! not match is refused by name and the one before it is used.
 
+pub(crate) mod resume;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
@@ -15,9 +17,9 @@ use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::engines::{Learner, ModelFiles};
+use crate::engine::engines::{Learner, ModelFiles};
 use crate::error::{Error, Result};
-use crate::inputs::Inputs;
+use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
 /// Files without which a run cannot be resumed.

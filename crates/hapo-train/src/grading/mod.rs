@@ -1,5 +1,7 @@
 //! From completions to rewards and verdicts.
 
+pub(crate) mod verifier;
+
 use std::sync::Arc;
 
 use hapo_core::Verdict;

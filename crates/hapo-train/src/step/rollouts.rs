@@ -8,7 +8,7 @@ use hapo_run::{Role, RolloutLine, RolloutWriter, RunFolder, create_folder};
 use hapo_sampler::ChatFormat;
 
 use crate::error::Result;
-use crate::prompts::{Prompt, PromptTable};
+use crate::problems::prompts::{Prompt, PromptTable};
 
 /// Keeps the rollouts of a run's steps.
 pub(crate) struct RolloutLog {

@@ -14,7 +14,7 @@ use hapo_model::{ComputeError, Model, Moments};
 use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
-use crate::engines::ModelFiles;
+use crate::engine::engines::ModelFiles;
 use crate::error::{Error, Result};
 use hapo_core::hex;
 

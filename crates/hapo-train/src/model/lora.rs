@@ -7,8 +7,8 @@ use hapo_kernels::Device;
 use hapo_model::folder::{AdapterFolder, open_adapter};
 use hapo_model::{LoadError, LoadedModel, LoraShape, Model, load, load_frozen};
 
-use crate::builtin::{BUILTIN_BASE, base_folder};
 use crate::error::{Error, Result};
+use crate::model::builtin::{BUILTIN_BASE, base_folder};
 use crate::recipe::{LoraInit, LoraSection};
 
 impl LoraSection {

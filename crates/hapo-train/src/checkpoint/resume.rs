@@ -7,7 +7,7 @@ use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};
-use crate::inputs::Inputs;
+use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
 /// What a run does about what its folder holds.

@@ -8,7 +8,9 @@ mod clock;
 mod grow;
 mod imitation;
 mod report;
+pub(crate) mod rollouts;
 mod task;
+pub(crate) mod update;
 
 use hapo_core::{Credit, Member, MixedGroup, Offer, ScoredGroup, Scores, Step, drop_short_groups};
 use hapo_run::Metrics;
@@ -18,13 +20,13 @@ pub(crate) use batch::SampledTokens;
 pub(crate) use imitation::imitation_step;
 pub(crate) use task::Task;
 
-use crate::engines::{Engines, Learner};
+use crate::engine::engines::{Engines, Learner};
 use crate::error::Result;
+use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
 use crate::pack::{TokenGroup, token_group};
-use crate::prompts::Prompt;
-use crate::rollouts::RolloutLog;
-use crate::update::{LaterGaps, update};
-use crate::verifier::{AnswerCounts, Ungraded, Verifier};
+use crate::problems::prompts::Prompt;
+use crate::step::rollouts::RolloutLog;
+use crate::step::update::{LaterGaps, update};
 use batch::{Batch, Credited};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.

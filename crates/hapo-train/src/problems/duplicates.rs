@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::prompts::{Prompt, PromptTable};
+use crate::problems::prompts::{Prompt, PromptTable};
 
 /// What the problems of a table say, and which says it first.
 pub(crate) struct Texts<'a>(HashMap<String, &'a Prompt>);

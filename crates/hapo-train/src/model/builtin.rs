@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 
 /// The files of `models/base`, made by `recipes/base.toml`.
 const FILES: &[(&str, &[u8])] = &[
-    ("config.json", include_bytes!("../models/base/config.json")),
-    ("generation_config.json", include_bytes!("../models/base/generation_config.json")),
-    ("model.safetensors", include_bytes!("../models/base/model.safetensors")),
-    ("tokenizer.json", include_bytes!("../models/base/tokenizer.json")),
-    ("tokenizer_config.json", include_bytes!("../models/base/tokenizer_config.json")),
+    ("config.json", include_bytes!("../../models/base/config.json")),
+    ("generation_config.json", include_bytes!("../../models/base/generation_config.json")),
+    ("model.safetensors", include_bytes!("../../models/base/model.safetensors")),
+    ("tokenizer.json", include_bytes!("../../models/base/tokenizer.json")),
+    ("tokenizer_config.json", include_bytes!("../../models/base/tokenizer_config.json")),
 ];
 
 /// The base model of the built-in task, as it is shipped.

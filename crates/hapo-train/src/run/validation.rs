@@ -11,15 +11,15 @@ use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
-use crate::duplicates::Texts;
-use crate::engines::{Engines, Learner};
+use crate::engine::engines::{Engines, Learner};
 use crate::error::{Error, Result};
-use crate::inputs::Inputs;
-use crate::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
+use crate::grading::verifier::{AnswerCounts, Verifier};
+use crate::plan::run_plan::RunPlan;
+use crate::problems::duplicates::Texts;
+use crate::problems::inputs::Inputs;
+use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
 use crate::recipe::{EvalSection, EvalSet};
-use crate::run_plan::RunPlan;
 use crate::step::{requests, score};
-use crate::verifier::{AnswerCounts, Verifier};
 
 /// What a run is evaluated on.
 pub(crate) struct Validation {

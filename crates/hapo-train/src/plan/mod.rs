@@ -8,6 +8,7 @@
 
 mod device;
 mod memory;
+pub(crate) mod run_plan;
 mod work;
 
 use hapo_model::{Config, Dtype};
@@ -16,10 +17,10 @@ use serde::Serialize;
 pub use device::DeviceSpec;
 pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
-use crate::builtin::BUILTIN_BASE;
 use crate::error::{Error, Result};
-use crate::init;
-use crate::lora;
+use crate::model::builtin::BUILTIN_BASE;
+use crate::model::init;
+use crate::model::lora;
 use crate::recipe::{EvalSet, ModelSource, Recipe};
 use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
@@ -160,11 +161,11 @@ fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let context = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
     match model {
         ModelSource::Init(it) => init::config_of(it, &init::tokenizer_of(it)?.0, context),
-        ModelSource::Folder(path) if path == BUILTIN_BASE => crate::builtin::config(),
+        ModelSource::Folder(path) if path == BUILTIN_BASE => crate::model::builtin::config(),
         ModelSource::Folder(path) => {
             let base = lora::adapter_of(path)?.map(|it| lora::base_of(&it)).transpose()?;
             match base.as_deref().unwrap_or(path) {
-                BUILTIN_BASE => crate::builtin::config(),
+                BUILTIN_BASE => crate::model::builtin::config(),
                 folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
             }
         }
