@@ -1,14 +1,14 @@
 //! Any two answers can be compared, in both directions and under every option.
 #![no_main]
 
-use hapo_verify::{Gold, Grader, MATH, Math, MathOptions, OAT, Percent, Strictness, Variables};
+use hapo_verify::{Gold, Grader, MATH, Math, MathOptions, OAT, Percent, Policy, Variables};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|pair: (&str, &str)| {
     let (a, b) = pair;
     let wild = Math::new(MathOptions {
         percent: Percent::V08,
-        strict: Strictness::Truth,
+        policy: Policy::Training,
         allow_set_relation: true,
         variables: Variables::ByPosition,
         ..MathOptions::default()

@@ -352,7 +352,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     check(
         &refused("method = \"grpo\"\n[data]\ngrader = \"maht\"\n", &[], &[]),
         &expect![[r#"
-            unknown grader `maht`, expected one of math, oat, exact, choice, format (r.toml, line 4, column 1: data.grader)
+            unknown grader `maht`, expected one of math, benchmark, training, oat, exact, choice, format (r.toml, line 4, column 1: data.grader)
             `hapo list graders` names them"#]],
     );
     // Keys that a gate without confidence does not read are typed all the same.

@@ -54,6 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 ("oat", &case["labels"]["oat"]),
                 ("oat_fast", &case["labels"]["oat_fast"]),
                 ("expected", &case["expected"]),
+                ("intended", &case["intended"]),
                 ("adv_mv", &case["graders"]["mv"]["label"]),
             ];
             let tier = case["tier"].as_str().unwrap_or("-");

@@ -82,10 +82,17 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
     if extraction == Extraction::Boxed {
         return Err(missing);
     }
-    let content = last_line(text).or_else(|| announced(text)).ok_or(missing)?;
+    let (content, mark) = match last_line(text) {
+        Some(it) => (it, AnswerMark::Enclosing),
+        None => announced(text).ok_or(missing)?,
+    };
+    // What a mark encloses is a whole answer: of several values none is the first.
+    let is_whole = mark == AnswerMark::Enclosing && lists_values(content);
+    let passage =
+        if is_whole { format!("\\boxed{{{content}}}") } else { format!("answer: {content}") };
     Ok(FoundAnswer {
         form: AnswerForm::Announced,
-        passage: Cow::Owned(format!("answer: {content}")),
+        passage: Cow::Owned(passage),
         answer: Cow::Borrowed(bare(content)),
     })
 }
@@ -119,13 +126,34 @@ fn outside_thought(text: &str) -> Result<Cow<'_, str>, Reason> {
     Ok(Cow::Owned(outside))
 }
 
+/// What tells that an answer follows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AnswerMark {
+    /// `####` at the beginning of the last line, or a pair of tags.
+    Enclosing,
+    /// Words.
+    Words,
+}
+
+/// Whether an enclosed answer offers more than one value.
+fn lists_values(content: &str) -> bool {
+    let joined =
+        |it: &str| it.contains(" or ") || it.contains("\\text{ or }") || it.contains(" / ");
+    joined(content)
+        && closing_brace(&format!("{{{content}}}"), 0, content.len() + 2) == Some(content.len() + 1)
+}
+
 /// Most boxes that form one list.
 const MAX_LISTED: usize = 64;
 
 /// The last boxes, as far as they form a list, and the content of the last; or why there is none.
 fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
-    let last = content_of(text, start).ok_or(Reason::UnclosedBox)?;
+    let last =
+        content_of(text, start).or_else(|| unbraced(text, start)).ok_or(Reason::UnclosedBox)?;
+    if let Some(outer) = enclosing_box(text, start, last.end) {
+        return Ok(outer);
+    }
     let (mut first, mut next) = (start, last.clone());
     for _ in 1..MAX_LISTED {
         if let Some(start) = last_command(&text[..first])
@@ -138,6 +166,38 @@ fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
         }
     }
     Ok((first..last.end + 1, last))
+}
+
+/// The outermost box that holds the one which begins at `start` and ends at `end`, where it says more than that one.
+fn enclosing_box(text: &str, start: usize, end: usize) -> Option<(Range<usize>, Range<usize>)> {
+    let (mut outermost, mut before) = (None, start);
+    for _ in 0..MAX_NESTED {
+        let Some(outer) = last_command(&text[..before]) else {
+            break;
+        };
+        if let Some(content) = content_of(text, outer).filter(|it| it.end > end) {
+            let says_more = text[content.start..start].contains(|c: char| c.is_alphanumeric())
+                || text[end..content.end].contains(|c: char| c.is_alphanumeric());
+            if says_more {
+                outermost = Some((outer..content.end + 1, content));
+            }
+        }
+        before = outer;
+    }
+    outermost
+}
+
+/// Most boxes before the last that are looked at.
+const MAX_NESTED: usize = 8;
+
+/// The content of a box without braces: the number or command behind `\boxed`.
+fn unbraced(text: &str, start: usize) -> Option<Range<usize>> {
+    let after = text[start..].strip_prefix("\\boxed ")?.trim_start();
+    let from = text.len() - after.len();
+    let len = after.find(|c: char| c.is_whitespace() || matches!(c, '$' | ',' | ';' | '{'));
+    let content = after[..len.unwrap_or(after.len())].trim_end_matches('.');
+    let is_number = content.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.' | b'/'));
+    (is_number && !content.is_empty()).then(|| from..from + content.len())
 }
 
 /// Where the last box begins.
@@ -168,7 +228,7 @@ const ANSWER: &str = "answer";
 const REACH: usize = 60;
 
 /// What the last announcement announces.
-fn announced(text: &str) -> Option<&str> {
+fn announced(text: &str) -> Option<(&str, AnswerMark)> {
     // Lower case of ASCII letters alone keeps every byte where it is.
     let lower = text.to_ascii_lowercase();
     let (mut end, mut closing_tag) = (lower.len(), None);
@@ -182,9 +242,11 @@ fn announced(text: &str) -> Option<&str> {
         let inside = at + ANSWER.len() + 1;
         let found = match closing_tag.take() {
             Some(close) if after.starts_with('>') && before.ends_with('<') => {
-                worth_reading(&text[inside..close])
+                worth_reading(&text[inside..close]).map(|it| (it, AnswerMark::Enclosing))
             }
-            _ => after_marker(after).and_then(|it| content(&text[at + ANSWER.len() + it..])),
+            _ => after_marker(after)
+                .and_then(|it| content(&text[at + ANSWER.len() + it..]))
+                .map(|it| (it, AnswerMark::Words)),
         };
         if found.is_some() {
             return found;

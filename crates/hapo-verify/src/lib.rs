@@ -45,6 +45,8 @@
 //! Scans of a completion are linear: a megabyte takes a few milliseconds. [`grade`] on a boxed number takes a few
 //! microseconds, and [`grade_batch`] uses all cores.
 
+#![forbid(unsafe_code)]
+
 mod compare;
 mod error;
 mod expr;
@@ -54,13 +56,14 @@ mod gold;
 mod grader;
 mod graders;
 mod last_box;
+mod meaning;
 mod normalise;
 mod number;
 mod numeric;
 mod options;
 mod ordered;
 mod parse;
-mod spelling;
+mod policy;
 mod verdict;
 
 pub use error::GoldError;
@@ -71,11 +74,12 @@ pub use grader::{AnswerForm, Completion, FoundAnswer, Grader, PreparedGold, Prob
 pub use graders::choice::{CHOICE, Choice};
 pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};
-pub use graders::math::{MATH, Math};
+pub use graders::math::{BENCHMARK, MATH, Math, TRAINING};
 pub use graders::oat::{OAT, Oat};
 pub use graders::{GRADERS, grader};
-pub use options::{Fallback, MathOptions, Percent, Strictness, Tries, Variables};
+pub use options::{Fallback, MathOptions, Percent, Tries, Variables};
 pub use ordered::in_order;
+pub use policy::Policy;
 pub use verdict::{Judgement, Reason, Verdict};
 
 /// The examples of the README compile and hold.

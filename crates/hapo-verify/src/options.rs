@@ -1,6 +1,7 @@
 //! The options of the graders `math` and `oat`.
 
 use crate::extract::Targets;
+use crate::policy::Policy;
 
 /// How `5\%` compares with plain numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -10,16 +11,6 @@ pub enum Percent {
     V09,
     /// Math-Verify up to 0.8: only the hundredth.
     V08,
-}
-
-/// Which judgement to follow where the reference graders are plainly wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Strictness {
-    /// The peers: rewards are compared with published runs.
-    #[default]
-    Peer,
-    /// The truth: more spellings are read, and false accepts of the peers are refused.
-    Truth,
 }
 
 /// What happens when an answer cannot be read.
@@ -57,8 +48,8 @@ pub enum Variables {
 pub struct MathOptions {
     /// Percentages against plain numbers. Default: 0.9.0's rule.
     pub percent: Percent,
-    /// Peers or truth. Default: peers.
-    pub strict: Strictness,
+    /// What a verdict may be paid for. Default: what Math-Verify pays for.
+    pub policy: Policy,
     /// Whether an interval as gold answer accepts an inequality. Default: no, as in 0.9.0.
     pub allow_set_relation: bool,
     /// Decimals to which a literal decimal is compared. Default: 6.
@@ -77,17 +68,22 @@ pub struct MathOptions {
 
 impl MathOptions {
     /// Math-Verify 0.9.0's defaults.
-    pub const DEFAULT: MathOptions = MathOptions {
-        percent: Percent::V09,
-        strict: Strictness::Peer,
-        allow_set_relation: false,
-        float_rounding: 6,
-        variables: Variables::ByName,
-        gold_targets: Targets::DEFAULT,
-        targets: Targets::DEFAULT,
-        fallback: Fallback::Text,
-        tries: Tries::Any,
-    };
+    pub const DEFAULT: MathOptions = MathOptions::of(Policy::MathVerify);
+
+    /// The defaults under a policy.
+    pub const fn of(policy: Policy) -> MathOptions {
+        MathOptions {
+            percent: Percent::V09,
+            policy,
+            allow_set_relation: false,
+            float_rounding: 6,
+            variables: Variables::ByName,
+            gold_targets: Targets::DEFAULT,
+            targets: Targets::DEFAULT,
+            fallback: Fallback::Text,
+            tries: Tries::Any,
+        }
+    }
 }
 
 impl Default for MathOptions {

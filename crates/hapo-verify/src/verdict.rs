@@ -179,3 +179,15 @@ impl Judgement {
         }
     }
 }
+
+/// Longest extracted answer that a judgement repeats, in characters.
+const MAX_REPORTED: usize = 1_000;
+
+/// An answer, shortened for the report.
+pub(crate) fn reported(mut text: String) -> String {
+    if let Some((at, _)) = text.char_indices().nth(MAX_REPORTED) {
+        text.truncate(at);
+        text.push('…');
+    }
+    text
+}

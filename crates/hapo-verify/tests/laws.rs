@@ -1,6 +1,6 @@
 //! Laws of the comparison, on generated answers: reflexive, symmetric and transitive where the rules promise it.
 
-use hapo_verify::{EXACT, Gold, GoldError, MATH, Verdict, grade, grade_batch};
+use hapo_verify::{BENCHMARK, EXACT, Gold, GoldError, MATH, TRAINING, Verdict, grade, grade_batch};
 use proptest::prelude::*;
 
 fn is_correct(gold: &str, answer: &str) -> bool {
@@ -115,6 +115,81 @@ proptest! {
         let judgement = grade(&MATH, &text, &format!("\\boxed{{{text}}}"));
         let batch = grade_batch(&MATH, &[(&text, &format!("\\boxed{{{text}}}"))]);
         prop_assert_eq!(&batch[0], &judgement);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn how_an_answer_is_dressed_changes_no_verdict(f in formula()) {
+        let dressed = [
+            format!("\\boxed{{{f}}}."),
+            format!("$\\boxed{{ {f} }}$"),
+            format!("\\boxed{{\\displaystyle {f}}}"),
+            format!("\\boxed{{\\left({f}\\right)}}"),
+            format!("\\boxed{{{}}}", f.replace("\\frac", "\\dfrac")),
+            format!("\\boxed{{{}}}", f.replace("\\left(", "(").replace("\\right)", ")")),
+            format!("\\boxed{{\\boxed{{{f}}}}}"),
+        ];
+        for grader in [&TRAINING, &BENCHMARK, &MATH] {
+            for text in &dressed {
+                let judgement = grade(grader, &f, text);
+                prop_assert!(judgement.verdict.is_correct(), "{} against {}: {:?}", text, f, judgement);
+            }
+        }
+    }
+
+    #[test]
+    fn another_order_and_a_product_multiplied_out_are_the_same_formula(f in formula(), g in formula(), n in 2_i64..9) {
+        let sum = format!("\\left({f}\\right)+\\left({g}\\right)");
+        let turned = format!("\\left({g}\\right)+\\left({f}\\right)");
+        let product = format!("{n} \\cdot \\left({f}+{g}\\right)");
+        let multiplied = format!("{n} \\cdot \\left({g}\\right)+{n} \\cdot \\left({f}\\right)");
+        let one_way = |grader: &dyn hapo_verify::Grader, a: &str, b: &str| {
+            grade(grader, a, &format!("\\boxed{{{b}}}")).verdict.is_correct()
+        };
+        for grader in [&TRAINING, &BENCHMARK, &MATH] {
+            // What is beyond the bounds is not decided, in either direction.
+            if one_way(grader, &product, &multiplied) {
+                prop_assert!(one_way(grader, &multiplied, &product));
+                prop_assert!(one_way(grader, &sum, &turned), "{} and {}", sum, turned);
+            }
+        }
+    }
+
+    #[test]
+    fn one_more_is_always_wrong((n, d, text) in spelled_rational()) {
+        let more = format!("\\boxed{{\\frac{{{}}}{{{d}}}}}", n + d);
+        let sum = format!("\\boxed{{{text}+1}}");
+        for grader in [&TRAINING, &BENCHMARK, &MATH] {
+            prop_assert!(!grade(grader, &text, &more).verdict.is_correct(), "{} against {}", more, text);
+            prop_assert!(!grade(grader, &text, &sum).verdict.is_correct(), "{} against {}", sum, text);
+        }
+    }
+
+    #[test]
+    fn any_text_has_a_verdict_under_every_policy(text in any::<String>(), gold in any::<String>()) {
+        for grader in [&TRAINING, &BENCHMARK] {
+            let _ = grade(grader, &gold, &text);
+            let _ = grade(grader, &gold, &format!("\\boxed{{{text}}}"));
+            let _ = grade(grader, &gold, &format!("the answer is {text}"));
+        }
+    }
+
+    #[test]
+    fn notation_in_pieces_has_a_verdict_under_every_policy(parts in proptest::collection::vec(prop_oneof![
+        Just("0."), Just("7"), Just("12"), Just("_"), Just("{"), Just("}"), Just("\\overline"), Just("\\dot"), Just("("),
+        Just(")"), Just(" "), Just("\\text{"), Just("cm"), Just("million"), Just("^2"), Just("°"), Just("½"), Just("²"),
+        Just("\\textcolor{red}"), Just("\\phantom{8}"), Just("\\pmod"), Just("e5"), Just("/"), Just("–"), Just("'"),
+        Just("or"), Just("\\boxed{"), Just("\\"), Just("\\\\["), Just("2pt]"), Just("sin"), Just("x"), Just("="), Just("~"),
+        Just("\\mod"), Just("$"), Just("é"), Just("\u{202e}"), Just("Answer:"),
+    ], 0..16)) {
+        let text = parts.concat();
+        for grader in [&TRAINING, &BENCHMARK, &MATH] {
+            let _ = grade(grader, &text, &format!("\\boxed{{{text}}}"));
+            let _ = grade(grader, "7", &text);
+        }
     }
 }
 

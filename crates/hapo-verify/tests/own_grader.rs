@@ -99,7 +99,7 @@ fn an_unknown_name_lists_the_graders_and_names_a_near_one() {
     let error = grader("Math-Verify").unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown grader `Math-Verify`, expected one of math, oat, exact, choice, format"
+        "unknown grader `Math-Verify`, expected one of math, benchmark, training, oat, exact, choice, format"
     );
     assert_eq!(error.hint().as_deref(), Some("did you mean `math`?"));
     assert_eq!(grader("regex").unwrap_err().hint(), None);

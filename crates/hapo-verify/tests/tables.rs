@@ -1,16 +1,8 @@
 //! Runs the tables in `tests/tables`: one line per case, gold, answer, verdict and why.
 
-use hapo_verify::{Gold, Grader, Judgement, MATH, Math, MathOptions, OAT, Strictness, grade};
+use hapo_verify::{BENCHMARK, Grader, MATH, OAT, TRAINING, grade};
 
 fn check(table: &str, grader: &dyn Grader, completion: impl Fn(&str) -> String) {
-    check_with(table, completion, |gold, completion| grade(grader, gold, completion));
-}
-
-fn check_with(
-    table: &str,
-    completion: impl Fn(&str) -> String,
-    judge: impl Fn(&str, &str) -> Judgement,
-) {
     let mut failures = Vec::new();
     let mut n_cases = 0;
     for (idx, line) in table.lines().enumerate() {
@@ -21,7 +13,7 @@ fn check_with(
         let mut cell =
             || cells.next().unwrap_or_default().trim_matches('`').trim_start_matches('`');
         let (gold, answer, verdict) = (cell(), cell(), cell());
-        let judgement = judge(gold, &completion(answer));
+        let judgement = grade(grader, gold, &completion(answer));
         n_cases += 1;
         if judgement.verdict.name() != verdict {
             failures.push(format!(
@@ -69,9 +61,31 @@ fn oat_is_followed_where_a_rule_can_say_it() {
 }
 
 #[test]
-fn truth_reads_what_is_meant() {
-    let truth = Math::new(MathOptions { strict: Strictness::Truth, ..MathOptions::default() });
-    check_with(include_str!("tables/truth.md"), boxed, |gold, completion| {
-        Gold::new(&truth, gold).unwrap().judge(completion)
-    });
+fn policies_pay_for_what_their_table_says() {
+    let letter = |grader: &dyn Grader, gold: &str, completion: &str| {
+        let judgement = grade(grader, gold, completion);
+        (judgement.verdict.name()[..1].to_owned(), judgement)
+    };
+    let mut failures = Vec::new();
+    let mut n_cases = 0;
+    for line in include_str!("tables/policies.md").lines().filter(|it| it.starts_with("| `")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let (gold, completion) = (cells[0].trim_matches('`'), cells[1].trim_matches('`'));
+        for (grader, expected) in [&TRAINING, &BENCHMARK, &MATH].into_iter().zip(&cells[2..5]) {
+            let (got, judgement) = letter(grader, gold, completion);
+            n_cases += 1;
+            if got != **expected {
+                failures.push(format!("{}: {got} for {line}\n    {judgement:?}", grader.name()));
+            }
+        }
+    }
+    assert!(n_cases > 300, "the table has only {n_cases} cases");
+    assert!(failures.is_empty(), "{} of {n_cases}:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn meaning_reads_what_is_meant() {
+    for grader in [&TRAINING, &BENCHMARK] {
+        check(include_str!("tables/meaning.md"), grader, boxed);
+    }
 }

@@ -28,7 +28,7 @@ use crate::support::arguments::{RewardArgs, one_of};
 pub(crate) struct Args {
     /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes
     file: Option<PathBuf>,
-    /// math, oat, exact, choice or format; or `command:` and a program of one's own, or the address of a server
+    /// math, benchmark, training, oat, exact, choice or format; or `command:` and a program of one's own, or the address of a server
     #[arg(long, default_value = "math")]
     grader: String,
     #[command(flatten)]

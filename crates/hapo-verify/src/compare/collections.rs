@@ -14,37 +14,44 @@ impl Comparison<'_> {
                 && self.equal(&a.start, &b.start)
                 && self.equal(&a.end, &b.end);
         }
+        let lists = matches!((gold, answer), (Expr::Set(_), Expr::Set(_)));
         if gold.is_set()
             && answer.is_set()
+            && !(lists && self.options.policy.reads_meaning())
             && let (Some(a), Some(b)) = (pieces(gold), pieces(answer))
             && same_pieces(&a, &b)
         {
             return self.because(true, "the same set of reals");
         }
         match (gold, answer) {
-            (Expr::Set(a), Expr::Set(b)) => self.unordered(&distinct(a), &distinct(b)),
+            (Expr::Set(a), Expr::Set(b)) => self.unordered(&self.listed(a), &self.listed(b)),
             // A set drops repetitions, so a list with some never has a tuple's length.
-            (Expr::Set(a), Expr::Tuple(b)) => distinct(a).len() == a.len() && self.ordered(a, b),
-            (Expr::Tuple(a), Expr::Set(b)) => distinct(b).len() == b.len() && self.ordered(a, b),
+            (Expr::Set(a), Expr::Tuple(b)) => self.listed(a).len() == a.len() && self.ordered(a, b),
+            (Expr::Tuple(a), Expr::Set(b)) => self.listed(b).len() == b.len() && self.ordered(a, b),
             (Expr::Tuple(a), Expr::Tuple(b)) => self.ordered(a, b),
             (Expr::Interval(i), Expr::Set(b) | Expr::Tuple(b)) if i.left_open && i.right_open => {
                 self.ordered(&[i.start.clone(), i.end.clone()], b)
             }
             (Expr::Set(a), Expr::Interval(i)) if i.left_open && i.right_open => {
-                self.unordered(&distinct(a), &[i.start.clone(), i.end.clone()])
+                self.unordered(&self.listed(a), &[i.start.clone(), i.end.clone()])
             }
             (Expr::Tuple(a), Expr::Interval(i)) if i.left_open && i.right_open => {
                 self.ordered(a, &[i.start.clone(), i.end.clone()])
             }
             (Expr::Set(a), it) if !it.is_set() => {
-                self.unordered(&distinct(a), std::slice::from_ref(it))
+                self.unordered(&self.listed(a), std::slice::from_ref(it))
             }
             (it, Expr::Set(b)) if !it.is_set() => {
-                self.unordered(std::slice::from_ref(it), &distinct(b))
+                self.unordered(std::slice::from_ref(it), &self.listed(b))
             }
             (Expr::Union(a), Expr::Union(b)) => a.len() == b.len() && self.unordered(a, b),
             _ => false,
         }
+    }
+
+    /// The elements of a list: without repetition for Math-Verify, as they are written where meaning counts.
+    fn listed(&self, items: &[Expr]) -> Vec<Expr> {
+        if self.options.policy.reads_meaning() { items.to_vec() } else { distinct(items) }
     }
 
     fn ordered(&mut self, gold: &[Expr], answer: &[Expr]) -> bool {

@@ -8,7 +8,7 @@ use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
 use super::symbols::plain_symbols;
 use crate::expr::Expr;
-use crate::normalise::{Boxes, normalise};
+use crate::normalise::{Boxes, Trailing, normalise};
 use crate::parse::{self, Style};
 
 /// Longest text that is read as a condition, in bytes.
@@ -120,7 +120,7 @@ fn set_builder(text: &str) -> Option<&str> {
 }
 
 fn meaning(text: &str) -> Option<Expr> {
-    parse::latex(&normalise(text, Boxes::All), Style::Peer).ok()
+    parse::latex(&normalise(text, Boxes::All, Trailing::Dropped), Style::Peer).ok()
 }
 
 /// The union of what `or` joins; `and` binds closer. Commas stand for the word that is there, and where there is none
@@ -247,4 +247,13 @@ fn parts(text: &str) -> Vec<(Joint, String)> {
     }
     all.retain(|it| !it.1.trim().is_empty());
     all
+}
+
+/// Whether numbers alone answer an inequality, as `1, 3` does `1 < x < 3` for Math-Verify.
+pub(crate) fn is_list_for_inequality(gold: &Expr, answer: &Expr) -> bool {
+    let numbers = match answer {
+        Expr::Rel(_, sides) => matches!(sides.1, Expr::Set(_)),
+        it => matches!(it, Expr::Set(_) | Expr::Tuple(_)),
+    };
+    gold.is_relation() && !gold.is_equation() && numbers
 }

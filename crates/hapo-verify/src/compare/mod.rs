@@ -14,7 +14,7 @@ mod values;
 use crate::expr::Expr;
 use crate::numeric::Decision;
 use crate::options::MathOptions;
-pub(crate) use conditions::same_condition;
+pub(crate) use conditions::{is_list_for_inequality, same_condition};
 use solve::as_set;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit};
 
@@ -46,6 +46,10 @@ impl<'a> Comparison<'a> {
             Decision::Same(reason) => {
                 self.reason = reason;
                 true
+            }
+            Decision::Near(reason) => {
+                self.reason = reason;
+                self.options.policy.pays_for_doubles()
             }
             Decision::Different(reason) => {
                 self.reason = reason;

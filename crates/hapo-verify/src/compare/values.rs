@@ -4,7 +4,7 @@ use super::Comparison;
 use crate::expr::Expr;
 use crate::number::Rat;
 use crate::numeric;
-use crate::options::{Percent, Strictness};
+use crate::options::Percent;
 use num_traits::Zero;
 
 /// 2^-54: what the reference's numerical comparison takes for zero.
@@ -69,10 +69,19 @@ impl Comparison<'_> {
             return false;
         }
         let places = self.options.float_rounding;
+        // A short decimal is what it says.
+        let is_short = |it: &Expr| {
+            let scaled = literal(it).zip(Rat::ten_pow(i64::from(places) - 1));
+            scaled.and_then(|(n, scale)| n.mul(&scale)).is_some_and(|it| it.is_integer())
+        };
+        let literals = literal(gold).is_some() && literal(answer).is_some();
+        if self.options.policy.reads_meaning() && literals && (is_short(gold) || is_short(answer)) {
+            return literal(gold) == literal(answer);
+        }
         match (numeric::rounded(gold, places), numeric::rounded(answer, places)) {
             // What rounds to nothing says nothing.
             (Some(a), Some(b))
-                if self.options.strict == Strictness::Truth && a.is_zero() && b.is_zero() =>
+                if self.options.policy.reads_meaning() && a.is_zero() && b.is_zero() =>
             {
                 numeric::exact(gold) == numeric::exact(answer)
             }
@@ -92,11 +101,13 @@ impl Comparison<'_> {
         }
         if let (Some(a), Some(b)) = (numeric::exact(gold), numeric::exact(answer))
             && a == b
-            && self.options.strict == Strictness::Truth
+            && self.options.policy.reads_meaning()
         {
             return self.because(true, "equal as exact rationals");
         }
-        if let (Some(a), Some(b)) = (numeric::in_doubles(gold), numeric::in_doubles(answer)) {
+        if self.options.policy.pays_for_doubles()
+            && let (Some(a), Some(b)) = (numeric::in_doubles(gold), numeric::in_doubles(answer))
+        {
             let atomic = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_) | Expr::Percent(_));
             // Where neither side is one literal the reference drops what is below its last digit.
             // Unlike there, the digit counts from the numbers' own size when they are small.
@@ -112,6 +123,9 @@ impl Comparison<'_> {
                 let (exact, double) = if gold.has_float() { (answer, a) } else { (gold, b) };
                 numeric::is_within(exact, double, slack)
             };
+            // What is below the smallest double is neither zero nor another such number.
+            let vanishes = a == 0.0 || b == 0.0;
+            let near = near && (!vanishes || numeric::exact(gold) == numeric::exact(answer));
             // The root of a decimal is what it is, however doubles round it. A decimal power is the reference's.
             let is_double = |it: &Expr| numeric::exact(it).is_some() || has_decimal_power(it);
             if near || is_double(gold) || is_double(answer) {

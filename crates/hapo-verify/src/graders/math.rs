@@ -4,21 +4,30 @@
 //! ([`crate::parse`]) until one has a meaning, and that meaning is compared with the gold answer's
 //! ([`crate::compare`]). Both sides also keep the normalised text of their first candidate, and equal texts are a match too.
 
-use crate::compare::{Comparison, same_condition};
+use super::meant::MeantGold;
+use crate::compare::{Comparison, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
+use crate::extraction::{Extraction, find_answer};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::normalise::{Boxes, normalise};
+use crate::meaning::{self, as_meant, capital};
+use crate::normalise::{Boxes, Trailing, normalise};
 use crate::numeric;
-use crate::options::{Fallback, MathOptions, Strictness, Tries, Variables};
+use crate::options::{Fallback, MathOptions, Tries, Variables};
 use crate::parse::{self, ParseError, ParseResult, Style};
-use crate::spelling::as_meant;
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::policy::Policy;
+use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
 /// Math-Verify's judgement.
 pub static MATH: Math = Math::new(MathOptions::DEFAULT);
+
+/// The meaning of the answer, wherever it stands.
+pub static BENCHMARK: Math = Math::new(MathOptions::of(Policy::Benchmark));
+
+/// The meaning of one boxed or announced answer in the gold answer's shape.
+pub static TRAINING: Math = Math::new(MathOptions::of(Policy::Training));
 
 /// The grader of [`MATH`], with options.
 #[derive(Clone, Debug)]
@@ -32,6 +41,15 @@ impl Math {
         Math { options }
     }
 
+    /// The grader of a policy.
+    pub fn of(policy: Policy) -> &'static Math {
+        match policy {
+            Policy::MathVerify => &MATH,
+            Policy::Benchmark => &BENCHMARK,
+            Policy::Training => &TRAINING,
+        }
+    }
+
     /// Reads a gold answer from a whole text (`The answer is $5$.`) instead of a bare answer.
     ///
     /// # Errors
@@ -43,17 +61,32 @@ impl Math {
 
 impl Grader for Math {
     fn name(&self) -> &'static str {
-        "math"
+        match self.options.policy {
+            Policy::MathVerify => "math",
+            Policy::Benchmark => "benchmark",
+            Policy::Training => "training",
+        }
     }
 
     fn summary(&self) -> &'static str {
-        "Math-Verify 0.9.0's judgement: boxed, LaTeX or plain answers, compared by meaning"
+        match self.options.policy {
+            Policy::MathVerify => {
+                "Math-Verify 0.9.0's judgement: boxed, LaTeX or plain answers, compared by meaning"
+            }
+            Policy::Benchmark => "the answer as its writer means it, wherever it stands",
+            Policy::Training => {
+                "one boxed or announced answer, as its writer means it, without hedges"
+            }
+        }
     }
 
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
         let gold = gold.trim();
         if gold.is_empty() {
             return Err(GoldError::Empty);
+        }
+        if self.options.policy.reads_meaning() {
+            return Ok(Box::new(MeantGold::read(gold, self.name(), &self.options)?));
         }
         let read = MathGold::read(&format!("${gold}$"), gold, &self.options)?;
         Ok(Box::new(read))
@@ -120,13 +153,14 @@ impl MathGold {
         let answer = read(completion, &self.options.targets, &self.options);
         let (same, rule) = compare(&self.reading, &answer, &self.options);
         let verdict = verdict_of(&answer, same);
+        let rule = if is_read_otherwise(completion) { as_math_verify(rule) } else { rule.into() };
         let reason = match verdict {
             Verdict::Unparsable(why) => Cow::Borrowed(why.text()),
             _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
                 "{rule}; {} earlier candidates could not be read",
                 answer.n_skipped
             )),
-            _ => Cow::Borrowed(rule),
+            _ => rule,
         };
         let extracted = answer.read_from.clone().or_else(|| answer.text.clone()).map(reported);
         let judgement = Judgement {
@@ -141,16 +175,10 @@ impl MathGold {
         (judgement, answer)
     }
 
-    /// Whether numbers alone answer an inequality, as `1, 3` does `1 < x < 3` for Math-Verify.
     fn is_list_for_inequality(&self, answer: &Reading) -> bool {
-        let inequality = |it: &Expr| it.is_relation() && !it.is_equation();
-        let numbers = |it: &Expr| match it {
-            Expr::Rel(_, sides) => matches!(sides.1, Expr::Set(_)),
-            it => matches!(it, Expr::Set(_) | Expr::Tuple(_)),
-        };
         match (&self.reading.value, &answer.value) {
             (Some(Value::Expr(gold)), Some(Value::Expr(answer))) => {
-                inequality(gold) && numbers(answer)
+                is_list_for_inequality(gold, answer)
             }
             _ => false,
         }
@@ -163,13 +191,6 @@ impl MathGold {
             found.passage.matches("\\boxed").count() + found.passage.matches("\\fbox").count();
         n_boxes < 2 && same_condition(&self.text, &found.answer)
     }
-}
-
-/// The letter of a gold answer that is one capital letter.
-fn capital(text: Option<&str>) -> Option<char> {
-    let mut letters = text?.trim().chars();
-    let only = letters.next().filter(char::is_ascii_uppercase)?;
-    letters.next().is_none().then_some(only)
 }
 
 impl PreparedGold for MathGold {
@@ -211,6 +232,20 @@ impl PreparedGold for MathGold {
     }
 }
 
+/// Whether the other policies read or refuse the answer in another way.
+fn is_read_otherwise(completion: &str) -> bool {
+    completion.len() <= MAX_EXPLAINED
+        && find_answer(completion, Extraction::Announced)
+            .is_ok_and(|it| meaning::is_read_otherwise(&it.answer))
+}
+
+/// Longest completion of which the other policies' reading is looked at, in bytes.
+const MAX_EXPLAINED: usize = 65_536;
+
+fn as_math_verify(rule: &'static str) -> Cow<'static, str> {
+    Cow::Owned(format!("{rule}; as Math-Verify"))
+}
+
 fn verdict_of(answer: &Reading, same: bool) -> Verdict {
     if same {
         Verdict::Correct
@@ -233,18 +268,6 @@ fn shown(reading: &Reading) -> String {
             reading.text.as_ref().map_or_else(String::new, |it| format!("the text {:?}", cut(it)))
         }
     }
-}
-
-/// Longest extracted answer that a judgement repeats, in characters.
-const MAX_REPORTED: usize = 1_000;
-
-/// An answer, shortened for the report.
-pub(crate) fn reported(mut text: String) -> String {
-    if let Some((at, _)) = text.char_indices().nth(MAX_REPORTED) {
-        text.truncate(at);
-        text.push('…');
-    }
-    text
 }
 
 fn cut(text: &str) -> &str {
@@ -324,7 +347,7 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
     let mut reading = Reading::default();
     candidates(text, targets, |group| {
         for it in group {
-            let (value, normal) = read_candidate(text, it, options.strict, &mut reading.too_large);
+            let (value, normal) = read_candidate(text, it, &mut reading.too_large);
             if reading.text.is_none() && !normal.is_empty() && options.fallback == Fallback::Text {
                 reading.text = Some(normal.clone());
             }
@@ -361,7 +384,6 @@ fn has_base(text: &str) -> bool {
 fn read_candidate(
     text: &str,
     candidate: &Candidate,
-    strict: Strictness,
     too_large: &mut bool,
 ) -> (Option<Value>, String) {
     match &candidate.found {
@@ -381,7 +403,7 @@ fn read_candidate(
             let word = &text[range.clone()];
             (Some(Value::Word(word.to_lowercase())), word.to_owned())
         }
-        Found::Formulas(all) => read_formulas(text, all, strict, too_large),
+        Found::Formulas(all) => read_formulas(text, all, too_large),
     }
 }
 
@@ -403,18 +425,13 @@ fn read_number(integer: &str, decimal: &str) -> (Option<Expr>, String) {
 }
 
 /// The meaning of joined formulas: the set of all, or else that of the first alone.
-fn read_formulas(
-    text: &str,
-    all: &[Formula],
-    strict: Strictness,
-    too_large: &mut bool,
-) -> (Option<Value>, String) {
+fn read_formulas(text: &str, all: &[Formula], too_large: &mut bool) -> (Option<Value>, String) {
     let mut values = Vec::with_capacity(all.len());
     let mut texts = Vec::with_capacity(all.len());
     let mut first_is_read = None;
     for it in all {
         let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
-        let (normal, value) = read_formula(&text[it.content.clone()], boxes, strict);
+        let (normal, value) = read_formula(&text[it.content.clone()], boxes);
         first_is_read.get_or_insert(value.is_ok());
         match value {
             Ok(value) => values.push(as_percent(value, it.percent)),
@@ -437,28 +454,15 @@ fn read_formulas(
 }
 
 /// The normalised text of a formula and its meaning.
-fn read_formula(content: &str, boxes: Boxes, strict: Strictness) -> (String, ParseResult<Expr>) {
-    match strict {
-        Strictness::Peer => {
-            let normal = normalise(content, boxes);
-            let value = parse::latex(&normal, Style::Peer);
-            // A full stop behind a number ends the sentence.
-            let stopped = normal.strip_suffix('.').filter(|it| is_number(it));
-            match stopped {
-                Some(number) if value.is_err() => {
-                    let value = parse::latex(number, Style::Peer);
-                    (number.to_owned(), value)
-                }
-                _ => (normal, value),
-            }
+fn read_formula(content: &str, boxes: Boxes) -> (String, ParseResult<Expr>) {
+    let normal = normalise(content, boxes, Trailing::Dropped);
+    let value = parse::latex(&normal, Style::Peer);
+    // A full stop behind a number ends the sentence.
+    match normal.strip_suffix('.').filter(|it| is_number(it)) {
+        Some(number) if value.is_err() => {
+            let value = parse::latex(number, Style::Peer);
+            (number.to_owned(), value)
         }
-        Strictness::Truth => {
-            let normal = normalise(&as_meant(content), boxes);
-            let value = match parse::scientific(&normal) {
-                Some(it) => Ok(it),
-                None => parse::latex(&normal, Style::Meant).map(crate::compare::complex),
-            };
-            (normal, value)
-        }
+        _ => (normal, value),
     }
 }

@@ -4,14 +4,22 @@ pub(crate) mod choice;
 pub(crate) mod exact;
 pub(crate) mod format;
 pub(crate) mod math;
+mod meant;
 pub(crate) mod oat;
 
 use crate::error::GoldError;
 use crate::grader::Grader;
 
 /// Every grader of this crate. A new one is a file in this folder and an entry here.
-pub static GRADERS: &[&dyn Grader] =
-    &[&math::MATH, &oat::OAT, &exact::EXACT, &choice::CHOICE, &format::FORMAT];
+pub static GRADERS: &[&dyn Grader] = &[
+    &math::MATH,
+    &math::BENCHMARK,
+    &math::TRAINING,
+    &oat::OAT,
+    &exact::EXACT,
+    &choice::CHOICE,
+    &format::FORMAT,
+];
 
 /// The grader of that name.
 ///

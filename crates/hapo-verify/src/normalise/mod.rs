@@ -25,11 +25,19 @@ pub(crate) enum Boxes {
     All,
 }
 
+/// What becomes of a unit, or of text, at the end of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trailing {
+    /// Dropped, as the reference drops it.
+    Dropped,
+    Kept,
+}
+
 /// Longest answer that is rewritten, in bytes. A longer one is only compared as it stands.
 const MAX_TEXT: usize = crate::parse::MAX_FORMULA;
 
 /// The normalised form of `text`.
-pub(crate) fn normalise(text: &str, boxes: Boxes) -> String {
+pub(crate) fn normalise(text: &str, boxes: Boxes, trailing: Trailing) -> String {
     let text = open_boxes(text, boxes);
     // Digits alone are by far the commonest answer, and no rule touches them.
     let trimmed = text.trim();
@@ -41,7 +49,9 @@ pub(crate) fn normalise(text: &str, boxes: Boxes) -> String {
     }
     let mut text = text.into_owned();
     basic_latex(&mut text);
-    drop_units(&mut text);
+    if trailing == Trailing::Dropped {
+        drop_units(&mut text);
+    }
     if text.starts_with('.') {
         text.insert(0, '0');
     }

@@ -5,7 +5,7 @@
 
 use super::Decision;
 use super::MAX_LONG_TERMS;
-use super::budget::{BUDGET, spend};
+use super::budget::{BUDGET, count_operation, spend};
 use super::exact::exact_in;
 use super::points::spread;
 use crate::expr::{Expr, Func};
@@ -21,6 +21,9 @@ const MAX_FACTORIAL: i64 = MAX_LONG_TERMS;
 
 /// Steps inside of a sum or product that count as one.
 const STEPS_IN_SERIES: u32 = 16;
+
+/// The same inside of a sum or product within another.
+const STEPS_IN_NESTED: u32 = 2;
 
 /// Compares as rational functions, where both are; `None` where one is not, or no point was good.
 pub(super) fn same_rational_function(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Option<Decision> {
@@ -123,8 +126,11 @@ impl<'a> Walk<'a> {
 
     fn step(&mut self) -> Result<(), Stop> {
         if !self.bound.is_empty() {
+            count_operation();
             self.steps_in_series += 1;
-            if !self.steps_in_series.is_multiple_of(STEPS_IN_SERIES) {
+            // Sums within sums multiply, so less of them is given away.
+            let given = if self.bound.len() == 1 { STEPS_IN_SERIES } else { STEPS_IN_NESTED };
+            if !self.steps_in_series.is_multiple_of(given) {
                 return Ok(());
             }
         }

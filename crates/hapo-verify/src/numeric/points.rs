@@ -53,7 +53,16 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
             _ => {}
         }
     }
-    if n_good >= n_points.min(3) { Decision::Same("equal to 50 digits") } else { Decision::Unknown }
+    if n_good >= n_points.min(3) {
+        let reason = if atoms.is_empty() {
+            "equal to 50 digits"
+        } else {
+            "equal to 50 digits at four points"
+        };
+        Decision::Same(reason)
+    } else {
+        Decision::Unknown
+    }
 }
 
 fn pair<T: Ball>(

@@ -11,13 +11,13 @@ mod floats;
 mod hendrycks;
 mod plain_text;
 
-use super::math::{self, MathGold};
+use super::math::MathGold;
 use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
 use crate::last_box::{LastBox, last_box};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions};
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{Judgement, Reason, Verdict, reported};
 use flat_equal::flat_equal;
 use flatten::flatten;
 use hendrycks::hendrycks;
@@ -95,7 +95,7 @@ impl PreparedGold for OatGold {
         };
         let judgement = |verdict, read: String, reason| Judgement {
             verdict,
-            extracted: Some(math::reported(answer.to_owned())),
+            extracted: Some(reported(answer.to_owned())),
             gold_read: self.text.clone(),
             answer_read: read,
             reason: Cow::Borrowed(reason),
@@ -117,7 +117,7 @@ impl PreparedGold for OatGold {
             return judgement(Verdict::Wrong, String::new(), "different");
         };
         let mut by_math = math.judge(&in_dollars(answer));
-        by_math.extracted = Some(math::reported(answer.to_owned()));
+        by_math.extracted = Some(reported(answer.to_owned()));
         if let Verdict::Unparsable(Reason::NoAnswer) = by_math.verdict {
             by_math.verdict = Verdict::Unparsable(Reason::Unreadable);
         }

@@ -1,5 +1,6 @@
 //! Symbols with their subscripts and accents, and what is applied to them.
 
+use super::super::Style;
 use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
 use super::literals::{e_notation, number};
@@ -20,6 +21,9 @@ impl Parser<'_, '_> {
             T::Number(text) => {
                 self.pos += 1;
                 if self.peek() == Some(T::Underscore) {
+                    if self.style == Style::Meant {
+                        return Err(ParseError::Meaning);
+                    }
                     // The base of a numeral is not read: 204_5 is 204.
                     self.subscript_text()?;
                 }

@@ -102,6 +102,9 @@ impl Parser<'_, '_> {
     fn juxtaposed(&mut self, functions: Functions) -> ParseResult<Expr> {
         let mut factors = vec![self.postfix(Functions::Allowed)?];
         while self.starts_operand(functions) {
+            if self.style == Style::Meant && self.between_numbers() {
+                return Err(ParseError::Meaning);
+            }
             factors.push(self.postfix(functions)?);
         }
         let mut right = factors.pop().expect("one factor was read");
@@ -114,6 +117,12 @@ impl Parser<'_, '_> {
             right = juxtapose(left, right, self.style);
         }
         Ok(right)
+    }
+
+    /// Whether two numbers stand side by side: nobody writes a product or a sum that way.
+    fn between_numbers(&self) -> bool {
+        let number = |it: Option<&Token<'_>>| matches!(it, Some(Token::Number(_)));
+        number(self.tokens.get(self.pos)) && self.pos > 0 && number(self.tokens.get(self.pos - 1))
     }
 
     fn starts_operand(&self, functions: Functions) -> bool {

@@ -1,4 +1,4 @@
-//! Spellings that the reference graders cannot read, rewritten as LaTeX: used with [`crate::Strictness::Truth`] alone.
+//! Spellings that the reference graders cannot read, rewritten as LaTeX.
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
@@ -98,8 +98,18 @@ fn vulgar_fraction(c: char) -> Option<&'static str> {
         '¼' => "\\frac{1}{4}",
         '¾' => "\\frac{3}{4}",
         '⅕' => "\\frac{1}{5}",
+        '⅖' => "\\frac{2}{5}",
+        '⅗' => "\\frac{3}{5}",
+        '⅘' => "\\frac{4}{5}",
         '⅙' => "\\frac{1}{6}",
+        '⅚' => "\\frac{5}{6}",
+        '⅐' => "\\frac{1}{7}",
         '⅛' => "\\frac{1}{8}",
+        '⅜' => "\\frac{3}{8}",
+        '⅝' => "\\frac{5}{8}",
+        '⅞' => "\\frac{7}{8}",
+        '⅑' => "\\frac{1}{9}",
+        '⅒' => "\\frac{1}{10}",
         _ => return None,
     })
 }
@@ -158,4 +168,55 @@ fn joined_thousands(text: &str) -> String {
         rest = &rest[c.len_utf8()..];
     }
     out
+}
+
+/// Names of functions that are often written without their backslash; a longer name before a shorter one.
+const FUNCTIONS: [&str; 15] = [
+    "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc",
+    "log", "ln", "exp",
+];
+
+/// `text` with the functions of plain text as commands: `sin(x)` and `sin x`.
+pub(super) fn commands(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 4);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let begins = !out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{');
+        let named = FUNCTIONS.iter().find(|it| begins && rest.starts_with(**it));
+        let applied = named.filter(|it| rest[it.len()..].starts_with(['(', ' ', '^', '_', '\\']));
+        if let Some(name) = applied {
+            out.push('\\');
+            out.push_str(name);
+            rest = &rest[name.len()..];
+        } else {
+            // The letters of a command or a longer word are no function.
+            let run = rest.bytes().take_while(u8::is_ascii_alphabetic).count().max(c.len_utf8());
+            out.push_str(&rest[..run]);
+            rest = &rest[run..];
+        }
+    }
+    out
+}
+
+/// `7 \pmod{10}`, `17 \bmod 10` and `x \equiv 7 (mod 10)`: the residue, of what stands behind the last sign.
+pub(super) fn residues(text: &str) -> Option<String> {
+    const MARKS: [&str; 7] =
+        ["\\pmod", "(\\bmod", "(\\mod", "(mod", "\\bmod", "\\mod", "\\text{ mod }"];
+    let (mark, at) = MARKS.iter().find_map(|it| text.find(it).map(|at| (it, at)))?;
+    let modulus = text[at + mark.len()..].trim().trim_end_matches(')').trim();
+    let modulus =
+        modulus.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or(modulus).trim();
+    let value = text[..at].trim();
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(modulus) || value.contains([',', ';']) {
+        return None;
+    }
+    let sign =
+        ["\\equiv", "≡", "="].iter().filter_map(|it| value.rfind(it).map(|at| at + it.len())).max();
+    let (head, value) = value.split_at(sign.unwrap_or(0));
+    Some(format!(
+        "{} ({}) \\mod {modulus}",
+        head.replace("\\equiv", "=").replace('≡', "="),
+        value.trim()
+    ))
 }

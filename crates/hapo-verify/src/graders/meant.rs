@@ -1,0 +1,277 @@
+//! `math` under the policies `training` and `benchmark`: the answer as its writer means it.
+//!
+//! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
+
+use crate::compare::{Comparison, is_list_for_inequality, same_condition};
+use crate::error::GoldError;
+use crate::expr::Expr;
+use crate::extract::{Found, candidates};
+use crate::extraction::{Extraction, find_answer};
+use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
+use crate::meaning::{
+    Meaning, Refusal, Unit, announced_part, as_words, capital, hedges, opened, read,
+};
+use crate::numeric;
+use crate::options::MathOptions;
+use crate::parse::ParseError;
+use crate::policy::Policy;
+use crate::verdict::{Judgement, Reason, Verdict, reported};
+use std::borrow::Cow;
+
+/// A gold answer, read once.
+#[derive(Debug)]
+pub(super) struct MeantGold {
+    meaning: Meaning,
+    /// The gold answer as it was given.
+    text: String,
+    shown: String,
+    options: MathOptions,
+}
+
+impl MeantGold {
+    pub(super) fn read(
+        gold: &str,
+        grader: &'static str,
+        options: &MathOptions,
+    ) -> Result<MeantGold, GoldError> {
+        numeric::refuel();
+        let inner = opened(gold);
+        let meaning =
+            read(&inner).map_err(|_| GoldError::unreadable(gold, grader, "one answer"))?;
+        if meaning.text.is_empty() {
+            return Err(GoldError::unreadable(gold, grader, "a formula, a number or a text"));
+        }
+        let shown = shown(&meaning);
+        Ok(MeantGold { meaning, text: inner.into_owned(), shown, options: options.clone() })
+    }
+
+    /// The verdict on an answer without its box or announcement.
+    fn compared(&self, answer: &str) -> Judgement {
+        numeric::refuel();
+        let extracted = Some(reported(answer.trim().to_owned()));
+        let (verdict, answer_read, reason) = match read(answer) {
+            _ if answer.trim() == self.text.trim() => {
+                (Verdict::Correct, self.shown.clone(), "the same text")
+            }
+            Err(why) => (Verdict::Wrong, String::new(), why),
+            Ok(meaning) => {
+                let (verdict, reason) = self.meets(&meaning, answer);
+                (verdict, shown(&meaning), reason)
+            }
+        };
+        let reason = match verdict {
+            Verdict::Unparsable(why) => why.text(),
+            _ => reason,
+        };
+        Judgement {
+            verdict,
+            extracted,
+            gold_read: self.shown.clone(),
+            answer_read,
+            reason: Cow::Borrowed(reason),
+            reward: None,
+            parts: Vec::new(),
+        }
+    }
+
+    /// Whether an answer means the gold answer, and the rule that decided.
+    fn meets(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
+        let of = |same, yes, no| if same { (Verdict::Correct, yes) } else { (Verdict::Wrong, no) };
+        if let Some(letter) = capital(Some(&self.text)) {
+            let letters = answer.text.chars().filter(|c| c.is_alphanumeric());
+            let same = answer.words.is_none() && letters.eq([letter])
+                || answer.words.is_some() && as_letter(text) == Some(letter);
+            return of(same, "the same letter", "another letter");
+        }
+        if self.meaning.words.is_some() || answer.words.is_some() {
+            let same = as_words(&self.meaning.text) == as_words(&answer.text);
+            return of(same, "the same words", "other words");
+        }
+        let (Ok(gold), Ok(value)) = (&self.meaning.value, &answer.value) else {
+            return self.without_value(answer, text);
+        };
+        if let Some(why) = self.other_shape(gold, value) {
+            return (Verdict::Wrong, why);
+        }
+        let Some(value) = self.in_golds_unit(gold, answer.unit.as_ref(), value) else {
+            return (Verdict::Wrong, "another unit");
+        };
+        let mut comparison = Comparison::new(&self.options);
+        if comparison.equal(gold, &value) {
+            return (Verdict::Correct, comparison.reason);
+        }
+        of(same_condition(&self.text, text), "the same reals meet both", comparison.reason)
+    }
+
+    /// The verdict where one side has no value.
+    fn without_value(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
+        let letters = |it: &str| it.split_whitespace().collect::<String>();
+        if letters(&answer.text) == letters(&self.meaning.text) {
+            return (Verdict::Correct, "the same text");
+        }
+        if same_condition(&self.text, text) {
+            return (Verdict::Correct, "the same reals meet both");
+        }
+        match answer.value {
+            Ok(_) => (Verdict::Wrong, "a value against a text"),
+            Err(ParseError::Depth) => (Verdict::Unparsable(Reason::TooLarge), ""),
+            Err(_) => (Verdict::Unparsable(Reason::Unreadable), ""),
+        }
+    }
+
+    /// Why the answer has not the shape of the gold answer.
+    fn other_shape(&self, gold: &Expr, value: &Expr) -> Option<Refusal> {
+        let is_tuple = |it: &Expr| matches!(it, Expr::Tuple(_) | Expr::Interval(_));
+        let is_list = |it: &Expr| matches!(it, Expr::Set(_));
+        if is_tuple(gold) && is_list(value) || is_tuple(value) && is_list(gold) {
+            return Some("a list or a set against a tuple or an interval");
+        }
+        if is_list_for_inequality(gold, value) {
+            return Some("numbers against an inequality");
+        }
+        let asks_for_value = !gold.is_relation() && !gold.is_set();
+        if value.is_equation() && !gold.is_relation() {
+            if self.options.policy == Policy::Training {
+                return Some("an equation where a value is asked");
+            }
+            if !is_true_or_assigns(value) {
+                return Some("an equation whose sides differ");
+            }
+        }
+        if self.options.policy == Policy::Training && asks_for_value && is_list(value) {
+            return Some("a list where one value is asked");
+        }
+        None
+    }
+
+    /// The answer's value in the unit of the gold answer; as it is where one of them has none.
+    fn in_golds_unit(&self, gold: &Expr, unit: Option<&Unit>, value: &Expr) -> Option<Expr> {
+        let has_pi = |it: &Expr| it.any(&mut |it| *it == Expr::Pi);
+        let degrees = |it: Option<&Unit>| it.is_some_and(Unit::is_degrees);
+        match (self.meaning.unit.as_ref(), unit) {
+            (Some(wanted), Some(unit)) => unit.convert(wanted, value.clone()),
+            // A multiple of π counts radians.
+            (None, unit @ Some(_)) if degrees(unit) && has_pi(gold) => {
+                unit.and_then(|it| it.convert(&Unit::radians(), value.clone()))
+            }
+            (wanted @ Some(_), None) if degrees(wanted) && has_pi(value) => {
+                wanted.and_then(|it| Unit::radians().convert(it, value.clone()))
+            }
+            _ => Some(value.clone()),
+        }
+    }
+}
+
+/// The letter of a choice, such as `(B)` or `\text{B.}`.
+fn as_letter(text: &str) -> Option<char> {
+    let words = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|it| !it.is_empty());
+    let mut letters = words.filter(|it| !it.starts_with("text") && !it.starts_with("math"));
+    let only = letters.next()?.chars().next()?;
+    letters.next().is_none().then_some(only)
+}
+
+/// Whether an equation names its value, or has equal sides throughout.
+fn is_true_or_assigns(equation: &Expr) -> bool {
+    let links = match equation {
+        Expr::Chain(links) => links.as_slice(),
+        it => std::slice::from_ref(it),
+    };
+    let mut sides = Vec::with_capacity(links.len() + 1);
+    for link in links {
+        let Expr::Rel(_, pair) = link else {
+            return false;
+        };
+        if sides.is_empty() {
+            sides.push(&pair.0);
+        }
+        sides.push(&pair.1);
+    }
+    let mut values = sides.into_iter().filter(|it| !it.is_only_symbols());
+    let Some(first) = values.next() else {
+        return true;
+    };
+    values.all(|it| it == first || numeric::same_value(it, first).is_same())
+}
+
+fn shown(meaning: &Meaning) -> String {
+    match (&meaning.words, &meaning.value) {
+        (Some(words), _) => format!("the text {words:?}"),
+        (None, Ok(value)) => value.to_string(),
+        (None, Err(_)) => {
+            format!("the text {:?}", meaning.text.chars().take(120).collect::<String>())
+        }
+    }
+}
+
+impl PreparedGold for MeantGold {
+    fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        match answer_of(found) {
+            Ok(answer) => self.compared(&answer),
+            Err(_) if found.answer.trim() == self.text.trim() => self.compared(&found.answer),
+            Err(why) => {
+                let answer = reported(found.answer.to_string());
+                Judgement::new(Verdict::Wrong, &answer, self.shown.clone(), why)
+            }
+        }
+    }
+
+    fn judge(&self, completion: &str) -> Judgement {
+        match find_answer(completion, Extraction::Announced) {
+            Ok(found) => self.judge_answer(&found),
+            Err(why) if self.options.policy == Policy::Training || why == Reason::UnclosedThink => {
+                Judgement::unparsable(why, self.shown.clone())
+            }
+            Err(why) => match best_candidate(completion, &self.options) {
+                Some(answer) => self.compared(&answer),
+                None => Judgement::unparsable(why, self.shown.clone()),
+            },
+        }
+    }
+}
+
+/// The whole answer of a box, or what an announcement says.
+fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
+    if found.form == AnswerForm::Boxed {
+        let n_boxes =
+            found.passage.matches("\\boxed").count() + found.passage.matches("\\fbox").count();
+        let is_list =
+            n_boxes > 1 && !found.answer.contains("\\boxed") && !found.answer.contains("\\fbox");
+        return Ok(if is_list { opened(&found.passage) } else { Cow::Borrowed(&found.answer) });
+    }
+    let part = announced_part(&found.answer);
+    let is_joined = |word: &str| matches!(word, "or" | "and");
+    let all = as_words(part).unwrap_or_default();
+    let prose = all
+        .split(' ')
+        .filter(|it| it.len() > 1 && it.contains(char::is_alphabetic) && !is_joined(it))
+        .count();
+    if hedges(part) && (prose > 0 || part.contains('(')) {
+        return Err("more than one answer, or none, is announced");
+    }
+    let has_value = part.contains(|c: char| c.is_ascii_digit() || matches!(c, '$' | '\\'));
+    if prose > 0 && has_value && !hedges(part) {
+        let candidate = best_candidate(&format!("answer: {part}"), &MathOptions::DEFAULT);
+        return Ok(candidate.map_or(Cow::Borrowed(part), Cow::Owned));
+    }
+    Ok(Cow::Borrowed(part))
+}
+
+/// The text of the first candidate in Math-Verify's order.
+fn best_candidate(text: &str, options: &MathOptions) -> Option<String> {
+    let mut best = None;
+    candidates(text, &options.targets, |group| {
+        best = group.first().map(|it| match &it.found {
+            Found::Formulas(all) => {
+                let texts = all.iter().map(|it| &text[it.content.clone()]);
+                opened(&texts.collect::<Vec<_>>().join(", ")).into_owned()
+            }
+            Found::Number { integer, decimal, percent } => {
+                let sign = if *percent { "\\%" } else { "" };
+                format!("{}{}{sign}", &text[integer.clone()], &text[decimal.clone()])
+            }
+            Found::Arithmetic(range) | Found::Word(range) => text[range.clone()].to_owned(),
+        });
+        best.is_some()
+    });
+    best
+}
