@@ -184,7 +184,7 @@ pub trait Device: Clone + Send + Sync + Debug {
     /// Rounds every number to the nearest bf16, ties to even.
     fn round_to_bf16(&self, x: SpanMut<Self::Buf>);
     /// Writes `k, v [layers, cells, kv_heads · head_dim]`, rounded to the nearest bf16 where the cache is in bf16, into the layers of a cache from `first` on. A cell is a
-    /// token's place: its page times [`PAGE`], plus its place in the page.
+    /// token's place: its page times [`PAGE`](crate::PAGE), plus its place in the page.
     fn cache_append(
         &self,
         shape: AttentionShape,

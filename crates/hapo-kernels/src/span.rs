@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-/// A flat buffer of numbers on a device, `f32` unless it was asked for in another format ([`Device::alloc_as`]).
+/// A flat buffer of numbers on a device, in f32 or in a format that it was allocated in.
 pub trait Buffer: Send + Sync + Debug + Sized {
     /// Number of elements.
     fn len(&self) -> usize;

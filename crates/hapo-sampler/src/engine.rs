@@ -6,7 +6,7 @@
 //! batch it shares, on the memory, or on the number of threads.
 //!
 //! Memory: a sequence takes pages of the cache as it grows. When they run out the sequence that was asked for last is
-//! preempted: its pages are freed, its tokens are kept, and it is read again ([`Model::reread`]) when there are pages,
+//! preempted: its pages are freed, its tokens are kept, and it is read again ([`KvCache::reread`]) when there are pages,
 //! before anything new is admitted. One is admitted where every other sequence could still take a page.
 //!
 //! Price: a preempted sequence is computed twice, and requests are admitted strictly in the order they came: small
