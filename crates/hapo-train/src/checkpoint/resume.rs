@@ -38,20 +38,21 @@ pub(crate) struct Found {
 /// A run of another recipe, checkpoints that are all incomplete, or gone.
 pub(crate) fn find(
     run_dir: &Path,
-    (recipe, resolved): (&Recipe, &str),
+    recipe: &Recipe,
+    resolved: &str,
     policy: ResumePolicy,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Found> {
     let files = RunFolder(run_dir);
     let found = files.list_checkpoints();
     let Some((_, latest)) = found.first() else {
-        return begin_again(files, (recipe, resolved), policy, warn);
+        return begin_again(files, recipe, resolved, policy, warn);
     };
     let mut incomplete = Vec::new();
     for (step, folder) in &found {
         match checkpoint::verify(folder) {
             Ok(state) => {
-                require_same_recipe((&state.recipe, resolved), folder, policy, warn)?;
+                require_same_recipe(&state.recipe, resolved, folder, policy, warn)?;
                 let inputs = Some(state.inputs.clone());
                 let checkpoint = Some((state, folder.clone()));
                 return Ok(Found { checkpoint, incomplete, inputs });
@@ -71,13 +72,14 @@ pub(crate) fn find(
 /// checkpoints are gone.
 fn begin_again(
     files: RunFolder<'_>,
-    (recipe, resolved): (&Recipe, &str),
+    recipe: &Recipe,
+    resolved: &str,
     policy: ResumePolicy,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Found> {
     let before = fs::read_to_string(files.recipe()).ok();
     if let Some(before) = &before {
-        require_same_recipe((before, resolved), files.0, policy, warn)?;
+        require_same_recipe(before, resolved, files.0, policy, warn)?;
     }
     let before = before.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());
     let of = before.as_ref().unwrap_or(recipe);
@@ -142,7 +144,8 @@ impl Found {
 }
 
 fn require_same_recipe(
-    (before, resolved): (&str, &str),
+    before: &str,
+    resolved: &str,
     folder: &Path,
     policy: ResumePolicy,
     warn: &mut dyn FnMut(&str),

@@ -388,7 +388,7 @@ fn rows(recipe: &Recipe, config: &Config) -> usize {
         (0, _) => of_update.max(all - of_update),
         _ => all,
     };
-    rows_of(recipe, config, groups, (prompt, response))
+    rows_of(recipe, config, groups, prompt, response)
 }
 
 /// The same for so many groups, and prompts and responses of other lengths.
@@ -396,7 +396,8 @@ pub(super) fn rows_of(
     recipe: &Recipe,
     config: &Config,
     groups: usize,
-    (prompt, response): (usize, usize),
+    prompt: usize,
+    response: usize,
 ) -> usize {
     let members = if samples(recipe) { recipe.sampling().group_size } else { 1 };
     // The last token of a response is predicted and not read.

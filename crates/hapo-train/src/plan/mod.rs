@@ -185,7 +185,7 @@ pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
     let of_step = at_once(of_step, of, lengths).pop();
     let weights = memory::weight_bytes(recipe, config, device);
     let sampling = of_step
-        .map(|it| SamplingWork::of(it, (config, device), weights, lengths))
+        .map(|it| SamplingWork::of(it, config, device, weights, lengths))
         .unwrap_or_default();
     let training = TrainingWork::of(recipe, config, device, lengths);
     let checkpoint_bytes = checkpoint_bytes(recipe, config);
@@ -240,7 +240,7 @@ fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
     let weights = memory::weight_bytes(recipe, config, device);
     let lengths = Lengths { response, ..lengths };
     let sets = at_once(Sampling::of_evaluation(recipe, eval_sets), of, lengths);
-    let of_set = |it: &Sampling| SamplingWork::of(*it, (config, device), weights, lengths);
+    let of_set = |it: &Sampling| SamplingWork::of(*it, config, device, weights, lengths);
     let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
     Some(Evaluation {
         // There is one after the last step as well.

@@ -81,7 +81,8 @@ impl SamplingWork {
     /// `weights` is the bytes of all weights.
     pub(super) fn of(
         it: Sampling,
-        (config, device): (&Config, &DeviceSpec),
+        config: &Config,
+        device: &DeviceSpec,
         weights: u64,
         lengths: Lengths,
     ) -> Self {
@@ -156,8 +157,8 @@ impl TrainingWork {
         if recipe.optim().activation_checkpointing == ActivationCheckpointing::Layers {
             flops = flops.plus(layers);
         }
-        let longest = (prompt.ceil() as usize, response.ceil() as usize);
-        let rows = rows_of(recipe, config, mini_batch(recipe), longest);
+        let (longest_prompt, longest_response) = (prompt.ceil() as usize, response.ceil() as usize);
+        let rows = rows_of(recipe, config, mini_batch(recipe), longest_prompt, longest_response);
         if !keeps_logits(config, rows, device.habits().logit_bytes) {
             flops = flops.plus(head);
         }

@@ -46,7 +46,7 @@ pub(crate) fn preflight<L: Learner>(
     tokens.add(&sampled);
     let step = Step(1);
     let mut answers = AnswerCounts::default();
-    let scored = score(&chosen, sampled, &verifier, (Step(0), &mut answers))?;
+    let scored = score(&chosen, sampled, &verifier, Step(0), &mut answers)?;
     let (mixed, dropped) = mix(task, scored, step);
     let mixed: Vec<_> = mixed.into_iter().map(|it| credited(task, it, step)).collect();
     let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);

@@ -118,7 +118,7 @@ pub fn train_on<D: Device>(
     let resolved = plan.resolved(&observer.build());
     let found = match policy {
         ResumePolicy::Fresh => Found::default(),
-        _ => resume::find(run_dir, (recipe, &resolved), policy, &mut |it| observer.warning(it))?,
+        _ => resume::find(run_dir, recipe, &resolved, policy, &mut |it| observer.warning(it))?,
     };
     // Before anything is loaded or written: a finished run has nothing to do.
     if let Some(outcome) = finished_before(files, recipe, &found)? {

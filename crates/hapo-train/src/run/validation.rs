@@ -116,7 +116,7 @@ impl Validation {
             let requests = requests(&prompts, completions);
             let sampled = engines.sample(&requests, &settings)?;
             let mut answers = AnswerCounts::default();
-            let scored = score(&prompts, sampled, &verifier, (Step(0), &mut answers))?;
+            let scored = score(&prompts, sampled, &verifier, Step(0), &mut answers)?;
             scores.push(Shares::of(&scored));
         }
         let mean =

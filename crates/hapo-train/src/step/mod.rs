@@ -82,7 +82,8 @@ pub(crate) fn score(
     prompts: &[&Prompt],
     sampled: Vec<Sampled>,
     verifier: &Verifier,
-    (step, answers): (Step, &mut AnswerCounts),
+    step: Step,
+    answers: &mut AnswerCounts,
 ) -> Result<Vec<ScoredGroup>> {
     let groups = prompts.iter().zip(&sampled);
     let groups = groups.map(|(prompt, it)| {
