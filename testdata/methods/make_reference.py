@@ -9,6 +9,7 @@ Code:   CHORD  modelscope/Trinity-RFT, trinity/algorithm/policy_loss_fn/chord_po
         TRAPO  mix_vllm_rollout.py (which prefixes are trained on), the paper's trust region
         LUFFY  mix_core_alg.py, off_policy_reshape p_div_p_0.1, loss_remove_clip, loss_remove_token_mean
         DAPO   the paper's Eq. 8-12 without the length penalty
+        UFT    liumy2010/UFT, dp_actor.py, without its KL and its entropy bonus
 """
 import json
 import math
@@ -145,6 +146,18 @@ def dapo(groups):
     return torch.cat(terms).mean()
 
 
+def uft(groups, weight):
+    terms, shown = [], []
+    for g in groups:
+        rewards = [it["reward"] for it in g["rollouts"]]
+        for it, a in zip(g["rollouts"], advantages(rewards, rewards, True)):
+            terms.append(-surrogate(it, a))
+        # Once a group; the authors' code repeats it for every rollout.
+        first = g["rollouts"][0]
+        shown.append(-first["log_probs"][:first["prefix"]])
+    return torch.cat(terms).mean() + weight * torch.cat(shown).mean()
+
+
 cases = []
 
 
@@ -185,6 +198,12 @@ record("luffy-original", "luffy", luffy(g), g, step=1, own={}, std=True, clip=[m
        teacher_weight="advantage")
 g = [group([1, 0, 0], [5, 9, 12]), group([0, 0, 0], [3, 8, 6]), group([1, 1, 0], [4, 4, 10])]
 record("dapo", "grpo", dapo(g), g, step=1, own={}, std=True, clip=[0.2, 0.28], normaliser="token-mean")
+
+g = [dict(rollouts=[rollout(p + n, r, p) for n, r in zip([5, 9, 12], rewards)], teacher=None)
+     for p, rewards in [(4, [1, 0, 0]), (7, [0, 0, 0]), (2, [1, 1, 0])]]
+for it in [it for group in g for it in group["rollouts"]]:
+    it["old"] = it["old"][it["prefix"]:]
+record("uft", "uft", uft(g, 0.25), g, step=7, own=dict(weight=0.25), std=True, clip=[0.2, 0.2], normaliser="token-mean")
 
 
 def plain(it):

@@ -194,6 +194,9 @@ fn d36_a_hint_enters_at_the_weakest_level_that_succeeds_and_is_trained_on_withou
     let helped = mixed.foreign().next().unwrap();
     assert_eq!(helped.sampled().unwrap().rollout.context, Context::Hint(1));
     assert_eq!(gated.trained_behind(helped), Behind::Plain);
+    let credit = gated.credit(&mixed, Step(1), Scores::NONE);
+    let ratios: Vec<_> = credit.iter().map(|it| it[0].ratio().unwrap()).collect();
+    assert_eq!(ratios, [Ratio::Recorded, Ratio::Recorded, Ratio::Recorded, Ratio::One]);
     assert_eq!(gated.trained_behind(&mixed.members()[0]), Behind::Sampled);
     let without_hints = World { hints: 0, ..world };
     let (parts, group) = without_hints.grow(&["wwww"]);

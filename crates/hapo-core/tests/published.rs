@@ -106,7 +106,7 @@ impl Case {
 #[test]
 fn losses_and_gradients_are_those_of_the_published_formulas() {
     let cases = cases();
-    assert_eq!(cases.len(), 8);
+    assert_eq!(cases.len(), 9);
     for case in &cases {
         let gated = case.gated();
         let loss = case.loss(&gated);

@@ -8,6 +8,7 @@ pub const LINE_LIMIT: usize = 16 << 20;
 
 /// One row of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every row is good")]
 pub enum Row {
     /// A row that can be used.
     Good(Example),

@@ -1,10 +1,12 @@
 use super::{Behind, Injection, Offer, help_succeeded, let_help_in};
-use crate::group::{MixedGroup, ScoredGroup};
+use crate::credit::{Credit, Ratio, Term};
+use crate::group::{Member, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::rollout::Context;
 
 /// A rollout under the weakest hint with which it succeeds: one rollout is sampled under each hint of the prompt, in
-/// order, until one succeeds. It is trained on behind the plain prompt, so that the policy learns to do without.
+/// order, until one succeeds. It is trained on behind the plain prompt, so that the policy learns to do without, with
+/// a ratio of 1: what was recorded under the hint is no probability of the plain prompt.
 #[derive(Debug)]
 pub(super) struct Hinted;
 
@@ -31,6 +33,19 @@ impl Injection for Hinted {
 
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
         let_help_in(group, offer)
+    }
+
+    fn credit(&self, group: &MixedGroup, mut credit: Credit) -> Credit {
+        for (spans, member) in credit.iter_mut().zip(group.members()) {
+            let is_helped = matches!(member, Member::Helped { .. });
+            for span in spans.iter_mut().filter(|_| is_helped) {
+                if let Term::Policy { ratio, .. } = &mut span.term {
+                    // What was recorded is of another prompt.
+                    *ratio = Ratio::One;
+                }
+            }
+        }
+        credit
     }
 
     fn trained_behind(&self) -> Behind {

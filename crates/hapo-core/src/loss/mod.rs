@@ -69,7 +69,12 @@ impl Loss {
         let taught = |spans: &[Span]| -> usize {
             spans.iter().filter(|it| it.is_teacher()).map(|it| it.tokens.len()).sum()
         };
-        let policy = sequences.clone().map(|(tokens, spans)| tokens - taught(spans));
+        // A prefix that is not imitated again is no token of the policy's; a sequence without spans counts whole.
+        let written = |(tokens, spans): (usize, &[Span])| match spans {
+            [] => tokens,
+            spans => spans.iter().filter(|it| !it.is_teacher()).map(|it| it.tokens.len()).sum(),
+        };
+        let policy = sequences.clone().map(written);
         let teacher = sequences.map(|it| taught(it.1));
         Divisors {
             policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),

@@ -41,6 +41,8 @@ pub struct Example {
     pub other_answers: Vec<String>,
     /// The teachers' solutions, as the assistant would say them, without the end token. Often empty.
     pub teachers: Vec<String>,
+    /// Hints that the problem may be shown with, the weakest first. Nearly always empty.
+    pub hints: Vec<String>,
     /// Where the problem comes from.
     pub source: Option<String>,
     /// How hard it is, in the words of its source.

@@ -22,6 +22,9 @@ pub struct Columns {
     /// The teachers' solutions: texts, lists of texts, or messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teacher: Vec<String>,
+    /// Hints, the weakest first: texts, or lists of texts. They are shown where `hapo.injection = "hint"`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hint: Vec<String>,
     /// What tells the row from others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
@@ -59,6 +62,7 @@ impl Columns {
                 "problem" => it.problem = name,
                 "answer" => it.answer = Some(name),
                 "teacher" => it.teacher.push(name),
+                "hint" => it.hint.push(name),
                 "id" => it.id = Some(name),
                 "source" => it.source = Some(name),
                 "level" => it.level = Some(name),
@@ -67,7 +71,8 @@ impl Columns {
                     return Err(Error::UnknownName {
                         kind: "column",
                         name: other.to_owned(),
-                        known: "problem, answer, teacher, id, source, level, subject".to_owned(),
+                        known: "problem, answer, teacher, hint, id, source, level, subject"
+                            .to_owned(),
                     });
                 }
             }
@@ -96,7 +101,8 @@ impl Columns {
     fn names(&self) -> impl Iterator<Item = &str> {
         let optional = [&self.answer, &self.id, &self.source, &self.level, &self.subject];
         let optional = optional.into_iter().flatten();
-        std::iter::once(&self.problem).chain(&self.teacher).chain(optional).map(String::as_str)
+        let lists = self.teacher.iter().chain(&self.hint);
+        std::iter::once(&self.problem).chain(lists).chain(optional).map(String::as_str)
     }
 
     /// Whether a top-level column is read.
@@ -113,6 +119,12 @@ impl Columns {
             match at(row, name) {
                 None | Some(Value::Null) => {}
                 Some(value) => teachers.extend(solutions(value, name)?),
+            }
+        }
+        for name in &self.hint {
+            match at(row, name) {
+                None | Some(Value::Null) => {}
+                Some(value) => example.hints.extend(solutions(value, name)?),
             }
         }
         match &self.answer {

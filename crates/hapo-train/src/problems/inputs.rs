@@ -87,6 +87,11 @@ impl RowHashes {
         add_tokens(&mut self.teachers, teacher);
     }
 
+    /// Adds a prompt with a hint.
+    pub(crate) fn add_hint(&mut self, prompt: &[u32]) {
+        add_tokens(&mut self.prompts, Some(prompt));
+    }
+
     pub(crate) fn finish(self) -> Inputs {
         let mut inputs = Inputs::default();
         inputs.set("prompts", hex(self.prompts.finalize()));

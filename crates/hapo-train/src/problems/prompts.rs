@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict};
+use hapo_core::{
+    Context, CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict,
+};
 use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
@@ -14,7 +16,7 @@ use hapo_verify::{Gold, Grader, in_order};
 use crate::error::{Error, Result};
 use crate::grading::{gold_of, graded};
 use crate::problems::inputs::{Inputs, RowHashes};
-use crate::recipe::Overlong;
+use crate::recipe::{HintSource, Overlong};
 
 /// A prompt of the run.
 #[derive(Clone, Debug)]
@@ -89,6 +91,8 @@ pub struct PromptLimits {
     pub success_at: f64,
     /// What becomes of longer prompts.
     pub overlong: Overlong,
+    /// The hints that prompts are rendered with as well.
+    pub hints: Option<HintSource>,
 }
 
 impl PromptTable {
@@ -144,6 +148,13 @@ impl PromptTable {
                     "raise data.max_prompt_tokens, set data.overlong = \"drop\", or remove the row";
                 return Err(bad_row(problem, hint));
             }
+            let hints = hints_of(example, teacher.as_ref(), chat_format, limits)?;
+            let hints = hints.map_err(|problem| {
+                bad_row(
+                    problem,
+                    "raise data.max_prompt_tokens, shorten the hint, or remove the row",
+                )
+            })?;
             let prompt = Prompt {
                 id: PromptId(number as u64),
                 name: example.id.clone(),
@@ -152,10 +163,11 @@ impl PromptTable {
                 gold,
                 tokens,
                 teacher,
-                hints: Vec::new(),
+                hints,
             };
             let teacher = prompt.teacher.as_ref().map(TeacherTrajectory::tokens);
             hashes.add(&prompt.tokens, example.golds(), teacher);
+            prompt.hints.iter().for_each(|it| hashes.add_hint(it));
             prompts.push(prompt);
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
@@ -198,6 +210,48 @@ impl PromptTable {
         self.prompts.retain(|it| it.teacher.is_some());
         self
     }
+}
+
+/// Shares of the teacher's solution that are shown as hints, in percent.
+const SHOWN_PERCENT: [usize; 3] = [25, 50, 75];
+
+/// The prompt with each of its hints, or why one cannot be shown (D36).
+fn hints_of(
+    example: &Example,
+    teacher: Option<&TeacherTrajectory>,
+    chat_format: &ChatFormat,
+    limits: PromptLimits,
+) -> Result<std::result::Result<Vec<Vec<u32>>, String>> {
+    let texts = match (limits.hints, teacher) {
+        (None, _) | (Some(HintSource::Solution), None) => Vec::new(),
+        (Some(HintSource::Column), _) => example.hints.clone(),
+        (Some(HintSource::Answer), _) => vec![example.answer.clone()],
+        (Some(HintSource::Solution), Some(teacher)) => {
+            let tokens = teacher.tokens();
+            let parts = SHOWN_PERCENT.map(|it| &tokens[..tokens.len() * it / 100]);
+            parts.iter().map(|it| chat_format.text(it)).collect::<std::result::Result<_, _>>()?
+        }
+    };
+    if texts.len() > Context::MOST_HINTS {
+        let (most, n) = (Context::MOST_HINTS, texts.len());
+        return Ok(Err(format!("expected at most {most} hints, got {n}")));
+    }
+    let is_problem = example.rendered.is_none() && example.messages.is_empty();
+    if !texts.is_empty() && !is_problem {
+        return Ok(Err("expected a problem to put a hint behind, got a prompt".to_owned()));
+    }
+    let mut hints = Vec::with_capacity(texts.len());
+    for text in texts {
+        let tokens = chat_format.prompt(&hapo_data::with_hint(&example.problem, &text))?;
+        let (limit, n) = (limits.prompt_tokens, tokens.len());
+        if n > limit {
+            return Ok(Err(format!(
+                "expected a prompt with its hint of at most {limit} tokens, got {n}"
+            )));
+        }
+        hints.push(tokens);
+    }
+    Ok(Ok(hints))
 }
 
 /// The teacher trajectories that are verified and fit (D9).

@@ -174,6 +174,7 @@ pub(crate) fn load_source(
         response_tokens: recipe.sampling().max_new_tokens,
         success_at: recipe.success_at(),
         overlong: recipe.data().overlong,
+        hints: recipe.hints(),
     };
     let mut table =
         PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;

@@ -66,6 +66,10 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             })
         }
         Scope::MixedGroups => not(Scope::Rollouts).or_else(|| not(Scope::Teacher)),
+        Scope::Hints => not(Scope::Teacher).or_else(|| {
+            let shown = it.hapo.as_ref().is_some_and(|hapo| hapo.injection.0.needs().hints);
+            refused(!shown, "hapo.injection is not \"hint\"")
+        }),
         Scope::Confidence if is_gate(GateMode::Never) => not(Scope::Teacher),
         Scope::Confidence => {
             refused(is_gate(GateMode::Always), "hapo.gate = \"always\" asks for no confidence")

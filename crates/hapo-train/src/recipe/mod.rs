@@ -12,7 +12,7 @@ mod words;
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::{Annealing, Gate, Loss, Method, Needs, SlotRule};
+use hapo_core::{Annealing, Gate, INJECTIONS, Injection, Loss, Method, Needs, SlotRule};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_sampler::{Decoding, Truncation};
@@ -27,9 +27,9 @@ pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries};
 pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
-    InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName, MetricsSection,
-    MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection, SECTIONS,
-    SamplingSection, Settings,
+    HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
+    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection,
+    SECTIONS, SamplingSection, Settings,
 };
 pub use text::{Overrides, WrittenAs};
 
@@ -360,7 +360,21 @@ impl Recipe {
 
     /// What a run must hold ready for the method.
     pub fn needs(&self) -> Needs {
-        self.method.needs()
+        match &self.settings.hapo {
+            Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),
+            None => self.method.needs(),
+        }
+    }
+
+    /// What enters groups at the gate of `[hapo]`.
+    pub fn injection(&self) -> &'static dyn Injection {
+        self.settings.hapo.as_ref().map_or(INJECTIONS[0], |hapo| hapo.injection.0)
+    }
+
+    /// Where hints come from; none where none are shown.
+    pub fn hints(&self) -> Option<HintSource> {
+        let hapo = self.settings.hapo.as_ref()?;
+        self.needs().hints.then_some(hapo.hints)
     }
 
     /// Seed of every random draw.

@@ -12,6 +12,8 @@ pub(super) enum Scope {
     Teacher,
     /// Those that train on groups with a teacher among the rollouts.
     MixedGroups,
+    /// Those that show hints.
+    Hints,
     /// Those whose gate looks at confidence.
     Confidence,
     /// Those whose gate closes over the run.

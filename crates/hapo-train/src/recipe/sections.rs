@@ -7,8 +7,8 @@
 use std::sync::LazyLock;
 
 use hapo_core::{
-    AdvantageRule, AnnealingMode, Decimal, GateMode, ImportanceRatioLevel, METHODS, MethodEntry,
-    NormaliserKind, SlotRule, TeacherRule, Truncated,
+    AdvantageRule, AnnealingMode, Decimal, GateMode, INJECTIONS, ImportanceRatioLevel, Injection,
+    METHODS, MethodEntry, NormaliserKind, SlotRule, TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -426,6 +426,50 @@ section! {
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
         slot: SlotRule = SlotRule::LowestReward; only Teacher,
+        /// What enters: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
+        /// of it; `hint`, a rollout that succeeds under a hint.
+        injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
+        /// Hints: `solution`, the first 25, 50 and 75 % of the teacher's; `column`, those of `data.columns.hint`;
+        /// `answer`, the gold answer.
+        hints: HintSource = HintSource::Solution; only Hints,
+    }
+}
+
+/// Where hints come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HintSource {
+    /// The first parts of the teacher's solution.
+    Solution,
+    /// Columns of the data.
+    Column,
+    /// The gold answer.
+    Answer,
+}
+
+/// An entry of [`INJECTIONS`], by its name.
+#[derive(Clone, Copy, Debug)]
+pub struct InjectionName(pub &'static dyn Injection);
+
+impl PartialEq for InjectionName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name() == other.0.name()
+    }
+}
+
+impl Serialize for InjectionName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for InjectionName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        static NAMES: LazyLock<Vec<&'static str>> =
+            LazyLock::new(|| INJECTIONS.iter().map(|it| it.name()).collect());
+        let name = String::deserialize(deserializer)?;
+        let known = hapo_core::injection(&name).map(Self);
+        known.ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod validation;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gate, Gated, HapoGate, INJECTIONS, Schedule, Step, hex};
+use hapo_core::{Gate, Gated, HapoGate, Schedule, Step, hex};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, config_json};
@@ -205,7 +205,7 @@ fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
     Ok(match recipe.gate() {
         None => Gated::bare(method, group_size)?,
         Some((gate, slot)) => {
-            let hapo = HapoGate { gate, slot, injection: INJECTIONS[0] };
+            let hapo = HapoGate { gate, slot, injection: recipe.injection() };
             Gated::hapo(method, hapo, group_size, steps_per_epoch)?
         }
     })
@@ -273,7 +273,7 @@ impl<L: Learner> Run<L> {
         let recipe = self.plan.recipe();
         let method = recipe.method();
         let gate = recipe.gate().map_or(method.plan().gate, |(gate, _)| gate);
-        gate != Gate::Never || method.needs().prefixes
+        gate != Gate::Never || recipe.needs().prefixes
     }
 
     /// The next step.

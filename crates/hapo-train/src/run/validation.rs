@@ -42,6 +42,7 @@ impl Validation {
             response_tokens: recipe.eval_max_tokens(),
             success_at: recipe.success_at(),
             overlong: recipe.data().overlong,
+            hints: None,
         };
         let mut sets = Vec::new();
         for (number, EvalSet { name, mut dataset }) in sets_of(plan, eval)?.into_iter().enumerate()

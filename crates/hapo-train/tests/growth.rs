@@ -1,0 +1,145 @@
+//! Groups that grow: scheduled prefixes, and what HAPO injects besides the teacher's trajectory (D35, D36).
+
+use std::path::{Path, PathBuf};
+
+use hapo_core::Context;
+use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
+use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, RunPlan, replay_run, train};
+
+/// Keeps the metrics of every step.
+#[derive(Default)]
+struct StepLog(Vec<Metrics>);
+
+impl Observer for StepLog {
+    fn step(&mut self, _: u64, metrics: &Metrics) {
+        self.0.push(metrics.clone());
+    }
+}
+
+impl StepLog {
+    fn of(&self, name: &str) -> f64 {
+        self.0.iter().filter_map(|it| it.get(name)).sum()
+    }
+}
+
+/// Two steps of a recipe on hard problems of which each has a teacher.
+fn run(folder: &Path, more: &[&str]) -> (PathBuf, StepLog) {
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
+    let sets = [
+        "steps=2",
+        "data.prompts=12",
+        "data.teacher_coverage=1",
+        "data.levels=[\"add:5\"]",
+        "data.max_prompt_tokens=160",
+        "sampling.prompts_per_step=6",
+        "optim.mini_batch_prompts=3",
+        "metrics.kl_every=1",
+        "metrics.preflight=0",
+    ];
+    let recipe = Recipe::load_stages(&recipe, &Overrides::set([&sets, more].concat())).unwrap();
+    let plan = RunPlan::settle(&recipe[0]).unwrap();
+    let run_dir = folder.join("run");
+    let mut log = StepLog::default();
+    train(&plan, &run_dir, ResumePolicy::Fresh, 2, &mut log).unwrap();
+    (run_dir, log)
+}
+
+fn lines(run_dir: &Path) -> Vec<RolloutLine> {
+    (1..=2).flat_map(|it| read_rollouts(&RunFolder(run_dir).rollouts_of(it)).unwrap()).collect()
+}
+
+/// The second step is computed again from what was kept, to the bit.
+fn replays(run_dir: &Path) {
+    let replayed = replay_run::replay_run(run_dir, 2, 1).unwrap();
+    assert!(replayed.agrees(), "{replayed:?}");
+}
+
+#[test]
+fn d36_a_prefix_that_succeeds_enters_a_failed_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run_dir, log) = run(folder.path(), &["hapo.injection=\"prefix\""]);
+    let lines = lines(&run_dir);
+    let helped: Vec<_> = lines.iter().filter(|it| it.role == Role::Helped).collect();
+    assert!(!helped.is_empty(), "some failed group succeeds behind a prefix");
+    assert!(helped.iter().all(|it| it.prefix > 0 && it.part > 0 && it.verdict.is_correct()));
+    assert!(lines.iter().all(|it| it.log_probs.len() + it.prefix == it.tokens.len()));
+    assert!(lines.iter().all(|it| it.role != Role::Teacher));
+    let with_help = lines.iter().filter(|it| it.part > 0).count();
+    assert_eq!(log.of("growth/helped"), with_help as f64);
+    let thrown_away = lines.iter().filter(|it| it.role == Role::Discarded).count();
+    assert_eq!(log.of("growth/discarded"), thrown_away as f64);
+    assert!(log.of("teacher/token_share") > 0.0, "the prefix is imitated");
+    assert_eq!(log.of("sampler/logprob_gap_max"), 0.0);
+    replays(&run_dir);
+}
+
+#[test]
+fn d36_a_rollout_under_a_hint_is_trained_on_behind_the_plain_prompt() {
+    for source in ["solution", "answer"] {
+        let folder = tempfile::tempdir().unwrap();
+        let hints = format!("hapo.hints=\"{source}\"");
+        let (run_dir, log) = run(folder.path(), &["hapo.injection=\"hint\"", &hints]);
+        let lines = lines(&run_dir);
+        let hinted: Vec<_> = lines.iter().filter(|it| it.part > 0).collect();
+        assert!(!hinted.is_empty(), "failed groups are shown hints");
+        assert_eq!(log.of("growth/helped"), hinted.len() as f64);
+        for it in hinted {
+            assert_eq!(it.context, Some(Context::Hint(it.part - 1)));
+            assert!(it.context_tokens.len() > it.prompt_tokens.len());
+            assert_ne!(it.context_tokens, it.prompt_tokens);
+        }
+        // What was sampled under a hint is no measure of the sampler.
+        assert_eq!(log.of("sampler/logprob_gap_max"), 0.0);
+        replays(&run_dir);
+    }
+}
+
+#[test]
+fn hints_that_do_not_fit_are_refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
+    let sets = ["hapo.injection=\"hint\"", "data.teacher_coverage=1"];
+    let recipe = Recipe::load_stages(&recipe, &Overrides::set(sets)).unwrap();
+    let plan = RunPlan::settle(&recipe[0]).unwrap();
+    let run_dir = folder.path().join("run");
+    let refused = train(&plan, &run_dir, ResumePolicy::Fresh, 2, &mut StepLog::default());
+    let problem = refused.unwrap_err().to_string();
+    assert!(problem.contains("expected a prompt with its hint of at most 32 tokens"), "{problem}");
+}
+
+#[test]
+fn uft_shows_prefixes_and_then_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let uft = ["method=\"uft\"", "uft.steps=1", "uft.low=0.5", "uft.weight=0.1"];
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini/uft.toml");
+    let sets = [
+        "steps=2",
+        "data.prompts=12",
+        "data.teacher_coverage=1",
+        "sampling.prompts_per_step=6",
+        "optim.mini_batch_prompts=3",
+        "metrics.preflight=0",
+    ];
+    let recipe = Recipe::load_stages(&recipe, &Overrides::set([&sets[..], &uft].concat())).unwrap();
+    let run_dir = folder.path().join("run");
+    let mut log = StepLog::default();
+    let plan = RunPlan::settle(&recipe[0]).unwrap();
+    train(&plan, &run_dir, ResumePolicy::Fresh, 2, &mut log).unwrap();
+    let lines = lines(&run_dir);
+    let prefixes = |step: u64, prompt: u64| {
+        let of = lines.iter().filter(move |it| it.step == step && it.prompt_id == prompt);
+        of.map(|it| it.prefix).collect::<Vec<_>>()
+    };
+    let mut shown = 0;
+    for it in &lines {
+        let all = prefixes(it.step, it.prompt_id);
+        assert!(all.iter().all(|prefix| *prefix == all[0]), "one prefix for a group");
+        assert!(it.step == 1 || it.prefix == 0, "the schedule ends with its last step");
+        shown += usize::from(it.prefix > 0);
+    }
+    assert!(shown > 0);
+    assert_eq!(log.of("growth/helped"), shown as f64);
+    let taught = |step: usize| log.0[step].get("teacher/loss").unwrap();
+    assert!(taught(0) > 0.0 && taught(1) == 0.0, "{} {}", taught(0), taught(1));
+    replays(&run_dir);
+}
