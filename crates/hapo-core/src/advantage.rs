@@ -42,10 +42,9 @@ fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
     if reference.is_empty() {
         return vec![0.0; rewards.len()];
     }
-    let mean = reference.iter().sum::<f64>() / n;
+    let mean = mean(reference);
     let scale = if std {
-        let constant = reference.iter().all(|it| *it == reference[0]);
-        if constant {
+        if is_constant(reference) {
             return vec![0.0; rewards.len()];
         }
         let variance = reference.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (n - 1.0);
@@ -54,6 +53,19 @@ fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
         1.0
     };
     rewards.iter().map(|it| (it - mean) / scale).collect()
+}
+
+/// The mean, 0 of nothing. That of equal numbers is the number itself: their sum may round, and a group that got one
+/// fractional reward would have something to learn from.
+pub(crate) fn mean(rewards: &[f64]) -> f64 {
+    if is_constant(rewards) {
+        return rewards.first().copied().unwrap_or(0.0);
+    }
+    rewards.iter().sum::<f64>() / rewards.len() as f64
+}
+
+fn is_constant(rewards: &[f64]) -> bool {
+    rewards.windows(2).all(|pair| pair[0] == pair[1])
 }
 
 /// How advantages are computed. The default is HAPO's: the mixed group, no division (D12, D13).

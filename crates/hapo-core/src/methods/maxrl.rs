@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::grpo::on_policy;
 use super::{Method, MethodEntry, MethodError};
-use crate::advantage::AdvantageRule;
+use crate::advantage::{AdvantageRule, mean};
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
 use crate::scores::Scores;
@@ -43,7 +43,7 @@ impl Method for MaxRl {
 }
 
 fn advantages(rewards: &[f64]) -> Vec<f64> {
-    let mean = rewards.iter().sum::<f64>() / rewards.len().max(1) as f64;
+    let mean = mean(rewards);
     let scaled = |reward: &f64| {
         // A group without reward has nothing to divide by and nothing to learn from.
         if mean == 0.0 { 0.0 } else { (reward - mean) / mean }
@@ -67,6 +67,7 @@ mod tests {
         assert_eq!(advantages(&[1.0, 1.0, 0.0, 1.0]), [third, third, -1.0, third]);
         assert_eq!(advantages(&[0.0, 0.0, 0.0]), [0.0, 0.0, 0.0]);
         assert_eq!(advantages(&[1.0, 1.0]), [0.0, 0.0]);
+        assert_eq!(advantages(&[0.1; 7]), [0.0; 7]);
         assert_eq!(advantages(&[0.5, 0.25]), [1.0 / 3.0, -1.0 / 3.0]);
         assert_eq!(advantages(&[]), []);
     }
