@@ -153,7 +153,7 @@ WINDOWS: Json = {
 
 
 def cuts_over(n: int) -> Json:
-    return {"uncut": [[[list(range(n))]]], "one-by-one": [[[[i] for i in range(n)]]]}
+    return {f"1x{n}": [[[list(range(n))]]], f"{n}x1": [[[[i] for i in range(n)]]]}
 
 
 # ---------------------------------------------------------------- cases
@@ -715,9 +715,9 @@ def teachers() -> None:
         batch="switch9",
         hyper={**hpt, "switch": True},
         cuts={
-            "uncut": [[[list(range(9))]]],
-            "by-prompt": [[[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]],
-            "one-by-one": [[[[i] for i in range(9)]]],
+            "1x9": [[[list(range(9))]]],
+            "3x3": [[[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]],
+            "9x1": [[[[i] for i in range(9)]]],
         },
     )
     mixed = "the surrogate's token mean and the demonstrations', (1 − μ) and μ (CHORD, arXiv 2508.11408)"

@@ -75,6 +75,7 @@ def run_command(options: argparse.Namespace) -> int:
     print(", ".join(f"{count} {word}" for word, count in summary.items() if count))
     if options.json:
         about = header(module, tier, options.adapter or str(options.answers))
+        about["engine"] = getattr(step, "row", about["engine"])
         about["cpu_seconds"] = round(time.process_time() - begun, 2)
         write(options.json, about, records)
     bad = [record for record in records if not record["passed"] and record["id"] not in expected]

@@ -83,7 +83,10 @@ def _verdict(
             if all(it.equal for it in its.values()):
                 return "other definition", name
         return "different", "expected a refusal"
-    return of_case(results, variants)
+    verdict, because = of_case(results, variants)
+    if "cut" in case.get("pair", {}) and verdict in ("scaled", "different") and not because.startswith("not"):
+        return "cut-dependent", because
+    return verdict, because
 
 
 def passes(case: Case, verdict: str) -> bool:
@@ -137,7 +140,7 @@ def _compare_pair(case: Case, answers: list[dict[str, Any]]) -> Comparison:
     loss = (second.get("loss"), first.get("loss"))
     result = compare(back, first[key], loss)
     if loss[0] is not None and not np.isfinite(loss[0]):
-        return Comparison(float("nan"), result.s, result.d, result.loss_error)
+        return Comparison(float("nan"), float("nan"), float("nan"), result.loss_error)
     return result
 
 

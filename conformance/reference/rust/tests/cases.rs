@@ -161,7 +161,7 @@ fn temperature_divides_the_logits_of_both_policies() {
         (row.logp, row.old) = (chosen(&new[i]), chosen(&old[i]));
     }
     let at: Vec<Vec<f64>> = rows.iter().map(|row| row.logp.clone()).collect();
-    let got = loss(case, &rows, &case.cuts["uncut"], &at);
+    let got = loss(case, &rows, &case.cuts["1x4"], &at);
     let mut by_logits = Vec::new();
     for i in 0..rows.len() {
         for (t, logs) in new[i].iter().enumerate() {

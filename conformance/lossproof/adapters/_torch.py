@@ -1,0 +1,168 @@
+"""What adapters of PyTorch engines share: padded tensors of a case, and the sum over micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lossproof.cases import Case, Cut, NotApplicable
+
+PLAIN = {"surrogate", "clip_low", "clip_high", "aggregate", "length"}
+
+
+@dataclass
+class Micro:
+    """One micro-batch as an engine sees it: (rows, tokens), padded."""
+
+    rows: list[int]
+    logp: Tensor
+    old: Tensor
+    ref: Tensor
+    sampler: Tensor
+    entropy: Tensor
+    mask: Tensor
+    advantage: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return int(self.mask.sum())
+
+
+@dataclass
+class Window:
+    """One optimiser step, and the generation batch that it is a part of."""
+
+    rows: list[int]
+    tokens: int
+    micros: int
+    ranks: int
+    steps: int
+    generation_tokens: int
+    generation_micros: int
+    generation_rows: int = 0
+    local_tokens: list[int] = field(default_factory=list)
+
+
+class Batch:
+    """The case's numbers as leaves, one for each sequence."""
+
+    def __init__(self, case: Case, dtype: torch.dtype = torch.float64) -> None:
+        self.batch, self.layout, self.dtype = case["batch"], case.get("layout", {}), dtype
+        self.with_entropy = case["hyper"].get("entropy_coef") is not None
+        self.logp = [torch.tensor(it, dtype=dtype, requires_grad=True) for it in self.batch["logp"]]
+        entropy = self.batch.get("entropy") or [[0.0] * len(it) for it in self.batch["logp"]]
+        self.entropy = [torch.tensor(it, dtype=dtype, requires_grad=True) for it in entropy]
+        self.width = max(map(len, self.batch["logp"])) + self.layout.get("extra", 0)
+        if self.layout.get("pad") == "packed":
+            raise NotApplicable("takes padded rows")
+
+    def micro(self, rows: list[int]) -> Micro:
+        values = [torch.tensor(self.batch["advantage"][i], dtype=self.dtype) for i in rows]
+        return Micro(
+            rows=rows,
+            logp=self.padded("logp", [self.logp[i] for i in rows]),
+            old=self.padded("old_logp", self.numbers("old_logp", rows)),
+            ref=self.padded("ref_logp", self.numbers("ref_logp", rows)),
+            sampler=self.padded("sampler_logp", self.numbers("sampler_logp", rows)),
+            entropy=self.padded("entropy", [self.entropy[i] for i in rows]),
+            mask=self.padded("mask", [torch.tensor(self.mask(i), dtype=self.dtype) for i in rows]),
+            advantage=torch.stack(values),
+        )
+
+    def mask(self, i: int) -> list[int]:
+        return list(self.batch["mask"][i]) if "mask" in self.batch else [1] * len(self.batch["logp"][i])
+
+    def numbers(self, name: str, rows: list[int]) -> list[Tensor]:
+        values = self.batch.get(name, self.batch["logp"])
+        return [torch.tensor(values[i], dtype=self.dtype) for i in rows]
+
+    def padded(self, name: str, rows: list[Tensor]) -> Tensor:
+        """Rows of one width, with the layout's padding and what lies in it."""
+        fill = self.layout.get("fill", {}).get(name, 0.0)
+        parts = []
+        for row in rows:
+            rest = torch.full((self.width - len(row),), fill, dtype=self.dtype)
+            parts.append(torch.cat([rest, row] if self.layout.get("pad") == "left" else [row, rest]))
+        return torch.stack(parts)
+
+    def answer(self, loss: float | None) -> dict[str, Any]:
+        """What a step returns: the gradients that `backward` left at the leaves."""
+        result: dict[str, Any] = {"loss": loss, "grad": gradients(self.logp)}
+        if self.with_entropy:
+            result["grad_entropy"] = gradients(self.entropy)
+        return result
+
+
+def gradients(leaves: list[Tensor]) -> list[list[float]]:
+    return [[0.0] * len(it) if it.grad is None else it.grad.tolist() for it in leaves]
+
+
+def accumulate(
+    case: Case,
+    cut: Cut,
+    loss_of: Callable[[Micro, Window], Tensor],
+    *,
+    ranks: bool = False,
+    windows: bool = False,
+    dtype: torch.dtype = torch.float64,
+) -> dict[str, Any]:
+    """The sum over micro-batches and the mean over ranks of what goes to `backward`."""
+    if len(cut["steps"]) > 1 and not windows:
+        raise NotApplicable("several optimiser steps")
+    if any(len(step) > 1 for step in cut["steps"]) and not ranks:
+        raise NotApplicable("several ranks")
+    batch = Batch(case, dtype)
+    total = 0.0
+    for step in cut["steps"]:
+        window = window_of(batch, cut, step)
+        for rank in step:
+            for rows in rank:
+                loss = loss_of(batch.micro(rows), window) / len(step)
+                if loss.requires_grad:
+                    loss.backward()
+                total += float(loss.detach())
+    return batch.answer(total)
+
+
+def window_of(batch: Batch, cut: Cut, step: list[list[list[int]]]) -> Window:
+    def tokens(rows: list[int]) -> int:
+        return sum(sum(batch.mask(i)) for i in rows)
+
+    every = [rows for s in cut["steps"] for rank in s for rows in rank]
+    local = [[i for rows in rank for i in rows] for rank in step]
+    rows = [i for rank in local for i in rank]
+    return Window(
+        rows=rows,
+        tokens=tokens(rows),
+        micros=len(step[0]),
+        ranks=len(step),
+        steps=len(cut["steps"]),
+        generation_tokens=sum(map(tokens, every)),
+        generation_micros=len(every),
+        generation_rows=sum(map(len, every)),
+        local_tokens=[tokens(it) for it in local],
+    )
+
+
+def only(case: Case, *known: str) -> dict[str, Any]:
+    """The hyperparameters, where the adapter has a word for each of them."""
+    hyper: dict[str, Any] = case["hyper"]
+    missing = sorted(set(hyper) - PLAIN - set(known))
+    if missing:
+        raise NotApplicable(f"no {', '.join(missing)}")
+    return hyper
+
+
+def two_token_logits(logp: Tensor, vocabulary: int = 4) -> Tensor:
+    """Logits whose log-softmax at id 0 is `logp` and whose slope by `logp` is that of log-softmax."""
+    rest = torch.log1p(-logp.exp()) - torch.log(torch.tensor(vocabulary - 1.0, dtype=logp.dtype))
+    return torch.cat([logp[..., None], rest[..., None].expand(*logp.shape, vocabulary - 1)], dim=-1)
+
+
+def one_kind(case: Case, *kinds: str) -> None:
+    if case["kind"] not in kinds:
+        raise NotApplicable(f"no {case['kind']}s")

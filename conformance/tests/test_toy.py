@@ -1,0 +1,39 @@
+"""The page *Check your own trainer in fifteen minutes*, followed literally."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parents[1]
+OLD = "        loss = loss_of(policy, rollouts[start : start + settings.micro_batch], settings, n_tokens)\n"
+NEW = """        part = rollouts[start : start + settings.micro_batch]
+        n_micro = sum(len(it.tokens) for it in part)
+        loss = loss_of(policy, part, settings, n_micro) * len(part) / len(rollouts)
+"""
+
+
+def test_the_toy_passes_and_the_planted_bug_is_found(monkeypatch):
+    pytest.importorskip("torch")
+    if not (HERE / "toy").is_dir():
+        pytest.skip("only in the repository")
+    monkeypatch.syspath_prepend(str(HERE))
+    import lossproof
+    from toy import adapter, trainer
+
+    records = {it["id"]: it for it in lossproof.run(adapter.step) if it["verdict"] != "n/a"}
+    assert len(records) == 6
+    assert all(it["verdict"] in ("exact", "equal") for it in records.values())
+    source = Path(trainer.__file__).read_text()
+    assert source.count(OLD) == 1
+    module = type(sys)("planted")
+    sys.modules["planted"] = module
+    exec(source.replace(OLD, NEW), module.__dict__)
+    monkeypatch.setattr(adapter, "trainer", module)
+    found = lossproof.run(adapter.step, [lossproof.load("agg/token-mean/ppo")])[0]
+    assert found["verdict"] == "cut-dependent"
+    assert found["cuts"]["6x1"]["r"] == pytest.approx(0.628, abs=5e-4)
+    page = (HERE / "fifteen-minutes.md").read_text()
+    assert all(f"+{line}" in page for line in NEW.splitlines())
