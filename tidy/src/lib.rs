@@ -20,9 +20,9 @@ pub fn is_rust(path: &str) -> bool {
 }
 
 impl Source {
-    /// Whether the file is Rust that is built into the binary or the libraries.
+    /// Whether the file is Rust of a program or a library, and no test.
     pub fn is_production(&self) -> bool {
-        self.path.starts_with("crates/")
+        ["crates/", "lab/"].iter().any(|folder| self.path.starts_with(folder))
             && is_rust(&self.path)
             && self.path.contains("/src/")
             && !self.path.contains("/tests/")

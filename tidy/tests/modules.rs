@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hapo_tidy::{Source, lex, sources};
 
-/// The crates that hold to it.
-const CRATES: [&str; 2] = ["hapo-core", "hapo-train"];
+/// Crates whose circles are not untied yet.
+const OPEN: &[&str] =
+    &["crates/hapo-hub", "crates/hapo-kernels", "crates/hapo-model", "crates/hapo-study"];
 
 type Path = Vec<String>;
 
@@ -23,14 +24,24 @@ struct Module {
 #[test]
 fn no_module_imports_one_that_imports_it() {
     let files = sources(&[".rs"]);
-    for name in CRATES {
-        let folder = format!("crates/{name}/src/");
-        let files = files
-            .iter()
-            .filter(|it| it.is_production())
-            .filter_map(|it| Some((it.path.strip_prefix(&folder)?, it)));
-        assert_eq!(circles(&crate_of(files)), Vec::<String>::new(), "{name}");
+    let folders: BTreeSet<&str> =
+        files.iter().filter_map(|file| crate_folder(&file.path)).collect();
+    assert!(folders.len() > 15, "{folders:?}");
+    let mut found = Vec::new();
+    for folder in folders.into_iter().filter(|folder| !OPEN.contains(folder)) {
+        let production = files.iter().filter(|file| file.is_production());
+        let modules = production.filter_map(|file| {
+            Some((file.path.strip_prefix(folder)?.strip_prefix("/src/")?, file))
+        });
+        found.extend(circles(&crate_of(modules)).into_iter().map(|circle| (folder, circle)));
     }
+    assert!(found.is_empty(), "{found:?}");
+}
+
+/// The folder of the crate that a file of `crates/` or `lab/` belongs to.
+fn crate_folder(path: &str) -> Option<&str> {
+    let end = path.find("/src/")?;
+    (path.starts_with("crates/") || path.starts_with("lab/")).then_some(&path[..end])
 }
 
 #[test]

@@ -204,7 +204,7 @@ pub fn admit_teacher(
     if !verdict.is_correct() {
         return Err(TeacherRefusal::NotCorrect(verdict.clone()));
     }
-    admit_graded_teacher(tokens, stop, (verdict.reward(), 1.0), response_limit)
+    admit_graded_teacher(tokens, stop, verdict.reward(), 1.0, response_limit)
 }
 
 /// As [`admit_teacher`], by a reward and what counts as success: a reward of at least `success_at` is admitted and
@@ -215,7 +215,8 @@ pub fn admit_teacher(
 pub fn admit_graded_teacher(
     mut tokens: Vec<TokenId>,
     stop: &[TokenId],
-    (reward, success_at): (f64, f64),
+    reward: f64,
+    success_at: f64,
     response_limit: usize,
 ) -> Result<TeacherTrajectory, TeacherRefusal> {
     if reward.is_nan() || reward < success_at {

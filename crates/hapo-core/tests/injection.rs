@@ -303,7 +303,7 @@ fn d28_successes_are_rewards_that_reach_the_level() {
 
 #[test]
 fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
-    let teacher = admit_graded_teacher(vec![7, 7], &[END], (0.8, 0.75), 80).unwrap();
+    let teacher = admit_graded_teacher(vec![7, 7], &[END], 0.8, 0.75, 80).unwrap();
     let mixed =
         apply_gate(graded(0.75), Some(&teacher), success_limit(1), slot(SlotRule::LowestReward));
     // Of the two rewards .2 the longer rollout gives its slot (D7), though .5 is truncated.
@@ -320,12 +320,12 @@ fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
 
 #[test]
 fn d28_a_teacher_below_the_level_is_refused() {
-    let refused = admit_graded_teacher(vec![7, 7], &[END], (0.7, 0.75), 80).unwrap_err();
+    let refused = admit_graded_teacher(vec![7, 7], &[END], 0.7, 0.75, 80).unwrap_err();
     expect_test::expect![
         "teacher trajectory is not verified, expected a reward of at least 0.75, got 0.7"
     ]
     .assert_eq(&refused.to_string());
-    assert!(admit_graded_teacher(vec![7], &[END], (f64::NAN, 0.0), 80).is_err());
+    assert!(admit_graded_teacher(vec![7], &[END], f64::NAN, 0.0, 80).is_err());
 }
 
 #[test]

@@ -2,8 +2,10 @@ use std::path::PathBuf;
 
 use hapo_core::{Explain, Remedy};
 
+use crate::row::BadRow;
+
 /// What can go wrong while data are read or made. A bad row of a file is no error but a
-/// [`BadRow`](crate::BadRow) beside the good ones.
+/// [`BadRow`] beside the good ones.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -51,11 +53,11 @@ pub enum Error {
     #[error("{first}; no row can be read")]
     NoRows {
         /// The first of them.
-        first: crate::BadRow,
+        first: BadRow,
     },
     /// A row that cannot be read, where each is needed.
     #[error("{0}")]
-    Row(Box<crate::BadRow>),
+    Row(Box<BadRow>),
     /// A file that contradicts itself or is cut: nothing after this place can be read.
     #[error("{}: {}{problem}", path.display(), match row {
         Some(row) => format!("row {row}: "),

@@ -15,6 +15,7 @@ mod container;
 mod convert;
 mod dataset;
 mod error;
+mod example;
 mod layouts;
 mod row;
 mod summary;
@@ -26,16 +27,17 @@ mod value;
 mod write;
 
 pub use chat_template::{
-    ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, Message,
-    RECURSION, Rendering, TIME,
+    ChatTemplate, FIXED_TIME, FUEL, MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, RECURSION,
+    Rendering, TIME,
 };
 pub use container::Container;
 pub use convert::{Decision, convert, most_teachers};
 pub use dataset::{
-    Dataset, Example, JsonRows, Loaded, PromptText, Rows, data_files, json_rows, load, load_all,
-    load_as, load_rows, open, open_all, open_reader, prompt_text, question_hash, read_rows,
+    Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_rows, load, load_all, load_as,
+    load_rows, open, open_all, open_reader, prompt_text, question_hash, read_rows,
 };
 pub use error::Error;
+pub use example::{Example, Message};
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};

@@ -1,6 +1,6 @@
 //! One row of a file: an example, or what is wrong with it.
 
-use crate::Example;
+use crate::example::Example;
 use std::fmt;
 
 /// Longest line, or element of a JSON array, that is read, in bytes; a longer one is a bad row.

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::dataset::{Example, open_all, question_hash};
+use crate::dataset::{open_all, question_hash};
 use crate::error::Error;
+use crate::example::Example;
 use crate::layouts::Columns;
 use crate::row::Row;
 use crate::template::PromptTemplate;

@@ -6,7 +6,7 @@
 //!
 //! Price: every solution is tokenised and graded before the first step.
 
-use crate::Dataset;
+use crate::dataset::Dataset;
 use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher};
 
 /// The solutions a run may inject, and what became of the others.
@@ -56,7 +56,8 @@ pub fn admit(
         admission.without_teacher += usize::from(row.teachers.is_empty());
         let mut admitted = None;
         for (teacher, solution) in row.teachers.iter().enumerate() {
-            match admitted_as(solution, grade(example, teacher), rule, &encode) {
+            let (reward, verdict) = grade(example, teacher);
+            match admitted_as(solution, reward, verdict, rule, &encode) {
                 Ok(trajectory) => {
                     admitted = Some(trajectory);
                     break;
@@ -71,7 +72,8 @@ pub fn admit(
 
 fn admitted_as(
     solution: &str,
-    (reward, verdict): (f64, Verdict),
+    reward: f64,
+    verdict: Verdict,
     rule: AdmissionRule<'_>,
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Result<TeacherTrajectory, TeacherRefusal> {
@@ -79,14 +81,14 @@ fn admitted_as(
     if reward < rule.success_at && reward == verdict.reward() && !verdict.is_correct() {
         return Err(TeacherRefusal::NotCorrect(verdict));
     }
-    let graded = (reward, rule.success_at);
-    admit_graded_teacher(encode(solution), rule.stop, graded, rule.response_limit)
+    let tokens = encode(solution);
+    admit_graded_teacher(tokens, rule.stop, reward, rule.success_at, rule.response_limit)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Example;
+    use crate::example::Example;
 
     fn example(answer: &str, teachers: &[&str]) -> Example {
         Example {

@@ -4,7 +4,9 @@
 //! with a name and a hash that a run records. Texts are byte for byte those of the published code
 //! that each names.
 
-use crate::{ChatTemplate, Error, Message, Rendering};
+use crate::chat_template::{ChatTemplate, Rendering};
+use crate::error::Error;
+use crate::example::Message;
 use sha2::{Digest, Sha256};
 
 /// A layout of prompts.

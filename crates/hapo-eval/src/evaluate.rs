@@ -50,19 +50,19 @@ pub(crate) fn prompts_of(
     chat_format: &ChatFormat,
     dataset: &Dataset,
 ) -> Result<Vec<Vec<u32>>, Error> {
-    let prompts = dataset.examples.iter().map(|it| chat_format.prompt_of(it));
+    let prompts = dataset.examples.iter().map(|problem| chat_format.prompt_of(problem));
     Ok(prompts.collect::<Result<_, _>>()?)
 }
 
-/// Samples completions for the problems at `indices`, whose prompts are given with those of all, and hands over those of
-/// a problem as soon as all are there. A completion depends on its problem's index and its own, not on what else is
+/// Samples completions for the problems at `indices` of all `prompts`, and hands over those of a problem as soon as all
+/// are there. A completion depends on its problem's index and its own, not on what else is
 /// sampled.
 ///
 /// # Errors
-/// [`Error::Sampler`], [`Error::Problem`], and what `finished` returns.
+/// [`Error::Sampler`], whose group is an index into `indices`, and what `finished` returns.
 pub(crate) fn sample_problems<D: Device>(
     model: EvalModel<'_, D>,
-    (dataset, prompts): (&Dataset, &[Vec<u32>]),
+    prompts: &[Vec<u32>],
     indices: &[usize],
     settings: EvalSettings,
     mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Error>,
@@ -92,16 +92,21 @@ pub(crate) fn sample_problems<D: Device>(
             ended: it.ended,
         })
     };
-    let sampled = hapo_sampler::sample_each(model, &requests, &sampling, |index, it| {
-        let completions = it.group.rollouts().iter().map(text).collect::<Result<_, Error>>()?;
+    hapo_sampler::sample_each(model, &requests, &sampling, |index, sampled| {
+        let completions =
+            sampled.group.rollouts().iter().map(text).collect::<Result<_, Error>>()?;
         finished(indices[index], completions)
-    });
-    sampled.map_err(|it| match it {
+    })
+}
+
+/// Names the problem of `dataset` that a sampler's error is about.
+pub(crate) fn of_problem(error: Error, dataset: &Dataset, indices: &[usize]) -> Error {
+    match error {
         Error::Sampler(hapo_sampler::Error::InGroup { index, source }) => {
             Error::Problem { id: dataset.examples[indices[index]].id.clone(), source }
         }
         other => other,
-    })
+    }
 }
 
 /// Samples completions for every problem of a judge's data set, who grades them.
@@ -117,11 +122,11 @@ pub fn evaluate<D: Device>(
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
     let mut results = BTreeMap::new();
     let prompts = prompts_of(model.chat_format, dataset)?;
-    let problems = (dataset, prompts.as_slice());
-    sample_problems(model, problems, &indices, settings, |index, completions| {
+    sample_problems(model, &prompts, &indices, settings, |index, completions| {
         results.insert(index, judge.grade(index, completions)?);
         Ok(())
-    })?;
+    })
+    .map_err(|error| of_problem(error, dataset, &indices))?;
     Ok(results.into_values().collect())
 }
 

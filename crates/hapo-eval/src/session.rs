@@ -13,7 +13,7 @@ use hapo_kernels::Device;
 use hapo_verify::Grader;
 
 use crate::error::Error;
-use crate::evaluate::{EvalModel, EvalSettings, prompts_of, sample_problems};
+use crate::evaluate::{EvalModel, EvalSettings, of_problem, prompts_of, sample_problems};
 use crate::graded::{Judge, ProblemResult, RawCompletion};
 use crate::plan::{EvalPlan, EvalSet};
 use crate::record::Record;
@@ -107,15 +107,15 @@ impl<'a> EvalSession<'a> {
                 draws: set.draws(),
             };
             let mut flushed = Instant::now();
-            let problems = (&set.dataset, prompts.as_slice());
-            sample_problems(model, problems, &missing, settings, |problem, completions| {
+            sample_problems(model, &prompts, &missing, settings, |problem, completions| {
                 self.add(index, problem, completions)?;
                 if flushed.elapsed() >= FLUSH_EVERY {
                     self.flush()?;
                     flushed = Instant::now();
                 }
                 Ok(())
-            })?;
+            })
+            .map_err(|error| of_problem(error, &set.dataset, &missing))?;
             self.flush()?;
         }
         Ok(())

@@ -210,10 +210,10 @@ impl Batch<'_> {
         if tokens <= 0 {
             return Ok(None);
         }
-        let graded = (self.teacher_rewards[group], self.success_at);
+        let reward = self.teacher_rewards[group];
         // Only their number matters: the end token, 0 here, is the last and no other.
         let before_end = vec![1; tokens as usize - 1];
-        let admitted = admit_graded_teacher(before_end, &[0], graded, usize::MAX);
+        let admitted = admit_graded_teacher(before_end, &[0], reward, self.success_at, usize::MAX);
         admitted.map(Some).map_err(|problem| value_error("teacher_rewards", problem))
     }
 

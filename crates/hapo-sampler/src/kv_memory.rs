@@ -16,8 +16,17 @@ pub enum KvMemory {
     /// What the sequences can take, at most nine tenths of what is free beside the other buffers.
     #[default]
     Auto,
-    /// What the sequences can take, at most so many bytes.
+    /// What the sequences can take, at most this many bytes.
     Bytes(u64),
+}
+
+/// The longest sequence that a cache must hold, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Longest {
+    /// Its prompt.
+    pub prompt: usize,
+    /// Its completion.
+    pub completion: usize,
 }
 
 /// The word for [`KvMemory::Auto`].
@@ -44,19 +53,21 @@ impl KvMemory {
         }
     }
 
-    /// Tokens of a cache of at most `most` within `bytes`, which hold one sequence of the longest prompt and completion.
+    /// Tokens of a cache of at most `most` within `bytes`, which hold at least one sequence.
     ///
     /// # Errors
     /// [`Error::KvMemory`] where they do not.
     pub fn fit<D: Device>(
-        (config, format): (&Config, NumberFormat),
+        config: &Config,
+        format: NumberFormat,
         most: usize,
         bytes: u64,
-        (prompt, completion): (usize, usize),
+        longest: Longest,
     ) -> Result<usize, Error> {
         let of_page = PAGE as u64 * kv_bytes_per_token(config, format);
         let pages = usize::try_from(bytes / of_page).unwrap_or(usize::MAX);
         let tokens = most.min(pages.saturating_mul(PAGE));
+        let Longest { prompt, completion } = longest;
         let one = KvCache::<D>::cost(prompt) + KvCache::<D>::cost(completion);
         if tokens < one {
             let needed = KvCache::<D>::bytes(config, format, one) as u64;
@@ -65,8 +76,7 @@ impl KvMemory {
         Ok(tokens)
     }
 
-    /// Tokens of the cache of an engine with these limits, at most theirs; it holds a sequence of `one` prompt and
-    /// completion.
+    /// Tokens of the cache of an engine with these limits, at most theirs; it holds at least one sequence.
     ///
     /// # Errors
     /// [`Error::KvMemory`].
@@ -74,14 +84,14 @@ impl KvMemory {
         self,
         model: &Model<D>,
         limits: EngineLimits,
-        one: (usize, usize),
+        longest: Longest,
     ) -> Result<usize, Error> {
         let most = limits.cache_tokens;
-        let prefill = limits.prefill_tokens.min(one.0.max(PREFILL_TOKENS));
+        let prefill = limits.prefill_tokens.min(longest.prompt.max(PREFILL_TOKENS));
         let beside = EngineLimits { cache_tokens: 0, prefill_tokens: prefill, ..limits };
         let others = Engine::memory_bytes(model, beside) as u64;
         match self.limit(model.device().free_bytes(), others) {
-            Some(bytes) => Self::fit::<D>((model.config(), model.kv_format()), most, bytes, one),
+            Some(bytes) => Self::fit::<D>(model.config(), model.kv_format(), most, bytes, longest),
             None => Ok(most),
         }
     }

@@ -20,9 +20,9 @@ use hapo_core::Explain;
 pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, OutOfRange, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
-pub use kv_memory::KvMemory;
+pub use kv_memory::{KvMemory, Longest};
 pub use local::{
-    Details, GroupRequest, SampleSettings, Sampled, cache_tokens, sample, sample_each,
+    Details, GroupRequest, SampleSettings, Sampled, Watch, cache_tokens, sample, sample_each,
     sample_until, sample_watched,
 };
 pub use request::{

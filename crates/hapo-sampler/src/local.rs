@@ -8,8 +8,8 @@ use hapo_model::{KvCache, Model, Tokenizer};
 
 use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
-    Decoding, Engine, EngineLimits, Error, EventKind, FinishReason, KvMemory, NewToken, Request,
-    RngKey,
+    Decoding, Engine, EngineLimits, Error, EventKind, FinishReason, KvMemory, Longest, NewToken,
+    Request, RngKey,
 };
 
 /// A prompt and how many completions of it to sample.
@@ -82,7 +82,7 @@ pub fn sample<D: Device>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
 ) -> Result<Vec<Sampled>, Error> {
-    collect(requests, |finished| run(model, requests, settings, None, &|_| (), finished))
+    collect(requests, |finished| run(model, requests, settings, None, finished))
 }
 
 /// As [`sample`], and a group is handed over as soon as its last completion has ended, with the index of
@@ -96,7 +96,7 @@ pub fn sample_each<D: Device, E: From<Error>>(
     settings: &SampleSettings<'_>,
     finished: impl FnMut(usize, Sampled) -> Result<(), E>,
 ) -> Result<(), E> {
-    run(model, requests, settings, None, &|_| (), finished)
+    run(model, requests, settings, None, finished)
 }
 
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
@@ -112,11 +112,22 @@ pub fn sample_until<D: Device>(
     tokenizer: &Tokenizer,
     stop_strings: &[String],
 ) -> Result<Vec<Sampled>, Error> {
-    sample_watched(model, requests, settings, (tokenizer, stop_strings), &|_| ())
+    sample_watched(model, requests, settings, Watch { tokenizer, stop_strings, progress: &|_| () })
 }
 
-/// As [`sample_until`], and `watch` is told after every token how much is done: the share of the longest completions
-/// that there can be, where one that ends early counts as whole.
+/// The texts of completions while they are sampled.
+#[derive(Clone, Copy)]
+pub struct Watch<'a> {
+    /// Makes the texts.
+    pub tokenizer: &'a Tokenizer,
+    /// Texts that end a completion.
+    pub stop_strings: &'a [String],
+    /// Called after every token with the share that is done, of the longest completions that there can be; one that
+    /// ends early counts as whole.
+    pub progress: &'a dyn Fn(f64),
+}
+
+/// As [`sample_until`], with reports of progress.
 ///
 /// # Errors
 /// Those of [`sample_until`].
@@ -124,10 +135,9 @@ pub fn sample_watched<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-    until: (&Tokenizer, &[String]),
-    watch: &dyn Fn(f64),
+    watch: Watch<'_>,
 ) -> Result<Vec<Sampled>, Error> {
-    collect(requests, |finished| run(model, requests, settings, Some(until), watch, finished))
+    collect(requests, |finished| run(model, requests, settings, Some(watch), finished))
 }
 
 /// The groups in the order of their requests.
@@ -162,8 +172,7 @@ fn run<D: Device, E: From<Error>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-    until: Option<(&Tokenizer, &[String])>,
-    watch: &dyn Fn(f64),
+    watch: Option<Watch<'_>>,
     mut finished: impl FnMut(usize, Sampled) -> Result<(), E>,
 ) -> Result<(), E> {
     for (index, it) in requests.iter().enumerate().filter(|it| it.1.completions == 0) {
@@ -174,7 +183,7 @@ fn run<D: Device, E: From<Error>>(
         return Ok(());
     }
     let limits = limits(model, requests, settings)?;
-    let mut engine = Engine::new(model, until.map(|it| it.0), limits)?;
+    let mut engine = Engine::new(model, watch.map(|watch| watch.tokenizer), limits)?;
     let mut group_of = HashMap::new();
     for (group, it) in requests.iter().enumerate().filter(|it| it.1.completions > 0) {
         let id = engine
@@ -184,7 +193,7 @@ fn run<D: Device, E: From<Error>>(
                 decoding: settings.decoding,
                 max_tokens: settings.max_new_tokens,
                 stop_tokens: settings.stop.to_vec(),
-                stop_strings: until.map(|it| it.1.to_vec()).unwrap_or_default(),
+                stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
                 text: false,
                 top_log_probs: 0,
                 rng: RngKey {
@@ -221,7 +230,9 @@ fn run<D: Device, E: From<Error>>(
                 }
             }
         }
-        watch(done as f64 / (requested * longest) as f64);
+        if let Some(watch) = watch {
+            (watch.progress)(done as f64 / (requested * longest) as f64);
+        }
     }
     Ok(())
 }
@@ -244,8 +255,8 @@ fn limits<D: Device>(
     };
     // A prompt that is too long is refused with its own error.
     if longest + new_tokens <= model.positions() + 1 {
-        let one = (longest, new_tokens);
-        limits.cache_tokens = settings.kv_memory.tokens(model, limits, one)?;
+        let longest = Longest { prompt: longest, completion: new_tokens };
+        limits.cache_tokens = settings.kv_memory.tokens(model, limits, longest)?;
     }
     Ok(limits)
 }

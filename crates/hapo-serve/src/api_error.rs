@@ -47,6 +47,11 @@ impl ApiError {
     }
 }
 
+/// A value in a message, shortened.
+pub(crate) fn excerpt(value: &Value) -> String {
+    hapo_core::excerpt(&value.to_string(), 80)
+}
+
 impl From<hapo_sampler::Error> for ApiError {
     fn from(error: hapo_sampler::Error) -> Self {
         use hapo_sampler::Error;

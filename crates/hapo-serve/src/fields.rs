@@ -6,8 +6,23 @@
 
 use serde_json::{Map, Value};
 
-use crate::api_error::ApiError;
-use crate::request::{Endpoint, excerpt};
+use crate::api_error::{ApiError, excerpt};
+
+/// The two kinds of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    Chat,
+    Completions,
+}
+
+impl Endpoint {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat/completions",
+            Self::Completions => "completions",
+        }
+    }
+}
 
 /// Whether a value of a field leaves the answer as it is.
 type ChangesNothing = fn(&Value) -> bool;

@@ -21,9 +21,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::api_error::ApiError;
+use crate::fields::Endpoint;
 use crate::guard::guarded;
 use crate::metrics::Counted;
-use crate::request::{Endpoint, ParsedRequest, read};
+use crate::request::{ParsedRequest, read};
 use crate::response::{Choice, Envelope, LogProbs, Usage};
 use crate::tokens::{detokenize, tokenize};
 use crate::worker::{Submission, WorkerEvent, WorkerSender};

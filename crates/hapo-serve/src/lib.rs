@@ -31,7 +31,7 @@ use std::time::Duration;
 use hapo_core::Explain;
 use hapo_kernels::{Device, PAGE};
 use hapo_model::Model;
-use hapo_sampler::{ChatFormat, EngineLimits, KvMemory};
+use hapo_sampler::{ChatFormat, EngineLimits, KvMemory, Longest};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -125,6 +125,26 @@ pub const LEAST_CACHE_TOKENS: usize = 2 * PAGE;
 const ROUNDING: usize = LEAST_CACHE_TOKENS - 2;
 
 impl<D: Device> Served<D> {
+    pub(crate) fn new(
+        model: Model<D>,
+        chat_format: ChatFormat,
+        settings: Settings,
+    ) -> Result<Self, Error> {
+        let mut served = Self {
+            model,
+            chat_format,
+            stats: Arc::default(),
+            slots: Arc::new(Semaphore::new(settings.max_requests)),
+            requests: AtomicU64::new(0),
+            started: (settings.clock)(),
+            settings,
+        };
+        let longest = Longest { prompt: 1, completion: 1 };
+        served.settings.cache_tokens =
+            served.settings.kv_memory.tokens(&served.model, served.limits(), longest)?;
+        Ok(served)
+    }
+
     /// Longest prompt and completion together.
     pub(crate) fn context(&self) -> usize {
         let cache = self.settings.cache_tokens.saturating_sub(ROUNDING);
@@ -161,14 +181,12 @@ where
     Model<D>: Send + Sync,
 {
     let step: Step<D> = |engine| engine.step();
-    serve_with(step, model, chat_format, settings, listener, stop).await
+    serve_with(step, Served::new(model, chat_format, settings)?, listener, stop).await
 }
 
 pub(crate) async fn serve_with<D>(
     step: Step<D>,
-    model: Model<D>,
-    chat_format: ChatFormat,
-    settings: Settings,
+    served: Served<D>,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error>
@@ -176,18 +194,7 @@ where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
-    let (most, head_time) = (settings.max_connections, settings.head_time);
-    let mut served = Served {
-        model,
-        chat_format,
-        stats: Arc::default(),
-        slots: Arc::new(Semaphore::new(settings.max_requests)),
-        requests: AtomicU64::new(0),
-        started: (settings.clock)(),
-        settings,
-    };
-    let kv_memory = served.settings.kv_memory;
-    served.settings.cache_tokens = kv_memory.tokens(&served.model, served.limits(), (1, 1))?;
+    let (most, head_time) = (served.settings.max_connections, served.settings.head_time);
     let served = Arc::new(served);
     let mut worker = Worker::start(&served, step)?;
     let router = handlers::router(served, worker.sender());

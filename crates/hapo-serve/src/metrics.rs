@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 
-use crate::request::Endpoint;
+use crate::fields::Endpoint;
 
 /// Numbers for `/health` and `/metrics`.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use hapo_sampler::{Decoding, Request, RngKey, Truncation};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::api_error::ApiError;
-use crate::fields::{self, is_empty};
+use crate::api_error::{ApiError, excerpt};
+use crate::fields::{self, Endpoint, is_empty};
 use crate::{Served, Settings};
 
 /// Most completions of one prompt.
@@ -22,22 +22,6 @@ const MAX_TOP: usize = 20;
 const MAX_STOPS: usize = 16;
 /// `max_tokens` of `OpenAI`'s completions where a request does not say.
 const COMPLETION_TOKENS: usize = 16;
-
-/// Which of the two ways of asking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Endpoint {
-    Chat,
-    Completions,
-}
-
-impl Endpoint {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Chat => "chat/completions",
-            Self::Completions => "completions",
-        }
-    }
-}
 
 /// A request, checked, with its prompts as tokens.
 #[derive(Debug)]
@@ -415,8 +399,4 @@ pub(crate) fn take<T: DeserializeOwned>(
 
 pub(crate) fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
     ApiError::bad(name, format!("{name}: expected {expected}, got {}", excerpt(got)))
-}
-
-pub(crate) fn excerpt(value: &Value) -> String {
-    hapo_core::excerpt(&value.to_string(), 80)
 }

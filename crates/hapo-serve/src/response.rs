@@ -4,7 +4,7 @@ use hapo_model::Tokenizer;
 use hapo_sampler::{FinishReason, ScoredToken};
 use serde_json::{Map, Value, json};
 
-use crate::request::Endpoint;
+use crate::fields::Endpoint;
 
 /// What every piece of one answer carries.
 #[derive(Clone, Debug)]

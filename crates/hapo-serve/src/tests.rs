@@ -10,11 +10,11 @@ use hapo_sampler::{ChatFormat, Engine, Event, KvMemory, choose_template};
 use serde_json::{Value, json};
 
 use crate::worker::Step;
-use crate::{Error, Settings, serve_with};
+use crate::{Error, Served, Settings, serve_with};
 
-type Served = tokio::task::JoinHandle<Result<(), Error>>;
+type Running = tokio::task::JoinHandle<Result<(), Error>>;
 
-async fn start(step: Step<Cpu>) -> (String, Served) {
+async fn start(step: Step<Cpu>) -> (String, Running) {
     let folder = hapo_testing::model_dir("tiny-qwen3");
     let LoadedModel { model, tokenizer, tokenizer_files, .. } =
         hapo_model::load(&folder, Cpu::new(1).unwrap(), |_| 64).unwrap();
@@ -40,7 +40,8 @@ async fn start(step: Step<Cpu>) -> (String, Served) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let stop = std::future::pending();
-    let served = tokio::spawn(serve_with(step, model, chat_format, settings, listener, stop));
+    let served = Served::new(model, chat_format, settings).unwrap();
+    let served = tokio::spawn(serve_with(step, served, listener, stop));
     (address, served)
 }
 

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::journal::Attempt;
 use crate::leak::leak;
-use crate::prompt_kind::PromptKind;
 
 /// Which of the good traces are taken. Ties go to the earlier attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +103,12 @@ pub(crate) struct Judged {
 /// What servers call the end of an answer that is not whole.
 const CUT: [&str; 6] = ["length", "max_tokens", "content_filter", "abort", "error", "tool_calls"];
 
+/// Judges an attempt. `conditioned_on` is the problem where the prompt had the gold answer: a prompt without it cannot
+/// leak it.
 pub(crate) fn judge(
     it: &Attempt,
     gold: &Gold,
-    problem: &str,
-    prompt: PromptKind,
+    conditioned_on: Option<&str>,
     rules: &Rules<'_>,
     span: Span,
 ) -> Result<Judged, String> {
@@ -133,8 +133,7 @@ pub(crate) fn judge(
     };
     Ok(Judged {
         outcome,
-        // A prompt without the gold answer cannot leak it.
-        leak: text.filter(|_| prompt == PromptKind::Conditioned).and_then(|it| leak(it, problem)),
+        leak: text.zip(conditioned_on).and_then(|(text, problem)| leak(text, problem)),
         length,
         prompt_tokens: it.prompt_tokens,
         completion_tokens: it.completion_tokens,

@@ -60,7 +60,7 @@ fn run(
 ) -> Result<(Summary, Vec<u8>), Error> {
     let client = Client::new(&server.endpoint, Some("sk-right"), retry_policy())?;
     let begin = OpenMode::ResumeOrStart;
-    let mut session = Session::open(data, output, origin(&client), rules(rule), begin, false)?;
+    let mut session = Session::open(data, output, origin(&client), rules(rule), begin)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(teach(&client, &mut session, std::future::pending(), |_| {}))?;
     session.write(true)?;
@@ -191,10 +191,10 @@ fn a_server_that_is_down_stops_the_run_and_failed_attempts_can_be_made_again() {
     );
     server.set(Mood::Calm);
     let client = Client::new(&server.endpoint, None, retry_policy()).unwrap();
-    let open = |retry| {
+    let open = || {
         let rules = rules(Rule::AllCorrect);
-        Session::open(&data, &output, origin(&client), rules, OpenMode::Resume, retry).unwrap()
+        Session::open(&data, &output, origin(&client), rules, OpenMode::Resume).unwrap()
     };
-    assert_eq!(open(false).summary().failed, 16);
-    assert_eq!(open(true).summary().attempts, 0);
+    assert_eq!(open().summary().failed, 16);
+    assert_eq!(open().retrying_failed().summary().attempts, 0);
 }

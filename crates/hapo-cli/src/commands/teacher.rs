@@ -195,8 +195,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         Some(model::template(asked, (&args.model).into())?)
     };
     let origin = args.origin(client.as_ref(), template.as_ref())?;
-    let (begin, again) = (args.begin(), args.retry_failed);
-    let mut session = Session::open(&dataset, &args.output, origin, rules, begin, again)?;
+    let mut session = Session::open(&dataset, &args.output, origin, rules, args.begin())?;
+    if args.retry_failed {
+        session = session.retrying_failed();
+    }
     let before = session.summary();
     if before.resumed > 0 {
         eprintln!("{} answers are in {} already", before.resumed, session.journal().display());

@@ -11,8 +11,6 @@ use hapo_sampler::ChatFormat;
 use hapo_train::grading::{gold_of, graded};
 use hapo_verify::{Extracting, Extraction};
 
-use crate::commands::data::To;
-use crate::failure::bad_input;
 use crate::support::arguments::{RewardArgs, one_of};
 use crate::support::{hub, model};
 
@@ -41,16 +39,10 @@ pub(crate) struct AdmissionArgs {
 
 impl AdmissionArgs {
     /// The rule, where a model is named.
-    pub(crate) fn open(&self, to: To) -> Result<Option<Solutions>> {
+    pub(crate) fn open(&self) -> Result<Option<Solutions>> {
         let (Some(named), Some(longest)) = (&self.model, self.max_response) else {
             return Ok(None);
         };
-        if to != To::Verl {
-            return Err(bad_input(
-                "--model: expected --to verl, the other layouts have texts",
-                "leave --model out",
-            ));
-        }
         let folder = hub::model_folder(named)?;
         let folder = Path::new(&folder);
         let files = hapo_model::folder::read_tokenizer_files(folder)?;
@@ -121,8 +113,8 @@ impl Solutions {
         Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
     }
 
-    /// Says how many rows have one, and why others were left out.
-    pub(crate) fn say(&self) {
+    /// Prints how many rows have a teacher, and why the others have none.
+    pub(crate) fn print_counts(&self) {
         eprintln!("{} of {} rows have a teacher", self.admitted, self.rows);
         for (why, count) in &self.refused {
             eprintln!("{count} left out: {why}");

@@ -10,9 +10,16 @@ use std::cmp::Ordering;
 
 use crate::decimal::Decimal;
 
-/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`, for `a`, `b` from 1 to 2⁶¹.
+/// The ratio `a / b` of two numbers from 1 to 2⁶¹.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ratio {
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+}
+
+/// The first step t ≥ 1 with `t / T ≥ e_off + ln(a/b) / k`.
 pub(crate) fn first_closed_step(
-    ratio: (u64, u64),
+    ratio: Ratio,
     turn_off_epoch: Decimal,
     steepness: Decimal,
     steps_per_epoch: u64,
@@ -23,11 +30,12 @@ pub(crate) fn first_closed_step(
 
 fn from_limbs(
     mut limbs: usize,
-    (a, b): (u64, u64),
+    ratio: Ratio,
     turn_off_epoch: Decimal,
     steepness: Decimal,
     steps_per_epoch: u64,
 ) -> u64 {
+    let Ratio { a, b } = ratio;
     if a == b {
         let numerator = u128::from(steps_per_epoch) * u128::from(turn_off_epoch.numerator());
         return (numerator.div_ceil(u128::from(turn_off_epoch.power())) as u64).max(1);
@@ -211,7 +219,7 @@ impl Natural {
 
 #[cfg(test)]
 mod tests {
-    use super::{Natural, first_closed_step, from_limbs, ln_enclosure};
+    use super::{Natural, Ratio, first_closed_step, from_limbs, ln_enclosure};
     use num_bigint::BigUint;
 
     fn big(it: &Natural) -> BigUint {
@@ -246,13 +254,15 @@ mod tests {
     /// ln 3 / 10 = 0.109861228866810969…, so the rung m = 1, s = 0 meets step 1 between these two settings.
     #[test]
     fn d1_a_setting_a_trillionth_from_a_step_is_decided_right() {
-        let closes =
-            |turn_off: &str| first_closed_step((3, 1), turn_off.parse().unwrap(), 10.into(), 1);
+        let closes = |turn_off: &str| {
+            first_closed_step(Ratio { a: 3, b: 1 }, turn_off.parse().unwrap(), 10.into(), 1)
+        };
         assert_eq!(closes("0.890138771133"), 1);
         assert_eq!(closes("0.890138771134"), 2);
         // And the mirrored rung, s = 1: e_1 = e_off − 0.1098….
-        let closes =
-            |turn_off: &str| first_closed_step((1, 3), turn_off.parse().unwrap(), 10.into(), 1);
+        let closes = |turn_off: &str| {
+            first_closed_step(Ratio { a: 1, b: 3 }, turn_off.parse().unwrap(), 10.into(), 1)
+        };
         assert_eq!(closes("1.109861228866"), 1);
         assert_eq!(closes("1.109861228867"), 2);
         assert_eq!(closes("0.01"), 1);
@@ -265,8 +275,9 @@ mod tests {
         let (turn_off, steepness) = ("0.5".parse().unwrap(), "0.001".parse().unwrap());
         let mut undecided_by_one_limb = 0;
         for a in 2..20_000 {
-            let step = first_closed_step((a, 1), turn_off, steepness, 1_000_000_000);
-            assert_eq!(step, from_limbs(5, (a, 1), turn_off, steepness, 1_000_000_000), "ln {a}");
+            let ratio = Ratio { a, b: 1 };
+            let step = first_closed_step(ratio, turn_off, steepness, 1_000_000_000);
+            assert_eq!(step, from_limbs(5, ratio, turn_off, steepness, 1_000_000_000), "ln {a}");
             let (low, high) = ln_enclosure(a, 1, 1);
             let steps = |it: &Natural| (big(it) * 1_000_000_000_000_u64) >> 64;
             undecided_by_one_limb += usize::from(steps(&low) != steps(&high));
@@ -277,8 +288,8 @@ mod tests {
     #[test]
     fn the_largest_settings_stay_within_a_word() {
         let million = 1_000_000.into();
-        let step =
-            first_closed_step((131_069, 1), million, "0.001".parse().unwrap(), 1_000_000_000);
+        let ratio = Ratio { a: 131_069, b: 1 };
+        let step = first_closed_step(ratio, million, "0.001".parse().unwrap(), 1_000_000_000);
         // 10^15 + 10^12 · ln 131069.
         assert_eq!(step, 1_000_000_000_000_000 + 11_783_479_181_073 + 1);
     }

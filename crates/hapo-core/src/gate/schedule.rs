@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::decimal::Decimal;
 use crate::rollout::Step;
 
-use super::logarithm::first_closed_step;
+use super::logarithm::{Ratio, first_closed_step};
 use super::settings::{Annealing, Gate, GateError, GateWarning, Threshold};
 
 /// The gate's decisions for every step of a run (Eq. 7–9, D1–D5).
@@ -27,7 +27,7 @@ pub struct Schedule {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Rung {
-    ratio: (u64, u64),
+    ratio: Ratio,
     first_closed_step: u64,
 }
 
@@ -212,7 +212,7 @@ impl Schedule {
         let rungs = match sigmoid {
             None => Vec::new(),
             Some((turn_off_epoch, steepness)) => (self.rungs.iter().enumerate())
-                .map(|(successes, Rung { ratio: (a, b), first_closed_step })| RungRow {
+                .map(|(successes, Rung { ratio: Ratio { a, b }, first_closed_step })| RungRow {
                     successes,
                     closes_at_epoch: turn_off_epoch.to_f64()
                         + (*a as f64 / *b as f64).ln() / steepness.to_f64(),
@@ -326,15 +326,18 @@ fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usiz
     }
 }
 
-/// (a, b) with `e_s` = `e_off` + ln(a/b)/k. The derived threshold gives (2(m−s)+1)/(2s+1) (D1); the manual one
+/// a/b with `e_s` = `e_off` + ln(a/b)/k. The derived threshold gives (2(m−s)+1)/(2s+1) (D1); the manual one
 /// (2(2+N)γ0 − 2s − 2)/(2s+1), which for s = 0 is the e* of D3. Both solve `γ_t` = (1+s)/(2+N) in Eq. 9.
-fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> (u64, u64) {
+fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> Ratio {
     let s = successes as u64;
     match threshold {
-        Threshold::Derived { success_limit } => (2 * (success_limit as u64 - s) + 1, 2 * s + 1),
+        Threshold::Derived { success_limit } => {
+            Ratio { a: 2 * (success_limit as u64 - s) + 1, b: 2 * s + 1 }
+        }
         Threshold::Manual { gamma0 } => {
             let doubled = 2 * (2 + group_size as u64) * gamma0.numerator();
-            (doubled - (2 * s + 2) * gamma0.power(), (2 * s + 1) * gamma0.power())
+            let a = doubled - (2 * s + 2) * gamma0.power();
+            Ratio { a, b: (2 * s + 1) * gamma0.power() }
         }
     }
 }

@@ -84,16 +84,19 @@ impl PythonJson {
             }
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<Value> = value.try_iter()?.collect();
-                self.list('[', ']', items.len(), depth, out, |index, out| {
+                out.push('[');
+                self.items(items.len(), depth, out, |index, out| {
                     self.write(&items[index], depth + 1, out)
                 })?;
+                out.push(']');
             }
             ValueKind::Map => {
                 let mut keys: Vec<Value> = value.try_iter()?.collect();
                 if self.sort_keys {
                     keys.sort();
                 }
-                self.list('{', '}', keys.len(), depth, out, |index, out| {
+                out.push('{');
+                self.items(keys.len(), depth, out, |index, out| {
                     let key = &keys[index];
                     if let Some(text) = key.as_str() {
                         self.quote(text, out);
@@ -106,16 +109,16 @@ impl PythonJson {
                     out.push_str(&self.key);
                     self.write(&value.get_item(key)?, depth + 1, out)
                 })?;
+                out.push('}');
             }
             kind => return cannot(&format!("expected a value of JSON, got one of kind {kind}")),
         }
         Ok(())
     }
 
-    fn list(
+    /// The items between the brackets of a list or an object.
+    fn items(
         &self,
-        open: char,
-        close: char,
         length: usize,
         depth: usize,
         out: &mut String,
@@ -127,7 +130,6 @@ impl PythonJson {
                 out.push_str(&indent.repeat(depth));
             }
         };
-        out.push(open);
         for index in 0..length {
             if index > 0 {
                 out.push_str(&self.item);
@@ -138,7 +140,6 @@ impl PythonJson {
         if length > 0 {
             line(depth, out);
         }
-        out.push(close);
         Ok(())
     }
 
@@ -175,7 +176,7 @@ pub(super) fn python_float(number: f64) -> String {
         return if number > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
     let scientific = format!("{number:e}");
-    let (digits, exponent) = scientific.split_once('e').expect("`e` was asked for");
+    let (digits, exponent) = scientific.split_once('e').expect("the format writes `e`");
     let exponent: i32 = exponent.parse().expect("an exponent is an integer");
     if number != 0.0 && !(-4..16).contains(&exponent) {
         let sign = if exponent < 0 { '-' } else { '+' };

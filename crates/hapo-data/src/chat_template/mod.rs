@@ -19,10 +19,10 @@ use std::sync::Arc;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::Error;
+use crate::error::Error;
 pub use bounds::{MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, TIME};
 use json::tojson;
 use strftime::strftime;
@@ -34,22 +34,6 @@ pub const RECURSION: usize = 100;
 /// What `strftime_now` tells where results must not depend on the day: 26 July 2024, the day that
 /// Llama 3.2's template takes where it is told none. Seconds of the Unix epoch.
 pub const FIXED_TIME: i64 = 1_721_952_000;
-
-/// One turn of a dialogue.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Message {
-    /// `system`, `user` or `assistant`, or whatever else the template knows.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-}
-
-impl Message {
-    /// A turn of `role`.
-    pub fn new(role: &str, content: impl Into<String>) -> Self {
-        Self { role: role.to_owned(), content: content.into() }
-    }
-}
 
 /// How a dialogue is rendered.
 #[derive(Clone, Debug)]
@@ -290,6 +274,7 @@ impl std::io::Write for Bounded {
 mod tests {
     use super::json::python_float;
     use super::*;
+    use crate::example::Message;
 
     fn render(source: &str, messages: &[Message]) -> Result<String, Error> {
         ChatTemplate::new("tiny", source, BTreeMap::new())?.render(&messages, &Rendering::prompt())

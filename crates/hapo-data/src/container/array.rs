@@ -1,7 +1,7 @@
 //! One JSON array, element by element: only the element at hand is in memory.
 
 use super::{RawRow, damage, damaged};
-use crate::Error;
+use crate::error::Error;
 use crate::value::{fault, parse_row};
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};

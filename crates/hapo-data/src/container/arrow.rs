@@ -6,7 +6,7 @@
 
 use super::guard::fenced;
 use super::{RawRow, damage, damaged, read_up_to};
-use crate::Error;
+use crate::error::Error;
 use crate::value::{Object, Value};
 use arrow_array::builder::BufferBuilder;
 use arrow_array::cast::AsArray;

@@ -4,7 +4,7 @@
 //! expected.
 
 use super::{RawRow, damage};
-use crate::Error;
+use crate::error::Error;
 use crate::value::{Fault, Object, Value, fault};
 use ::csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 use std::io::{self, Read};

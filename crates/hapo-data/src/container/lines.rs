@@ -1,7 +1,7 @@
 //! One JSON object per line.
 
 use super::{RawRow, damage};
-use crate::Error;
+use crate::error::Error;
 use crate::value::{fault, parse_row};
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};

@@ -16,8 +16,9 @@ mod lines;
 pub(crate) mod parquet;
 mod thrift;
 
+use crate::error::Error;
+use crate::row::LINE_LIMIT;
 use crate::value::{Fault, Object};
-use crate::{Error, LINE_LIMIT};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
@@ -65,15 +66,15 @@ pub(crate) struct RawRow {
 pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Error>> + 'a>;
 
 /// A file that was opened.
-pub(crate) struct Opened {
+pub(crate) struct Opened<'a> {
     pub(crate) container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
     pub(crate) compression: Option<&'static str>,
-    pub(crate) rows: RawRows<'static>,
+    pub(crate) rows: RawRows<'a>,
 }
 
 /// Opens a file whatever it is made of.
-pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
+pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Error> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(io)?;
     let mut magic = [0; 4];
@@ -93,7 +94,10 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
 const HEAD: u64 = 4096;
 
 /// Opens what a reader gives; `path` is its name in messages.
-pub(crate) fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Opened, Error> {
+pub(crate) fn open_reader(
+    reader: impl Read + 'static,
+    path: &Path,
+) -> Result<Opened<'static>, Error> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     let mut reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, reader));
     let compression = match reader.fill_buf().map_err(io)? {

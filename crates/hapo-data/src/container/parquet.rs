@@ -13,7 +13,7 @@ use super::delta;
 use super::guard::fenced;
 use super::thrift::{self, Thrift};
 use super::{RawRow, RawRows, damaged, read_up_to};
-use crate::Error;
+use crate::error::Error;
 use crate::value::{Object, Value};
 use parquet::column::page::Page;
 use parquet::errors::ParquetError;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::Error;
 use crate::container::{self, Container, RawRows};
+use crate::error::Error;
 use crate::value::Object;
 
 /// The rows of any file as JSON objects, for a reader that looks for fields of another kind: whatever a container

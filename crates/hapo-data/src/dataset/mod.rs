@@ -12,9 +12,11 @@ mod prompt_text;
 mod rows;
 mod sources;
 
-use crate::container::{self, Container, Lines};
+use crate::container::{self, Container, Lines, Opened};
+use crate::error::Error;
+use crate::example::Example;
 use crate::layouts::{self, Columns, DATASET_LAYOUTS};
-use crate::{BadRow, Error, Message, Row};
+use crate::row::{BadRow, Row};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -27,54 +29,6 @@ pub use prompt_text::{PromptText, prompt_text};
 use rows::Reading;
 pub use rows::Rows;
 pub use sources::data_files;
-
-/// A problem, its answer, and how teachers solve it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Example {
-    /// Unique in its dataset.
-    pub id: String,
-    /// The text that goes into a template.
-    pub problem: String,
-    /// The gold answer, as the grader will read it. Empty where the file has none.
-    pub answer: String,
-    /// Further gold answers of which any counts as well; see [`Example::golds`]. Nearly always empty.
-    pub other_answers: Vec<String>,
-    /// The teachers' solutions, as the assistant would say them, without the end token. Often empty.
-    pub teachers: Vec<String>,
-    /// Hints that the problem may be shown with, the weakest first. Nearly always empty.
-    pub hints: Vec<String>,
-    /// Where the problem comes from.
-    pub source: Option<String>,
-    /// How hard it is, in the words of its source.
-    pub level: Option<String>,
-    /// What it is about.
-    pub subject: Option<String>,
-    /// The system's text that the file puts before the problem. Templates bring their own.
-    pub system: Option<String>,
-    /// The prompt as a dialogue, where it is more than a system's text and one turn of the user.
-    pub messages: Vec<Message>,
-    /// The whole prompt, where the file holds it with a template already put around the problem.
-    pub rendered: Option<String>,
-    /// The whole row as a JSON object, where rows are read by [`Rows::keeping_fields`].
-    pub fields: Option<String>,
-    /// Where it stands in its file: the line or row, from 1. 0 for what comes from no file.
-    pub row: u64,
-    /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
-    /// problem where avg@32 is to be measured.
-    pub copies: u32,
-}
-
-impl Example {
-    /// k of avg@k: how often the file has this problem.
-    pub fn k(&self) -> u32 {
-        self.copies + 1
-    }
-
-    /// The gold answers, any of which counts.
-    pub fn golds(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
-    }
-}
 
 /// Examples in the order of their file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -167,7 +121,9 @@ pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'sta
 pub fn read_rows<'a>(reader: impl BufRead + 'a, file: &str, line_limit: usize) -> Rows<'a> {
     let path = PathBuf::from(file);
     let lines = Lines::new(reader, &path, line_limit);
-    Rows::new(&path, &layouts::OWN, Container::JsonLines, None, VecDeque::new(), Box::new(lines))
+    let opened =
+        Opened { container: Container::JsonLines, compression: None, rows: Box::new(lines) };
+    Rows::new(&path, &layouts::OWN, VecDeque::new(), opened)
 }
 
 /// Reads a whole file into memory.

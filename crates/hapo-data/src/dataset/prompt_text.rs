@@ -1,6 +1,8 @@
 //! What the prompt of an example is made from.
 
-use crate::{Error, Example, Message, PromptTemplate};
+use crate::error::Error;
+use crate::example::{Example, Message};
+use crate::template::PromptTemplate;
 
 /// What the template goes around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use sha2::{Digest, Sha256};
 
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
+use crate::error::Error;
 use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout};
+use crate::row::{BadRow, Row};
 use crate::value::{Fault, Value, fault, shorten};
-use crate::{BadRow, Error, Row};
 
 /// Rows that are read to find the layout.
 const HEAD_ROWS: usize = 64;
@@ -63,11 +64,10 @@ impl<'a> Rows<'a> {
     pub(super) fn new(
         path: &Path,
         layout: &'static Layout,
-        container: Container,
-        compression: Option<&'static str>,
         head: VecDeque<Result<RawRow, Error>>,
-        rest: RawRows<'a>,
+        opened: Opened<'a>,
     ) -> Self {
+        let Opened { container, compression, rows: rest } = opened;
         Rows {
             file: path.display().to_string(),
             further: VecDeque::new(),
@@ -104,14 +104,13 @@ impl<'a> Rows<'a> {
 
     /// Looks at the first rows and finds the layout that fits them best, unless one is given.
     pub(super) fn begin(
-        opened: Opened,
+        mut opened: Opened<'static>,
         path: &Path,
         reading: Reading,
     ) -> Result<Rows<'static>, Error> {
-        let Opened { container, compression, mut rows } = opened;
         let mut head = VecDeque::new();
         while matches!(reading, Reading::Recognised) && head.len() < HEAD_ROWS {
-            let Some(row) = rows.next() else { break };
+            let Some(row) = opened.rows.next() else { break };
             let ends = row.is_err();
             head.push_back(row);
             if ends {
@@ -121,9 +120,9 @@ impl<'a> Rows<'a> {
         let layout = match &reading {
             Reading::As(layout) => layout,
             Reading::Columns(_) => &layouts::COLUMNS,
-            Reading::Recognised => recognise(&mut head, container, path)?,
+            Reading::Recognised => recognise(&mut head, opened.container, path)?,
         };
-        Ok(Rows { reading, ..Rows::new(path, layout, container, compression, head, rows) })
+        Ok(Rows { reading, ..Rows::new(path, layout, head, opened) })
     }
 
     /// Opens the next file; `false` when there is none.

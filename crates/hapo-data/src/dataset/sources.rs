@@ -1,7 +1,7 @@
 //! The files of a data set: a file, a folder in one of the shapes in which `datasets` and the hub leave
 //! them, or a pattern.
 
-use crate::Error;
+use crate::error::Error;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

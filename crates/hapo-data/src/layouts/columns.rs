@@ -4,8 +4,10 @@ use super::Layout;
 use super::fields::{
     gold, gold_of_solution, is_worked, set_text_or_messages_of, solutions, with_solutions,
 };
+use crate::container::Container;
+use crate::error::Error;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, unexpected};
-use crate::{Container, Error, Example};
 use serde::{Deserialize, Serialize};
 
 /// Which column holds what, for files that no layout fits. A name with dots leads into structures:

@@ -1,7 +1,8 @@
 //! What several layouts read alike: prompts of messages, golds, the last box of a solution.
 
+use crate::example::{Example, Message};
+use crate::template::{TEMPLATES, render};
 use crate::value::{Fault, Object, Value, fault, unexpected};
-use crate::{Example, Message, TEMPLATES, render};
 
 /// A text with something in it.
 pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {

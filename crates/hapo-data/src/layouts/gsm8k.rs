@@ -3,8 +3,9 @@
 
 use super::Layout;
 use super::fields::{set_labels, text, with_solutions};
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, fault};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "gsm8k",

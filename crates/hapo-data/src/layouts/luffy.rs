@@ -4,8 +4,9 @@
 use super::Layout;
 use super::fields::{messages, without_end_token};
 use super::verl;
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, fault, unexpected};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "luffy",

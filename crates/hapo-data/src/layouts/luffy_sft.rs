@@ -4,8 +4,9 @@
 use super::Layout;
 use super::fields::{gold_from_teacher, messages, set_labels, set_prompt};
 use super::luffy::solution;
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "luffy-sft",

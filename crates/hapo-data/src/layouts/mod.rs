@@ -17,8 +17,9 @@ mod trl_grpo;
 mod trl_sft;
 mod verl;
 
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object};
-use crate::{Container, Example};
 
 #[cfg(test)]
 pub(crate) use fields::last_boxed;

@@ -4,8 +4,9 @@
 
 use super::Layout;
 use super::fields::{completion, finish, optional_text, set_text_or_messages};
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "openrlhf",

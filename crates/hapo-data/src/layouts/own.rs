@@ -7,8 +7,9 @@
 
 use super::Layout;
 use super::fields::{optional_label, optional_text, solution_beside, text};
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, fault, unexpected};
-use crate::{Container, Example};
 
 pub(crate) const LAYOUT: Layout = Layout {
     name: "own",

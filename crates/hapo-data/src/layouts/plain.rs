@@ -6,8 +6,9 @@ use super::Layout;
 use super::fields::{
     gold, gold_of_solution, is_worked, optional_label, optional_text, solutions, with_solutions,
 };
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, unexpected};
-use crate::{Container, Example};
 
 pub(crate) const LAYOUT: Layout = Layout {
     name: "plain",

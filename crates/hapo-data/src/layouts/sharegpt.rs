@@ -4,8 +4,9 @@
 use super::Layout;
 use super::fields::{dialogue, finish, optional_text};
 use super::trl_grpo::GOLDS;
+use crate::container::Container;
+use crate::example::{Example, Message};
 use crate::value::{Fault, Object, Value, fault, unexpected};
-use crate::{Container, Example, Message};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "sharegpt",

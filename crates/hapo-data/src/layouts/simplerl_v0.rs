@@ -3,8 +3,9 @@
 
 use super::Layout;
 use super::fields::{gold_of, optional_text, problem_in, set_labels, text};
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, unexpected};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "simplerl-v0",

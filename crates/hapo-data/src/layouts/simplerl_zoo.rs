@@ -3,8 +3,9 @@
 use super::Layout;
 use super::fields::{messages, problem_in};
 use super::verl;
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, fault};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "simplerl-zoo",

@@ -4,8 +4,9 @@
 
 use super::Layout;
 use super::fields::{gold_of, is_worked, set_labels, set_text_or_messages, solution_beside};
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "trl-grpo",

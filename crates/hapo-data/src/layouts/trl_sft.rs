@@ -9,8 +9,9 @@ use super::fields::{
     without_end_token,
 };
 use super::trl_grpo::GOLDS;
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "trl-sft",

@@ -6,8 +6,9 @@ use super::Layout;
 use super::fields::{
     gold, is_worked, messages, optional_label, optional_text, set_prompt, solution_beside,
 };
+use crate::container::Container;
+use crate::example::Example;
 use crate::value::{Fault, Object, Value, unexpected};
-use crate::{Container, Example};
 
 pub(super) const LAYOUT: Layout = Layout {
     name: "verl",

@@ -7,7 +7,8 @@
 //! no file.
 
 use super::{Family, Problem, Split, find_family, split_of};
-use crate::{EndOfTurn, Error, find_template, render};
+use crate::error::Error;
+use crate::template::{EndOfTurn, find_template, render};
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 

@@ -57,8 +57,9 @@ pub use split::{HeldOutSet, MINI6, Split, TaskSet, held_out, make_set, problems,
 pub use teacher::TeacherSteps;
 pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
 
-use crate::Error;
+use crate::error::Error;
 use hapo_core::CounterRng;
+use sha2::{Digest, Sha256};
 
 /// The families, in the order in which they are listed everywhere.
 pub const FAMILIES: &[Family] = &[multiply::FAMILY, add::FAMILY, linear::FAMILY];
@@ -166,6 +167,16 @@ fn digits_of_columns(totals: impl Iterator<Item = u64>) -> Vec<u64> {
         digits.push(carry);
     }
     digits
+}
+
+/// The first eight bytes of the SHA-256 of a key and a text.
+fn keyed_hash(key: &str, text: &str) -> u64 {
+    let mut hash = Sha256::new();
+    hash.update(key.as_bytes());
+    hash.update([0]);
+    hash.update(text.as_bytes());
+    let digest = hash.finalize();
+    u64::from_le_bytes(digest[..8].try_into().expect("a SHA-256 digest has 32 bytes"))
 }
 
 #[cfg(test)]

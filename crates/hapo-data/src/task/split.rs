@@ -8,11 +8,12 @@
 //! Price: one problem in five is lost to pretraining, the shortest multiplication facts included;
 //! they still occur as columns of longer ones.
 
-use super::{FAMILIES, Family, Problem, TeacherSteps, find_family};
-use crate::{Dataset, Error, Example};
+use super::{FAMILIES, Family, Problem, TeacherSteps, find_family, keyed_hash};
+use crate::dataset::Dataset;
+use crate::error::Error;
+use crate::example::Example;
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 
 /// What a problem may be used for.
@@ -201,13 +202,4 @@ pub fn held_out(set: &HeldOutSet, count: usize) -> Result<Dataset, Error> {
         teacher_coverage: 0.0,
         teacher_steps: TeacherSteps::Exact,
     })
-}
-
-pub(super) fn keyed_hash(key: &str, text: &str) -> u64 {
-    let mut hash = Sha256::new();
-    hash.update(key.as_bytes());
-    hash.update([0]);
-    hash.update(text.as_bytes());
-    let digest = hash.finalize();
-    u64::from_le_bytes(digest[..8].try_into().expect("a SHA-256 digest has 32 bytes"))
 }

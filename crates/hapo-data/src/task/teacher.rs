@@ -6,8 +6,7 @@
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 
-use super::split::keyed_hash;
-use super::{Family, Problem, RESPONSE_LIMIT};
+use super::{Family, Problem, RESPONSE_LIMIT, keyed_hash};
 
 /// How the built-in task's teacher writes its steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

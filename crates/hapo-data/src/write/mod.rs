@@ -15,7 +15,8 @@ mod verl;
 pub use own::{write_file, write_row};
 pub use verl::SOURCE as VERL_SOURCE;
 
-use crate::{Error, Example};
+use crate::error::Error;
+use crate::example::Example;
 use hapo_core::TokenId;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -186,7 +187,7 @@ impl Writer {
             Format::Verl { teachers, tokens } => {
                 self.without_source += u64::from(example.source.is_none());
                 let solution = tokens.then(|| solution.unwrap_or_default());
-                verl::write_row(&mut line, example, self.rows, (teachers, solution))
+                verl::write_row(&mut line, example, self.rows, teachers, solution)
             }
         };
         let written = written.and_then(|()| match &mut self.sink {

@@ -1,6 +1,8 @@
 //! Our own layout, row by row.
 
-use crate::{Dataset, Error, Example};
+use crate::dataset::Dataset;
+use crate::error::Error;
+use crate::example::Example;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

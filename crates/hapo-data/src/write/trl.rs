@@ -2,7 +2,7 @@
 //! `completion`. TRL's SFT reads prompt and completion; its GRPO hands the other columns to the reward
 //! function.
 
-use crate::{Example, Message};
+use crate::example::{Example, Message};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 

@@ -4,8 +4,8 @@
 //! are several. What verl has no column for lies in `extra_info`. The tokens of an admitted solution have a column of
 //! their own where an engine is to read them.
 
+use crate::example::{Example, Message};
 use crate::value::{Object, Value};
-use crate::{Example, Message};
 use hapo_core::TokenId;
 use std::io::{self, Write};
 
@@ -61,7 +61,8 @@ pub(super) fn write_row(
     writer: &mut impl Write,
     example: &Example,
     index: u64,
-    (teachers, solution): (usize, Option<&[TokenId]>),
+    teachers: usize,
+    solution: Option<&[TokenId]>,
 ) -> io::Result<()> {
     let mut row = row(example, index.into(), teachers);
     if let Some(tokens) = solution {

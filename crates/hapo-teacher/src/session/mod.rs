@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::journal::{Attempt, FORMAT, Line, Origin, WrittenLine};
 use crate::judgement::{Judged, Leaked, Outcome, Rule, Rules, judge};
+use crate::prompt_kind::PromptKind;
 
 /// Counts over a session's attempts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -74,7 +75,7 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// Opens the journal next to `output` (its name and `.journal`) and judges what is in it.
     ///
-    /// `origin.input` is set here. With `retry_failed`, attempts that failed count as not made.
+    /// `origin.input` is set here.
     ///
     /// # Errors
     /// [`Error::Gold`] for a gold answer that the grader cannot read; [`Error::Run`] for the journal.
@@ -84,7 +85,6 @@ impl<'a> Session<'a> {
         mut origin: Origin,
         rules: Rules<'a>,
         mode: OpenMode,
-        retry_failed: bool,
     ) -> Result<Self, Error> {
         let golds: Vec<Gold> = dataset
             .examples
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
                     return Err(format!("one at prompt {prompt} of {}", golds.len()));
                 };
                 let problem = &dataset.examples[prompt].problem;
-                let judged = judge(&it, gold, problem, origin.prompt, &rules, span);
+                let judged = judge(&it, gold, conditioned_on(&origin, problem), &rules, span);
                 let judged = judged.inspect_err(|it| grading_failed = Some(it.clone()))?;
                 last_failure = it.failed.or(last_failure.take());
                 // An attempt that failed may have been made again.
@@ -125,11 +125,6 @@ impl<'a> Session<'a> {
             return Err(Error::Grader { problem });
         }
         let journal = journal?;
-        if retry_failed {
-            for it in &mut done {
-                it.retain(|_, it| it.outcome != Outcome::Failed);
-            }
-        }
         let mut session = Self {
             dataset,
             golds,
@@ -143,6 +138,15 @@ impl<'a> Session<'a> {
         };
         session.resumed = session.summary().attempts;
         Ok(session)
+    }
+
+    /// Counts attempts that failed as not made.
+    pub fn retrying_failed(mut self) -> Self {
+        for attempts in &mut self.done {
+            attempts.retain(|_, judged| judged.outcome != Outcome::Failed);
+        }
+        self.resumed = self.summary().attempts;
+        self
     }
 
     /// What the completions belong to.
@@ -217,7 +221,7 @@ impl<'a> Session<'a> {
         let span = self.journal.append(&WrittenLine { prompt, attempt, it })?;
         let problem = &self.dataset.examples[prompt].problem;
         let gold = &self.golds[prompt];
-        let judged = judge(it, gold, problem, self.origin.prompt, &self.rules, span)
+        let judged = judge(it, gold, conditioned_on(&self.origin, problem), &self.rules, span)
             .map_err(|problem| Error::Grader { problem })?;
         let outcome = judged.outcome;
         self.done[prompt].insert(attempt, judged);
@@ -319,4 +323,9 @@ fn fingerprint(dataset: &Dataset) -> String {
         }
     }
     hapo_core::hex(hash.finalize())
+}
+
+/// The problem, where the prompt has its gold answer.
+fn conditioned_on<'p>(origin: &Origin, problem: &'p str) -> Option<&'p str> {
+    (origin.prompt == PromptKind::Conditioned).then_some(problem)
 }

@@ -54,7 +54,7 @@ fn completed(text: &str) -> Attempt {
 }
 
 fn open<'a>(dataset: &'a Dataset, output: &Path, rules: Rules<'a>) -> Result<Session<'a>, Error> {
-    Session::open(dataset, output, origin(0.5), rules, OpenMode::ResumeOrStart, false)
+    Session::open(dataset, output, origin(0.5), rules, OpenMode::ResumeOrStart)
 }
 
 /// Attempts 0, 1, 2 at prompt 0, then what each rule takes from the same journal.
@@ -174,7 +174,7 @@ fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
     std::fs::write(&journal, &whole).unwrap();
     let other = |temperature, begin| {
         let rules = rules(Rule::AllCorrect, Leaked::Last);
-        Session::open(&data, &output, origin(temperature), rules, begin, false)
+        Session::open(&data, &output, origin(temperature), rules, begin)
     };
     let message = other(0.75, OpenMode::ResumeOrStart).err().unwrap().to_string();
     let expected = format!(
@@ -204,7 +204,8 @@ fn failed_attempts_are_made_again_on_demand_and_the_answer_counts() {
     let failed = Attempt { text: None, failed: Some("status 500".into()), ..completed("") };
     let again = |retry| {
         let rules = rules(Rule::AllCorrect, Leaked::Last);
-        Session::open(&data, &output, origin(0.5), rules, OpenMode::ResumeOrStart, retry).unwrap()
+        let session = open(&data, &output, rules).unwrap();
+        if retry { session.retrying_failed() } else { session }
     };
     again(false).record(0, 1, &failed).unwrap();
     assert_eq!(again(false).wanted(0), [0, 2]);

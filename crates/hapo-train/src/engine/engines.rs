@@ -12,7 +12,7 @@ use hapo_core::Loss;
 use hapo_kernels::{AdamW, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
-use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, sample_watched};
+use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, Watch, sample_watched};
 
 use crate::error::Result;
 use crate::observe::meter::Meter;
@@ -176,9 +176,12 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
         requests: &[GroupRequest<'_>],
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>> {
-        let until = (&self.chat_format.tokenizer, &self.stop_strings[..]);
-        let watch = |share| self.meter.tell("sampling", share);
-        Ok(sample_watched(weights.model, requests, settings, until, &watch)?)
+        let watch = Watch {
+            tokenizer: &self.chat_format.tokenizer,
+            stop_strings: &self.stop_strings,
+            progress: &|share| self.meter.tell("sampling", share),
+        };
+        Ok(sample_watched(weights.model, requests, settings, watch)?)
     }
 
     fn set_meter(&mut self, meter: Meter) {

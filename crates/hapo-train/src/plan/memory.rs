@@ -5,7 +5,7 @@ use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
     PREFILL_TOKENS, PackedBatch, ParamLayout, REREAD_TOKENS, Tape, Target, generation_bytes,
 };
-use hapo_sampler::KvMemory;
+use hapo_sampler::{KvMemory, Longest};
 
 use super::{Change, DeviceSpec, Held, Lengths, Part, Workload};
 use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
@@ -103,11 +103,12 @@ impl Sampling {
         let (most, rows) = self.buffers();
         let generation = generation_bytes(device.habits(), config, rows, rank) as u64;
         let format = kv_format(config, device);
-        let one = (self.prompt, self.response);
+        let one = Longest { prompt: self.prompt, completion: self.response };
         let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
-        let tokens = KvMemory::fit::<Cpu>((config, format), most, bytes, one)
-            .unwrap_or_else(|_| KvCache::<Cpu>::cost(one.0) + KvCache::<Cpu>::cost(one.1));
+        let tokens = KvMemory::fit::<Cpu>(config, format, most, bytes, one).unwrap_or_else(|_| {
+            KvCache::<Cpu>::cost(one.prompt) + KvCache::<Cpu>::cost(one.completion)
+        });
         SampledMemory {
             tokens,
             cache: KvCache::<Cpu>::bytes(config, format, tokens) as u64,
@@ -198,8 +199,9 @@ fn sampled(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Sampling> {
 pub(crate) fn longest_sequences(
     recipe: &Recipe,
     sets: Option<&[EvalSet]>,
-) -> impl Iterator<Item = (usize, usize)> {
-    sampled(recipe, sets).into_iter().map(|it| (it.prompt, it.response))
+) -> impl Iterator<Item = Longest> {
+    let samplings = sampled(recipe, sets).into_iter();
+    samplings.map(|it| Longest { prompt: it.prompt, completion: it.response })
 }
 
 fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {

@@ -173,7 +173,7 @@ fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
         return Ok(());
     };
     for one in longest_sequences(recipe, plan.eval_sets()) {
-        KvMemory::fit::<D>((model.config(), model.kv_format()), usize::MAX, bytes, one).map_err(
+        KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one).map_err(
             |it| Error::Recipe {
                 origin: recipe.name().to_owned(),
                 field: "sampling.kv_memory".to_owned(),

@@ -140,13 +140,12 @@ impl Anchors {
     pub(super) fn near(
         &self,
         text: &str,
-        out: &mut Vec<Candidate>,
         colon: bool,
         reach: usize,
         dots: Dots,
         mut read: impl FnMut(usize) -> Option<Candidate>,
-    ) {
-        let mut from = 0;
+    ) -> Vec<Candidate> {
+        let (mut found, mut from) = (Vec::new(), 0);
         for start in self.answers.iter().copied() {
             if start < from {
                 continue;
@@ -164,7 +163,7 @@ impl Anchors {
                 if let Some(mut it) = read(at) {
                     it.start = start;
                     from = it.end;
-                    out.push(it);
+                    found.push(it);
                     break;
                 }
                 if dots == Dots::StopAtNewlines && c == Some('\n') {
@@ -172,6 +171,7 @@ impl Anchors {
                 }
             }
         }
+        found
     }
 
     /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another

@@ -124,14 +124,9 @@ pub(crate) fn candidates(
                     scan.formulas_at(at, Context::Plain)
                 }),
                 100 | 200 => {
-                    anchors.near(
-                        text,
-                        &mut found,
-                        priority == 100,
-                        50,
-                        Dots::MatchNewlines,
-                        |at| scan.formulas_at(at, Context::Plain),
-                    );
+                    let read = |at| scan.formulas_at(at, Context::Plain);
+                    let dots = Dots::MatchNewlines;
+                    found.extend(anchors.near(text, priority == 100, 50, dots, read));
                 }
                 300 => scan.all_formulas(Context::Plain, &mut found),
                 _ => {}

@@ -43,7 +43,8 @@ impl Scan<'_> {
             0 => anchors.announced(self.text, out, bare),
             50 => anchors.final_is(self.text, out, Dots::StopAtNewlines, bare),
             100 | 200 => {
-                anchors.near(self.text, out, priority == 100, 50, Dots::StopAtNewlines, whole);
+                let dots = Dots::StopAtNewlines;
+                out.extend(anchors.near(self.text, priority == 100, 50, dots, whole));
             }
             250 => {
                 let start = if self.text.starts_with("**") { 2 } else { 0 };

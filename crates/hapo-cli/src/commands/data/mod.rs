@@ -117,13 +117,24 @@ struct Convert {
 }
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
-pub(crate) enum To {
-    /// The workspace's own
+enum To {
+    /// The native layout
     Own,
     /// verl's, with LUFFY's target for teachers
     Verl,
     /// TRL's
     Trl,
+}
+
+impl To {
+    fn format(self, file: &Path, columns: Option<&Columns>, tokens: bool) -> Result<Format> {
+        Ok(match self {
+            To::Own => Format::Own,
+            To::Trl => Format::Trl,
+            // The columns of a Parquet file are fixed before its first row.
+            To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, columns)?, tokens },
+        })
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -132,15 +143,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Check(args) => check(args),
         Command::Convert(args) => {
             let columns = args.columns.parsed()?;
-            let from = (args.file.as_path(), columns.as_ref());
-            let to = (args.to, args.admission.model.is_some());
-            let mut admission = args.admission.open(args.to)?;
-            let written = convert(from, to, &args.output, |rows, row| match &mut admission {
+            let (file, columns) = (args.file.as_path(), columns.as_ref());
+            let tokens = args.admission.model.is_some();
+            if tokens && args.to != To::Verl {
+                return Err(bad_input(
+                    "--model: expected --to verl, the other layouts have texts",
+                    "leave --model out",
+                ));
+            }
+            let mut admission = args.admission.open()?;
+            let format = args.to.format(file, columns, tokens)?;
+            let decide = |rows: &Rows<'_>, row: &Row| match &mut admission {
                 None => Ok(Decision::Write),
-                Some(it) => it.decide(rows, row),
-            })?;
-            if let Some(it) = &admission {
-                it.say();
+                Some(solutions) => solutions.decide(rows, row),
+            };
+            let written = convert(file, columns, &args.output, format, decide)?;
+            if let Some(solutions) = &admission {
+                solutions.print_counts();
             }
             say_written(&written, &args.output, args.json)
         }
@@ -304,8 +323,8 @@ fn check(args: &Check) -> Result<()> {
                 "clean the files one by one",
             ));
         };
-        let from = (file.as_path(), columns.as_ref());
-        let written = convert(from, (args.to, false), output, |rows, row| {
+        let format = args.to.format(file, columns.as_ref(), false)?;
+        let written = convert(file, columns.as_ref(), output, format, |rows, row| {
             let Some(bad) = judge(rows, row, grader) else {
                 solutions.add(row)?;
                 return Ok(Decision::Write);
@@ -457,20 +476,15 @@ fn is_own_answer(gold: &Gold, answer: &str) -> bool {
 
 /// Writes the rows of a file, by its named columns where it has some, that `decide` keeps.
 fn convert(
-    (file, columns): (&Path, Option<&Columns>),
-    (to, tokens): (To, bool),
+    file: &Path,
+    columns: Option<&Columns>,
     output: &Path,
+    format: Format,
     decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<Written> {
     let files = hapo_data::data_files(file)?;
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     not_an_input(output, &files)?;
-    let format = match to {
-        To::Own => Format::Own,
-        To::Trl => Format::Trl,
-        // The columns of a Parquet file are fixed before its first row.
-        To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, columns)?, tokens },
-    };
     let written = hapo_data::convert(file, columns, output, format, decide)?;
     if written.teachers_left_out > 0 {
         eprintln!(

@@ -1,0 +1,67 @@
+//! One problem of a data set.
+
+use serde::{Deserialize, Serialize};
+
+/// A problem, its answer, and how teachers solve it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Example {
+    /// Unique in its dataset.
+    pub id: String,
+    /// The text that goes into a template.
+    pub problem: String,
+    /// The gold answer, as the grader will read it. Empty where the file has none.
+    pub answer: String,
+    /// Further gold answers of which any counts as well; see [`Example::golds`]. Nearly always empty.
+    pub other_answers: Vec<String>,
+    /// The teachers' solutions, as the assistant would say them, without the end token. Often empty.
+    pub teachers: Vec<String>,
+    /// Hints that the problem may be shown with, the weakest first. Nearly always empty.
+    pub hints: Vec<String>,
+    /// Where the problem comes from.
+    pub source: Option<String>,
+    /// How hard it is, in the words of its source.
+    pub level: Option<String>,
+    /// Its subject.
+    pub subject: Option<String>,
+    /// The system's text that the file puts before the problem. Templates bring their own.
+    pub system: Option<String>,
+    /// The prompt as a dialogue, where it is more than a system's text and one turn of the user.
+    pub messages: Vec<Message>,
+    /// The whole prompt, where the file holds it with a template already put around the problem.
+    pub rendered: Option<String>,
+    /// The whole row as a JSON object, where rows are read by [`Rows::keeping_fields`](crate::Rows::keeping_fields).
+    pub fields: Option<String>,
+    /// Where it stands in its file: the line or row, from 1. 0 for what comes from no file.
+    pub row: u64,
+    /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
+    /// problem where avg@32 is to be measured.
+    pub copies: u32,
+}
+
+impl Example {
+    /// k of avg@k: how often the file has this problem.
+    pub fn k(&self) -> u32 {
+        self.copies + 1
+    }
+
+    /// The gold answers, any of which counts.
+    pub fn golds(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
+    }
+}
+
+/// One turn of a dialogue.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Message {
+    /// `system`, `user` or `assistant`, or whatever else the template knows.
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+impl Message {
+    /// A turn of `role`.
+    pub fn new(role: &str, content: impl Into<String>) -> Self {
+        Self { role: role.to_owned(), content: content.into() }
+    }
+}
