@@ -7,9 +7,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::advantage::{AdvantageRule, advantages};
 use crate::group::{Member, MixedGroup};
-use crate::loss::Kl;
 use crate::operators::Operator;
 use crate::rollout::{Rollout, Step};
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
@@ -65,6 +66,41 @@ pub enum Ratio {
     Rescored,
     /// That of the weights being trained: the ratio is 1, and its slope A, as in REINFORCE.
     One,
+}
+
+/// A KL term: the loss gains coef·Σ k over a span's tokens, under the span's divisor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kl {
+    /// Its weight; at 0 there is no term.
+    pub coef: f64,
+    /// k.
+    pub estimator: KlEstimator,
+}
+
+/// An estimator of KL(π ‖ `π_ref`) on one token, a function of q = log `π_ref` − log π, both at the sampling
+/// temperature ("Approximating KL divergence", <http://joschu.net/blog/kl-approx.html>). On the policy's own tokens k1
+/// and k3 have the KL as their mean; the gradient of k2 is the KL's, that of k1 is 0 in the mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KlEstimator {
+    /// −q.
+    K1,
+    /// q²/2.
+    K2,
+    /// exp(q) − 1 − q, as in GRPO.
+    #[default]
+    K3,
+}
+
+impl KlEstimator {
+    /// k, and its derivative by log π.
+    pub fn at(self, q: f64) -> (f64, f64) {
+        match self {
+            Self::K1 => (-q, 1.0),
+            Self::K2 => (0.5 * q * q, -q),
+            Self::K3 => (q.exp_m1() - q, -q.exp_m1()),
+        }
+    }
 }
 
 /// A term of the loss.

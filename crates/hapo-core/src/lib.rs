@@ -57,7 +57,7 @@ mod teacher_weight;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among};
 pub use credit::{
-    Advantage, Credit, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix, has_terms,
+    Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix, has_terms,
 };
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, Remedy, excerpt, panic_message};
@@ -74,8 +74,8 @@ pub use injection::{
     Behind, INJECTIONS, Injection, Offer, Slot, apply_gate, injection, rollouts_to_sample,
 };
 pub use loss::{
-    Bound, Clip, Divisors, ImportanceRatioLevel, Kl, KlEstimator, Loss, Normaliser, NormaliserKind,
-    SpanTerms, SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
+    Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,
+    SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
 };
 pub use methods::{
     Gated, HapoGate, METHODS, Method, MethodEntry, MethodError, MethodSettings, Plan, TeacherRule,

@@ -12,9 +12,8 @@ mod token_surrogate;
 
 use serde::{Deserialize, Serialize};
 
-use crate::credit::{Advantage, Ratio, Span, Term};
+use crate::credit::{Advantage, Kl, Ratio, Span, Term};
 
-pub use kl::{Kl, KlEstimator};
 pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
 pub use token_surrogate::{Bound, Clip, Surrogate, token_surrogate};
