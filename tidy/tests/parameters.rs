@@ -14,12 +14,6 @@ const FREE: &[&str] =
 const KNOWN: &[(&str, &str)] = &[
     ("crates/hapo-cli/src/commands/bench/cases.rs", "shape"),
     ("crates/hapo-cli/src/commands/bench/workers.rs", "shared"),
-    ("crates/hapo-model/src/head.rs", "head_logits"),
-    ("crates/hapo-model/src/layer.rs", "backward"),
-    ("crates/hapo-model/src/layer.rs", "attention_block_grad"),
-    ("crates/hapo-model/src/memory.rs", "tape_bytes"),
-    ("crates/hapo-model/src/packed.rs", "of"),
-    ("crates/hapo-model/src/product.rs", "weight_grad"),
     ("crates/hapo-report/src/drawing/lines.rs", "lines"),
     ("crates/hapo-report/src/drawing/lines.rs", "areas"),
     ("crates/hapo-study/src/mini.rs", "evaluate_sets"),

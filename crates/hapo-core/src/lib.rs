@@ -57,7 +57,8 @@ mod teacher_weight;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among};
 pub use credit::{
-    Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix, has_terms,
+    Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix,
+    has_terms,
 };
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, Remedy, excerpt, panic_message};

@@ -9,10 +9,10 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use ureq::{Agent, Proxy};
 
+use crate::answer::Failure;
 use crate::cache::{CachedRepo, RepoKind};
 use crate::id::{RepoId, is_plain_path};
 use crate::names::is_data_file;
-use crate::request::Failure;
 use crate::{Error, Hub, Progress, Snapshot};
 
 /// How often a request for a file is made in all, where it may succeed later.

@@ -11,7 +11,9 @@
 //!
 //! Price: blocking calls, one file at a time.
 
+mod answer;
 mod cache;
+mod download;
 mod fetch;
 mod hub;
 mod id;

@@ -16,8 +16,8 @@ use sha2::{Digest, Sha256};
 use ureq::http::Response;
 use ureq::{Agent, Body, SendBody};
 
+use crate::answer::{body_message, header};
 use crate::fetch::agent;
-use crate::request::{body_message, header};
 use crate::{Error, Hub, Progress, RepoId};
 
 /// Bytes of a file that the hub looks at to tell what it is.
@@ -256,7 +256,7 @@ impl Pusher<'_> {
         let chunk = &header["chunk_size"];
         let chunk = chunk.as_str().and_then(|it| it.parse().ok()).or_else(|| chunk.as_u64());
         let Some(chunk) = chunk.filter(|it| *it > 0) else {
-            return self.put(file, href, (0, file.size), progress).map(drop);
+            return self.put(file, href, 0, file.size, progress).map(drop);
         };
         let parts = file.size.div_ceil(chunk);
         let mut etags = Vec::new();
@@ -270,10 +270,10 @@ impl Pusher<'_> {
                     self.failed(None, format!("no address for part {} of {path}", part + 1))
                 );
             };
-            let range = (part * chunk, chunk.min(file.size - part * chunk));
-            let answer = self.put(file, url, range, progress)?;
+            let (from, size) = (part * chunk, chunk.min(file.size - part * chunk));
+            let answer = self.put(file, url, from, size, progress)?;
             let etag =
-                crate::request::header(answer.headers(), "etag").unwrap_or_default().to_owned();
+                crate::answer::header(answer.headers(), "etag").unwrap_or_default().to_owned();
             etags.push(json!({ "partNumber": part + 1, "etag": etag }));
         }
         self.post(href, LFS, &json!({ "oid": file.oid, "parts": etags }), progress).map(drop)
@@ -284,7 +284,8 @@ impl Pusher<'_> {
         &self,
         file: &Described<'_>,
         url: &str,
-        (from, size): (u64, u64),
+        from: u64,
+        size: u64,
         progress: &mut dyn Progress,
     ) -> Result<Response<Body>, Error> {
         let content = &file.upload.content;

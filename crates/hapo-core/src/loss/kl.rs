@@ -28,7 +28,6 @@ impl Kl {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::credit::KlEstimator;
 
     /// KDRL's example: log π = −1, log `π_T` = −3, so q = −2.

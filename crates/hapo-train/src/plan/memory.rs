@@ -267,7 +267,7 @@ impl Counted {
         let mut counted = Self::default();
         let demonstration = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
         let sampled =
-            longest_sequences(recipe, eval_sets).map(|(prompt, response)| prompt + response);
+            longest_sequences(recipe, eval_sets).map(|longest| longest.prompt + longest.completion);
         let positions = sampled.fold(demonstration, usize::max);
         let purpose = purpose(recipe);
         let mut model = Model::held(counting.clone(), config.clone(), positions, purpose)?;

@@ -1,0 +1,90 @@
+//! Models and data sets of a hub, as folders and files of the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Error;
+use crate::cache::RepoKind;
+use crate::fetch::{Fetcher, Listing};
+use crate::hub::{Hub, Progress, Snapshot};
+use crate::id::{DatasetFile, RepoId};
+use crate::names::{files_below, model_files};
+
+impl Hub {
+    /// The folder of a model with the files that are needed to run it: configuration, tokenizer, chat
+    /// template, and the weights in safetensors. What the cache has is not fetched again; where the
+    /// hub cannot be reached, a whole snapshot in the cache is taken, with a note.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Error> {
+        let fetcher = Fetcher::new(self, id, RepoKind::Model);
+        let is_whole = |folder: &Path| {
+            let has_weights = fs::read_dir(folder).is_ok_and(|mut entries| {
+                entries.any(|it| {
+                    it.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "safetensors"))
+                })
+            });
+            folder.join("config.json").exists() && has_weights
+        };
+        let (commit, names) = match fetcher.listing(progress)? {
+            Listing::Found { commit, names } => (commit, names),
+            Listing::None(why) => {
+                return fetcher.cached(&is_whole, &why, progress);
+            }
+        };
+        let wanted = model_files(&names);
+        let whole = ["config.json", "tokenizer.json"].iter().all(|it| wanted.contains(it));
+        if !whole || !wanted.iter().any(|it| it.ends_with(".safetensors")) {
+            let missing = match () {
+                () if !wanted.contains(&"config.json") => "no config.json",
+                () if !wanted.contains(&"tokenizer.json") => "no tokenizer.json",
+                () => "no weights in safetensors",
+            };
+            return Err(Error::Content { what: id.to_string(), problem: missing.to_owned() });
+        }
+        for name in &wanted {
+            fetcher.file(&commit, name, progress)?;
+        }
+        fetcher.remember(&commit)?;
+        Ok(Snapshot { folder: fetcher.repo.snapshot_path(&commit), commit })
+    }
+
+    /// A file of a data set, or a pattern for the shards of its training split.
+    ///
+    /// # Errors
+    /// See [`Error`]; [`Error::Content`] names the files where none is asked for and there are several.
+    pub fn dataset(
+        &self,
+        wanted: &DatasetFile,
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, Error> {
+        let fetcher = Fetcher::new(self, &wanted.repo, RepoKind::Dataset);
+        let (commit, names) = match fetcher.listing(progress)? {
+            Listing::Found { commit, names } => (commit, names),
+            Listing::None(why) => {
+                let has = |folder: &Path| match &wanted.path {
+                    Some(path) => folder.join(path).exists(),
+                    None => true,
+                };
+                let folder = fetcher.cached(&has, &why, progress)?.folder;
+                let names = files_below(&folder);
+                return Ok(found(&folder, &fetcher.data_files(wanted.path.as_deref(), &names)?));
+            }
+        };
+        let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
+        for name in &files {
+            fetcher.file(&commit, name, progress)?;
+        }
+        fetcher.remember(&commit)?;
+        Ok(found(&fetcher.repo.snapshot_path(&commit), &files))
+    }
+}
+
+/// The only file, or a pattern for several shards.
+fn found(folder: &Path, files: &[&str]) -> PathBuf {
+    match files {
+        [only] => folder.join(only),
+        shards => folder.join(shards[0]).with_file_name("train*"),
+    }
+}
