@@ -149,6 +149,8 @@ def supervised(by_token: bool) -> Any:
 def advantages(case: Case) -> list[float]:
     """`RemoteExperienceMaker.compute_advantages_and_returns`, with a stand-in for the maker."""
     batch, hyper = case["batch"], case["hyper"]
+    if not GLOBAL:
+        raise NotApplicable("the maker of this version is not stood in for")
     names = {("mean", True): "group_norm", ("mean", False): "dr_grpo", ("leave-one-out", False): "rloo"}
     name = names.get((hyper["baseline"], bool(hyper.get("std"))))
     if name is None or "source" in batch or "trainable" in batch:
